@@ -1,0 +1,1 @@
+"""THINKS. Values in, values out: no clock, no network, no log, no framework, no environment."""

@@ -1,0 +1,339 @@
+"""What the processes say to each other: frozen dataclasses, without a reader or a writer.
+
+The hub and the service read and write them with pydantic's ``TypeAdapter``, the server extension with the standard
+library; the OpenAPI file and the TypeScript types are generated from them. Times are aware UTC; every time here is
+wall-clock time for people and programs (the service converts from its running clock before it speaks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+# ------------------------------------------------------------------ shown to users: offers and waits
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A wait forecast on the wire. Seconds; None is not known. `reason` is one sentence for a user."""
+
+    now: bool
+    p10_seconds: float | None
+    p50_seconds: float | None
+    p90_seconds: float | None
+    at_most_seconds: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfferState:
+    """One offer as the form shows it.
+
+    `isolation` has the keys memory, fault, compute, access; `share` is 0 to 1 of one device (0: CPU only).
+    `free`, `total` None: not known. `allowed` False: not for this user's groups (then it is not listed for users).
+    """
+
+    id: str
+    kind: str
+    title: str
+    description: str
+    pool: str
+    share: float
+    isolation: Mapping[str, str]
+    memory_bytes: int | None
+    memory_enforced: bool
+    sm_count: int | None
+    sm_total: int | None
+    product: str
+    simulated: bool
+    free: int | None
+    total: int | None
+    held: int
+    held_by_others: int
+    lost: int
+    waiting: int
+    wait: Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the user is told at the next page: why a server was stopped, why a ticket ended."""
+
+    at: datetime
+    server: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FormState:
+    """Everything the spawn form needs, for one user, in one answer.
+
+    Attributes:
+        as_of: when the inventory was read; None: never yet.
+        culling: sentence about when servers stop ("" in a dry run).
+        gpu_servers: the user's servers that hold a GPU now (names; "" is the default server).
+        last_offers: offer ids the user chose last, if they still exist (for preselection).
+    """
+
+    offers: tuple[OfferState, ...]
+    simulated: bool
+    as_of: datetime | None
+    culling: str
+    gpu_servers: tuple[str, ...]
+    notices: tuple[Notice, ...] = ()
+    last_offers: tuple[str, ...] = ()
+
+
+# ------------------------------------------------------------------ hub -> service (authorised by the hub secret)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A spawner asks for admission. Asking again for the same (user, server) finds the same ticket.
+
+    Attributes:
+        offers: acceptable offer ids in order of preference.
+        options: the validated user options, kept so that the service can start the server by itself.
+        groups: the user's groups as the hub knows them now.
+    """
+
+    user: str
+    server: str
+    offers: tuple[str, ...]
+    options: Mapping[str, object] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseGrant:
+    """What an admitted spawner needs: the lease's id, the device's UUID and what to put in the environment.
+
+    `environment` has CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES and, with a GPU, JUPYTERHUB_GPU_LEASE and what the
+    server extension needs. With CPU only `lease` is "" and `uuid` None.
+    """
+
+    lease: str
+    offer: str
+    uuid: str | None
+    share: float
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TicketState:
+    """What a ticket is told. `answer` is ``admit``, ``wait`` or ``refuse``; with ``ended`` there is no such ticket any more.
+
+    Attributes:
+        position: 1 is the next; 0 when it does not wait.
+        since: joined at.
+        alternatives: offer ids that are free right now and smaller (a suggestion).
+        reason_word: for the metric and for programs; reason_log: for the hub's log.
+    """
+
+    ticket: str
+    attempt: int
+    user: str
+    server: str
+    answer: str
+    offers: tuple[str, ...]
+    offer: str | None
+    position: int
+    ahead: int
+    since: datetime
+    reason: str
+    reason_log: str
+    reason_word: str
+    wait: Wait | None
+    alternatives: tuple[OfferState, ...] = ()
+    grant: LeaseGrant | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The spawner started the process (`ready` False), or the hub found it ready (`ready` True)."""
+
+    attempt: int
+    pid: int | None = None
+    pid_started: int | None = None
+    ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The spawner says how an attempt ended: ``left`` (a confirmed stop) or ``failed`` (a failed start)."""
+
+    attempt: int
+    how: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The hub stopped this user's server (a hint that saves time; the service looks for itself)."""
+
+    user: str
+    server: str
+
+
+# ------------------------------------------------------------------ server extension <-> service (the server's token)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A server's extension about its own server. It can only protect the server, never end another."""
+
+    opened: bool
+    kernels: int | None
+    busy_kernels: int | None
+    saved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Countdown:
+    """When this server stops and why. No countdown, no object.
+
+    Attributes:
+        stops_at: wall-clock; cause: ``idle``, ``lifetime``, ``unopened``, ``cpu-idle``.
+        can_keep: *keep* moves this end.
+    """
+
+    stops_at: datetime
+    cause: str
+    reason: str
+    can_keep: bool
+    warn: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The *keep* budget of this server: minutes each adds, how many of how many are left in 24 hours."""
+
+    minutes: float
+    left: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the service tells a server's own extension.
+
+    Attributes:
+        offer, title, uuid, share: the lease; uuid None for CPU only.
+        memory_bytes: the limit to show (a fraction's share of the device, or the device's).
+        lease_state: ``starting``, ``running``, ``ending``, ``lost``, or ``none``.
+        warnings: sentences for the user (device lost, somebody else's process on the device).
+        ends_at: the lifetime's end, None without one.
+        save: save the open notebooks now, the server is about to stop.
+        waits: the other offers with their waits.
+    """
+
+    user: str
+    server: str
+    offer: str
+    title: str
+    uuid: str | None
+    share: float
+    memory_bytes: int | None
+    memory_enforced: bool
+    simulated: bool
+    lease_state: str
+    countdown: Countdown | None
+    keep: Keep | None
+    ends_at: datetime | None
+    save: bool
+    warnings: tuple[str, ...]
+    waits: tuple[OfferState, ...]
+
+
+# ------------------------------------------------------------------ API for users, admins and programs
+
+
+@dataclass(frozen=True, slots=True)
+class TicketInfo:
+    """A ticket in a listing; `user` is None for anybody but its owner and admins."""
+
+    ticket: str
+    user: str | None
+    server: str
+    state: str
+    offers: tuple[str, ...]
+    position: int
+    since: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseInfo:
+    """A lease in the admins' listing."""
+
+    lease: str
+    user: str
+    server: str
+    offer: str
+    uuid: str
+    profile: str | None
+    share: float
+    state: str
+    since: datetime
+    ready_at: datetime | None
+    pid: int | None
+    last_use_percent: float | None
+    stops_at: datetime | None
+    stop_reason: str
+    adopted: bool
+    processes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Everybody sees `ready`; the rest is for callers with a token."""
+
+    ready: bool
+    store: str | None = None
+    hub: str | None = None
+    inventory_age_seconds: float | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error's body: what is wrong, in which field, and what would be right."""
+
+    message: str
+    field: str = ""
+    word: str = ""
+
+
+# ------------------------------------------------------------------ server extension -> panel
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """This server's device as its own extension reads it. None is not known; `note` says why in a sentence."""
+
+    uuid: str
+    product: str
+    profile: str | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    used_percent: float | None
+    source: str
+    at: datetime
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the panel shows. `version` is the wire's version; `state` is the word of the reading's state:
+    ``ok``, ``no-gpu``, ``no-library``, ``driver-not-loaded``, ``version-mismatch``, ``lost``, ``no-permission``,
+    ``not-answering``; `sentence` says it in words. `server` None: the service is not answering (`service_note` says since when).
+    """
+
+    version: int
+    at: datetime
+    state: str
+    sentence: str
+    gpus: tuple[GpuReading, ...]
+    server: ServerState | None
+    service_note: str = ""

@@ -1,0 +1,43 @@
+"""Samples of a device and of a server's work on it. None is "not known", and never counts as zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSample:
+    """One reading of one device.
+
+    Attributes:
+        at: when it was read (aware).
+        used_percent: 0 to 100, of this device alone; None where the card cannot tell (A100 in MIG mode).
+        memory_used_bytes: None where the driver refuses.
+        pids: compute processes the driver lists; None where it does not list any for us (a container).
+        source: ``nvml``, ``gpm``, ``simulated`` or ``none``: where used_percent comes from.
+    """
+
+    uuid: str
+    at: datetime
+    used_percent: float | None
+    memory_used_bytes: int | None
+    pids: tuple[int, ...] | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """What a server's own extension says about it. A user can forge it: it may only protect the server.
+
+    Attributes:
+        opened: a browser has opened this server since its start.
+        kernels, busy_kernels: counts; None is not known.
+        saved: the open notebooks were saved after the last request to do so.
+    """
+
+    at: datetime
+    opened: bool
+    kernels: int | None
+    busy_kernels: int | None
+    saved: bool = False

@@ -1,0 +1,1 @@
+"""RUNS in the hub: the spawners, the spawn form, the waiting page."""
