@@ -1,0 +1,134 @@
+"""What the service is started with: one JSON file, written by ``configure(c)`` and read once at the service's start.
+
+The file holds secrets: it is written with mode 0600, and no secret appears in a ``repr``.
+Not here: how an admin sets these (``spawner/config.py``), and what they mean (the dataclasses of ``core``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from hub_extensions.core.admission import LineConfig
+from hub_extensions.core.culling import CullPolicy
+from hub_extensions.core.offers import OfferConfig
+
+SERVICE_NAME = "gpu"
+
+
+class SettingsError(Exception):
+    """The settings file is missing or wrong; the text names file and field and says what would be right."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything the service needs to know before its first request.
+
+    Attributes:
+        state_dir: the service's own folder (mode 0700, on a local disk): database, copies of it, lock, secrets.
+        hub_secret: what the hub proves itself with on ``/services/gpu/hub/…``.
+        api_token: the service's own token at the hub's API (fixed in configuration, so a restart does not change it).
+        metrics_token: opens ``/services/gpu/metrics`` and nothing else; None: only the hub secret and admins may read it.
+        database_url: SQLAlchemy URL; empty means an SQLite file in `state_dir` (ask `store_url`).
+        host, port: where the service listens; the hub's proxy and the user servers of this machine reach it there.
+        base_url: the hub's base URL, starting and ending in a slash.
+        hub_api_url: the hub's API; empty means the environment of a hub-managed service says it.
+        public_url: the hub's public address where the admin has set one; else empty.
+        simulate: name or path of a layout whose GPUs are simulated; None: this machine's GPUs by NVML.
+        allow_named_servers: users may have more than one server ("work on CPU meanwhile" is offered).
+        offers, line, culling: the admin's settings as `core` reads them.
+    """
+
+    state_dir: Path
+    hub_secret: str = field(repr=False)
+    api_token: str = field(repr=False)
+    metrics_token: str | None = field(default=None, repr=False)
+    database_url: str = field(default="", repr=False)
+    host: str = "127.0.0.1"
+    port: int = 8191
+    base_url: str = "/"
+    hub_api_url: str = ""
+    public_url: str = ""
+    simulate: str | None = None
+    allow_named_servers: bool = False
+    offers: OfferConfig = field(default_factory=OfferConfig)
+    line: LineConfig = field(default_factory=LineConfig)
+    culling: CullPolicy = field(default_factory=CullPolicy)
+
+    @property
+    def prefix(self) -> str:
+        """The path every route starts with, e.g. ``/services/gpu/``."""
+        return f"{self.base_url.rstrip('/')}/services/{SERVICE_NAME}/"
+
+    @property
+    def url(self) -> str:
+        """The service's direct URL on this machine, without a slash at the end: ``http://127.0.0.1:8191/services/gpu``."""
+        return f"http://{self.host}:{self.port}{self.prefix.rstrip('/')}"
+
+    @property
+    def store_url(self) -> str:
+        """The database: the admin's own URL, or an SQLite file in `state_dir`."""
+        return self.database_url or f"sqlite:///{self.state_dir / 'gpu.sqlite'}"
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Settings:
+        """Read the file.
+
+        Raises:
+            SettingsError: it is missing, not readable, not JSON, or a field is wrong.
+        """
+        file = Path(path)
+        try:
+            text = file.read_text(encoding="utf-8")
+        except OSError as problem:
+            raise SettingsError(
+                f"The settings file {file} cannot be read ({problem.strerror}). "
+                "configure(c) in jupyterhub_config.py writes it at the hub's start."
+            ) from problem
+        try:
+            raw = json.loads(text)
+        except ValueError as problem:
+            raise SettingsError(f"The settings file {file} is not JSON: {problem}.") from problem
+        return _checked(file, raw)
+
+    def dump(self, path: str | os.PathLike[str]) -> None:
+        """Write the file with mode 0600: whole, or not at all."""
+        write_private(Path(path), TypeAdapter(Settings).dump_json(self, indent=2).decode() + "\n")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file only its owner reads: a new file beside it takes its place, so nobody ever sees half of it."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _checked(file: Path, raw: Any) -> Settings:
+    if not isinstance(raw, dict):
+        raise SettingsError(f"The settings file {file} has to hold one JSON object.")
+    unknown = sorted(set(raw) - set(Settings.__dataclass_fields__))
+    if unknown:
+        known = ", ".join(Settings.__dataclass_fields__)
+        raise SettingsError(f"The settings file {file} has the unknown field {unknown[0]!r}. Known: {known}.")
+    try:
+        return TypeAdapter(Settings).validate_python(raw)
+    except ValidationError as problem:
+        first = problem.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise SettingsError(f"The settings file {file}: {where}: {first['msg']}.") from None
+
+
+__all__ = ["SERVICE_NAME", "Settings", "SettingsError", "write_private"]
