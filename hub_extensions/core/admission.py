@@ -7,13 +7,13 @@ Not here: where a ticket is stored, who asks, and how a server is started.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
-from hub_extensions.core.forecast import WaitForecast
-from hub_extensions.core.inventory import WHOLE, DeviceState
+from hub_extensions.core.forecast import Holding, WaitForecast, forecast_line, starts_now, unknown
+from hub_extensions.core.inventory import WHOLE, DeviceState, Foreign
 from hub_extensions.core.offers import GpuOffer
 
 
@@ -196,8 +196,9 @@ class Line:
 
     Attributes:
         devices: None while the inventory is not known: nobody is admitted to a GPU then.
-        refused_rights: ticket id -> why its user no longer may (asked again at admission).
-        ends_enforced: culling is on: `Lease.ends_at` is a promise, and "at most" may be said.
+        tickets: waiting and admitted ones, in any order.
+        leases: all that have not ended.
+        lifetime: what a new lease may last at most; None: no limit is enforced, and "at most" is never said.
     """
 
     offers: tuple[GpuOffer, ...]
@@ -205,13 +206,357 @@ class Line:
     tickets: tuple[Ticket, ...]
     leases: tuple[Lease, ...]
     config: LineConfig = field(default_factory=LineConfig)
-    refused_rights: Mapping[str, Reason] = field(default_factory=dict)
     lifetime: timedelta | None = None
-    ends_enforced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """One ticket may start now: on this device (`Device.identity`), or without one (CPU only)."""
+
+    ticket: str
+    offer: str
+    device: str | None
+
+
+# ------------------------------------------------------------------ joining
+
+
+def refuse_to_join(
+    line: Line, user: str, server: str, offers: Sequence[str], groups: Sequence[str]
+) -> Reason | None:
+    """Why this user may not take a place in line for these offers, or None.
+
+    A refusal is only for: an offer that is unknown, not for the user's groups, larger than anything there is, the
+    user's own limits, or a line that is full. Being taken is never a reason: that is what the line is for.
+    The user's own live ticket and lease for the same server do not count against him.
+    """
+    known = {offer.id: offer for offer in line.offers}
+    for wanted in offers:
+        refusal = _refuse_offer(known, wanted, groups)
+        if refusal is not None:
+            return refusal
+    if all(wanted == "cpu" for wanted in offers):
+        return None
+    holding = [
+        lease
+        for lease in line.leases
+        if lease.user == user and lease.server != server and lease.state in (LeaseState.STARTING, LeaseState.RUNNING)
+    ]
+    if len(holding) >= line.config.gpu_leases_per_user:
+        return Reason(
+            f"You already hold a GPU in {_server_words(holding[0].server)}. Stop it, or start CPU only.",
+            f"user holds {len(holding)} GPU lease(s), limit {line.config.gpu_leases_per_user}",
+            "own-lease-limit",
+        )
+    waiting = [t for t in line.tickets if t.user == user and t.server != server and not t.is_cpu]
+    if len(waiting) >= line.config.tickets_per_user:
+        return Reason(
+            f"You are already in line for a GPU with {_server_words(waiting[0].server)}. "
+            "Leave that line first, or start CPU only.",
+            f"user has {len(waiting)} GPU ticket(s), limit {line.config.tickets_per_user}",
+            "own-ticket-limit",
+        )
+    lengths = Lines(line)
+    for wanted in offers:
+        pool = known[wanted].pool
+        if lengths.length(pool) >= line.config.max_line:
+            return Reason(
+                f"The line for {known[wanted].title} is full ({line.config.max_line}). Try again later, or start CPU only.",
+                f"line {pool} has {lengths.length(pool)} tickets, max_line {line.config.max_line}",
+                "line-full",
+            )
+    return None
+
+
+def _refuse_offer(known: Mapping[str, GpuOffer], wanted: str, groups: Sequence[str]) -> Reason | None:
+    offer = known.get(wanted)
+    if offer is None:
+        have = ", ".join(sorted(o.id for o in known.values() if not o.groups or set(o.groups) & set(groups)))
+        return Reason(
+            f"There is no offer \u201c{wanted[:80]}\u201d here. Offers: {have}.", f"unknown offer {wanted!r}", "unknown-offer"
+        )
+    if offer.groups and not set(offer.groups) & set(groups):
+        return Reason(
+            f"{offer.title} is for other groups than yours. Ask your administrator, or choose another offer.",
+            f"offer {offer.id} is for groups {offer.groups}, user has {tuple(groups)}",
+            "not-your-group",
+        )
+    return None
+
+
+def _server_words(server: str) -> str:
+    return f"server {server}" if server else "your default server"
+
+
+# ------------------------------------------------------------------ one round
+
+
+def admit(line: Line) -> tuple[Admission, ...]:
+    """Who starts now. First come, first served in each pool; a ticket with several offers takes the first it can have.
+
+    Only the head of a pool's line can be given something of that pool: whoever is behind could use the same devices,
+    so giving him one might delay the head. In another pool he delays nobody.
+    """
+    starting = sum(1 for t in line.tickets if t.state is TicketState.ADMITTED)
+    room = line.config.max_starting - starting
+    lines = Lines(line)
+    stock = Stock(line)
+    admissions: list[Admission] = []
+    while len(admissions) < room:
+        given = _next_admission(lines, stock)
+        if given is None:
+            break
+        stock.take(given)
+        lines.leave(given.ticket)
+        admissions.append(given)
+    return tuple(admissions)
+
+
+def _next_admission(lines: Lines, stock: Stock) -> Admission | None:
+    """The head with the lowest place that can be given something, at the most preferred of the offers it heads."""
+    heads: dict[str, tuple[int, Ticket]] = {}
+    for pool in lines.pools:
+        head = lines.head(pool)
+        if head is not None and (head[1].id not in heads or head[0] < heads[head[1].id][0]):
+            heads[head[1].id] = head
+    for _, ticket in sorted(heads.values(), key=lambda entry: entry[0]):
+        for choice in ticket.choices:
+            offer = stock.offers.get(choice.offer)
+            if offer is None or not lines.is_head(offer.pool or "cpu", ticket.id):
+                continue
+            fits, device = stock.fit(offer)
+            if fits:
+                return Admission(ticket.id, offer.id, device)
+    return None
+
+
+class Lines:
+    """The waiting tickets of each pool in the order of their places (CPU only is the pool ``cpu``)."""
+
+    def __init__(self, line: Line) -> None:
+        pool_of = {offer.id: offer.pool or "cpu" for offer in line.offers}
+        entries: dict[str, list[tuple[int, Ticket]]] = {}
+        for ticket in line.tickets:
+            if ticket.state is not TicketState.WAITING:
+                continue
+            for choice in ticket.choices:
+                pool = pool_of.get(choice.offer)
+                if pool is not None:
+                    entries.setdefault(pool, []).append((choice.place, ticket))
+        for waiting in entries.values():
+            waiting.sort(key=lambda entry: entry[0])
+        self._entries = entries
+        self._first = dict.fromkeys(entries, 0)
+        self._left: set[str] = set()
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        return tuple(self._entries)
+
+    def head(self, pool: str) -> tuple[int, Ticket] | None:
+        waiting = self._entries.get(pool, [])
+        at = self._first.get(pool, 0)
+        while at < len(waiting) and waiting[at][1].id in self._left:
+            at += 1
+        self._first[pool] = at
+        return waiting[at] if at < len(waiting) else None
+
+    def is_head(self, pool: str, ticket: str) -> bool:
+        head = self.head(pool)
+        return head is not None and head[1].id == ticket
+
+    def leave(self, ticket: str) -> None:
+        self._left.add(ticket)
+
+    def length(self, pool: str) -> int:
+        return len({t.id for _, t in self._entries.get(pool, []) if t.id not in self._left})
+
+    def waiting(self, pool: str) -> list[Ticket]:
+        """Tickets of one pool in order, each once (a ticket may name two fractions of one pool)."""
+        seen: dict[str, Ticket] = {}
+        for _, ticket in self._entries.get(pool, []):
+            if ticket.id not in self._left:
+                seen.setdefault(ticket.id, ticket)
+        return list(seen.values())
+
+
+class Stock:
+    """The shares of devices that can still be given: leases and foreign processes taken off."""
+
+    def __init__(self, line: Line) -> None:
+        self.offers = {offer.id: offer for offer in line.offers}
+        self.known = line.devices is not None
+        self.held: dict[str, int] = {}
+        for lease in line.leases:
+            if lease.state is not LeaseState.ENDED:
+                self.held[lease.device] = self.held.get(lease.device, 0) + lease.share
+        self._pools: dict[str, list[str]] = {}
+        self.total: dict[str, int] = {}
+        self.foreign: dict[str, int] = {}
+        for state in line.devices or ():
+            device = state.device
+            if not state.present or not device.usable:
+                continue
+            self.total[device.pool] = self.total.get(device.pool, 0) + 1
+            if state.foreign is Foreign.SOME:
+                self.foreign[device.pool] = self.foreign.get(device.pool, 0) + 1
+                continue
+            self._pools.setdefault(device.pool, []).append(device.identity)
+
+    def fit(self, offer: GpuOffer) -> tuple[bool, str | None]:
+        """Whether the offer can be given now, and of which device: the fullest that still fits."""
+        if not offer.pool:
+            return True, None
+        best: tuple[int, str] | None = None
+        for identity in self._pools.get(offer.pool, ()):
+            held = self.held.get(identity, 0)
+            if held + offer.share <= WHOLE and (best is None or held > best[0]):
+                best = (held, identity)
+        return best is not None, best[1] if best else None
+
+    def take(self, admission: Admission) -> None:
+        if admission.device is not None:
+            share = self.offers[admission.offer].share
+            self.held[admission.device] = self.held.get(admission.device, 0) + share
+
+    def free(self, offer: GpuOffer) -> int:
+        """How many servers could be given this offer now."""
+        room = (WHOLE - self.held.get(identity, 0) for identity in self._pools.get(offer.pool, ()))
+        return sum(max(0, left) // offer.share for left in room)
+
+    def devices(self, pool: str) -> tuple[str, ...]:
+        """Identities of the devices of a pool that are ours to give (free or leased)."""
+        return tuple(self._pools.get(pool, ()))
+
+
+# ------------------------------------------------------------------ what everybody is told
+
+
+def standing(line: Line, now: datetime) -> Mapping[str, Verdict]:
+    """The verdict of every waiting ticket, after :func:`admit` had its round: position, reason, forecast.
+
+    The position told is the best of a ticket's offers.
+    """
+    lines = Lines(line)
+    stock = Stock(line)
+    starting = sum(1 for t in line.tickets if t.state is TicketState.ADMITTED)
+    braked = starting >= line.config.max_starting
+    best: dict[str, Verdict] = {}
+    for pool in lines.pools:
+        waiting = lines.waiting(pool)
+        offers = [_offer_in(stock, ticket, pool) for ticket in waiting]
+        forecasts = _forecasts(line, stock, pool, [offer.share for offer in offers], now, braked)
+        for position, (ticket, offer) in enumerate(zip(waiting, offers, strict=True), start=1):
+            told = best.get(ticket.id)
+            if told is not None and told.position <= position:
+                continue
+            reason = _why(stock, offer, position - 1, braked, line.config.max_starting)
+            best[ticket.id] = Verdict(
+                Answer.WAIT, reason, offer.id, None, position, position - 1, forecasts[position - 1]
+            )
+    return best
+
+
+def _offer_in(stock: Stock, ticket: Ticket, pool: str) -> GpuOffer:
+    return next(
+        stock.offers[c.offer]
+        for c in ticket.choices
+        if c.offer in stock.offers and (stock.offers[c.offer].pool or "cpu") == pool
+    )
+
+
+def _forecasts(
+    line: Line, stock: Stock, pool: str, shares: list[int], now: datetime, braked: bool
+) -> tuple[WaitForecast, ...]:
+    if pool == "cpu":
+        return tuple(unknown("Other servers are starting; this takes a minute or two.") for _ in shares)
+    if line.devices is None:
+        return tuple(unknown("It is not known which GPUs are free.") for _ in shares)
+    holdings = tuple(
+        Holding(lease.device, lease.share, lease.ends_at)
+        for lease in line.leases
+        if lease.pool == pool and lease.state is not LeaseState.ENDED
+    )
+    return forecast_line(
+        devices=stock.devices(pool),
+        holdings=holdings,
+        shares=shares,
+        lifetime=line.lifetime,
+        now=now,
+        max_starting=line.config.max_starting,
+        held_back=braked,
+    )
+
+
+def _why(stock: Stock, offer: GpuOffer, ahead: int, braked: bool, max_starting: int) -> Reason:
+    people = _people_ahead(ahead)
+    if offer.pool and not stock.known:
+        return Reason(
+            f"It is not known which GPUs are free now; you start when it is. {people}", "inventory unknown", "unknown-inventory"
+        )
+    total = stock.total.get(offer.pool, 0)
+    if offer.pool and total == 0:
+        return Reason(f"No {offer.title} is there now. {people}", f"no usable device in pool {offer.pool}", "none-there")
+    if not offer.pool or stock.free(offer) > 0:
+        if braked:
+            return Reason(
+                f"{max_starting} servers are starting right now; yours starts after them. {people}",
+                f"start brake, max_starting {max_starting}",
+                "start-brake",
+            )
+        return Reason(f"One is free for somebody ahead of you. {people}", f"head of {offer.pool} first", "behind")
+    foreign = stock.foreign.get(offer.pool, 0)
+    if foreign == total:
+        others = f"All {total}" if total > 1 else "The only one"
+        verb = "are" if total > 1 else "is"
+        text = f"{others} {verb} used by programs that this hub did not start."
+        return Reason(f"{text} {people}", f"{foreign} of {total} held by others", "held-by-others")
+    used = f"All {total} {offer.title} are in use." if total > 1 else f"The only {offer.title} is in use."
+    if foreign:
+        used += f" {foreign} of them by programs that this hub did not start."
+    return Reason(f"{used} {people}", f"{total} in pool {offer.pool}, none free for share {offer.share}", "in-use")
+
+
+def _people_ahead(ahead: int) -> str:
+    if ahead == 0:
+        return "You are next."
+    return "1 person is ahead of you." if ahead == 1 else f"{ahead} people are ahead of you."
+
+
+def availability(line: Line, now: datetime) -> tuple[Availability, ...]:
+    """How every offer stands now, and the wait of somebody who joined this moment."""
+    lines = Lines(line)
+    stock = Stock(line)
+    return tuple(_availability(line, lines, stock, offer, now) for offer in line.offers)
+
+
+def _availability(line: Line, lines: Lines, stock: Stock, offer: GpuOffer, now: datetime) -> Availability:
+    pool = offer.pool or "cpu"
+    waiting = lines.waiting(pool)
+    if not offer.pool:
+        return Availability(offer, None, None, 0, 0, 0, len(waiting), starts_now("It starts now."))
+    leases = [lease for lease in line.leases if lease.pool == offer.pool and lease.state is not LeaseState.ENDED]
+    lost = sum(1 for lease in leases if lease.state is LeaseState.LOST)
+    held = sum(1 for lease in leases if lease.offer == offer.id) - sum(
+        1 for lease in leases if lease.offer == offer.id and lease.state is LeaseState.LOST
+    )
+    if line.devices is None:
+        wait = unknown("It is not known which GPUs are free.")
+        return Availability(offer, None, None, held, 0, lost, len(waiting), wait)
+    free = stock.free(offer)
+    total = stock.total.get(offer.pool, 0) * (WHOLE // offer.share)
+    foreign = stock.foreign.get(offer.pool, 0)
+    if free > 0 and not waiting:
+        wait = starts_now("One is free.")
+    else:
+        shares = [_offer_in(stock, ticket, pool).share for ticket in waiting] + [offer.share]
+        wait = _forecasts(line, stock, pool, shares, now, False)[-1]
+    return Availability(offer, free, total, held, foreign, lost, len(waiting), wait)
 
 
 __all__ = [
     "WHOLE",
+    "Admission",
     "Answer",
     "Availability",
     "Choice",
@@ -224,4 +569,8 @@ __all__ = [
     "TicketEnd",
     "TicketState",
     "Verdict",
+    "admit",
+    "availability",
+    "refuse_to_join",
+    "standing",
 ]

@@ -6,8 +6,18 @@ stay None until durations are learned from usage records.
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+
+from hub_extensions.core.inventory import WHOLE
+
+START_ALLOWANCE = timedelta(minutes=3)
+"""A start that takes longer is ended (the spawner's own time-outs), so no holder needs more before its lifetime runs."""
+
+RELEASE_ALLOWANCE = timedelta(minutes=1)
+"""Saving notebooks, stopping the server and ending left-overs (SIGTERM, 10 s, SIGKILL) take less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +37,112 @@ class WaitForecast:
     p90: timedelta | None
     at_most: timedelta | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A share of a device that is taken; `ends_at` None: nothing enforces an end."""
+
+    device: str
+    share: int
+    ends_at: datetime | None
+
+
+def starts_now(reason: str) -> WaitForecast:
+    zero = timedelta(0)
+    return WaitForecast(True, zero, zero, zero, zero, reason)
+
+
+def unknown(reason: str) -> WaitForecast:
+    return WaitForecast(False, None, None, None, None, reason)
+
+
+def forecast_line(
+    *,
+    devices: Sequence[str],
+    holdings: Sequence[Holding],
+    shares: Sequence[int],
+    lifetime: timedelta | None,
+    now: datetime,
+    max_starting: int,
+    held_back: bool,
+) -> tuple[WaitForecast, ...]:
+    """The wait of each place in one pool's line, first to last.
+
+    The line is played forward with everybody using his time to the full: each device is given back when its last
+    enforced end has come, the next in line takes it for `lifetime`, and so on. What really happens can only be sooner.
+
+    Args:
+        devices: identities of the devices of the pool that are ours to give.
+        holdings: shares of them that are taken now.
+        shares: the share each place in line asks for, in order.
+        lifetime: what a new holder may keep it at most; None: nothing is promised.
+        max_starting: the start brake; every `max_starting` places cost one start.
+        held_back: the brake holds everybody back now.
+    """
+    if lifetime is None:
+        return tuple(unknown("How long others keep their GPU has no limit here.") for _ in shares)
+    times = _latest_starts(devices, holdings, shares, lifetime, now)
+    return tuple(_forecast(at, position, now, max_starting, held_back) for position, at in enumerate(times))
+
+
+def _forecast(at: datetime | None, position: int, now: datetime, max_starting: int, held_back: bool) -> WaitForecast:
+    if at is None:
+        return unknown("It depends on a server or program that has no time limit.")
+    brakes = position // max_starting + (1 if held_back else 0)
+    at_most = max(at - now, timedelta(0)) + brakes * START_ALLOWANCE
+    return WaitForecast(False, None, None, None, at_most, "The servers ahead end by their time limit at the latest.")
+
+
+def _latest_starts(
+    devices: Sequence[str],
+    holdings: Sequence[Holding],
+    shares: Sequence[int],
+    lifetime: timedelta,
+    now: datetime,
+) -> list[datetime | None]:
+    """When each place is given a device at the latest; None (and for all behind): nothing enforces it."""
+    free = dict.fromkeys(devices, WHOLE)
+    ends: list[tuple[datetime, str, int]] = []
+    for holding in holdings:
+        if holding.device not in free:
+            continue
+        free[holding.device] -= holding.share
+        if holding.ends_at is not None:
+            ends.append((max(holding.ends_at, now) + RELEASE_ALLOWANCE, holding.device, holding.share))
+    heapq.heapify(ends)
+    turn = START_ALLOWANCE + lifetime + RELEASE_ALLOWANCE
+    # candidates: the devices that might fit, so that a long line over many devices is not a scan of all for each place
+    roomy = [(-room, device) for device, room in free.items() if room > 0]
+    heapq.heapify(roomy)
+    at = now
+    starts: list[datetime | None] = []
+    for share in shares:
+        device = _roomiest(roomy, free, share)
+        while device is None and ends:
+            at, freed, amount = heapq.heappop(ends)
+            free[freed] += amount
+            heapq.heappush(roomy, (-free[freed], freed))
+            device = _roomiest(roomy, free, share)
+        if device is None:
+            return starts + [None] * (len(shares) - len(starts))
+        free[device] -= share
+        if free[device] > 0:
+            heapq.heappush(roomy, (-free[device], device))
+        heapq.heappush(ends, (at + turn, device, share))
+        starts.append(at)
+    return starts
+
+
+def _roomiest(roomy: list[tuple[int, str]], free: dict[str, int], share: int) -> str | None:
+    """The device with the most room, if the share fits; stale entries are dropped on the way."""
+    while roomy:
+        room, device = roomy[0]
+        if free[device] != -room:
+            heapq.heappop(roomy)
+            continue
+        if -room < share:
+            return None
+        heapq.heappop(roomy)
+        return device
+    return None
