@@ -1,0 +1,29 @@
+"""The store: tickets, leases, facts, samples, usage records and the journal, in SQLite or PostgreSQL.
+
+The one place that knows SQLAlchemy and alembic. Not here: any rule about what is stored.
+"""
+
+from __future__ import annotations
+
+from hub_extensions.adapters.store.errors import StoreTooNew, StoreUnavailable
+from hub_extensions.adapters.store.records import (
+    Changes,
+    JournalRow,
+    NoticeRow,
+    Stored,
+    TicketRow,
+    UsageRecord,
+)
+from hub_extensions.adapters.store.store import Store
+
+__all__ = [
+    "Changes",
+    "JournalRow",
+    "NoticeRow",
+    "Store",
+    "StoreTooNew",
+    "StoreUnavailable",
+    "Stored",
+    "TicketRow",
+    "UsageRecord",
+]
