@@ -102,11 +102,38 @@ def _latest_starts(
     now: datetime,
 ) -> list[datetime | None]:
     """When each place is given a device at the latest; None (and for all behind): nothing enforces it."""
+    ours = set(devices)
+    held = [holding for holding in holdings if holding.device in ours]
+    if len({*shares, *(holding.share for holding in held)}) > 1:
+        return _latest_starts_of_mixed_shares(held, len(shares), lifetime, now) if ours else [None] * len(shares)
+    return _latest_starts_of_equal_shares(devices, held, shares, lifetime, now)
+
+
+def _latest_starts_of_mixed_shares(
+    held: Sequence[Holding], places: int, lifetime: timedelta, now: datetime
+) -> list[datetime | None]:
+    """A bound that packing cannot break: shorter use ahead may pack shares less well (Graham's anomalies, 1966).
+
+    Once the one ahead has started, everything held ends within one turn, and then every device is empty.
+    """
+    if any(holding.ends_at is None for holding in held):
+        return [None] * places
+    empty = max((max(h.ends_at, now) + RELEASE_ALLOWANCE for h in held if h.ends_at is not None), default=now)
+    turn = START_ALLOWANCE + lifetime + RELEASE_ALLOWANCE
+    return [empty + place * turn for place in range(places)]
+
+
+def _latest_starts_of_equal_shares(
+    devices: Sequence[str],
+    holdings: Sequence[Holding],
+    shares: Sequence[int],
+    lifetime: timedelta,
+    now: datetime,
+) -> list[datetime | None]:
+    """Equal shares are equal slots: first come, first served on them only gets sooner when somebody ends sooner."""
     free = dict.fromkeys(devices, WHOLE)
     ends: list[tuple[datetime, str, int]] = []
     for holding in holdings:
-        if holding.device not in free:
-            continue
         free[holding.device] -= holding.share
         if holding.ends_at is not None:
             ends.append((max(holding.ends_at, now) + RELEASE_ALLOWANCE, holding.device, holding.share))
