@@ -1,0 +1,292 @@
+"""The live processes of this machine, as /proc tells them: who carries the mark of a lease, and are they still there.
+
+A server is started with ``JUPYTERHUB_GPU_LEASE=<lease id>`` in its environment; kernels, their children and daemonised
+ones inherit it, so the mark finds them whatever their parent is. A process is known by its pid and its start time:
+a pid alone is used again by the kernel.
+Not here: which process is to be ended, and when. Linux only.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+LEASE_MARK = "JUPYTERHUB_GPU_LEASE"
+"""The environment variable that carries a lease's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One live process.
+
+    Attributes:
+        started: clock ticks since boot; with `pid` it names this very process.
+        owner: the account's name, or the uid in digits where there is no such account.
+        command: the program's base name, without its arguments (they may hold secrets).
+        lease: the id in its lease mark; None without one, or where the environment cannot be read.
+        kernel: a Jupyter kernel, or something a kernel started (``JPY_PARENT_PID`` is set).
+        notebook: base name of the notebook the kernel belongs to (``JPY_SESSION_NAME``).
+        cpu_seconds: processor time used so far, without that of its children.
+        rss_bytes: resident memory; pages shared with other processes are counted in each.
+        device: ``CUDA_VISIBLE_DEVICES`` as it is set, None where it is not.
+    """
+
+    pid: int
+    started: int
+    ppid: int
+    uid: int
+    owner: str
+    command: str
+    lease: str | None
+    kernel: bool
+    notebook: str | None
+    cpu_seconds: float
+    rss_bytes: int
+    device: str | None = None
+
+
+def marked() -> tuple[Process, ...]:
+    """All live processes that carry a lease mark we can read. Zombies do not count: they hold no GPU."""
+    global _marks_seen
+    before, now, found = _marks_seen, {}, []
+    for pid in _pids():
+        stat = _stat(pid)
+        if stat is None or not stat.living:
+            continue
+        key = stat.key(pid)
+        marks = before.get(key) or _marks(pid, stat)
+        if marks is None:
+            continue
+        if stat.env_start:
+            now[key] = marks
+        if marks.lease is None:
+            continue
+        process = _process(pid, stat, marks)
+        if process is not None:
+            found.append(process)
+    _marks_seen = now
+    return tuple(found)
+
+
+def unreadable() -> int:
+    """How many processes of other people (no system accounts) we may not read the environment of.
+
+    Their marks stay unseen: a hub that is not root and starts servers as other accounts cannot follow left-overs.
+    """
+    own, count = os.geteuid(), 0
+    for pid in _pids():
+        uid = _uid(pid)
+        if uid is None or uid == own or uid < _FIRST_PERSON:
+            continue
+        stat = _stat(pid)
+        if stat is not None and stat.living and _marks(pid, stat) is None:
+            count += 1
+    return count
+
+
+def describe(pid: int) -> Process | None:
+    """The process `pid` as it is now, marked or not; None when there is none (a zombie is none)."""
+    stat = _stat(pid)
+    if stat is None or not stat.living:
+        return None
+    return _process(pid, stat, _marks(pid, stat) or _NO_MARKS)
+
+
+def start_time(pid: int) -> int | None:
+    """When the process began, in clock ticks since boot (field 22 of /proc/<pid>/stat); None when there is none."""
+    stat = _stat(pid)
+    return None if stat is None else stat.started
+
+
+def alive(pid: int, started: int) -> bool:
+    """Is this very process still running? False for a zombie, and for another process that got the same pid."""
+    stat = _stat(pid)
+    return stat is not None and stat.living and stat.started == started
+
+
+def send_signal(pid: int, started: int, signum: int) -> bool:
+    """Send a signal to this very process, never to another one that got its pid.
+
+    False: it is gone, its pid belongs to another process now, or we may not signal it.
+    """
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    except OSError:  # a kernel or a sandbox without pidfd
+        return _send_without_handle(pid, started, signum)
+    try:
+        # The handle is of whoever has the pid now. Only if that is the one we mean, the signal goes out.
+        if not alive(pid, started):
+            return False
+        signal.pidfd_send_signal(handle, signum)
+        return True
+    except (ProcessLookupError, PermissionError):
+        return False
+    finally:
+        os.close(handle)
+
+
+# ---------------------------------------------------------------- /proc
+
+
+class _Marks(NamedTuple):
+    lease: str | None = None
+    kernel: bool = False
+    notebook: str | None = None
+    device: str | None = None
+
+
+class _Stat(NamedTuple):
+    comm: str
+    state: str
+    ppid: int
+    ticks: int
+    threads: int
+    started: int
+    env_start: int
+    env_end: int
+
+    @property
+    def living(self) -> bool:
+        """A zombie with threads is a program whose main thread has ended: it runs on, and may hold a GPU."""
+        return self.state not in "ZXx" or self.threads > 1
+
+    def key(self, pid: int) -> _Key:
+        """Same key, same environment: an exec() moves it (``env_start`` is random), a fork() keeps pid apart."""
+        return (pid, self.started, self.env_start, self.env_end)
+
+
+_Key = tuple[int, int, int, int]
+_NO_MARKS = _Marks()
+_FIRST_PERSON = 1000  # Debian and Ubuntu number people's accounts from here
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_GONE = (FileNotFoundError, ProcessLookupError)
+
+_marks_seen: dict[_Key, _Marks] = {}
+"""What the last scan read: replaced as a whole by the next one, so that threads may scan side by side."""
+
+
+def _pids() -> Iterator[int]:
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                yield int(entry.name)
+
+
+def _stat(pid: int) -> _Stat | None:
+    data = _read(f"/proc/{pid}/stat")
+    if not data:
+        return None
+    # The name stands in brackets and may hold anything, brackets too.
+    opening, closing = data.index(b"("), data.rindex(b")")
+    rest = data[closing + 2 :].split()
+    return _Stat(
+        comm=data[opening + 1 : closing].decode(errors="replace"),
+        state=rest[0].decode(),
+        ppid=int(rest[1]),
+        ticks=int(rest[11]) + int(rest[12]),
+        threads=int(rest[17]),
+        started=int(rest[19]),
+        env_start=int(rest[47]) if len(rest) > 48 else 0,
+        env_end=int(rest[48]) if len(rest) > 48 else 0,
+    )
+
+
+def _marks(pid: int, stat: _Stat) -> _Marks | None:
+    """What the environment says; None where we may not read it."""
+    path = f"/proc/{pid}/environ"
+    if stat.state == "Z":  # the main thread is gone, the memory is the other threads'
+        path = next((f"{task}/environ" for task in _other_threads(pid)), path)
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except PermissionError:
+        return None
+    except OSError:  # it ended meanwhile
+        return _NO_MARKS
+    if b"JUPYTERHUB_GPU_LEASE=" not in data and b"JPY_PARENT_PID=" not in data:
+        return _NO_MARKS
+    values: dict[bytes, bytes] = {}
+    for entry in data.split(b"\0"):
+        name, equals, value = entry.partition(b"=")
+        if equals:
+            values.setdefault(name, value)  # getenv() takes the first
+    session = _text(values.get(b"JPY_SESSION_NAME"))
+    return _Marks(
+        lease=_text(values.get(LEASE_MARK.encode())),
+        kernel=b"JPY_PARENT_PID" in values,
+        notebook=(os.path.basename(session) or None) if session else None,
+        device=_text(values.get(b"CUDA_VISIBLE_DEVICES")),
+    )
+
+
+def _other_threads(pid: int) -> Iterator[str]:
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:  # it ended meanwhile
+        return
+    yield from (f"/proc/{pid}/task/{task}" for task in tasks if task != str(pid))
+
+
+def _process(pid: int, stat: _Stat, marks: _Marks) -> Process | None:
+    uid = _uid(pid)
+    if uid is None:
+        return None
+    memory = (_read(f"/proc/{pid}/statm") or b"0 0").split()
+    program = (_read(f"/proc/{pid}/cmdline") or b"").split(b"\0", 1)[0]
+    return Process(
+        pid=pid,
+        started=stat.started,
+        ppid=stat.ppid,
+        uid=uid,
+        owner=_owner(uid),
+        command=os.path.basename(program.decode(errors="replace")) or stat.comm,
+        lease=marks.lease,
+        kernel=marks.kernel,
+        notebook=marks.notebook,
+        cpu_seconds=stat.ticks / _TICK,
+        rss_bytes=int(memory[1]) * _PAGE,
+        device=marks.device,
+    )
+
+
+def _send_without_handle(pid: int, started: int, signum: int) -> bool:
+    if not alive(pid, started):
+        return False
+    try:
+        os.kill(pid, signum)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _uid(pid: int) -> int | None:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:  # it ended meanwhile
+        return None
+
+
+def _owner(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (*_GONE, PermissionError):
+        return None
+
+
+def _text(value: bytes | None) -> str | None:
+    return os.fsdecode(value) if value else None
