@@ -2,6 +2,31 @@
 
 from __future__ import annotations
 
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+_SQLITE = (
+    ("full", "The disk is full: {where} cannot be written. Free some space."),
+    ("locked", "Another process holds {where} (database_url) locked."),
+    ("busy", "Another process holds {where} (database_url) locked."),
+    ("readonly", "{Where} (database_url) cannot be written to by this account."),
+    ("not a database", "{Where} is not an SQLite database. Name another file in database_url, or move it away."),
+    ("malformed", "{Where} (database_url) is damaged. Stop the service and put a copy of it back."),
+    ("unable to open", "{Where} (database_url) cannot be opened."),
+    ("disk i/o", "The disk of {where} (database_url) reports an error."),
+)
+_POSTGRESQL = (
+    ("53100", "The disk of {where} is full."),
+    ("53", "{Where} has no connection or memory left."),
+    ("57", "{Where} is shutting down or starting."),
+    ("28", "{Where} refuses the name or password in database_url."),
+    ("3D", "{Where} does not exist. Create it, or name another in database_url."),
+    ("42501", "The account in database_url may not use the tables of {where}."),
+    ("25006", "{Where} is read-only."),
+    ("40", "{Where} broke the transaction off. It can be tried again."),
+    ("55P03", "Another process holds {where} locked."),
+)
+
 
 class StoreUnavailable(Exception):
     """The store cannot be read or written now; nothing of what was asked is half-written.
@@ -29,3 +54,32 @@ class StoreTooNew(StoreUnavailable):
         )
         self.found = found
         self.ours = ours
+
+
+def explained(error: Exception, where: str) -> StoreUnavailable | None:
+    """`error` as a sentence about the database `where`; None when it is a fault of ours, which is not to be hidden."""
+    if isinstance(error, StoreUnavailable):
+        return error
+    if isinstance(error, PoolTimeout):
+        return _said("{Where} (database_url) does not answer.", where)
+    if isinstance(error, DBAPIError) and not isinstance(error, IntegrityError):
+        return _of_driver(error, where)
+    return None
+
+
+def _of_driver(error: DBAPIError, where: str) -> StoreUnavailable | None:
+    words = str(error.orig).lower()
+    state = getattr(error.orig, "sqlstate", None)
+    if type(error.orig).__module__.startswith("sqlite3"):
+        return next((_said(text, where) for word, text in _SQLITE if word in words), None)
+    if isinstance(state, str):
+        return next((_said(text, where) for start, text in _POSTGRESQL if state.startswith(start)), None)
+    if "password" in words and "failed" in words:
+        return _said("{Where} refuses the name or password in database_url.", where)
+    if "does not exist" in words:
+        return _said("{Where} does not exist, or its account does not. Look at database_url.", where)
+    return _said("{Where} (database_url) does not answer.", where)
+
+
+def _said(text: str, where: str) -> StoreUnavailable:
+    return StoreUnavailable(text.format(where=where, Where=where[:1].upper() + where[1:]))

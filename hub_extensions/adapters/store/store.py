@@ -1,17 +1,46 @@
 """`Store`: one writer thread, one synchronous engine, one transaction for each set of changes.
 
-Not here: tables (``schema.py`` and the files of each family), opening and migrating (``opening.py``, ``migrating.py``).
+Not here: tables (``line.py``, ``servers.py``, ``history.py``), opening and migrating (``opening.py``, ``migrating.py``).
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+import asyncio
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
 
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from hub_extensions.adapters.store import history, line, servers
+from hub_extensions.adapters.store.errors import StoreUnavailable, explained
+from hub_extensions.adapters.store.migrating import migrate
+from hub_extensions.adapters.store.opening import make_engine, parse_url, where
 from hub_extensions.adapters.store.records import Changes, JournalRow, NoticeRow, Stored, UsageRecord
+from hub_extensions.core.usage import DeviceSample
+
+T = TypeVar("T")
+
+SAMPLES_KEPT = timedelta(days=30)
+RECORDS_KEPT = timedelta(days=365)
+_LAST_COMMIT = "last-commit"
 
 
 class Store:
     """What the service remembers. Every method may raise `StoreUnavailable`; the next call tries again by itself."""
+
+    def __init__(self, engine: Engine, thread: ThreadPoolExecutor) -> None:
+        """Use `Store.open`. `engine` is used in `thread` only."""
+        self._engine = engine
+        self._thread = thread
+        self._where = where(engine.url)
+        self._file = _file_of(engine)
+        self._opened = _identity(self._file)
+        self._state = "ok"
 
     @classmethod
     def open(cls, url: str, *, echo: bool = False) -> Store:
@@ -23,35 +52,175 @@ class Store:
             StoreTooNew: a newer version wrote it.
             StoreUnavailable: it cannot be opened, read or written.
         """
-        raise StoreUnavailable(url)
+        engine = make_engine(parse_url(url), echo=echo)
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gpu-store")
+        try:
+            thread.submit(migrate, engine).result()
+        except Exception as error:
+            thread.submit(engine.dispose).result()
+            thread.shutdown()
+            said = explained(error, where(engine.url))
+            if said is None or said is error:
+                raise
+            raise said from error
+        return cls(engine, thread)
 
     async def load(self) -> Stored:
         """Everything the service goes on with after a restart."""
+        return await self._do(_load)
 
     async def commit(self, changes: Changes) -> None:
-        """Write `changes` in one transaction; when this returns they are on disk, when it raises nothing is written."""
+        """Write `changes` in one transaction; when this returns they are on disk, when it raises nothing is written.
+
+        A caller that is cancelled meanwhile does not undo it.
+        """
+        if changes.empty:
+            return
+        mark = uuid.uuid4().hex
+        marked = Changes(meta={_LAST_COMMIT: mark})
+
+        def write(connection: Connection) -> None:
+            line.write(connection, changes)
+            servers.write(connection, changes)
+            history.write(connection, changes)
+            servers.write(connection, marked)
+
+        await self._do(write, arrived=lambda connection: servers.meta(connection).get(_LAST_COMMIT) == mark)
 
     async def notices(self, user: str, since: datetime) -> tuple[NoticeRow, ...]:
         """What `user` was told at `since` or later, the newest first."""
+        return await self._do(lambda connection: history.notices(connection, user, since))
 
     async def last_choice(self, user: str) -> tuple[str, ...]:
         """The offer ids of the newest ticket of `user`, in their order of preference; empty without one."""
+        return await self._do(lambda connection: line.last_choice(connection, user))
 
     async def usage(self, user: str | None = None, limit: int = 1000) -> tuple[UsageRecord, ...]:
         """Usage records of `user` (None: everybody's), the last ended first."""
+        return await self._do(lambda connection: history.usage(connection, user, limit))
+
+    async def samples(self, uuid: str, since: datetime) -> tuple[DeviceSample, ...]:
+        """The samples of one device of `since` or later, the oldest first."""
+        return await self._do(lambda connection: history.samples(connection, uuid, since))
 
     async def journal(self, limit: int = 200) -> tuple[JournalRow, ...]:
         """The last journal rows, the newest first."""
+        return await self._do(lambda connection: history.journal(connection, limit))
 
     async def prune(self, now: datetime) -> None:
-        """Remove what is too old: samples 30 days, notices 30 days; usage, ended tickets and journal 12 months."""
+        """Remove what is too old: samples and notices after 30 days; usage, ended tickets and journal after 12 months."""
+
+        def remove(connection: Connection) -> None:
+            line.prune(connection, now - RECORDS_KEPT)
+            history.prune(connection, samples_before=now - SAMPLES_KEPT, records_before=now - RECORDS_KEPT)
+
+        await self._do(remove)
 
     async def forget_user(self, user: str) -> None:
         """A user was deleted: usage records keep no name; ended tickets, facts, notices and journal rows are removed."""
 
+        def forget(connection: Connection) -> None:
+            line.forget(connection, user)
+            servers.forget(connection, user)
+            history.forget(connection, user)
+
+        await self._do(forget)
+
     def close(self) -> None:
         """Finish what was asked and close the database. Can be called twice."""
+        try:
+            last: Future[None] = self._thread.submit(self._engine.dispose)
+        except RuntimeError:
+            return  # closed before
+        last.result()
+        self._thread.shutdown()
+        self._state = "closed"
 
     @property
     def state(self) -> str:
         """For ``health``: ``ok``, or the sentence of what is wrong since the last call."""
+        return self._state
+
+    async def _do(self, work: Callable[[Connection], T], arrived: Callable[[Connection], bool] | None = None) -> T:
+        try:
+            asked = self._thread.submit(self._transaction, work, arrived)
+        except RuntimeError:
+            raise StoreUnavailable("The store is closed.") from None
+        # a cancelled caller must not take back what is queued: others count on its order
+        return await asyncio.shield(asyncio.wrap_future(asked))
+
+    def _transaction(self, work: Callable[[Connection], T], arrived: Callable[[Connection], bool] | None) -> T:
+        try:
+            self._still_there()
+            result = self._run(work, arrived)
+        except Exception as error:
+            said = explained(error, self._where)
+            if said is None:
+                raise
+            self._state = said.sentence
+            self._engine.dispose()  # the next call connects anew
+            if said is error:
+                raise
+            raise said from error
+        self._state = "ok"
+        return result
+
+    def _run(self, work: Callable[[Connection], T], arrived: Callable[[Connection], bool] | None) -> T:
+        with self._engine.connect() as connection:
+            transaction = connection.begin()
+            try:
+                result = work(connection)
+            except BaseException:
+                transaction.rollback()
+                raise
+            try:
+                transaction.commit()
+            except SQLAlchemyError:
+                # the line may have been cut after the database wrote: ask it, rather than guess
+                if arrived is None or not self._asked_again(arrived):
+                    raise
+            return result
+
+    def _asked_again(self, arrived: Callable[[Connection], bool]) -> bool:
+        try:
+            self._engine.dispose()
+            with self._engine.connect() as connection:
+                return arrived(connection)
+        except SQLAlchemyError:
+            return False
+
+    def _still_there(self) -> None:
+        # an open file that was removed takes every write and keeps none
+        if self._file is not None and _identity(self._file) != self._opened:
+            raise StoreUnavailable(
+                f"The file {self._file} (database_url) was removed or replaced while the service runs. "
+                f"Put it back, or restart the service."
+            )
+
+
+def _load(connection: Connection) -> Stored:
+    try:
+        return Stored(
+            tickets=line.live_tickets(connection),
+            leases=line.leases(connection),
+            facts=servers.facts(connection),
+            next_place=line.next_place(connection),
+            meta={name: value for name, value in servers.meta(connection).items() if name != _LAST_COMMIT},
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreUnavailable(f"The database of database_url holds a row this version cannot read: {error}.") from error
+
+
+def _file_of(engine: Engine) -> Path | None:
+    file = engine.url.database
+    return Path(file) if engine.dialect.name == "sqlite" and file and file != ":memory:" else None
+
+
+def _identity(file: Path | None) -> tuple[int, int] | None:
+    if file is None:
+        return None
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

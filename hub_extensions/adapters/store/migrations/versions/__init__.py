@@ -1,1 +1,1 @@
-"""Schema changes, one file a step, in one line (a test fails on two heads)."""
+"""The steps. A step never imports today's tables: it says what they were then."""

@@ -1,0 +1,75 @@
+"""Brings a database to this version's schema, one step after the other, after a copy of it was made.
+
+Not here: how the database is opened (``opening.py``).
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy.engine import Engine
+
+from hub_extensions.adapters.store.errors import StoreTooNew, StoreUnavailable
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+VERSION_TABLE = "gpu_alembic_version"
+COPIES = 3
+"""So many copies of an SQLite file are kept."""
+
+
+def migrate(engine: Engine, migrations: Path = MIGRATIONS) -> None:
+    """Bring the database of `engine` to the newest schema of `migrations`, in one transaction.
+
+    Raises:
+        StoreTooNew: its schema is newer than that. StoreUnavailable: its schema is none of ours.
+    """
+    config = Config()
+    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
+    script = ScriptDirectory.from_config(config)
+    ours = script.get_current_head() or ""
+    with engine.connect() as connection:
+        found = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+    if found == ours:
+        return
+    if found is not None and found not in {each.revision for each in script.walk_revisions()}:
+        raise _unknown(found, ours)
+    if found is not None and engine.url.database and engine.dialect.name == "sqlite":
+        copy_before(Path(engine.url.database), ours)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def copy_before(file: Path, revision: str) -> Path:
+    """Copy an SQLite file to ``NAME.before-REVISION.sqlite`` next to it (mode 0600) and keep the last copies only."""
+    target = file.with_name(f"{file.stem}.before-{revision}.sqlite")
+    half = target.with_suffix(".part")
+    half.unlink(missing_ok=True)
+    os.close(os.open(half, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    try:
+        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(half)) as copy:
+            source.backup(copy)
+        half.replace(target)
+    finally:
+        half.unlink(missing_ok=True)
+    copies = sorted(file.parent.glob(f"{file.stem}.before-*.sqlite"), key=lambda each: each.stat().st_mtime_ns)
+    for old in copies[:-COPIES]:
+        old.unlink()
+    return target
+
+
+def _unknown(found: str, ours: str) -> StoreUnavailable:
+    # our schemas are numbers: a larger one is a later one
+    if found.isdigit() and found > ours:
+        return StoreTooNew(found, ours)
+    return StoreUnavailable(
+        f"The database of database_url says schema {found!r}, which is none of this product's (up to {ours}). "
+        f"Name another database in database_url."
+    )

@@ -1,0 +1,171 @@
+"""Turns `database_url` into an engine: an SQLite file on a local disk, or PostgreSQL by psycopg 3.
+
+Why ``synchronous=FULL`` on SQLite: the spawner starts a server on a lease the moment a commit returns. With NORMAL a
+power cut may take back commits that were answered already, and a device could be given twice after it. A commit of ours
+is one fsync and they are few (admissions, ends, one set of samples a round), so FULL costs nothing anybody notices.
+Not here: schemas (``migrating.py``), and what is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.pool import QueuePool, StaticPool
+
+from hub_extensions.adapters.store.errors import StoreUnavailable
+
+_RIGHT = "It is like sqlite:////var/lib/jupyterhub-gpu/gpu.sqlite or postgresql://name:password@host/database."
+_BUSY_SECONDS = 5
+_NETWORK = {
+    "9p",
+    "afs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "coda",
+    "fuse.ceph",
+    "fuse.glusterfs",
+    "fuse.s3fs",
+    "fuse.sshfs",
+    "gfs2",
+    "glusterfs",
+    "gpfs",
+    "lustre",
+    "ncpfs",
+    "nfs",
+    "nfs4",
+    "ocfs2",
+    "orangefs",
+    "smb2",
+    "smb3",
+    "smbfs",
+}
+
+
+def parse_url(url: str) -> URL:
+    """`url` as SQLAlchemy's, with our drivers.
+
+    Raises:
+        StoreUnavailable: it is malformed, or of a database that is not supported (the sentence has no password).
+    """
+    try:
+        parsed = sa.make_url(url)
+    except sa.exc.ArgumentError:
+        raise StoreUnavailable(f"database_url is not the address of a database. {_RIGHT}") from None
+    kind = parsed.drivername.partition("+")[0]
+    if kind in ("postgresql", "postgres"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if kind != "sqlite":
+        raise StoreUnavailable(f"database_url names {kind!r}, which is not supported. {_RIGHT}")
+    if parsed.host or parsed.query or (parsed.database or "").startswith("file:"):
+        raise StoreUnavailable(f"database_url has more than the path of a file. {_RIGHT}")
+    return parsed.set(drivername="sqlite+pysqlite")
+
+
+def make_engine(url: URL, *, echo: bool = False) -> Engine:
+    """An engine for one thread. SQLite: the file is made (mode 0600) and looked at; nothing is connected yet.
+
+    Raises:
+        StoreUnavailable: the file cannot be used.
+    """
+    if url.get_backend_name() == "postgresql":
+        return _postgresql(url, echo)
+    in_memory = url.database in (None, "", ":memory:")
+    if not in_memory:
+        _prepare_file(Path(str(url.database)))
+    pool: dict[str, Any] = {"poolclass": StaticPool} if in_memory else {"poolclass": QueuePool, "pool_size": 1}
+    engine = sa.create_engine(url, echo=echo, connect_args={"timeout": _BUSY_SECONDS}, **pool)
+    sa.event.listen(engine, "connect", _tune_sqlite)
+    sa.event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def where(url: URL) -> str:
+    """The database in words, without a password."""
+    if url.get_backend_name() == "postgresql":
+        return f"the PostgreSQL database {url.database or ''!r} at {url.host or 'the local socket'}"
+    return f"the file {url.database}" if url.database else "the database in memory"
+
+
+def network_file_system(path: Path, mounts: Iterable[str]) -> str | None:
+    """The type of the network file system that `path` (absolute, resolved) is on, None for a local disk.
+
+    `mounts` are lines of ``/proc/self/mountinfo``. Named types rather than ``statfs`` numbers: FUSE has one number for
+    local and remote ones alike.
+    """
+    found, longest = "", -1
+    for line in mounts:
+        left, _, right = line.partition(" - ")
+        fields = left.split()
+        if len(fields) < 5 or not right:
+            continue
+        point = fields[4].encode("latin-1", "replace").decode("unicode_escape")  # spaces stand as \040
+        if path.is_relative_to(point) and len(point) >= longest:
+            found, longest = right.split()[0], len(point)
+    return found if found in _NETWORK else None
+
+
+def _postgresql(url: URL, echo: bool) -> Engine:
+    # a lost network is noticed within seconds; no prepared statements, for connection poolers
+    lasting = {
+        "connect_timeout": 5,
+        "application_name": "jupyterhub-gpu",
+        "keepalives_idle": 5,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 10_000,
+        "prepare_threshold": None,
+    }
+    given = {name: value for name, value in lasting.items() if name not in url.query}
+    return sa.create_engine(
+        url, echo=echo, connect_args=given, poolclass=QueuePool, pool_size=1, pool_pre_ping=True, hide_parameters=True
+    )
+
+
+def _prepare_file(file: Path) -> None:
+    folder = file.absolute().parent
+    if not folder.is_dir():
+        raise StoreUnavailable(f"The folder {folder} of database_url does not exist. Make it, or name another.")
+    kind = network_file_system(file.resolve(), _mounts())
+    if kind is not None:
+        raise StoreUnavailable(
+            f"database_url names a file on a network file system ({kind}), where SQLite loses data. "
+            f"Name one on a local disk, or a PostgreSQL database."
+        )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StoreUnavailable(f"The folder {folder} of database_url cannot be written to by this account.")
+    try:
+        _own(file)
+    except OSError as error:
+        raise StoreUnavailable(f"The file {file} of database_url cannot be opened: {error.strerror}.") from error
+
+
+def _own(file: Path) -> None:
+    # the -wal and -shm files take their mode from the database's own
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.close(handle)
+    for each in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
+        if each.exists() and each.stat().st_mode & 0o777 != 0o600:
+            each.chmod(0o600)
+
+
+def _mounts() -> list[str]:
+    try:
+        return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []  # not Linux: nothing to tell them apart by
+
+
+def _tune_sqlite(connection: Any, _: object) -> None:
+    connection.isolation_level = None  # transactions are ours, schema changes are part of them
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={_BUSY_SECONDS * 1000}"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,0 +1,77 @@
+"""What all tables share: their metadata, how times, words and structures are kept, and how a row replaces another.
+
+Not here: the tables themselves (``line.py``, ``servers.py``, ``history.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import Connection, Dialect
+
+METADATA = sa.MetaData()
+
+SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+"""A key that counts by itself: SQLite does that for INTEGER only."""
+
+
+class UtcTime(sa.types.TypeDecorator[datetime]):
+    """Aware in, aware UTC out; kept as naive UTC, which SQLite and PostgreSQL compare in the same way."""
+
+    impl = sa.DateTime
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"a time without a time zone: {value}")
+        return value.astimezone(timezone.utc).replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.replace(tzinfo=timezone.utc)
+
+
+class Words(sa.types.TypeDecorator[str]):
+    """Text. What neither database can keep (NUL, lone surrogates) becomes U+FFFD: no odd name ever loses a commit."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        if value is None or value.isascii() and "\0" not in value:
+            return value
+        kept = value.replace("\0", "�")
+        return kept.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        return value
+
+
+class Json(sa.types.TypeDecorator[Any]):
+    """Lists and mappings as JSON text, in ASCII: nothing in it can be what a database does not keep."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        return None if value is None else json.dumps(value, separators=(",", ":"))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        return None if value is None else json.loads(value)
+
+
+def upsert(connection: Connection, table: sa.Table, rows: Iterable[Mapping[str, object]]) -> None:
+    """Insert `rows` into `table`; a row with the same primary key is replaced. Many rows are one round trip."""
+    values = list(rows)
+    if not values:
+        return
+    insert = postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+    keys = [column.name for column in table.primary_key.columns]
+    others = {name: insert.excluded[name] for name in values[0] if name not in keys}
+    connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=others), values)

@@ -1,0 +1,79 @@
+"""What the service remembers of running servers, and its own notes to itself."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from hub_extensions.adapters.store.records import Changes
+from hub_extensions.adapters.store.schema import METADATA, Json, UtcTime, Words, upsert
+from hub_extensions.core.culling import Cause, ServerFacts
+
+FACTS = sa.Table(
+    "gpu_server_facts",
+    METADATA,
+    sa.Column("user", Words, primary_key=True),
+    sa.Column("server", Words, primary_key=True),
+    sa.Column("offer", Words, nullable=False),
+    sa.Column("started", UtcTime, nullable=False),
+    sa.Column("lease", Words),
+    sa.Column("adopted", sa.Boolean, nullable=False),
+    sa.Column("opened", UtcTime),
+    sa.Column("opened_known", sa.Boolean, nullable=False),
+    sa.Column("idle_since", UtcTime),
+    sa.Column("kept_until", UtcTime),
+    sa.Column("keeps", Json, nullable=False),
+    sa.Column("warned", UtcTime),
+    sa.Column("stopping", UtcTime),
+    sa.Column("cause", Words),
+)
+
+META = sa.Table(
+    "gpu_meta",
+    METADATA,
+    sa.Column("name", Words, primary_key=True),
+    sa.Column("value", Words, nullable=False),
+)
+
+
+def write(connection: Connection, changes: Changes) -> None:
+    """Write the facts and notes of `changes`; facts that are gone are removed first."""
+    if changes.gone_facts:
+        same = sa.and_(FACTS.c.user == sa.bindparam("gone_user"), FACTS.c.server == sa.bindparam("gone_server"))
+        gone = [{"gone_user": user, "gone_server": server} for user, server in changes.gone_facts]
+        connection.execute(sa.delete(FACTS).where(same), gone)
+    upsert(connection, FACTS, map(_facts_values, changes.facts))
+    upsert(connection, META, ({"name": name, "value": value} for name, value in changes.meta.items()))
+
+
+def facts(connection: Connection) -> tuple[ServerFacts, ...]:
+    """The facts of all servers."""
+    rows = connection.execute(sa.select(FACTS).order_by(FACTS.c.user, FACTS.c.server))
+    return tuple(_facts(row) for row in rows.mappings())
+
+
+def meta(connection: Connection) -> dict[str, str]:
+    """The service's notes by name."""
+    return {name: value for name, value in connection.execute(sa.select(META.c.name, META.c.value))}
+
+
+def forget(connection: Connection, user: str) -> None:
+    """Remove the facts of the user's servers."""
+    connection.execute(sa.delete(FACTS).where(FACTS.c.user == user))
+
+
+def _facts_values(each: ServerFacts) -> dict[str, object]:
+    values = {column.name: getattr(each, column.name) for column in FACTS.columns}
+    return {
+        **values,
+        "keeps": [at.isoformat() for at in each.keeps],
+        "cause": None if each.cause is None else each.cause.value,
+    }
+
+
+def _facts(row: Any) -> ServerFacts:
+    keeps = tuple(datetime.fromisoformat(at) for at in row["keeps"])
+    return ServerFacts(**{**row, "keeps": keeps, "cause": None if row["cause"] is None else Cause(row["cause"])})
