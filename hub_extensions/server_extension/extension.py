@@ -1,0 +1,93 @@
+"""The server extension: puts sampler, service link and routes into a Jupyter server, and takes them out at its end.
+
+It has no settings: what a server may use and how it is culled is the hub's business.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from jupyter_server.extension.application import ExtensionApp
+
+from hub_extensions.core.messages import Report
+from hub_extensions.server_extension.live import Live
+from hub_extensions.server_extension.routes import handlers
+from hub_extensions.server_extension.sampler import NO_GPU, NOT_UNDER_A_HUB, Reader, Sampler, leased_uuids
+from hub_extensions.server_extension.service import ServiceLink, address_in
+
+
+def open_reader(environ: Mapping[str, str]) -> Reader:
+    """What reads this machine's GPUs: the simulation where the hub says so, the driver otherwise."""
+    layout = environ.get("JUPYTERHUB_GPU_SIMULATED", "")
+    if not layout:
+        from hub_extensions.adapters.nvml import Nvml
+
+        return Nvml()
+    from hub_extensions.adapters.processes import marked
+    from hub_extensions.adapters.simulated import SimulatedGpus, load_layout
+
+    return SimulatedGpus(load_layout(layout), marked)
+
+
+class GpuExtension(ExtensionApp):
+    """This server's GPU: `gpu/snapshot`, `gpu/live`, `gpu/keep`, `gpu/saved`."""
+
+    name = "jupyterhub_gpu"
+
+    _sampler: Sampler | None = None
+    _link: ServiceLink | None = None
+    _live: Live | None = None
+
+    def initialize_handlers(self) -> None:
+        address = address_in(os.environ)
+        self._sampler = Sampler(
+            lambda: open_reader(os.environ),
+            leased_uuids(os.environ),
+            no_gpu=NOT_UNDER_A_HUB if address is None else NO_GPU,
+        )
+        self._live = Live(self._sampler)
+        self._link = ServiceLink(address, self._report)
+        self._live.use(self._link)
+        self.handlers.extend(handlers(self._live, self._link))
+        assert self.serverapp is not None
+        self.serverapp.io_loop.add_callback(self._begin)  # runs as soon as the server's loop does
+
+    def _begin(self) -> None:
+        if self._sampler is not None and self._link is not None:
+            self._sampler.start()
+            self._link.start()
+
+    async def stop_extension(self) -> None:
+        """The server ends: stop asking and sampling; a driver that hangs holds nothing up."""
+        if self._live is not None:
+            self._live.stop()
+        if self._link is not None:
+            self._link.stop()
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    async def _report(self) -> Report:
+        """What this server says about itself: opened by a person, and what its kernels do."""
+        assert self.serverapp is not None
+        settings = self.serverapp.web_app.settings
+        states = await self._kernel_states()
+        # Jupyter Server notes the time of every authenticated request of its API: somebody is there
+        opened = (self._live is not None and self._live.opened) or "api_last_activity" in settings or bool(states)
+        if states is None:
+            return Report(opened=opened, kernels=None, busy_kernels=None)
+        return Report(opened=opened, kernels=len(states), busy_kernels=sum(state == "busy" for state in states))
+
+    async def _kernel_states(self) -> list[str] | None:
+        """Each kernel's execution state; None where the kernels cannot be listed."""
+        assert self.serverapp is not None
+        try:
+            manager: Any = self.serverapp.kernel_manager
+            listed = manager.list_kernels()
+            models = await listed if inspect.isawaitable(listed) else listed
+            return [str(model.get("execution_state", "")) for model in models]
+        except Exception as error:  # noqa: BLE001 - a kernel provider of the site's own; not known is then the truth
+            self.log.debug("The kernels cannot be listed: %s", error)
+            return None

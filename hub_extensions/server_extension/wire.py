@@ -1,0 +1,112 @@
+"""Messages to JSON and back, with the standard library only: a user's server carries no pydantic.
+
+Unknown fields are skipped (a newer service may say more); a missing or wrong one is a ``WireError`` that names it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+class WireError(ValueError):
+    """A message that does not fit its type; the text names the field and what was expected."""
+
+
+def encode(message: object) -> str:
+    """A frozen dataclass as one line of JSON; times as ISO 8601 in UTC."""
+    if not dataclasses.is_dataclass(message) or isinstance(message, type):
+        raise TypeError(f"not a message: {message!r}")
+    return json.dumps(_plain(message), separators=(",", ":"), allow_nan=False)
+
+
+def decode(kind: type[T], text: str | bytes) -> T:
+    """Read one message of this kind.
+
+    Raises:
+        WireError: the text is not JSON, or a field is missing or of another type.
+    """
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise WireError(f"{kind.__name__}: not JSON") from error
+    message: T = _message(kind, data, kind.__name__)
+    return message
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _message(kind: Any, data: Any, path: str) -> Any:
+    if not isinstance(data, dict):
+        raise WireError(f"{path}: expected an object")
+    hints = get_type_hints(kind)
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        if field.name in data:
+            found[field.name] = _value(hints[field.name], data[field.name], f"{path}.{field.name}")
+            continue
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise WireError(f"{path}.{field.name}: missing")
+    return kind(**found)
+
+
+def _value(hint: Any, data: Any, path: str) -> Any:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        if data is None and type(None) in get_args(hint):
+            return None
+        (inner,) = (choice for choice in get_args(hint) if choice is not type(None))
+        return _value(inner, data, path)
+    if origin is tuple:
+        if not isinstance(data, list):
+            raise WireError(f"{path}: expected a list")
+        return tuple(_value(get_args(hint)[0], item, f"{path}[{index}]") for index, item in enumerate(data))
+    if origin is not None:
+        if not isinstance(data, dict):
+            raise WireError(f"{path}: expected an object")
+        return {str(key): _value(get_args(hint)[1], item, f"{path}.{key}") for key, item in data.items()}
+    if dataclasses.is_dataclass(hint):
+        return _message(hint, data, path)
+    return _scalar(hint, data, path)
+
+
+def _scalar(hint: Any, data: Any, path: str) -> Any:
+    if hint is datetime:
+        return _time(data, path)
+    if hint is float and isinstance(data, (int, float)) and not isinstance(data, bool):
+        return float(data)
+    if hint is int and isinstance(data, int) and not isinstance(data, bool):
+        return data
+    if hint in (str, bool) and isinstance(data, hint):
+        return data
+    raise WireError(f"{path}: expected {getattr(hint, '__name__', hint)}")
+
+
+def _time(data: Any, path: str) -> datetime:
+    if not isinstance(data, str):
+        raise WireError(f"{path}: expected a time")
+    try:
+        # Python 3.10 reads neither "Z" nor fractions of other than 3 or 6 digits
+        text = data[:-1] + "+00:00" if data.endswith("Z") else data
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise WireError(f"{path}: expected a time") from error
+    if at.tzinfo is None:
+        raise WireError(f"{path}: expected a time with its zone")
+    return at

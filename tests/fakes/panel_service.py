@@ -1,0 +1,157 @@
+"""A GPU service as a server's extension sees it: three routes, the server's own token, a state the test sets.
+
+Not here: any decision. It keeps what it was told, and can be taken away and brought back at the same address.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from hub_extensions.core.messages import Countdown, Keep, OfferState, ServerState, Wait
+from hub_extensions.server_extension.wire import encode
+
+TOKEN = "token-of-this-server"  # noqa: S105
+GIB = 1024**3
+
+
+def offer(offer_id: str, title: str, wait: Wait, *, free: int | None = 0, waiting: int = 0) -> OfferState:
+    return OfferState(
+        id=offer_id,
+        kind="mig",
+        title=title,
+        description="",
+        pool=offer_id,
+        share=1.0,
+        isolation={"memory": "hardware", "fault": "hardware", "compute": "hardware", "access": "by agreement"},
+        memory_bytes=None,
+        memory_enforced=True,
+        sm_count=None,
+        sm_total=None,
+        product="NVIDIA A100-PCIE-40GB",
+        simulated=True,
+        free=free,
+        total=1,
+        held=1,
+        held_by_others=0,
+        lost=0,
+        waiting=waiting,
+        wait=wait,
+    )
+
+
+def a_state(**changes: Any) -> ServerState:
+    """A running server on a simulated 1g.5gb, without a countdown."""
+    busy = Wait(False, None, None, None, 7800.0, "The server now on it must end by then.")
+    unknown = Wait(False, None, None, None, None, "Nothing enforces an end.")
+    now = Wait(True, 0.0, 0.0, 0.0, 0.0, "One is free.")
+    state = ServerState(
+        user="ada",
+        server="",
+        offer="mig-1g.5gb",
+        title="MIG 1g.5gb",
+        uuid="MIG-00000000-0000-0000-0000-000000000001",
+        share=1.0,
+        memory_bytes=int(4.75 * GIB),
+        memory_enforced=True,
+        simulated=True,
+        lease_state="running",
+        countdown=None,
+        keep=Keep(minutes=30, left=1, of=2),
+        ends_at=datetime.now(timezone.utc) + timedelta(hours=7),
+        save=False,
+        warnings=(),
+        waits=(
+            offer("mig-2g.10gb", "MIG 2g.10gb", busy, waiting=1),
+            offer("gpu-0.5", "Half of a GPU", unknown, free=None),
+            offer("cpu", "CPU only", now, free=None),
+        ),
+    )
+    return replace(state, **changes)
+
+
+def a_countdown(seconds: float = 540, **changes: Any) -> Countdown:
+    stops = datetime.now(timezone.utc) + timedelta(seconds=seconds)
+    return replace(Countdown(stops, "idle", "Idle for 21 min.", can_keep=True, warn=True), **changes)
+
+
+class PanelService:
+    """The fake service. `state` None answers 404; `refuse` is a (status, body) for every *keep*.
+
+    Attributes:
+        calls: (method, path) in order; `reports`: the bodies of the reports; `keeps`: how many were granted.
+    """
+
+    def __init__(self) -> None:
+        self.state: ServerState | None = a_state()
+        self.refuse: tuple[int, dict[str, str]] | None = None
+        self.calls: list[tuple[str, str]] = []
+        self.reports: list[dict[str, Any]] = []
+        self.keeps = 0
+        self._server: ThreadingHTTPServer | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/services/gpu"
+
+    def come(self) -> PanelService:
+        """Listen; after `go` at the same address again."""
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                service._answer(self)
+
+            def do_POST(self) -> None:
+                service._answer(self)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Quiet."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
+        self._port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def go(self) -> None:
+        """Stop listening: the service is away."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def _answer(self, request: BaseHTTPRequestHandler) -> None:
+        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        path = request.path.removeprefix("/services/gpu/")
+        if request.headers.get("Authorization") != f"token {TOKEN}":
+            _send(request, 403, "{}")
+            return
+        self.calls.append((request.command, path))
+        if path == "api/server/report":
+            self.reports.append(json.loads(body))
+        if path == "api/server/keep":
+            if self.refuse is not None:
+                _send(request, self.refuse[0], json.dumps(self.refuse[1]))
+                return
+            self.keeps += 1
+        if self.state is None:
+            _send(request, 404, json.dumps({"message": "", "field": "", "word": "unknown"}))
+            return
+        if path == "api/server/keep" and self.state.keep is not None:
+            keep = replace(self.state.keep, left=self.state.keep.left - 1)
+            self.state = replace(self.state, keep=keep, countdown=None)
+        _send(request, 200, encode(self.state))
+
+
+def _send(request: BaseHTTPRequestHandler, status: int, body: str) -> None:
+    data = body.encode()
+    request.send_response(status)
+    request.send_header("Content-Type", "application/json")
+    request.send_header("Content-Length", str(len(data)))
+    request.end_headers()
+    request.wfile.write(data)
