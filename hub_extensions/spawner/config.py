@@ -1,0 +1,257 @@
+"""The settings an admin writes in ``jupyterhub_config.py``: name, default, help with its unit, and nothing else.
+
+Each section builds one value of ``core``, which says what a setting means. Reading a section from a configuration and
+saying what is wrong with it is ``configuration.py``'s part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+
+from traitlets import Bool, Dict, Float, HasTraits, Int, List, Unicode
+
+from hub_extensions.core.admission import LineConfig
+from hub_extensions.core.culling import CullPolicy
+from hub_extensions.core.inventory import WHOLE
+from hub_extensions.core.offers import OfferConfig
+
+OFFER_ID = re.compile(r"cpu|(gpu|mig-[0-9a-z.]+)(-0\.[0-9]{1,3})?")
+"""What an offer's id looks like; which offers a machine really has is known only there."""
+
+WHOLE_DEVICE_ID = re.compile(r"gpu|mig-[0-9a-z.]+")
+
+
+class GpuOffers(HasTraits):
+    """What the spawn form offers beside the machine's whole GPUs and MIG devices."""
+
+    fractions = Dict(
+        key_trait=Unicode(),
+        value_trait=List(Float()),
+        help="Parts of one device that several servers share: the id of the device's offer, and the shares to offer of "
+        'it, each larger than 0 and smaller than 1. {"gpu": [0.5], "mig-3g.20gb": [0.5]} offers half a GPU and half a '
+        "3g.20gb. Servers on one device can slow each other down and take each other's memory.",
+    ).tag(config=True)
+    titles = Dict(
+        key_trait=Unicode(),
+        value_trait=Unicode(),
+        help='Your own title of an offer, by its id: {"mig-1g.5gb": "Small GPU"}.',
+    ).tag(config=True)
+    descriptions = Dict(
+        key_trait=Unicode(),
+        value_trait=Unicode(),
+        help="Your own sentence below an offer's title, by the offer's id.",
+    ).tag(config=True)
+    groups = Dict(
+        key_trait=Unicode(),
+        value_trait=List(Unicode()),
+        help="The groups whose members may choose an offer, by the offer's id. An offer that is not named here is for "
+        'everybody: {"gpu": ["thesis"]}.',
+    ).tag(config=True)
+    hidden = List(
+        Unicode(),
+        help='Ids of offers that are not shown and cannot be chosen: ["gpu"]. CPU only cannot be hidden.',
+    ).tag(config=True)
+    simulate = Unicode(
+        None,
+        allow_none=True,
+        help="Name of a layout (lab-a100, two-whole, mixed) or path of a YAML file whose GPUs are simulated, for trying "
+        "the hub without a card. None uses the GPUs of this machine.",
+    ).tag(config=True)
+
+    def build(self) -> OfferConfig:
+        """The offers' settings as `core` reads them.
+
+        Raises:
+            ValueError: an id that no offer can have, or a share out of range; the text starts with the trait's name.
+        """
+        for name in ("titles", "descriptions", "groups"):
+            for offer in getattr(self, name):
+                _check_offer(name, offer)
+        for offer in self.hidden:
+            _check_offer("hidden", offer)
+        if "cpu" in self.hidden:
+            raise ValueError("hidden names cpu: CPU only is always offered. Take it out of the list.")
+        return OfferConfig(
+            fractions={offer: _shares(offer, shares) for offer, shares in self.fractions.items()},
+            titles=dict(self.titles),
+            descriptions=dict(self.descriptions),
+            groups={offer: tuple(names) for offer, names in self.groups.items()},
+            hidden=tuple(self.hidden),
+        )
+
+
+class GpuLine(HasTraits):
+    """The limits of the line."""
+
+    max_line = Int(500, min=1, help="Servers that may wait at the same time. Who comes later is refused.").tag(
+        config=True
+    )
+    max_wait_hours = Float(24.0, min=0.0, help="A wait ends after this many hours. Unit: hours.").tag(config=True)
+    max_starting = Int(
+        64,
+        min=1,
+        help="Servers that may be starting at the same time, CPU only included. It takes the place of JupyterHub's "
+        "concurrent_spawn_limit, which would count servers that wait in line.",
+    ).tag(config=True)
+    gpu_leases_per_user = Int(1, min=1, help="Servers with a GPU that one user may have at the same time.").tag(
+        config=True
+    )
+    tickets_per_user = Int(1, min=1, help="Places in line that one user may have at the same time.").tag(config=True)
+    abandon_seconds = Float(
+        120.0,
+        min=1.0,
+        help="A place in line ends when the hub has answered for this long without a start that belongs to it. "
+        "Unit: seconds.",
+    ).tag(config=True)
+
+    def build(self) -> LineConfig:
+        """The line's limits as `core` reads them."""
+        return LineConfig(
+            max_line=self.max_line,
+            max_wait=timedelta(hours=self.max_wait_hours),
+            max_starting=self.max_starting,
+            gpu_leases_per_user=self.gpu_leases_per_user,
+            tickets_per_user=self.tickets_per_user,
+            abandon_after=timedelta(seconds=self.abandon_seconds),
+        )
+
+
+class GpuCulling(HasTraits):
+    """When servers are stopped to give their GPU to the next in line."""
+
+    enabled = Bool(
+        False,
+        help="True stops servers by the limits below. False only writes into the service's log what would have been "
+        "stopped: no server stops, no countdown is shown, and no wait is said to be at most so long.",
+    ).tag(config=True)
+    idle_minutes = Float(
+        30.0, min=0.0, help="A server whose GPU was idle for this long is stopped. Unit: minutes."
+    ).tag(config=True)
+    idle_minutes_by_offer = Dict(
+        key_trait=Unicode(),
+        value_trait=Float(min=0.0),
+        help='Another idle limit for single offers, by the offer\'s id: {"gpu": 15}. Unit: minutes.',
+    ).tag(config=True)
+    idle_below_percent = Float(
+        5.0, min=0.0, max=100.0, help="A GPU used less than this is idle. Unit: percent, 0 to 100."
+    ).tag(config=True)
+    warn_minutes = Float(
+        10.0, min=0.0, help="Users are warned this long before their server stops. Unit: minutes."
+    ).tag(config=True)
+    keep_minutes = Float(30.0, min=0.0, help="How much time one press of Keep adds. Unit: minutes.").tag(config=True)
+    keeps_per_day = Int(2, min=0, help="How often a user may press Keep for a server in 24 hours.").tag(config=True)
+    lifetime_hours = Float(
+        12.0,
+        min=0.0,
+        allow_none=True,
+        help="A server with a GPU ends after this, busy or not; Keep does not move it. None: no such limit. Unit: hours.",
+    ).tag(config=True)
+    grace_minutes = Float(
+        10.0, min=0.0, help="No idle time is counted this long after a server's start. Unit: minutes."
+    ).tag(config=True)
+    unopened_minutes = Float(
+        15.0,
+        min=0.0,
+        allow_none=True,
+        help="A server with a GPU that nobody has opened this long after its start is stopped, and its user is told. "
+        "None: never. Unit: minutes.",
+    ).tag(config=True)
+    cpu_idle_minutes = Float(
+        720.0,
+        min=0.0,
+        allow_none=True,
+        help="A server without a GPU is stopped when its user was away for this long and no kernel is busy. "
+        "None: never. Unit: minutes.",
+    ).tag(config=True)
+
+    def build(self) -> CullPolicy:
+        """The policy as `core` reads it.
+
+        Raises:
+            ValueError: an id that no offer can have; the text starts with the trait's name.
+        """
+        for offer in self.idle_minutes_by_offer:
+            _check_offer("idle_minutes_by_offer", offer)
+        return CullPolicy(
+            enabled=self.enabled,
+            idle=timedelta(minutes=self.idle_minutes),
+            idle_by_offer={offer: timedelta(minutes=m) for offer, m in self.idle_minutes_by_offer.items()},
+            idle_below_percent=self.idle_below_percent,
+            warn=timedelta(minutes=self.warn_minutes),
+            keep=timedelta(minutes=self.keep_minutes),
+            keeps_per_day=self.keeps_per_day,
+            lifetime=_optional("hours", self.lifetime_hours),
+            grace=timedelta(minutes=self.grace_minutes),
+            unopened=_optional("minutes", self.unopened_minutes),
+            cpu_idle=_optional("minutes", self.cpu_idle_minutes),
+        )
+
+
+class GpuService(HasTraits):
+    """Where the GPU service listens and keeps its state."""
+
+    state_dir = Unicode(
+        "gpu-state",
+        help="Folder of the service's database, secrets and settings file, on a local disk; made with mode 0700. A "
+        "relative path starts where the hub is started, as the hub's own database does.",
+    ).tag(config=True)
+    database_url = Unicode(
+        "",
+        help="SQLAlchemy URL of the database: postgresql+psycopg://user@host/name. Empty: an SQLite file in state_dir.",
+    ).tag(config=True)
+    host = Unicode(
+        "127.0.0.1", help="Address the service listens on. The hub's proxy and the users' servers reach it there."
+    ).tag(config=True)
+    port = Int(8191, min=1, max=65535, help="Port the service listens on. It has to be free.").tag(config=True)
+    public_metrics_token = Unicode(
+        "",
+        help="A token for your Prometheus: it opens /services/gpu/metrics and nothing else; at least 16 characters. "
+        "Empty: only admins of the hub can read the metrics.",
+    ).tag(config=True)
+
+
+SECTIONS: tuple[type[HasTraits], ...] = (GpuOffers, GpuLine, GpuCulling, GpuService)
+"""Every section of the configuration, in the order the reference lists them."""
+
+
+def _check_offer(trait: str, offer: str) -> None:
+    if OFFER_ID.fullmatch(offer):
+        return
+    raise ValueError(
+        f"{trait} names the offer {offer!r}: an offer's id is cpu, gpu, gpu-0.5, mig-1g.5gb or the like; "
+        "`jupyterhub-gpu offers` lists those of this machine."
+    )
+
+
+def _shares(offer: str, shares: list[float]) -> tuple[float, ...]:
+    if not WHOLE_DEVICE_ID.fullmatch(offer):
+        raise ValueError(f"fractions names {offer!r}: it has to be the offer of a whole device, as gpu or mig-3g.20gb.")
+    for share in shares:
+        if not 0 < share < 1:
+            raise ValueError(
+                f"fractions[{offer!r}] has the share {share:g}: a share has to be larger than 0 and smaller than 1 "
+                "(the whole device is offered anyway)."
+            )
+        if abs(share * WHOLE - round(share * WHOLE)) > 1e-6:
+            raise ValueError(f"fractions[{offer!r}] has the share {share:g}: at most three decimals, as {share:.3f}.")
+    doubled = [share for place, share in enumerate(shares) if share in shares[:place]]
+    if doubled:
+        raise ValueError(
+            f"fractions[{offer!r}] has the share {doubled[0]:g} twice: two offers would have the id "
+            f"{offer}-{doubled[0]:g}. Name it once."
+        )
+    return tuple(shares)
+
+
+def _optional(unit: str, value: float | None) -> timedelta | None:
+    return None if value is None else timedelta(**{unit: value})
+
+
+def fields_of(section: type[HasTraits]) -> Mapping[str, str]:
+    """Trait name -> help, in the order they are written."""
+    return {name: str(trait.help) for name, trait in section.class_traits(config=True).items()}
+
+
+__all__ = ["OFFER_ID", "SECTIONS", "GpuCulling", "GpuLine", "GpuOffers", "GpuService", "fields_of"]

@@ -1,0 +1,323 @@
+"""What `configure(c)` adds to a hub's configuration, what it leaves alone, and what it says about bad input."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import stat
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from traitlets.config import Config
+
+from hub_extensions import configure
+from hub_extensions.configuration import ACCESS_SCOPE, ROLE_NAME, SERVICE_SCOPES, settings_of
+from hub_extensions.core.admission import LineConfig
+from hub_extensions.core.culling import CullPolicy
+from hub_extensions.core.offers import OfferConfig
+from hub_extensions.hub_service.settings import Settings, SettingsError
+from hub_extensions.spawner.config import SECTIONS, GpuCulling, GpuLine, GpuOffers, GpuService
+
+UNITS = ("_minutes", "_hours", "_seconds")
+RENAMED = {"abandon_after": "abandon_seconds", "idle_by_offer": "idle_minutes_by_offer"}
+
+
+@pytest.fixture
+def c(tmp_path: Path) -> Config:
+    config = Config()
+    config.GpuService.state_dir = str(tmp_path / "gpu-state")
+    return config
+
+
+def role(config: Config, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(role for role in config.JupyterHub.load_roles if role["name"] == name)
+    return found
+
+
+def settings(config: Config) -> Settings:
+    return Settings.load(Path(config.GpuService.state_dir) / "service.json")
+
+
+# ------------------------------------------------------------------ settings and traits agree
+
+
+@pytest.mark.parametrize(
+    ("section", "value"), [(GpuOffers, OfferConfig), (GpuLine, LineConfig), (GpuCulling, CullPolicy)]
+)
+def test_every_field_of_a_policy_is_a_setting_with_help(section: Any, value: Any) -> None:
+    traits = section.class_traits(config=True)
+    for field in dataclasses.fields(value):
+        names = {RENAMED.get(field.name, field.name)} | {field.name + unit for unit in UNITS}
+        found = names & set(traits)
+        assert len(found) == 1, field.name
+        assert len(traits[found.pop()].help) > 20
+
+
+@pytest.mark.parametrize(
+    ("section", "value"), [(GpuOffers, OfferConfig), (GpuLine, LineConfig), (GpuCulling, CullPolicy)]
+)
+def test_the_defaults_of_settings_and_policies_agree(section: Any, value: Any) -> None:
+    assert section().build() == value()
+
+
+def test_the_defaults_of_the_service_agree() -> None:
+    fresh = Settings(state_dir=Path("x"), hub_secret="", api_token="")
+    assert (GpuService().host, GpuService().port, GpuService().database_url) == (
+        fresh.host,
+        fresh.port,
+        fresh.database_url,
+    )
+
+
+def test_every_setting_says_its_unit() -> None:
+    for section in SECTIONS:
+        for name, trait in section.class_traits(config=True).items():
+            unit = next((u for u in ("minutes", "hours", "seconds", "percent") if f"_{u}" in name), None)
+            assert unit is None or f"Unit: {unit}" in trait.help, name
+
+
+# ------------------------------------------------------------------ what is added
+
+
+def test_a_plain_configuration_gets_service_roles_templates_and_limits(c: Config) -> None:
+    configure(c)
+    (service,) = c.JupyterHub.services
+    assert (service["name"], service["url"]) == ("gpu", "http://127.0.0.1:8191")
+    assert service["command"][1:4] == ["-m", "hub_extensions.hub_service", "--config"]
+    assert service["oauth_no_confirm"] is True
+    assert c.JupyterHub.concurrent_spawn_limit == 0
+    assert c.JupyterHub.tornado_settings == {"slow_spawn_timeout": 1}
+    assert c.JupyterHub.spawner_class in {"gpu-local", "hub_extensions.spawner.local.GpuLocalSpawner"}
+    assert c.JupyterHub.template_paths[0].endswith("spawner/templates")
+    assert role(c, ROLE_NAME) == {
+        "name": ROLE_NAME,
+        "description": role(c, ROLE_NAME)["description"],
+        "services": ["gpu"],
+        "scopes": list(SERVICE_SCOPES),
+    }
+    assert role(c, "user")["scopes"] == ["self", ACCESS_SCOPE]
+    assert role(c, "server")["scopes"] == ["users:activity!user", "access:servers!server", ACCESS_SCOPE]
+
+
+def test_the_roles_name_no_scope_that_jupyterhub_5_lacks(c: Config) -> None:
+    """T13: with `start:servers` JupyterHub 5 does not start; `servers` works on both."""
+    configure(c)
+    scopes = [scope for role in c.JupyterHub.load_roles for scope in role["scopes"]]
+    assert "servers" in scopes
+    assert not [scope for scope in scopes if scope.startswith(("start:", "stop:"))]
+
+
+def test_waiting_servers_do_not_count_against_the_hubs_start_limit(c: Config) -> None:
+    """T2: with JupyterHub's default of 100 waiters keep CPU users out with 429."""
+    configure(c)
+    assert c.JupyterHub.concurrent_spawn_limit == 0
+
+
+def test_hub_spawner_and_service_share_one_secret_that_stays(c: Config, tmp_path: Path) -> None:
+    """T14: the token is the same after a restart, so a service that outlived its hub can still be told from a stranger."""
+    configure(c)
+    first = settings(c)
+    again = Config()
+    again.GpuService.state_dir = c.GpuService.state_dir
+    configure(again)
+    assert settings(again) == first
+    assert c.GpuSpawnerMixin.gpu_hub_secret == again.GpuSpawnerMixin.gpu_hub_secret == first.hub_secret
+    assert c.JupyterHub.services[0]["api_token"] == first.api_token
+    assert c.GpuSpawnerMixin.gpu_service_url == "http://127.0.0.1:8191/services/gpu"
+    assert len(first.api_token) == 64  # JupyterHub 6.1 takes no longer ones
+
+
+def test_files_with_secrets_are_private(c: Config) -> None:
+    configure(c)
+    folder = Path(c.GpuService.state_dir)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for name in ("secrets.json", "service.json"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    loaded = settings(c)
+    assert loaded.hub_secret not in repr(loaded)
+    assert loaded.api_token not in repr(loaded)
+
+
+def test_the_admins_settings_reach_the_service(c: Config) -> None:
+    c.JupyterHub.bind_url = "http://127.0.0.1:8000/jupyter/"
+    c.JupyterHub.allow_named_servers = True
+    c.GpuOffers.fractions = {"gpu": [0.5]}
+    c.GpuOffers.groups.update({"gpu": ["thesis"]})
+    c.GpuLine.max_wait_hours = 2
+    c.GpuCulling.enabled = True
+    c.GpuCulling.lifetime_hours = None
+    configure(c)
+    loaded = settings(c)
+    assert loaded.prefix == "/jupyter/services/gpu/"
+    assert loaded.allow_named_servers
+    assert loaded.offers == OfferConfig(fractions={"gpu": (0.5,)}, groups={"gpu": ("thesis",)})
+    assert loaded.line.max_wait == timedelta(hours=2)
+    assert loaded.culling == CullPolicy(enabled=True, lifetime=None)
+
+
+def test_configuring_twice_changes_nothing(c: Config) -> None:
+    c.JupyterHub.template_paths = ["/srv/templates"]
+    configure(c)
+    once = json.dumps(c, default=str)
+    configure(c)
+    assert json.dumps(c, default=str) == once
+
+
+def test_a_second_configure_brings_new_settings_to_the_service(c: Config) -> None:
+    configure(c)
+    c.GpuService.port = 8292
+    c.GpuSpawnerMixin.clear()
+    configure(c)
+    assert [service["url"] for service in c.JupyterHub.services] == ["http://127.0.0.1:8292"]
+
+
+def test_importing_and_looking_write_nothing(c: Config) -> None:
+    settings_of(c)
+    assert not Path(c.GpuService.state_dir).exists()
+
+
+# ------------------------------------------------------------------ what is left alone
+
+
+def test_nothing_an_admin_has_set_is_overwritten(c: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    c.JupyterHub.spawner_class = "simple"
+    c.JupyterHub.concurrent_spawn_limit = 20
+    c.JupyterHub.active_server_limit = 30
+    c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0, "headers": {}}
+    c.JupyterHub.template_paths = ["/srv/templates"]
+    c.JupyterHub.services = [{"name": "cull", "command": ["python", "-m", "jupyterhub_idle_culler"]}]
+    c.JupyterHub.load_roles = [
+        {"name": "user", "scopes": ["self", "shares!user"]},
+        {"name": "teacher", "scopes": ["list:users"], "groups": ["teachers"]},
+    ]
+    configure(c)
+    assert c.JupyterHub.spawner_class == "simple"
+    assert c.JupyterHub.concurrent_spawn_limit == 20
+    assert c.JupyterHub.tornado_settings == {"slow_spawn_timeout": 0, "headers": {}}
+    assert c.JupyterHub.template_paths[0] == "/srv/templates"
+    assert [service["name"] for service in c.JupyterHub.services] == ["cull", "gpu"]
+    assert role(c, "user")["scopes"] == ["self", "shares!user", ACCESS_SCOPE]
+    assert role(c, "teacher") == {"name": "teacher", "scopes": ["list:users"], "groups": ["teachers"]}
+    said = capsys.readouterr().err.splitlines()
+    assert all(line.startswith("jupyterhub-gpu: ") for line in said)
+    for word in ("spawner_class", "concurrent_spawn_limit", "active_server_limit", "'cull'"):
+        assert len([line for line in said if word in line]) == 1, word
+
+
+def test_a_role_that_only_names_people_keeps_jupyterhubs_own_scopes(c: Config) -> None:
+    c.JupyterHub.load_roles = [{"name": "server", "description": "mine"}]
+    configure(c)
+    assert role(c, "server")["scopes"] == ["users:activity!user", "access:servers!server", ACCESS_SCOPE]
+
+
+def test_extra_user_scopes_stay_in_force(c: Config) -> None:
+    """JupyterHub 6 ignores `extra_user_scopes` as soon as a role `user` is defined."""
+    c.JupyterHub.extra_user_scopes = ["shares!user"]
+    configure(c)
+    assert c.JupyterHub.extra_user_scopes == ["shares!user", ACCESS_SCOPE]
+    assert not [role for role in c.JupyterHub.load_roles if role["name"] == "user"]
+
+
+def test_lists_that_were_appended_to_are_kept(c: Config) -> None:
+    """traitlets keeps `.append` on an unset list as a promise, not as a list."""
+    c.JupyterHub.services.append({"name": "mine", "url": "http://127.0.0.1:9999"})
+    c.JupyterHub.load_roles.append({"name": "user", "scopes": ["self", "read:hub"]})
+    c.JupyterHub.template_paths.append("/srv/templates")
+    configure(c)
+    assert [service["name"] for service in c.JupyterHub.services] == ["mine", "gpu"]
+    assert role(c, "user")["scopes"] == ["self", "read:hub", ACCESS_SCOPE]
+    assert c.JupyterHub.template_paths[0] == "/srv/templates"
+    assert c.JupyterHub.template_paths[1].endswith("spawner/templates")
+
+
+def test_a_service_named_gpu_that_is_not_ours_is_left_alone(c: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    c.JupyterHub.services = [{"name": "gpu", "url": "http://10.0.0.1:80", "api_token": "x" * 32}]
+    configure(c)
+    (service,) = c.JupyterHub.services
+    assert (service["url"], service["api_token"]) == ("http://10.0.0.1:80", "x" * 32)
+    assert "left alone in api_token, url" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ bad input
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "right"),
+    [
+        ("GpuLine", "max_lin", 5, "Did you mean max_line?"),
+        ("GpuLine", "max_line", -1, "a whole number of at least 1"),
+        ("GpuLine", "max_line", "many", "a whole number of at least 1"),
+        ("GpuLine", "max_line", True, "a whole number of at least 1"),
+        ("GpuLine", "max_wait_hours", float("nan"), "a number of at least 0"),
+        ("GpuLine", "max_starting", 0, "a whole number of at least 1"),
+        ("GpuCulling", "idle_minutes", -3, "a number of at least 0"),
+        ("GpuCulling", "idle_below_percent", 101, "a number from 0 to 100"),
+        ("GpuCulling", "lifetime_hours", "12", "a number of at least 0 or None"),
+        ("GpuCulling", "enabled", 1, "True or False"),
+        ("GpuCulling", "idle_minutes_by_offer", {"gpu": -1}, "a dict from an offer's id to a number of at least 0"),
+        ("GpuCulling", "idle_minutes_by_offer", {"1g.5gb": 1}, "mig-1g.5gb"),
+        ("GpuCulling", "warn_minutes", 31, "at most the shortest idle limit (30 minutes)"),
+        ("GpuOffers", "fractions", {"gpu": 0.5}, "a dict from an offer's id to a list"),
+        ("GpuOffers", "fractions", {"gpu": [1.5]}, "larger than 0 and smaller than 1"),
+        ("GpuOffers", "fractions", {"gpu": [0.5, 0.5]}, "two offers would have the id gpu-0.5"),
+        ("GpuOffers", "fractions", {"gpu": [0.3333]}, "at most three decimals"),
+        ("GpuOffers", "fractions", {"cpu": [0.5]}, "the offer of a whole device"),
+        ("GpuOffers", "titles", {"<b>": "x"}, "an offer's id is"),
+        ("GpuOffers", "hidden", ["cpu"], "CPU only is always offered"),
+        ("GpuOffers", "hidden", "cpu", "a list of texts"),
+        ("GpuOffers", "simulate", 3, "a text or None"),
+        ("GpuService", "port", 0, "a whole number from 1 to 65535"),
+        ("GpuService", "public_metrics_token", "short", "at least 16 characters"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_would_be_right(
+    c: Config, section: str, key: str, value: object, right: str
+) -> None:
+    c[section][key] = value
+    with pytest.raises(ValueError) as refused:
+        configure(c)
+    assert str(refused.value).startswith(f"c.{section}.{key}")
+    assert right in str(refused.value)
+    assert not Path(c.GpuService.state_dir).exists()
+
+
+def test_an_unknown_section_is_named(c: Config) -> None:
+    c.GpuCuling.enabled = True
+    with pytest.raises(ValueError, match=r"c\.GpuCuling is not a section.*Did you mean GpuCulling\?"):
+        configure(c)
+
+
+def test_damaged_secrets_are_a_sentence(c: Config) -> None:
+    configure(c)
+    (Path(c.GpuService.state_dir) / "secrets.json").write_text('{"hub_secret": ""}')
+    with pytest.raises(ValueError, match=r"secrets\.json is damaged.*Delete the file"):
+        configure(c)
+
+
+def test_a_state_folder_that_cannot_be_made_is_a_sentence(c: Config, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    c.GpuService.state_dir = str(tmp_path / "file" / "inside")
+    with pytest.raises(ValueError, match=r"c\.GpuService\.state_dir is .* cannot be made"):
+        configure(c)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "one JSON object"),
+        ('{"hub_secre": ""}', "unknown field 'hub_secre'"),
+        ('{"state_dir": "/x", "hub_secret": "a", "api_token": "b", "port": "many"}', "port"),
+    ],
+)
+def test_a_damaged_settings_file_is_a_sentence(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "service.json").write_text(text)
+    with pytest.raises(SettingsError, match=said):
+        Settings.load(tmp_path / "service.json")
+
+
+def test_a_missing_settings_file_says_who_writes_it(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="configure"):
+        Settings.load(tmp_path / "service.json")
