@@ -6,9 +6,41 @@ Not here: when a server is started or stopped, and who may ask.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import hashlib
+import json
+import ssl
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timezone
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
+
+_PAGINATED = "application/jupyterhub-pagination+json"
+_PAGE = 200
+_READINGS = 3
+_CALLERS = 4096
+_CALLER_SECONDS = 15.0
+_STRANGER_SECONDS = 5.0
+_SERVER_SCOPE = "access:servers!server="
+
+
+@dataclass(frozen=True, slots=True)
+class _Purpose:
+    """Requests of one purpose share a client of their own: so many at once, each given so long."""
+
+    name: str
+    seconds: float
+    at_once: int
+
+
+_LIST = _Purpose("list", 30.0, 4)
+_START = _Purpose("start", 60.0, 16)
+_STOP = _Purpose("stop", 60.0, 16)
+_IDENTIFY = _Purpose("identify", 10.0, 32)
+_UP = _Purpose("up", 5.0, 2)
 
 
 class HubAway(Exception):
@@ -59,7 +91,8 @@ class HubServer:
 
     Attributes:
         server: "" is the default server.
-        ready: it runs and answers. pending: ``spawn``, ``stop`` or None.
+        ready: it runs and answers.
+        pending: ``spawn``, ``stop``, ``check`` (the hub looks at it after its restart) or None.
         started, last_activity: aware UTC.
         user_options: as the hub keeps them; empty when there are none.
         admin, groups: of its user.
@@ -80,7 +113,10 @@ class HubServer:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose token it is. `kind` is ``user`` or ``service``; `scopes` are the token's own, expanded by the hub."""
+    """Whose token it is. `kind` is ``user`` or ``service``; `scopes` are the token's own, expanded by the hub.
+
+    `admin` is about the person: a token of an admin's server has it as well, and may still do only what its scopes say.
+    """
 
     name: str
     kind: str
@@ -94,25 +130,47 @@ def server_of(caller: Caller) -> tuple[str, str] | None:
 
     None: it is not one server's token, or it is another user's (an admin who visits somebody's server).
     """
+    named = {scope.removeprefix(_SERVER_SCOPE) for scope in caller.scopes if scope.startswith(_SERVER_SCOPE)}
+    if caller.kind != "user" or len(named) != 1:
+        return None
+    user, slash, server = named.pop().partition("/")  # the hub allows a slash in neither name, and escapes nothing
+    if not slash or user != caller.name:
+        return None
+    return user, server
 
 
 class HubApi:
-    """The hub's REST API. Every method raises `HubAway` when the hub does not answer."""
+    """The hub's REST API. Every method but `up` raises `HubAway` when the hub does not answer.
 
-    def __init__(self, url: str, token: str) -> None:
-        """`url` ends in ``/hub/api`` (a trailing slash is fine); `token` is the service's own."""
+    Listing and the rest raise `HubRefused` when the hub says no: the service's token lacks a scope.
+    """
+
+    def __init__(self, url: str, token: str, *, tls: ssl.SSLContext | None = None) -> None:
+        """`url` ends in ``/hub/api`` (a slash after it is fine); `token` is the service's own; `tls` for internal_ssl."""
+        self._url = url.rstrip("/")
+        self._token = token
+        self._tls = tls
+        self._clients: dict[str, AsyncHTTPClient] = {}
+        self._whole_body: bool | None = None
+        self._callers = _Remembered()
 
     async def servers(self) -> tuple[HubServer, ...]:
         """All servers that are not stopped, pending spawns and stops included, of all users."""
+        users = await self._all_users({"state": "active"})
+        return tuple(server for user in users for server in _servers_of(user))
 
     async def users(self) -> tuple[HubUser, ...]:
         """All users."""
+        return tuple(_user(model) for model in await self._all_users({}))
 
     async def user(self, name: str) -> HubUser | None:
         """One user; None: there is no such user."""
+        model = await self._one_user(name, _LIST)
+        return None if model is None else _user(model)
 
     async def server(self, user: str, server: str) -> HubServer | None:
         """One server that is not stopped; None: there is none."""
+        return _server_in(await self._one_user(user, _LIST), server)
 
     async def start(self, user: str, server: str, options: Mapping[str, object]) -> None:
         """Ask the hub to start a server; a spawn that is pending already is fine.
@@ -120,19 +178,229 @@ class HubApi:
         Raises:
             StartRefused: with the hub's status and words.
         """
+        body = dict(options) if await self._takes_whole_body() else {"user_options": dict(options)}
+        answer = await self._ask(_START, "POST", _server_path(user, server), body=body)
+        if answer.code not in (201, 202):
+            raise StartRefused(answer.code, _message(answer))
 
     async def stop(self, user: str, server: str) -> bool:
-        """Ask the hub to stop a server. False: nothing was sent, as it is pending a spawn; True: it stops, or is gone.
+        """Ask the hub to stop a server. True: it stops, or is gone. False: nothing was sent, as a spawn (or the
+        hub's own check of it after a restart) is pending: a stop would cancel that.
 
         Raises:
             StopRefused: with the hub's status and words.
         """
+        found = _server_in(await self._one_user(user, _STOP), server)
+        if found is None or found.pending == "stop":
+            return True
+        if found.pending is not None:
+            return False
+        answer = await self._ask(_STOP, "DELETE", _server_path(user, server))
+        if answer.code not in (202, 204, 404):
+            raise StopRefused(answer.code, _message(answer))
+        return True
 
     async def identify(self, token: str) -> Caller | None:
         """Whose token this is; None: nobody's. Remembered for some seconds."""
+        now = asyncio.get_running_loop().time()
+        known, caller = self._callers.find(token, now)
+        if known:
+            return caller
+        answer = await self._ask(_IDENTIFY, "GET", "/user", token=token)
+        caller = None if answer.code in (401, 403) else _caller(_parsed(answer))
+        self._callers.keep(token, caller, now)
+        return caller
 
     async def up(self) -> bool:
         """The hub answers. Never raises."""
+        try:
+            await self._version()
+        except (HubAway, HubRefused):
+            return False
+        return True
 
     def close(self) -> None:
         """Close the clients. Can be called twice."""
+        while self._clients:
+            self._clients.popitem()[1].close()
+
+    async def _version(self) -> str:
+        return str(_mapping(_parsed(await self._ask(_UP, "GET", "/"))).get("version", ""))
+
+    async def _takes_whole_body(self) -> bool:
+        # JupyterHub 5 takes the body itself as the options; asked again after every absence: it may be a new one
+        if self._whole_body is None:
+            major = (await self._version()).partition(".")[0]
+            self._whole_body = major.isdigit() and int(major) < 6
+        return self._whole_body
+
+    async def _one_user(self, name: str, purpose: _Purpose) -> Mapping[str, Any] | None:
+        answer = await self._ask(purpose, "GET", f"/users/{_quoted(name)}")
+        return None if answer.code == 404 else _mapping(_parsed(answer))
+
+    async def _all_users(self, query: Mapping[str, str]) -> list[Mapping[str, Any]]:
+        """Page by page. Who leaves the list between two pages moves the others up, so that one could be missed:
+        a list whose total changed is read again, and one that never holds still is the union of what was read."""
+        seen: dict[str, Mapping[str, Any]] = {}
+        for _ in range(_READINGS):
+            found, still = await self._read_pages(query)
+            seen.update((str(model.get("name")), model) for model in found)
+            if still:
+                return found
+        return list(seen.values())
+
+    async def _read_pages(self, query: Mapping[str, str]) -> tuple[list[Mapping[str, Any]], bool]:
+        found: list[Mapping[str, Any]] = []
+        totals: set[object] = set()
+        offset, limit = 0, _PAGE
+        while True:
+            path = "/users?" + urlencode({**query, "limit": limit, "offset": offset})
+            page = _mapping(_parsed(await self._ask(_LIST, "GET", path)))
+            found.extend(_mapping(item) for item in page.get("items", ()))
+            pagination = _mapping(page.get("_pagination"))
+            totals.add(pagination.get("total"))
+            following = pagination.get("next")
+            if not following:
+                return found, len(totals) == 1
+            offset, limit = int(following["offset"]), int(following["limit"])  # the hub may give less a page
+
+    async def _ask(
+        self,
+        purpose: _Purpose,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, object] | None = None,
+        token: str | None = None,
+    ) -> HTTPResponse:
+        request = HTTPRequest(
+            self._url + path,
+            method=method,
+            headers={"Authorization": f"token {token or self._token}", "Accept": _PAGINATED},
+            body=None if body is None else json.dumps(body),
+            connect_timeout=min(5.0, purpose.seconds),
+            request_timeout=purpose.seconds,
+            follow_redirects=False,
+            ssl_options=self._tls,
+        )
+        try:
+            answer = await self._client(purpose).fetch(request, raise_error=False)
+        except (HTTPClientError, OSError) as error:
+            self._whole_body = None
+            raise HubAway(f"The hub does not answer ({_why(error, purpose)}).") from error
+        if answer.code in (502, 503, 504) and purpose is not _START:
+            raise HubAway(f"The hub does not answer ({answer.code} {_message(answer)}).")
+        return answer
+
+    def _client(self, purpose: _Purpose) -> AsyncHTTPClient:
+        if purpose.name not in self._clients:
+            self._clients[purpose.name] = AsyncHTTPClient(force_instance=True, max_clients=purpose.at_once)
+        return self._clients[purpose.name]
+
+
+class _Remembered:
+    """Callers by the hash of their token, for some seconds. The token itself is not kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[float, Caller | None]] = {}
+
+    def find(self, token: str, now: float) -> tuple[bool, Caller | None]:
+        until, caller = self._known.get(_digest(token), (now, None))
+        return until > now, caller
+
+    def keep(self, token: str, caller: Caller | None, now: float) -> None:
+        if len(self._known) >= _CALLERS:
+            self._known = {key: kept for key, kept in self._known.items() if kept[0] > now}
+        while len(self._known) >= _CALLERS:
+            del self._known[next(iter(self._known))]
+        self._known[_digest(token)] = (now + (_STRANGER_SECONDS if caller is None else _CALLER_SECONDS), caller)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _server_path(user: str, server: str) -> str:
+    return f"/users/{_quoted(user)}/" + (f"servers/{_quoted(server)}" if server else "server")
+
+
+def _parsed(answer: HTTPResponse) -> object:
+    if answer.code != 200:
+        raise HubRefused(answer.code, _message(answer))
+    try:
+        return json.loads(answer.body)
+    except ValueError as error:
+        raise HubAway("What answers at the hub's address is not a JupyterHub.") from error
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise HubAway("What answers at the hub's address is not a JupyterHub.")
+    return value
+
+
+def _message(answer: HTTPResponse) -> str:
+    try:
+        said = json.loads(answer.body or b"")
+    except ValueError:
+        return str(answer.reason)
+    return str(said.get("message") or answer.reason) if isinstance(said, dict) else str(answer.reason)
+
+
+def _why(error: Exception, purpose: _Purpose) -> str:
+    if isinstance(error, HTTPClientError) and "Timeout" in str(error):
+        return f"nothing within {purpose.seconds:g} s"
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _user(model: Mapping[str, Any]) -> HubUser:
+    return HubUser(str(model["name"]), bool(model.get("admin", False)), tuple(model.get("groups") or ()))
+
+
+def _servers_of(model: Mapping[str, Any]) -> Iterator[HubServer]:
+    user = _user(model)
+    for name, each in (model.get("servers") or {}).items():
+        if each.get("stopped", False):
+            continue
+        pid = (each.get("state") or {}).get("pid")
+        yield HubServer(
+            user=user.name,
+            server=str(name),
+            ready=bool(each.get("ready")),
+            pending=each.get("pending"),
+            started=_time(each.get("started")),
+            last_activity=_time(each.get("last_activity")),
+            user_options=dict(each.get("user_options") or {}),
+            admin=user.admin,
+            groups=user.groups,
+            pid=pid if isinstance(pid, int) and pid > 0 else None,
+        )
+
+
+def _server_in(model: Mapping[str, Any] | None, server: str) -> HubServer | None:
+    return None if model is None else next((each for each in _servers_of(model) if each.server == server), None)
+
+
+def _caller(model: object) -> Caller:
+    said = _mapping(model)
+    return Caller(
+        name=str(said["name"]),
+        kind=str(said.get("kind", "user")),
+        admin=bool(said.get("admin", False)),
+        groups=tuple(said.get("groups") or ()),
+        scopes=frozenset(said.get("scopes") or ()),
+    )
+
+
+def _time(value: str | None) -> datetime | None:
+    if not value:
+        return None
+    # Python 3.10 reads neither the Z nor fractions of other than three or six digits
+    whole, _, fraction = value.removesuffix("Z").partition(".")
+    digits = fraction.partition("+")[0]
+    read = datetime.fromisoformat(f"{whole}.{digits:0<6.6}" if digits else whole)
+    return read.replace(tzinfo=timezone.utc) if read.tzinfo is None else read.astimezone(timezone.utc)

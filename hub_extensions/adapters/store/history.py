@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -130,6 +130,5 @@ def _sample_values(sample: DeviceSample) -> dict[str, object]:
     return {**asdict(sample), "pids": None if sample.pids is None else list(sample.pids)}
 
 
-def _sample(row: Mapping[str, object]) -> DeviceSample:
-    pids = row["pids"]
-    return DeviceSample(**{**row, "pids": tuple(pids) if isinstance(pids, list) else None})  # type: ignore[arg-type]
+def _sample(row: Any) -> DeviceSample:
+    return DeviceSample(**{**row, "pids": None if row["pids"] is None else tuple(row["pids"])})

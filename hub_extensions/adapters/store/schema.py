@@ -44,7 +44,7 @@ class Words(sa.types.TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        if value is None or value.isascii() and "\0" not in value:
+        if value is None or (value.isascii() and "\0" not in value):
             return value
         kept = value.replace("\0", "�")
         return kept.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

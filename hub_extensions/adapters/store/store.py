@@ -1,6 +1,6 @@
 """`Store`: one writer thread, one synchronous engine, one transaction for each set of changes.
 
-Not here: tables (``line.py``, ``servers.py``, ``history.py``), opening and migrating (``opening.py``, ``migrating.py``).
+Not here: tables (``line.py``, ``servers.py``, ``history.py``), opening (``opening.py``), schemas (``migrating.py``).
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Store:
         return await self._do(lambda connection: history.journal(connection, limit))
 
     async def prune(self, now: datetime) -> None:
-        """Remove what is too old: samples and notices after 30 days; usage, ended tickets and journal after 12 months."""
+        """Remove samples and notices after 30 days; usage records, ended tickets and journal after 12 months."""
 
         def remove(connection: Connection) -> None:
             line.prune(connection, now - RECORDS_KEPT)
@@ -117,7 +117,7 @@ class Store:
         await self._do(remove)
 
     async def forget_user(self, user: str) -> None:
-        """A user was deleted: usage records keep no name; ended tickets, facts, notices and journal rows are removed."""
+        """A user was deleted: usage records lose the name; ended tickets, facts, notices and journal rows go."""
 
         def forget(connection: Connection) -> None:
             line.forget(connection, user)
@@ -208,7 +208,9 @@ def _load(connection: Connection) -> Stored:
             meta={name: value for name, value in servers.meta(connection).items() if name != _LAST_COMMIT},
         )
     except (ValueError, TypeError, KeyError) as error:
-        raise StoreUnavailable(f"The database of database_url holds a row this version cannot read: {error}.") from error
+        raise StoreUnavailable(
+            f"The database of database_url holds a row this version cannot read: {error}."
+        ) from error
 
 
 def _file_of(engine: Engine) -> Path | None:
