@@ -23,7 +23,7 @@ class MigTablesError(ValueError):
 @lru_cache(maxsize=1)
 def packed_tables() -> tuple[GpuTable, ...]:
     """The packed tables, read at the first call."""
-    text = files("hub_extensions").joinpath("data", "mig_profiles.yaml").read_text(encoding="utf-8")
+    text = (files("hub_extensions") / "data" / "mig_profiles.yaml").read_text(encoding="utf-8")
     return parse_tables(text, "mig_profiles.yaml")
 
 
@@ -111,7 +111,7 @@ def _row(entry: object, where: str) -> ProfileRow:
     except MigProfileError as error:
         raise MigTablesError(f"{where}: `name`: {error}") from error
     if named.slices != row.compute_slices:
-        raise MigTablesError(f"{where}: `compute_slices` is {row.compute_slices}, the name {row.name} says {named.slices}.")
+        raise MigTablesError(f"{where}: `compute_slices` is {row.compute_slices}, but the name is {row.name}.")
     return row
 
 

@@ -51,7 +51,9 @@ class MigProfile:
         """
         found = _PROFILE.fullmatch(text)
         if found is None:
-            raise MigProfileError(f"{text[:60]!r} is no MIG profile: write for example 1g.5gb, 1g.10gb+me or mig-1g.10gb.me")
+            raise MigProfileError(
+                f"{text[:60]!r} is no MIG profile: write for example 1g.5gb, 1g.10gb+me or mig-1g.5gb"
+            )
         compute = found["compute"]
         return cls(
             slices=int(found["slices"]),
@@ -113,6 +115,7 @@ class ProfileRow:
 
     @property
     def profile(self) -> MigProfile:
+        """Its name, taken apart."""
         return MigProfile.parse(self.name)
 
 
@@ -201,9 +204,7 @@ def fits(table: GpuTable, profile: str, existing: Iterable[Placed]) -> tuple[int
     return tuple(start for start in row.starts if legal(table, (*placed, Placed(start, row.name))))
 
 
-def place_in_order(
-    table: GpuTable, profiles: Sequence[str], existing: Iterable[Placed] = ()
-) -> tuple[Placed, ...]:
+def place_in_order(table: GpuTable, profiles: Sequence[str], existing: Iterable[Placed] = ()) -> tuple[Placed, ...]:
     """Where instances go when they are made one after the other, as by ``nvidia-smi mig -cgi 19,14,5``.
 
     Each one goes where it takes the fewest start positions from instances yet to come, the lowest of equals. The driver
@@ -227,7 +228,7 @@ def place_in_order(
 
 
 def arrange(table: GpuTable, counts: Mapping[str, int]) -> tuple[Placed, ...] | None:
-    """A legal layout with exactly these numbers of instances (``{"1g.5gb": 5, "2g.10gb": 1}``), None when there is none."""
+    """A legal layout with these numbers of instances (``{"1g.5gb": 5, "2g.10gb": 1}``); None: there is none."""
     wanted = [(name, table.row(name)) for name, count in counts.items() for _ in range(count)]
     rows = [row for _, row in wanted if row is not None]
     if len(rows) < len(wanted):

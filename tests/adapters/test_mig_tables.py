@@ -18,7 +18,8 @@ gpus:
   source_placements: a listing
   placements_basis: observed
   profiles:
-  - {name: 1g.5gb, kind: 1g, compute_slices: 1, memory_slices: 1, memory_gib: null, sm: null, max_instances: 2, placement_starts: [1, 0]}
+  - {name: 1g.5gb, kind: 1g, compute_slices: 1, memory_slices: 1, memory_gib: null, sm: null,
+     max_instances: 2, placement_starts: [1, 0]}
 """
 
 
@@ -69,7 +70,7 @@ def test_a_file_of_ones_own_is_read_the_same_way(tmp_path: Path) -> None:
         ("max_instances: 2", "max_instances: 0", "`max_instances` is not a number above 0"),
         ("[1, 0]", "[a]", "`placement_starts`"),
         ("name: 1g.5gb", "name: small", "`name`: 'small' is no MIG profile"),
-        ("name: 1g.5gb", "name: 2g.5gb", "the name 2g.5gb says 2"),
+        ("name: 1g.5gb", "name: 2g.5gb", "the name is 2g.5gb"),
         ("gpus:", "cards:", "has no list `gpus`"),
         ("[NVIDIA-X]", "[1]", "`product_examples` is not a list of texts"),
         ("- key: X", "- key: [", "is not YAML"),

@@ -64,7 +64,7 @@ def test_a_profile_name_is_parsed_in_each_of_its_forms(text: str, expected: MigP
      "1g.5gb me", "nvidia.com/gpu", "nvidia.com/1g.5gb", "1g.5gb-0.5", "١g.5gb", "mig-", "amd.com/mig-1g.5gb"],
 )  # fmt: skip
 def test_a_text_that_is_no_profile_is_refused_in_words(text: str) -> None:
-    with pytest.raises(MigProfileError, match="write for example 1g.5gb"):
+    with pytest.raises(MigProfileError, match="write for example 1g"):
         MigProfile.parse(text)
 
 
