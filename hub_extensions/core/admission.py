@@ -221,9 +221,7 @@ class Admission:
 # ------------------------------------------------------------------ joining
 
 
-def refuse_to_join(
-    line: Line, user: str, server: str, offers: Sequence[str], groups: Sequence[str]
-) -> Reason | None:
+def refuse_to_join(line: Line, user: str, server: str, offers: Sequence[str], groups: Sequence[str]) -> Reason | None:
     """Why this user may not take a place in line for these offers, or None.
 
     A refusal is only for: an offer that is unknown, not for the user's groups, larger than anything there is, the
@@ -273,7 +271,9 @@ def _refuse_offer(known: Mapping[str, GpuOffer], wanted: str, groups: Sequence[s
     if offer is None:
         have = ", ".join(sorted(o.id for o in known.values() if not o.groups or set(o.groups) & set(groups)))
         return Reason(
-            f"There is no offer \u201c{wanted[:80]}\u201d here. Offers: {have}.", f"unknown offer {wanted!r}", "unknown-offer"
+            f"There is no offer \u201c{wanted[:80]}\u201d here. Offers: {have}.",
+            f"unknown offer {wanted!r}",
+            "unknown-offer",
         )
     if offer.groups and not set(offer.groups) & set(groups):
         return Reason(
@@ -399,7 +399,8 @@ class Stock:
                 continue
             self.total[device.pool] = self.total.get(device.pool, 0) + 1
             if state.foreign is Foreign.SOME:
-                self.foreign[device.pool] = self.foreign.get(device.pool, 0) + 1
+                if device.identity not in self.held:
+                    self.foreign[device.pool] = self.foreign.get(device.pool, 0) + 1
                 continue
             self._pools.setdefault(device.pool, []).append(device.identity)
 
@@ -492,11 +493,15 @@ def _why(stock: Stock, offer: GpuOffer, ahead: int, braked: bool, max_starting: 
     people = _people_ahead(ahead)
     if offer.pool and not stock.known:
         return Reason(
-            f"It is not known which GPUs are free now; you start when it is. {people}", "inventory unknown", "unknown-inventory"
+            f"It is not known which GPUs are free now; you start when it is. {people}",
+            "inventory unknown",
+            "unknown-inventory",
         )
     total = stock.total.get(offer.pool, 0)
     if offer.pool and total == 0:
-        return Reason(f"No {offer.title} is there now. {people}", f"no usable device in pool {offer.pool}", "none-there")
+        return Reason(
+            f"No {offer.title} is there now. {people}", f"no usable device in pool {offer.pool}", "none-there"
+        )
     if not offer.pool or stock.free(offer) > 0:
         if braked:
             return Reason(

@@ -1,0 +1,212 @@
+"""The book: what is true now, in memory, and written to the store before anybody is told.
+
+`Book.write` is the one place where anything changes: the store's transaction first, then memory. When the store cannot
+write, nothing has changed. Not here: what to change (``tickets.py``, ``releases.py``, ``culler.py``, ``reconcile.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from hub_extensions.adapters.store import Changes, NoticeRow, Store, StoreUnavailable
+from hub_extensions.core.admission import (
+    Availability,
+    Lease,
+    LeaseState,
+    Line,
+    LineConfig,
+    Ticket,
+    TicketState,
+    availability,
+)
+from hub_extensions.core.culling import CullPolicy, ServerFacts
+from hub_extensions.core.inventory import Device, DeviceState, InventoryReading
+from hub_extensions.core.offers import GpuOffer, OfferConfig, derive_offers
+from hub_extensions.core.usage import DeviceSample
+from hub_extensions.hub_service.clock import RunningClock
+
+INVENTORY_GOES_STALE = timedelta(seconds=60)
+NOTICES_LAST = timedelta(hours=24)
+CLOCK = "clock"
+
+
+class Book:
+    """Tickets, leases, facts of servers, devices and offers.
+
+    Attributes:
+        tickets: live ones (waiting, admitted) by id. leases: not ended, by id. facts: by (user, server).
+        reading: the last inventory that could be read; None: none yet. read_at: running time of it.
+        problem: why the inventory cannot be read now; "" when it can.
+        revision: grows with every change; what is computed from the book may be kept as long as it stands.
+    """
+
+    def __init__(self, store: Store, clock: RunningClock, config: LineConfig, policy: CullPolicy, offers: OfferConfig):
+        self.store = store
+        self.clock = clock
+        self.config = config
+        self.policy = policy
+        self.offer_config = offers
+        self.tickets: dict[str, Ticket] = {}
+        self.leases: dict[str, Lease] = {}
+        self.facts: dict[tuple[str, str], ServerFacts] = {}
+        self.notices: dict[str, list[NoticeRow]] = {}
+        self.last_choices: dict[str, tuple[str, ...]] = {}
+        self.next_place = 1
+        self.offers: tuple[GpuOffer, ...] = derive_offers((), offers)
+        self.devices: dict[str, DeviceState] = {}
+        self.samples: Mapping[str, DeviceSample] = {}
+        self.reading: InventoryReading | None = None
+        self.read_at: datetime | None = None
+        self.problem = ""
+        self.first_start = False
+        self.revision = 0
+        self.store_problem = ""
+        self._availability: tuple[int, datetime, tuple[Availability, ...]] | None = None
+
+    @classmethod
+    async def open(cls, store: Store, config: LineConfig, policy: CullPolicy, offers: OfferConfig) -> Book:
+        """Read what the store kept; a new store makes a new book."""
+        stored = await store.load()
+        kept = stored.meta.get(CLOCK)
+        book = cls(store, RunningClock(datetime.fromisoformat(kept) if kept else None), config, policy, offers)
+        book.tickets = {ticket.id: ticket for ticket in stored.tickets}
+        book.leases = {lease.id: lease for lease in stored.leases}
+        book.facts = {(facts.user, facts.server): facts for facts in stored.facts}
+        book.next_place = stored.next_place
+        book.first_start = not kept
+        return book
+
+    # -------------------------------------------------------------- the one way to change
+
+    async def write(self, changes: Changes) -> None:
+        """Store, then remember.
+
+        Raises:
+            StoreUnavailable: nothing has changed, in memory or in the store.
+        """
+        stamp = {CLOCK: self.clock.now().isoformat()}
+        try:
+            await self.store.commit(replace(changes, meta={**changes.meta, **stamp}))
+        except StoreUnavailable as problem:
+            self.store_problem = problem.sentence
+            raise
+        self.store_problem = ""
+        self._remember(changes)
+
+    def _remember(self, changes: Changes) -> None:
+        for row in changes.tickets:
+            self.last_choices[row.ticket.user] = tuple(choice.offer for choice in row.ticket.choices)
+            if row.end is None:
+                self.tickets[row.ticket.id] = row.ticket
+            else:
+                self.tickets.pop(row.ticket.id, None)
+        for lease in changes.leases:
+            if lease.state is LeaseState.ENDED:
+                self.leases.pop(lease.id, None)
+            else:
+                self.leases[lease.id] = lease
+        for user, server in changes.gone_facts:
+            self.facts.pop((user, server), None)
+        for facts in changes.facts:
+            self.facts[(facts.user, facts.server)] = facts
+        for notice in changes.notices:
+            self.notices.setdefault(notice.user, []).append(notice)
+        if not changes.empty:
+            self.revision += 1
+
+    def new_place(self) -> int:
+        """The next place in line (a serial number, never used twice)."""
+        self.next_place += 1
+        return self.next_place - 1
+
+    # -------------------------------------------------------------- the inventory
+
+    def see(self, reading: InventoryReading, states: dict[str, DeviceState]) -> None:
+        """Take in a look at the GPUs. `states` is by `Device.identity` and keeps devices that are gone under a lease."""
+        changed = states != self.devices
+        self.reading = reading
+        self.samples = reading.samples
+        self.read_at = self.clock.now()
+        self.problem = " ".join(reading.problems)
+        if not changed and self.offers:
+            return
+        self.devices = states
+        self.offers = derive_offers([s.device for s in states.values() if s.present], self.offer_config)
+        self.revision += 1
+
+    def inventory_age(self) -> timedelta | None:
+        """Running time since the GPUs were last read; None: never yet."""
+        return None if self.read_at is None else self.clock.now() - self.read_at
+
+    def known_devices(self) -> tuple[DeviceState, ...] | None:
+        """The devices, or None while they are not known."""
+        age = self.inventory_age()
+        if age is None or age > INVENTORY_GOES_STALE:
+            return None
+        return tuple(self.devices.values())
+
+    def device(self, identity: str) -> Device | None:
+        """A device by `Device.identity`, gone ones under a lease included."""
+        state = self.devices.get(identity)
+        return state.device if state else None
+
+    # -------------------------------------------------------------- views
+
+    def line(self) -> Line:
+        """What a round of decisions looks at."""
+        lifetime = self.policy.lifetime if self.policy.enabled else None
+        return Line(
+            self.offers,
+            self.known_devices(),
+            tuple(self.tickets.values()),
+            tuple(self.leases.values()),
+            self.config,
+            lifetime,
+        )
+
+    def availability(self) -> tuple[Availability, ...]:
+        """How every offer stands; kept for a second as long as nothing changes."""
+        now = self.clock.now()
+        kept = self._availability
+        if kept is not None and kept[0] == self.revision and now - kept[1] < timedelta(seconds=1):
+            return kept[2]
+        fresh = availability(self.line(), now)
+        self._availability = (self.revision, now, fresh)
+        return fresh
+
+    def offer(self, offer_id: str) -> GpuOffer | None:
+        """An offer by its id; None: there is none."""
+        return next((offer for offer in self.offers if offer.id == offer_id), None)
+
+    def live_ticket(self, user: str, server: str) -> Ticket | None:
+        """The ticket of a server that waits or starts; None: there is none."""
+        return next((t for t in self.tickets.values() if t.user == user and t.server == server), None)
+
+    def lease_of(self, user: str, server: str) -> Lease | None:
+        """The lease a server runs or starts under (not one that is ending)."""
+        live = (LeaseState.STARTING, LeaseState.RUNNING, LeaseState.LOST)
+        return next(
+            (
+                item
+                for item in self.leases.values()
+                if (item.user, item.server) == (user, server) and item.state in live
+            ),
+            None,
+        )
+
+    def lease_of_ticket(self, ticket: str) -> Lease | None:
+        """The lease a ticket was given; None: none (it waits, or CPU only)."""
+        return next((lease for lease in self.leases.values() if lease.ticket == ticket), None)
+
+    def waiting(self) -> bool:
+        """Somebody waits for a GPU."""
+        return any(t.state is TicketState.WAITING for t in self.tickets.values())
+
+    def recent_notices(self, user: str) -> tuple[NoticeRow, ...]:
+        """What this user is to be told at the next page (the last 24 h)."""
+        since = self.clock.utc_now() - NOTICES_LAST
+        kept = [notice for notice in self.notices.get(user, []) if notice.at >= since]
+        self.notices[user] = kept
+        return tuple(kept)

@@ -1,0 +1,326 @@
+"""Stopping what holds a GPU for nothing: gather evidence, ask ``core.culling``, warn, save, look again, stop.
+
+The evidence is the service's own look at the device, never only what a server says of itself. Between the decision and
+the stop the server is looked at once more: whoever came back keeps working.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from hub_extensions.adapters.hub_api import HubApi, HubAway, HubRefused, HubServer
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable
+from hub_extensions.core import culling, messages
+from hub_extensions.core.admission import Lease, LeaseState
+from hub_extensions.core.culling import Action, CullDecision, Evidence, ServerFacts
+from hub_extensions.core.inventory import WHOLE
+from hub_extensions.core.usage import DeviceSample, ServerReport
+from hub_extensions.hub_service import telling
+from hub_extensions.hub_service.book import Book
+from hub_extensions.hub_service.refused import Refused
+from hub_extensions.hub_service.tickets import Tickets
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+EVERY = 5.0
+SAMPLES_STORED_EVERY = timedelta(seconds=10)
+SAVING = timedelta(seconds=10)
+"""How long JupyterLab has to save open notebooks before a stop; it is told at once and usually needs a second."""
+REPORTS_LAST = timedelta(seconds=45)
+
+
+class Culler:
+    """Evidence and decisions about running servers.
+
+    Attributes:
+        reports: (user, server) -> what its own extension said last (and the running time of it).
+        activity: (user, server) -> the hub's last activity, from the last listing.
+        saving: (user, server) -> running time since which its notebooks are being saved.
+    """
+
+    def __init__(self, book: Book, tickets: Tickets, hub: HubApi) -> None:
+        self.book = book
+        self.tickets = tickets
+        self.hub = hub
+        self.reports: dict[tuple[str, str], tuple[ServerReport, datetime]] = {}
+        self.activity: dict[tuple[str, str], datetime] = {}
+        self.saving: dict[tuple[str, str], datetime] = {}
+        self._stops: set[asyncio.Task[None]] = set()
+        self._stored_at: datetime | None = None
+        self._dry: dict[tuple[str, str], datetime] = {}
+
+    async def keep_deciding(self) -> None:
+        """Decide every few seconds until cancelled."""
+        while True:
+            try:
+                await self.decide_all()
+            except StoreUnavailable as problem:
+                log.debug("nothing is culled: %s", problem.sentence)
+            await asyncio.sleep(EVERY)
+
+    async def decide_all(self) -> None:
+        """Fold the samples in, decide about every server, and begin what has to be done."""
+        async with self.tickets.lock:
+            now = self.book.clock.now()
+            changed = []
+            for facts in tuple(self.book.facts.values()):
+                seen = self._observe(facts, now)
+                decision = self.decision(seen)
+                if decision.action is Action.WARN and seen.warned is None:
+                    seen = replace(seen, warned=now)
+                elif decision.action is Action.KEEP and seen.warned is not None and seen.stopping is None:
+                    seen = replace(seen, warned=None)
+                if decision.action is Action.STOP and seen.stopping is None:
+                    seen = replace(seen, stopping=now, cause=decision.cause)
+                    self._begin_stop(seen, decision)
+                self._dry_run(seen, now)
+                if seen != facts:
+                    changed.append(seen)
+            samples = self._samples_to_store(now)
+            await self.book.write(Changes(facts=tuple(changed), samples=samples))
+
+    def decision(self, facts: ServerFacts) -> CullDecision:
+        """What is to be done about a server now."""
+        now = self.book.clock.now()
+        return culling.decide(self._evidence(facts), self.book.policy, now, warned=facts.warned)
+
+    # -------------------------------------------------------------- evidence
+
+    def _observe(self, facts: ServerFacts, now: datetime) -> ServerFacts:
+        lease = self.book.leases.get(facts.lease) if facts.lease else None
+        if lease is not None:
+            facts = culling.observe(facts, self.use_of(lease), self.book.policy, now)
+        report = self.report(facts.user, facts.server)
+        if report is not None:
+            if not facts.opened_known:
+                facts = replace(facts, opened_known=True)
+            if report.opened and facts.opened is None:
+                facts = culling.opened(facts, now)
+        return facts
+
+    def use_of(self, lease: Lease) -> float | None:
+        """Percent of the lease's own use of its device; None: not known.
+
+        A device shared by several leases tells one thing for sure: when it is idle, everybody on it is. Busy, it does
+        not say who.
+        """
+        age = self.book.inventory_age()
+        if age is None or age > timedelta(seconds=30):
+            return None
+        sample: DeviceSample | None = self.book.samples.get(lease.uuid)
+        if sample is None or sample.used_percent is None:
+            return None
+        sharers = sum(1 for other in self.book.leases.values() if other.device == lease.device)
+        if lease.share < WHOLE and sharers > 1 and sample.used_percent >= self.book.policy.idle_below_percent:
+            return None
+        return sample.used_percent
+
+    def report(self, user: str, server: str) -> ServerReport | None:
+        """What the server's own extension said, if it is fresh."""
+        known = self.reports.get((user, server))
+        if known is None or self.book.clock.now() - known[1] > REPORTS_LAST:
+            return None
+        return known[0]
+
+    def _evidence(self, facts: ServerFacts) -> Evidence:
+        lease = self.book.leases.get(facts.lease) if facts.lease else None
+        report = self.report(facts.user, facts.server)
+        return Evidence(
+            offer=facts.offer,
+            started=facts.started,
+            adopted=facts.adopted,
+            opened=facts.opened,
+            opened_known=facts.opened_known,
+            idle_since=facts.idle_since,
+            use_known=lease is not None and self.use_of(lease) is not None,
+            kept_until=facts.kept_until,
+            last_activity=self.activity.get((facts.user, facts.server)),
+            busy_kernels=report.busy_kernels if report else None,
+        )
+
+    def _samples_to_store(self, now: datetime) -> tuple[DeviceSample, ...]:
+        if self._stored_at is not None and now - self._stored_at < SAMPLES_STORED_EVERY:
+            return ()
+        self._stored_at = now
+        leased = {lease.uuid for lease in self.book.leases.values()}
+        return tuple(sample for uuid, sample in self.book.samples.items() if uuid in leased)
+
+    def _dry_run(self, facts: ServerFacts, now: datetime) -> None:
+        """While culling is off, say once a day a server what would have been done."""
+        if self.book.policy.enabled:
+            return
+        decision = culling.decide(
+            self._evidence(facts), replace(self.book.policy, enabled=True), now, warned=facts.started
+        )
+        key = (facts.user, facts.server)
+        if decision.action is Action.STOP and now - self._dry.get(key, now - timedelta(days=2)) > timedelta(days=1):
+            self._dry[key] = now
+            log.info(
+                "dry run: would stop this server (%s)",
+                decision.reason,
+                extra={"user": facts.user, "server": facts.server},
+            )
+
+    # -------------------------------------------------------------- stopping
+
+    def _begin_stop(self, facts: ServerFacts, decision: CullDecision) -> None:
+        self.saving[(facts.user, facts.server)] = self.book.clock.now()
+        task = asyncio.ensure_future(self._stop(facts, decision))
+        self._stops.add(task)
+        task.add_done_callback(self._stops.discard)
+
+    async def _stop(self, facts: ServerFacts, decision: CullDecision) -> None:
+        key = (facts.user, facts.server)
+        try:
+            await self._wait_until_saved(key)
+            current = await self._still_to_stop(facts)
+            if current is None:
+                await self._let_live(key)
+                return
+            if not await self.hub.stop(*key):
+                await self._let_live(key)
+                return
+            await self._stopped(current, decision)
+        except (HubAway, HubRefused) as problem:
+            log.warning("not stopped, tried again later: %s", problem, extra={"user": key[0], "server": key[1]})
+            await self._let_live(key)
+        except StoreUnavailable as problem:
+            log.warning("stopped, but not recorded: %s", problem.sentence, extra={"user": key[0], "server": key[1]})
+        finally:
+            self.saving.pop(key, None)
+
+    async def _wait_until_saved(self, key: tuple[str, str]) -> None:
+        began = self.book.clock.now()
+        while self.book.clock.now() - began < SAVING:
+            known = self.reports.get(key)
+            if known is None:
+                return  # nobody there to save anything
+            if known[0].saved and known[1] >= began:
+                return
+            await asyncio.sleep(0.2)
+
+    async def _still_to_stop(self, facts: ServerFacts) -> ServerFacts | None:
+        """The facts, if this very run of the server still has to be stopped; None: it is another one, or came back."""
+        server: HubServer | None = await self.hub.server(facts.user, facts.server)
+        async with self.tickets.lock:
+            current = self.book.facts.get((facts.user, facts.server))
+            if current is None or current.started != facts.started or server is None or not server.ready:
+                return None
+            return current if self.decision(current).action is Action.STOP else None
+
+    async def _let_live(self, key: tuple[str, str]) -> None:
+        async with self.tickets.lock:
+            current = self.book.facts.get(key)
+            if current is not None:
+                await self.book.write(Changes(facts=(replace(current, stopping=None, cause=None),)))
+
+    async def _stopped(self, facts: ServerFacts, decision: CullDecision) -> None:
+        async with self.tickets.lock:
+            lease = self.book.leases.get(facts.lease) if facts.lease else None
+            ending = (replace(lease, state=LeaseState.ENDING),) if lease and lease.state is LeaseState.RUNNING else ()
+            wall = self.book.clock.utc_now()
+            which = telling.server_words(facts.server)
+            text = f"{which[:1].upper()}{which[1:]} was stopped. {decision.reason} Your files are kept."
+            row = JournalRow(wall, "culled", None, facts.lease, facts.user, facts.server, decision.reason)
+            self.tickets.count("culled", decision.cause.value if decision.cause else "unknown")
+            log.info("culled: %s", decision.reason, extra={"user": facts.user, "server": facts.server})
+            await self.book.write(
+                Changes(
+                    leases=ending,
+                    gone_facts=((facts.user, facts.server),),
+                    journal=(row,),
+                    notices=(NoticeRow(wall, facts.user, facts.server, text),),
+                )
+            )
+            self.reports.pop((facts.user, facts.server), None)
+
+    # -------------------------------------------------------------- what a server and its user say and see
+
+    async def take_report(self, user: str, server: str, told: messages.Report) -> None:
+        """Remember what a server says of itself; its first opening starts the idle clock."""
+        now = self.book.clock.now()
+        self.reports[(user, server)] = (
+            ServerReport(self.book.clock.utc_now(), told.opened, told.kernels, told.busy_kernels, told.saved),
+            now,
+        )
+        facts = self.book.facts.get((user, server))
+        if facts is None or (facts.opened_known and (facts.opened is not None or not told.opened)):
+            return
+        async with self.tickets.lock:
+            facts = self.book.facts.get((user, server))
+            if facts is not None:
+                seen = replace(facts, opened_known=True)
+                if told.opened and seen.opened is None:
+                    seen = culling.opened(seen, now)
+                await self.book.write(Changes(facts=(seen,)))
+
+    async def keep(self, user: str, server: str) -> None:
+        """Keep a server from being stopped as idle for a while.
+
+        Raises:
+            Refused: 404 no such running server; 409 the budget is used up, or there is nothing to keep it from.
+        """
+        async with self.tickets.lock:
+            facts = self.book.facts.get((user, server))
+            if facts is None:
+                raise Refused(404, "This server is not known to run.", "server", "unknown-server")
+            kept = culling.keep(facts, self.book.policy, self.book.clock.now())
+            if isinstance(kept, culling.KeepRefused):
+                raise Refused(409, kept.text, "keep", "keep-refused")
+            until = self.book.clock.wall(kept.kept_until) if kept.kept_until else None
+            row = JournalRow(self.book.clock.utc_now(), "kept", None, facts.lease, user, server, f"kept until {until}")
+            try:
+                await self.book.write(Changes(facts=(kept,), journal=(row,)))
+            except StoreUnavailable as problem:
+                raise Refused(503, f"Not kept: {problem.sentence}", "keep", "store-unavailable") from problem
+
+    def server_state(
+        self, user: str, server: str, groups: tuple[str, ...], trespassed: bool
+    ) -> messages.ServerState | None:
+        """What a server's own extension is told; None: the service knows no such server."""
+        facts = self.book.facts.get((user, server))
+        lease = self.book.lease_of(user, server)
+        ticket = self.book.live_ticket(user, server)
+        if facts is None and lease is None and ticket is None:
+            return None
+        offer_id = lease.offer if lease else facts.offer if facts else (ticket and ticket.admitted_offer) or "cpu"
+        offer = self.book.offer(offer_id)
+        device = self.book.device(lease.device) if lease else None
+        decision = self.decision(facts) if facts else None
+        policy = self.book.policy
+        now = self.book.clock.now()
+        keep = None
+        if facts is not None and policy.enabled:
+            keep = messages.Keep(
+                policy.keep.total_seconds() / 60, culling.keeps_left(facts, policy, now), policy.keeps_per_day
+            )
+        others = [a for a in telling.allowed(self.book.availability(), groups, False) if a.offer.id != offer_id]
+        return messages.ServerState(
+            user=user,
+            server=server,
+            offer=offer_id,
+            title=offer.title if offer else offer_id,
+            uuid=lease.uuid if lease else None,
+            share=lease.share / WHOLE if lease else 0.0,
+            memory_bytes=telling.memory_of(lease, device) if lease else None,
+            memory_enforced=offer.memory_enforced if offer else True,
+            simulated=device.simulated if device else False,
+            lease_state=lease.state.value if lease else "none",
+            countdown=telling.countdown(decision, self.book.clock) if decision else None,
+            keep=keep,
+            ends_at=self.book.clock.wall(decision.ends_at) if decision and decision.ends_at else None,
+            save=(user, server) in self.saving,
+            warnings=self._warnings(lease, trespassed),
+            waits=tuple(telling.offer_state(a) for a in others),
+        )
+
+    def _warnings(self, lease: Lease | None, trespassed: bool) -> tuple[str, ...]:
+        said = []
+        if lease is not None and lease.state is LeaseState.LOST:
+            said.append("The GPU of this server is gone from the machine. Save your work and stop the server.")
+        if trespassed:
+            said.append("A program of another server uses this GPU. The administrators see it too.")
+        return tuple(said)

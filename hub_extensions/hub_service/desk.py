@@ -1,0 +1,252 @@
+"""The desk: everything the service's HTTP routes can ask for, and the loops behind it.
+
+It puts the parts together (``tickets.py``, ``releases.py``, ``culler.py``, ``reconcile.py`` over one ``book.py``) and
+adds nothing of its own but the views for people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any
+
+from hub_extensions import __version__
+from hub_extensions.adapters.hub_api import HubApi
+from hub_extensions.adapters.store import Store
+from hub_extensions.core import culling, messages
+from hub_extensions.core.admission import Lease, LeaseState, TicketState
+from hub_extensions.core.inventory import WHOLE
+from hub_extensions.hub_service import telling
+from hub_extensions.hub_service.book import Book
+from hub_extensions.hub_service.culler import Culler
+from hub_extensions.hub_service.reconcile import Reconciler
+from hub_extensions.hub_service.refused import Refused
+from hub_extensions.hub_service.releases import Gpus, Releases
+from hub_extensions.hub_service.settings import Settings
+from hub_extensions.hub_service.tickets import Tickets
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+PRUNE_EVERY = 6 * 3600.0
+
+
+class Desk:
+    """One running service: made by :meth:`open`, working between :meth:`start` and :meth:`stop`."""
+
+    def __init__(self, settings: Settings, store: Store, book: Book, hub: HubApi, gpus: Gpus) -> None:
+        self.settings = settings
+        self.store = store
+        self.book = book
+        self.hub = hub
+        self.gpus = gpus
+        self.line = Tickets(book, hub, service_url=settings.url, simulate=settings.simulate)
+        self.releases = Releases(book, self.line, gpus)
+        self.culler = Culler(book, self.line, hub)
+        self.reconciler = Reconciler(book, self.line, self.culler, hub)
+        self._loops: list[asyncio.Task[None]] = []
+
+    @classmethod
+    async def open(cls, settings: Settings, store: Store, hub: HubApi, gpus: Gpus) -> Desk:
+        """Read the store and look at the machine once. GPUs that cannot be read are an answer, not an error."""
+        book = await Book.open(store, settings.line, settings.culling, settings.offers)
+        desk = cls(settings, store, book, hub, gpus)
+        await desk.releases.look()
+        return desk
+
+    def start(self) -> None:
+        """Begin to look, decide, reconcile and tell."""
+        self._loops = [
+            self._loop("looking at the machine", self.releases.keep_looking()),
+            self._loop("deciding about idle servers", self.culler.keep_deciding()),
+            self._loop("comparing with the hub", self.reconciler.keep_reconciling()),
+            self._loop("telling", self.line.keep_telling()),
+            self._loop("forgetting what is old", self._keep_pruning()),
+        ]
+
+    async def stop(self) -> None:
+        """End the loops. What is written stays; nothing is given up."""
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        self._loops = []
+
+    def _loop(self, what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+
+        def ended(done: asyncio.Task[None]) -> None:
+            """See `Tickets.ended`."""
+            if not done.cancelled() and done.exception() is not None:
+                log.critical("%s ended with an error; the service stops", what, exc_info=done.exception())
+                asyncio.get_running_loop().call_soon(self._give_up)
+
+        task.add_done_callback(ended)
+        return task
+
+    def _give_up(self) -> None:
+        """A loop that died silently would be worse than a restart: the hub starts the service again."""
+        raise SystemExit(70)
+
+    async def _keep_pruning(self) -> None:
+        while True:
+            await self.store.prune(self.book.clock.utc_now())
+            await asyncio.sleep(PRUNE_EVERY)
+
+    # -------------------------------------------------------------- the hub
+
+    async def ask(self, ask: messages.Ask) -> messages.TicketState:
+        """See `Tickets.ask`."""
+        self.reconciler.hub_spoke()
+        return await self.line.ask(ask)
+
+    async def started(self, ticket: str, told: messages.Started) -> messages.TicketState:
+        """See `Tickets.started`."""
+        self.reconciler.hub_spoke()
+        return await self.line.started(ticket, told)
+
+    async def ended(self, ticket: str, told: messages.Ended) -> None:
+        """See `Tickets.ended`."""
+        await self.line.ended(ticket, told)
+        self.releases.look_soon()
+
+    async def stopped(self, told: messages.Stopped) -> None:
+        """See `Tickets.stopped`."""
+        await self.line.stopped(told)
+        self.releases.look_soon()
+
+    async def changes(self) -> AsyncIterator[messages.TicketState]:
+        """All live tickets, then every change; the end of it means that the hub may have been restarted."""
+        self.reconciler.hub_spoke()
+        try:
+            async for state in self.line.changes():
+                yield state
+        finally:
+            self.reconciler.hub_connection_lost()
+
+    # -------------------------------------------------------------- users
+
+    def form(self, user: str, server: str, groups: Sequence[str], admin: bool) -> messages.FormState:
+        """Everything the spawn form of this user needs."""
+        stands = telling.allowed(self.book.availability(), groups, admin)
+        at = self.book.clock.wall(self.book.read_at) if self.book.read_at else None
+        held = (LeaseState.STARTING, LeaseState.RUNNING)
+        offers = {a.offer.id for a in stands}
+        return messages.FormState(
+            offers=tuple(telling.offer_state(a) for a in stands),
+            simulated=any(a.offer.simulated for a in stands),
+            as_of=at,
+            culling=culling.culling_sentence(self.book.policy),
+            gpu_servers=tuple(
+                lease.server for lease in self.book.leases.values() if lease.user == user and lease.state in held
+            ),
+            notices=tuple(messages.Notice(n.at, n.server, n.text) for n in self.book.recent_notices(user)),
+            last_offers=tuple(offer for offer in self.book.last_choices.get(user, ()) if offer in offers),
+        )
+
+    def tickets(self, user: str | None) -> tuple[messages.TicketInfo, ...]:
+        """Live tickets of one user; None: of all (for admins)."""
+        told = {state.ticket: state for state in self.line.states()}
+        return tuple(
+            messages.TicketInfo(
+                ticket=ticket.id,
+                user=ticket.user,
+                server=ticket.server,
+                state=ticket.state.value,
+                offers=tuple(choice.offer for choice in ticket.choices),
+                position=told[ticket.id].position,
+                since=self.book.clock.wall(ticket.joined),
+                reason=told[ticket.id].reason,
+            )
+            for ticket in sorted(self.book.tickets.values(), key=lambda t: min(c.place for c in t.choices))
+            if user is None or ticket.user == user
+        )
+
+    async def leave(self, ticket: str, user: str | None) -> None:
+        """See `Tickets.leave`."""
+        await self.line.leave(ticket, user)
+        self.releases.look_soon()
+
+    # -------------------------------------------------------------- servers
+
+    def server_state(self, user: str, server: str) -> messages.ServerState | None:
+        """What a server is told about itself; None: it is not known here."""
+        lease = self.book.lease_of(user, server)
+        trespassed = bool(lease and self.releases.trespassers.get(lease.device))
+        return self.culler.server_state(user, server, (), trespassed)
+
+    async def report(self, user: str, server: str, told: messages.Report) -> messages.ServerState:
+        """Take a report, answer with the state. Raises Refused (404) when it is not known here."""
+        await self.culler.take_report(user, server, told)
+        return self._state_of(user, server)
+
+    async def keep(self, user: str, server: str) -> messages.ServerState:
+        """Keep a server for a while. Raises Refused: nothing to keep, or the budget is used up."""
+        await self.culler.keep(user, server)
+        return self._state_of(user, server)
+
+    def _state_of(self, user: str, server: str) -> messages.ServerState:
+        state = self.server_state(user, server)
+        if state is None:
+            raise Refused(404, "This server is not known to the GPU service yet.", "server", "unknown-server")
+        return state
+
+    # -------------------------------------------------------------- admins
+
+    def leases(self) -> tuple[messages.LeaseInfo, ...]:
+        """All leases that have not ended, for admins."""
+        return tuple(self._lease_info(lease) for lease in self.book.leases.values())
+
+    def _lease_info(self, lease: Lease) -> messages.LeaseInfo:
+        device = self.book.device(lease.device)
+        facts = self.book.facts.get((lease.user, lease.server))
+        decision = self.culler.decision(facts) if facts else None
+        wall = self.book.clock.wall
+        left = self.releases.leftovers.get(lease.id, ()) if lease.state is LeaseState.ENDING else ()
+        return messages.LeaseInfo(
+            lease=lease.id,
+            user=lease.user,
+            server=lease.server,
+            offer=lease.offer,
+            uuid=lease.uuid,
+            profile=device.profile if device else None,
+            share=lease.share / WHOLE,
+            state=lease.state.value,
+            since=wall(lease.since),
+            ready_at=wall(lease.ready_at) if lease.ready_at else None,
+            pid=lease.pid,
+            last_use_percent=self.culler.use_of(lease),
+            stops_at=wall(decision.stops_at) if decision and decision.stops_at else None,
+            stop_reason=decision.reason if decision else "",
+            adopted=lease.adopted,
+            processes=tuple(f"{p.command} (pid {p.pid}, {p.owner})" for p in left),
+        )
+
+    def health(self) -> messages.Health:
+        """How the service is; `ready` is all a stranger may see."""
+        age = self.book.inventory_age()
+        away = self.reconciler.away_since
+        ready = not self.book.store_problem and bool(self._loops)
+        return messages.Health(
+            ready=ready,
+            store=self.book.store_problem or self.store.state,
+            hub="answers" if away is None else f"does not answer since {away.isoformat(timespec='seconds')}",
+            inventory_age_seconds=age.total_seconds() if age else None,
+            version=__version__,
+        )
+
+    @property
+    def counts(self) -> dict[tuple[str, str], int]:
+        """(what, word) -> how often since the start: ``admitted``, ``refused``, ``ended``, ``culled``."""
+        return self.line.counts
+
+    @property
+    def last_round_seconds(self) -> float:
+        """How long the last round of admissions took."""
+        return self.line.last_round_seconds
+
+    def waiting(self) -> int:
+        """How many tickets wait."""
+        return sum(1 for t in self.book.tickets.values() if t.state is TicketState.WAITING)
+
+
+__all__ = ["Desk", "Refused"]

@@ -1,0 +1,282 @@
+"""The service trusts facts, not messages: what the hub really runs, compared with the book every 30 s and after outages.
+
+Waiting tickets whose spawn the hub forgot (it was restarted) are started again, admitted ones first, five at a time.
+Servers that ran before this product did are adopted. A ticket that nobody wants any more ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from hub_extensions.adapters import processes
+from hub_extensions.adapters.hub_api import HubApi, HubAway, HubRefused, HubServer
+from hub_extensions.adapters.store import Changes, JournalRow, StoreUnavailable
+from hub_extensions.core.admission import Lease, LeaseState, Reason, Ticket, TicketEnd, TicketState
+from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.inventory import WHOLE, Device
+from hub_extensions.hub_service.book import Book
+from hub_extensions.hub_service.culler import Culler
+from hub_extensions.hub_service.refused import Refused
+from hub_extensions.hub_service.tickets import Tickets
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+EVERY = 30.0
+WHILE_AWAY = 1.0
+"""Seconds between looks at a hub that does not answer."""
+AT_A_TIME = 5
+
+Servers = Mapping[tuple[str, str], HubServer]
+
+
+class Reconciler:
+    """Compares the book with the hub's server list and mends the difference.
+
+    Attributes:
+        away_since: wall-clock time since which the hub does not answer; None: it answers.
+    """
+
+    def __init__(self, book: Book, tickets: Tickets, culler: Culler, hub: HubApi) -> None:
+        self.book = book
+        self.tickets = tickets
+        self.culler = culler
+        self.hub = hub
+        self.away_since: datetime | None = None
+        self._resume = True
+        self._unattended: dict[str, datetime] = {}
+        self._soon = asyncio.Event()
+
+    def hub_connection_lost(self) -> None:
+        """The hub's event stream ended: it may have been restarted."""
+        self._resume = True
+        self._soon.set()
+
+    def hub_spoke(self) -> None:
+        """A request of the hub came in: it is up."""
+        if self.away_since is not None:
+            self._soon.set()
+
+    async def keep_reconciling(self) -> None:
+        """Reconcile every 30 s until cancelled; every second while the hub is away."""
+        while True:
+            await self.reconcile()
+            try:
+                await asyncio.wait_for(self._soon.wait(), timeout=WHILE_AWAY if self.away_since else EVERY)
+            except asyncio.TimeoutError:
+                continue
+            finally:
+                self._soon.clear()
+
+    async def reconcile(self) -> None:
+        """One comparison. A hub that does not answer stops the running clock; nothing else happens then."""
+        try:
+            servers = {(item.user, item.server): item for item in await self.hub.servers()}
+        except (HubAway, HubRefused) as problem:
+            self._hub_is_away(str(problem))
+            return
+        self._hub_is_back()
+        resume, self._resume = self._resume, False
+        try:
+            async with self.tickets.lock:
+                self.culler.activity = {
+                    key: self._running(item.last_activity) for key, item in servers.items() if item.last_activity
+                }
+                await self._servers(servers)
+                forgotten = await self._tickets(servers)
+                await self.tickets.round()
+        except (StoreUnavailable, Refused) as problem:
+            log.debug("not reconciled: %s", problem)
+            self._resume = self._resume or resume
+            return
+        if resume:
+            await self._start_again(forgotten)
+
+    def _hub_is_away(self, why: str) -> None:
+        if self.away_since is None:
+            self.away_since = self.book.clock.utc_now()
+            self.book.clock.pause()
+            self.tickets.hub_up = False
+            self._resume = True
+            log.warning("the hub does not answer: %s", why)
+
+    def _hub_is_back(self) -> None:
+        if self.away_since is not None:
+            log.warning("the hub answers again, away since %s", self.away_since.isoformat(timespec="seconds"))
+        self.away_since = None
+        self.book.clock.resume()
+        self.tickets.hub_up = True
+
+    def _running(self, wall: datetime) -> datetime:
+        """A hub's wall-clock time on the running clock (never in the future: a user can forge it)."""
+        now = self.book.clock.now()
+        return min(now, now - (self.book.clock.utc_now() - wall))
+
+    # -------------------------------------------------------------- tickets
+
+    async def _tickets(self, servers: Servers) -> tuple[Ticket, ...]:
+        """End what is over; return the tickets whose spawn the hub does not know."""
+        now = self.book.clock.now()
+        forgotten: list[Ticket] = []
+        for ticket in tuple(self.book.tickets.values()):
+            server = servers.get((ticket.user, ticket.server))
+            if server is not None and server.ready and ticket.state is TicketState.ADMITTED:
+                await self.tickets.ready(ticket, self.book.lease_of_ticket(ticket.id))
+                continue
+            if ticket.state is TicketState.WAITING and now - ticket.joined > self.book.config.max_wait:
+                hours = self.book.config.max_wait.total_seconds() / 3600
+                reason = Reason(
+                    f"Your place in line ended after {hours:g} h. Join again, or choose another offer.",
+                    "max_wait is over",
+                    "max-wait",
+                )
+                await self.tickets.end_ticket(ticket, TicketEnd.MAX_WAIT, reason)
+                continue
+            if server is not None and server.pending == "spawn":
+                self._unattended.pop(ticket.id, None)
+                continue
+            since = self._unattended.setdefault(ticket.id, now)
+            if now - since > self.book.config.abandon_after:
+                reason = Reason(
+                    "Nobody was waiting for this server any more, so its place in line ended.",
+                    "the hub has no pending spawn for it",
+                    "abandoned",
+                )
+                self._unattended.pop(ticket.id, None)
+                await self.tickets.end_ticket(ticket, TicketEnd.ABANDONED, reason)
+                continue
+            forgotten.append(ticket)
+        return tuple(forgotten)
+
+    async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:
+        """Resume the starts a restarted hub forgot: admitted ones first, then in order, five at a time."""
+        order = sorted(
+            forgotten, key=lambda t: (t.state is not TicketState.ADMITTED, min(choice.place for choice in t.choices))
+        )
+        gate = asyncio.Semaphore(AT_A_TIME)
+
+        async def start(ticket: Ticket) -> None:
+            async with gate:
+                try:
+                    await self.hub.start(ticket.user, ticket.server, ticket.options)
+                    log.info("start resumed", extra={"ticket": ticket.id, "server": ticket.server})
+                except (HubAway, HubRefused) as problem:
+                    self._resume = True
+                    log.warning("start not resumed: %s", problem, extra={"ticket": ticket.id})
+
+        await asyncio.gather(*(start(ticket) for ticket in order))
+        if self._resume:
+            asyncio.get_running_loop().call_later(WHILE_AWAY * 5, self._soon.set)
+
+    # -------------------------------------------------------------- servers
+
+    async def _servers(self, servers: Servers) -> None:
+        """Servers nobody told us of get facts; facts and leases of servers that are gone go."""
+        changes = []
+        for key, server in servers.items():
+            if server.ready and key not in self.book.facts and self.book.live_ticket(*key) is None:
+                changes.append(self._adopt(server))
+            elif server.ready and key in self.book.facts:
+                changes.append(self._adopt_late(server))
+        for key, facts in tuple(self.book.facts.items()):
+            server_now = servers.get(key)
+            if server_now is None or not (server_now.ready or server_now.pending):
+                changes.append(self._forget(facts))
+        for lease in tuple(self.book.leases.values()):
+            if lease.state is LeaseState.RUNNING and lease.pid is None and (lease.user, lease.server) not in servers:
+                changes.append(Changes(leases=(replace(lease, state=LeaseState.ENDING),)))
+        for change in changes:
+            if not change.empty:
+                await self.book.write(change)
+
+    def _adopt(self, server: HubServer) -> Changes:
+        """A running server the book does not know: started before this product, or while the service was away."""
+        now = self.book.clock.now()
+        known = self.book.lease_of(server.user, server.server)
+        if known is not None:
+            facts = ServerFacts(server.user, server.server, known.offer, now, lease=known.id, adopted=known.adopted)
+            return Changes(facts=(facts,))
+        lease = self._lease_of_a_stranger(server, now)
+        offer = lease.offer if lease else "cpu"
+        facts = ServerFacts(server.user, server.server, offer, now, lease=lease.id if lease else None, adopted=True)
+        what = f"a server that was started before, on {lease.uuid}" if lease else "a server without a GPU of ours"
+        row = JournalRow(self.book.clock.utc_now(), "adopted", None, facts.lease, server.user, server.server, what)
+        return Changes(facts=(facts,), leases=(lease,) if lease else (), journal=(row,))
+
+    def _adopt_late(self, server: HubServer) -> Changes:
+        """An adopted server without a GPU may begin to use one: then it holds it."""
+        facts = self.book.facts[(server.user, server.server)]
+        if not facts.adopted or facts.lease is not None:
+            return Changes()
+        lease = self._lease_of_a_stranger(server, self.book.clock.now())
+        if lease is None:
+            return Changes()
+        return Changes(
+            facts=(replace(facts, lease=lease.id, offer=lease.offer, started=self.book.clock.now()),), leases=(lease,)
+        )
+
+    def _lease_of_a_stranger(self, server: HubServer, now: datetime) -> Lease | None:
+        """The device a server that we did not start is on: by its environment, or by the driver's process list."""
+        if server.pid is None:
+            return None
+        process = processes.describe(server.pid)
+        if process is None:
+            return None
+        device = self._named(process.device) or self._used_below(server.pid)
+        if device is None or any(lease.device == device.identity for lease in self.book.leases.values()):
+            return None
+        return Lease(
+            id=secrets.token_hex(8),
+            ticket="",
+            user=server.user,
+            server=server.server,
+            offer=device.pool,
+            device=device.identity,
+            uuid=device.uuid,
+            pool=device.pool,
+            share=WHOLE,
+            state=LeaseState.RUNNING,
+            since=now,
+            ready_at=now,
+            ends_at=None,
+            pid=server.pid,
+            pid_started=process.started,
+            adopted=True,
+        )
+
+    def _named(self, visible: str | None) -> Device | None:
+        if not visible:
+            return None
+        first = visible.split(",")[0].strip()
+        return next((s.device for s in self.book.devices.values() if s.device.uuid == first and s.present), None)
+
+    def _used_below(self, pid: int) -> Device | None:
+        """The device that the driver lists this process or a descendant of it on."""
+        for state in self.book.devices.values():
+            sample = self.book.samples.get(state.device.uuid)
+            for user in sample.pids or () if sample else ():
+                if _descends(user, pid):
+                    return state.device
+        return None
+
+    def _forget(self, facts: ServerFacts) -> Changes:
+        self.culler.reports.pop((facts.user, facts.server), None)
+        lease = self.book.leases.get(facts.lease) if facts.lease else None
+        if lease is not None and lease.pid is not None and processes.alive(lease.pid, lease.pid_started or 0):
+            return Changes()  # the hub forgot it, but it runs: it keeps its device, and an admin sees it
+        return Changes(gone_facts=((facts.user, facts.server),))
+
+
+def _descends(pid: int, ancestor: int) -> bool:
+    for _ in range(64):
+        if pid == ancestor:
+            return True
+        process = processes.describe(pid)
+        if process is None or process.ppid <= 1:
+            return False
+        pid = process.ppid
+    return False
