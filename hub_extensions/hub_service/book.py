@@ -124,7 +124,7 @@ class Book:
     # -------------------------------------------------------------- the inventory
 
     def see(self, reading: InventoryReading, states: dict[str, DeviceState]) -> None:
-        """Take in a look at the GPUs. `states` is by `Device.identity` and keeps devices that are gone under a lease."""
+        """Take in a look at the GPUs. `states` (by `Device.identity`) keeps devices that are gone under a lease."""
         changed = states != self.devices
         self.reading = reading
         self.samples = reading.samples

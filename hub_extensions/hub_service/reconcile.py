@@ -1,4 +1,4 @@
-"""The service trusts facts, not messages: what the hub really runs, compared with the book every 30 s and after outages.
+"""The service trusts facts, not messages: what the hub really runs is compared with the book, every 30 s and more.
 
 Waiting tickets whose spawn the hub forgot (it was restarted) are started again, admitted ones first, five at a time.
 Servers that ran before this product did are adopted. A ticket that nobody wants any more ends.

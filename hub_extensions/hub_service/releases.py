@@ -127,7 +127,7 @@ class Releases:
             changed.append(after)
             rows.append(self.tickets.journal_of_lease(after.state.value, lease, _words(lease, after)))
             if after.state is LeaseState.LOST:
-                text = f"The GPU of {server_words(lease.server)} is gone from the machine. Save your work and stop the server."
+                text = f"The GPU of {server_words(lease.server)} is gone from the machine. Save your work and stop it."
                 notices.append(NoticeRow(self.book.clock.utc_now(), lease.user, lease.server, text))
             if after.state is LeaseState.ENDED:
                 usage.append(self.tickets.usage_record(lease, "released"))

@@ -6,6 +6,7 @@ Pure, but for the clock it is given to turn running time into wall-clock time. N
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 from hub_extensions.core.admission import Answer, Availability, Lease, Reason, Ticket, Verdict
 from hub_extensions.core.culling import Action, CullDecision
@@ -23,8 +24,8 @@ VOID = "void"
 def wait(forecast: WaitForecast) -> Wait:
     """A forecast on the wire."""
 
-    def seconds(value: object) -> float | None:
-        return None if value is None else value.total_seconds()  # type: ignore[attr-defined, no-any-return]
+    def seconds(value: timedelta | None) -> float | None:
+        return None if value is None else value.total_seconds()
 
     return Wait(
         forecast.now,

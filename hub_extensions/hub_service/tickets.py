@@ -168,7 +168,8 @@ class Tickets:
         """End a ticket the good way: its server is ready. Called under the lock."""
         now = self.book.clock.now()
         if lease is not None:
-            ends = now + self.book.policy.lifetime if self._limits_enforced() else None
+            lifetime = self.book.policy.lifetime if self.book.policy.enabled else None
+            ends = now + lifetime if lifetime else None
             lease = replace(lease, state=LeaseState.RUNNING, ready_at=now, ends_at=ends)
         facts = ServerFacts(
             ticket.user, ticket.server, ticket.admitted_offer or "cpu", now, lease=lease.id if lease else None
@@ -334,7 +335,7 @@ class Tickets:
         """End a ticket; the lease of an admitted one ends too. Called under the lock."""
         lease = self.book.lease_of_ticket(ticket.id)
         leases = (replace(lease, state=LeaseState.ENDING),) if lease and lease.state is LeaseState.STARTING else ()
-        notices = ()
+        notices: tuple[NoticeRow, ...] = ()
         if how in (TicketEnd.MAX_WAIT, TicketEnd.ABANDONED, TicketEnd.REFUSED):
             notices = (NoticeRow(self.book.clock.utc_now(), ticket.user, ticket.server, reason.text),)
         ended = replace(ticket, state=TicketState.ENDED)
@@ -409,7 +410,7 @@ class Tickets:
             self._told = {state.ticket: _heard(state) for state in states}
 
     async def keep_telling(self) -> None:
-        """Tell soon after each round, a few times a second at most; and every 15 s, as forecasts change by themselves."""
+        """Tell soon after each round, a few times a second at most; and every 15 s, as waits change by themselves."""
         while True:
             try:
                 await asyncio.wait_for(self._changed.wait(), timeout=15)
@@ -456,9 +457,6 @@ class Tickets:
         if ticket is None or ticket.attempt != attempt:
             raise Refused(404, "There is no such ticket any more.", "ticket", "unknown-ticket")
         return ticket
-
-    def _limits_enforced(self) -> bool:
-        return self.book.policy.enabled and self.book.policy.lifetime is not None
 
     def _row(self, kind: str, ticket: Ticket, text: str) -> JournalRow:
         log.info("%s: %s", kind, text, extra={"ticket": ticket.id, "user": ticket.user, "server": ticket.server})
