@@ -29,7 +29,13 @@ log = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
-    """One connection of a panel."""
+    """One connection of a panel.
+
+    Attributes:
+        watching: somebody sees the page; False is told changes of the server's state, and numbers every 10 s.
+    """
+
+    watching: bool
 
     def push(self, text: str) -> asyncio.Future[None] | None:
         """Send; the future ends when the text has left this process. None: the connection is closed."""
@@ -78,7 +84,8 @@ class Live:
         if self._link is not None:
             self._link.soon()
         self._listeners[listener] = None
-        self._sampler.watch()
+        if listener.watching:
+            self._sampler.watch()
         self._send(listener, encode(self.snapshot()))
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -87,7 +94,8 @@ class Live:
         if listener not in self._listeners:
             return
         del self._listeners[listener]
-        self._sampler.unwatch()
+        if listener.watching:
+            self._sampler.unwatch()
 
     def stop(self) -> None:
         """The server ends: close what is open."""
@@ -103,15 +111,19 @@ class Live:
             self._tick()
 
     def _tick(self) -> None:
-        snapshot = self.snapshot()
         self._drop_the_deaf()
-        unchanged = self._last is not None and _without_times(snapshot) == _without_times(self._last)
-        if unchanged and monotonic() - self._sent_at < AT_LEAST_EVERY_SECONDS:
+        snapshot, before = self.snapshot(), self._last
+        due = before is None or monotonic() - self._sent_at >= AT_LEAST_EVERY_SECONDS
+        if before is not None and not due and _without_times(snapshot) == _without_times(before):
             return
-        self._last, self._sent_at = snapshot, monotonic()
+        everybody = due or before is None or _without_numbers(snapshot) != _without_numbers(before)
+        self._last = snapshot
+        if everybody:
+            self._sent_at = monotonic()
         text = encode(snapshot)
         for listener in tuple(self._listeners):
-            self._send(listener, text)
+            if everybody or listener.watching:
+                self._send(listener, text)
 
     def _send(self, listener: Listener, text: str) -> None:
         waiting = self._listeners[listener]
@@ -138,3 +150,7 @@ class Live:
 def _without_times(snapshot: Snapshot) -> Snapshot:
     gpus = tuple(replace(gpu, at=LONG_AGO) for gpu in snapshot.gpus)
     return replace(snapshot, at=LONG_AGO, gpus=gpus)
+
+
+def _without_numbers(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, at=LONG_AGO, gpus=())

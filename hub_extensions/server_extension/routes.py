@@ -82,10 +82,12 @@ class SavedHandler(APIHandler):
 
 
 class LiveHandler(WebSocketHandler, JupyterHandler):
-    """GET gpu/live, a websocket: snapshots as they change."""
+    """GET gpu/live, a websocket: snapshots as they change. ``?watching=0`` for a page that nobody sees."""
 
     auth_resource = RESOURCE
     _track_activity = False
+
+    watching = True
 
     def initialize(self, live: Live) -> None:
         self._live = live
@@ -107,6 +109,7 @@ class LiveHandler(WebSocketHandler, JupyterHandler):
         await super().get(*args, **kwargs)
 
     def open(self, *args: str, **kwargs: str) -> Awaitable[None] | None:
+        self.watching = self.get_query_argument("watching", "1") != "0"
         self._live.join(self)
         return None
 

@@ -15,7 +15,7 @@ from typing import Any
 from hub_extensions.core.messages import Countdown, Keep, OfferState, ServerState, Wait
 from hub_extensions.server_extension.wire import encode
 
-TOKEN = "token-of-this-server"  # noqa: S105
+TOKEN = "token-of-this-server"
 GIB = 1024**3
 
 

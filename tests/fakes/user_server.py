@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-LOGIN_TOKEN = "login-token"  # noqa: S105
+LOGIN_TOKEN = "login-token"
 START_SECONDS = 60
 
 

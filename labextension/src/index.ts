@@ -1,0 +1,136 @@
+/**
+ * Wires the parts into JupyterLab. Each can be disabled by itself; only the model is needed by the others.
+ */
+import {
+  ILayoutRestorer,
+  type JupyterFrontEnd,
+  type JupyterFrontEndPlugin
+} from '@jupyterlab/application';
+import { ICommandPalette, Notification } from '@jupyterlab/apputils';
+import { IDocumentManager } from '@jupyterlab/docmanager';
+import { IStatusBar } from '@jupyterlab/statusbar';
+import {
+  ITranslator,
+  nullTranslator,
+  type TranslationBundle
+} from '@jupyterlab/translation';
+
+import { gpuIcon } from './icon';
+import { GpuModel, IGpuModel } from './model';
+import { GpuPanel, GpuStatus } from './panel';
+import { saveOpenDocuments } from './save';
+import { Warning } from './warning';
+
+const PANEL_ID = 'jupyterhub-gpu-panel';
+const OPEN_COMMAND = 'jupyterhub-gpu:open';
+
+function words(translator: ITranslator | null): TranslationBundle {
+  return (translator ?? nullTranslator).load('jupyterhub_gpu');
+}
+
+const model: JupyterFrontEndPlugin<IGpuModel> = {
+  id: 'jupyterhub-gpu:model',
+  description: "Knows this server's GPU and when the server stops.",
+  autoStart: true,
+  provides: IGpuModel,
+  activate: (app: JupyterFrontEnd): IGpuModel =>
+    new GpuModel(app.serviceManager.serverSettings)
+};
+
+const panel: JupyterFrontEndPlugin<void> = {
+  id: 'jupyterhub-gpu:panel',
+  description: 'The GPU panel in the right sidebar.',
+  autoStart: true,
+  requires: [IGpuModel],
+  optional: [ITranslator, ILayoutRestorer, ICommandPalette],
+  activate: (
+    app: JupyterFrontEnd,
+    gpu: IGpuModel,
+    translator: ITranslator | null,
+    restorer: ILayoutRestorer | null,
+    palette: ICommandPalette | null
+  ): void => {
+    const trans = words(translator);
+    const widget = new GpuPanel(gpu, trans);
+    widget.id = PANEL_ID;
+    widget.title.icon = gpuIcon;
+    widget.title.caption = trans.__('GPU of this server');
+    app.shell.add(widget, 'right', { rank: 900 });
+    restorer?.add(widget, PANEL_ID);
+    app.commands.addCommand(OPEN_COMMAND, {
+      label: trans.__('Show the GPU Panel'),
+      execute: () => app.shell.activateById(PANEL_ID)
+    });
+    palette?.addItem({ command: OPEN_COMMAND, category: trans.__('GPU') });
+  }
+};
+
+const status: JupyterFrontEndPlugin<void> = {
+  id: 'jupyterhub-gpu:status',
+  description: "The GPU's numbers in the status bar.",
+  autoStart: true,
+  requires: [IGpuModel, IStatusBar],
+  optional: [ITranslator],
+  activate: (
+    app: JupyterFrontEnd,
+    gpu: IGpuModel,
+    statusBar: IStatusBar,
+    translator: ITranslator | null
+  ): void => {
+    const item = new GpuStatus(gpu, words(translator), () => {
+      if (app.commands.hasCommand(OPEN_COMMAND)) {
+        void app.commands.execute(OPEN_COMMAND);
+      }
+    });
+    statusBar.registerStatusItem('jupyterhub-gpu:status', {
+      item,
+      align: 'left',
+      rank: 100
+    });
+  }
+};
+
+const warning: JupyterFrontEndPlugin<void> = {
+  id: 'jupyterhub-gpu:warning',
+  description: 'Warns before this server stops.',
+  autoStart: true,
+  requires: [IGpuModel],
+  optional: [ITranslator],
+  activate: (
+    _app: JupyterFrontEnd,
+    gpu: IGpuModel,
+    translator: ITranslator | null
+  ): void => {
+    new Warning(gpu, words(translator));
+  }
+};
+
+const save: JupyterFrontEndPlugin<void> = {
+  id: 'jupyterhub-gpu:save',
+  description: 'Saves the open notebooks before this server stops.',
+  autoStart: true,
+  requires: [IGpuModel, IDocumentManager],
+  optional: [ITranslator],
+  activate: (
+    app: JupyterFrontEnd,
+    gpu: IGpuModel,
+    documents: IDocumentManager,
+    translator: ITranslator | null
+  ): void => {
+    const trans = words(translator);
+    gpu.saveAsked.connect(async () => {
+      const failed = await saveOpenDocuments(app.shell, documents);
+      if (failed.length > 0) {
+        Notification.error(
+          trans.__('Not saved before the stop: %1', failed.join(', ')),
+          { autoClose: false }
+        );
+        return; // the service is not told "saved": it gives the time it has
+      }
+      await gpu.saved();
+    });
+  }
+};
+
+export { IGpuModel } from './model';
+export default [model, panel, status, warning, save];

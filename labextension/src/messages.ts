@@ -1,0 +1,103 @@
+// Made by scripts/generate-types.py from hub_extensions/core/messages.py. Change that file, not this one.
+// Times are ISO 8601 in UTC; null is not known.
+
+/** When this server stops and why. No countdown, no object. */
+export interface Countdown {
+  stops_at: string;
+  cause: string;
+  reason: string;
+  can_keep: boolean;
+  warn: boolean;
+}
+
+/** This server's device as its own extension reads it. None is not known; `note` says why in a sentence. */
+export interface GpuReading {
+  uuid: string;
+  product: string;
+  profile: string | null;
+  memory_used_bytes: number | null;
+  memory_total_bytes: number | null;
+  used_percent: number | null;
+  source: string;
+  at: string;
+  note: string;
+}
+
+/** The *keep* budget of this server: minutes each adds, how many of how many are left in 24 hours. */
+export interface Keep {
+  minutes: number;
+  left: number;
+  of: number;
+}
+
+/** One offer as the form shows it. */
+export interface OfferState {
+  id: string;
+  kind: string;
+  title: string;
+  description: string;
+  pool: string;
+  share: number;
+  isolation: Record<string, string>;
+  memory_bytes: number | null;
+  memory_enforced: boolean;
+  sm_count: number | null;
+  sm_total: number | null;
+  product: string;
+  simulated: boolean;
+  free: number | null;
+  total: number | null;
+  held: number;
+  held_by_others: number;
+  lost: number;
+  waiting: number;
+  wait: Wait;
+}
+
+/** An error's body: what is wrong, in which field, and what would be right. */
+export interface Problem {
+  message: string;
+  field: string;
+  word: string;
+}
+
+/** What the service tells a server's own extension. */
+export interface ServerState {
+  user: string;
+  server: string;
+  offer: string;
+  title: string;
+  uuid: string | null;
+  share: number;
+  memory_bytes: number | null;
+  memory_enforced: boolean;
+  simulated: boolean;
+  lease_state: string;
+  countdown: Countdown | null;
+  keep: Keep | null;
+  ends_at: string | null;
+  save: boolean;
+  warnings: string[];
+  waits: OfferState[];
+}
+
+/** What the panel shows. `version` is the wire's version; `state` is the word of the reading's state: */
+export interface Snapshot {
+  version: number;
+  at: string;
+  state: string;
+  sentence: string;
+  gpus: GpuReading[];
+  server: ServerState | null;
+  service_note: string;
+}
+
+/** A wait forecast on the wire. Seconds; None is not known. `reason` is one sentence for a user. */
+export interface Wait {
+  now: boolean;
+  p10_seconds: number | null;
+  p50_seconds: number | null;
+  p90_seconds: number | null;
+  at_most_seconds: number | null;
+  reason: string;
+}

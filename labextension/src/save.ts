@@ -1,0 +1,47 @@
+/**
+ * Saves what is open and not saved yet, because the server is about to stop.
+ *
+ * A file that somebody else changed meanwhile is not overwritten: JupyterLab asks, and where nobody answers it stays.
+ */
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { IDocumentManager } from '@jupyterlab/docmanager';
+import type { DocumentRegistry } from '@jupyterlab/docregistry';
+
+const LONGEST_SAVE_MS = 15_000;
+
+/** Save all open documents with changes; returns the paths of those that could not be saved. */
+export async function saveOpenDocuments(
+  shell: JupyterFrontEnd.IShell,
+  documents: IDocumentManager
+): Promise<string[]> {
+  const contexts = new Set<DocumentRegistry.Context>();
+  for (const area of ['main', 'down', 'left', 'right']) {
+    for (const widget of shell.widgets(area)) {
+      const context = documents.contextForWidget(widget);
+      if (context?.model.dirty && context.contentsModel?.writable !== false) {
+        contexts.add(context);
+      }
+    }
+  }
+  const failed: string[] = [];
+  await Promise.all(
+    [...contexts].map(async context => {
+      if (!(await isSaved(context))) {
+        failed.push(context.path);
+      }
+    })
+  );
+  return failed;
+}
+
+async function isSaved(context: DocumentRegistry.Context): Promise<boolean> {
+  const late = new Promise<void>((_, reject) =>
+    window.setTimeout(() => reject(new Error('late')), LONGEST_SAVE_MS)
+  );
+  try {
+    await Promise.race([context.save(), late]);
+  } catch {
+    return false; // JupyterLab has told the user why; the path is told by us
+  }
+  return !context.model.dirty;
+}
