@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Write the panel's TypeScript types from the messages the server extension sends, with the standard library only.
 
-``scripts/generate-types.py`` writes ``labextension/src/messages.ts``; with ``--check`` it only says whether it is current
-(exit status 1 when not). Only what the panel receives is written: ``Snapshot``, ``Problem`` and what they contain.
+It writes ``labextension/src/messages.ts``; with ``--check`` it only says whether it is current (exit status 1: not).
+Only what the panel receives is written: ``Snapshot``, ``Problem`` and what they contain.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def typescript() -> str:
 
 
 def main(arguments: list[str]) -> int:
+    """Write the file, or check it; the exit status."""
     text = typescript()
     if "--check" in arguments:
         current = TARGET.exists() and TARGET.read_text() == text

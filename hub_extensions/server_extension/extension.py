@@ -42,6 +42,7 @@ class GpuExtension(ExtensionApp):
     _live: Live | None = None
 
     def initialize_handlers(self) -> None:
+        """Make the parts from the environment; nothing is opened or asked before the server's loop runs."""
         address = address_in(os.environ)
         self._sampler = Sampler(
             lambda: open_reader(os.environ),

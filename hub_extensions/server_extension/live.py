@@ -1,4 +1,4 @@
-"""The snapshot the panel shows, pushed to everybody who listens: on change, once a second at most, every 10 s otherwise.
+"""The snapshot the panel shows, pushed on change (once a second at most) and every 10 s.
 
 Nothing is read here: the sampler's and the service's last words are put together. The listeners' connections are
 one-way (see ``routes.py``), so that an open panel is no activity. A listener that does not read is dropped.
@@ -39,8 +39,11 @@ class Listener(Protocol):
 
     def push(self, text: str) -> asyncio.Future[None] | None:
         """Send; the future ends when the text has left this process. None: the connection is closed."""
+        ...
 
-    def drop(self, code: int, reason: str) -> None: ...
+    def drop(self, code: int, reason: str) -> None:
+        """Close it, with a code of RFC 6455."""
+        ...
 
 
 class Live:
@@ -61,9 +64,11 @@ class Live:
         self.opened = False
 
     def use(self, link: ServiceLink) -> None:
+        """Where the service's words come from."""
         self._link = link
 
     def snapshot(self) -> Snapshot:
+        """The last words of sampler and service, together."""
         sampled = self._sampler.latest()
         return Snapshot(
             version=WIRE_VERSION,
@@ -91,6 +96,7 @@ class Live:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def leave(self, listener: Listener) -> None:
+        """A panel is gone."""
         if listener not in self._listeners:
             return
         del self._listeners[listener]

@@ -29,11 +29,13 @@ class SnapshotHandler(APIHandler):
     _track_activity = False
 
     def initialize(self, live: Live) -> None:
+        """What it speaks for."""
         self._live = live
 
     @web.authenticated
     @authorized
     def get(self) -> None:
+        """See the class."""
         self.set_header("Cache-Control", "no-store")
         self.finish(encode(self._live.snapshot()))
 
@@ -45,11 +47,13 @@ class KeepHandler(APIHandler):
     _track_activity = False
 
     def initialize(self, link: ServiceLink) -> None:
+        """What it speaks for."""
         self._link = link
 
     @web.authenticated
     @authorized
     async def post(self) -> None:
+        """See the class."""
         try:
             state = await self._link.keep()
         except Refused as refused:
@@ -66,11 +70,13 @@ class SavedHandler(APIHandler):
     _track_activity = False
 
     def initialize(self, link: ServiceLink) -> None:
+        """What it speaks for."""
         self._link = link
 
     @web.authenticated
     @authorized
     async def post(self) -> None:
+        """See the class."""
         try:
             await self._link.saved()
         except Refused as refused:
@@ -90,43 +96,53 @@ class LiveHandler(WebSocketHandler, JupyterHandler):
     watching = True
 
     def initialize(self, live: Live) -> None:
+        """What it speaks for."""
         self._live = live
 
     @property
     def ping_interval(self) -> float | None:
-        return 0  # a pong would count as use of the server
+        """None, ever: a pong would count as use of the server."""
+        return 0
 
     @property
     def max_message_size(self) -> int:
-        return 1024  # nothing is expected from the browser
+        """Nothing is expected from the browser."""
+        return 1024
 
     def check_origin(self, origin: str = "") -> bool:
+        """Jupyter Server's own rule, not tornado's."""
         return JupyterHandler.check_origin(self, origin)
 
     @ws_authenticated
     @authorized
     async def get(self, *args: Any, **kwargs: Any) -> None:
+        """See the class."""
         await super().get(*args, **kwargs)
 
     def open(self, *args: str, **kwargs: str) -> Awaitable[None] | None:
+        """A panel listens from now on."""
         self.watching = self.get_query_argument("watching", "1") != "0"
         self._live.join(self)
         return None
 
     def on_message(self, message: str | bytes) -> Awaitable[None] | None:
+        """Nothing is taken over this connection."""
         self.close(1003, "this connection only tells")
         return None
 
     def on_close(self) -> None:
+        """The panel is gone."""
         self._live.leave(self)
 
     def push(self, text: str) -> asyncio.Future[None] | None:
+        """See ``live.Listener``."""
         try:
             return self.write_message(text)
         except WebSocketClosedError:
             return None
 
     def drop(self, code: int, reason: str) -> None:
+        """See ``live.Listener``."""
         self.close(code, reason)
 
 

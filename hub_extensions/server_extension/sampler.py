@@ -1,4 +1,4 @@
-"""One thread that reads this server's GPU: every second while somebody looks, every 10 s otherwise, never without a GPU.
+"""One thread that reads this server's GPU: each second while watched, else every 10 s, never without one.
 
 NVML blocks and can hang, so it is called in this thread only. A hung call is told, and holds neither the server nor its
 shutdown (the thread is a daemon). Not here: which process or user holds what; that is the service's business.
@@ -32,9 +32,13 @@ log = logging.getLogger(__name__)
 class Reader(Protocol):
     """What reads the GPUs: ``adapters.nvml.Nvml``, or ``adapters.simulated.SimulatedGpus``."""
 
-    def read(self, now: datetime) -> InventoryReading: ...
+    def read(self, now: datetime) -> InventoryReading:
+        """One look; raises ``GpusUnavailable``."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of the driver."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,7 @@ class Sampler:
             self._condition.notify_all()
 
     def unwatch(self) -> None:
+        """One who looked is gone."""
         with self._condition:
             self._watchers = max(0, self._watchers - 1)
 

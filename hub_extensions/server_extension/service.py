@@ -109,6 +109,7 @@ class ServiceLink:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
+        """Stop asking."""
         if self._task is not None:
             self._task.cancel()
         if self._client is not None:
