@@ -1,0 +1,299 @@
+"""Talks to the GPU service for the hub's spawners: asks for admission, tells what happened, follows the line.
+
+One object per hub process and service. Waiters share one connection (an endless stream of changes); it reconnects by
+itself. Not here: what an answer means for a start (``spawner/mixin.py``), and every rule of the line (``core``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+from urllib.parse import urlencode, urlsplit
+from weakref import WeakKeyDictionary
+
+from pydantic import TypeAdapter, ValidationError
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
+
+from hub_extensions.core.messages import Ask, Ended, FormState, Problem, Started, Stopped, TicketState
+
+log = logging.getLogger("jupyterhub.gpu")
+
+ASK_SECONDS = 10.0
+FORM_SECONDS = 2.0
+STOP_SECONDS = 1.0
+HEARTBEAT_SECONDS = 15.0
+"""The service sends an empty line every 5 s; this long without one and the connection is dead."""
+KEPT_FORMS = 1000
+LINE_BYTES = 1024 * 1024
+BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 3.0)
+
+T = TypeVar("T")
+_READERS: dict[type, TypeAdapter[Any]] = {}
+
+
+class ServiceAway(Exception):
+    """The service does not answer, or not in words we know. `since`: when that began (aware)."""
+
+    def __init__(self, sentence: str, since: datetime) -> None:
+        super().__init__(sentence)
+        self.since = since
+
+
+class ServiceRefused(Exception):
+    """The service answered 4xx: `problem` says what is wrong."""
+
+    def __init__(self, status: int, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.status = status
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """The stream of changes was lost."""
+
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """The stream of changes stands again: ask again, to be sure."""
+
+
+Update = TicketState | Away | Back
+
+
+class GpuService:
+    """The hub's side of the service.
+
+    Attributes:
+        away_since: when it stopped answering; None while it answers.
+        going_down: the hub is ending (our endless task was cancelled without us).
+        titles: offer id -> title, as last told.
+    """
+
+    def __init__(self, url: str, secret: str) -> None:
+        self._url = url.rstrip("/")
+        self._secret = secret
+        self._asks = AsyncHTTPClient(force_instance=True, max_clients=50)
+        self._stops = AsyncHTTPClient(force_instance=True, max_clients=50)
+        self._waiters: dict[tuple[str, str], list[asyncio.Queue[Update]]] = {}
+        self._stream: asyncio.Task[None] | None = None
+        self._closed = False
+        self.away_since: datetime | None = None
+        self.going_down = False
+        self.titles: dict[str, str] = {}
+        self._forms: dict[str, FormState] = {}
+
+    def __repr__(self) -> str:
+        return f"<GpuService {self._url}>"
+
+    # ---------------------------------------------------------------- ask and tell
+
+    async def ask(self, ask: Ask, seconds: float = ASK_SECONDS) -> TicketState:
+        """Ask for admission; the same (user, server) finds the same ticket. Raises ServiceAway, ServiceRefused."""
+        return await self._send(self._asks, "POST", "hub/tickets", TicketState, ask, seconds)
+
+    async def started(self, ticket: str, message: Started) -> TicketState:
+        """Tell that the process was started, or that the server is ready. Raises ServiceAway, ServiceRefused."""
+        return await self._send(self._asks, "POST", f"hub/tickets/{ticket}/started", TicketState, message, ASK_SECONDS)
+
+    async def ended(self, ticket: str, message: Ended) -> None:
+        """Tell how an attempt ended. Raises ServiceAway, ServiceRefused."""
+        await self._send(self._asks, "POST", f"hub/tickets/{ticket}/ended", None, message, ASK_SECONDS)
+
+    async def stopped(self, message: Stopped) -> None:
+        """A hint; has its own connections and ends within one second, so that no stop waits for it."""
+        await self._send(self._stops, "POST", "hub/stopped", None, message, STOP_SECONDS)
+
+    async def form(
+        self, user: str, server: str, groups: tuple[str, ...], admin: bool, seconds: float = FORM_SECONDS
+    ) -> FormState:
+        """Everything the spawn form needs. Raises ServiceAway, ServiceRefused."""
+        query = urlencode({"user": user, "server": server, "admin": int(admin), "group": groups}, doseq=True)
+        state = await self._send(self._asks, "GET", f"hub/form?{query}", FormState, None, seconds)
+        self.titles.update((offer.id, offer.title) for offer in state.offers)
+        self._forms.pop(user, None)
+        self._forms[user] = state
+        if len(self._forms) > KEPT_FORMS:
+            del self._forms[next(iter(self._forms))]
+        return state
+
+    def last_form(self, user: str) -> FormState | None:
+        """The last answer for this user, for a form that opens while the service is away. Its figures are old."""
+        return self._forms.get(user)
+
+    # ---------------------------------------------------------------- follow
+
+    @contextmanager
+    def waiting(self, user: str, server: str) -> Iterator[asyncio.Queue[Update]]:
+        """A queue of what happens to this (user, server), for as long as the block runs."""
+        queue: asyncio.Queue[Update] = asyncio.Queue()
+        self._waiters.setdefault((user, server), []).append(queue)
+        if self._stream is None or self._stream.done():
+            self._stream = asyncio.get_running_loop().create_task(self._follow(), name="gpu-service-changes")
+        try:
+            yield queue
+        finally:
+            queues = self._waiters[(user, server)]
+            queues.remove(queue)
+            if not queues:
+                del self._waiters[(user, server)]
+
+    async def close(self) -> None:
+        """End the connection. A hub never needs this; tests do."""
+        self._closed = True
+        if self._stream is not None:
+            self._stream.cancel()
+            await asyncio.gather(self._stream, return_exceptions=True)
+        self._asks.close()
+        self._stops.close()
+
+    async def _follow(self) -> None:
+        failures = 0
+        try:
+            while True:
+                try:
+                    connected = await self._read_changes(again=failures > 0)
+                except (OSError, EOFError, ValueError, asyncio.TimeoutError) as error:
+                    connected = False
+                    self._lost(f"{type(error).__name__}: {error}")
+                else:
+                    self._lost("the connection ended")
+                self._tell_all(Away(self.away_since or _now()))
+                failures = 1 if connected else failures + 1
+                await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS)) - 1])
+        except asyncio.CancelledError:
+            self.going_down = not self._closed
+            raise
+
+    async def _read_changes(self, again: bool) -> bool:
+        """Read one connection to its end. HTTP/1.0 on purpose: lines come as they are, and closing it is ours."""
+        place = urlsplit(self._url)
+        tls = place.scheme == "https"
+        reader, writer = await asyncio.wait_for(
+            asyncio.open_connection(
+                place.hostname, place.port or (443 if tls else 80), ssl=tls or None, limit=LINE_BYTES
+            ),
+            timeout=5,
+        )
+        try:
+            head = (
+                f"GET {place.path}/hub/events HTTP/1.0\r\nHost: {place.netloc}\r\n"
+                f"Authorization: Bearer {self._secret}\r\nAccept: application/x-ndjson\r\n\r\n"
+            )
+            writer.write(head.encode())
+            await writer.drain()
+            status = (await asyncio.wait_for(reader.readline(), HEARTBEAT_SECONDS)).split(b" ", 2)
+            if len(status) < 2 or status[1] != b"200":
+                raise ValueError(f"answered {b' '.join(status[:2]).decode(errors='replace')!r} to hub/events")
+            while (await asyncio.wait_for(reader.readline(), HEARTBEAT_SECONDS)).strip():
+                pass
+            self._answered()
+            if again:
+                self._tell_all(Back())
+            while True:
+                line = await asyncio.wait_for(reader.readline(), HEARTBEAT_SECONDS)
+                if not line:
+                    return True
+                if line.strip():
+                    self._tell(_reader(TicketState).validate_json(line))
+        finally:
+            writer.close()
+
+    def _tell(self, state: TicketState) -> None:
+        self.titles.update((offer.id, offer.title) for offer in state.alternatives)
+        for queue in self._waiters.get((state.user, state.server), ()):
+            queue.put_nowait(state)
+
+    def _tell_all(self, update: Away | Back) -> None:
+        for queues in self._waiters.values():
+            for queue in queues:
+                queue.put_nowait(update)
+
+    # ---------------------------------------------------------------- one request
+
+    async def _send(
+        self, client: AsyncHTTPClient, method: str, path: str, answer: type[T] | None, message: object, seconds: float
+    ) -> T:
+        request = HTTPRequest(
+            f"{self._url}/{path}",
+            method=method,
+            headers={"Authorization": f"Bearer {self._secret}", "Content-Type": "application/json"},
+            body=None if message is None else _reader(type(message)).dump_json(message),
+            connect_timeout=min(2.0, seconds),
+            request_timeout=seconds,
+        )
+        try:
+            # the client's own limits do not cover its queue
+            response = await asyncio.wait_for(client.fetch(request, raise_error=False), seconds + 0.2)
+        except (OSError, asyncio.TimeoutError, ConnectionError) as error:
+            raise self._lost(f"{type(error).__name__}: {error}") from error
+        if response.code >= 400:
+            problem = _problem(response)
+            if problem is None or response.code >= 500:  # 599: no answer; without a Problem: not our service
+                raise self._lost(problem.message if problem else str(response.error or response.code))
+            self._answered()
+            raise ServiceRefused(response.code, problem)
+        self._answered()
+        if answer is None:
+            return None  # type: ignore[return-value]
+        try:
+            return _reader(answer).validate_json(response.body)  # type: ignore[no-any-return]
+        except ValidationError as error:
+            raise self._lost(f"an answer we cannot read: {error.error_count()} errors") from error
+
+    def _lost(self, why: str) -> ServiceAway:
+        if self.away_since is None:
+            self.away_since = _now()
+            log.warning("The GPU service at %s is not answering: %s", self._url, why)
+        return ServiceAway(why, self.away_since)
+
+    def _answered(self) -> None:
+        if self.away_since is not None:
+            log.info("The GPU service at %s is answering again", self._url)
+        self.away_since = None
+
+
+_SERVICES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], GpuService]] = WeakKeyDictionary()
+
+
+def gpu_service(url: str, secret: str) -> GpuService:
+    """The one client of this hub process (of this running loop) for that service."""
+    services = _SERVICES.setdefault(asyncio.get_running_loop(), {})
+    if (url, secret) not in services:
+        services[(url, secret)] = GpuService(url, secret)
+    return services[(url, secret)]
+
+
+def _reader(kind: type) -> TypeAdapter[Any]:
+    if kind not in _READERS:
+        _READERS[kind] = TypeAdapter(kind)
+    return _READERS[kind]
+
+
+def _problem(response: HTTPResponse) -> Problem | None:
+    try:
+        return _reader(Problem).validate_json(response.body or b"")  # type: ignore[no-any-return]
+    except ValidationError:
+        return None
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+__all__ = [
+    "Away",
+    "Back",
+    "GpuService",
+    "ServiceAway",
+    "ServiceRefused",
+    "Update",
+    "gpu_service",
+]

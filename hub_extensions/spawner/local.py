@@ -1,0 +1,103 @@
+"""Our two spawners on one machine: for system users, and for the demo.
+
+They add one thing to the mixin: a server is a pid **and** its start time, so that neither a poll nor a signal ever
+meets another process that was given the same pid. They never run a server as root with ``--allow-root``.
+Not here: GPUs (``mixin.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
+from traitlets import Integer
+
+from hub_extensions.adapters import processes
+from hub_extensions.spawner.mixin import GpuSpawnerMixin
+from hub_extensions.spawner.progress import Start
+
+
+class _KnownProcess(GpuSpawnerMixin):
+    """A local process, known by pid and start time."""
+
+    gpu_pid_started = Integer(0, help="When the server's process began, in clock ticks since boot; 0: not known.")
+    gpu_lease = ""
+    """The lease it runs under; "" for CPU only."""
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """After a hub restart. A state of the stock spawner has no start time: the pid is taken at its word, once."""
+        super().load_state(state)
+        if not self.pid:
+            return
+        self.gpu_pid_started = int(state.get("gpu_pid_started") or processes.start_time(self.pid) or 0)
+        self.gpu_lease = str(state.get("gpu_lease") or "")
+        self._gpu_ran = True
+
+    def get_state(self) -> dict[str, Any]:
+        """pid, start time and lease; the stock spawner reads its own ``pid`` from it."""
+        state: dict[str, Any] = super().get_state()
+        if self.pid and self.gpu_pid_started:
+            state["gpu_pid_started"] = self.gpu_pid_started
+        if self.pid and self.gpu_lease:
+            state["gpu_lease"] = self.gpu_lease
+        return state
+
+    def clear_state(self) -> None:
+        super().clear_state()
+        self.gpu_pid_started = 0
+        self.gpu_lease = ""
+
+    async def _gpu_launch(self, start: Start) -> Any:
+        if start.grant is not None and start.grant.lease:
+            await asyncio.to_thread(_end_earlier_attempts, start.grant.lease)
+        return await super()._gpu_launch(start)
+
+    def _gpu_process(self) -> tuple[int | None, int | None]:
+        if not self.pid:
+            return None, None
+        if not self.gpu_pid_started:
+            self.gpu_pid_started = processes.start_time(self.pid) or 0
+            grant = self._gpu_start.grant if self._gpu_start is not None else None
+            self.gpu_lease = grant.lease if grant is not None else ""
+        return self.pid, self.gpu_pid_started or None
+
+    async def poll(self) -> int | None:
+        """None while it runs. A pid that belongs to another process now is a server that ended."""
+        if self.proc is None and self.pid and not self._gpu_is_ours():
+            self.clear_state()
+            return 0
+        status: int | None = await super().poll()
+        return status
+
+    async def _signal(self, sig: int) -> bool:
+        if not self.pid:
+            return False  # pid 0 would be the hub's own process group
+        if not self.gpu_pid_started:
+            signalled: bool = await super()._signal(sig)
+            return signalled
+        if sig == 0:
+            return self._gpu_is_ours()
+        return processes.send_signal(self.pid, self.gpu_pid_started, sig)
+
+    def _gpu_is_ours(self) -> bool:
+        if self.gpu_pid_started:
+            return processes.alive(self.pid, self.gpu_pid_started)
+        return processes.start_time(self.pid) is not None
+
+
+def _end_earlier_attempts(lease: str) -> None:
+    """A hub killed between a start and its note of it left a server nobody knows, under our lease: end it."""
+    for process in processes.marked():
+        if process.lease == lease:
+            processes.send_signal(process.pid, process.started, signal.SIGKILL)
+
+
+class GpuLocalSpawner(_KnownProcess, LocalProcessSpawner):  # type: ignore[misc]  # jupyterhub has no types
+    """Servers as processes of the system's own accounts, under a GPU lease."""
+
+
+class GpuDemoSpawner(_KnownProcess, SimpleLocalProcessSpawner):  # type: ignore[misc]  # jupyterhub has no types
+    """Servers as processes of the hub's own account, for the demo: for trying, not for use."""

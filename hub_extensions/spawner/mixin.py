@@ -1,0 +1,389 @@
+"""What every spawner of ours does about GPUs: it asks before it starts, waits in line, and starts under its lease.
+
+Sits in front of a real spawner (``class GpuLocalSpawner(GpuSpawnerMixin, LocalProcessSpawner)``) and changes nothing
+of how that one starts a server. The service decides; this asks, shows and obeys. **Never a GPU without a lease.**
+Not here: the form (``form.py``), the process itself (``local.py``), the rules of the line (``core/admission.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from jupyterhub.spawner import Spawner
+from jupyterhub.utils import maybe_future
+from traitlets import Bool, Float, List, Unicode, default
+
+from hub_extensions.adapters.gpu_service import (
+    Away,
+    Back,
+    GpuService,
+    ServiceAway,
+    ServiceRefused,
+    Update,
+    gpu_service,
+)
+from hub_extensions.core.choice import ChoiceError, parse_choice
+from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketState
+from hub_extensions.spawner import refusals
+from hub_extensions.spawner.form import choice_from_form, render_form
+from hub_extensions.spawner.progress import Start, say_away, say_starting, say_waiting
+from hub_extensions.spawner.words import clock
+
+NO_LIMIT_SECONDS = 10 * 365 * 24 * 3600
+"""What the hub's own clock is set to while we wait: the limit of the start itself is kept by our clock."""
+CONFIRM_SECONDS = 3.0
+"""A cancelled start is a user's stop only if the hub still lives this long after it."""
+TELL_SECONDS = (0.0, 1.0, 3.0, 10.0, 30.0)
+"""When a message is tried again. The service looks for itself, so giving up loses nothing but time."""
+CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"}
+
+
+class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
+    """GPU offers, the line and the lease, for any spawner of JupyterHub 5.3 to 6."""
+
+    gpu_service_url = Unicode(
+        help="Address at which the hub reaches the GPU service, ending in /services/gpu. Set by configure(c)."
+    ).tag(config=True)
+    gpu_hub_secret = Unicode(
+        help="The secret between hub and GPU service. Set by configure(c); kept in the service's state folder."
+    ).tag(config=True)
+    gpu_allow_cpu_meanwhile = Bool(
+        True,
+        help="Offer 'Work on CPU meanwhile' on the waiting page, where the hub allows named servers.",
+    ).tag(config=True)
+    gpu_cpu_server_name = Unicode("cpu", help="Name of the server that 'Work on CPU meanwhile' starts.").tag(
+        config=True
+    )
+    gpu_patience_seconds = Float(
+        600.0,
+        help="How long a GPU choice waits for a GPU service that does not answer before it is refused, in seconds.",
+    ).tag(config=True)
+    gpu_cpu_ask_seconds = Float(
+        3.0,
+        help="How long a CPU-only start waits for the answer of the GPU service before it starts without, in seconds.",
+    ).tag(config=True)
+    gpu_other_options = List(
+        Unicode(),
+        help="Names of further user options that your own hooks read; every other unknown name is refused.",
+    ).tag(config=True)
+
+    _gpu_start: Start | None = None
+    _gpu_admin_timeout: int | None = None
+    start_timeout: int
+    _gpu_ran = False
+
+    # ---------------------------------------------------------------- what the user chose
+
+    @default("options_form")
+    def _gpu_options_form(self) -> Callable[[Spawner], Awaitable[str]]:
+        return render_form
+
+    @default("options_from_form")
+    def _gpu_options_from_form(self) -> Callable[[Mapping[str, list[Any]]], dict[str, Any]]:
+        return lambda formdata: self._gpu_checked(choice_from_form(formdata))
+
+    def options_from_query(self, query_data: Mapping[str, list[Any]]) -> dict[str, Any]:
+        """``?opt-offer=mig-1g.5gb``: the same check as form and REST."""
+        return self._gpu_checked(query_data)
+
+    @default("apply_user_options")
+    def _gpu_apply_user_options(self) -> Callable[[Spawner, Mapping[str, Any]], None]:
+        return lambda spawner, options: None  # start() reads them; without this the hub logs them as unhandled
+
+    def _gpu_checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options in their plain form. Raises a refusal that names the field and what would be right."""
+        try:
+            offers = parse_choice(options, also=tuple(self.gpu_other_options))
+        except ChoiceError as error:
+            log = f"{self._log_name}: {error.field}: {error.text}"
+            raise refusals.refusal(error.text, word="bad-choice", log=log) from error
+        chosen: dict[str, Any] = {"offer": offers[0]} if len(offers) == 1 else {"offers": list(offers)}
+        return {**{key: options[key] for key in self.gpu_other_options if key in options}, **chosen}
+
+    # ---------------------------------------------------------------- start
+
+    def start(self) -> asyncio.Future[Any]:
+        """Wait in line, then start. Sync: the hub reads `start_timeout` as soon as this returns."""
+        self._gpu_start = None
+        spawn = self._spawn_future
+        if refusals.COUNTS_REFUSALS and spawn is not None and self.handler is not None:
+            refusals.take_back_count(self.handler.settings, spawn)
+        options = self._gpu_checked(self.user_options)
+        start = self._gpu_start = Start(offers=parse_choice(options, also=tuple(self.gpu_other_options)))
+
+        if self._gpu_admin_timeout is None:
+            self._gpu_admin_timeout = self.start_timeout
+        limit, self.start_timeout = self._gpu_admin_timeout, NO_LIMIT_SECONDS
+        future = asyncio.ensure_future(self._gpu_run(start, options, limit))
+        future.add_done_callback(self._gpu_restore_timeout)
+        hub_runs_it = spawn is not None and not spawn.done()
+        whole = spawn if hub_runs_it else future
+        whole.add_done_callback(functools.partial(self._gpu_settled, start, hub_runs_it))
+        return future
+
+    async def _gpu_run(self, start: Start, options: Mapping[str, Any], limit: float) -> Any:
+        start.grant = await self._gpu_admission(start, options)
+        if self._gpu_hub_ends():
+            await asyncio.Event().wait()  # nothing is started any more; the hub cancels us, the lease is kept
+        say_starting(start, self._gpu_service.titles)
+        try:
+            return await asyncio.wait_for(self._gpu_launch(start), limit)
+        except asyncio.TimeoutError as error:
+            self._gpu_restore_timeout()  # the hub's log names it
+            raise refusals.StartTookTooLong(limit) from error
+
+    async def _gpu_launch(self, start: Start) -> Any:
+        self._gpu_ran = True
+        address = await maybe_future(super().start())
+        pid, pid_started = self._gpu_process()
+        self._gpu_tell_started(start, Started(start.attempt, pid, pid_started))
+        return address
+
+    def _gpu_restore_timeout(self, _: object = None) -> None:
+        if self._gpu_admin_timeout is not None:
+            self.start_timeout, self._gpu_admin_timeout = self._gpu_admin_timeout, None
+
+    def _gpu_process(self) -> tuple[int | None, int | None]:
+        """Pid and start time of the server, where the spawner knows them."""
+        return None, None
+
+    def get_env(self) -> dict[str, Any]:
+        """The admin's environment with the lease's variables on top; without a lease no GPU is visible."""
+        env: dict[str, Any] = super().get_env()
+        start = self._gpu_start
+        env.update(CPU_ENVIRONMENT)
+        if start is not None and start.grant is not None:
+            env.update(start.grant.environment)
+        env.setdefault("JUPYTERHUB_GPU_SERVICE_URL", self.gpu_service_url)
+        return env
+
+    # ---------------------------------------------------------------- the line
+
+    @property
+    def _gpu_service(self) -> GpuService:
+        return gpu_service(self.gpu_service_url, self.gpu_hub_secret)
+
+    async def _gpu_admission(self, start: Start, options: Mapping[str, Any]) -> LeaseGrant | None:
+        """Wait until admitted. None: CPU only, without the service. Raises a refusal."""
+        service = self._gpu_service
+        ask = Ask(
+            user=self.user.name,
+            server=self.name,
+            offers=start.offers,
+            options=options,
+            groups=tuple(sorted(group.name for group in self.user.groups)),
+        )
+        with service.waiting(ask.user, ask.server) as updates:
+            state = await self._gpu_ask(start, ask)
+            while True:
+                if state is None:
+                    if not start.wants_gpu:
+                        self.log.warning("%s: starting CPU only without the GPU service", self._log_name)
+                        return None
+                    state = await self._gpu_ask_until_back(start, ask, updates)
+                grant = self._gpu_verdict(start, state)
+                if grant is not None:
+                    return grant
+                await self._gpu_learn_titles(state)
+                say_waiting(start, state, service.titles)
+                state = await self._gpu_next(start, ask, updates)
+
+    def _gpu_verdict(self, start: Start, state: TicketState) -> LeaseGrant | None:
+        """The grant of an admitted ticket, None for one that waits. Raises a refusal."""
+        if state.answer == "wait":
+            return None
+        if state.answer == "admit" and state.grant is not None:
+            return state.grant
+        start.over = True
+        text = state.reason or "Your place in line has ended. Choose again."
+        status = 403 if state.reason_word in ("group", "not-allowed", "blocked") else 409
+        raise refusals.refusal(
+            text, word=state.reason_word or "ended", log=f"{self._log_name}: {state.reason_log or text}", status=status
+        )
+
+    async def _gpu_next(self, start: Start, ask: Ask, updates: asyncio.Queue[Update]) -> TicketState | None:
+        """The next thing the service says about this attempt; None while it is away."""
+        while True:
+            update = await updates.get()
+            if isinstance(update, Away):
+                return await self._gpu_ask(start, ask)  # a short break of the stream alone is no news
+            if isinstance(update, Back):
+                return await self._gpu_ask(start, ask)
+            if update.ticket == start.ticket and update.attempt == start.attempt:
+                start.last = update
+                return update
+
+    async def _gpu_ask(self, start: Start, ask: Ask) -> TicketState | None:
+        """Ask the service; None when it does not answer. Raises a refusal."""
+        seconds = {} if start.wants_gpu else {"seconds": self.gpu_cpu_ask_seconds}
+
+        async def remember() -> TicketState:
+            state = await self._gpu_service.ask(ask, **seconds)
+            start.ticket, start.attempt, start.last = state.ticket, state.attempt, state
+            return state
+
+        try:
+            # shielded: cancelled half-way, the ticket is known all the same and its end can be told
+            return await asyncio.shield(asyncio.ensure_future(remember()))
+        except ServiceAway:
+            return None
+        except ServiceRefused as error:
+            start.over = True
+            problem = error.problem
+            raise refusals.refusal(
+                problem.message,
+                word=problem.word or "refused",
+                log=f"{self._log_name}: {problem.field}: {problem.message}",
+                status=error.status,
+            ) from error
+
+    async def _gpu_ask_until_back(self, start: Start, ask: Ask, updates: asyncio.Queue[Update]) -> TicketState:
+        """The service is away: ask again and again, for as long as patience lasts."""
+        clock_now = asyncio.get_running_loop().time
+        give_up = clock_now() + self.gpu_patience_seconds
+        since = self._gpu_service.away_since or datetime.now(timezone.utc)
+        while True:
+            say_away(start, since, kept=start.ticket is not None)
+            left = give_up - clock_now()
+            if left <= 0:
+                self._gpu_refuse_away(start, since)
+            with contextlib.suppress(asyncio.TimeoutError):  # nothing heard: ask all the same
+                await asyncio.wait_for(updates.get(), min(2.0, left))
+            state = await self._gpu_ask(start, ask)
+            if state is not None:
+                return state
+
+    def _gpu_refuse_away(self, start: Start, since: datetime) -> None:
+        kept = start.ticket is not None
+        start.over = True
+        then = (
+            "Your place in line is kept, and the server starts by itself once it answers again."
+            if kept
+            else "Try again later, or start CPU only."
+        )
+        raise refusals.refusal(
+            f"The GPU service has not answered since {clock(since)}, so no GPU can be given. {then}",
+            word="service-away",
+            status=503,
+        )
+
+    async def _gpu_learn_titles(self, state: TicketState) -> None:
+        """The admin's words for the offers, for the waiting page (a hub that just started has none yet)."""
+        service = self._gpu_service
+        if all(offer in service.titles for offer in state.offers):
+            return
+        try:
+            await service.form(self.user.name, self.name, (), bool(self.user.admin))
+        except (ServiceAway, ServiceRefused) as error:
+            self.log.debug("No titles of offers: %s", error)  # our own words are used
+
+    # ---------------------------------------------------------------- how it ended
+
+    def _gpu_settled(self, start: Start, hub_runs_it: bool, done: asyncio.Future[Any]) -> None:
+        """The whole spawn is over: ready, cancelled or failed."""
+        if done.cancelled():
+            self._gpu_later(self._gpu_confirm_left(start))
+            return
+        error = done.exception()
+        if start.ticket is None or start.over:
+            return
+        if error is None and (self.ready or not hub_runs_it):
+            self._gpu_tell_started(start, Started(start.attempt, *self._gpu_process(), ready=True))
+            return
+        reason = getattr(error, "jupyterhub_message", "") or (str(error) if error else "The server did not come up.")
+        self._gpu_tell_ended(start, Ended(start.attempt, "failed", reason))
+
+    async def _gpu_confirm_left(self, start: Start) -> None:
+        """A cancel is a user's stop, or the hub's own end, and both look the same: wait and see who is still here."""
+        await asyncio.sleep(CONFIRM_SECONDS)
+        if start.ticket is None or start.over or self._gpu_hub_ends():
+            return
+        self._gpu_tell_ended(start, Ended(start.attempt, "left"))
+
+    def _gpu_hub_ends(self) -> bool:
+        """Is this hub on its way down? Its clean-up stops the services long before it cancels us."""
+        running = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
+        return self._gpu_service.going_down or any(name.endswith("shutdown_cancel_tasks") for name in running)
+
+    def _gpu_tell_started(self, start: Start, message: Started) -> None:
+        ticket = start.ticket
+        if ticket is not None:
+            self._gpu_later(self._gpu_tell(lambda: self._gpu_service.started(ticket, message)))
+
+    def _gpu_tell_ended(self, start: Start, message: Ended) -> None:
+        ticket = start.ticket
+        if ticket is not None:
+            self._gpu_later(self._gpu_tell(lambda: self._gpu_service.ended(ticket, message)))
+
+    async def _gpu_tell(self, send: Callable[[], Awaitable[object]]) -> None:
+        for pause in TELL_SECONDS:
+            await asyncio.sleep(pause)
+            try:
+                await send()
+                return
+            except ServiceAway as error:
+                self.log.debug("%s: not told to the GPU service: %s", self._log_name, error)
+            except ServiceRefused as error:
+                self.log.info("%s: the GPU service did not take a message: %s", self._log_name, error)
+                return
+
+    def _gpu_later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it beside us; kept until it is done, so that it is not collected half-way."""
+        task = asyncio.ensure_future(work)
+        _LATER.add(task)
+        task.add_done_callback(_LATER.discard)
+
+    async def run_post_stop_hook(self) -> None:
+        """However the server ended: a hint to the service, which no stop waits for and none fails of."""
+        if self._gpu_ran:
+            self._gpu_ran = False
+            message = Stopped(self.user.name, self.name)
+            self._gpu_later(self._gpu_hint(message))
+        await maybe_future(super().run_post_stop_hook())
+
+    async def _gpu_hint(self, message: Stopped) -> None:
+        try:
+            await self._gpu_service.stopped(message)
+        except (ServiceAway, ServiceRefused) as error:
+            self.log.debug("%s: the GPU service was not told of the stop: %s", self._log_name, error)
+
+    # ---------------------------------------------------------------- what the waiting page shows
+
+    async def progress(self) -> AsyncIterator[dict[str, Any]]:
+        """One event for each change of this start; the page reads ``gpu`` in it."""
+        start = self._gpu_start
+        if start is None:
+            return
+        async for event in start.follow():
+            yield event
+
+    @property
+    def gpu_page(self) -> dict[str, Any]:
+        """What ``spawn_pending.html`` shows before (or without) its script."""
+        start = self._gpu_start
+        event = start.latest if start is not None else None
+        # `event` None: the start was just asked for
+        return {
+            "event": event,
+            "gpu": event["gpu"] if event else {},
+            "wants_gpu": start is not None and start.wants_gpu,
+            "cpu_server": self.gpu_cpu_server_name
+            if self.gpu_allow_cpu_meanwhile and self.user.allow_named_servers and self.name != self.gpu_cpu_server_name
+            else "",
+        }
+
+    async def stop(self, now: bool = False) -> None:
+        """As the real spawner does; the service is told in `run_post_stop_hook`, after it."""
+        await maybe_future(super().stop(now=now))
+
+    async def poll(self) -> Any:
+        """As the real spawner does."""
+        return await maybe_future(super().poll())
+
+
+_LATER: set[asyncio.Future[None]] = set()

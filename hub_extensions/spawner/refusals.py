@@ -1,0 +1,80 @@
+"""Refusals: a start that is turned down with a reason, on every JupyterHub that we support.
+
+A refusal says three things apart: the text for the user, the line for the log, the word for the metric. JupyterHub 6
+has ``SpawnException`` for that (but shows only ``jupyterhub_message``); JupyterHub 5 has no such thing and counts every
+exception as a failed spawn, so there the count is taken back (``take_back_count``).
+Not here: when to refuse (the service and ``core/choice.py`` say that).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from html import escape
+from typing import Any
+
+from tornado import web
+
+try:  # JupyterHub 6 and later
+    from jupyterhub.spawner import SpawnException
+except ImportError:  # JupyterHub 5
+    SpawnException = None
+
+COUNTS_REFUSALS = SpawnException is None
+"""This JupyterHub counts a refusal as a failed spawn unless we take it back."""
+
+
+def refusal(text: str, *, word: str, log: str = "", status: int = 400) -> web.HTTPError:
+    """The exception to raise from ``Spawner.start`` or ``options_from_form``.
+
+    Args:
+        text: one or two sentences for the user: what, why, what to do. Plain text; it is escaped where HTML is shown.
+        word: the metric's label, e.g. ``unknown-offer``.
+        log: the hub's log line; `text` where empty.
+        status: the HTTP status of the answer.
+    """
+    error: Any  # the attributes below are JupyterHub's custom, not tornado's
+    if SpawnException is None:
+        # JupyterHub 5 answers REST calls with the log message: it has to be the user's text
+        error = web.HTTPError(status, text)
+    else:
+        error = SpawnException(
+            text, reason=word, log_message=log or text, message_html=escape(text), status_code=status
+        )
+    # 6.1 shows these two only, whatever SpawnException was given
+    error.jupyterhub_message = text
+    error.jupyterhub_html_message = escape(text)
+    error.gpu_word = word
+    error.gpu_log = log or text
+    return error  # type: ignore[no-any-return]
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Was this error made by `refusal`?"""
+    return bool(getattr(error, "gpu_word", ""))
+
+
+class StartTookTooLong(asyncio.TimeoutError):
+    """An admitted server did not start within the admin's ``start_timeout``: a failed start, and counted as one."""
+
+    def __init__(self, seconds: float) -> None:
+        text = (
+            f"The server was not started within {seconds:g} s, so the start was ended and its GPU given back. "
+            "Start it again; if it happens again, tell an admin."
+        )
+        super().__init__(text)
+        self.jupyterhub_message = text
+        self.jupyterhub_html_message = escape(text)
+
+
+def take_back_count(settings: MutableMapping[str, Any], spawn: asyncio.Future[Any]) -> None:
+    """JupyterHub 5: when `spawn` ends with a refusal, take it out of the count of failed spawns again.
+
+    To be called while the spawn runs, so that this callback comes after the hub's own.
+    """
+
+    def uncount(done: asyncio.Future[Any]) -> None:
+        if not done.cancelled() and is_refusal(done.exception()):
+            settings["failure_count"] = max(0, settings.get("failure_count", 0) - 1)
+
+    spawn.add_done_callback(uncount)

@@ -1,0 +1,283 @@
+(function () {
+  "use strict";
+  // Follows one start: its place in line, its end, and a hub that is restarted meanwhile. Says, and never decides.
+  var page = document.getElementById("gpu-waiting");
+  if (!page) { return; }
+  var RETRY_SECONDS = 3, LOST_SECONDS = 180, GONE_TRIES = 3;
+  var hub = (window.jhdata || {}).base_url || "/hub/";
+  var xsrf = (window.jhdata || {}).xsrf_token || "";
+  var owner = page.dataset.owner, server = page.dataset.server;
+  var source = null, joined = false, lastPlace = null, lastHistory = "", leaving = false, over = false, waitedInLine = false;
+
+  function el(id) { return document.getElementById(id); }
+  function show(id, text) { el(id).textContent = text; el(id).hidden = !text; }
+  function ordinal(n) {
+    var tens = n % 100;
+    return n + (tens > 10 && tens < 14 ? "th" : { 1: "st", 2: "nd", 3: "rd" }[n % 10] || "th");
+  }
+  function clock(iso) {
+    var moment = iso instanceof Date ? iso : new Date(iso);
+    if (isNaN(moment)) { return String(iso); }
+    var form = { hour: "2-digit", minute: "2-digit" };
+    if (moment.toDateString() !== new Date().toDateString()) { form.month = "short"; form.day = "numeric"; }
+    return moment.toLocaleString([], form);
+  }
+  function times(root) {
+    root.querySelectorAll("time[datetime]").forEach(function (item) { item.textContent = clock(item.getAttribute("datetime")); });
+  }
+  function title(text) { document.title = text + " – JupyterHub"; }
+  function say(text) { if (el("gpu-status").textContent !== text) { el("gpu-status").textContent = text; } }
+  function history(at, text) {
+    if (text === lastHistory) { return; }
+    lastHistory = text;
+    var item = document.createElement("li"), time = document.createElement("time");
+    time.setAttribute("datetime", at);
+    time.textContent = clock(at);
+    item.append(time, " " + text);
+    el("gpu-history").append(item);
+  }
+
+  // ------------------------------------------------------------ the hub's API
+  function serverUrl(name) {
+    var path = hub + "api/users/" + encodeURIComponent(owner) + (name ? "/servers/" + encodeURIComponent(name) : "/server");
+    return path + "?_xsrf=" + encodeURIComponent(xsrf);
+  }
+  function call(method, name, body) {
+    return fetch(serverUrl(name), { method: method, credentials: "same-origin", body: body ? JSON.stringify(body) : undefined,
+      headers: { "Content-Type": "application/json", "X-XSRFToken": xsrf } }).then(function (answer) {
+      if (answer.ok) { return answer; }
+      return answer.json().catch(function () { return {}; }).then(function (problem) {
+        var error = new Error(problem.message || "The hub answered " + answer.status + ".");
+        error.status = answer.status;
+        throw error;
+      });
+    });
+  }
+  function pause(seconds) { return new Promise(function (done) { setTimeout(done, 1000 * seconds); }); }
+  function startAgain(options, tries) {
+    return call("POST", server, options).catch(function (error) {
+      // the stop before it is still being finished
+      if (error.status === 400 && /pending/.test(error.message) && tries > 0) {
+        return pause(1).then(function () { return startAgain(options, tries - 1); });
+      }
+      throw error;
+    });
+  }
+
+  // ------------------------------------------------------------ what the person can do
+  function busy(is) { el("gpu-actions").querySelectorAll("button").forEach(function (item) { item.disabled = is; }); }
+  function failed(error) { leaving = false; busy(false); el("gpu-action-status").textContent = error.message; }
+  function leave() {
+    leaving = true;
+    busy(true);
+    el("gpu-action-status").textContent = "Leaving the line.";
+    call("DELETE", server).then(function () { location.assign(page.dataset.form); }).catch(failed);
+  }
+  function take(offer, words, others) {
+    leaving = true;
+    busy(true);
+    el("gpu-action-status").textContent = "Changing to " + words + ". Your place for the others is kept.";
+    var options = { offers: [offer].concat(others.filter(function (other) { return other !== offer; })) };
+    call("DELETE", server)
+      .then(function () { return startAgain(options, 15); })
+      .then(function () {
+        leaving = false;
+        el("gpu-action-status").textContent = "";
+        busy(false);
+        retry(0, false);
+      }).catch(failed);
+  }
+  function cpuMeanwhile() {
+    var name = page.dataset.cpuServer;
+    busy(true);
+    call("POST", name, { offer: "cpu" }).then(function () {
+      busy(false);
+      var link = document.createElement("a");
+      link.href = hub + "spawn-pending/" + encodeURIComponent(owner) + "/" + encodeURIComponent(name);
+      link.target = "_blank";
+      link.rel = "noopener";
+      link.textContent = "Open server " + name;
+      el("gpu-action-status").replaceChildren("Server " + name + " is starting on CPU only. ", link);
+      el("gpu-cpu").hidden = true;
+    }).catch(failed);
+  }
+  function alternatives(list, others) {
+    var box = el("gpu-alternatives");
+    var key = list.map(function (item) { return item.offer; }).join(" ");
+    if (box.dataset.key === key) { return; }
+    box.dataset.key = key;
+    box.replaceChildren.apply(box, list.map(function (item) {
+      var button = document.createElement("button");
+      button.type = "button";
+      button.className = "btn btn-outline-primary me-1";
+      button.textContent = "Take " + item.title + " instead – starts now";
+      button.title = item.gives;
+      button.addEventListener("click", function () { take(item.offer, item.title, others); });
+      return button;
+    }));
+  }
+
+  // ------------------------------------------------------------ notification
+  function notifyLine(on) { el("gpu-notify-line").hidden = !(on && "Notification" in window); }
+  function consent() {
+    if (!el("gpu-notify").checked || Notification.permission === "granted") { return; }
+    Notification.requestPermission().then(function (answer) {
+      el("gpu-notify").checked = answer === "granted";
+      el("gpu-notify-text").textContent = answer === "granted" ? "" : "The browser does not allow it for this page.";
+    });
+  }
+  function notify(text) {
+    if (!("Notification" in window) || !el("gpu-notify").checked || Notification.permission !== "granted") { return; }
+    try { new Notification("JupyterHub", { body: text, tag: "jupyterhub-gpu" }); } catch (error) {
+      console.info("no notification:", error);  // some phones allow them from service workers only
+    }
+  }
+
+  // ------------------------------------------------------------ what the hub says
+  function figures(gpu) {
+    var wait = gpu.wait;
+    if (!wait) { return ""; }
+    var parts = [wait.words.likely || "wait not known"];
+    if (wait.words.at_most) {
+      var by = new Date(new Date(gpu.at).getTime() + 1000 * wait.at_most_seconds);
+      parts.push(wait.words.at_most + ", by " + clock(by));
+    }
+    return parts.join(" · ");
+  }
+  function waiting(gpu, message) {
+    waitedInLine = true;
+    var headline = gpu.position ? "You are " + ordinal(gpu.position) + " in line for " + gpu.offer_title : message;
+    el("gpu-headline").textContent = headline;
+    el("gpu-figures").textContent = figures(gpu);
+    el("gpu-why").textContent = gpu.reason && gpu.position ? "Why: " + gpu.reason : "";
+    alternatives(gpu.alternatives || [], gpu.offers || []);
+    notifyLine(true);
+    el("gpu-cpu").hidden = !page.dataset.cpuServer;
+    if (gpu.position && gpu.position !== lastPlace) {
+      if (!joined) { el("gpu-history").replaceChildren(); }
+      history(joined ? gpu.at : gpu.since, (joined ? "now " : "joined as ") + ordinal(gpu.position));
+      joined = true;
+      lastPlace = gpu.position;
+      say(headline);
+    }
+    title(gpu.position ? "(" + gpu.position + ") in line" : "in line");
+  }
+  function starting(gpu, message) {
+    el("gpu-headline").textContent = message;
+    el("gpu-figures").textContent = "";
+    el("gpu-why").textContent = "";
+    alternatives([], []);
+    el("gpu-cpu").hidden = true;
+    history(gpu.at, gpu.offer === "cpu" ? "starting" : "starting on " + gpu.offer_title);
+    title("Starting");
+    say(message);
+    if (waitedInLine) { notify(message); waitedInLine = false; }
+  }
+  function away(gpu) {
+    var since = "The GPU service is not answering, since " + clock(gpu.away_since) + ".";
+    el("gpu-headline").textContent = gpu.kept ? "Your place in line is kept" : "Waiting for the GPU service";
+    el("gpu-figures").textContent = "";
+    el("gpu-why").textContent = since + (gpu.kept ? " Your place in line is kept." : "");
+    alternatives([], []);
+    title("Waiting");
+    say(since);
+    history(gpu.at, "the GPU service is not answering");
+  }
+  function refused(text) {
+    over = true;
+    stopListening();
+    el("gpu-reconnecting").hidden = true;
+    el("gpu-actions").hidden = true;
+    notifyLine(false);
+    if (el("gpu-close")) { el("gpu-close").hidden = true; }
+    el("gpu-headline").textContent = "The server was not started";
+    el("gpu-figures").textContent = "";
+    el("gpu-why").textContent = "";
+    show("gpu-refused-text", text);
+    el("gpu-refused").hidden = false;
+    title("Not started");
+    notify(text);
+  }
+  function ready(url) {
+    over = true;
+    stopListening();
+    title("Ready");
+    notify("Your server is ready.");
+    // this very page redirects to where the person wanted to go
+    location.reload();
+  }
+  function heard(event) {
+    el("gpu-reconnecting").hidden = true;
+    el("gpu-actions").hidden = false;
+    if (event.ready) { ready(event.url); return; }
+    if (event.failed) {
+      // a hub that is stopped says the same as a person's stop: look before telling
+      if (event.message === "Spawn cancelled") { stopListening(); if (!leaving) { retry(0, false); } return; }
+      refused((event.message || "").replace(/^Spawn failed: /, "") || "The start failed, and the hub does not know why. Start it again.");
+      return;
+    }
+    var gpu = event.gpu;
+    if (!gpu) { return; }
+    if (gpu.state === "waiting") { waiting(gpu, event.message); }
+    if (gpu.state === "starting") { starting(gpu, event.message); }
+    if (gpu.state === "away") { away(gpu); }
+  }
+
+  // ------------------------------------------------------------ the connection
+  function stopListening() { if (source) { source.close(); source = null; } }
+  function listen() {
+    stopListening();
+    var quiet = true;
+    source = new EventSource(page.dataset.progress);
+    source.onmessage = function (message) { quiet = false; heard(JSON.parse(message.data)); };
+    source.onerror = function () {
+      if (over || !source) { return; }
+      stopListening();
+      if (!leaving) { retry(quiet ? 1 : 0, true); }
+    };
+  }
+  function reconnecting(hubIsAway) {
+    show("gpu-reconnecting", hubIsAway
+      ? "The hub is restarting. Your place is kept. Trying again in " + RETRY_SECONDS + " s."
+      : "Your place is kept. The server comes back in line by itself; looking again in " + RETRY_SECONDS + " s.");
+    title("Reconnecting");
+    say("Reconnecting. Your place is kept.");
+  }
+  // Ask for this page again until the start is pending again, or ready. `outage`: the hub was seen to be away.
+  function retry(tries, outage, since) {
+    if (over) { return; }
+    since = since || Date.now();
+    fetch(location.href, { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store" })
+      .then(function (answer) {
+        if (answer.status >= 502) { throw new Error("away"); }
+        return answer.text().then(function (text) { return { answer: answer, text: text }; });
+      })
+      .then(function (got) {
+        var fresh = new DOMParser().parseFromString(got.text, "text/html");
+        var again = fresh.getElementById("gpu-waiting");
+        if (again) { page.dataset.progress = again.dataset.progress; pause(outage ? 0.3 : 0).then(listen); return; }
+        if (got.answer.redirected && got.answer.url.indexOf(location.origin + hub) !== 0) { ready(); return; }
+        if (got.answer.redirected && /\/login/.test(got.answer.url)) { location.reload(); return; }
+        if (!outage && tries >= GONE_TRIES) { refused("The start was stopped, so your place in line has ended."); return; }
+        if (Date.now() - since > 1000 * LOST_SECONDS) {
+          refused("The hub is back, but this server has not come back in line. Choose again.");
+          return;
+        }
+        if (outage) { reconnecting(false); }
+        pause(outage ? RETRY_SECONDS : 1).then(function () { retry(tries + 1, outage, since); });
+      })
+      .catch(function () {
+        reconnecting(true);
+        // the clock of LOST_SECONDS runs only while the hub answers
+        pause(RETRY_SECONDS).then(function () { retry(tries + 1, true); });
+      });
+  }
+
+  el("gpu-leave").addEventListener("click", leave);
+  el("gpu-cpu").addEventListener("click", cpuMeanwhile);
+  el("gpu-notify").addEventListener("change", consent);
+  times(page);
+  el("gpu-actions").hidden = false;
+  listen();
+  window._jupyterhub_page_loaded = true;
+})();

@@ -1,0 +1,120 @@
+"""What the spawner says about a place in line, in plain words. Pure: values in, text out.
+
+Not here: why somebody waits (the service says that), and the HTML around the text (``templates/``).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+
+from hub_extensions.core.messages import OfferState, Wait
+
+_GIB = 1024**3
+_FRACTION = re.compile(r"-(0\.\d+)\Z")
+
+
+def ordinal(number: int) -> str:
+    """1 -> ``1st``, 12 -> ``12th``."""
+    if 10 <= number % 100 <= 20:
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
+
+
+def duration(seconds: float) -> str:
+    """A length of time as people say it: ``40 s``, ``25 min``, ``2 h 10 min``."""
+    if seconds < 60:
+        return f"{max(0, round(seconds))} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
+
+
+def utc(moment: datetime) -> str:
+    """The ISO form that goes into ``<time datetime>``; the browser writes it in the reader's time."""
+    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def clock(moment: datetime) -> str:
+    """A clock time for where no browser rewrites it: ``14:02 UTC``."""
+    return moment.astimezone(timezone.utc).strftime("%H:%M UTC")
+
+
+def offer_words(offer: str) -> str:
+    """An offer's name made from its id, for where the service did not tell its title."""
+    if offer == "cpu":
+        return "CPU only"
+    fraction = _FRACTION.search(offer)
+    device = offer[: fraction.start()] if fraction else offer
+    name = "a whole GPU" if device == "gpu" else "MIG " + device.removeprefix("mig-").replace(".me", "+me")
+    if not fraction:
+        return name
+    percent = f"{float(fraction.group(1)) * 100:g} %"
+    return f"{percent} of a GPU" if device == "gpu" else f"{percent} of {name}"
+
+
+def gives(offer: OfferState) -> str:
+    """What one offer really gives: ``4.75 GiB · 14 of 98 SMs``; unknown parts are left out."""
+    if offer.kind == "cpu":
+        return "no GPU"
+    parts = []
+    if offer.memory_bytes is not None:
+        size = f"{offer.memory_bytes / _GIB:.2f}".rstrip("0").rstrip(".")
+        parts.append(f"{size} GiB" if offer.memory_enforced else f"about {size} GiB, shared")
+    if offer.sm_count is not None:
+        parts.append(f"{offer.sm_count} of {offer.sm_total} SMs" if offer.sm_total else f"{offer.sm_count} SMs")
+    return " · ".join(parts) or "size not known"
+
+
+def isolation_words(offer: OfferState) -> str:
+    """How an offer is separated from its neighbours, in words a student knows."""
+    if offer.kind == "cpu":
+        return "For editing, small data and waiting."
+    memory, fault, compute = (offer.isolation.get(key, "none") for key in ("memory", "fault", "compute"))
+    if memory == "none" or fault == "none":
+        return "Shared memory and faults: a neighbour can slow you down or crash you."
+    if offer.kind == "whole":
+        return "A GPU of your own."
+    if compute == "hardware":
+        return "Your own memory and cores; nobody else can slow you down or crash you."
+    return "Your own memory; a neighbour can slow you down."
+
+
+def free_words(offer: OfferState) -> tuple[str, str]:
+    """The sign and the words for how many are free: ``("●", "2 of 5 free")``. The sign never stands alone."""
+    if offer.kind == "cpu":
+        return "●", "always"
+    if offer.free is None:
+        return "?", "not known"
+    if offer.total is None:
+        return ("●" if offer.free else "○"), f"{offer.free} free"
+    return ("●" if offer.free else "○"), f"{offer.free} of {offer.total} free"
+
+
+def likely(wait: Wait) -> str:
+    """``likely 25–70 min``; empty where it is not known."""
+    if wait.p10_seconds is None or wait.p90_seconds is None:
+        return ""
+    low, high = duration(wait.p10_seconds), duration(wait.p90_seconds)
+    if low.endswith(" min") and high.endswith(" min") and " h " not in low + high:
+        low = low.removesuffix(" min")
+    return f"likely {high}" if low == high else f"likely {low}–{high}"
+
+
+def wait_words(offer: OfferState) -> str:
+    """The wait of one offer: ``starts now``, ``in line: 2nd, likely 25–70 min, at most 2 h 10 min``, or why unknown."""
+    if offer.wait.now:
+        return "starts now"
+    if offer.free is None:
+        return offer.wait.reason or "wait not known"
+    parts = [f"in line: {ordinal(offer.waiting + 1)}"]
+    guess = likely(offer.wait)
+    if guess:
+        parts.append(guess)
+    if offer.wait.at_most_seconds is not None:
+        parts.append(f"at most {duration(offer.wait.at_most_seconds)}")
+    if len(parts) == 1:
+        parts.append("wait not known")
+    return ", ".join(parts)
