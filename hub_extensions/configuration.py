@@ -416,7 +416,8 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
             c.GpuSpawnerMixin[key] = value
         elif _get(c, "GpuSpawnerMixin", key) != value:
             notes.append(
-                f"c.GpuSpawnerMixin.{key} is left alone: it has to fit the GPU service, else no server with a GPU starts."
+                f"c.GpuSpawnerMixin.{key} is left alone: it has to fit the GPU service, else no server with a GPU "
+                "starts."
             )
 
 

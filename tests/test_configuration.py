@@ -116,7 +116,7 @@ def test_waiting_servers_do_not_count_against_the_hubs_start_limit(c: Config) ->
 
 
 def test_hub_spawner_and_service_share_one_secret_that_stays(c: Config, tmp_path: Path) -> None:
-    """T14: the token is the same after a restart, so a service that outlived its hub can still be told from a stranger."""
+    """T14: the token is the same after a restart: a service that outlived its hub is no stranger to the next one."""
     configure(c)
     first = settings(c)
     again = Config()
@@ -257,14 +257,14 @@ def test_a_service_named_gpu_that_is_not_ours_is_left_alone(c: Config, capsys: p
         ("GpuCulling", "lifetime_hours", "12", "a number of at least 0 or None"),
         ("GpuCulling", "enabled", 1, "True or False"),
         ("GpuCulling", "idle_minutes_by_offer", {"gpu": -1}, "a dict from an offer's id to a number of at least 0"),
-        ("GpuCulling", "idle_minutes_by_offer", {"1g.5gb": 1}, "mig-1g.5gb"),
+        ("GpuCulling", "idle_minutes_by_offer", {"1g.5gb": 100}, "mig-1g.5gb"),
         ("GpuCulling", "warn_minutes", 31, "at most the shortest idle limit (30 minutes)"),
         ("GpuOffers", "fractions", {"gpu": 0.5}, "a dict from an offer's id to a list"),
-        ("GpuOffers", "fractions", {"gpu": [1.5]}, "larger than 0 and smaller than 1"),
-        ("GpuOffers", "fractions", {"gpu": [0.5, 0.5]}, "two offers would have the id gpu-0.5"),
+        ("GpuOffers", "fractions", {"gpu": [1.5]}, "a share is above 0 and below 1"),
+        ("GpuOffers", "fractions", {"gpu": [0.5, 0.5]}, "two offers would have one id"),
         ("GpuOffers", "fractions", {"gpu": [0.3333]}, "at most three decimals"),
-        ("GpuOffers", "fractions", {"cpu": [0.5]}, "the offer of a whole device"),
-        ("GpuOffers", "titles", {"<b>": "x"}, "an offer's id is"),
+        ("GpuOffers", "fractions", {"cpu": [0.5]}, "a fraction is of a device"),
+        ("GpuOffers", "titles", {"<b>": "x"}, "is no offer"),
         ("GpuOffers", "hidden", ["cpu"], "CPU only is always offered"),
         ("GpuOffers", "hidden", "cpu", "a list of texts"),
         ("GpuOffers", "simulate", 3, "a text or None"),

@@ -34,7 +34,7 @@ class Settings:
         state_dir: the service's own folder (mode 0700, on a local disk): database, copies of it, lock, secrets.
         hub_secret: what the hub proves itself with on ``/services/gpu/hub/…``.
         api_token: the service's own token at the hub's API (fixed in configuration, so a restart does not change it).
-        metrics_token: opens ``/services/gpu/metrics`` and nothing else; None: only the hub secret and admins may read it.
+        metrics_token: opens ``/services/gpu/metrics`` and nothing else; None: only hub and admins may read it.
         database_url: SQLAlchemy URL; empty means an SQLite file in `state_dir` (ask `store_url`).
         host, port: where the service listens; the hub's proxy and the user servers of this machine reach it there.
         base_url: the hub's base URL, starting and ending in a slash.

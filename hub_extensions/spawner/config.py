@@ -6,7 +6,6 @@ saying what is wrong with it is ``configuration.py``'s part.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import timedelta
 
@@ -14,13 +13,7 @@ from traitlets import Bool, Dict, Float, HasTraits, Int, List, Unicode
 
 from hub_extensions.core.admission import LineConfig
 from hub_extensions.core.culling import CullPolicy
-from hub_extensions.core.inventory import WHOLE
-from hub_extensions.core.offers import OfferConfig
-
-OFFER_ID = re.compile(r"cpu|(gpu|mig-[0-9a-z.]+)(-0\.[0-9]{1,3})?")
-"""What an offer's id looks like; which offers a machine really has is known only there."""
-
-WHOLE_DEVICE_ID = re.compile(r"gpu|mig-[0-9a-z.]+")
+from hub_extensions.core.offers import OfferConfig, OfferId, OfferIdError, check_config
 
 
 class GpuOffers(HasTraits):
@@ -56,30 +49,25 @@ class GpuOffers(HasTraits):
     simulate = Unicode(
         None,
         allow_none=True,
-        help="Name of a layout (lab-a100, two-whole, mixed) or path of a YAML file whose GPUs are simulated, for trying "
-        "the hub without a card. None uses the GPUs of this machine.",
+        help="Name of a layout (lab-a100, two-whole, mixed) or path of a YAML file whose GPUs are simulated, for "
+        "trying the hub without a card. None uses the GPUs of this machine.",
     ).tag(config=True)
 
     def build(self) -> OfferConfig:
         """The offers' settings as `core` reads them.
 
         Raises:
-            ValueError: an id that no offer can have, or a share out of range; the text starts with the trait's name.
+            OfferConfigError: an id that no offer can have, or a share out of range; the text begins with the trait.
         """
-        for name in ("titles", "descriptions", "groups"):
-            for offer in getattr(self, name):
-                _check_offer(name, offer)
-        for offer in self.hidden:
-            _check_offer("hidden", offer)
-        if "cpu" in self.hidden:
-            raise ValueError("hidden names cpu: CPU only is always offered. Take it out of the list.")
-        return OfferConfig(
-            fractions={offer: _shares(offer, shares) for offer, shares in self.fractions.items()},
+        config = OfferConfig(
+            fractions={offer: tuple(shares) for offer, shares in self.fractions.items()},
             titles=dict(self.titles),
             descriptions=dict(self.descriptions),
             groups={offer: tuple(names) for offer, names in self.groups.items()},
             hidden=tuple(self.hidden),
         )
+        check_config(config)
+        return config
 
 
 class GpuLine(HasTraits):
@@ -146,7 +134,8 @@ class GpuCulling(HasTraits):
         12.0,
         min=0.0,
         allow_none=True,
-        help="A server with a GPU ends after this, busy or not; Keep does not move it. None: no such limit. Unit: hours.",
+        help="A server with a GPU ends after this, busy or not; Keep does not move it. None: no such limit. "
+        "Unit: hours.",
     ).tag(config=True)
     grace_minutes = Float(
         10.0, min=0.0, help="No idle time is counted this long after a server's start. Unit: minutes."
@@ -173,7 +162,10 @@ class GpuCulling(HasTraits):
             ValueError: an id that no offer can have; the text starts with the trait's name.
         """
         for offer in self.idle_minutes_by_offer:
-            _check_offer("idle_minutes_by_offer", offer)
+            try:
+                OfferId.parse(offer)
+            except OfferIdError as problem:
+                raise ValueError(f"idle_minutes_by_offer[{offer!r}]: {problem}") from None
         return CullPolicy(
             enabled=self.enabled,
             idle=timedelta(minutes=self.idle_minutes),
@@ -216,35 +208,6 @@ SECTIONS: tuple[type[HasTraits], ...] = (GpuOffers, GpuLine, GpuCulling, GpuServ
 """Every section of the configuration, in the order the reference lists them."""
 
 
-def _check_offer(trait: str, offer: str) -> None:
-    if OFFER_ID.fullmatch(offer):
-        return
-    raise ValueError(
-        f"{trait} names the offer {offer!r}: an offer's id is cpu, gpu, gpu-0.5, mig-1g.5gb or the like; "
-        "`jupyterhub-gpu offers` lists those of this machine."
-    )
-
-
-def _shares(offer: str, shares: list[float]) -> tuple[float, ...]:
-    if not WHOLE_DEVICE_ID.fullmatch(offer):
-        raise ValueError(f"fractions names {offer!r}: it has to be the offer of a whole device, as gpu or mig-3g.20gb.")
-    for share in shares:
-        if not 0 < share < 1:
-            raise ValueError(
-                f"fractions[{offer!r}] has the share {share:g}: a share has to be larger than 0 and smaller than 1 "
-                "(the whole device is offered anyway)."
-            )
-        if abs(share * WHOLE - round(share * WHOLE)) > 1e-6:
-            raise ValueError(f"fractions[{offer!r}] has the share {share:g}: at most three decimals, as {share:.3f}.")
-    doubled = [share for place, share in enumerate(shares) if share in shares[:place]]
-    if doubled:
-        raise ValueError(
-            f"fractions[{offer!r}] has the share {doubled[0]:g} twice: two offers would have the id "
-            f"{offer}-{doubled[0]:g}. Name it once."
-        )
-    return tuple(shares)
-
-
 def _optional(unit: str, value: float | None) -> timedelta | None:
     return None if value is None else timedelta(**{unit: value})
 
@@ -254,4 +217,4 @@ def fields_of(section: type[HasTraits]) -> Mapping[str, str]:
     return {name: str(trait.help) for name, trait in section.class_traits(config=True).items()}
 
 
-__all__ = ["OFFER_ID", "SECTIONS", "GpuCulling", "GpuLine", "GpuOffers", "GpuService", "fields_of"]
+__all__ = ["SECTIONS", "GpuCulling", "GpuLine", "GpuOffers", "GpuService", "fields_of"]
