@@ -146,7 +146,7 @@ class HubApi:
     """
 
     def __init__(self, url: str, token: str, *, tls: ssl.SSLContext | None = None) -> None:
-        """`url` ends in ``/hub/api`` (a slash after it is fine); `token` is the service's own; `tls` for internal_ssl."""
+        """`url` ends in ``/hub/api`` (a slash after it is fine); `token` is the service's; `tls` for internal_ssl."""
         self._url = url.rstrip("/")
         self._token = token
         self._tls = tls

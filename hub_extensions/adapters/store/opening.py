@@ -55,7 +55,7 @@ def parse_url(url: str) -> URL:
     """
     try:
         parsed = sa.make_url(url)
-    except sa.exc.ArgumentError:
+    except (sa.exc.ArgumentError, ValueError):
         raise StoreUnavailable(f"database_url is not the address of a database. {_RIGHT}") from None
     kind = parsed.drivername.partition("+")[0]
     if kind in ("postgresql", "postgres"):
@@ -137,7 +137,7 @@ def _prepare_file(file: Path) -> None:
             f"database_url names a file on a network file system ({kind}), where SQLite loses data. "
             f"Name one on a local disk, or a PostgreSQL database."
         )
-    if not os.access(folder, os.W_OK | os.X_OK):
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
         raise StoreUnavailable(f"The folder {folder} of database_url cannot be written to by this account.")
     try:
         _own(file)

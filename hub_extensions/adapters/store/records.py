@@ -45,7 +45,7 @@ class TicketRow:
 
 @dataclass(frozen=True, slots=True)
 class JournalRow:
-    """One decision in words for an admin. `kind` is a word (``admitted``, ``stopped``); None: it names no such thing."""
+    """One decision in words for an admin. `kind` is a word (``admitted``, ``stopped``); None: not about one."""
 
     at: datetime
     kind: str

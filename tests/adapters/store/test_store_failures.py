@@ -1,0 +1,207 @@
+"""What is away, full, locked or gone: a sentence, nothing half-written, and all is well when it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.pool import Pool
+
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, Store, StoreUnavailable
+
+NOW = datetime(2027, 3, 1, tzinfo=timezone.utc)
+
+
+def decision(name: str, size: int = 10) -> Changes:
+    """A note and its journal row: both or none."""
+    return Changes(
+        journal=(JournalRow(NOW, "given", None, None, None, None, name * size),),
+        notices=(NoticeRow(NOW, "ada", "", name),),
+        meta={name: "here"},
+    )
+
+
+async def written(store: Store) -> tuple[set[str], int, int]:
+    return set((await store.load()).meta), len(await store.journal(10_000)), len(await store.notices("ada", NOW))
+
+
+async def fill(store: Store, limit: int = 10_000) -> int:
+    """Write until the disk is full; how many commits were answered."""
+    for number in range(limit):
+        try:
+            await store.commit(decision(f"n{number}", 10_000))
+        except StoreUnavailable as error:
+            assert "disk is full" in error.sentence and "gpu.sqlite" in error.sentence
+            assert store.state == error.sentence
+            return number
+    raise AssertionError("the disk never got full")
+
+
+class DiskThatIsFull:
+    """Every SQLite connection made while `pages` is set may use so many pages, as on a disk that is full."""
+
+    def __init__(self, pages: int) -> None:
+        self.pages: int | None = pages
+
+    def __call__(self, connection: Any, _: object) -> None:
+        if self.pages is not None and isinstance(connection, sqlite3.Connection):
+            connection.execute(f"PRAGMA max_page_count={self.pages}").close()
+
+
+@pytest.fixture
+def full_disk() -> Iterator[DiskThatIsFull]:
+    disk = DiskThatIsFull(150)
+    sa.event.listen(Pool, "connect", disk)
+    yield disk
+    sa.event.remove(Pool, "connect", disk)
+
+
+async def test_a_full_disk_keeps_what_was_answered_and_nothing_else(sqlite_url: str, full_disk: DiskThatIsFull) -> None:
+    store = Store.open(sqlite_url)
+    answered = await fill(store)
+    assert answered > 2
+    expected = ({f"n{number}" for number in range(answered)}, answered, answered)
+    assert await written(store) == expected
+    with pytest.raises(StoreUnavailable, match="disk is full"):
+        await store.commit(decision("still", 10_000))
+    assert await written(store) == expected
+    full_disk.pages = None
+    await _again_possible(store)
+    assert store.state == "ok"
+    assert (await written(store))[1] == answered + 1
+    store.close()
+
+
+@pytest.mark.needs("root")
+async def test_a_real_disk_that_is_full_loses_nothing_and_works_again_when_there_is_room(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "gpu-test", str(disk)], check=True, timeout=30)
+    try:
+        store = Store.open(f"sqlite:///{disk}/gpu.sqlite")
+        ballast = disk / "ballast"
+        ballast.write_bytes(bytes(700_000))
+        answered = await fill(store)
+        expected = ({f"n{number}" for number in range(answered)}, answered, answered)
+        assert answered > 2 and await written(store) == expected
+        ballast.unlink()
+        await store.commit(decision("again"))
+        assert (await written(store))[1] == answered + 1 and store.state == "ok"
+        store.close()
+    finally:
+        subprocess.run(["umount", str(disk)], check=True, timeout=30)
+
+
+async def test_a_locked_file_is_a_sentence_and_the_next_commit_works(sqlite_url: str) -> None:
+    store = Store.open(sqlite_url)
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match=r"Another process holds .*gpu\.sqlite.* locked"):
+            await store.commit(decision("no"))
+        other.execute("ROLLBACK")
+    await store.commit(decision("yes"))
+    assert await written(store) == ({"yes"}, 1, 1)
+    store.close()
+
+
+async def test_a_short_lock_is_waited_for(sqlite_url: str) -> None:
+    store = Store.open(sqlite_url)
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        asyncio.get_running_loop().call_later(0.5, other.execute, "ROLLBACK")
+        await store.commit(decision("yes"))
+    assert await written(store) == ({"yes"}, 1, 1)
+    store.close()
+
+
+async def test_a_file_that_was_moved_away_is_noticed_and_used_again_when_it_is_back(sqlite_url: str) -> None:
+    store = Store.open(sqlite_url)
+    await store.commit(decision("before"))
+    file = Path(sqlite_url.removeprefix("sqlite:///"))
+    file.rename(file.with_name("away"))
+    with pytest.raises(StoreUnavailable, match="removed or replaced"):
+        await store.commit(decision("lost"))
+    assert not file.exists()
+    file.with_name("away").rename(file)
+    await store.commit(decision("after"))
+    assert await written(store) == ({"before", "after"}, 2, 2)
+    store.close()
+
+
+async def test_a_row_that_this_version_cannot_read_is_a_sentence(sqlite_url: str) -> None:
+    store = Store.open(sqlite_url)
+    with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as other, other:
+        other.execute(
+            "INSERT INTO gpu_server_facts (user, server, offer, started, adopted, opened_known, keeps, cause)"
+            " VALUES ('ada', '', 'gpu', '2027-03-01 00:00:00.000000', 0, 0, '[]', 'whim')"
+        )
+    with pytest.raises(StoreUnavailable, match=r"cannot read.*whim"):
+        await store.load()
+    store.close()
+
+
+@pytest.mark.needs("postgresql")
+async def test_a_connection_that_was_cut_is_made_again(postgresql: Any, postgresql_url: str) -> None:
+    store = Store.open(postgresql_url)
+    await store.commit(decision("before"))
+    with psycopg.connect(postgresql.url("postgres"), autocommit=True) as admin:
+        admin.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'jupyterhub-gpu'"
+        )
+    await store.commit(decision("after"))
+    assert await written(store) == ({"before", "after"}, 2, 2)
+    store.close()
+
+
+@pytest.mark.needs("postgresql")
+async def test_a_postgresql_that_is_down_is_a_sentence_until_it_is_back(postgresql: Any, postgresql_url: str) -> None:
+    store = Store.open(postgresql_url)
+    await store.commit(decision("before"))
+    postgresql.stop()
+    try:
+        with pytest.raises(StoreUnavailable, match=r"PostgreSQL database '\w+' at 127\.0\.0\.1"):
+            await store.commit(decision("lost"))
+        assert store.state != "ok"
+    finally:
+        postgresql.start()
+    await store.commit(decision("after"))
+    assert await written(store) == ({"before", "after"}, 2, 2)
+    assert store.state == "ok"
+    store.close()
+
+
+@pytest.mark.needs("postgresql")
+async def test_a_cut_in_the_middle_of_a_decision_leaves_no_part_of_it(postgresql: Any, postgresql_url: str) -> None:
+    store = Store.open(postgresql_url)
+    await store.commit(decision("before"))
+    with psycopg.connect(postgresql_url) as other:
+        other.execute("LOCK TABLE gpu_journal IN EXCLUSIVE MODE")  # the commit gets half-way and waits here
+        commit = asyncio.ensure_future(store.commit(decision("lost")))
+        with psycopg.connect(postgresql.url("postgres"), autocommit=True) as admin:
+            cut = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            deadline = asyncio.get_running_loop().time() + 10
+            while admin.execute(cut).fetchone() is None:
+                assert asyncio.get_running_loop().time() < deadline, "the commit never waited"
+                await asyncio.sleep(0.01)
+        with pytest.raises(StoreUnavailable):
+            await commit
+        other.rollback()
+    assert await written(store) == ({"before"}, 1, 1)
+    store.close()
+
+
+async def _again_possible(store: Store) -> None:
+    # the connection that met the full disk is closed; the next one has room
+    try:
+        await store.commit(decision("again"))
+    except StoreUnavailable:
+        await store.commit(decision("again"))
