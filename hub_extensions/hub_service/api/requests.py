@@ -1,0 +1,38 @@
+"""The bodies that only this API takes or gives: asking for a server, and what came of asking.
+
+Everything that the processes say to each other is in ``core/messages.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TicketRequest:
+    """A user asks for a server with one of these offers, in order of preference.
+
+    Attributes:
+        offers: offer ids, at least one.
+        server: name of the server; "" is the default server.
+    """
+
+    offers: tuple[str, ...]
+    server: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TicketAccepted:
+    """The hub was asked to start the server; its ticket appears in ``api/tickets`` a moment later."""
+
+    user: str
+    server: str
+    offers: tuple[str, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What ``health`` says to anybody."""
+
+    ready: bool

@@ -1,0 +1,153 @@
+"""Reads and writes the dataclasses of ``core/messages.py`` as JSON: strict in, compact out.
+
+What cannot be read is `BadInput`, with the field's name and what would be right. Not here: who may send it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from hub_extensions.core.messages import Ask, Ended, Report, Started
+
+T = TypeVar("T")
+
+BODY_LIMIT_BYTES = 64 * 1024
+"""The longest request body; the longest honest one (many offers, long options) is far below 8 KiB."""
+
+_ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
+
+WHAT_IS_RIGHT = {
+    "string_type": "has to be text",
+    "int_type": "has to be a whole number",
+    "int_from_float": "has to be a whole number",
+    "bool_type": "has to be true or false",
+    "float_type": "has to be a number",
+    "tuple_type": "has to be a list",
+    "dict_type": "has to be an object",
+    "mapping_type": "has to be an object",
+    "missing": "is missing",
+    "string_unicode": "has to be text in UTF-8",
+}
+
+
+class BadInput(Exception):
+    """What a caller sent cannot be used.
+
+    Attributes:
+        status: 4xx. message: what is wrong and what would be right. field: dotted path, "" for the whole body.
+        word: for programs.
+    """
+
+    def __init__(self, message: str, field: str = "", status: int = 400, word: str = "bad-input") -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.field = field
+        self.word = word
+
+
+def read(kind: type[T], body: bytes) -> T:
+    """One message from a request's body.
+
+    Raises:
+        BadInput: not JSON, an unknown or a missing field, a wrong type, or a value out of range.
+    """
+    raw = _json(body)
+    if not isinstance(raw, dict):
+        raise BadInput("The body has to be a JSON object.")
+    known = [field.name for field in fields(kind)] if is_dataclass(kind) else []
+    unknown = sorted(set(raw) - set(known))
+    if unknown:
+        raise BadInput(f"{unknown[0]!r} is not a field here. Known: {', '.join(known)}.", unknown[0])
+    try:
+        value: T = _adapter(kind).validate_json(body, strict=True)
+    except ValidationError as problem:
+        raise _bad_field(problem) from None
+    _check_range(value)
+    return value
+
+
+def write(value: object) -> bytes:
+    """Compact JSON of a dataclass, or of a tuple of them. Times are ISO 8601 in UTC."""
+    if isinstance(value, tuple):
+        return b"[" + b",".join(write(item) for item in value) + b"]"
+    return _adapter(type(value)).dump_json(value)
+
+
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+def _json(body: bytes) -> Any:
+    if not body:
+        raise BadInput("The body is empty; it has to be a JSON object.")
+    try:
+        return json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+    except UnicodeDecodeError:
+        raise BadInput("The body has to be JSON in UTF-8.") from None
+    except RecursionError:
+        raise BadInput("The body is nested too deeply.") from None
+    except ValueError as problem:
+        raise BadInput(f"The body is not JSON: {problem}.") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number in JSON")
+
+
+def _bad_field(problem: ValidationError) -> BadInput:
+    first = problem.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    right = WHAT_IS_RIGHT.get(first["type"], f"cannot be used: {first['msg']}")
+    return BadInput(f"{where or 'The body'} {right}.", where)
+
+
+def _check_range(value: object) -> None:
+    check = RANGES.get(type(value))
+    if check is not None:
+        check(value)
+
+
+def _check_ask(ask: Ask) -> None:
+    if not ask.user:
+        raise BadInput("user is empty; it has to be a user's name.", "user")
+    if not ask.offers:
+        raise BadInput("offers is empty; it has to name at least one offer.", "offers")
+
+
+def _check_started(started: Started) -> None:
+    _at_least(1, attempt=started.attempt, pid=started.pid)
+    _at_least(0, pid_started=started.pid_started)
+
+
+def _check_ended(ended: Ended) -> None:
+    _at_least(1, attempt=ended.attempt)
+    if ended.how not in ("left", "failed"):
+        raise BadInput(f"how is {ended.how!r}; it has to be 'left' or 'failed'.", "how")
+
+
+def _check_report(report: Report) -> None:
+    _at_least(0, kernels=report.kernels, busy_kernels=report.busy_kernels)
+    if report.kernels is not None and report.busy_kernels is not None and report.busy_kernels > report.kernels:
+        raise BadInput("busy_kernels is more than kernels; it has to be that or less.", "busy_kernels")
+
+
+def _at_least(least: int, **values: int | None) -> None:
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise BadInput(f"{name} is {value}; it has to be {least} or more.", name)
+
+
+RANGES: Mapping[type[Any], Callable[[Any], None]] = {
+    Ask: _check_ask,
+    Started: _check_started,
+    Ended: _check_ended,
+    Report: _check_report,
+}

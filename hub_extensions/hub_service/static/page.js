@@ -1,0 +1,60 @@
+// Refreshes the page in place and writes times in the reader's own. The page is whole without it.
+(() => {
+  const own = document.currentScript;
+  const xsrf = own.dataset.xsrf;
+  const pause = 1000 * Number(own.dataset.seconds);
+
+  function localTimes(root) {
+    const today = new Date().toDateString();
+    for (const time of root.querySelectorAll("time")) {
+      const at = new Date(time.dateTime);
+      if (Number.isNaN(at.getTime())) continue;
+      const clock = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+      time.textContent = at.toDateString() === today ? clock : `${at.toLocaleDateString()} ${clock}`;
+      time.title = at.toLocaleString();
+    }
+  }
+
+  function inUse(section) {
+    return section.matches(":hover") || section.contains(document.activeElement);
+  }
+
+  function takeOver(fresh) {
+    const ids = (root) => [...root.querySelectorAll("main > section")].map((section) => section.id).join();
+    if (ids(fresh) !== ids(document)) {
+      if (![...document.querySelectorAll("main > section")].some(inUse)) {
+        document.querySelector("main").replaceWith(fresh.querySelector("main"));
+      }
+      return;
+    }
+    document.getElementById("asof").innerHTML = fresh.getElementById("asof").innerHTML;
+    for (const section of fresh.querySelectorAll("main > section")) {
+      const old = document.getElementById(section.id);
+      // nothing moves under the pointer or the keyboard
+      if (!inUse(old)) old.innerHTML = section.innerHTML;
+    }
+  }
+
+  async function refresh() {
+    if (document.hidden) return;
+    const status = document.getElementById("refreshing");
+    try {
+      const answer = await fetch(location.href, { headers: { "X-XSRFToken": xsrf }, redirect: "error" });
+      if (answer.status === 403) {
+        location.reload();
+        return;
+      }
+      if (!answer.ok) throw new Error(String(answer.status));
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      localTimes(fresh);
+      takeOver(fresh);
+      if (status.textContent) status.textContent = "";
+    } catch {
+      status.textContent = ". The service is not answering; trying again.";
+    }
+  }
+
+  localTimes(document);
+  setInterval(refresh, pause);
+  document.addEventListener("visibilitychange", refresh);
+})();

@@ -1,0 +1,114 @@
+"""Figures as the pages say them: memory, spans of time, what is free, how long the wait is.
+
+Unknown is "not known", never zero. Not here: reasons, which come with the answers themselves.
+"""
+
+from __future__ import annotations
+
+from hub_extensions.core.messages import Health, Keep, OfferState, Wait
+
+GIB = 1024**3
+NOT_KNOWN = "not known"
+
+
+def gib(count: int | None) -> str:
+    """Bytes as GiB, at most two places."""
+    return "memory not known" if count is None else f"{count / GIB:.2f}".rstrip("0").rstrip(".") + " GiB"
+
+
+def span(seconds: float) -> str:
+    """A duration in the two largest units that say something: ``2 h 10 min``, ``4 min``, ``20 s``."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes = round(whole / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {rest} min" if rest else f"{hours} h"
+    days, rest_hours = divmod(hours, 24)
+    return f"{days} d {rest_hours} h" if rest_hours else f"{days} d"
+
+
+def gives(offer: OfferState) -> str:
+    """What an offer gives: memory, multiprocessors, and that a fraction's memory is no wall."""
+    if offer.kind == "cpu":
+        return "no GPU"
+    parts = [gib(offer.memory_bytes) + ("" if offer.memory_enforced else ", shared")]
+    if offer.sm_count is not None:
+        parts.append(f"{offer.sm_count} of {offer.sm_total} SMs" if offer.sm_total else f"{offer.sm_count} SMs")
+    return " · ".join(parts)
+
+
+def mark(offer: OfferState) -> str:
+    """A sign that is not a colour: ● free, ○ full, ? not known."""
+    if offer.kind == "cpu":
+        return "●"
+    return "?" if offer.free is None else "●" if offer.free > 0 else "○"
+
+
+def free(offer: OfferState) -> str:
+    """How many are free of how many."""
+    if offer.kind == "cpu":
+        return "always"
+    if offer.free is None or offer.total is None:
+        return NOT_KNOWN
+    return f"{offer.free} of {offer.total} free"
+
+
+def wait(wait: Wait) -> str:
+    """The wait in words: an interval, an upper limit that is enforced, or that it is not known."""
+    if wait.now:
+        return "starts now"
+    parts = []
+    if wait.p10_seconds is not None and wait.p90_seconds is not None:
+        parts.append(f"likely {span(wait.p10_seconds)} to {span(wait.p90_seconds)}")
+    if wait.at_most_seconds is not None:
+        parts.append(f"at most {span(wait.at_most_seconds)}")
+    return ", ".join(parts) or "wait not known"
+
+
+def keep(budget: Keep) -> str:
+    """The words on the *keep* button."""
+    return f"Keep {span(60 * budget.minutes)}"
+
+
+def keep_left(budget: Keep) -> str:
+    """How often *keep* can still be pressed."""
+    return f"{budget.left} of {budget.of} left today"
+
+
+def place(state: str, position: int) -> str:
+    """Where a ticket is: its place in line, or what happens to it."""
+    if state == "waiting":
+        return f"{_ordinal(position)} in line" if position > 0 else "in line"
+    return {"admitted": "starting"}.get(state, state)
+
+
+def lease_state(state: str) -> str:
+    """A lease's state as an admin reads it."""
+    return {
+        "starting": "starting",
+        "running": "running",
+        "ending": "ending: waits for left-over processes",
+        "lost": "lost: its device is gone",
+    }.get(state, state)
+
+
+def health_rows(health: Health) -> list[tuple[str, str]]:
+    """The service's health, one line each."""
+    age = health.inventory_age_seconds
+    return [
+        ("Ready", "yes" if health.ready else "no"),
+        ("Store", health.store or NOT_KNOWN),
+        ("Hub", health.hub or NOT_KNOWN),
+        ("GPUs were read", NOT_KNOWN if age is None else f"{span(age)} ago"),
+        ("Version", health.version or NOT_KNOWN),
+    ]
+
+
+def _ordinal(number: int) -> str:
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}" + {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
