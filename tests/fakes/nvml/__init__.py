@@ -1,0 +1,192 @@
+"""A machine with NVIDIA GPUs that does not exist: the real pynvml loads ``fake_nvml.c`` in place of the driver's library.
+
+`FakeNvml` writes what the machine has; `ReaderProcess` looks at it with the product's own reader, in a process of its
+own, because a library that is loaded once stays loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+
+from hub_extensions.core.inventory import GpusUnavailable, InventoryReading
+
+ROOT = Path(__file__).resolve().parents[3]
+SOURCE = Path(__file__).with_name("fake_nvml.c")
+GIB = 2**30
+
+NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, DRIVER_NOT_LOADED, TIMEOUT = 3, 4, 6, 9, 10
+FUNCTION_NOT_FOUND, LOST, VERSION_MISMATCH, UNKNOWN = 13, 15, 18, 999
+
+
+def library_folder(build_in: Path) -> Path:
+    """Where libnvidia-ml.so.1 is: as FAKE_NVML says, else built into `build_in` with the machine's C compiler."""
+    told = os.environ.get("FAKE_NVML")
+    if told:
+        return Path(told)
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    command = [compiler] if compiler else [sys.executable, "-m", "ziglang", "cc"]
+    target = build_in / "libnvidia-ml.so.1"
+    subprocess.run([*command, "-shared", "-fPIC", "-O1", "-o", str(target), str(SOURCE)], check=True)
+    return build_in
+
+
+@dataclass
+class FakeNvml:
+    """The state of the machine, in the words of the C file. Every method changes it; `write` makes it so.
+
+    Attributes:
+        folder: where the state file is kept.
+    """
+
+    folder: Path
+    init: int = 0
+    driver: str = "550.54.15"
+    gpus: dict[str, dict[str, object]] = field(default_factory=dict)
+    rows: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "nvml.state"
+
+    def environment(self, library: Path | None) -> dict[str, str]:
+        """What a process needs to see this machine; without a library there is no driver at all."""
+        more = {} if library is None else {"LD_LIBRARY_PATH": str(library)}
+        return {**os.environ, "FAKE_NVML_STATE": str(self.path), **more}
+
+    def gpu(
+        self, uuid: str, *, name: str = "NVIDIA A100-PCIE-40GB", mig: int = -1, total: int = 40 * GIB, **facts: object
+    ) -> FakeNvml:
+        """A GPU, in the order of their indices. `mig`: -1 no MIG at all, 0 off, 1 on. Facts: used, reserved, util, cores, cc, gpm, lost."""
+        self.gpus[uuid] = {"mig": mig, "total": total, **facts, "name": name}
+        return self
+
+    def profile(
+        self, gpu: str, name: str, *, enum: int, id: int, slices: int, sm: int, mb: int, count: int
+    ) -> FakeNvml:
+        """A profile that the card can be cut by; `enum` is the library's number, `id` the one nvidia-smi takes."""
+        facts: dict[str, object] = {"enum": enum, "id": id, "slices": slices, "sm": sm, "mb": mb, "count": count}
+        return self._row("profile", gpu=self._index(gpu), **facts, name=f"MIG {name}")
+
+    def instance(self, gpu: str, id: int, *, profile: int, start: int, size: int) -> FakeNvml:
+        """A GPU instance; nobody can run on it before it has a `mig` device."""
+        return self._row("gi", gpu=self._index(gpu), id=id, profile=profile, start=start, size=size)
+
+    def mig(
+        self, gpu: str, uuid: str, *, slot: int, gi: int, ci: int = 0, name: str, total: int, **facts: object
+    ) -> FakeNvml:
+        """A MIG device (a compute instance that fills its GPU instance). Facts: slices, gislices, sm, used, util."""
+        return self._row(
+            "mig", gpu=self._index(gpu), slot=slot, gi=gi, ci=ci, uuid=uuid, total=total, **facts, name=name
+        )
+
+    def process(self, on: str, pid: int, *, used: int = 0, mps: bool = False) -> FakeNvml:
+        return self._row("proc", on=on, pid=pid, used=used, mps=int(mps))
+
+    def no_processes(self) -> FakeNvml:
+        self.rows = [row for row in self.rows if row[0] != "proc"]
+        return self
+
+    def fails(self, call: str, code: int, on: str = "*") -> FakeNvml:
+        """From now on this call answers with `code`, for one device or for all."""
+        return self._row("error", call=call, on=on, code=code)
+
+    def recovers(self) -> FakeNvml:
+        self.rows = [row for row in self.rows if row[0] != "error"]
+        return self
+
+    def write(self) -> FakeNvml:
+        """Make it so, at once and as a whole."""
+        lines = [f"init {self.init}", f"driver {self.driver}"]
+        lines += [_line("gpu", {"uuid": uuid, **facts}) for uuid, facts in self.gpus.items()]
+        lines += [_line(kind, facts) for kind, facts in self.rows]
+        draft = self.path.with_suffix(".draft")
+        draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        draft.replace(self.path)
+        return self
+
+    def samples_alive(self) -> int:
+        """GPM samples that were allocated and not freed."""
+        counter = Path(f"{self.path}.samples")
+        return int(counter.read_text()) if counter.exists() else 0
+
+    def _index(self, gpu: str) -> int:
+        return list(self.gpus).index(gpu)
+
+    def _row(self, kind: str, **facts: object) -> FakeNvml:
+        self.rows.append((kind, facts))
+        return self
+
+
+def lab_machine(folder: Path) -> FakeNvml:
+    """The published LAB machine: one A100 cut 19,19,19,19,14,19; GPU instance 4 is the 2g.10gb and MIG device 0."""
+    gpu = "GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f"
+    product = "NVIDIA A100-PCIE-40GB"
+    fake = FakeNvml(folder).gpu(gpu, name=product, mig=1, used=0, cores=6912, cc="8.0")
+    fake.profile(gpu, "1g.5gb", enum=0, id=19, slices=1, sm=14, mb=4864, count=7)
+    fake.profile(gpu, "2g.10gb", enum=1, id=14, slices=2, sm=28, mb=9984, count=3)
+    cut = [(4, "2g.10gb", 14, 4, 2, 28, 9984)]
+    cut += [(gi, "1g.5gb", 19, start, 1, 14, 4864) for gi, start in ((7, 0), (8, 1), (11, 2), (12, 3), (13, 6))]
+    for slot, (gi, profile, number, start, slices, sm, mb) in enumerate(cut):
+        fake.instance(gpu, gi, profile=number, start=start, size=slices)
+        facts = {"slices": slices, "gislices": slices, "sm": sm, "used": 10 << 20}
+        fake.mig(gpu, f"MIG-lab-{gi}", slot=slot, gi=gi, name=f"{product} MIG {profile}", total=mb << 20, **facts)
+    return fake.write()
+
+
+class ReaderProcess:
+    """The product's reader in a process that sees the fake machine. Use it as a context."""
+
+    def __init__(self, machine: FakeNvml, library: Path | None) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.fakes.nvml.reader"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env={**machine.environment(library), "PYTHONPATH": str(ROOT)},
+        )
+
+    def read(self, now: datetime, *, clock: float = 0.0) -> InventoryReading:
+        """One look. `clock`: what the reader's running clock shows. Raises GpusUnavailable as the reader does."""
+        answer = self._ask(("read", now, clock))
+        if isinstance(answer, tuple):
+            raise GpusUnavailable(*answer)
+        assert isinstance(answer, InventoryReading)
+        return answer
+
+    def close_reader(self) -> None:
+        assert self._ask(("close",)) is None
+
+    def __enter__(self) -> ReaderProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait(timeout=10)
+
+    def _ask(self, question: tuple[object, ...]) -> object:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        pickle.dump(question, self._process.stdin)
+        self._process.stdin.flush()
+        answer: object = pickle.load(self._process.stdout)
+        return answer
+
+
+def _line(kind: str, facts: dict[str, object]) -> str:
+    name = facts.pop("name", None) if "name" in facts else None
+    words = [kind, *(f"{key}={value}" for key, value in facts.items())]
+    if name is not None:
+        facts["name"] = name
+        words.append(f"name={name}")
+    return " ".join(words)

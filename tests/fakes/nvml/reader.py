@@ -1,0 +1,34 @@
+"""Reads the fake machine when asked on standard input, and answers on standard output, pickled."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+
+from hub_extensions.adapters.nvml import Nvml
+from hub_extensions.core.inventory import GpusUnavailable
+
+
+def main() -> None:
+    now = [0.0]
+    reader = Nvml(clock=lambda: now[0])
+    while True:
+        try:
+            question = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        answer: object = None
+        if question[0] == "close":
+            reader.close()
+        else:
+            now[0] = question[2]
+            try:
+                answer = reader.read(question[1])
+            except GpusUnavailable as problem:
+                answer = (problem.word, problem.sentence)
+        pickle.dump(answer, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()
