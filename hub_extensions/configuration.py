@@ -53,7 +53,9 @@ SLOW_SPAWN_SECONDS = 1
 
 TEMPLATES = Path(__file__).parent / "spawner" / "templates"
 
-_only_looking: ContextVar[bool] = ContextVar("_only_looking", default=False)
+_looking: ContextVar[list[str] | None] = ContextVar("_looking", default=None)
+"""Where the notes go while somebody only looks; None: we configure for real."""
+
 Section = TypeVar("Section", bound=HasTraits)
 
 
@@ -69,10 +71,11 @@ class Sections:
 
 def apply(c: Any) -> None:
     """Wire the product into a hub's configuration. See :func:`hub_extensions.configure`."""
-    notes: list[str] = []
+    looking = _looking.get()
+    notes: list[str] = [] if looking is None else looking
     sections = read_sections(c)
     settings = build_settings(c, sections)
-    if not _only_looking.get():
+    if looking is None:
         settings.dump(settings.state_dir / "service.json")
     _add_service(c, settings, notes)
     _add_roles(c, notes)
@@ -80,20 +83,19 @@ def apply(c: Any) -> None:
     _add_spawner(c, settings, notes)
     _add_limits(c, notes)
     _note_other_cullers(c, sections.culling, notes)
-    if _only_looking.get():
-        return
-    for note in notes:
+    for note in notes if looking is None else ():
         print(f"jupyterhub-gpu: {note}", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def only_looking() -> Iterator[None]:
-    """While it lasts, `apply` writes no file and prints nothing: for a look at somebody's configuration."""
-    token = _only_looking.set(True)
+def only_looking() -> Iterator[list[str]]:
+    """While it lasts, `apply` writes no file and prints nothing: its notes come into the list."""
+    notes: list[str] = []
+    token = _looking.set(notes)
     try:
-        yield
+        yield notes
     finally:
-        _only_looking.reset(token)
+        _looking.reset(token)
 
 
 def read_sections(c: Any) -> Sections:
@@ -121,7 +123,7 @@ def build_settings(c: Any, sections: Sections) -> Settings:
     _check_together(sections)
     service = sections.service
     state_dir = Path(service.state_dir).expanduser().absolute()
-    keys = {"hub_secret": "", "api_token": ""} if _only_looking.get() else _secrets(_state_folder(state_dir))
+    keys = {"hub_secret": "", "api_token": ""} if _looking.get() is not None else _secrets(_state_folder(state_dir))
     return Settings(
         state_dir=state_dir,
         hub_secret=keys["hub_secret"],

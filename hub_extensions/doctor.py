@@ -1,0 +1,301 @@
+"""``jupyterhub-gpu doctor``: what is wrong with this machine or with a configuration, and how to put it right.
+
+It looks and changes nothing: a configuration is loaded without writing its state folder. Not here: how findings are
+printed (``cli.py``).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from traitlets.config import Config
+from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
+
+from hub_extensions.adapters import processes
+from hub_extensions.configuration import ACCESS_SCOPE, ROLE_NAME, SERVICE_SCOPES, only_looking, settings_of
+from hub_extensions.core.inventory import GpusUnavailable
+from hub_extensions.core.offers import config_warnings
+from hub_extensions.hub_service.settings import SERVICE_NAME, Settings
+
+State = Literal["ok", "warning", "problem"]
+NETWORK_DISKS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "afs", "9p"}
+    | {"fuse.sshfs", "fuse.glusterfs", "fuse.ceph-fuse"}
+)
+OLDEST_HUB, NEWEST_HUB = (5, 3), (7, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        check: a stable word for programs, e.g. ``gpus`` or ``port``.
+        text: what was found. fix: what to do about it; empty when all is well.
+    """
+
+    check: str
+    state: State
+    text: str
+    fix: str = ""
+
+
+def examine(config: Path | None) -> tuple[Finding, ...]:
+    """Look at the machine and, where one is given, at a ``jupyterhub_config.py``."""
+    findings = [*_python(), *_hub_version(), *_proxy(), *_entry_points()]
+    if config is None:
+        return (*findings, *_gpus(None), *_other_accounts())
+    loaded, problem = load_config(config)
+    if loaded is None:
+        return (*findings, *_gpus(None), problem)
+    settings = settings_of(loaded)
+    findings += [problem, *_gpus(settings), *_other_accounts(), *_wiring(loaded), *_limits(loaded)]
+    return (*findings, *_state_dir(settings), *_database(settings), *_port(settings), *_culling(settings))
+
+
+def load_config(path: Path) -> tuple[Config | None, Finding]:
+    """The configuration as the hub would load it, and what there is to say about that. Nothing is written."""
+    try:
+        with only_looking() as notes:
+            loaded = PyFileConfigLoader(path.name, path=str(path.parent.absolute())).load_config()
+            settings_of(loaded)
+    except ConfigFileNotFound:
+        return None, Finding(
+            "config", "problem", f"There is no file {path}.", "Give the hub's own file: --config FILE."
+        )
+    except ValueError as problem:
+        return None, Finding("config", "problem", str(problem), f"Correct it in {path}.")
+    except (Exception, SystemExit) as problem:  # noqa: BLE001  an admin's file may raise anything
+        text = f"{path} does not load: {type(problem).__name__}: {problem}"
+        return None, Finding("config", "problem", text, "The hub would not start with it either; correct the file.")
+    if notes:
+        return loaded, Finding("config", "warning", f"{path} loads. " + " ".join(map(_sentence, notes)), "See each.")
+    return loaded, Finding("config", "ok", f"{path} loads.")
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+# ------------------------------------------------------------------ the machine
+
+
+def _python() -> Iterator[Finding]:
+    yield Finding("python", "ok", f"Python {'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}.")
+
+
+def _hub_version() -> Iterator[Finding]:
+    try:
+        found = version("jupyterhub")
+    except PackageNotFoundError:
+        fix = 'Install it into this environment: pip install "jupyterhub-gpu[hub]".'
+        yield Finding("jupyterhub", "problem", "JupyterHub is not installed here.", fix)
+        return
+    numbers = tuple(int(part) for part in found.split(".")[:2] if part.isdigit())
+    if OLDEST_HUB <= numbers < NEWEST_HUB:
+        yield Finding("jupyterhub", "ok", f"JupyterHub {found}.")
+    else:
+        yield Finding("jupyterhub", "problem", f"JupyterHub {found} is not supported.", "Use 5.3 or newer, below 7.")
+
+
+def _proxy() -> Iterator[Finding]:
+    where = shutil.which("configurable-http-proxy")
+    if where is None:
+        fix = "npm install -g configurable-http-proxy, or set the proxy your hub uses in its configuration."
+        yield Finding("proxy", "warning", "configurable-http-proxy is not on the PATH.", fix)
+    else:
+        yield Finding("proxy", "ok", f"configurable-http-proxy is {where}.")
+
+
+def _entry_points() -> Iterator[Finding]:
+    names = {entry.name for entry in entry_points(group="jupyterhub.spawners")}
+    if "gpu-local" in names:
+        yield Finding("package", "ok", "The spawner gpu-local is installed.")
+    else:
+        fix = "Install it into the hub's environment: pip install jupyterhub-gpu[hub]."
+        yield Finding("package", "warning", "The package is used from a folder and is not installed.", fix)
+
+
+def _gpus(settings: Settings | None) -> Iterator[Finding]:
+    if settings is not None and settings.simulate is not None:
+        text = f"The GPUs are simulated (layout {settings.simulate})."
+        yield Finding("gpus", "warning", text, "Take c.GpuOffers.simulate out to offer this machine's own GPUs.")
+        return
+    from hub_extensions.adapters.nvml import Nvml
+
+    reader = Nvml()
+    try:
+        reading = reader.read(datetime.now(timezone.utc))
+    except GpusUnavailable as problem:
+        fix = 'To try the hub without a card: c.GpuOffers.simulate = "lab-a100".'
+        yield Finding("gpus", "problem", problem.sentence, fix)
+        return
+    finally:
+        reader.close()
+    usable = [device for device in reading.devices if device.usable]
+    if usable:
+        counts = ", ".join(
+            f"{sum(d.pool == pool for d in usable)} x {pool}" for pool in sorted({d.pool for d in usable})
+        )
+        yield Finding("gpus", "ok", f"Devices that can be offered: {counts}.")
+    else:
+        fix = "nvidia-smi shows its state; a GPU in MIG mode has to be cut first: nvidia-smi mig -cgi … -C."
+        yield Finding("gpus", "problem", "The driver answers, but there is no device that could be offered.", fix)
+    for device in reading.devices:
+        if not device.usable:
+            fix = "Make its compute instance: nvidia-smi mig -cci."
+            yield Finding("mig", "problem", f"{device.pool} ({device.uuid}) is not usable: {device.reason}", fix)
+    for sentence in reading.problems:
+        yield Finding("gpus", "problem", sentence, "nvidia-smi and the kernel's log (dmesg) say more.")
+    if settings is not None:
+        for sentence in config_warnings(reading.devices, settings.offers):
+            yield Finding(
+                "offers", "warning", f"c.GpuOffers.{sentence}", "jupyterhub-gpu offers lists those there are."
+            )
+
+
+def _other_accounts() -> Iterator[Finding]:
+    if os.geteuid() == 0:
+        yield Finding("processes", "ok", "Left-overs of servers can be found and ended: this account is root.")
+        return
+    unseen = processes.unreadable()
+    text = "This account cannot look into other accounts' processes"
+    fix = (
+        "Only matters where servers run under other accounts than the hub (gpu-local): run the hub as root there, else "
+        "a process that outlives its server keeps its GPU held."
+    )
+    yield Finding("processes", "warning", text + (f" ({unseen} run now)." if unseen else "."), fix)
+
+
+# ------------------------------------------------------------------ the configuration
+
+
+def _wiring(config: Config) -> Iterator[Finding]:
+    names = [service.get("name") for service in config.JupyterHub.get("services", [])]
+    if SERVICE_NAME not in names:
+        fix = "On the last line: from hub_extensions import configure; configure(c)"
+        yield Finding("service", "problem", "configure(c) is not called in this file.", fix)
+        return
+    yield Finding("service", "ok", "The GPU service is configured.")
+    roles = {role.get("name"): role for role in config.JupyterHub.get("load_roles", [])}
+    missing = sorted(set(SERVICE_SCOPES) - set(roles.get(ROLE_NAME, {}).get("scopes", [])))
+    if missing:
+        fix = f"Let the role {ROLE_NAME} have them, or leave the role out: configure(c) makes it."
+        yield Finding("roles", "problem", f"The GPU service lacks the scopes {', '.join(missing)}.", fix)
+    for name in ("user", "server"):
+        granted = list(roles.get(name, {}).get("scopes", []))
+        granted += config.JupyterHub.get("extra_user_scopes", []) if name == "user" else []
+        if ACCESS_SCOPE not in granted:
+            fix = f"Add it to the role {name} after configure(c), or call configure(c) last."
+            yield Finding("roles", "problem", f"The role {name} lacks {ACCESS_SCOPE}.", fix)
+    spawner = str(config.JupyterHub.get("spawner_class", ""))
+    if not any(word in spawner for word in ("gpu-", "hub_extensions", "Gpu")):
+        fix = 'c.JupyterHub.spawner_class = "gpu-local", or a class of yours that inherits from GpuSpawnerMixin.'
+        yield Finding("spawner", "warning", f"The spawner is {spawner}: no GPU can be chosen.", fix)
+
+
+def _limits(config: Config) -> Iterator[Finding]:
+    hub: Any = config.JupyterHub
+    if hub.get("concurrent_spawn_limit", 100):
+        text = f"concurrent_spawn_limit is {hub.get('concurrent_spawn_limit', 100)}: servers in line count against it."
+        fix = "c.JupyterHub.concurrent_spawn_limit = 0; c.GpuLine.max_starting limits the starts."
+        yield Finding("limits", "warning", text, fix)
+    if hub.get("active_server_limit", 0):
+        text = f"active_server_limit is {hub.active_server_limit}: servers in line count against it."
+        yield Finding("limits", "warning", text, "Set it to 0, or high enough for everybody who may wait.")
+
+
+def _culling(settings: Settings) -> Iterator[Finding]:
+    if settings.culling.enabled:
+        yield Finding("culling", "ok", "Idle servers are stopped.")
+    else:
+        text = "No server is stopped for idleness yet: the service only logs what it would stop."
+        yield Finding("culling", "warning", text, "When the log looks right: c.GpuCulling.enabled = True.")
+
+
+# ------------------------------------------------------------------ where the service lives
+
+
+def _state_dir(settings: Settings) -> Iterator[Finding]:
+    folder = settings.state_dir
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    disk = disk_of(there)
+    if disk in NETWORK_DISKS and not settings.database_url:
+        fix = "Set c.GpuService.state_dir to a folder on a local disk: SQLite loses data on a network disk."
+        yield Finding("state-dir", "problem", f"{folder} is on a network disk ({disk}).", fix)
+    elif not folder.exists():
+        if os.access(there, os.W_OK):
+            yield Finding("state-dir", "ok", f"{folder} will be made at the hub's start.")
+        else:
+            fix = "Run this as the hub's account; if it says the same, set c.GpuService.state_dir to another folder."
+            yield Finding("state-dir", "problem", f"{folder} cannot be made by this account.", fix)
+    elif folder.stat().st_uid != os.geteuid():
+        text = f"{folder} belongs to uid {folder.stat().st_uid}, this is uid {os.geteuid()}."
+        yield Finding(
+            "state-dir", "warning", text, "Run this as the hub's account; the folder has to be that account's."
+        )
+    else:
+        yield Finding("state-dir", "ok", f"{folder} can be used.")
+
+
+def disk_of(path: Path) -> str:
+    """The type of the file system a path is on, as /proc/mounts names it; empty where that is not known."""
+    best, kind = "", ""
+    for line in Path("/proc/mounts").read_text(encoding="utf-8", errors="replace").splitlines():
+        _, mount, found = line.split(" ")[:3]
+        mount = mount.replace("\\040", " ")
+        inside = str(path.resolve()) == mount or str(path.resolve()).startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, found
+    return kind
+
+
+def _database(settings: Settings) -> Iterator[Finding]:
+    parts = urlsplit(settings.store_url)
+    if not parts.scheme.startswith("sqlite"):
+        yield Finding("database", "ok", f"The database is {parts.scheme} at {parts.hostname or 'a local socket'}.")
+        return
+    file = Path(settings.store_url.split(":///", 1)[-1])
+    if not file.exists():
+        yield Finding("database", "ok", f"{file} will be made at the hub's start.")
+    elif stat.S_IMODE(file.stat().st_mode) & 0o077:
+        yield Finding("database", "problem", f"{file} can be read by others.", f"chmod 600 {file}")
+    else:
+        yield Finding("database", "ok", f"The database is {file}.")
+
+
+def _port(settings: Settings) -> Iterator[Finding]:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as problem:
+            fix = "If the hub runs now, that is its GPU service and all is well. Else: c.GpuService.port = another one."
+            where = f"{settings.host}:{settings.port}"
+            yield Finding("port", "warning", f"{where} cannot be used now ({problem.strerror}).", fix)
+            return
+    yield Finding("port", "ok", f"Port {settings.port} is free.")
+
+
+def as_dict(finding: Finding) -> dict[str, str]:
+    """For ``--json``."""
+    return {name: getattr(finding, name) for name in ("check", "state", "text", "fix")}
+
+
+def failed(findings: tuple[Finding, ...]) -> bool:
+    """Is anything wrong that keeps the hub from doing its work?"""
+    return any(finding.state == "problem" for finding in findings)
+
+
+__all__ = ["Finding", "as_dict", "disk_of", "examine", "failed", "load_config"]
