@@ -210,7 +210,7 @@ def _marks(pid: int, stat: _Stat) -> _Marks | None:
         return None
     except OSError:  # it ended meanwhile
         return _NO_MARKS
-    if b"JUPYTERHUB_GPU_LEASE=" not in data and b"JPY_PARENT_PID=" not in data:
+    if not any(name in data for name in (b"JUPYTERHUB_GPU_LEASE=", b"JPY_PARENT_PID=", b"CUDA_VISIBLE_DEVICES=")):
         return _NO_MARKS
     values: dict[bytes, bytes] = {}
     for entry in data.split(b"\0"):

@@ -6,6 +6,7 @@ write, nothing has changed. Not here: what to change (``tickets.py``, ``releases
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -86,6 +87,9 @@ class Book:
         Raises:
             StoreUnavailable: nothing has changed, in memory or in the store.
         """
+        await asyncio.shield(asyncio.ensure_future(self._commit(changes)))  # a caller that goes away tears nothing
+
+    async def _commit(self, changes: Changes) -> None:
         stamp = {CLOCK: self.clock.now().isoformat()}
         try:
             await self.store.commit(replace(changes, meta={**changes.meta, **stamp}))

@@ -69,14 +69,10 @@ class Culler:
             for facts in tuple(self.book.facts.values()):
                 seen = self._observe(facts, now)
                 decision = self.decision(seen)
-                if decision.action is Action.WARN and seen.warned is None:
-                    seen = replace(seen, warned=now)
-                elif decision.action is Action.KEEP and seen.warned is not None and seen.stopping is None:
-                    seen = replace(seen, warned=None)
-                if decision.action is Action.STOP and seen.stopping is None:
-                    seen = replace(seen, stopping=now, cause=decision.cause)
+                before, seen = seen, culling.settle(seen, decision, now)
+                if seen.stopping is not None and before.stopping is None:
                     self._begin_stop(seen, decision)
-                self._dry_run(seen, now)
+                self._dry_run(seen, decision, now)
                 if seen != facts:
                     changed.append(seen)
             samples = self._samples_to_store(now)
@@ -85,7 +81,7 @@ class Culler:
     def decision(self, facts: ServerFacts) -> CullDecision:
         """What is to be done about a server now."""
         now = self.book.clock.now()
-        return culling.decide(self._evidence(facts), self.book.policy, now, warned=facts.warned)
+        return culling.decide(self._evidence(facts), self.book.policy, now, facts.warned, facts.cause)
 
     # -------------------------------------------------------------- evidence
 
@@ -94,12 +90,7 @@ class Culler:
         if lease is not None:
             facts = culling.observe(facts, self.use_of(lease), self.book.policy, now)
         report = self.report(facts.user, facts.server)
-        if report is not None:
-            if not facts.opened_known:
-                facts = replace(facts, opened_known=True)
-            if report.opened and facts.opened is None:
-                facts = culling.opened(facts, now)
-        return facts
+        return facts if report is None else culling.reported(facts, report, now)
 
     def use_of(self, lease: Lease) -> float | None:
         """Percent of the lease's own use of its device; None: not known.
@@ -128,15 +119,9 @@ class Culler:
     def _evidence(self, facts: ServerFacts) -> Evidence:
         lease = self.book.leases.get(facts.lease) if facts.lease else None
         report = self.report(facts.user, facts.server)
-        return Evidence(
-            offer=facts.offer,
-            started=facts.started,
-            adopted=facts.adopted,
-            opened=facts.opened,
-            opened_known=facts.opened_known,
-            idle_since=facts.idle_since,
+        return culling.evidence_of(
+            facts,
             use_known=lease is not None and self.use_of(lease) is not None,
-            kept_until=facts.kept_until,
             last_activity=self.activity.get((facts.user, facts.server)),
             busy_kernels=report.busy_kernels if report else None,
         )
@@ -148,19 +133,17 @@ class Culler:
         leased = {lease.uuid for lease in self.book.leases.values()}
         return tuple(sample for uuid, sample in self.book.samples.items() if uuid in leased)
 
-    def _dry_run(self, facts: ServerFacts, now: datetime) -> None:
+    def _dry_run(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> None:
         """While culling is off, say once a day a server what would have been done."""
-        if self.book.policy.enabled:
+        would = decision.would
+        if would is None:
             return
-        decision = culling.decide(
-            self._evidence(facts), replace(self.book.policy, enabled=True), now, warned=facts.started
-        )
         key = (facts.user, facts.server)
-        if decision.action is Action.STOP and now - self._dry.get(key, now - timedelta(days=2)) > timedelta(days=1):
+        if would.action is Action.STOP and now - self._dry.get(key, now - timedelta(days=2)) > timedelta(days=1):
             self._dry[key] = now
             log.info(
                 "dry run: would stop this server (%s)",
-                decision.reason,
+                would.reason,
                 extra={"user": facts.user, "server": facts.server},
             )
 
@@ -247,14 +230,12 @@ class Culler:
             now,
         )
         facts = self.book.facts.get((user, server))
-        if facts is None or (facts.opened_known and (facts.opened is not None or not told.opened)):
+        if facts is None or culling.reported(facts, self.reports[(user, server)][0], now) == facts:
             return
         async with self.tickets.lock:
             facts = self.book.facts.get((user, server))
             if facts is not None:
-                seen = replace(facts, opened_known=True)
-                if told.opened and seen.opened is None:
-                    seen = culling.opened(seen, now)
+                seen = culling.reported(facts, self.reports[(user, server)][0], now)
                 await self.book.write(Changes(facts=(seen,)))
 
     async def keep(self, user: str, server: str) -> None:

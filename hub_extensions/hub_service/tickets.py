@@ -382,6 +382,7 @@ class Tickets:
     async def changes(self) -> AsyncIterator[messages.TicketState]:
         """All live tickets as they stand, then every change. A listener that does not read is dropped by the caller."""
         queue: asyncio.Queue[messages.TicketState] = asyncio.Queue()
+        self.tell()
         for state in self.states():
             queue.put_nowait(state)
         self._listeners.add(queue)

@@ -1,0 +1,98 @@
+"""A machine and a hub as plain values a test sets: GPUs, processes on them, users and servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+
+from hub_extensions.adapters.hub_api import HubAway, HubServer, HubUser
+from hub_extensions.core.inventory import Device, GpusUnavailable, InventoryReading
+from hub_extensions.core.usage import DeviceSample
+
+GIB = 1 << 30
+
+
+def small(n: int) -> Device:
+    """A 1g.5gb of the published LAB machine."""
+    return Device(
+        f"MIG-small-{n}", "NVIDIA A100-PCIE-40GB", profile="1g.5gb", gpu_instance_id=7 + n, memory_bytes=GIB * 19 // 4
+    )
+
+
+def large(n: int = 0) -> Device:
+    return Device(
+        f"MIG-large-{n}", "NVIDIA A100-PCIE-40GB", profile="2g.10gb", gpu_instance_id=4 + n, memory_bytes=GIB * 39 // 4
+    )
+
+
+class GpusAsTold:
+    """Lists the devices it was told, with the processes and the use it was told. `gone` makes it unreadable."""
+
+    def __init__(self, *devices: Device) -> None:
+        self.devices = list(devices)
+        self.pids: dict[str, tuple[int, ...] | None] = {}
+        self.used: dict[str, float | None] = {}
+        self.gone = ""
+
+    def read(self, now: datetime) -> InventoryReading:
+        if self.gone:
+            raise GpusUnavailable("lost", self.gone)
+        samples = {
+            device.uuid: DeviceSample(
+                device.uuid, now, self.used.get(device.uuid, 0.0), 0, self.pids.get(device.uuid, ()), "nvml"
+            )
+            for device in self.devices
+        }
+        return InventoryReading(now, tuple(self.devices), samples)
+
+    def close(self) -> None:
+        """Nothing to let go."""
+
+
+class HubAsTold:
+    """A hub whose users and servers a test sets; it remembers what it was asked to start and stop."""
+
+    def __init__(self) -> None:
+        self.running: dict[tuple[str, str], HubServer] = {}
+        self.groups: dict[str, tuple[str, ...]] = {}
+        self.deleted: set[str] = set()
+        self.away = ""
+        self.started: list[tuple[str, str, Mapping[str, object]]] = []
+        self.stopped: list[tuple[str, str]] = []
+
+    def run(self, user: str, server: str = "", *, ready: bool = True, pid: int | None = None) -> None:
+        now = datetime.now(timezone.utc)
+        self.running[(user, server)] = HubServer(user, server, ready, None if ready else "spawn", now, now, pid=pid)
+
+    def was_active(self, user: str, ago: timedelta, server: str = "") -> None:
+        old = self.running[(user, server)]
+        self.running[(user, server)] = HubServer(
+            user, server, old.ready, old.pending, old.started, datetime.now(timezone.utc) - ago, pid=old.pid
+        )
+
+    def _answers(self) -> None:
+        if self.away:
+            raise HubAway(self.away)
+
+    async def servers(self) -> tuple[HubServer, ...]:
+        self._answers()
+        return tuple(self.running.values())
+
+    async def server(self, user: str, server: str) -> HubServer | None:
+        self._answers()
+        return self.running.get((user, server))
+
+    async def user(self, name: str) -> HubUser | None:
+        self._answers()
+        return None if name in self.deleted else HubUser(name, False, self.groups.get(name, ()))
+
+    async def start(self, user: str, server: str, options: Mapping[str, object]) -> None:
+        self._answers()
+        self.started.append((user, server, options))
+        self.run(user, server, ready=False)
+
+    async def stop(self, user: str, server: str) -> bool:
+        self._answers()
+        self.stopped.append((user, server))
+        self.running.pop((user, server), None)
+        return True

@@ -1,0 +1,309 @@
+"""Joining, waiting, being admitted, leaving: the rules of the line as the service keeps them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hub_extensions.core.admission import LineConfig
+from hub_extensions.core.messages import Ended, Started, Stopped
+from hub_extensions.hub_service.desk import Refused
+from tests.fakes.machine import small
+from tests.hub_service.desk_room import room
+
+
+async def until(condition: object, seconds: float = 5.0) -> None:
+    """Wait for a thing itself, with a deadline."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not condition():  # type: ignore[operator]
+        assert loop.time() < deadline, "it did not come true"
+        await asyncio.sleep(0.02)
+
+
+async def test_six_servers_get_six_devices_and_the_seventh_waits_first(tmp_path: Path) -> None:
+    async with room(tmp_path) as r:
+        given = [await r.ask(f"u{n}", "mig-1g.5gb") for n in range(5)] + [await r.ask("u5", "mig-2g.10gb")]
+        assert len({state.grant.uuid for state in given if state.grant}) == 6
+        seventh = await r.ask("u6", "mig-1g.5gb")
+        eighth = await r.ask("u7", "mig-1g.5gb")
+        assert (seventh.answer, seventh.position, eighth.position) == ("wait", 1, 2)
+        assert seventh.reason == "All 5 MIG 1g.5gb are in use. You are next."
+
+
+async def test_the_environment_of_a_grant_names_the_device_and_cpu_only_names_none(tmp_path: Path) -> None:
+    async with room(tmp_path) as r:
+        gpu = await r.ask("ada", "mig-2g.10gb")
+        assert gpu.grant is not None
+        assert gpu.grant.environment["CUDA_VISIBLE_DEVICES"] == gpu.grant.uuid == "MIG-large-0"
+        assert gpu.grant.environment["NVIDIA_VISIBLE_DEVICES"] == "MIG-large-0"
+        assert gpu.grant.environment["JUPYTERHUB_GPU_LEASE"] == gpu.grant.lease
+        cpu = await r.ask("ben", "cpu")
+        assert cpu.grant is not None
+        assert cpu.grant.environment["NVIDIA_VISIBLE_DEVICES"] == "void"
+        assert "JUPYTERHUB_GPU_LEASE" not in cpu.grant.environment
+
+
+async def test_when_a_server_ends_its_device_goes_to_the_next_in_line(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        first, child = await r.run("ada", "mig-1g.5gb")
+        second = await r.ask("ben", "mig-1g.5gb")
+        child.kill()
+        child.wait()
+        await r.desk.stopped(Stopped("ada", ""))
+        await r.desk.releases.look()
+        state = next(s for s in r.desk.line.states() if s.ticket == second.ticket)
+        assert state.answer == "admit" and state.grant is not None and first.grant is not None
+        assert state.grant.uuid == first.grant.uuid
+        assert state.grant.lease != first.grant.lease
+
+
+async def test_a_device_with_a_living_process_is_not_given_again(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        _, child = await r.run("ada", "mig-1g.5gb")
+        await r.ask("ben", "mig-1g.5gb")
+        await r.desk.stopped(Stopped("ada", ""))
+        await r.desk.releases.look()
+        assert r.positions() == {"ben": 1}, "the hub said stopped, but the process lives"
+        assert child.poll() is None
+
+
+async def test_asking_again_finds_the_same_ticket_and_place(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        ben = await r.ask("ben", "mig-1g.5gb")
+        await r.ask("cleo", "mig-1g.5gb")
+        again = await r.ask("ben", "mig-1g.5gb")
+        assert (again.ticket, again.position, again.attempt) == (ben.ticket, 1, ben.attempt + 1)
+
+
+async def test_an_older_attempts_cancel_does_not_end_a_newer_one(tmp_path: Path) -> None:
+    """T4: the confirmed stop of the first spawn comes after the second spawn has asked again."""
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        old = await r.ask("ben", "mig-1g.5gb")
+        await r.ask("ben", "mig-1g.5gb")
+        await r.left(old)
+        assert r.positions() == {"ben": 1}
+
+
+async def test_taking_another_offer_keeps_the_old_place_when_it_is_gone_meanwhile(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await r.ask("ben", "mig-1g.5gb")
+        await r.ask("cleo", "mig-1g.5gb")
+        changed = await r.ask("ben", "cpu", "mig-1g.5gb")
+        assert changed.answer == "admit" and changed.offer == "cpu"
+
+
+async def test_leaving_frees_the_place_and_the_device(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        ada = await r.ask("ada", "mig-1g.5gb")
+        ben = await r.ask("ben", "mig-1g.5gb")
+        await r.left(ada)
+        await r.desk.releases.look()
+        state = next(s for s in r.desk.line.states() if s.ticket == ben.ticket)
+        assert state.answer == "admit"
+        assert ada.ticket not in {s.ticket for s in r.desk.line.states()}
+
+
+async def test_only_the_owner_or_an_admin_ends_a_ticket(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        ada = await r.ask("ada", "mig-1g.5gb")
+        with pytest.raises(Refused) as refused:
+            await r.desk.leave(ada.ticket, "ben")
+        assert refused.value.status == 404
+        await r.desk.leave(ada.ticket, None)
+        assert r.positions() == {}
+
+
+async def test_a_failed_start_ends_the_lease_and_the_next_is_admitted(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        ada = await r.ask("ada", "mig-1g.5gb")
+        ben = await r.ask("ben", "mig-1g.5gb")
+        await r.desk.ended(ada.ticket, Ended(ada.attempt, "failed", "no such image"))
+        await r.desk.releases.look()
+        assert next(s for s in r.desk.line.states() if s.ticket == ben.ticket).answer == "admit"
+
+
+async def test_an_unknown_offer_is_refused_with_the_offers_there_are(tmp_path: Path) -> None:
+    async with room(tmp_path) as r:
+        told = await r.ask("ada", "mig-9g.90gb")
+        assert told.answer == "refuse" and told.reason_word == "unknown-offer"
+        assert "mig-1g.5gb" in told.reason
+
+
+async def test_a_second_gpu_is_refused_and_says_which_server_holds_the_first(tmp_path: Path) -> None:
+    async with room(tmp_path) as r:
+        await r.run("ada", "mig-1g.5gb")
+        told = await r.ask("ada", "mig-2g.10gb", server="thesis")
+        assert told.answer == "refuse" and told.reason_word == "own-lease-limit"
+        assert "your default server" in told.reason
+
+
+async def test_the_start_brake_holds_until_one_is_ready(tmp_path: Path) -> None:
+    async with room(tmp_path, line=LineConfig(max_starting=1)) as r:
+        ada = await r.ask("ada", "mig-1g.5gb")
+        ben = await r.ask("ben", "cpu")
+        assert ben.answer == "wait" and ben.reason_word == "start-brake"
+        await r.ready(ada)
+        assert next(s for s in r.desk.line.states() if s.ticket == ben.ticket).answer == "admit"
+
+
+async def test_rights_are_asked_again_at_admission(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        ada = await r.ask("ada", "mig-1g.5gb")
+        ben = await r.ask("ben", "mig-1g.5gb")
+        r.hub.deleted.add("ben")
+        r.hands.pass_time(timedelta(minutes=1))
+        await r.left(ada)
+        await r.desk.releases.look()
+        assert ben.ticket not in {s.ticket for s in r.desk.line.states()}
+        assert r.desk.counts[("ended", "refused")] == 1
+
+
+async def test_a_hub_that_does_not_answer_admits_nobody_and_refuses_nobody(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        ada = await r.ask("ada", "mig-1g.5gb")
+        await r.ask("ben", "mig-1g.5gb")
+        r.hub.away = "no answer"
+        await r.desk.reconciler.reconcile()
+        await r.left(ada)
+        await r.desk.releases.look()
+        assert r.positions() == {"ben": 1}
+        r.hub.away = ""
+        await r.desk.reconciler.reconcile()
+        assert r.positions() == {"ben": 0}
+
+
+async def test_a_listener_hears_one_event_a_change(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        ada = await r.ask("ada", "mig-1g.5gb")
+        ben = await r.ask("ben", "mig-1g.5gb")
+        changes = r.desk.changes()
+        heard = [await changes.__anext__(), await changes.__anext__()]
+        assert {h.ticket for h in heard} == {ada.ticket, ben.ticket}
+        r.desk.line.tell()
+        r.desk.line.tell()
+        await r.left(ada)
+        await r.desk.releases.look()
+        r.desk.line.tell()
+        words = [(h.ticket, h.answer) for h in [await asyncio.wait_for(changes.__anext__(), 2) for _ in range(2)]]
+        assert words.count((ada.ticket, "ended")) == 1
+        assert words.count((ben.ticket, "admit")) == 1
+        await changes.aclose()  # type: ignore[attr-defined]
+
+
+async def test_ready_for_an_unknown_attempt_is_refused(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        ada = await r.ask("ada", "mig-1g.5gb")
+        with pytest.raises(Refused):
+            await r.desk.started(ada.ticket, Started(ada.attempt + 1, ready=True))
+
+
+async def test_nobody_but_an_admin_reads_another_users_name(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("zelda", "mig-1g.5gb")
+        await r.ask("ada", "mig-1g.5gb")
+        ben = await r.ask("ben", "mig-1g.5gb")
+        form = r.desk.form("ben", "", (), False)
+        for said in (repr(ben), repr(form), repr(r.desk.tickets("ben"))):
+            assert "zelda" not in said and "ada" not in said
+
+
+async def test_the_store_cannot_be_written_so_nothing_changes_and_cpu_needs_no_store(tmp_path: Path) -> None:
+    """Disk full: the spawner starts CPU only by itself and a GPU waits; the refusal is a 503, the book is as before."""
+    async with room(tmp_path, small(0)) as r:
+        r.desk.store.close()
+        with pytest.raises(Refused) as refused:
+            await r.ask("ada", "mig-1g.5gb")
+        assert refused.value.status == 503
+        assert r.positions() == {}
+        assert not r.desk.health().ready
+
+
+async def test_a_ticket_and_its_place_survive_the_service(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        _, child = await r.run("ada", "mig-1g.5gb")
+        r.children.clear()
+        await r.ask("ben", "mig-1g.5gb")
+        await r.ask("cleo", "mig-1g.5gb")
+        hub, hands = r.hub, r.hands
+    try:
+        async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
+            assert r.positions() == {"ben": 1, "cleo": 2}
+            assert [(lease.user, lease.state) for lease in r.desk.leases()] == [("ada", "running")]
+    finally:
+        child.kill()
+        child.wait()
+
+
+async def test_after_an_outage_waiting_tickets_are_started_again_in_order_admitted_first(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.ask("ada", "mig-1g.5gb")
+        await r.ask("ben", "mig-1g.5gb")
+        await r.ask("cleo", "mig-1g.5gb")
+        hub, hands = r.hub, r.hands
+    hub.running.clear()
+    async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
+        await r.desk.reconciler.reconcile()
+        assert [user for user, _, _ in hub.started] == ["ada", "ben", "cleo"]
+        assert hub.started[0][2] == {"offers": ["mig-1g.5gb"]}
+
+
+async def test_a_ticket_that_nobody_wants_ends_after_120_s_in_which_the_hub_answers(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await r.ask("ben", "mig-1g.5gb")
+        await r.desk.reconciler.reconcile()
+        del r.hub.running[("ben", "")]
+        await r.desk.reconciler.reconcile()
+        r.hub.away = "no answer"
+        await r.desk.reconciler.reconcile()
+        r.hands.pass_time(timedelta(minutes=10))
+        r.hub.away = ""
+        r.hub.started.clear()
+        await r.desk.reconciler.reconcile()
+        assert r.positions() == {"ben": 1}, "the clock stood still while the hub was away"
+        r.hub.running.pop(("ben", ""), None)
+        r.hands.pass_time(timedelta(seconds=121))
+        await r.desk.reconciler.reconcile()
+        assert r.positions() == {}
+
+
+async def test_max_wait_ends_a_ticket_and_tells_its_user(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0), line=LineConfig(max_wait=timedelta(hours=1))) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await r.ask("ben", "mig-1g.5gb")
+        r.hands.pass_time(timedelta(minutes=61))
+        await r.desk.releases.look()
+        await r.desk.reconciler.reconcile()
+        assert r.positions() == {}
+        assert "ended after 1 h" in r.desk.form("ben", "", (), False).notices[0].text
+
+
+async def test_a_wall_clock_set_back_an_hour_moves_nothing(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        ben = await r.ask("ben", "mig-1g.5gb")
+        before = r.desk.book.clock.now()
+        r.hands.wall -= timedelta(hours=1)
+        await r.ask("cleo", "mig-1g.5gb")
+        assert r.positions() == {"ben": 1, "cleo": 2}
+        assert r.desk.book.clock.now() == before
+        assert ben.wait is not None and ben.wait.at_most_seconds == pytest.approx(31 * 60, abs=5)
+
+
+async def test_in_a_dry_run_there_is_no_at_most(tmp_path: Path) -> None:
+    from tests.hub_service.desk_room import settings
+
+    dry = replace(settings(tmp_path).culling, enabled=False)
+    async with room(tmp_path, small(0), culling=dry) as r:
+        await r.run("ada", "mig-1g.5gb")
+        ben = await r.ask("ben", "mig-1g.5gb")
+        assert ben.wait is not None and ben.wait.at_most_seconds is None
+        assert r.desk.form("ben", "", (), False).culling == ""
