@@ -1,0 +1,39 @@
+"""Started by ``scripts/demo`` and ``scripts/test`` with their own name as the first word. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from demo import demo
+from steps import Trouble
+from testing import test
+
+
+def main(words: list[str]) -> int:
+    """Run ``demo`` or ``test``; what stops us is a sentence, not a traceback."""
+    os.umask(0o022)
+    signal.signal(signal.SIGTERM, _interrupted)
+    try:
+        if words[:1] == ["demo"]:
+            demo(words[1:])
+        return test(words[1:])
+    except Trouble as trouble:
+        print(trouble, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Stopped. What was finished is kept; start it again to go on.", file=sys.stderr)
+        return 130
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"Stopped: {error.strerror or error}{where}.", file=sys.stderr)
+        return 1
+
+
+def _interrupted(signum: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,192 @@
+"""What all tests share: the *not run* mechanism, free ports, a browser's path, a PostgreSQL server, the fake NVML library.
+
+``pytest.mark.needs("browser")`` and its like say what a test needs of the machine (tests/machine_needs.py); where it is
+missing the test is *not run*, with the reason, and CI counts that as a failure. ``pytest.mark.hub`` runs a test again
+on the older JupyterHub.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.machine_needs import chromium, missing, postgresql_programs
+from tests.report import (  # noqa: F401  (hooks: pytest finds them here)
+    pytest_collectreport,
+    pytest_itemcollected,
+    pytest_runtest_logreport,
+    pytest_runtest_logstart,
+)
+
+UNPRIVILEGED = 65534
+FAKE_NVML_SOURCE = Path(__file__).parent / "fakes" / "nvml" / "fake_nvml.c"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--only-root``: just the tests that need root."""
+    parser.addoption("--only-root", action="store_true", help="run only the tests that need root")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With ``--only-root``, leave out the tests that do not need it."""
+    if not config.getoption("--only-root"):
+        return
+    left_out = [item for item in items if "root" not in _needs(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if "root" in _needs(item)]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test whose needs are not met is not run, and says why."""
+    for thing in _needs(item):
+        if reason := missing(thing):
+            if thing == "gpu" and os.environ.get("TEST_GPU") != "1":
+                item.user_properties.append(("allowed_not_run", True))
+            pytest.skip(reason)
+
+
+def _needs(item: pytest.Item) -> tuple[str, ...]:
+    return tuple(thing for marker in item.iter_markers("needs") for thing in marker.args)
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port on 127.0.0.1 that nothing listens on."""
+    return _free_port()
+
+
+@pytest.fixture
+def free_ports() -> Callable[[int], list[int]]:
+    """``free_ports(n)``: n different ports on 127.0.0.1 that nothing listens on."""
+
+    def ports(count: int) -> list[int]:
+        listening = [socket.socket() for _ in range(count)]
+        try:
+            for one in listening:
+                one.bind(("127.0.0.1", 0))
+            return [int(one.getsockname()[1]) for one in listening]
+        finally:
+            for one in listening:
+                one.close()
+
+    return ports
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> str:
+    """A Chromium that starts. The test carries ``needs("browser")``."""
+    path = chromium()
+    if path is None:
+        pytest.skip(missing("browser"))
+    return path
+
+
+@pytest.fixture(scope="session")
+def hub5_python() -> str:
+    """The Python of the environment with JupyterHub 5.5. The test carries ``needs("hub5")``."""
+    if reason := missing("hub5"):
+        pytest.skip(reason)
+    return os.environ["HUB5_PYTHON"]
+
+
+@pytest.fixture(scope="session")
+def fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fake ``libnvidia-ml.so.1``; put its folder on LD_LIBRARY_PATH. The test carries ``needs("c-compiler")``."""
+    built = Path(os.environ.get("FAKE_NVML") or "/nowhere")
+    if built.exists():
+        return built
+    if reason := missing("c-compiler"):
+        pytest.skip(reason)
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))))
+    library = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, FAKE_NVML_SOURCE], check=True, timeout=120)
+    return library
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[str]:
+    """A PostgreSQL server of this test run on loopback: the URL of its first database, ending in ``/postgres``.
+
+    Never run by root: PostgreSQL refuses, so its processes drop to an unprivileged uid. The test carries
+    ``needs("postgresql")``.
+    """
+    programs = postgresql_programs()
+    if programs is None:
+        pytest.skip(missing("postgresql"))
+    folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
+    if os.geteuid() == 0:
+        os.chown(folder, UNPRIVILEGED, UNPRIVILEGED)
+    port = _free_port()
+    data, log = folder / "data", folder / "log"
+    _as_plain_user([programs / "initdb", "-A", "trust", "-U", "test", "-E", "UTF8", "--no-sync", "-D", data], folder)
+    with log.open("wb") as out:
+        server = subprocess.Popen(
+            [programs / "postgres", "-D", data, "-k", folder, "-h", "127.0.0.1", "-p", str(port), "-F", "-c", "max_connections=40"],
+            stdout=out, stderr=subprocess.STDOUT, cwd=folder, preexec_fn=_drop_root,
+        )
+    try:
+        _wait_for_port(server, port, log)
+        yield f"postgresql+psycopg://test@127.0.0.1:{port}/postgres"
+    finally:
+        server.terminate()
+        try:
+            server.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait(timeout=5)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def postgresql_url(postgresql_server: str) -> Iterator[str]:
+    """The SQLAlchemy URL of an empty PostgreSQL database of this test's own. The test carries ``needs("postgresql")``."""
+    import psycopg
+
+    name = f"t{uuid.uuid4().hex}"
+    plain = postgresql_server.replace("+psycopg", "")
+    with psycopg.connect(plain, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+    yield postgresql_server.rsplit("/", 1)[0] + "/" + name
+    with psycopg.connect(plain, autocommit=True) as connection:
+        connection.execute(f"drop database {name} with (force)")
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def _drop_root() -> None:
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(UNPRIVILEGED)
+        os.setuid(UNPRIVILEGED)
+
+
+def _as_plain_user(words: list[Path | str], folder: Path) -> None:
+    done = subprocess.run(words, cwd=folder, capture_output=True, timeout=120, check=False, preexec_fn=_drop_root)
+    if done.returncode:
+        raise RuntimeError(f"{words[0]} failed: {done.stderr.decode('utf-8', 'replace')[-500:]}")
+
+
+def _wait_for_port(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            raise RuntimeError(f"PostgreSQL ended: {log.read_text(errors='replace')[-500:]}")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise RuntimeError("PostgreSQL did not listen within 60 s")

@@ -1,0 +1,84 @@
+"""What a test may need of the machine, and the sentence that says why it is not there and what to install."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+POSTGRESQL_FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql/bin")
+
+
+def postgresql_programs() -> Path | None:
+    """The folder with ``initdb`` and ``postgres``, the newest version first."""
+    if found := shutil.which("initdb"):
+        return Path(found).parent
+    folders = [folder for pattern in POSTGRESQL_FOLDERS for folder in Path("/").glob(pattern.lstrip("/"))]
+    usable = [folder for folder in folders if os.access(folder / "initdb", os.X_OK)]
+    return max(usable, default=None, key=lambda folder: float(folder.parent.name) if folder.parent.name.isdigit() else 0.0)
+
+
+def chromium() -> str | None:
+    """A Chromium: the one ``scripts/test`` found to start, else one on the path."""
+    if "CHROMIUM_PATH" in os.environ:
+        return os.environ["CHROMIUM_PATH"] or None
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def missing(thing: str) -> str:
+    """Why ``thing`` is not to be had here; empty when it is.
+
+    Raises:
+        ValueError: nobody knows this thing.
+    """
+    if thing not in _ASK:
+        raise ValueError(f"needs({thing!r}): known are {', '.join(sorted(_ASK))}")
+    return _ASK[thing]()
+
+
+def _browser() -> str:
+    if chromium():
+        return ""
+    return os.environ.get("CHROMIUM_MISSING") or "no browser (Debian package: chromium)"
+
+
+def _postgresql() -> str:
+    return "" if postgresql_programs() else "no PostgreSQL server programs (Debian package: postgresql)"
+
+
+def _c_compiler() -> str:
+    if Path(os.environ.get("FAKE_NVML") or "/nowhere").exists() or any(map(shutil.which, ("cc", "gcc", "clang"))):
+        return ""
+    return os.environ.get("FAKE_NVML_MISSING") or "no C compiler (Debian package: gcc)"
+
+
+def _root() -> str:
+    return "" if os.geteuid() == 0 else "needs root: start ./scripts/test as root"
+
+
+def _hub5() -> str:
+    if Path(os.environ.get("HUB5_PYTHON") or "/nowhere").exists():
+        return ""
+    return "HUB5_PYTHON names no Python with JupyterHub 5.5 (./scripts/test makes one)"
+
+
+def _gpu() -> str:
+    if os.environ.get("TEST_GPU") != "1":
+        return "needs a real card: ./scripts/test --gpu"
+    return "" if Path("/proc/driver/nvidia/version").exists() else "no NVIDIA driver on this machine"
+
+
+def _node() -> str:
+    return "" if shutil.which("node") and shutil.which("configurable-http-proxy") else "no Node and configurable-http-proxy on the path"
+
+
+_ASK: dict[str, Callable[[], str]] = {
+    "browser": _browser,
+    "postgresql": _postgresql,
+    "c-compiler": _c_compiler,
+    "root": _root,
+    "hub5": _hub5,
+    "gpu": _gpu,
+    "node": _node,
+}
