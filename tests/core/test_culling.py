@@ -420,7 +420,7 @@ steps = st.tuples(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(steps, max_size=80))
 def test_whatever_happens_a_server_stops_only_after_the_warning_stood_for_its_time(
     story: list[tuple[int, str]],

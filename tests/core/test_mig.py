@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub_extensions.adapters.mig_tables import packed_tables
@@ -210,6 +210,7 @@ def test_what_still_fits_is_told_by_start_position() -> None:
     assert fits(table, "9g.99gb", ()) == ()
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from([row.name for row in gpu("A100-40GB").rows])), max_size=5))
 def test_a_profile_fits_exactly_where_the_larger_layout_is_legal(items: list[tuple[int, str]]) -> None:
     table = gpu("A100-40GB")
