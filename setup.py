@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from setuptools import Command, find_packages, setup
@@ -122,9 +121,6 @@ def long_description() -> str:
     readme = ROOT / "README.md"
     return readme.read_text(encoding="utf-8") if readme.exists() else ""
 
-
-if sys.version_info < (3, 10):
-    raise SystemExit("jupyterhub-gpu needs Python 3.10 or newer.")
 
 setup(
     name=NAME,

@@ -28,16 +28,16 @@ def reachable(uid):
 
 def objection():
     """What speaks against this Python, as half a sentence; empty when nothing does."""
-    version = "%d.%d" % sys.version_info[:2]  # noqa: UP031
+    version = "%d.%d" % sys.version_info[:2]
     if not (3, 10) <= sys.version_info[:2] <= (3, 14):
-        return "%s is Python %s" % (sys.executable, version)  # noqa: UP031
+        return "%s is Python %s" % (sys.executable, version)
     try:
         import ssl  # noqa: F401
         import zlib  # noqa: F401
     except ImportError as missing:
-        return "%s lacks the module %s" % (sys.executable, missing.name)  # noqa: UP031
+        return "%s lacks the module %s" % (sys.executable, missing.name)
     if os.getuid() == 0 and not reachable(UNPRIVILEGED):
-        return "%s cannot be reached by uid %d, which root's runs use" % (sys.executable, UNPRIVILEGED)  # noqa: UP031
+        return "%s cannot be reached by uid %d, which root's runs use" % (sys.executable, UNPRIVILEGED)
     return ""
 
 
