@@ -27,6 +27,7 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """To the database."""
         if value is None:
             return None
         if value.tzinfo is None:
@@ -34,6 +35,7 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
         return value.astimezone(timezone.utc).replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """From the database."""
         return None if value is None else value.replace(tzinfo=timezone.utc)
 
 
@@ -44,12 +46,14 @@ class Words(sa.types.TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """To the database."""
         if value is None or (value.isascii() and "\0" not in value):
             return value
         kept = value.replace("\0", "�")
         return kept.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        """From the database."""
         return value
 
 
@@ -60,9 +64,11 @@ class Json(sa.types.TypeDecorator[Any]):
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """To the database."""
         return None if value is None else json.dumps(value, separators=(",", ":"))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        """From the database."""
         return None if value is None else json.loads(value)
 
 

@@ -57,7 +57,7 @@ def facts(connection: Connection) -> tuple[ServerFacts, ...]:
 
 def meta(connection: Connection) -> dict[str, str]:
     """The service's notes by name."""
-    return {name: value for name, value in connection.execute(sa.select(META.c.name, META.c.value))}
+    return {row.name: row.value for row in connection.execute(sa.select(META))}
 
 
 def forget(connection: Connection, user: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -81,24 +82,26 @@ async def test_a_full_disk_keeps_what_was_answered_and_nothing_else(sqlite_url: 
     store.close()
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """2 MiB, mounted for real."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "gpu-test", str(tmp_path)], check=True, timeout=30)
+    yield tmp_path
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True, timeout=30)
+
+
 @pytest.mark.needs("root")
-async def test_a_real_disk_that_is_full_loses_nothing_and_works_again_when_there_is_room(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "gpu-test", str(disk)], check=True, timeout=30)
-    try:
-        store = Store.open(f"sqlite:///{disk}/gpu.sqlite")
-        ballast = disk / "ballast"
-        ballast.write_bytes(bytes(700_000))
-        answered = await fill(store)
-        expected = ({f"n{number}" for number in range(answered)}, answered, answered)
-        assert answered > 2 and await written(store) == expected
-        ballast.unlink()
-        await store.commit(decision("again"))
-        assert (await written(store))[1] == answered + 1 and store.state == "ok"
-        store.close()
-    finally:
-        subprocess.run(["umount", str(disk)], check=True, timeout=30)
+async def test_a_real_disk_that_is_full_loses_nothing_and_works_again_when_there_is_room(small_disk: Path) -> None:
+    store = Store.open(f"sqlite:///{small_disk}/gpu.sqlite")
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(700_000))
+    answered = await fill(store)
+    expected = ({f"n{number}" for number in range(answered)}, answered, answered)
+    assert answered > 2 and await written(store) == expected
+    ballast.unlink()
+    await store.commit(decision("again"))
+    assert (await written(store))[1] == answered + 1 and store.state == "ok"
+    store.close()
 
 
 async def test_a_locked_file_is_a_sentence_and_the_next_commit_works(sqlite_url: str) -> None:
@@ -127,11 +130,10 @@ async def test_a_file_that_was_moved_away_is_noticed_and_used_again_when_it_is_b
     store = Store.open(sqlite_url)
     await store.commit(decision("before"))
     file = Path(sqlite_url.removeprefix("sqlite:///"))
-    file.rename(file.with_name("away"))
+    os.rename(file, file.with_name("away"))
     with pytest.raises(StoreUnavailable, match="removed or replaced"):
         await store.commit(decision("lost"))
-    assert not file.exists()
-    file.with_name("away").rename(file)
+    os.rename(file.with_name("away"), file)  # nothing was put in its place meanwhile
     await store.commit(decision("after"))
     assert await written(store) == ({"before", "after"}, 2, 2)
     store.close()

@@ -106,7 +106,7 @@ def test_a_database_of_an_unknown_schema_is_refused(url: str) -> None:
     with engine.begin() as connection:
         connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = 'abc'"))
     engine.dispose()
-    with pytest.raises(StoreUnavailable, match="'abc'.*database_url"):
+    with pytest.raises(StoreUnavailable, match=r"'abc'.*database_url"):
         Store.open(url)
 
 
