@@ -391,6 +391,7 @@ class Stock:
             if lease.state is not LeaseState.ENDED:
                 self.held[lease.device] = self.held.get(lease.device, 0) + lease.share
         self._pools: dict[str, list[str]] = {}
+        self._free: dict[str, int] = {}
         self.total: dict[str, int] = {}
         self.foreign: dict[str, int] = {}
         for state in line.devices or ():
@@ -418,12 +419,15 @@ class Stock:
     def take(self, admission: Admission) -> None:
         if admission.device is not None:
             share = self.offers[admission.offer].share
+            self._free.clear()
             self.held[admission.device] = self.held.get(admission.device, 0) + share
 
     def free(self, offer: GpuOffer) -> int:
         """How many servers could be given this offer now."""
-        room = (WHOLE - self.held.get(identity, 0) for identity in self._pools.get(offer.pool, ()))
-        return sum(max(0, left) // offer.share for left in room)
+        if offer.id not in self._free:
+            room = (WHOLE - self.held.get(identity, 0) for identity in self._pools.get(offer.pool, ()))
+            self._free[offer.id] = sum(max(0, left) // offer.share for left in room)
+        return self._free[offer.id]
 
     def devices(self, pool: str) -> tuple[str, ...]:
         """Identities of the devices of a pool that are ours to give (free or leased)."""

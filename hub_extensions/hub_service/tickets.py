@@ -418,8 +418,10 @@ class Tickets:
             except asyncio.TimeoutError:
                 log.debug("nothing changed for 15 s")
             self._changed.clear()
+            began = asyncio.get_running_loop().time()
             self.tell()
-            await asyncio.sleep(0.2)
+            took = asyncio.get_running_loop().time() - began
+            await asyncio.sleep(max(0.2, 4 * took))  # a very long line is told of less often
 
     def _hear(self, state: messages.TicketState) -> None:
         key = _heard(state)
