@@ -200,7 +200,7 @@ class GpuService(HasTraits):
     public_metrics_token = Unicode(
         "",
         help="A token for your Prometheus: it opens /services/gpu/metrics and nothing else; at least 16 characters. "
-        "Empty: only admins of the hub can read the metrics.",
+        "Empty: only admins of the hub read them.",
     ).tag(config=True)
 
 
