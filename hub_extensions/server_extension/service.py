@@ -237,11 +237,14 @@ def _status(response: HTTPResponse) -> int:
 def _problem(response: HTTPResponse) -> Problem:
     if _status(response) == 503:
         return Problem("The GPU service is not answering. Nothing was changed.", word="away")
+    words = {403: NO_SCOPE, 401: NO_SCOPE, 404: NOT_KNOWN}
+    ours = Problem(words.get(response.code, f"The GPU service answered with {response.code}."))
+    if response.code in words:
+        return ours  # what these mean for a server, and how to mend it, is known here better than there
     try:
         return decode(Problem, response.body)
     except WireError:
-        words = {403: NO_SCOPE, 401: NO_SCOPE, 404: NOT_KNOWN}
-        return Problem(words.get(response.code, f"The GPU service answered with {response.code}."))
+        return ours
 
 
 def json_body(problem: Problem) -> str:

@@ -15,9 +15,7 @@ const WIRE_VERSION = 1;
 export class Refusal extends Error {}
 
 /** Whether the server has our extension: false when it answers that there is no such page. */
-export async function isThere(
-  settings: ServerConnection.ISettings
-): Promise<boolean> {
+export async function isThere(settings: ServerConnection.ISettings): Promise<boolean> {
   const url = URLExt.join(settings.baseUrl, 'gpu', 'snapshot');
   const response = await ServerConnection.makeRequest(url, {}, settings);
   return response.status !== 404;
@@ -27,9 +25,7 @@ export async function isThere(
  * Ask to keep this server.
  * @throws Refusal with the service's own sentence.
  */
-export async function keep(
-  settings: ServerConnection.ISettings
-): Promise<ServerState> {
+export async function keep(settings: ServerConnection.ISettings): Promise<ServerState> {
   const response = await post(settings, 'keep');
   return (await response.json()) as ServerState;
 }
@@ -38,9 +34,7 @@ export async function keep(
  * Tell that the open notebooks are saved.
  * @throws Refusal when the service cannot be told.
  */
-export async function saved(
-  settings: ServerConnection.ISettings
-): Promise<void> {
+export async function saved(settings: ServerConnection.ISettings): Promise<void> {
   await post(settings, 'saved');
 }
 
@@ -73,10 +67,7 @@ export function listen(
   };
 }
 
-function liveUrl(
-  settings: ServerConnection.ISettings,
-  watching: boolean
-): string {
+function liveUrl(settings: ServerConnection.ISettings, watching: boolean): string {
   const url = URLExt.join(settings.wsUrl, 'gpu', 'live');
   const query: Record<string, string> = { watching: watching ? '1' : '0' };
   if (settings.appendToken && settings.token !== '') {

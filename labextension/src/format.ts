@@ -3,13 +3,7 @@
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import type {
-  Countdown,
-  GpuReading,
-  OfferState,
-  ServerState,
-  Snapshot
-} from './messages';
+import type { Countdown, GpuReading, OfferState, ServerState, Snapshot } from './messages';
 
 const GIB = 1024 ** 3;
 
@@ -20,11 +14,7 @@ export const STALE_SECONDS = 15;
 export const COUNTDOWN_IN_STATUS_SECONDS = 600;
 
 /** A count of bytes in GiB, without its unit; null is "unknown". */
-export function gib(
-  bytes: number | null,
-  digits: number,
-  trans: TranslationBundle
-): string {
+export function gib(bytes: number | null, digits: number, trans: TranslationBundle): string {
   if (bytes === null) {
     return trans.__('unknown');
   }
@@ -34,11 +24,7 @@ export function gib(
 }
 
 /** A length of time: "50 s", "9 min", "2 h 10 min"; `up` rounds up, for limits. */
-export function duration(
-  seconds: number,
-  trans: TranslationBundle,
-  up = false
-): string {
+export function duration(seconds: number, trans: TranslationBundle, up = false): string {
   const whole = Math.max(0, up ? Math.ceil(seconds) : Math.floor(seconds));
   if (whole < 60) {
     return trans.__('%1 s', whole);
@@ -49,9 +35,7 @@ export function duration(
   }
   const rest = minutes % 60;
   const hours = Math.floor(minutes / 60);
-  return rest === 0
-    ? trans.__('%1 h', hours)
-    : trans.__('%1 h %2 min', hours, rest);
+  return rest === 0 ? trans.__('%1 h', hours) : trans.__('%1 h %2 min', hours, rest);
 }
 
 /** A time of day as the reader's clock writes it; with its weekday when it is not today. */
@@ -69,9 +53,7 @@ export function clock(iso: string, now: number): string {
 
 /** A sentence of the server with its UTC times written in the reader's time. */
 export function localTimes(sentence: string, now: number): string {
-  return sentence.replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g, iso =>
-    clock(iso, now)
-  );
+  return sentence.replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g, iso => clock(iso, now));
 }
 
 /** What the panel has to show at all. */
@@ -83,9 +65,7 @@ export function viewOf(
   connection: 'connecting' | 'open' | 'lost' | 'absent'
 ): View {
   if (snapshot === null) {
-    return connection === 'absent' || connection === 'lost'
-      ? connection
-      : 'loading';
+    return connection === 'absent' || connection === 'lost' ? connection : 'loading';
   }
   if (snapshot.gpus.length > 0) {
     return 'gpu';
@@ -111,10 +91,7 @@ export function memoryPercent(reading: GpuReading): number | null {
 }
 
 /** "3.1 of 4.75 GiB" */
-export function memoryWords(
-  reading: GpuReading,
-  trans: TranslationBundle
-): string {
+export function memoryWords(reading: GpuReading, trans: TranslationBundle): string {
   return trans.__(
     '%1 of %2 GiB',
     gib(reading.memory_used_bytes, 1, trans),
@@ -123,10 +100,7 @@ export function memoryWords(
 }
 
 /** "84 %", or why there is no number. */
-export function useWords(
-  reading: GpuReading,
-  trans: TranslationBundle
-): string {
+export function useWords(reading: GpuReading, trans: TranslationBundle): string {
   if (reading.used_percent !== null) {
     return trans.__('%1 %', Math.round(reading.used_percent));
   }
@@ -136,10 +110,7 @@ export function useWords(
 }
 
 /** Seconds until the server stops; null without a countdown. */
-export function secondsLeft(
-  countdown: Countdown | null | undefined,
-  now: number
-): number | null {
+export function secondsLeft(countdown: Countdown | null | undefined, now: number): number | null {
   if (!countdown) {
     return null;
   }
@@ -166,9 +137,7 @@ export function waitWords(offer: OfferState, trans: TranslationBundle): string {
     );
   }
   if (wait.at_most_seconds !== null) {
-    parts.push(
-      trans.__('at most %1', duration(wait.at_most_seconds, trans, true))
-    );
+    parts.push(trans.__('at most %1', duration(wait.at_most_seconds, trans, true)));
   } else if (wait.p90_seconds === null) {
     parts.push(trans.__('wait unknown'));
   }
@@ -176,22 +145,12 @@ export function waitWords(offer: OfferState, trans: TranslationBundle): string {
 }
 
 /** The keep button's words: "Keep 30 min". */
-export function keepLabel(
-  server: ServerState,
-  trans: TranslationBundle
-): string {
-  return trans.__(
-    'Keep %1',
-    duration((server.keep?.minutes ?? 0) * 60, trans)
-  );
+export function keepLabel(server: ServerState, trans: TranslationBundle): string {
+  return trans.__('Keep %1', duration((server.keep?.minutes ?? 0) * 60, trans));
 }
 
 /** The warning as one sentence: "This server stops at 14:52. Idle for 21 min." */
-export function warningWords(
-  countdown: Countdown,
-  now: number,
-  trans: TranslationBundle
-): string {
+export function warningWords(countdown: Countdown, now: number, trans: TranslationBundle): string {
   return trans.__(
     'This server stops at %1. %2',
     clock(countdown.stops_at, now),
@@ -220,11 +179,7 @@ export function statusWords(
     }
   }
   const left = secondsLeft(snapshot?.server?.countdown, now);
-  if (
-    left !== null &&
-    left < COUNTDOWN_IN_STATUS_SECONDS &&
-    !snapshot?.service_note
-  ) {
+  if (left !== null && left < COUNTDOWN_IN_STATUS_SECONDS && !snapshot?.service_note) {
     parts.push(trans.__('stops in %1', duration(left, trans)));
   }
   return parts.join(' · ');
@@ -244,9 +199,7 @@ export function announcement(
     .map(sentence => localTimes(sentence, now));
   const countdown = snapshot.server?.countdown;
   if (countdown?.warn && !snapshot.service_note) {
-    parts.push(
-      trans.__('This server stops at %1.', clock(countdown.stops_at, now))
-    );
+    parts.push(trans.__('This server stops at %1.', clock(countdown.stops_at, now)));
   }
   parts.push(...(snapshot.server?.warnings ?? []));
   return parts.join(' ');

@@ -9,11 +9,7 @@ import {
 import { ICommandPalette, Notification } from '@jupyterlab/apputils';
 import { IDocumentManager } from '@jupyterlab/docmanager';
 import { IStatusBar } from '@jupyterlab/statusbar';
-import {
-  ITranslator,
-  nullTranslator,
-  type TranslationBundle
-} from '@jupyterlab/translation';
+import { ITranslator, nullTranslator, type TranslationBundle } from '@jupyterlab/translation';
 
 import { gpuIcon } from './icon';
 import { GpuModel, IGpuModel } from './model';
@@ -33,8 +29,7 @@ const model: JupyterFrontEndPlugin<IGpuModel> = {
   description: "Knows this server's GPU and when the server stops.",
   autoStart: true,
   provides: IGpuModel,
-  activate: (app: JupyterFrontEnd): IGpuModel =>
-    new GpuModel(app.serviceManager.serverSettings)
+  activate: (app: JupyterFrontEnd): IGpuModel => new GpuModel(app.serviceManager.serverSettings)
 };
 
 const panel: JupyterFrontEndPlugin<void> = {
@@ -96,11 +91,7 @@ const warning: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   requires: [IGpuModel],
   optional: [ITranslator],
-  activate: (
-    _app: JupyterFrontEnd,
-    gpu: IGpuModel,
-    translator: ITranslator | null
-  ): void => {
+  activate: (_app: JupyterFrontEnd, gpu: IGpuModel, translator: ITranslator | null): void => {
     new Warning(gpu, words(translator));
   }
 };
@@ -118,17 +109,18 @@ const save: JupyterFrontEndPlugin<void> = {
     translator: ITranslator | null
   ): void => {
     const trans = words(translator);
-    gpu.saveAsked.connect(async () => {
+    gpu.saveAsked.connect(() => void saveAndTell());
+
+    async function saveAndTell(): Promise<void> {
       const failed = await saveOpenDocuments(app.shell, documents);
-      if (failed.length > 0) {
-        Notification.error(
-          trans.__('Not saved before the stop: %1', failed.join(', ')),
-          { autoClose: false }
-        );
-        return; // the service is not told "saved": it gives the time it has
+      if (failed.length === 0) {
+        await gpu.saved();
+        return;
       }
-      await gpu.saved();
-    });
+      // the service is not told "saved": it gives the time it has
+      const text = trans.__('Not saved before the stop: %1', failed.join(', '));
+      Notification.error(text, { autoClose: false });
+    }
   }
 };
 

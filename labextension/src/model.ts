@@ -32,6 +32,7 @@ export interface IGpuModel {
   /** The server's time now, in ms: the browser's clock may be wrong. */
   now(): number;
   keep(): Promise<void>;
+  /** The open notebooks are saved: tell the service, now or when it asks again. */
   saved(): Promise<void>;
 }
 
@@ -91,7 +92,11 @@ export class GpuModel implements IGpuModel, IDisposable {
   }
 
   async saved(): Promise<void> {
-    await saved(this._settings);
+    try {
+      await saved(this._settings);
+    } catch {
+      this._saving = false; // not told: the next snapshot that asks is a new request
+    }
   }
 
   dispose(): void {

@@ -39,13 +39,13 @@ abstract class SeenWidget extends ReactWidget {
     protected trans: TranslationBundle
   ) {
     super();
-    model.changed.connect(this._changed, this);
+    model.changed.connect(this._changed);
     this._timer = window.setInterval(() => this._changed(), TICK_MS);
   }
 
   override dispose(): void {
     window.clearInterval(this._timer);
-    this.model.changed.disconnect(this._changed, this);
+    this.model.changed.disconnect(this._changed);
     super.dispose();
   }
 
@@ -53,11 +53,11 @@ abstract class SeenWidget extends ReactWidget {
     this.update();
   }
 
-  protected _changed(): void {
+  private _changed = (): void => {
     if (this.isVisible && !document.hidden) {
       this.update();
     }
-  }
+  };
 
   private _timer: number;
 }
@@ -86,9 +86,7 @@ export class GpuPanel extends SeenWidget {
             <Waits offers={model.snapshot.server.waits} {...shown} />
           </>
         ) : null}
-        <Note
-          sentence={localTimes(model.snapshot?.service_note ?? '', shown.now)}
-        />
+        <Note sentence={localTimes(model.snapshot?.service_note ?? '', shown.now)} />
         <div className="jp-gpu-Announcement" aria-live="polite">
           {announcement(model.snapshot, shown.now, trans)}
         </div>
@@ -111,11 +109,7 @@ export class GpuStatus extends SeenWidget {
   protected override render(): JSX.Element {
     const text = statusWords(this.model.snapshot, this.model.now(), this.trans);
     return (
-      <button
-        type="button"
-        title={this.trans.__('Show the GPU panel')}
-        onClick={this._open}
-      >
+      <button type="button" title={this.trans.__('Show the GPU panel')} onClick={this._open}>
         {text}
       </button>
     );
@@ -127,9 +121,7 @@ function Top({ model, trans, now }: IShown & { model: IGpuModel }): JSX.Element 
   const server = snapshot?.server ?? null;
   const sentences = {
     loading: trans.__('Reading the GPU of this server.'),
-    absent: trans.__(
-      'The GPU part of this server is not installed or not switched on.'
-    ),
+    absent: trans.__('The GPU part of this server is not installed or not switched on.'),
     lost: trans.__('This page cannot reach its server. It keeps trying.'),
     cpu: snapshot?.sentence ?? '',
     problem: snapshot?.sentence ?? ''
@@ -208,9 +200,7 @@ function Device({
       {old ? (
         <Note
           sentence={
-            trans.__('Numbers from %1 ago.', duration(age(reading, now), trans)) +
-            ' ' +
-            why
+            trans.__('Numbers from %1 ago.', duration(age(reading, now), trans)) + ' ' + why
           }
         />
       ) : (
@@ -278,19 +268,12 @@ function Server({
     <>
       <h3>{trans.__('This server')}</h3>
       {countdown && away ? (
-        <p>
-          {trans.__(
-            'Its countdown stands still until the GPU service answers again.'
-          )}
-        </p>
+        <p>{trans.__('Its countdown stands still until the GPU service answers again.')}</p>
       ) : null}
       {countdown && left !== null && !away ? (
         <p className={countdown.warn ? 'jp-gpu-Warning' : undefined}>
-          {localTimes(countdown.reason, now)}{' '}
-          {trans.__('Stops in %1', duration(left, trans))} (
-          <time dateTime={countdown.stops_at}>
-            {clock(countdown.stops_at, now)}
-          </time>
+          {localTimes(countdown.reason, now)} {trans.__('Stops in %1', duration(left, trans))} (
+          <time dateTime={countdown.stops_at}>{clock(countdown.stops_at, now)}</time>
           ).
         </p>
       ) : null}
@@ -304,38 +287,25 @@ function Server({
           >
             {keepLabel(server, trans)}
           </button>
-          <span>
-            {trans.__(
-              '%1 of %2 left today',
-              server.keep.left,
-              server.keep.of
-            )}
-          </span>
+          <span>{trans.__('%1 of %2 left today', server.keep.left, server.keep.of)}</span>
         </p>
       ) : null}
       {typeof keeping === 'object' ? (
         <p className="jp-gpu-Warning">
-          {keeping.refused ||
-            trans.__('The server did not answer. Nothing was changed.')}
+          {keeping.refused || trans.__('The server did not answer. Nothing was changed.')}
         </p>
       ) : null}
       {ends_at !== null ? (
         <p>
-          {trans.__('Ends at the latest at')}{' '}
-          <time dateTime={ends_at}>{clock(ends_at, now)}</time>.
+          {trans.__('Ends at the latest at')} <time dateTime={ends_at}>{clock(ends_at, now)}</time>.
         </p>
       ) : null}
-      {!countdown && ends_at === null ? (
-        <p>{trans.__('No end is planned.')}</p>
-      ) : null}
+      {!countdown && ends_at === null ? <p>{trans.__('No end is planned.')}</p> : null}
     </>
   );
 }
 
-function Waits({
-  offers,
-  trans
-}: IShown & { offers: OfferState[] }): JSX.Element | null {
+function Waits({ offers, trans }: IShown & { offers: OfferState[] }): JSX.Element | null {
   if (offers.length === 0) {
     return null;
   }

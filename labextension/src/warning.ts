@@ -13,11 +13,11 @@ export class Warning {
     private _model: IGpuModel,
     private _trans: TranslationBundle
   ) {
-    _model.changed.connect(this._changed, this);
+    _model.changed.connect(this._changed);
     this._changed();
   }
 
-  private _changed(): void {
+  private _changed = (): void => {
     const server = this._model.snapshot?.server;
     const countdown = server?.countdown;
     if (!server || !countdown?.warn) {
@@ -39,7 +39,7 @@ export class Warning {
     }
     const words = warningWords(countdown, this._model.now(), this._trans);
     this._id = Notification.warning(words, { actions, autoClose: false });
-  }
+  };
 
   private _takeBack(): void {
     if (this._id !== null) {

@@ -80,7 +80,7 @@ def a_countdown(seconds: float = 540, **changes: Any) -> Countdown:
 
 
 class PanelService:
-    """The fake service. `state` None answers 404; `refuse` is a (status, body) for every *keep*.
+    """The fake service. `state` None answers 404; `refuse` is a (status, body) for every *keep*; `redirect` an address.
 
     Attributes:
         calls: (method, path) in order; `reports`: the bodies of the reports; `keeps`: how many were granted.
@@ -89,6 +89,7 @@ class PanelService:
     def __init__(self) -> None:
         self.state: ServerState | None = a_state()
         self.refuse: tuple[int, dict[str, str]] | None = None
+        self.redirect = ""
         self.calls: list[tuple[str, str]] = []
         self.reports: list[dict[str, Any]] = []
         self.keeps = 0
@@ -128,6 +129,12 @@ class PanelService:
     def _answer(self, request: BaseHTTPRequestHandler) -> None:
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         path = request.path.removeprefix("/services/gpu/")
+        if self.redirect:
+            request.send_response(307)
+            request.send_header("Location", self.redirect)
+            request.send_header("Content-Length", "0")
+            request.end_headers()
+            return
         if request.headers.get("Authorization") != f"token {TOKEN}":
             _send(request, 403, "{}")
             return

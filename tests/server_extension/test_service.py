@@ -1,0 +1,168 @@
+"""The talk to the service: how often, what is said, and what is shown while it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+
+from hub_extensions.core.messages import Report
+from hub_extensions.server_extension.sampler import NOT_UNDER_A_HUB
+from hub_extensions.server_extension.service import Address, Refused, ServiceLink, address_in
+from tests.fakes.panel_service import TOKEN, PanelService, a_countdown, a_state
+
+
+@pytest.fixture
+def service() -> Iterator[PanelService]:
+    service = PanelService().come()
+    yield service
+    service.go()
+
+
+class Server:
+    """What the link tells about its server."""
+
+    def __init__(self) -> None:
+        self.busy = 0
+
+    async def report(self) -> Report:
+        return Report(opened=True, kernels=2, busy_kernels=self.busy)
+
+
+@contextlib.asynccontextmanager
+async def linked(
+    address: Address | None, server: Server | None = None, pace: float = 100.0
+) -> AsyncIterator[ServiceLink]:
+    link = ServiceLink(address, (server or Server()).report, pace=pace)
+    link.start()
+    try:
+        yield link
+    finally:
+        link.stop()
+
+
+async def until(true: Callable[[], object], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come"
+        await asyncio.sleep(0.01)
+
+
+def address(service: PanelService, token: str = TOKEN) -> Address:
+    return Address(service.url, token)
+
+
+def test_the_address_comes_from_the_environment_and_hides_its_token() -> None:
+    found = address_in({"JUPYTERHUB_GPU_SERVICE_URL": "http://h/services/gpu/", "JUPYTERHUB_API_TOKEN": "secret"})
+    assert found == Address("http://h/services/gpu", "secret")
+    assert "secret" not in repr(found)
+    assert address_in({}) is None
+    assert address_in({"JUPYTERHUB_API_TOKEN": "secret"}) is None
+
+
+async def test_outside_a_hub_nothing_is_asked_and_a_sentence_says_so() -> None:
+    async with linked(None) as link:
+        assert link.note == NOT_UNDER_A_HUB
+        with pytest.raises(Refused) as refused:
+            await link.keep()
+    assert refused.value.status == 503
+
+
+async def test_it_reports_first_and_then_asks(service: PanelService) -> None:
+    async with linked(address(service)) as link:
+        assert (link.state, link.note) == (None, "")
+        await until(lambda: ("GET", "api/server") in service.calls)
+        assert service.calls[0] == ("POST", "api/server/report")
+        assert service.reports[0] == {"opened": True, "kernels": 2, "busy_kernels": 0, "saved": False}
+        assert link.state is not None and link.state.title == "MIG 1g.5gb"
+
+
+async def test_a_kernel_that_becomes_busy_is_reported(service: PanelService) -> None:
+    server = Server()
+    async with linked(address(service), server):
+        await until(lambda: service.reports)
+        server.busy = 1
+        await until(lambda: service.reports[-1]["busy_kernels"] == 1)
+
+
+async def test_it_asks_more_often_the_closer_the_end(service: PanelService) -> None:
+    async with linked(address(service), pace=1.0) as link:
+        await until(lambda: link.state is not None)
+        assert link.period() == 10.0
+        link.state = a_state(countdown=a_countdown(540))
+        assert link.period() == 5.0
+        link.state = a_state(countdown=a_countdown(59))
+        assert link.period() == 2.0
+        link.state = a_state(save=True)
+        assert link.period() == 2.0
+
+
+async def test_while_the_service_is_away_the_last_state_stays_with_since_when(service: PanelService) -> None:
+    async with linked(address(service)) as link:
+        await until(lambda: link.state is not None)
+        service.go()
+        await until(lambda: link.note)
+        assert link.note.startswith("The GPU service is not answering since 2")
+        assert link.state is not None
+        since = link.note
+        with pytest.raises(Refused) as refused:
+            await link.keep()
+        assert refused.value.problem.message == "The GPU service is not answering. Nothing was changed."
+        assert link.note == since
+        service.come()
+        await until(lambda: not link.note)
+
+
+async def test_a_server_the_service_does_not_know_has_no_state(service: PanelService) -> None:
+    service.state = None
+    async with linked(address(service)) as link:
+        await until(lambda: link.note)
+        assert link.state is None
+
+
+async def test_a_missing_scope_is_named_with_its_fix(service: PanelService) -> None:
+    async with linked(address(service, "another-token")) as link:
+        await until(lambda: link.note)
+        assert "access:services!service=gpu" in link.note
+
+
+async def test_keep_moves_the_end_at_once(service: PanelService) -> None:
+    service.state = a_state(countdown=a_countdown())
+    async with linked(address(service), pace=0.01) as link:
+        await until(lambda: link.state is not None)
+        kept = await link.keep()
+        assert kept.countdown is None and kept.keep is not None and kept.keep.left == 0
+        assert link.state == kept
+
+
+async def test_a_refused_keep_is_told_in_the_services_words(service: PanelService) -> None:
+    service.refuse = (409, {"message": "You have used both for today.", "field": "", "word": "keeps"})
+    async with linked(address(service)) as link:
+        with pytest.raises(Refused) as refused:
+            await link.keep()
+    assert (refused.value.status, refused.value.problem.word) == (409, "keeps")
+    assert refused.value.problem.message == "You have used both for today."
+
+
+async def test_saved_is_told_until_the_request_is_over(service: PanelService) -> None:
+    service.state = a_state(save=True)
+    async with linked(address(service), pace=20.0) as link:
+        await until(lambda: link.state is not None)
+        await link.saved()
+        assert service.reports[-1]["saved"] is True
+        service.state = a_state(save=False)
+        await until(lambda: service.reports[-1]["saved"] is False)
+
+
+async def test_a_redirect_never_takes_the_token_along(service: PanelService) -> None:
+    elsewhere = PanelService().come()
+    service.redirect = elsewhere.url + "/api/server"
+    try:
+        async with linked(address(service)) as link:
+            await until(lambda: link.note)
+        assert elsewhere.calls == []
+    finally:
+        elsewhere.go()
