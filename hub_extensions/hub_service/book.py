@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.store import Changes, NoticeRow, Store, StoreUnavailable
 from hub_extensions.core.admission import (
     Availability,
@@ -55,7 +56,7 @@ class Book:
         self.notices: dict[str, list[NoticeRow]] = {}
         self.last_choices: dict[str, tuple[str, ...]] = {}
         self.next_place = 1
-        self.offers: tuple[GpuOffer, ...] = derive_offers((), offers)
+        self.offers: tuple[GpuOffer, ...] = derive_offers((), offers, sm_of_product=sm_of_product)
         self.devices: dict[str, DeviceState] = {}
         self.samples: Mapping[str, DeviceSample] = {}
         self.reading: InventoryReading | None = None
@@ -137,7 +138,9 @@ class Book:
         if not changed and self.offers:
             return
         self.devices = states
-        self.offers = derive_offers([s.device for s in states.values() if s.present], self.offer_config)
+        self.offers = derive_offers(
+            [s.device for s in states.values() if s.present], self.offer_config, sm_of_product=sm_of_product
+        )
         self.revision += 1
 
     def inventory_age(self) -> timedelta | None:

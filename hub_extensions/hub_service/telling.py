@@ -14,7 +14,7 @@ from hub_extensions.core.forecast import WaitForecast
 from hub_extensions.core.inventory import WHOLE, Device
 from hub_extensions.core.messages import Countdown, LeaseGrant, OfferState, Wait
 from hub_extensions.core.messages import TicketState as TicketMessage
-from hub_extensions.core.offers import GpuOffer
+from hub_extensions.core.offers import smaller_free
 from hub_extensions.hub_service.clock import RunningClock
 
 VOID = "void"
@@ -76,17 +76,9 @@ def allowed(offers: Iterable[Availability], groups: Sequence[str], admin: bool) 
 
 def smaller_and_free(wanted: Sequence[str], stands: Sequence[Availability]) -> tuple[Availability, ...]:
     """GPU offers that start now and are smaller than every offer wanted: worth suggesting."""
-    sizes = [_size(a.offer) for a in stands if a.offer.id in wanted]
-    if not sizes:
-        return ()
-    return tuple(
-        a for a in stands if a.offer.pool and a.wait.now and a.offer.id not in wanted and _size(a.offer) <= min(sizes)
-    )
-
-
-def _size(offer: GpuOffer) -> int:
-    """Bytes of GPU memory; an unknown size is never smaller than anything."""
-    return offer.memory_bytes if offer.memory_bytes is not None else 1 << 62
+    smaller = [{o.id for o in smaller_free(a.offer, stands)} for a in stands if a.offer.id in wanted]
+    both = set.intersection(*smaller) if smaller else set()
+    return tuple(a for a in stands if a.offer.id in both and a.wait.now and a.offer.id not in wanted)
 
 
 def grant(lease: Lease | None, offer: str, service_url: str, simulate: str | None) -> LeaseGrant:
