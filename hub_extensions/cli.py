@@ -11,7 +11,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -135,18 +135,22 @@ def _own(layout: str | None) -> Sequence[OfferState]:
     """The offers of this machine, or of a layout. Nobody counts leases here: free and waiting are not known."""
     from hub_extensions.adapters.mig_tables import sm_of_product
 
-    reading = _reading(layout)
-    found = derive_offers(reading.devices, OfferConfig(), sm_of_product=sm_of_product)
+    reading, fractions = _reading(layout)
+    found = derive_offers(reading.devices, OfferConfig(fractions=fractions), sm_of_product=sm_of_product)
     return [_unheld(offer, sum(d.usable and d.pool == offer.pool for d in reading.devices)) for offer in found]
 
 
-def _reading(layout: str | None) -> InventoryReading:
+def _reading(layout: str | None) -> tuple[InventoryReading, Mapping[str, tuple[float, ...]]]:
+    """The devices, and the fractions that a layout brings along."""
     from hub_extensions.adapters.nvml import Nvml
     from hub_extensions.adapters.simulated import SimulatedGpus, load_layout
 
+    now = datetime.now(timezone.utc)
     try:
-        gpus = Nvml() if layout is None else SimulatedGpus(load_layout(layout), lambda: ())
-        return gpus.read(datetime.now(timezone.utc))
+        if layout is None:
+            return Nvml().read(now), {}
+        simulated = load_layout(layout)
+        return SimulatedGpus(simulated, lambda: ()).read(now), simulated.fractions
     except GpusUnavailable as problem:
         hint = " See the offers of a simulated machine with --layout lab-a100."
         raise Unanswered(problem.sentence + hint) from None

@@ -26,6 +26,7 @@ from traitlets import Bool, Dict, Float, HasTraits, Int, List, TraitError, Trait
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
+from hub_extensions.core.offers import OfferConfig
 from hub_extensions.hub_service.settings import SERVICE_NAME, Settings, write_private
 from hub_extensions.spawner.config import SECTIONS, GpuCulling, GpuLine, GpuOffers, GpuService
 
@@ -121,6 +122,7 @@ def build_settings(c: Any, sections: Sections) -> Settings:
     """
     offers, line, culling = (_built(section) for section in (sections.offers, sections.line, sections.culling))
     _check_together(sections)
+    simulate, offers = _simulated(sections.offers.simulate, offers)
     service = sections.service
     state_dir = Path(service.state_dir).expanduser().absolute()
     keys = {"hub_secret": "", "api_token": ""} if _looking.get() is not None else _secrets(_state_folder(state_dir))
@@ -134,7 +136,7 @@ def build_settings(c: Any, sections: Sections) -> Settings:
         port=service.port,
         base_url=hub_base_url(c),
         public_url=str(_get(c, "JupyterHub", "public_url") or ""),
-        simulate=_layout(sections.offers.simulate),
+        simulate=simulate,
         allow_named_servers=bool(_get(c, "JupyterHub", "allow_named_servers", False)),
         offers=offers,
         line=line,
@@ -229,16 +231,18 @@ def _built(section: Any) -> Any:
         raise ValueError(f"c.{type(section).__name__}.{problem}") from None
 
 
-def _layout(simulate: str | None) -> str | None:
+def _simulated(simulate: str | None, offers: OfferConfig) -> tuple[str | None, OfferConfig]:
+    """The layout as the service finds it from any folder, and the offers with the fractions that the layout brings."""
     if simulate is None:
-        return None
+        return None, offers
     from hub_extensions.adapters.simulated import load_layout
 
     try:
-        load_layout(simulate)
+        layout = load_layout(simulate)
     except (ValueError, OSError) as problem:
         raise ValueError(f"c.GpuOffers.simulate is {simulate!r}: {problem}") from None
-    return str(Path(simulate).absolute()) if Path(simulate).is_file() else simulate
+    place = str(Path(simulate).absolute()) if Path(simulate).is_file() else simulate
+    return place, replace(offers, fractions={**layout.fractions, **offers.fractions})
 
 
 def _nearest(name: str, known: Any) -> str:
