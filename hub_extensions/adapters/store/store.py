@@ -176,8 +176,8 @@ class Store:
             try:
                 transaction.commit()
             except SQLAlchemyError:
-                # the line may have been cut after the database wrote: ask it, rather than guess
-                if arrived is None or not self._asked_again(arrived):
+                # a connection may be cut after the database wrote: ask it, rather than guess. A file has no such gap
+                if arrived is None or self._file is not None or not self._asked_again(arrived):
                     raise
             return result
 

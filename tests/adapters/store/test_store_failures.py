@@ -201,6 +201,62 @@ async def test_a_cut_in_the_middle_of_a_decision_leaves_no_part_of_it(postgresql
     store.close()
 
 
+class LineThatIsCut:
+    """Stands between us and PostgreSQL. Once `armed`, it ends the connection at the next COMMIT.
+
+    `arrives`: the COMMIT still gets through, and only its answer is lost.
+    """
+
+    def __init__(self, port: int, *, arrives: bool) -> None:
+        self.port, self.arrives = port, arrives
+        self.armed = False
+        self.cuts = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self.port)
+        answers = asyncio.ensure_future(self._pass(there, writer))
+        while asked := await reader.read(65536):
+            if self.armed and b"COMMIT" in asked:
+                self.armed = False
+                self.cuts += 1
+                answers.cancel()
+                if self.arrives:
+                    back.write(asked)
+                    await there.read(1)  # it was done
+                break
+            back.write(asked)
+        writer.close()
+        back.close()
+        await asyncio.gather(answers, return_exceptions=True)
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while answer := await reader.read(65536):
+            writer.write(answer)
+
+
+@pytest.mark.needs("postgresql")
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_a_cut_at_the_commit_itself_is_answered_by_what_the_database_has(
+    postgresql: Any, postgresql_url: str, arrives: bool
+) -> None:
+    line = LineThatIsCut(postgresql.port, arrives=arrives)
+    relay = await asyncio.start_server(line, "127.0.0.1", 0)
+    port = relay.sockets[0].getsockname()[1]
+    store = await asyncio.to_thread(Store.open, postgresql_url.replace(f":{postgresql.port}/", f":{port}/"))
+    await store.commit(decision("before"))
+    line.armed = True
+    if arrives:
+        await store.commit(decision("cut"))
+    else:
+        with pytest.raises(StoreUnavailable):
+            await store.commit(decision("cut"))
+    assert line.cuts == 1
+    names = {"before", "cut"} if arrives else {"before"}
+    assert await written(store) == (names, len(names), len(names))
+    await asyncio.to_thread(store.close)
+    relay.close()
+
+
 async def _again_possible(store: Store) -> None:
     # the connection that met the full disk is closed; the next one has room
     try:
