@@ -1,4 +1,4 @@
-"""What is packed: the Python package, the prebuilt panel for JupyterLab, and the file that switches the server extension on.
+"""What is packed: the Python package, the prebuilt panel for JupyterLab, the file that enables the server extension.
 
 The panel is built with npm into ``hub_extensions/labextension`` unless it is there already, so an sdist, which carries
 it, installs without Node. The version is the one of ``package.json``.

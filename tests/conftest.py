@@ -1,4 +1,4 @@
-"""What all tests share: the *not run* mechanism, free ports, a browser's path, a PostgreSQL server, the fake NVML library.
+"""What all tests share: the *not run* mechanism, free ports, a browser, a PostgreSQL server, the fake NVML library.
 
 ``pytest.mark.needs("browser")`` and its like say what a test needs of the machine (tests/machine_needs.py); where it is
 missing the test is *not run*, with the reason, and CI counts that as a failure. ``pytest.mark.hub`` runs a test again
@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,8 +131,24 @@ def postgresql_server() -> Iterator[str]:
     _as_plain_user([programs / "initdb", "-A", "trust", "-U", "test", "-E", "UTF8", "--no-sync", "-D", data], folder)
     with log.open("wb") as out:
         server = subprocess.Popen(
-            [programs / "postgres", "-D", data, "-k", folder, "-h", "127.0.0.1", "-p", str(port), "-F", "-c", "max_connections=40"],
-            stdout=out, stderr=subprocess.STDOUT, cwd=folder, preexec_fn=_drop_root,
+            [
+                programs / "postgres",
+                "-D",
+                data,
+                "-k",
+                folder,
+                "-h",
+                "127.0.0.1",
+                "-p",
+                str(port),
+                "-F",
+                "-c",
+                "max_connections=40",
+            ],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            **_without_root(),
         )
     try:
         _wait_for_port(server, port, log)
@@ -148,7 +165,7 @@ def postgresql_server() -> Iterator[str]:
 
 @pytest.fixture
 def postgresql_url(postgresql_server: str) -> Iterator[str]:
-    """The SQLAlchemy URL of an empty PostgreSQL database of this test's own. The test carries ``needs("postgresql")``."""
+    """The SQLAlchemy URL of an empty PostgreSQL database for one test, which carries ``needs("postgresql")``."""
     import psycopg
 
     name = f"t{uuid.uuid4().hex}"
@@ -166,15 +183,12 @@ def _free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def _drop_root() -> None:
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setgid(UNPRIVILEGED)
-        os.setuid(UNPRIVILEGED)
+def _without_root() -> dict[str, Any]:
+    return {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []} if os.geteuid() == 0 else {}
 
 
 def _as_plain_user(words: list[Path | str], folder: Path) -> None:
-    done = subprocess.run(words, cwd=folder, capture_output=True, timeout=120, check=False, preexec_fn=_drop_root)
+    done = subprocess.run(words, cwd=folder, capture_output=True, timeout=120, check=False, **_without_root())
     if done.returncode:
         raise RuntimeError(f"{words[0]} failed: {done.stderr.decode('utf-8', 'replace')[-500:]}")
 

@@ -16,7 +16,7 @@ def postgresql_programs() -> Path | None:
         return Path(found).parent
     folders = [folder for pattern in POSTGRESQL_FOLDERS for folder in Path("/").glob(pattern.lstrip("/"))]
     usable = [folder for folder in folders if os.access(folder / "initdb", os.X_OK)]
-    return max(usable, default=None, key=lambda folder: float(folder.parent.name) if folder.parent.name.isdigit() else 0.0)
+    return max(usable, default=None, key=lambda folder: int(folder.parent.name) if folder.parent.name.isdigit() else 0)
 
 
 def chromium() -> str | None:
@@ -70,7 +70,9 @@ def _gpu() -> str:
 
 
 def _node() -> str:
-    return "" if shutil.which("node") and shutil.which("configurable-http-proxy") else "no Node and configurable-http-proxy on the path"
+    if shutil.which("node") and shutil.which("configurable-http-proxy"):
+        return ""
+    return "no Node and configurable-http-proxy on the path"
 
 
 _ASK: dict[str, Callable[[], str]] = {

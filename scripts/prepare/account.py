@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from place import ROOT
 from steps import Trouble
 
 UNPRIVILEGED = 65534
+
+
+def for_child() -> dict[str, Any]:
+    """What to give ``subprocess`` so that a child gives up root; nothing where we have none to give up."""
+    return {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []} if is_root() else {}
 
 
 def is_root() -> bool:
@@ -46,13 +52,14 @@ def check_reach() -> None:
             closed = folder
             break
     raise Trouble(
-        f"Started by root, servers run under uid {UNPRIVILEGED}, which cannot reach this clone: {closed} is closed to it. "
+        f"Started by root, servers run under uid {UNPRIVILEGED}, which cannot reach this clone: "
+        f"{closed} is closed to it. "
         "Put the clone where everybody can read it (/opt, /srv, /tmp), or start this as a plain user."
     )
 
 
 def own_folder(folder: Path) -> None:
-    """Make ``folder`` writable for the unprivileged uid where root starts us: create it, or raise Trouble if it is another's."""
+    """Make sure that whoever runs the hub and the tests can write ``folder``; raise Trouble where it is another's."""
     if not is_root():
         folder.mkdir(parents=True, exist_ok=True)
         return

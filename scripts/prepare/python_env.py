@@ -13,8 +13,17 @@ from place import BUILD, NPM, ROOT, VENV, VENV_HUB5, WORK
 from steps import Trouble, command, digest, interpreter, step
 
 LOCKS = ROOT / "requirements"
-PACKED = ("hub_extensions", "jupyter-config", "setup.py", "pyproject.toml", "package.json", "LICENSE", "README.md",
-          "MANIFEST.in", "labextension/install.json")
+PACKED = (
+    "hub_extensions",
+    "jupyter-config",
+    "setup.py",
+    "pyproject.toml",
+    "package.json",
+    "LICENSE",
+    "README.md",
+    "MANIFEST.in",
+    "labextension/install.json",
+)
 
 
 def prepare_venv(env: Mapping[str, str]) -> None:
@@ -87,10 +96,28 @@ def _create(venv: Path, env: Mapping[str, str]) -> None:
     tool = WORK / "virtualenv"
     if not (tool / "virtualenv" / "__main__.py").exists():
         pip = fetch_pip(WORK / "downloads")
-        words = ["install", "--require-hashes", "--only-binary", ":all:", "--no-deps", "--target", tool, "-r", LOCKS / "bootstrap.txt"]
+        words = [
+            "install",
+            "--require-hashes",
+            "--only-binary",
+            ":all:",
+            "--no-deps",
+            "--target",
+            tool,
+            "-r",
+            LOCKS / "bootstrap.txt",
+        ]
         with_pip = {**env, "PYTHONPATH": str(pip)}
         command(venv.name, "virtualenv", [sys.executable, "-s", "-m", "pip", *words], env=with_pip)
-    words = ["-m", "virtualenv", "--no-download", "--no-periodic-update", "--app-data", WORK / "cache" / "virtualenv", venv]
+    words = [
+        "-m",
+        "virtualenv",
+        "--no-download",
+        "--no-periodic-update",
+        "--app-data",
+        WORK / "cache" / "virtualenv",
+        venv,
+    ]
     command(venv.name, "Virtual environment", [sys.executable, "-s", *words], env={**env, "PYTHONPATH": str(tool)})
 
 

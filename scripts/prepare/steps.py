@@ -72,7 +72,8 @@ def step(name: str, title: str, inputs: str, made: Sequence[Path], act: Callable
     act()
     for path in made:
         if not path.exists():
-            raise Trouble(f"{title}: {path.relative_to(ROOT)} was not made. Details: {LOGS.relative_to(ROOT)}/{name}.log")
+            log = LOGS.relative_to(ROOT) / f"{name}.log"
+            raise Trouble(f"{title}: {path.relative_to(ROOT)} was not made. Details: {log}")
     STAMPS.mkdir(parents=True, exist_ok=True)
     stamp.write_text(inputs)
     say(f"  {title}: done in {time.monotonic() - began:.0f} s")
@@ -119,14 +120,20 @@ def command(
         out.flush()
         begin = out.tell()
         child = subprocess.Popen(
-            [str(word) for word in words], cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=out,
-            stderr=subprocess.STDOUT, start_new_session=True,
+            [str(word) for word in words],
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         with ending(child), beating(title):
             try:
                 code = child.wait(timeout=timeout)
             except subprocess.TimeoutExpired:
-                raise Trouble(f"{title}: not finished after {timeout:.0f} s. Details: {log.relative_to(ROOT)}") from None
+                late = f"{title}: not finished after {timeout:.0f} s."
+                raise Trouble(f"{late} Details: {log.relative_to(ROOT)}") from None
     if code:
         text = log.read_bytes()[begin:].decode("utf-8", "replace")
         raise Trouble(f"{title} failed: {why(text)} Details: {log.relative_to(ROOT)}")
@@ -154,11 +161,15 @@ def ending(child: subprocess.Popen[bytes]) -> Iterator[None]:
 _REASONS = (
     (r"No space left on device|ENOSPC", "the disk is full."),
     (r"THESE PACKAGES DO NOT MATCH THE HASHES|EINTEGRITY", "a package from the index differs from the lock file."),
-    (r"CERTIFICATE_VERIFY_FAILED|SELF_SIGNED_CERT|UNABLE_TO_GET_ISSUER|unable to get local issuer",
-     "the registry's certificate is not trusted (settings: PIP_CERT, SSL_CERT_FILE, npm's cafile)."),
-    (r"Temporary failure in name resolution|Name or service not known|ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ECONNRESET"
-     r"|NewConnectionError|ConnectTimeoutError|ProxyError|ConnectionError|Network is unreachable|Connection refused",
-     "the package registry did not answer (is there a network? settings: PIP_INDEX_URL, npm's registry, the proxy)."),
+    (
+        r"CERTIFICATE_VERIFY_FAILED|SELF_SIGNED_CERT|UNABLE_TO_GET_ISSUER|unable to get local issuer",
+        "the registry's certificate is not trusted (settings: PIP_CERT, SSL_CERT_FILE, npm's cafile).",
+    ),
+    (
+        r"Temporary failure in name resolution|Name or service not known|ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT"
+        r"|ECONNRESET|NewConnectionError|ConnectTimeoutError|ProxyError|ConnectionError|Network is unreachable|Connection refused",
+        "the package registry did not answer (is there a network? settings: PIP_INDEX_URL, npm's registry, the proxy).",
+    ),
     (r"No matching distribution found for ([^\s\\]+)", "the package index has no fitting {0}."),
     (r"Permission denied: '?([^'\n]+)|EACCES[^'\n]*'([^'\n]+)'", "no permission for {0}."),
 )
@@ -170,7 +181,8 @@ def why(output: str) -> str:
         if match := re.search(pattern, output):
             return sentence.format(*[group for group in match.groups() if group])
     lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith(("$", "["))]
-    last = next((line for line in reversed(lines) if re.search(r"error", line, re.IGNORECASE)), lines[-1] if lines else "")
+    errors = [line for line in lines if re.search(r"error", line, re.IGNORECASE)]
+    last = (errors or lines or [""])[-1]
     return (re.sub(r"//[^/@\s]+@", "//", last)[:300] or "it said nothing").rstrip(".") + "."
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-GENERATIONS = {"hub6": "hub 6.1", "hub5": "hub 5.5", "root": "hub 6.1"}
+GENERATIONS = {"hub6": "hub 6.1", "hub5": "hub 5.5", "root": "hub 6.1", "root5": "hub 5.5"}
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Result:
-    """One test on one generation of JupyterHub. `outcome` is passed, failed or not run; `allowed`: fine to leave out in CI."""
+    """One test on one generation of JupyterHub. `outcome`: passed, failed, not run; `allowed`: CI may leave it out."""
 
     test: str
     generation: str

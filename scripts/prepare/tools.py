@@ -12,20 +12,28 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from account import UNPRIVILEGED, become_unprivileged, is_root
+from account import UNPRIVILEGED, for_child, is_root
 from place import FAKE_NVML, ROOT, VENV, WORK
 from steps import Trouble, beating, command, digest, say, step
 
 SOURCE = ROOT / "tests" / "fakes" / "nvml" / "fake_nvml.c"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 _UNPACK = """
 const fs = require('fs'), zlib = require('zlib'), {pipeline} = require('stream');
 const [from, to] = process.argv.slice(1);
 for (const name of ['chromium', 'al2023.tar', 'swiftshader.tar', 'fonts.tar'])
-  pipeline(fs.createReadStream(`${from}/${name}.br`), zlib.createBrotliDecompress(), fs.createWriteStream(`${to}/${name}`),
-           error => { if (error) throw error; });
+  pipeline(fs.createReadStream(`${from}/${name}.br`), zlib.createBrotliDecompress(),
+           fs.createWriteStream(`${to}/${name}`), error => { if (error) throw error; });
 """
 
 
@@ -35,7 +43,13 @@ def prepare_fake_nvml(env: Mapping[str, str]) -> str:
         return f"{SOURCE.relative_to(ROOT)} is missing"
     try:
         compiler = _compiler(env)
-        step("fake-nvml", "The fake NVML library", digest(SOURCE, *compiler), [FAKE_NVML], lambda: _compile(compiler, env))
+        step(
+            "fake-nvml",
+            "The fake NVML library",
+            digest(SOURCE, *compiler),
+            [FAKE_NVML],
+            lambda: _compile(compiler, env),
+        )
     except Trouble as trouble:
         return f"{trouble} (Debian package: gcc)"
     return ""
@@ -50,7 +64,18 @@ def _compiler(env: Mapping[str, str]) -> list[str]:
 
     def act() -> None:
         shutil.rmtree(folder, ignore_errors=True)
-        words = ["install", "--require-hashes", "--only-binary", ":all:", "--no-deps", "--no-compile", "--target", folder, "-r", lock]
+        words = [
+            "install",
+            "--require-hashes",
+            "--only-binary",
+            ":all:",
+            "--no-deps",
+            "--no-compile",
+            "--target",
+            folder,
+            "-r",
+            lock,
+        ]
         command("zig", "C compiler", [VENV / "bin" / "python", "-m", "pip", *words], env=env)
 
     step("zig", "C compiler", digest(lock), [folder / "ziglang"], act)
@@ -99,7 +124,9 @@ def _from_playwright(env: Mapping[str, str]) -> Path | None:
     folder = WORK / "browsers"
     words = [VENV / "bin" / "playwright", "install", "--only-shell", "chromium"]
     say("  Browser: Playwright's own ...")
-    command("playwright", "Playwright's browser", words, env={**env, "PLAYWRIGHT_BROWSERS_PATH": str(folder)}, timeout=420)
+    command(
+        "playwright", "Playwright's browser", words, env={**env, "PLAYWRIGHT_BROWSERS_PATH": str(folder)}, timeout=420
+    )
     shells = [*folder.glob("chromium*/*/headless_shell"), *folder.glob("chromium*/*/chrome-headless-shell")]
     return next(iter(sorted(shells)), None)
 
@@ -129,7 +156,8 @@ def _from_npm(env: Mapping[str, str]) -> Path | None:
         (folder / "chromium").chmod(0o755)
         start.write_text(
             "#!/bin/sh\n# A Chromium from npm: it brings the libraries and fonts that a bare machine lacks.\n"
-            f"export LD_LIBRARY_PATH='{folder}/lib' FONTCONFIG_FILE='{folder}/fonts.conf'\nexec '{folder}/chromium' \"$@\"\n"
+            f"export LD_LIBRARY_PATH='{folder}/lib' FONTCONFIG_FILE='{folder}/fonts.conf'\n"
+            f"exec '{folder}/chromium' \"$@\"\n"
         )
         start.chmod(0o755)
         shutil.rmtree(folder / "node_modules")
@@ -140,17 +168,21 @@ def _from_npm(env: Mapping[str, str]) -> Path | None:
 
 def _starts(path: Path) -> bool:
     """Whether this browser shows a page, as the user the tests run under."""
-    with tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True) as profile, beating(f"trying {path}"):
+    place = tempfile.TemporaryDirectory(prefix="browser-", ignore_cleanup_errors=True)
+    with place as profile, beating(f"trying {path}"):
         if is_root():
             os.chown(profile, UNPRIVILEGED, UNPRIVILEGED)
         words = [str(path), *FLAGS, f"--user-data-dir={profile}", "--dump-dom", "data:text/html,<p>it%20starts"]
         try:
             ended = subprocess.run(
-                words, env={"PATH": os.environ.get("PATH", os.defpath), "HOME": profile, "TMPDIR": profile, "LANG": "C.UTF-8"},
-                cwd="/", capture_output=True, timeout=60, check=False, preexec_fn=become_unprivileged if is_root() else None,
+                words,
+                env={"PATH": os.environ.get("PATH", os.defpath), "HOME": profile, "TMPDIR": profile, "LANG": "C.UTF-8"},
+                cwd="/",
+                capture_output=True,
+                timeout=60,
+                check=False,
+                **for_child(),
             )
         except (OSError, subprocess.SubprocessError):
             return False
     return b"it starts" in ended.stdout
-
-
