@@ -52,7 +52,9 @@ class Process:
 def marked() -> tuple[Process, ...]:
     """All live processes that carry a lease mark we can read. Zombies do not count: they hold no GPU."""
     global _marks_seen
-    before, now, found = _marks_seen, {}, []
+    before, now = _marks_seen, {}
+    owners: dict[int, str] = {}
+    found = []
     for pid in _pids():
         stat = _stat(pid)
         if stat is None or not stat.living:
@@ -65,9 +67,12 @@ def marked() -> tuple[Process, ...]:
             now[key] = marks
         if marks.lease is None:
             continue
-        process = _process(pid, stat, marks)
-        if process is not None:
-            found.append(process)
+        uid = _uid(pid)
+        if uid is None:
+            continue
+        if uid not in owners:
+            owners[uid] = _owner(uid)
+        found.append(_process(pid, stat, marks, uid, owners[uid]))
     _marks_seen = now
     return tuple(found)
 
@@ -93,7 +98,11 @@ def describe(pid: int) -> Process | None:
     stat = _stat(pid)
     if stat is None or not stat.living:
         return None
-    return _process(pid, stat, _marks(pid, stat) or _NO_MARKS)
+    uid = _uid(pid)
+    if uid is None:
+        return None
+    marks = (_marks(pid, stat) or _NO_MARKS)._replace(command=_command(pid, stat))
+    return _process(pid, stat, marks, uid, _owner(uid))
 
 
 def start_time(pid: int) -> int | None:
@@ -135,6 +144,9 @@ def send_signal(pid: int, started: int, signum: int) -> bool:
 
 
 class _Marks(NamedTuple):
+    """What does not change until the next exec()."""
+
+    command: str = ""
     lease: str | None = None
     kernel: bool = False
     notebook: str | None = None
@@ -148,6 +160,7 @@ class _Stat(NamedTuple):
     ticks: int
     threads: int
     started: int
+    pages: int
     env_start: int
     env_end: int
 
@@ -193,6 +206,7 @@ def _stat(pid: int) -> _Stat | None:
         ticks=int(rest[11]) + int(rest[12]),
         threads=int(rest[17]),
         started=int(rest[19]),
+        pages=max(0, int(rest[21])),
         env_start=int(rest[47]) if len(rest) > 48 else 0,
         env_end=int(rest[48]) if len(rest) > 48 else 0,
     )
@@ -219,6 +233,7 @@ def _marks(pid: int, stat: _Stat) -> _Marks | None:
             values.setdefault(name, value)  # getenv() takes the first
     session = _text(values.get(b"JPY_SESSION_NAME"))
     return _Marks(
+        command=_command(pid, stat),
         lease=_text(values.get(LEASE_MARK.encode())),
         kernel=b"JPY_PARENT_PID" in values,
         notebook=(os.path.basename(session) or None) if session else None,
@@ -234,26 +249,26 @@ def _other_threads(pid: int) -> Iterator[str]:
     yield from (f"/proc/{pid}/task/{task}" for task in tasks if task != str(pid))
 
 
-def _process(pid: int, stat: _Stat, marks: _Marks) -> Process | None:
-    uid = _uid(pid)
-    if uid is None:
-        return None
-    memory = (_read(f"/proc/{pid}/statm") or b"0 0").split()
-    program = (_read(f"/proc/{pid}/cmdline") or b"").split(b"\0", 1)[0]
+def _process(pid: int, stat: _Stat, marks: _Marks, uid: int, owner: str) -> Process:
     return Process(
         pid=pid,
         started=stat.started,
         ppid=stat.ppid,
         uid=uid,
-        owner=_owner(uid),
-        command=os.path.basename(program.decode(errors="replace")) or stat.comm,
+        owner=owner,
+        command=marks.command,
         lease=marks.lease,
         kernel=marks.kernel,
         notebook=marks.notebook,
         cpu_seconds=stat.ticks / _TICK,
-        rss_bytes=int(memory[1]) * _PAGE,
+        rss_bytes=stat.pages * _PAGE,
         device=marks.device,
     )
+
+
+def _command(pid: int, stat: _Stat) -> str:
+    program = (_read(f"/proc/{pid}/cmdline") or b"").split(b"\0", 1)[0]
+    return os.path.basename(program.decode(errors="replace")) or stat.comm
 
 
 def _send_without_handle(pid: int, started: int, signum: int) -> bool:

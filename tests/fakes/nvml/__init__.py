@@ -1,4 +1,4 @@
-"""A machine with NVIDIA GPUs that does not exist: the real pynvml loads ``fake_nvml.c`` in place of the driver's library.
+"""A machine with NVIDIA GPUs that does not exist: the real pynvml loads ``fake_nvml.c`` as the driver's library.
 
 `FakeNvml` writes what the machine has; `ReaderProcess` looks at it with the product's own reader, in a process of its
 own, because a library that is loaded once stays loaded.
@@ -64,7 +64,10 @@ class FakeNvml:
     def gpu(
         self, uuid: str, *, name: str = "NVIDIA A100-PCIE-40GB", mig: int = -1, total: int = 40 * GIB, **facts: object
     ) -> FakeNvml:
-        """A GPU, in the order of their indices. `mig`: -1 no MIG at all, 0 off, 1 on. Facts: used, reserved, util, cores, cc, gpm, lost."""
+        """A GPU, in the order of their indices. `mig`: -1 no MIG at all, 0 off, 1 on.
+
+        Facts: used, reserved, util, cores, cc, gpm, lost.
+        """
         self.gpus[uuid] = {"mig": mig, "total": total, **facts, "name": name}
         return self
 
