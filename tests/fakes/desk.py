@@ -1,0 +1,188 @@
+"""A desk for tests of the routes: it keeps tickets in memory, admits nobody, and remembers what it was told.
+
+It has the signatures of `hub_extensions.hub_service.desk.Desk` (a test compares them), and none of its rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+from hub_extensions.core import messages
+from hub_extensions.hub_service.refused import Refused
+
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc)
+FULL = messages.Wait(False, None, None, None, 7800.0, "1 person is ahead of you.")
+NOW = messages.Wait(True, 0.0, 0.0, 0.0, 0.0, "")
+
+
+def offer(offer_id: str, title: str, free: int | None, wait: messages.Wait) -> messages.OfferState:
+    separate = {"memory": "hardware", "fault": "hardware", "compute": "hardware", "access": "by agreement"}
+    return messages.OfferState(
+        id=offer_id,
+        kind="cpu" if offer_id == "cpu" else "mig",
+        title=title,
+        description="Your own memory and cores.",
+        pool="" if offer_id == "cpu" else offer_id,
+        share=0.0 if offer_id == "cpu" else 1.0,
+        isolation=separate,
+        memory_bytes=None if offer_id == "cpu" else 10468982784,
+        memory_enforced=True,
+        sm_count=28,
+        sm_total=98,
+        product="NVIDIA A100-PCIE-40GB",
+        simulated=offer_id != "cpu",
+        free=free,
+        total=None if free is None else 5,
+        held=3,
+        held_by_others=1,
+        lost=0,
+        waiting=1,
+        wait=wait,
+    )
+
+
+class DeskInMemory:
+    """Tickets wait for ever; `told` is everything it was told; `servers` are the servers it knows."""
+
+    def __init__(self) -> None:
+        self.line: dict[str, messages.TicketState] = {}
+        self.servers: dict[tuple[str, str], messages.ServerState] = {}
+        self.held: list[messages.LeaseInfo] = []
+        self.told: list[tuple[object, ...]] = []
+        self.is_ready = True
+        self.as_of: datetime | None = NOON
+        self.offers = (
+            offer("mig-2g.10gb", "MIG 2g.10gb <b>", 0, FULL),
+            offer("mig-1g.5gb", "MIG 1g.5gb", 2, NOW),
+            offer("gpu-0.5", "Half of a GPU", None, messages.Wait(False, None, None, None, None, "Not known now.")),
+            offer("cpu", "CPU only", None, NOW),
+        )
+        self.counts: dict[tuple[str, str], int] = {("admitted", "mig-1g.5gb"): 4, ("refused", "line-full"): 2}
+        self.last_round_seconds = 0.012
+        self._queues: list[asyncio.Queue[messages.TicketState]] = []
+
+    @property
+    def readers(self) -> int:
+        return len(self._queues)
+
+    def publish(self, state: messages.TicketState) -> None:
+        for queue in self._queues:
+            queue.put_nowait(state)
+
+    async def ask(self, ask: messages.Ask) -> messages.TicketState:
+        self.told.append(("ask", ask))
+        ticket = f"t{len(self.line) + 1}"
+        state = messages.TicketState(
+            ticket, 1, ask.user, ask.server, "wait", ask.offers, None, len(self.line) + 1, len(self.line), NOON,
+            "1 person is ahead of you.", "", "behind", FULL,
+        )  # fmt: skip
+        self.line[ticket] = state
+        self.publish(state)
+        return state
+
+    async def started(self, ticket: str, told: messages.Started) -> messages.TicketState:
+        self.told.append(("started", ticket, told))
+        return self._ticket(ticket)
+
+    async def ended(self, ticket: str, told: messages.Ended) -> None:
+        self.told.append(("ended", ticket, told))
+
+    async def stopped(self, told: messages.Stopped) -> None:
+        self.told.append(("stopped", told))
+
+    async def changes(self) -> AsyncIterator[messages.TicketState]:
+        queue: asyncio.Queue[messages.TicketState] = asyncio.Queue()
+        for state in self.line.values():
+            queue.put_nowait(state)
+        self._queues.append(queue)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._queues.remove(queue)
+
+    def form(self, user: str, server: str, groups: Sequence[str], admin: bool) -> messages.FormState:
+        self.told.append(("form", user, server, tuple(groups), admin))
+        names = tuple(name for owner, name in self.servers if owner == user)
+        notices = (messages.Notice(NOON, "old", "It was idle."),) if user == "ada" else ()
+        return messages.FormState(self.offers, True, self.as_of, "Stops when idle for 30 min.", names, notices)
+
+    def tickets(self, user: str | None) -> tuple[messages.TicketInfo, ...]:
+        return tuple(
+            messages.TicketInfo(t.ticket, t.user, t.server, "waiting", t.offers, t.position, t.since, t.reason)
+            for t in self.line.values()
+            if user is None or t.user == user
+        )
+
+    async def leave(self, ticket: str, user: str | None) -> None:
+        state = self._ticket(ticket)
+        if user is not None and state.user != user:
+            raise Refused(404, "There is no such ticket of yours.", "ticket", "unknown-ticket")
+        del self.line[ticket]
+
+    def server_state(self, user: str, server: str) -> messages.ServerState | None:
+        return self.servers.get((user, server))
+
+    async def report(self, user: str, server: str, told: messages.Report) -> messages.ServerState:
+        self.told.append(("report", user, server, told))
+        return self._server(user, server)
+
+    async def keep(self, user: str, server: str) -> messages.ServerState:
+        self.told.append(("keep", user, server))
+        return self._server(user, server)
+
+    def leases(self) -> tuple[messages.LeaseInfo, ...]:
+        return tuple(self.held)
+
+    def health(self) -> messages.Health:
+        return messages.Health(self.is_ready, "ok", "answers", 1.5, "1.2.3")
+
+    def run_server(self, user: str, server: str, **changed: object) -> None:
+        """A server on a GPU, with its lease."""
+        stops = NOON + timedelta(minutes=9)
+        countdown = messages.Countdown(stops, "idle", "Idle for 21 min.", True, True)
+        state = messages.ServerState(
+            user, server, "mig-1g.5gb", "MIG 1g.5gb", f"MIG-{user}", 1.0, 5100273664, True, True, "running",
+            countdown, messages.Keep(30.0, 1, 2), NOON + timedelta(hours=8), False, (), (),
+        )  # fmt: skip
+        self.servers[(user, server)] = replace(state, **changed)  # type: ignore[arg-type]
+        self.held.append(
+            messages.LeaseInfo(
+                f"lease-{user}",
+                user,
+                server,
+                "mig-1g.5gb",
+                f"MIG-{user}",
+                "1g.5gb",
+                1.0,
+                "running",
+                NOON,
+                NOON,
+                4711,
+                3.0,
+                stops,
+                "Idle for 21 min.",
+                False,
+                ("python train.py (pid 4712, ada)",),
+            )  # fmt: skip
+        )
+
+    def _ticket(self, ticket: str) -> messages.TicketState:
+        if ticket not in self.line:
+            raise Refused(404, "There is no such ticket any more.", "ticket", "unknown-ticket")
+        return self.line[ticket]
+
+    def _server(self, user: str, server: str) -> messages.ServerState:
+        if (user, server) not in self.servers:
+            raise Refused(404, "This server is not known to the GPU service yet.", "server", "unknown-server")
+        return self.servers[(user, server)]
+
+
+class DeskThatFails(DeskInMemory):
+    """Our own fault, with a secret in its words."""
+
+    def form(self, user: str, server: str, groups: Sequence[str], admin: bool) -> messages.FormState:
+        raise ValueError("a mistake near hub-secret-hub-secret")

@@ -1,0 +1,103 @@
+"""The service's routes on a real port, with a desk in memory and a hub that knows some tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+
+from hub_extensions.adapters.hub_api import HubApi
+from hub_extensions.hub_service.api.base import Parts
+from hub_extensions.hub_service.app import MAX_BODY_BYTES, make_app, make_oauth
+from hub_extensions.hub_service.auth import Auth
+from tests.fakes.desk import DeskInMemory
+from tests.fakes.hub_of_tokens import ACCESS, SERVICE_TOKEN, HubOfTokens
+
+SECRET = "hub-secret-hub-secret"
+METRICS = "metrics-token-metrics"
+PREFIX = "/jh/services/gpu/"
+
+
+class Running:
+    """The service as a test sees it."""
+
+    def __init__(self, desk: DeskInMemory, hub: HubOfTokens) -> None:
+        self.desk = desk
+        self.hub = hub
+        api = HubApi(hub.url, SERVICE_TOKEN)
+        oauth = make_oauth(prefix=PREFIX, api_url=hub.url, token=SERVICE_TOKEN)
+        auth = Auth(api, oauth, SECRET, METRICS)
+        self.api = api
+        self.parts = Parts(desk, api, auth, PREFIX, "/jh/")  # type: ignore[arg-type]
+        self.app = make_app(self.parts)
+        self.server = HTTPServer(self.app, max_body_size=MAX_BODY_BYTES)
+        sockets = bind_sockets(0, "127.0.0.1")
+        self.server.add_sockets(sockets)
+        self.port = sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}{PREFIX}"
+        self.client = AsyncHTTPClient(force_instance=True)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        token: str | None = None,
+        body: object = None,
+        headers: dict[str, str] | None = None,
+    ) -> HTTPResponse:
+        """One request; `body` is sent as it is (bytes) or as JSON."""
+        sent = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        heads = {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
+        request = HTTPRequest(
+            self.url + path,
+            method=method,
+            headers=heads,
+            body=sent,
+            allow_nonstandard_methods=True,
+            follow_redirects=False,
+            request_timeout=10,
+        )
+        return await self.client.fetch(request, raise_error=False)
+
+    async def stop(self) -> None:
+        self.parts.closing.set()
+        self.client.close()
+        self.server.stop()
+        await self.server.close_all_connections()
+        self.api.close()
+        await self.hub.stop()
+
+
+def known_hub() -> HubOfTokens:
+    hub = HubOfTokens()
+    hub.add_user("ada", groups=("course",))
+    hub.add_user("ben")
+    hub.add_user("root", admin=True)
+    hub.add_token("ada-token", "ada", ACCESS)
+    hub.add_token("ben-token", "ben", ACCESS)
+    hub.add_token("admin-token", "root", ACCESS)
+    hub.add_token("outsider-token", "ada", "read:users:name!user=ada")
+    hub.add_token("metrics-scope", "prom", "read:metrics", kind="service")
+    hub.add_token("ada-thesis", "ada", "access:servers!server=ada/thesis", ACCESS)
+    hub.add_token("ada-default", "ada", "access:servers!server=ada/", ACCESS)
+    hub.add_token("root-server", "root", "access:servers!server=root/", ACCESS)
+    hub.add_token("ada-visits-ben", "ada", "access:servers!server=ben/", ACCESS)
+    hub.add_token("ada-two-servers", "ada", "access:servers!server=ada/a", "access:servers!server=ada/b", ACCESS)
+    hub.start()
+    return hub
+
+
+@pytest.fixture
+async def service() -> AsyncIterator[Running]:
+    running = Running(DeskInMemory(), known_hub())
+    yield running
+    await running.stop()
+
+
+def said(response: HTTPResponse) -> Any:
+    return json.loads(response.body)
