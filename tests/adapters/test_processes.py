@@ -224,6 +224,8 @@ def test_a_name_with_brackets_and_spaces_is_read() -> None:
         found = processes.describe(child.pid)
         assert found is not None and found.ppid == os.getpid()
     finally:
+        assert child.stdout is not None
+        child.stdout.close()
         child.kill()
         child.wait()
 
