@@ -26,7 +26,7 @@ _CERTIFICATES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 
 
 def environment() -> dict[str, str]:
-    """The caller's environment without what must not reach us; caches go into ``.work`` unless the caller named some."""
+    """The caller's environment without what must not reach us; caches go into ``.work`` unless named."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(_IGNORED)}
     env.setdefault("PIP_CACHE_DIR", str(WORK / "cache" / "pip"))
     if not any(name.lower() == "npm_config_cache" for name in env):

@@ -167,7 +167,8 @@ _REASONS = (
     ),
     (
         r"Temporary failure in name resolution|Name or service not known|ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT"
-        r"|ECONNRESET|NewConnectionError|ConnectTimeoutError|ProxyError|ConnectionError|Network is unreachable|Connection refused",
+        r"|ECONNRESET|NewConnectionError|ConnectTimeoutError|ProxyError|ConnectionError"
+        r"|Network is unreachable|Connection refused",
         "the package registry did not answer (is there a network? settings: PIP_INDEX_URL, npm's registry, the proxy).",
     ),
     (r"No matching distribution found for ([^\s\\]+)", "the package index has no fitting {0}."),
