@@ -167,7 +167,7 @@ class DeskInMemory:
                 "Idle for 21 min.",
                 False,
                 ("python train.py (pid 4712, ada)",),
-            )  # fmt: skip
+            )
         )
 
     def _ticket(self, ticket: str) -> messages.TicketState:

@@ -1,4 +1,4 @@
-"""A hub that knows whose token is whose: a real HTTP server with the few routes the service asks, as JupyterHub answers.
+"""A hub that knows whose token is whose: a real HTTP server with the few routes the service asks it.
 
 `asked` counts the requests by path. `HubOfTokens.stop` makes it a hub that is away.
 """
