@@ -249,12 +249,14 @@
     since = since || Date.now();
     fetch(location.href, { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store" })
       .then(function (answer) {
-        if (answer.status >= 502) { throw new Error("away"); }
         return answer.text().then(function (text) { return { answer: answer, text: text }; });
       })
       .then(function (got) {
         var fresh = new DOMParser().parseFromString(got.text, "text/html");
-        var again = fresh.getElementById("gpu-waiting");
+        var again = fresh.getElementById("gpu-waiting"), link = fresh.getElementById("start");
+        // the hub's own page about a failed start has a link to try again; a proxy without a hub has none
+        if (link && got.answer.status >= 400) { over = true; location.reload(); return; }
+        if (got.answer.status >= 502) { throw new Error("away"); }
         if (again) { page.dataset.progress = again.dataset.progress; pause(outage ? 0.3 : 0).then(listen); return; }
         if (got.answer.redirected && got.answer.url.indexOf(location.origin + hub) !== 0) { ready(); return; }
         if (got.answer.redirected && /\/login/.test(got.answer.url)) { location.reload(); return; }

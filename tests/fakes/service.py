@@ -1,0 +1,394 @@
+"""A small GPU service that keeps a real line: one pool per offer, first come first served, in memory, over HTTP.
+
+Speaks ``core.messages`` on the hub's routes. Runs in a thread of its own, so that tests may block. What it was told
+is in `told`. Failure modes are classes of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Coroutine
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from tornado import web
+from tornado.httpserver import HTTPServer
+from tornado.iostream import StreamClosedError
+from tornado.netutil import bind_sockets
+
+from hub_extensions.core.messages import (
+    Ask,
+    Ended,
+    FormState,
+    LeaseGrant,
+    Notice,
+    OfferState,
+    Problem,
+    Started,
+    Stopped,
+    TicketState,
+    Wait,
+)
+
+GIB = 1024**3
+SECRET = "a secret between hub and service"
+T = TypeVar("T")
+
+
+def wait(now: bool, reason: str = "") -> Wait:
+    return Wait(now, None, None, None, None, reason)
+
+
+def an_offer(id: str, *, free: int | None, total: int | None, gib: float | None = 4.75, **more: Any) -> OfferState:
+    facts: dict[str, Any] = {
+        "id": id,
+        "kind": "cpu" if id == "cpu" else "mig",
+        "title": "CPU only" if id == "cpu" else "MIG " + id.removeprefix("mig-"),
+        "description": "",
+        "pool": "" if id == "cpu" else id,
+        "share": 0.0 if id == "cpu" else 1.0,
+        "isolation": {}
+        if id == "cpu"
+        else {"memory": "hardware", "fault": "hardware", "compute": "hardware", "access": "by agreement"},
+        "memory_bytes": None if gib is None else int(gib * GIB),
+        "memory_enforced": True,
+        "sm_count": 14,
+        "sm_total": 98,
+        "product": "A100",
+        "simulated": False,
+        "free": free,
+        "total": total,
+        "held": 0,
+        "held_by_others": 0,
+        "lost": 0,
+        "waiting": 0,
+        "wait": wait(bool(free) or id == "cpu", "all are in use"),
+    }
+    return OfferState(**{**facts, **more})
+
+
+class GpuServiceInATest:
+    """`capacity`: offer id -> how many there are. ``with GpuServiceInATest({"mig-1g.5gb": 1}) as service:``"""
+
+    def __init__(self, capacity: dict[str, int], *, groups: dict[str, str] | None = None, port: int = 0) -> None:
+        self.capacity = capacity
+        self.groups = groups or {}
+        self.told: list[object] = []
+        self.tickets: dict[tuple[str, str], TicketState] = {}
+        self.held: dict[tuple[str, str], str] = {}
+        self.notices: tuple[Notice, ...] = ()
+        self.simulated = False
+        self._numbers = itertools.count(1)
+        self._streams: set[asyncio.Queue[TicketState | None]] = set()
+        self._port = port
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._server: HTTPServer | None = None
+
+    # ------------------------------------------------------------ life
+
+    def __enter__(self) -> GpuServiceInATest:
+        self._thread.start()
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+
+    def open(self) -> None:
+        """Listen (again, on the same port)."""
+
+        async def listen() -> None:
+            sockets = bind_sockets(self._port, "127.0.0.1")
+            self._port = sockets[0].getsockname()[1]
+            self._server = HTTPServer(web.Application(self.routes()))
+            self._server.add_sockets(sockets)
+
+        self._run(listen())
+
+    def close(self) -> None:
+        """Stop listening and end every connection; the line is kept."""
+
+        async def unlisten() -> None:
+            if self._server is None:
+                return
+            self._server.stop()
+            for queue in list(self._streams):
+                queue.put_nowait(None)
+            await asyncio.wait_for(self._server.close_all_connections(), 5)
+            self._server = None
+
+        self._run(unlisten())
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/services/gpu"
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(15)
+
+    def routes(self) -> list[tuple[str, type[web.RequestHandler], dict[str, Any]]]:
+        prefix, facts = "/services/gpu", {"service": self}
+        return [
+            (f"{prefix}/health", _Health, facts),
+            (f"{prefix}/hub/tickets", _Ask, facts),
+            (f"{prefix}/hub/tickets/([^/]+)/(started|ended)", _Tell, facts),
+            (f"{prefix}/hub/stopped", _Stopped, facts),
+            (f"{prefix}/hub/form", _Form, facts),
+            (f"{prefix}/hub/events", _Events, facts),
+        ]
+
+    # ------------------------------------------------------------ what tests do to it
+
+    def release(self, user: str, server: str = "") -> None:
+        """This server's GPU is free again; who waits moves up."""
+
+        async def now() -> None:
+            self.held.pop((user, server), None)
+            self.decide()
+
+        self._run(now())
+
+    def refuse(self, user: str, reason: str, server: str = "") -> None:
+        """Refuse a ticket that waits."""
+
+        async def now() -> None:
+            state = self.tickets.pop((user, server))
+            self.tell(replace(state, answer="refuse", reason=reason, reason_log=reason, reason_word="group"))
+            self.decide()
+
+        self._run(now())
+
+    def told_of(self, kind: type[T]) -> list[T]:
+        return [message for message in list(self.told) if isinstance(message, kind)]
+
+    # ------------------------------------------------------------ the line
+
+    async def answer_slowly(self) -> None:
+        """Overridden by a service that is slow."""
+
+    def ask(self, ask: Ask) -> TicketState:
+        self.told.append(ask)
+        for offer in ask.offers:
+            if offer != "cpu" and offer not in self.capacity:
+                raise _refused(400, f"offer: there is no {offer} here.", "offer", "unknown-offer")
+            if offer in self.groups and self.groups[offer] not in ask.groups:
+                raise _refused(403, f"offer: {offer} is not for your groups.", "offer", "group")
+        key = (ask.user, ask.server)
+        others = [held for held in self.held if held[0] == ask.user and held != key]
+        if others and "cpu" not in ask.offers:
+            text = f"You already hold a GPU in server {others[0][1] or 'default'}. Stop it, or start CPU only."
+            raise _refused(409, text, "offer", "own-limit")
+        known = self.tickets.get(key)
+        attempt = known.attempt + 1 if known else 1
+        ticket = known.ticket if known else f"t{next(self._numbers)}"
+        since = known.since if known else datetime.now(timezone.utc)
+        self.tickets[key] = TicketState(
+            ticket, attempt, ask.user, ask.server, "wait", ask.offers, None, 0, 0, since, "", "", "", None
+        )
+        self.decide()
+        return self.tickets[key]
+
+    def decide(self) -> None:
+        """Give what is free to who came first, and tell everybody whose answer changed."""
+        ahead: dict[str, int] = {}
+        for key, state in list(self.tickets.items()):
+            offer = self.held.get(key) or next(
+                (o for o in state.offers if o == "cpu" or self.free(o) > ahead.get(o, 0)), ""
+            )
+            if offer:
+                if offer != "cpu":
+                    self.held[key] = offer
+                fresh = replace(
+                    state, answer="admit", offer=offer, position=0, ahead=0, reason="", grant=self.grant(state, offer)
+                )
+            else:
+                first = state.offers[0]
+                place = ahead.get(first, 0) + 1
+                reason = f"All {self.capacity[first]} are in use; {place - 1} ahead of you."
+                free = tuple(
+                    an_offer(o, free=self.free(o), total=n)
+                    for o, n in self.capacity.items()
+                    if self.free(o) and o not in state.offers
+                )
+                fresh = replace(
+                    state,
+                    answer="wait",
+                    offer=first,
+                    position=place,
+                    ahead=place - 1,
+                    reason=reason,
+                    wait=wait(False, reason),
+                    alternatives=free,
+                )
+                for o in state.offers:
+                    ahead[o] = ahead.get(o, 0) + 1
+            if fresh != state:
+                self.tickets[key] = fresh
+                self.tell(fresh)
+
+    def free(self, offer: str) -> int:
+        return self.capacity[offer] - list(self.held.values()).count(offer)
+
+    def grant(self, state: TicketState, offer: str) -> LeaseGrant:
+        if offer == "cpu":
+            return LeaseGrant("", "cpu", None, 0.0, {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"})
+        uuid = f"MIG-{state.ticket}"
+        env = {
+            "CUDA_VISIBLE_DEVICES": uuid,
+            "NVIDIA_VISIBLE_DEVICES": uuid,
+            "JUPYTERHUB_GPU_LEASE": f"lease-{state.ticket}",
+        }
+        return LeaseGrant(f"lease-{state.ticket}", offer, uuid, 1.0, env)
+
+    def tell(self, state: TicketState) -> None:
+        for queue in self._streams:
+            queue.put_nowait(state)
+
+    def started(self, ticket: str, message: Started) -> TicketState:
+        self.told.append(message)
+        key, state = self._find(ticket)
+        if message.ready:
+            del self.tickets[key]
+        return state
+
+    def ended(self, ticket: str, message: Ended) -> None:
+        self.told.append(message)
+        key, state = self._find(ticket)
+        if message.attempt != state.attempt:
+            return
+        del self.tickets[key]
+        self.held.pop(key, None)
+        self.decide()
+
+    def stopped(self, message: Stopped) -> None:
+        self.told.append(message)
+        key = (message.user, message.server)
+        if key in self.held and key not in self.tickets:
+            del self.held[key]
+            self.decide()
+
+    def form(self) -> FormState:
+        offers = [an_offer(o, free=self.free(o), total=n, simulated=self.simulated) for o, n in self.capacity.items()]
+        waiting = len([s for s in self.tickets.values() if s.answer == "wait"])
+        shown = tuple(replace(offer, waiting=waiting) for offer in offers)
+        cpu = an_offer("cpu", free=None, total=None, gib=None)
+        return FormState(
+            (*shown, cpu), self.simulated, datetime.now(timezone.utc), "Stops when idle for 30 min.", (), self.notices
+        )
+
+    def _find(self, ticket: str) -> tuple[tuple[str, str], TicketState]:
+        for key, state in self.tickets.items():
+            if state.ticket == ticket:
+                return key, state
+        raise _refused(404, "There is no such ticket.", "ticket", "unknown-ticket")
+
+
+class ServiceThatIsSlow(GpuServiceInATest):
+    """Answers, but only after `seconds`."""
+
+    seconds = 60.0
+
+    async def answer_slowly(self) -> None:
+        await asyncio.sleep(self.seconds)
+
+
+class ServiceAway(GpuServiceInATest):
+    """Has an address and nobody behind it, until `open` is called."""
+
+    def __enter__(self) -> GpuServiceInATest:
+        super().__enter__()
+        self.close()
+        return self
+
+
+def _refused(status: int, text: str, field: str, word: str) -> web.HTTPError:
+    error: Any = web.HTTPError(status, text)
+    error.problem = Problem(text, field, word)
+    return error  # type: ignore[no-any-return]
+
+
+class _Base(web.RequestHandler):
+    def initialize(self, service: GpuServiceInATest) -> None:
+        self.service = service
+
+    async def prepare(self) -> None:
+        if self.request.headers.get("Authorization") != f"Bearer {SECRET}":
+            raise _refused(403, "The hub's secret is wrong.", "Authorization", "secret")
+        await self.service.answer_slowly()
+
+    def read(self, kind: type[T]) -> T:
+        try:
+            return TypeAdapter(kind).validate_json(self.request.body)
+        except ValidationError as error:
+            raise _refused(400, str(error), "body", "malformed") from error
+
+    def say(self, value: object) -> None:
+        self.set_header("Content-Type", "application/json")
+        self.finish(TypeAdapter(type(value)).dump_json(value))
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        problem = getattr(kwargs["exc_info"][1], "problem", Problem("The service failed."))
+        self.say(problem)
+
+
+class _Health(web.RequestHandler):
+    def initialize(self, service: GpuServiceInATest) -> None:
+        self.service = service
+
+    def get(self) -> None:
+        self.finish({"ready": True})
+
+
+class _Ask(_Base):
+    def post(self) -> None:
+        self.say(self.service.ask(self.read(Ask)))
+
+
+class _Tell(_Base):
+    def post(self, ticket: str, what: str) -> None:
+        if what == "started":
+            self.say(self.service.started(ticket, self.read(Started)))
+            return
+        self.service.ended(ticket, self.read(Ended))
+        self.set_status(204)
+
+
+class _Stopped(_Base):
+    def post(self) -> None:
+        self.service.stopped(self.read(Stopped))
+        self.set_status(204)
+
+
+class _Form(_Base):
+    def get(self) -> None:
+        self.say(self.service.form())
+
+
+class _Events(_Base):
+    async def get(self) -> None:
+        queue: asyncio.Queue[TicketState | None] = asyncio.Queue()
+        for state in self.service.tickets.values():
+            queue.put_nowait(state)
+        self.service._streams.add(queue)
+        try:
+            while True:
+                try:
+                    state = await asyncio.wait_for(queue.get(), 5)
+                except asyncio.TimeoutError:
+                    self.write(b"\n")
+                else:
+                    if state is None:
+                        return
+                    self.write(TypeAdapter(TicketState).dump_json(state) + b"\n")
+                await self.flush()
+        except StreamClosedError:
+            return  # the hub went away
+        finally:
+            self.service._streams.discard(queue)

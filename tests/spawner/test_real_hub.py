@@ -1,0 +1,351 @@
+"""The spawner inside a real JupyterHub, with a small service: waits, refusals, restarts, stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hub_extensions.core.messages import Ask, Ended, Started, Stopped
+from tests.fakes.service import GpuServiceInATest, ServiceAway
+from tests.hubs import Hub, until
+from tests.spawner.real_hub import ours
+
+pytestmark = pytest.mark.hub
+ONE = "mig-1g.5gb"
+BIG = "mig-2g.10gb"
+
+
+@pytest.fixture
+def service() -> Iterator[GpuServiceInATest]:
+    with GpuServiceInATest({ONE: 1, BIG: 1}) as running:
+        yield running
+
+
+@contextmanager
+def hub_with(tmp_path: Path, service: GpuServiceInATest, more: str = "", *names: str) -> Iterator[Hub]:
+    with Hub(tmp_path / "hub", ours(service, more)) as hub:
+        hub.add_users(*(names or ("ada", "ben", "cem")))
+        yield hub
+
+
+def test_an_admitted_server_runs_under_its_lease_and_the_service_hears_of_it(
+    tmp_path: Path, service: GpuServiceInATest
+) -> None:
+    """Also T21: the admin's environment stays, ours wins for the GPU's variables."""
+    more = 'c.Spawner.environment = {"COURSE": "ml", "CUDA_VISIBLE_DEVICES": "0,1,2"}'
+    with hub_with(tmp_path, service, more) as hub:
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        env = hub.environ("ada")
+        assert env["COURSE"] == "ml"
+        assert env["CUDA_VISIBLE_DEVICES"] == env["NVIDIA_VISIBLE_DEVICES"] == "MIG-t1"
+        assert env["JUPYTERHUB_GPU_LEASE"] == "lease-t1"
+        assert env["JUPYTERHUB_GPU_SERVICE_URL"] == service.url
+        told = until(lambda: [m for m in service.told_of(Started) if m.ready] and service.told_of(Started))
+        assert [m.ready for m in told] == [False, True]
+        state = hub.server("ada")["state"]  # type: ignore[index]
+        assert told[0].pid == state["pid"]
+        assert told[0].pid_started == state["gpu_pid_started"]
+        assert state["gpu_lease"] == "lease-t1"
+        hub.stop_server("ada")
+        until(lambda: service.told_of(Stopped), what="the stop was told")
+        assert service.told_of(Stopped) == [Stopped("ada", "")]
+
+
+def test_cpu_only_sees_no_gpu(tmp_path: Path, service: GpuServiceInATest) -> None:
+    with hub_with(tmp_path, service) as hub:
+        hub.spawn("ada", {})
+        hub.wait_ready("ada")
+        env = hub.environ("ada")
+        assert env["CUDA_VISIBLE_DEVICES"] == env["NVIDIA_VISIBLE_DEVICES"] == "void"
+        assert "JUPYTERHUB_GPU_LEASE" not in env
+
+
+def test_a_waiter_is_told_its_place_and_starts_without_a_click(tmp_path: Path, service: GpuServiceInATest) -> None:
+    """T10: the admin's start_timeout of 2 s does not end a wait that is longer."""
+    with hub_with(tmp_path, service, "c.Spawner.start_timeout = 2") as hub:
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        assert hub.spawn("ben", {"offer": ONE}).status_code == 202
+        assert hub.spawn("cem", {"offer": ONE}).status_code == 202
+        until(lambda: len(service.tickets) == 2)
+        events = hub.progress("cem", seconds=20)
+        seen = [next(events), next(events)]
+        assert seen[1]["gpu"]["position"] == 2
+        assert seen[1]["gpu"]["alternatives"][0]["offer"] == BIG
+        assert "2nd in line for MIG 1g.5gb" in seen[1]["message"]
+        until(lambda: "slow to start" in hub.log())
+        service.release("ada")
+        hub.wait_ready("ben")
+        seen.append(next(events))
+        assert seen[2]["gpu"]["position"] == 1
+        service.release("ben")
+        assert [event["gpu"]["state"] for event in [next(events)]] == ["starting"]
+        assert next(events)["ready"] is True
+
+
+def test_a_start_that_takes_too_long_after_admission_says_so_and_is_told(
+    tmp_path: Path, service: GpuServiceInATest
+) -> None:
+    """T10: from admission on the admin's own start_timeout counts, by our clock, with words."""
+    more = """
+c.Spawner.start_timeout = 1
+from hub_extensions.spawner.local import GpuDemoSpawner
+import asyncio
+class SlowToLaunch(GpuDemoSpawner):
+    async def _gpu_launch(self, start):
+        await asyncio.sleep(30)
+c.JupyterHub.spawner_class = SlowToLaunch
+"""
+    with hub_with(tmp_path, service, more) as hub:
+        hub.spawn("ada", {"offer": ONE})
+        ended = until(lambda: service.told_of(Ended), what="the failed start was told")
+        assert ended[0].how == "failed"
+        assert "within 1 s" in ended[0].reason
+        page = hub.login("ada").get(f"{hub.url}/hub/spawn-pending/ada").text
+        assert "The server was not started within 1 s" in page
+        assert "failed to start in 1 seconds" in hub.log()
+
+
+def test_a_bad_choice_is_a_refusal_with_a_reason_and_never_counts(tmp_path: Path, service: GpuServiceInATest) -> None:
+    """T5, T6: more of them in a row than the limit of 3 leave the hub alive; the reason is shown."""
+    bad = [
+        ({"offer": "mig-9g.99gb"}, "there is no mig-9g.99gb"),
+        ({"offer": "jupyter/x:y\nevil"}, "offer"),
+        ({"profile": "gpu"}, "profile"),
+        ({"offers": [ONE, ONE]}, "offers"),
+    ]
+    with hub_with(tmp_path, service, "c.Spawner.consecutive_failure_limit = 3") as hub:
+        for options, words in bad * 2:
+            answer = hub.spawn("ada", options)
+            assert answer.status_code == 400, answer.text
+            assert words in answer.json()["message"]
+        assert "Aborting" not in hub.log()
+        page = hub.login("ada").get(f"{hub.url}/hub/spawn-pending/ada")
+        assert "offers" in page.text
+        assert hub.spawn("ada", {"offer": "cpu"}).status_code in (201, 202)
+        hub.wait_ready("ada")
+
+
+def test_a_bad_link_or_form_shows_the_form_with_the_reason(tmp_path: Path, service: GpuServiceInATest) -> None:
+    """T6, T7: one check for form, REST and ?opt- links."""
+    with hub_with(tmp_path, service) as hub:
+        ada = hub.login("ada")
+        page = ada.get(f"{hub.url}/hub/spawn?opt-offer=mig-9g.99gb")
+        assert page.status_code == 400
+        assert "there is no mig-9g.99gb" in page.text
+        assert 'id="gpu-form"' in page.text
+        assert page.text.count(" checked") == 1
+        xsrf = ada.headers["X-XSRFToken"]
+        page = ada.post(f"{hub.url}/hub/spawn?_xsrf={xsrf}", data={"offer": "<b>"})
+        assert page.status_code == 400
+        assert "Error:" in page.text
+        page = ada.post(f"{hub.url}/hub/spawn?_xsrf={xsrf}", data={"offer": ONE, "also": [BIG, ""]})
+        hub.wait_ready("ada")
+        assert service.told_of(Ask)[-1].offers == (ONE, BIG)
+
+
+def test_the_users_own_limit_is_refused_in_words(tmp_path: Path, service: GpuServiceInATest) -> None:
+    with hub_with(tmp_path, service) as hub:
+        hub.spawn("ada", {"offer": ONE}, "thesis")
+        hub.wait_ready("ada", "thesis")
+        answer = hub.spawn("ada", {"offer": BIG})
+        assert answer.status_code == 409
+        assert answer.json()["message"] == "You already hold a GPU in server thesis. Stop it, or start CPU only."
+
+
+def test_leaving_the_line_is_confirmed_after_three_seconds(tmp_path: Path, service: GpuServiceInATest) -> None:
+    """T4: and T9: it is the named server that leaves, not the default one."""
+    with hub_with(tmp_path, service) as hub:
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        hub.spawn("ben", {"offer": "cpu"})
+        hub.wait_ready("ben")
+        hub.spawn("ben", {"offer": ONE}, "exam")
+        until(lambda: ("ben", "exam") in service.tickets)
+        assert hub.stop_server("ben", "exam").status_code in (202, 204)
+        assert ("ben", "exam") in service.tickets
+        ended = until(lambda: service.told_of(Ended), 10, "the stop was confirmed")
+        assert ended == [Ended(1, "left")]
+        assert hub.ready("ben")
+
+
+def test_taking_another_offer_keeps_the_ticket(tmp_path: Path, service: GpuServiceInATest) -> None:
+    """The older attempt's cancel, told later, ends nothing: its number is old."""
+    service.capacity[BIG] = 0
+    with hub_with(tmp_path, service) as hub:
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        hub.spawn("ben", {"offer": BIG})
+        until(lambda: ("ben", "") in service.tickets)
+        hub.stop_server("ben")
+        until(lambda: hub.spawn("ben", {"offers": [ONE, BIG]}).status_code == 202)
+        assert service.tickets["ben", ""].attempt == 2
+        until(lambda: service.told_of(Ended), 10)
+        assert service.told_of(Ended) == [Ended(1, "left")]
+        assert ("ben", "") in service.tickets
+        service.release("ada")
+        hub.wait_ready("ben")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("cleanup", [True, False])
+def test_the_end_of_the_hub_ends_no_ticket(
+    tmp_path: Path, service: GpuServiceInATest, number: int, cleanup: bool
+) -> None:
+    """T3, T4, T15: every waiting start is cancelled like by a Stop, and nothing is told but nothing is lost."""
+    if number == signal.SIGKILL and not cleanup:
+        number = signal.SIGTERM
+    with hub_with(tmp_path, service, f"c.JupyterHub.cleanup_servers = {cleanup}") as hub:
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        for name in ("ben", "cem"):
+            hub.spawn(name, {"offer": ONE})
+        until(lambda: len(service.tickets) == 2)
+        hub.signal(number)
+        assert service.told_of(Ended) == []
+        hub.start()
+        assert service.told_of(Ended) == []
+        assert list(service.tickets) == [("ben", ""), ("cem", "")]
+        running = hub.ready("ada")
+        assert running == (number == signal.SIGKILL or not cleanup)
+        # the service starts them again through the hub's API; the place is the same
+        hub.spawn("ben", {"offer": ONE})
+        until(lambda: service.tickets["ben", ""].attempt == 2)
+        service.release("ada")
+        hub.wait_ready("ben")
+
+
+def test_cpu_only_starts_and_a_gpu_waits_while_the_service_is_away(tmp_path: Path) -> None:
+    with ServiceAway({ONE: 1}) as service, hub_with(tmp_path, service) as hub:
+        hub.spawn("ada", {"offer": "cpu"})
+        hub.wait_ready("ada")
+        assert hub.environ("ada")["CUDA_VISIBLE_DEVICES"] == "void"
+        hub.spawn("ben", {"offer": ONE})
+        events = hub.progress("ben")
+        next(events)
+        assert "The GPU service is not answering, since" in next(events)["message"]
+        form = hub.login("cem").get(f"{hub.url}/hub/spawn").text
+        assert "the GPU service is not answering" in form
+        service.open()
+        hub.wait_ready("ben")
+        assert hub.environ("ben")["CUDA_VISIBLE_DEVICES"] == "MIG-t1"
+
+
+def test_a_gpu_choice_is_refused_when_patience_ends_and_is_not_counted(tmp_path: Path) -> None:
+    more = "c.GpuSpawnerMixin.gpu_patience_seconds = 1.5\nc.Spawner.consecutive_failure_limit = 1"
+    with ServiceAway({ONE: 1}) as service, hub_with(tmp_path, service, more) as hub:
+        hub.spawn("ben", {"offer": ONE})
+        last = list(hub.progress("ben"))[-1]
+        assert last["failed"]
+        assert "has not answered since" in last["message"]
+        assert "Aborting" not in hub.log()
+        hub.spawn("ada", {"offer": "cpu"})
+        hub.wait_ready("ada")
+
+
+def test_a_service_that_restarts_is_asked_again(tmp_path: Path, service: GpuServiceInATest) -> None:
+    with hub_with(tmp_path, service) as hub:
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        hub.spawn("ben", {"offer": ONE})
+        until(lambda: ("ben", "") in service.tickets)
+        service.close()
+        until(lambda: "is not answering" in hub.log())
+        service.open()
+        until(lambda: service.tickets["ben", ""].attempt == 2, what="it asked again")
+        service.release("ada")
+        hub.wait_ready("ben")
+
+
+def test_many_waiters_share_one_connection_and_block_nobody(tmp_path: Path, service: GpuServiceInATest) -> None:
+    """T1, T2: the line fills no limit of the hub."""
+    names = [f"u{n}" for n in range(12)]
+    with hub_with(tmp_path, service, "c.Spawner.start_timeout = 1", *names) as hub:
+        for name in names:
+            hub.spawn(name, {"offer": ONE})
+        until(lambda: len([s for s in service.tickets.values() if s.answer == "wait"]) == 11)
+        assert len(service._streams) == 1
+        hub.add_users("zoe")
+        assert hub.spawn("zoe", {"offer": "cpu"}).status_code in (201, 202)
+        hub.wait_ready("zoe")
+
+
+def test_a_refusal_while_waiting_reaches_the_page(tmp_path: Path, service: GpuServiceInATest) -> None:
+    """T5."""
+    with hub_with(tmp_path, service) as hub:
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        hub.spawn("ben", {"offer": ONE})
+        until(lambda: ("ben", "") in service.tickets)
+        service.refuse("ben", "Your group <gone> may not use it any more.")
+        last = list(hub.progress("ben"))[-1]
+        assert last["message"] == "Spawn failed: Your group <gone> may not use it any more."
+        assert last["html_message"] == "Your group &lt;gone&gt; may not use it any more."
+        page = hub.login("ben").get(f"{hub.url}/hub/spawn-pending/ben").text
+        assert "Your group &lt;gone&gt; may not use it any more." in page
+        assert service.told_of(Ended) == []
+
+
+def test_a_pid_that_was_used_again_is_neither_polled_nor_signalled(tmp_path: Path, service: GpuServiceInATest) -> None:
+    """T17: after a restart a pid alone proves nothing."""
+    import subprocess
+
+    with hub_with(tmp_path, service, "c.JupyterHub.cleanup_servers = False") as hub:
+        hub.spawn("ada", {"offer": "cpu"})
+        hub.wait_ready("ada")
+        pid = hub.server("ada")["state"]["pid"]  # type: ignore[index]
+        hub.kill()
+        os.kill(pid, signal.SIGKILL)
+        stranger = subprocess.Popen(["sleep", "60"])
+        try:
+            import sqlite3
+
+            with sqlite3.connect(hub.folder / "jupyterhub.sqlite") as db:
+                (state,) = db.execute("select state from spawners where state like '%gpu_pid_started%'").fetchone()
+                assert str(pid) in state
+                db.execute("update spawners set state = ?", (state.replace(f'"pid": {pid}', f'"pid": {stranger.pid}'),))
+            hub.start()
+            assert not hub.ready("ada")
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+            stranger.wait()
+
+
+def test_a_form_for_another_user_never_says_that_users_name_in_our_part(
+    tmp_path: Path, service: GpuServiceInATest
+) -> None:
+    with hub_with(tmp_path, service) as hub:
+        page = hub.login("root-admin").get(f"{hub.url}/hub/spawn/ada").text
+        ours_only = page[page.index('id="gpu-form"') : page.index("</script>", page.index('id="gpu-form"'))]
+        assert "ada" not in ours_only.replace("data-", "")
+
+
+def test_the_waiting_page_of_a_named_server_acts_on_that_server(tmp_path: Path, service: GpuServiceInATest) -> None:
+    """T9: and what it shows without script."""
+    with hub_with(tmp_path, service) as hub:
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        hub.spawn("ben", {"offer": ONE}, "exam")
+        until(lambda: ("ben", "exam") in service.tickets)
+        page = hub.login("ben").get(f"{hub.url}/hub/spawn-pending/ben/exam").text
+        assert 'data-server="exam"' in page
+        assert "(1) in line" in page
+        assert "You are 1st in line for MIG 1g.5gb" in page
+        assert "All 1 are in use" in page
+        assert 'http-equiv="refresh"' in page
+        assert 'id="stop-server-btn"' not in page
+
+
+def test_no_server_is_ever_started_with_allow_root(tmp_path: Path, service: GpuServiceInATest) -> None:
+    """T18."""
+    with hub_with(tmp_path, service) as hub:
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        assert "allow-root" not in hub.log()
