@@ -25,6 +25,7 @@ HUNG_AFTER_SECONDS = 5.0
 NOT_UNDER_A_HUB = "This server was not started by a hub with GPU offers."
 NO_GPU = "This server has no GPU."
 NOT_MEASURABLE = "Use cannot be measured on this card. Memory is."
+NOT_YET = "Use is not known yet."
 
 log = logging.getLogger(__name__)
 
@@ -174,9 +175,11 @@ class Sampler:
 def _reading(device: Device, reading: InventoryReading) -> GpuReading:
     sample = reading.samples.get(device.uuid)
     used = None if sample is None else sample.used_percent
-    note = NOT_MEASURABLE if sample is not None and used is None else ""
+    note = ""
     if sample is None:
         note = "This GPU could not be read."
+    elif used is None:
+        note = NOT_MEASURABLE if sample.source == "none" else NOT_YET
     return GpuReading(
         uuid=device.uuid,
         product=device.product,

@@ -27,15 +27,15 @@ export function gib(bytes: number | null, digits: number, trans: TranslationBund
 export function duration(seconds: number, trans: TranslationBundle, up = false): string {
   const whole = Math.max(0, up ? Math.ceil(seconds) : Math.floor(seconds));
   if (whole < 60) {
-    return trans.__('%1 s', whole);
+    return trans.__('%1\u00a0s', whole);
   }
   const minutes = up ? Math.ceil(whole / 60) : Math.floor(whole / 60);
   if (minutes < 60) {
-    return trans.__('%1 min', minutes);
+    return trans.__('%1\u00a0min', minutes);
   }
   const rest = minutes % 60;
   const hours = Math.floor(minutes / 60);
-  return rest === 0 ? trans.__('%1 h', hours) : trans.__('%1 h %2 min', hours, rest);
+  return rest === 0 ? trans.__('%1\u00a0h', hours) : trans.__('%1\u00a0h %2\u00a0min', hours, rest);
 }
 
 /** A time of day as the reader's clock writes it; with its weekday when it is not today. */
@@ -104,9 +104,9 @@ export function useWords(reading: GpuReading, trans: TranslationBundle): string 
   if (reading.used_percent !== null) {
     return trans.__('%1 %', Math.round(reading.used_percent));
   }
-  return reading.source === 'none' && reading.memory_used_bytes === null
-    ? trans.__('unknown')
-    : trans.__('not measurable on this card');
+  return reading.source === 'none' && reading.memory_used_bytes !== null
+    ? trans.__('not measurable on this card')
+    : trans.__('unknown');
 }
 
 /** Seconds until the server stops; null without a countdown. */

@@ -91,8 +91,9 @@ const warning: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   requires: [IGpuModel],
   optional: [ITranslator],
-  activate: (_app: JupyterFrontEnd, gpu: IGpuModel, translator: ITranslator | null): void => {
-    new Warning(gpu, words(translator));
+  activate: (app: JupyterFrontEnd, gpu: IGpuModel, translator: ITranslator | null): void => {
+    // earlier, JupyterLab has nobody yet who shows a notification
+    void app.restored.then(() => new Warning(gpu, words(translator)));
   }
 };
 

@@ -204,7 +204,7 @@ function Device({
           }
         />
       ) : (
-        <Note sentence={why} />
+        <Note sentence={why || (reading.memory_used_bytes === null ? reading.note : '')} />
       )}
       <p className="jp-gpu-Detail">
         {[reading.product, reading.profile].filter(Boolean).join(' · ')}

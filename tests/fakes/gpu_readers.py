@@ -29,7 +29,8 @@ class OneGpu:
         self.reads += 1
         self.thread = threading.current_thread().name
         device = Device(self.uuid, "NVIDIA A100-PCIE-40GB", profile="1g.5gb", memory_bytes=5100273664)
-        sample = DeviceSample(self.uuid, now, self.used_percent, 3 * 1024**3, (), "nvml")
+        source = "none" if self.used_percent is None else "nvml"
+        sample = DeviceSample(self.uuid, now, self.used_percent, 3 * 1024**3, (), source)
         return InventoryReading(now, (device,), {self.uuid: sample})
 
     def close(self) -> None:

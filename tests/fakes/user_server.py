@@ -24,7 +24,7 @@ class UserServer:
     """One server; `url` ends with its base URL and a slash."""
 
     def __init__(self, directory: Path, environ: dict[str, str], *options: str, module: str = "jupyter_server") -> None:
-        self._directory = directory
+        self.directory = directory
         for name in ("home", "work", "runtime", "config", "data"):
             (directory / name).mkdir(parents=True, exist_ok=True)
         kept = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
@@ -65,7 +65,7 @@ class UserServer:
 
     @property
     def work(self) -> Path:
-        return self._directory / "work"
+        return self.directory / "work"
 
     def stop(self) -> float:
         """End it as a hub does (SIGTERM); returns how many seconds it took."""
@@ -117,7 +117,7 @@ class UserServer:
         raise RuntimeError(f"no server after {START_SECONDS} s:\n{self.log.read_text()}")
 
     def _port_in_runtime(self) -> int | None:
-        for file in (self._directory / "runtime").glob("jpserver-*.json"):
+        for file in (self.directory / "runtime").glob("jpserver-*.json"):
             try:
                 port = int(json.loads(file.read_text())["port"])
             except (ValueError, KeyError):
