@@ -224,7 +224,7 @@ class Hub:
             time.sleep(0.05)
 
     def processes(self) -> Iterator[int]:
-        """Every live process that belongs to this hub: itself, its proxy, its services and servers and their children."""
+        """Every live process of this hub: itself, its proxy, its services and servers and their children."""
         marks = (self._mark.encode(), f"127.0.0.1:{self.hub_port}/hub/api".encode())
         for entry in os.listdir("/proc"):
             if not entry.isdigit() or int(entry) == os.getpid():

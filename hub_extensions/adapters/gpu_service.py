@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter, ValidationError
-from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 
 from hub_extensions.core.messages import Ask, Ended, FormState, Problem, Started, Stopped, TicketState
 
@@ -232,7 +232,7 @@ class GpuService:
         try:
             # the client's own limits do not cover its queue
             response = await asyncio.wait_for(client.fetch(request, raise_error=False), seconds + 0.2)
-        except (OSError, asyncio.TimeoutError, ConnectionError) as error:
+        except (OSError, asyncio.TimeoutError, HTTPClientError) as error:  # tornado's own time-outs are its errors
             raise self._lost(f"{type(error).__name__}: {error}") from error
         if response.code >= 400:
             problem = _problem(response)

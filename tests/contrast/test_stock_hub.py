@@ -1,0 +1,251 @@
+"""What a stock JupyterHub does with servers that wait for a GPU: the faults ours has to pass, pinned.
+
+A change here means that JupyterHub has been mended (then a workaround of ours can go) or has broken elsewhere.
+The spawner of these tests waits inside ``start``, as any spawner does whose machine is full. Ours beside each of them:
+``tests/spawner/test_real_hub.py`` under the same T number.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.hubs import Hub, free_port, until
+
+pytestmark = pytest.mark.hub
+JUPYTERHUB = int(version("jupyterhub").split(".")[0])
+
+WAITS = """
+import asyncio, os, time
+from jupyterhub.spawner import SimpleLocalProcessSpawner
+CHOICES = {"cpu": "", "gpu": "0"}
+
+class Waits(SimpleLocalProcessSpawner):
+    def note(self, text):
+        with open("notes", "a") as file:
+            file.write(f"{self.user.name} {text}\\n")
+
+    async def start(self):
+        if CHOICES[(self.user_options or {}).get("profile", "gpu")] == "":
+            return await super().start()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            self.note("cancelled")
+            raise
+
+    async def stop(self, now=False):
+        self.note("stop")
+        return await super().stop(now=now)
+
+c.JupyterHub.spawner_class = Waits
+c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 0.2}
+"""
+
+
+def notes(hub: Hub) -> str:
+    path = hub.folder / "notes"
+    return path.read_text() if path.exists() else ""
+
+
+def test_five_waits_that_time_out_end_a_stock_hub(tmp_path: Path) -> None:
+    """T1."""
+    with Hub(tmp_path, WAITS + "c.Spawner.start_timeout = 1\nc.Spawner.consecutive_failure_limit = 5") as hub:
+        names = [f"u{n}" for n in range(5)]
+        hub.add_users(*names)
+        for name in names:
+            hub.spawn(name)
+        until(lambda: not hub.running, 20, "the hub has ended")
+        assert "Aborting due to 5 consecutive spawn failures" in hub.log()
+
+
+def test_waiters_fill_the_limit_of_a_stock_hub_for_everybody(tmp_path: Path) -> None:
+    """T2."""
+    with Hub(tmp_path, WAITS + "c.JupyterHub.concurrent_spawn_limit = 2") as hub:
+        hub.add_users("ada", "ben", "cem")
+        hub.spawn("ada")
+        hub.spawn("ben")
+        assert hub.spawn("cem", {"profile": "cpu"}).status_code == 429
+
+
+def test_a_killed_stock_hub_forgets_who_waited(tmp_path: Path) -> None:
+    """T3: and its waiting page has nobody to ask any more."""
+    with Hub(tmp_path, WAITS) as hub:
+        hub.add_users("ada")
+        hub.spawn("ada")
+        assert hub.pending("ada") == "spawn"
+        hub.kill()
+        hub.start()
+        assert hub.pending("ada") == ""
+        assert hub.api("GET", "users/ada/server/progress").status_code in (400, 404)
+
+
+def test_a_stop_and_the_end_of_a_stock_hub_look_the_same_to_a_waiter(tmp_path: Path) -> None:
+    """T4: the same CancelledError, and no stop() in either case."""
+    with Hub(tmp_path, WAITS) as hub:
+        hub.add_users("ada", "ben")
+        hub.spawn("ada")
+        hub.spawn("ben")
+        hub.stop_server("ada")
+        assert notes(hub) == "ada cancelled\n"
+        hub.terminate()
+        assert notes(hub) == "ada cancelled\nben cancelled\n"
+
+
+def test_a_stock_hub_shows_no_reason_of_a_refusal(tmp_path: Path) -> None:
+    """T5: "Spawn failed", and nothing after it."""
+    refuses = """
+from tornado import web
+try:
+    from jupyterhub.spawner import SpawnException
+    refusal = SpawnException("all GPUs are busy", reason="gpu-busy")
+except ImportError:
+    refusal = web.HTTPError(400, "all GPUs are busy")
+
+class Refuses(Waits):
+    async def start(self):
+        raise refusal
+
+c.JupyterHub.spawner_class = Refuses
+"""
+    with Hub(tmp_path, WAITS + refuses) as hub:
+        hub.add_users("ada")
+        hub.spawn("ada")
+        page = hub.login("ada").get(f"{hub.url}/hub/spawn-pending/ada").text
+        assert "Spawn failed" in page
+        assert "all GPUs are busy" not in page
+
+
+def test_five_unknown_choices_by_rest_end_a_stock_hub(tmp_path: Path) -> None:
+    """T6: any user with a token can do that."""
+    with Hub(tmp_path, WAITS + "c.Spawner.consecutive_failure_limit = 5") as hub:
+        hub.add_users("ada")
+        for _ in range(5):
+            hub.spawn("ada", {"profile": "zzz"})
+        until(lambda: not hub.running, 20, "the hub has ended")
+
+
+def test_the_stock_waiting_page_of_a_named_server_stops_the_default_one(tmp_path: Path) -> None:
+    """T9: JupyterHub 5 has no button there at all."""
+    with Hub(tmp_path, WAITS) as hub:
+        hub.add_users("ada")
+        hub.spawn("ada", {"profile": "gpu"}, "exam")
+        page = hub.login("ada").get(f"{hub.url}/hub/spawn-pending/ada/exam").text
+        assert ("api.stop_server(user" in page) == (JUPYTERHUB >= 6)
+        assert "stop_named_server" not in page
+
+
+def test_a_start_timeout_raised_too_late_ends_the_wait_without_a_word(tmp_path: Path) -> None:
+    """T10."""
+    late = """
+class Late(Waits):
+    async def start(self):
+        self.start_timeout = 3600  # the hub has read it already
+        return await super().start()
+
+c.JupyterHub.spawner_class = Late
+c.Spawner.start_timeout = 1
+"""
+    with Hub(tmp_path, WAITS + late) as hub:
+        hub.add_users("ada")
+        hub.spawn("ada")
+        last = list(hub.progress("ada"))[-1]
+        assert last["message"] == "Spawn failed: "
+
+
+def test_the_narrow_scope_to_start_servers_is_not_on_every_hub(tmp_path: Path) -> None:
+    """T13: JupyterHub 5 does not start with it; `servers` is on both."""
+    role = 'c.JupyterHub.load_roles.append({"name": "starter", "scopes": ["start:servers"], "services": ["tests"]})'
+    hub = Hub(tmp_path, WAITS + role)
+    try:
+        hub.start(wait=False)
+        if JUPYTERHUB >= 6:
+            hub.wait_up()
+            assert hub.running
+        else:
+            until(lambda: not hub.running, 30, "the hub has given up")
+            assert "start:servers" in hub.log()
+    finally:
+        hub.close()
+
+
+def test_a_managed_service_outlives_a_killed_stock_hub_and_keeps_its_port(tmp_path: Path) -> None:
+    """T14: its successor cannot listen."""
+    port = free_port()
+    service = f"""
+c.JupyterHub.services.append({{
+    "name": "plain", "url": "http://127.0.0.1:{port}",
+    "command": [{sys.executable!r}, "-m", "http.server", "{port}", "--bind", "127.0.0.1"],
+}})
+"""
+    with Hub(tmp_path, WAITS + service) as hub:
+        hub.kill()
+        assert requests.get(f"http://127.0.0.1:{port}/", timeout=5).ok
+        hub.start(wait=False)
+        until(lambda: "Address already in use" in hub.log(), 40, "the successor has failed")
+
+
+def test_a_stock_hub_stops_its_services_before_the_servers(tmp_path: Path) -> None:
+    """T15: a release at stop() that needs the service fails."""
+    port = free_port()
+    text = f"""
+import socket
+
+class AsksAtStop(Waits):
+    async def stop(self, now=False):
+        with socket.socket() as probe:
+            self.note("refused" if probe.connect_ex(("127.0.0.1", {port})) else "answered")
+        return await super().stop(now=now)
+
+c.JupyterHub.spawner_class = AsksAtStop
+c.JupyterHub.services.append({{
+    "name": "plain", "url": "http://127.0.0.1:{port}",
+    "command": [{sys.executable!r}, "-m", "http.server", "{port}", "--bind", "127.0.0.1"],
+}})
+"""
+    with Hub(tmp_path, WAITS + text) as hub:
+        hub.add_users("ada")
+        hub.spawn("ada", {"profile": "cpu"})
+        hub.wait_ready("ada")
+        hub.terminate()
+        assert "ada refused" in notes(hub)
+
+
+def test_a_child_that_left_its_session_survives_the_stop_of_a_stock_server(tmp_path: Path) -> None:
+    """T17: with a GPU it keeps the memory."""
+    with Hub(tmp_path, WAITS + 'c.Spawner.environment = {"FAKE_SINGLEUSER_FORK": "1"}') as hub:
+        hub.add_users("ada")
+        hub.spawn("ada", {"profile": "cpu"})
+        hub.wait_ready("ada")
+        hub.stop_server("ada")
+        until(lambda: hub.server("ada") is None)
+        left = [pid for pid in hub.processes() if b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        assert len(left) == 1
+
+
+def test_a_stock_hub_ends_a_stranger_that_got_the_pid_of_a_server(tmp_path: Path) -> None:
+    """T17: after a restart ``kill(pid, 0)`` is all it asks."""
+    with Hub(tmp_path, WAITS + "c.JupyterHub.cleanup_servers = False\nc.Spawner.http_timeout = 1") as hub:
+        hub.add_users("ada")
+        hub.spawn("ada", {"profile": "cpu"})
+        hub.wait_ready("ada")
+        pid = hub.server("ada")["state"]["pid"]  # type: ignore[index]
+        hub.kill()
+        os.kill(pid, signal.SIGKILL)
+        stranger = subprocess.Popen(["sleep", "60"])
+        try:
+            with sqlite3.connect(hub.folder / "jupyterhub.sqlite") as db:
+                db.execute("update spawners set state = ? where state like '%pid%'", (f'{{"pid": {stranger.pid}}}',))
+            hub.start()
+            assert stranger.wait(20) != 0
+        finally:
+            stranger.kill()
+            stranger.wait()

@@ -1,0 +1,43 @@
+"""The words of the form and the waiting page."""
+
+from __future__ import annotations
+
+import pytest
+
+from hub_extensions.spawner.words import duration, offer_words, ordinal
+from tests.fakes.service import an_offer
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (21, "21st"), (112, "112th")],
+)
+def test_a_place_is_an_ordinal(number: int, words: str) -> None:
+    assert ordinal(number) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(-3, "0 s"), (40, "40 s"), (1500, "25 min"), (7800, "2 h 10 min"), (7200, "2 h")]
+)
+def test_a_length_of_time_is_said_as_people_say_it(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("offer", "words"),
+    [
+        ("cpu", "CPU only"),
+        ("gpu", "a whole GPU"),
+        ("gpu-0.5", "50 % of a GPU"),
+        ("mig-1g.10gb.me", "MIG 1g.10gb+me"),
+        ("mig-3g.20gb-0.5", "50 % of MIG 3g.20gb"),
+    ],
+)
+def test_an_offer_without_a_title_has_a_name(offer: str, words: str) -> None:
+    assert offer_words(offer) == words
+
+
+def test_an_unknown_size_is_said_to_be_unknown() -> None:
+    from hub_extensions.spawner.words import gives
+
+    assert gives(an_offer("gpu", free=1, total=1, gib=None, sm_count=None)) == "size not known"
