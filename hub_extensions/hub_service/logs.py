@@ -61,8 +61,8 @@ def log_json(secrets: Iterable[str], stream: TextIO | None = None, level: int = 
     # these say per request or per second what the parts say once
     for loud in ("alembic", "sqlalchemy.engine", "asyncio"):
         logging.getLogger(loud).setLevel(logging.WARNING)
-    # JupyterHub's auth writes one line a request about XSRF and logins here
-    logging.getLogger("tornado.application").setLevel(logging.WARNING)
+    # JupyterHub's auth warns once a request here, about browsers that do not send Sec-Fetch-Mode
+    logging.getLogger("tornado.application").setLevel(logging.ERROR)
     return handler
 
 

@@ -162,3 +162,11 @@ async def test_answers_are_compact_json_with_times_in_utc(service: Running) -> N
     assert b'"as_of":"2026-11-20T12:00:00Z"' in answer.body
     assert b", " not in answer.body.split(b'"description"')[0]
     assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_an_answer_before_the_body_is_read_says_that_the_connection_closes(service: Running) -> None:
+    """Else a proxy that keeps connections sends the next request into a closed one, and its user gets a 503."""
+    early = await service.ask("GET", "api/tickets", "unknown-token")
+    assert (early.code, early.headers["Connection"]) == (403, "close")
+    late = await service.ask("DELETE", "api/tickets/nothere", "ada-token")
+    assert (late.code, late.headers.get("Connection")) == (404, None)

@@ -64,10 +64,11 @@ class Place:
         return [line for line in self.log(name) if words in str(line["message"])]
 
     def answers(self) -> bool:
-        with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+        try:
             with urllib.request.urlopen(f"{self.settings.url}/health", timeout=1) as answer:
                 return bool(json.load(answer)["ready"])
-        return False
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False
 
 
 def until(look: Callable[[], object], seconds: float, what: str) -> float:

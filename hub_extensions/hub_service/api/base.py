@@ -102,8 +102,6 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         problem: Problem = kwargs["problem"]
         if status_code == 503:
             self.set_header("Retry-After", "5")
-        if status_code == 413:
-            self.set_header("Connection", "close")
         self.answer(problem, status_code)
 
     def answer(self, value: object, status: int = 200) -> None:
@@ -153,6 +151,7 @@ class JsonRoute(Route):
         """Called by tornado for each request."""
         super().initialize(parts)
         self._body = bytearray()
+        self._may_read = False
 
     async def prepare(self) -> None:
         """Who is calling, then how large the body is said to be."""
@@ -160,6 +159,13 @@ class JsonRoute(Route):
         length = self.request.headers.get("Content-Length", "0")
         if length.isdecimal() and int(length) > BODY_LIMIT_BYTES:
             raise _too_large()
+        self._may_read = True
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """The `Problem`. Before the body is read tornado closes the connection afterwards: a proxy has to know."""
+        if not self._may_read:
+            self.set_header("Connection", "close")
+        super().write_error(status_code, **kwargs)
 
     def data_received(self, chunk: bytes) -> None:
         """A part of the body; what is beyond the limit is dropped (and the request refused)."""

@@ -1,0 +1,164 @@
+"""Logins by a real JupyterHub: the browser's way in by OAuth, XSRF, users' API tokens, a server's own token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from hub_extensions.hub_service.settings import Settings
+from tests.hubs import Hub, free_port, until
+
+pytestmark = pytest.mark.hub
+
+CONFIG = """
+import sys
+settings = {config!r}
+c.JupyterHub.services.append({{
+    "name": "gpu", "url": "http://127.0.0.1:{port}", "api_token": "api-token-" * 4, "oauth_no_confirm": True,
+    "command": [sys.executable, "-m", "hub_extensions.hub_service", "--config", settings],
+    "environment": {{"PYTHONPATH": {root!r}}},
+}})
+c.JupyterHub.load_roles += [
+    {{"name": "gpu", "services": ["gpu"],
+      "scopes": ["list:users", "read:users", "read:servers", "servers", "read:hub"]}},
+    {{"name": "user", "scopes": ["self", "access:services!service=gpu"]}},
+    {{"name": "server",
+      "scopes": ["users:activity!user", "access:servers!server", "access:services!service=gpu"]}},
+]
+c.Authenticator.allowed_users = {{"ada", "ben", "root-admin"}}
+"""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    folder = tmp_path_factory.mktemp("login")
+    state = folder / "state"
+    state.mkdir(mode=0o700)
+    settings = Settings(state, "hub-secret-" * 4, "api-token-" * 4, port=free_port(), simulate="lab-a100")
+    settings.dump(state / "service.json")
+    text = CONFIG.format(config=str(state / "service.json"), port=settings.port, root=str(ROOT))
+    with Hub(folder / "hub", text) as running:
+        running.secret = settings.hub_secret  # type: ignore[attr-defined]
+        until(lambda: requests.get(f"{running.url}/services/gpu/health", timeout=5).ok, 30, "the service is ready")
+        yield running
+
+
+def page_of(hub: Hub, name: str) -> tuple[requests.Session, str]:
+    """A browser that opened the service's page: through the login of the hub and OAuth."""
+    session = hub.login(name)
+    session.headers.pop("X-XSRFToken", None)
+    answer = session.get(f"{hub.url}/services/gpu/", timeout=20)
+    assert answer.status_code == 200, answer.text
+    assert answer.url == f"{hub.url}/services/gpu/"
+    return session, answer.text
+
+
+def xsrf_of(text: str) -> str:
+    found = re.search(r'data-xsrf="([^"]+)"', text)
+    assert found
+    return found.group(1)
+
+
+def token_of(hub: Hub, user: str, *scopes: str) -> str:
+    made = hub.api("POST", f"users/{user}/tokens", {"scopes": list(scopes)} if scopes else {})
+    assert made.status_code in (200, 201), made.text
+    return str(made.json()["token"])
+
+
+def test_a_browser_without_login_ends_at_the_hubs_login(hub: Hub) -> None:
+    answer = requests.get(f"{hub.url}/services/gpu/", timeout=20)
+    assert "/hub/login" in answer.url
+
+
+def test_a_user_comes_in_by_oauth_without_a_question(hub: Hub) -> None:
+    _, text = page_of(hub, "ada")
+    assert "Your GPU" in text and "ada" in text
+    assert "2g.10gb" in text and "The machine" not in text
+
+
+def test_an_admin_gets_the_machine(hub: Hub) -> None:
+    """What the hub says about a login has no ``admin`` in it; the service asks with its own token."""
+    _, text = page_of(hub, "root-admin")
+    assert "The machine" in text and "Who holds what" in text
+
+
+def test_a_form_needs_the_pages_own_xsrf(hub: Hub) -> None:
+    session, text = page_of(hub, "ada")
+    url = f"{hub.url}/services/gpu/leave"
+    without = session.post(url, data={"ticket": "nothere"}, timeout=10)
+    assert without.status_code == 403
+    wrong = session.post(url, data={"ticket": "nothere", "_xsrf": "2|x|y|1"}, timeout=10)
+    assert wrong.status_code == 403
+    right = session.post(url, data={"ticket": "nothere", "_xsrf": xsrf_of(text)}, timeout=10)
+    assert right.status_code == 404
+    assert "There is no such ticket" in right.text
+
+
+def test_a_script_reads_with_the_pages_xsrf_and_not_without(hub: Hub) -> None:
+    """JupyterHub's own rule: a fetch by script from the same origin (another user's server) is not a visit."""
+    session, text = page_of(hub, "ada")
+    fetch = {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Site": "same-origin"}
+    for path in ("", "api/offers", "api/tickets"):
+        url = f"{hub.url}/services/gpu/{path}"
+        assert session.get(url, headers=fetch, timeout=10).status_code == 403
+        answer = session.get(url, headers={**fetch, "X-XSRFToken": xsrf_of(text)}, timeout=10)
+        assert answer.status_code == 200, answer.text
+
+
+def test_a_delete_by_cookie_needs_the_xsrf_too(hub: Hub) -> None:
+    session, text = page_of(hub, "ada")
+    url = f"{hub.url}/services/gpu/api/tickets/nothere"
+    assert session.delete(url, timeout=10).status_code == 403
+    assert session.delete(url, headers={"X-XSRFToken": xsrf_of(text)}, timeout=10).status_code == 404
+
+
+def test_a_users_api_token_works_and_one_without_the_scope_does_not(hub: Hub) -> None:
+    for scopes, status in ((("access:services!service=gpu",), 200), ((), 200), (("read:users!user=ben",), 403)):
+        token = token_of(hub, "ben", *scopes)
+        headers = {"Authorization": f"token {token}"}
+        answer = requests.get(f"{hub.url}/services/gpu/api/offers", headers=headers, timeout=10)
+        assert answer.status_code == status, scopes
+    assert requests.get(f"{hub.url}/services/gpu/api/offers", timeout=10).status_code == 403
+
+
+def test_a_servers_own_token_is_its_server_and_only_that(hub: Hub) -> None:
+    assert hub.spawn("ben", {}, "lab").status_code in (201, 202)
+    hub.wait_ready("ben", "lab")
+    token = hub.environ("ben", "lab")["JUPYTERHUB_API_TOKEN"]
+    headers = {"Authorization": f"Bearer {token}"}
+    base = f"{hub.url}/services/gpu"
+    # the service does not know the server (a stock spawner started it): known by its token, and no state yet
+    known = requests.get(f"{base}/api/server", headers=headers, timeout=10)
+    assert known.status_code in (200, 404), known.text
+    assert requests.get(f"{base}/api/offers", headers=headers, timeout=10).status_code == 200
+    for path in ("api/tickets", "api/leases", "metrics", "hub/form?user=ben"):
+        assert requests.get(f"{base}/{path}", headers=headers, timeout=10).status_code == 403, path
+    hub.stop_server("ben", "lab")
+
+
+def test_a_ticket_by_api_makes_the_hub_start_that_users_server(hub: Hub) -> None:
+    headers = {"Authorization": f"token {token_of(hub, 'ada', 'access:services!service=gpu')}"}
+    body = {"offers": ["mig-1g.5gb"], "server": "by-api"}
+    answer = requests.post(f"{hub.url}/services/gpu/api/tickets", json=body, headers=headers, timeout=20)
+    assert answer.status_code == 202, answer.text
+    until(lambda: hub.server("ada", "by-api"), 20, "the hub starts the server")
+    assert (hub.server("ada", "by-api") or {})["user_options"] == {"offers": ["mig-1g.5gb"]}
+    hub.wait_ready("ada", "by-api")
+    hub.stop_server("ada", "by-api")
+
+
+def test_no_token_and_no_oauth_code_is_in_the_services_log(hub: Hub) -> None:
+    session, _ = page_of(hub, "ada")
+    cookie = session.cookies.get("service-gpu", path="/services/gpu/") or ""
+    assert cookie
+    ours = [line for line in hub.log().splitlines() if line.startswith('{"time"')]
+    assert ours
+    for line in ours:
+        assert "code=" not in line
+        assert hub.secret not in line  # type: ignore[attr-defined]
+        assert "api-token-api-token" not in line
