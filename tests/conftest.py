@@ -102,7 +102,7 @@ def hub5_python() -> str:
 @pytest.fixture(scope="session")
 def fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The fake ``libnvidia-ml.so.1``; put its folder on LD_LIBRARY_PATH. The test carries ``needs("c-compiler")``."""
-    built = Path(os.environ.get("FAKE_NVML") or "/nowhere")
+    built = Path(os.environ.get("FAKE_NVML") or "/nowhere", "libnvidia-ml.so.1")
     if built.exists():
         return built
     if reason := missing("c-compiler"):

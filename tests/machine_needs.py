@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -44,11 +45,17 @@ def _browser() -> str:
 
 
 def _postgresql() -> str:
-    return "" if postgresql_programs() else "no PostgreSQL server programs (Debian package: postgresql)"
+    if not postgresql_programs():
+        return "no PostgreSQL server programs (Debian package: postgresql)"
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return f"PostgreSQL starts for accounts only, and uid {os.geteuid()} has none"
+    return ""
 
 
 def _c_compiler() -> str:
-    if Path(os.environ.get("FAKE_NVML") or "/nowhere").exists() or any(map(shutil.which, ("cc", "gcc", "clang"))):
+    if Path(os.environ.get("FAKE_NVML") or "/nowhere", "libnvidia-ml.so.1").exists() or any(map(shutil.which, ("cc", "gcc", "clang"))):
         return ""
     return os.environ.get("FAKE_NVML_MISSING") or "no C compiler (Debian package: gcc)"
 

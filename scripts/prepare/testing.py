@@ -55,8 +55,9 @@ def _prepare(env: dict[str, str]) -> None:
     prepare_test_packages(env)
     prepare_hub5(env)
     install_package(VENV_HUB5, env)
-    env["FAKE_NVML"] = str(FAKE_NVML)
     env["FAKE_NVML_MISSING"] = prepare_fake_nvml(env)
+    if not env["FAKE_NVML_MISSING"]:
+        env["FAKE_NVML"] = str(FAKE_NVML.parent)
     browser, missing = prepare_browser(env)
     env["CHROMIUM_PATH"] = str(browser or "")
     env["CHROMIUM_MISSING"] = missing
