@@ -89,7 +89,7 @@ def _build_wheel(env: Mapping[str, str]) -> None:
 
 def _create(venv: Path, env: Mapping[str, str]) -> None:
     shutil.rmtree(venv, ignore_errors=True)
-    if importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip"):
+    if all((spec := importlib.util.find_spec(name)) and spec.origin for name in ("venv", "ensurepip")):
         command(venv.name, "Virtual environment", [sys.executable, "-I", "-m", "venv", venv], env=env)
         return
     # Debian and Ubuntu leave venv or ensurepip out unless python3-venv is installed
