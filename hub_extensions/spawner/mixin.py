@@ -16,6 +16,7 @@ from typing import Any
 
 from jupyterhub.spawner import Spawner
 from jupyterhub.utils import maybe_future
+from tornado import web
 from traitlets import Bool, Float, List, Unicode, default
 
 from hub_extensions.adapters.gpu_service import (
@@ -88,8 +89,9 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         return lambda formdata: self._gpu_checked(choice_from_form(formdata))
 
     def options_from_query(self, query_data: Mapping[str, list[Any]]) -> dict[str, Any]:
-        """``?opt-offer=mig-1g.5gb``: the same check as form and REST."""
-        return self._gpu_checked(query_data)
+        """``?opt-offer=mig-1g.5gb``: the same check as form and REST. JupyterHub 5 leaves the ``opt-`` on."""
+        prefixed = {key[4:]: value for key, value in query_data.items() if key.startswith("opt-")}
+        return self._gpu_checked(prefixed or query_data)
 
     @default("apply_user_options")
     def _gpu_apply_user_options(self) -> Callable[[Spawner, Mapping[str, Any]], None]:
@@ -111,9 +113,11 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         """Wait in line, then start. Sync: the hub reads `start_timeout` as soon as this returns."""
         self._gpu_start = None
         spawn = self._spawn_future
-        if refusals.COUNTS_REFUSALS and spawn is not None and self.handler is not None:
-            refusals.take_back_count(self.handler.settings, spawn)
-        options = self._gpu_checked(self.user_options)
+        try:
+            options = self._gpu_checked(self.user_options)
+        except web.HTTPError as error:
+            refusals.spare_the_count(self, error)
+            raise
         start = self._gpu_start = Start(offers=parse_choice(options, also=tuple(self.gpu_other_options)))
 
         if self._gpu_admin_timeout is None:
@@ -127,7 +131,11 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         return future
 
     async def _gpu_run(self, start: Start, options: Mapping[str, Any], limit: float) -> Any:
-        start.grant = await self._gpu_admission(start, options)
+        try:
+            start.grant = await self._gpu_admission(start, options)
+        except web.HTTPError as error:
+            refusals.spare_the_count(self, error)
+            raise
         if self._gpu_hub_ends():
             await asyncio.Event().wait()  # nothing is started any more; the hub cancels us, the lease is kept
         say_starting(start, self._gpu_service.titles)

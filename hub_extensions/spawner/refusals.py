@@ -2,7 +2,7 @@
 
 A refusal says three things apart: the text for the user, the line for the log, the word for the metric. JupyterHub 6
 has ``SpawnException`` for that (but shows only ``jupyterhub_message``); JupyterHub 5 has no such thing and counts every
-exception as a failed spawn, so there the count is taken back (``take_back_count``).
+exception as a failed spawn, so there the count is taken back (``spare_the_count``).
 Not here: when to refuse (the service and ``core/choice.py`` say that).
 """
 
@@ -67,14 +67,20 @@ class StartTookTooLong(asyncio.TimeoutError):
         self.jupyterhub_html_message = escape(text)
 
 
-def take_back_count(settings: MutableMapping[str, Any], spawn: asyncio.Future[Any]) -> None:
-    """JupyterHub 5: when `spawn` ends with a refusal, take it out of the count of failed spawns again.
+def spare_the_count(spawner: Any, error: BaseException) -> None:
+    """To be called when a start is refused: JupyterHub 5 would count it, and could end itself for it.
 
-    To be called while the spawn runs, so that this callback comes after the hub's own.
+    Its count is made when the spawn's future ends, by a callback that was added before ours: that one finds no limit,
+    ours takes the count back and restores the limit.
     """
+    spawn: asyncio.Future[Any] | None = spawner._spawn_future
+    if not COUNTS_REFUSALS or not is_refusal(error) or spawn is None or spawner.handler is None:
+        return
+    settings: MutableMapping[str, Any] = spawner.handler.settings
+    limit, spawner.consecutive_failure_limit = spawner.consecutive_failure_limit, 0
 
-    def uncount(done: asyncio.Future[Any]) -> None:
-        if not done.cancelled() and is_refusal(done.exception()):
-            settings["failure_count"] = max(0, settings.get("failure_count", 0) - 1)
+    def uncount(_: asyncio.Future[Any]) -> None:
+        settings["failure_count"] = max(0, settings.get("failure_count", 0) - 1)
+        spawner.consecutive_failure_limit = limit
 
     spawn.add_done_callback(uncount)
