@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import os
 import secrets
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -35,63 +25,31 @@ from hub_extensions.adapters.hub_api import (
     StopRefused,
     server_of,
 )
+from tests import hubs
 from tests.fakes.hub import FakeHub, FakeServer, FakeUser, HubThatIsAway, HubThatIsSlow, HubWhoseListMoves
 
-ROOT = Path(__file__).parents[2]
+ADMIN = "root-admin"
 ODD = "jo o+é%20x"
 OPTIONS = {"offers": ["mig-2g.10gb", "mig-1g.5gb"]}
 
+NAMES = ["ada", "ben", "slow", ADMIN, ODD, *(f"u{number:03}" for number in range(220))]
+
 CONFIG = """
-import json, sys
-given = json.load(open({given!r}))
-c = get_config()
-c.JupyterHub.hub_bind_url = given["hub"]
-c.JupyterHub.bind_url = given["proxy"]
-c.ConfigurableHTTPProxy.api_url = given["proxy_api"]
-c.ConfigurableHTTPProxy.command = given["proxy_command"]
-c.JupyterHub.db_url = "sqlite:///" + given["folder"] + "/hub.sqlite"
-c.JupyterHub.cookie_secret_file = given["folder"] + "/cookie_secret"
-c.JupyterHub.authenticator_class = "dummy"
-c.JupyterHub.spawner_class = "simple"
-c.JupyterHub.allow_named_servers = True
+token = "{token}"
 c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 2}}
 c.JupyterHub.load_groups = {{"lab": {{"users": ["ada"]}}}}
-c.Authenticator.allowed_users = set(given["users"])
-c.Authenticator.admin_users = {{"root"}}
-c.Spawner.cmd = [sys.executable, given["server"]]
-c.Spawner.environment = {{"TOKENS": given["folder"]}}
-c.SimpleLocalProcessSpawner.home_dir_template = given["folder"] + "/home/{{username}}"
+c.Authenticator.allowed_users = set({names!r})
+c.Spawner.environment = {{"FAKE_SINGLEUSER_SLOW": lambda spawner: "60" if spawner.user.name == "slow" else "0"}}
 c.Spawner.http_timeout = 60
-c.JupyterHub.services = [{{"name": "gpu", "api_token": given["token"]}}]
-c.JupyterHub.load_roles = [
+c.JupyterHub.services += [{{"name": "gpu", "api_token": token}}]
+c.JupyterHub.load_roles += [
     {{
         "name": "gpu",
         "services": ["gpu"],
         "scopes": ["list:users", "read:users", "read:users:groups", "read:users:activity", "read:servers", "servers",
-                   "delete:servers", "read:hub", "tokens"] + given["scopes"],
+                   "delete:servers", "read:hub", "admin:server_state"],
     }},
 ]
-"""
-
-SERVER = """
-import http.server, json, os, sys, time, urllib.parse
-user = os.environ["JUPYTERHUB_USER"]
-server = os.environ.get("JUPYTERHUB_SERVER_NAME", "")
-path = os.path.join(os.environ["TOKENS"], "token-" + urllib.parse.quote(user, safe="") + "-" + server)
-with open(path + ".part", "w") as file:
-    file.write(os.environ["JUPYTERHUB_API_TOKEN"])
-os.replace(path + ".part", path)
-while user == "slow" and not os.path.exists(os.path.join(os.environ["TOKENS"], "go")):
-    time.sleep(0.05)
-address = urllib.parse.urlparse(os.environ["JUPYTERHUB_SERVICE_URL"])
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-    do_HEAD = do_GET
-
-http.server.HTTPServer((address.hostname, address.port), Handler).serve_forever()
 """
 
 
@@ -104,86 +62,26 @@ class Hub:
     server_token: Callable[[str, str], str]
 
 
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def proxy_command() -> list[str]:
-    found = shutil.which("configurable-http-proxy")
-    for folder in (ROOT, Path("/opt/dev/node")):
-        found = found or shutil.which("configurable-http-proxy", path=str(folder / "node_modules" / ".bin"))
-    assert found, "configurable-http-proxy is neither on the PATH nor in node_modules"
-    return [found]
-
-
+@dataclass
 class RealHub:
-    """JupyterHub as it is installed here, in a process of its own, on free ports of 127.0.0.1."""
+    """JupyterHub as it is installed here. `token` has the scopes of the service's role."""
 
-    def __init__(self, folder: Path) -> None:
-        hub, proxy, proxy_api = (f"http://127.0.0.1:{port}" for port in free_ports(3))
-        self.folder, self.token, self.url = folder, secrets.token_hex(16), f"{hub}/hub/api"
-        (folder / "server.py").write_text(SERVER)
-        given = {
-            "hub": hub,
-            "proxy": proxy,
-            "proxy_api": proxy_api,
-            "proxy_command": proxy_command(),
-            "folder": str(folder),
-            "server": str(folder / "server.py"),
-            "token": self.token,
-            "users": ["ada", "ben", "slow", "root", ODD, *(f"u{number:03}" for number in range(220))],
-            "scopes": ["admin:server_state"],
-        }
-        (folder / "given.json").write_text(json.dumps(given))
-        (folder / "config.py").write_text(CONFIG.format(given=str(folder / "given.json")))
-        self.log = (folder / "log").open("wb")
-        kept = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterhub", "-f", str(folder / "config.py")],
-            cwd=folder,
-            env={name: os.environ[name] for name in kept if name in os.environ},
-            stdin=subprocess.DEVNULL,
-            stdout=self.log,
-            stderr=self.log,
-            start_new_session=True,
-        )
+    hub: hubs.Hub
+    token: str
 
-    def wait(self, seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while True:
-            assert self.process.poll() is None, (self.folder / "log").read_text()
-            with contextlib.suppress(OSError), urllib.request.urlopen(self.url + "/", timeout=5) as answer:
-                assert answer.status == 200
-                return
-            assert time.monotonic() < deadline, (self.folder / "log").read_text()
-            time.sleep(0.1)
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.hub.hub_port}/hub/api"
 
     def server_token(self, user: str, server: str) -> str:
-        return (self.folder / f"token-{quote(user, safe='')}-{server}").read_text()
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(10)
-        self.log.close()
+        return str(self.hub.environ(quote(user), server)["JUPYTERHUB_API_TOKEN"])
 
 
 @pytest.fixture(scope="module")
 def real_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealHub]:
-    hub = RealHub(tmp_path_factory.mktemp("hub"))
-    try:
-        hub.wait()
-        yield hub
-    finally:
-        hub.stop()
+    token = secrets.token_hex(16)
+    with hubs.Hub(tmp_path_factory.mktemp("hub"), CONFIG.format(token=token, names=NAMES)) as hub:
+        yield RealHub(hub, token)
 
 
 async def until(true: Callable[[], Awaitable[bool]], seconds: float = 20) -> None:
@@ -200,8 +98,7 @@ async def hub(request: pytest.FixtureRequest) -> AsyncIterator[Hub]:
         yield Hub(real.url, real.token, real.server_token)
         return
     async with FakeHub(version="5.5.4" if request.param == "fake 5" else "6.1.1") as fake:
-        names = ["ada", "ben", "slow", "root", ODD, *(f"u{number:03}" for number in range(220))]
-        fake.users.update((name, FakeUser(name == "root", ["lab"] if name == "ada" else [])) for name in names)
+        fake.users.update((name, FakeUser(name == ADMIN, ["lab"] if name == "ada" else [])) for name in NAMES)
         fake.slow_users.add("slow")
         fake.tokens[fake.token] = {"kind": "service", "name": "gpu", "admin": False, "scopes": ["list:users"]}
 
@@ -309,7 +206,7 @@ async def test_a_stop_of_a_server_that_is_gone_is_done_already(api: HubApi) -> N
 async def test_all_users_are_read_page_by_page(api: HubApi) -> None:
     users = await api.users()
     assert len(users) == len(set(users)) == 225
-    assert HubUser("root", True, ()) in users and HubUser("ada", False, ("lab",)) in users
+    assert HubUser(ADMIN, True, ()) in users and HubUser("ada", False, ("lab",)) in users
     assert await api.user("ada") == HubUser("ada", False, ("lab",))
     assert await api.user("nobody") is None
 
@@ -337,16 +234,11 @@ async def test_a_token_without_the_scopes_is_refused_not_away(hub: Hub) -> None:
 
 @pytest.mark.hub
 async def test_a_users_own_token_is_not_a_servers(real_hub: RealHub) -> None:
-    client = AsyncHTTPClient(force_instance=True)
-    made = await client.fetch(
-        f"{real_hub.url}/users/ada/tokens",
-        method="POST",
-        headers={"Authorization": f"token {real_hub.token}"},
-        body=json.dumps({"scopes": ["access:servers!user=ada"]}),
+    made = await asyncio.to_thread(
+        real_hub.hub.api, "POST", "users/ada/tokens", {"scopes": ["access:servers!user=ada", "read:users!user=ada"]}
     )
-    client.close()
     api = HubApi(real_hub.url, real_hub.token)
-    caller = await api.identify(json.loads(made.body)["token"])
+    caller = await api.identify(made.json()["token"])
     assert caller is not None and caller.name == "ada" and caller.groups == ("lab",)
     assert server_of(caller) is None
     api.close()

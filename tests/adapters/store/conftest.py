@@ -1,4 +1,4 @@
-"""Databases for the store's tests: an SQLite file, and a real PostgreSQL on loopback, started as a plain user."""
+"""Databases for the store's tests, and a PostgreSQL of their own that they may stop and start."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from tests.machine_needs import postgresql_programs
+
 PLAIN_UID = 65534
-
-
-def _postgresql_programs() -> Path | None:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda each: int(each.parts[-3]))
-    on_path = shutil.which("initdb")
-    if found:
-        return found[-1].parent
-    return Path(on_path).resolve().parent if on_path else None
 
 
 class PostgreSQL:
@@ -73,10 +69,11 @@ class PostgreSQL:
         )
 
 
-@pytest.fixture(scope="session")
-def postgresql() -> Iterator[PostgreSQL]:
-    programs = _postgresql_programs()
-    assert programs is not None, "no PostgreSQL on this machine: Debian's package is postgresql"
+@pytest.fixture(scope="module")
+def own_postgresql() -> Iterator[PostgreSQL]:
+    """A server that a test may stop and start. The test carries ``needs("postgresql")``."""
+    programs = postgresql_programs()
+    assert programs is not None
     folder = Path(tempfile.mkdtemp(prefix="gpu-postgresql-"))
     try:
         server = PostgreSQL(programs, folder)
@@ -88,13 +85,23 @@ def postgresql() -> Iterator[PostgreSQL]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-_count = iter(range(1, 100_000))
-
-
 @pytest.fixture
-def postgresql_url(postgresql: PostgreSQL) -> str:
-    """A new, empty database."""
-    return postgresql.create(f"gpu{next(_count)}")
+def own_postgresql_url(own_postgresql: PostgreSQL) -> str:
+    """A new, empty database of that server."""
+    return own_postgresql.create(f"t{uuid.uuid4().hex}")
+
+
+@pytest.fixture(scope="session")
+def postgresql_server(postgresql_server: str) -> str:
+    """The shared server, once it lets people in: it listens a moment earlier."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            psycopg.connect(postgresql_server.replace("+psycopg", "")).close()
+            return postgresql_server
+        except psycopg.OperationalError:
+            assert time.monotonic() < deadline, "PostgreSQL let nobody in within 60 s"
+            time.sleep(0.05)
 
 
 @pytest.fixture

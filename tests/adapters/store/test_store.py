@@ -283,13 +283,14 @@ async def test_a_deleted_users_records_stay_without_the_name_and_the_rest_goes(s
 
 async def test_ten_thousand_tickets_are_written_and_read_fast(store: Store) -> None:
     rows = tuple(TicketRow(ticket(number)) for number in range(10_000))
-    begun = time.perf_counter()
+    begun = time.process_time()
     await store.commit(Changes(rows))
-    written = time.perf_counter()
+    written = time.process_time()
     stored = await store.load()
-    read = time.perf_counter()
+    read = time.process_time()
     assert len(stored.tickets) == 10_000
-    assert written - begun < 10 and read - written < 3  # a crowded machine; alone it is 0.6 s and 0.4 s
+    # processor time of our own, so that a crowded machine says nothing: it is 0.6 s and 0.35 s
+    assert written - begun < 3 and read - written < 1.5
 
 
 async def test_a_caller_that_is_cancelled_does_not_take_its_commit_back(store: Store) -> None:

@@ -152,10 +152,10 @@ async def test_a_row_that_this_version_cannot_read_is_a_sentence(sqlite_url: str
 
 
 @pytest.mark.needs("postgresql")
-async def test_a_connection_that_was_cut_is_made_again(postgresql: Any, postgresql_url: str) -> None:
-    store = Store.open(postgresql_url)
+async def test_a_connection_that_was_cut_is_made_again(own_postgresql: Any, own_postgresql_url: str) -> None:
+    store = Store.open(own_postgresql_url)
     await store.commit(decision("before"))
-    with psycopg.connect(postgresql.url("postgres"), autocommit=True) as admin:
+    with psycopg.connect(own_postgresql.url("postgres"), autocommit=True) as admin:
         admin.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'jupyterhub-gpu'"
         )
@@ -165,16 +165,18 @@ async def test_a_connection_that_was_cut_is_made_again(postgresql: Any, postgres
 
 
 @pytest.mark.needs("postgresql")
-async def test_a_postgresql_that_is_down_is_a_sentence_until_it_is_back(postgresql: Any, postgresql_url: str) -> None:
-    store = Store.open(postgresql_url)
+async def test_a_postgresql_that_is_down_is_a_sentence_until_it_is_back(
+    own_postgresql: Any, own_postgresql_url: str
+) -> None:
+    store = Store.open(own_postgresql_url)
     await store.commit(decision("before"))
-    postgresql.stop()
+    own_postgresql.stop()
     try:
         with pytest.raises(StoreUnavailable, match=r"PostgreSQL database '\w+' at 127\.0\.0\.1"):
             await store.commit(decision("lost"))
         assert store.state != "ok"
     finally:
-        postgresql.start()
+        own_postgresql.start()
     await store.commit(decision("after"))
     assert await written(store) == ({"before", "after"}, 2, 2)
     assert store.state == "ok"
@@ -182,13 +184,15 @@ async def test_a_postgresql_that_is_down_is_a_sentence_until_it_is_back(postgres
 
 
 @pytest.mark.needs("postgresql")
-async def test_a_cut_in_the_middle_of_a_decision_leaves_no_part_of_it(postgresql: Any, postgresql_url: str) -> None:
-    store = Store.open(postgresql_url)
+async def test_a_cut_in_the_middle_of_a_decision_leaves_no_part_of_it(
+    own_postgresql: Any, own_postgresql_url: str
+) -> None:
+    store = Store.open(own_postgresql_url)
     await store.commit(decision("before"))
-    with psycopg.connect(postgresql_url) as other:
+    with psycopg.connect(own_postgresql_url) as other:
         other.execute("LOCK TABLE gpu_journal IN EXCLUSIVE MODE")  # the commit gets half-way and waits here
         commit = asyncio.ensure_future(store.commit(decision("lost")))
-        with psycopg.connect(postgresql.url("postgres"), autocommit=True) as admin:
+        with psycopg.connect(own_postgresql.url("postgres"), autocommit=True) as admin:
             cut = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             deadline = asyncio.get_running_loop().time() + 10
             while admin.execute(cut).fetchone() is None:
@@ -211,8 +215,12 @@ class LineThatIsCut:
         self.port, self.arrives = port, arrives
         self.armed = False
         self.cuts = 0
+        self.open: set[asyncio.Task[None]] = set()
 
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open.add(asyncio.ensure_future(self._connect(reader, writer)))
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self.port)
         answers = asyncio.ensure_future(self._pass(there, writer))
         while asked := await reader.read(65536):
@@ -220,14 +228,15 @@ class LineThatIsCut:
                 self.armed = False
                 self.cuts += 1
                 answers.cancel()
+                await asyncio.gather(answers, return_exceptions=True)
                 if self.arrives:
                     back.write(asked)
                     await there.read(1)  # it was done
                 break
             back.write(asked)
-        writer.close()
-        back.close()
-        await asyncio.gather(answers, return_exceptions=True)
+        for end in (writer, back):
+            end.close()
+        await asyncio.gather(answers, writer.wait_closed(), back.wait_closed(), return_exceptions=True)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while answer := await reader.read(65536):
@@ -237,12 +246,12 @@ class LineThatIsCut:
 @pytest.mark.needs("postgresql")
 @pytest.mark.parametrize("arrives", [True, False])
 async def test_a_cut_at_the_commit_itself_is_answered_by_what_the_database_has(
-    postgresql: Any, postgresql_url: str, arrives: bool
+    own_postgresql: Any, own_postgresql_url: str, arrives: bool
 ) -> None:
-    line = LineThatIsCut(postgresql.port, arrives=arrives)
+    line = LineThatIsCut(own_postgresql.port, arrives=arrives)
     relay = await asyncio.start_server(line, "127.0.0.1", 0)
     port = relay.sockets[0].getsockname()[1]
-    store = await asyncio.to_thread(Store.open, postgresql_url.replace(f":{postgresql.port}/", f":{port}/"))
+    store = await asyncio.to_thread(Store.open, own_postgresql_url.replace(f":{own_postgresql.port}/", f":{port}/"))
     await store.commit(decision("before"))
     line.armed = True
     if arrives:
@@ -254,6 +263,7 @@ async def test_a_cut_at_the_commit_itself_is_answered_by_what_the_database_has(
     names = {"before", "cut"} if arrives else {"before"}
     assert await written(store) == (names, len(names), len(names))
     await asyncio.to_thread(store.close)
+    await asyncio.wait_for(asyncio.gather(*line.open), 10)
     relay.close()
 
 
