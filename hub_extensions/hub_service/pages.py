@@ -40,10 +40,6 @@ class Page(Route):
         self.set_header("Content-Security-Policy", POLICY)
         self.set_header("Referrer-Policy", "same-origin")
 
-    async def prepare(self) -> None:
-        """Who is calling; a browser without a login goes to the login."""
-        await super().prepare()
-
     def not_logged_in(self) -> Person:
         """The login for somebody who looks at a page; 403 for forms and scripts."""
         navigates = self.request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
@@ -95,6 +91,7 @@ class YourGpu(Page):
         tickets = desk.tickets(person.name)
         values: dict[str, Any] = {
             "form": form,
+            "titles": {offer.id: offer.title for offer in form.offers},
             "tickets": [ticket for ticket in tickets if ticket.user in (person.name, None)],
             "servers": self._servers(person, form.gpu_servers),
             "xsrf": self.xsrf_token.decode(),
