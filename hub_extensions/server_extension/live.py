@@ -53,8 +53,11 @@ class Live:
         opened: a panel has been connected since the server started.
     """
 
-    def __init__(self, sampler: Sampler, *, tick_seconds: float = TICK_SECONDS) -> None:
+    def __init__(
+        self, sampler: Sampler, *, tick_seconds: float = TICK_SECONDS, unread_seconds: float = UNREAD_SECONDS
+    ) -> None:
         self._sampler = sampler
+        self._unread_seconds = unread_seconds
         self._tick_seconds = tick_seconds
         self._link: ServiceLink | None = None
         self._listeners: dict[Listener, tuple[asyncio.Future[None], float] | None] = {}
@@ -146,9 +149,9 @@ class Live:
 
     def _drop_the_deaf(self) -> None:
         for listener, waiting in tuple(self._listeners.items()):
-            if waiting is None or waiting[0].done() or monotonic() - waiting[1] < UNREAD_SECONDS:
+            if waiting is None or waiting[0].done() or monotonic() - waiting[1] < self._unread_seconds:
                 continue
-            log.info("A panel has not read for %d s and is dropped.", UNREAD_SECONDS)
+            log.info("A panel has not read for %d s and is dropped.", self._unread_seconds)
             self.leave(listener)
             listener.drop(1008, "not reading")
 

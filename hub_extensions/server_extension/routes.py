@@ -137,13 +137,21 @@ class LiveHandler(WebSocketHandler, JupyterHandler):
     def push(self, text: str) -> asyncio.Future[None] | None:
         """See ``live.Listener``."""
         try:
-            return self.write_message(text)
+            future = self.write_message(text)
         except WebSocketClosedError:
             return None
+        future.add_done_callback(_heard)
+        return future
 
     def drop(self, code: int, reason: str) -> None:
         """See ``live.Listener``."""
         self.close(code, reason)
+
+
+def _heard(future: asyncio.Future[None]) -> None:
+    """A panel that went away while it was told something is no fault to log."""
+    if not future.cancelled():
+        future.exception()
 
 
 def handlers(live: Live, link: ServiceLink) -> list[tuple[str, type[JupyterHandler], dict[str, Any]]]:

@@ -92,11 +92,13 @@ export function memoryPercent(reading: GpuReading): number | null {
 
 /** "3.1 of 4.75 GiB" */
 export function memoryWords(reading: GpuReading, trans: TranslationBundle): string {
-  return trans.__(
-    '%1 of %2 GiB',
-    gib(reading.memory_used_bytes, 1, trans),
-    gib(reading.memory_total_bytes, 2, trans)
-  );
+  return trans.__('%1 of %2 GiB', used(reading, trans), gib(reading.memory_total_bytes, 2, trans));
+}
+
+/** Used memory in GiB: two digits where one would say zero. */
+function used(reading: GpuReading, trans: TranslationBundle): string {
+  const bytes = reading.memory_used_bytes;
+  return gib(bytes, bytes !== null && bytes < GIB / 10 ? 2 : 1, trans);
 }
 
 /** "84 %", or why there is no number. */
@@ -167,12 +169,11 @@ export function statusWords(
   const reading = snapshot?.gpus[0];
   const parts: string[] = [];
   if (reading) {
-    const used = gib(reading.memory_used_bytes, 1, trans);
     const total = gib(reading.memory_total_bytes, 2, trans);
     parts.push(
       age(reading, now) > STALE_SECONDS
         ? trans.__('GPU not answering')
-        : trans.__('GPU %1/%2 GiB', used, total)
+        : trans.__('GPU %1/%2 GiB', used(reading, trans), total)
     );
     if (reading.used_percent !== null && age(reading, now) <= STALE_SECONDS) {
       parts.push(trans.__('%1 %', Math.round(reading.used_percent)));
@@ -188,6 +189,7 @@ export function statusWords(
 /** What a screen reader hears, and only when it changes: no numbers that move. */
 export function announcement(
   snapshot: Snapshot | null,
+  kept: boolean,
   now: number,
   trans: TranslationBundle
 ): string {
@@ -200,6 +202,9 @@ export function announcement(
   const countdown = snapshot.server?.countdown;
   if (countdown?.warn && !snapshot.service_note) {
     parts.push(trans.__('This server stops at %1.', clock(countdown.stops_at, now)));
+  }
+  if (kept) {
+    parts.push(trans.__('This server is kept.'));
   }
   parts.push(...(snapshot.server?.warnings ?? []));
   return parts.join(' ');

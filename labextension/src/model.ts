@@ -126,12 +126,13 @@ export class GpuModel implements IGpuModel, IDisposable {
   }
 
   private _take(snapshot: Snapshot): void {
+    const counted = this._snapshot?.server?.countdown ?? null;
     this._serverAhead = Date.parse(snapshot.at) - Date.now();
     this._retryMs = FIRST_RETRY_MS;
     this._connection = 'open';
     this._snapshot = snapshot;
-    if (!snapshot.server?.countdown && this._keeping !== 'asking') {
-      this._keeping = 'idle';
+    if (snapshot.server?.countdown && !counted && this._keeping !== 'asking') {
+      this._keeping = 'idle'; // a new countdown: what was said about the one before is over
     }
     this._changed.emit();
     const asked = snapshot.server?.save ?? false;

@@ -74,6 +74,7 @@ export class GpuPanel extends SeenWidget {
     return (
       <section aria-label={trans.__('GPU of this server')}>
         <Top model={model} {...shown} />
+        <Note sentence={localTimes(model.snapshot?.service_note ?? '', shown.now)} />
         {model.snapshot?.server ? (
           <>
             <Server
@@ -83,12 +84,13 @@ export class GpuPanel extends SeenWidget {
               keep={() => void model.keep()}
               {...shown}
             />
-            <Waits offers={model.snapshot.server.waits} {...shown} />
+            {model.snapshot.service_note === '' ? (
+              <Waits offers={model.snapshot.server.waits} {...shown} />
+            ) : null}
           </>
         ) : null}
-        <Note sentence={localTimes(model.snapshot?.service_note ?? '', shown.now)} />
         <div className="jp-gpu-Announcement" aria-live="polite">
-          {announcement(model.snapshot, shown.now, trans)}
+          {announcement(model.snapshot, model.keeping === 'kept', shown.now, trans)}
         </div>
       </section>
     );
@@ -264,20 +266,27 @@ function Server({
 }): JSX.Element {
   const { countdown, ends_at } = server;
   const left = secondsLeft(countdown, now);
+  const heading = <h3>{trans.__('This server')}</h3>;
+  if (away) {
+    // an outage moves every end by its length: no time shown now would be right
+    return (
+      <>
+        {heading}
+        <p>{trans.__('Its countdown and its end stand still until the service answers again.')}</p>
+      </>
+    );
+  }
   return (
     <>
-      <h3>{trans.__('This server')}</h3>
-      {countdown && away ? (
-        <p>{trans.__('Its countdown stands still until the GPU service answers again.')}</p>
-      ) : null}
-      {countdown && left !== null && !away ? (
+      {heading}
+      {countdown && left !== null ? (
         <p className={countdown.warn ? 'jp-gpu-Warning' : undefined}>
           {localTimes(countdown.reason, now)} {trans.__('Stops in %1', duration(left, trans))} (
           <time dateTime={countdown.stops_at}>{clock(countdown.stops_at, now)}</time>
           ).
         </p>
       ) : null}
-      {countdown?.can_keep && server.keep && !away ? (
+      {countdown?.can_keep && server.keep ? (
         <p className="jp-gpu-Keep">
           <button
             type="button"

@@ -18,9 +18,11 @@ export class Warning {
   }
 
   private _changed = (): void => {
-    const server = this._model.snapshot?.server;
+    const snapshot = this._model.snapshot;
+    const server = snapshot?.server;
     const countdown = server?.countdown;
-    if (!server || !countdown?.warn) {
+    // while the service is away the countdown stands still: its time would be wrong
+    if (!server || !countdown?.warn || snapshot.service_note !== '') {
       this._takeBack();
       return;
     }

@@ -22,10 +22,16 @@ pytestmark = pytest.mark.needs("browser")
 
 BUILT = ROOT / "hub_extensions" / "labextension"
 UUID = next(device.uuid for device in load_layout("lab-a100").devices if device.profile == "1g.5gb")
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 PATIENCE_MS = 40_000
 
 
@@ -43,11 +49,18 @@ def a_fresh_state(service: PanelService) -> None:
 
 @pytest.fixture(scope="module")
 def server(service: PanelService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[UserServer]:
+    server = a_server(tmp_path_factory.mktemp("lab"), service)
+    yield server
+    server.stop()
+
+
+def a_server(directory: Path, service: PanelService, port: int = 0) -> UserServer:
+    """A server with the built panel on a simulated MIG device."""
     assert (BUILT / "package.json").exists(), "the panel is not built: npm run build"
-    directory = tmp_path_factory.mktemp("lab")
     extensions = directory / "share" / "labextensions"
-    extensions.mkdir(parents=True)
-    (extensions / "jupyterhub-gpu").symlink_to(BUILT)
+    if not extensions.exists():
+        extensions.mkdir(parents=True)
+        (extensions / "jupyterhub-gpu").symlink_to(BUILT)
     choose(directory, "notification", {"fetchNews": "false", "checkForUpdates": False})
     environ = {
         "JUPYTER_PATH": str(directory / "share"),
@@ -57,9 +70,7 @@ def server(service: PanelService, tmp_path_factory: pytest.TempPathFactory) -> I
         "JUPYTERHUB_GPU_SIMULATED": "lab-a100",
         "CUDA_VISIBLE_DEVICES": UUID,
     }
-    server = UserServer(directory, environ)
-    yield server
-    server.stop()
+    return UserServer(directory, environ, port=port)
 
 
 def choose(directory: Path, plugin: str, settings: dict[str, object]) -> None:
@@ -71,6 +82,7 @@ def choose(directory: Path, plugin: str, settings: dict[str, object]) -> None:
 
 @pytest.fixture(scope="module")
 def browser(chromium_path: str) -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium_path, args=FLAGS)
         yield browser
@@ -212,11 +224,30 @@ def test_while_the_service_is_away_the_gpu_is_still_shown(
     expect(panel).to_contain_text("Stops in")
     service.go()
     try:
-        expect(panel).to_contain_text("The GPU service is not answering since", timeout=PATIENCE_MS)
-        expect(panel).to_contain_text("Its countdown stands still")
+        expect(panel).to_contain_text("The GPU service is not answering since")
+        expect(panel).to_contain_text("Its countdown and its end stand still")
+        expect(panel).not_to_contain_text("Waits now")
+        expect(page.locator(".Toastify").get_by_text("This server stops at")).to_have_count(0)
         expect(panel).not_to_contain_text("Stops in")
         expect(panel.get_by_role("meter", name="Memory")).to_be_visible()
         page.screenshot(path=pictures / "service-away.png")
     finally:
         service.come()
-    expect(panel).to_contain_text("Stops in", timeout=PATIENCE_MS)
+    expect(panel).to_contain_text("Stops in")
+
+
+def test_a_page_that_lost_its_server_says_so_and_finds_it_again(
+    page: Page, service: PanelService, tmp_path: Path
+) -> None:
+    server = a_server(tmp_path, service)
+    try:
+        panel = open_lab(page, server)
+        expect(panel).to_contain_text("of 4.75 GiB")
+    finally:
+        server.stop()
+    expect(panel).to_contain_text("This page cannot reach its server. It keeps trying.")
+    again = a_server(tmp_path, service, server.port)
+    try:
+        expect(panel).not_to_contain_text("This page cannot reach its server")
+    finally:
+        again.stop()

@@ -23,7 +23,7 @@ START_SECONDS = 60
 class UserServer:
     """One server; `url` ends with its base URL and a slash."""
 
-    def __init__(self, directory: Path, environ: dict[str, str], *options: str, module: str = "jupyter_server") -> None:
+    def __init__(self, directory: Path, environ: dict[str, str], *options: str, port: int = 0) -> None:
         self.directory = directory
         for name in ("home", "work", "runtime", "config", "data"):
             (directory / name).mkdir(parents=True, exist_ok=True)
@@ -43,9 +43,9 @@ class UserServer:
                 [
                     sys.executable,
                     "-m",
-                    module,
+                    "jupyter_server",
                     "--ServerApp.ip=127.0.0.1",
-                    "--ServerApp.port=0",
+                    f"--ServerApp.port={port}",
                     "--ServerApp.open_browser=False",
                     "--ServerApp.allow_root=True",
                     "--ServerApp.base_url=/user/ada/",
