@@ -171,6 +171,10 @@ _REASONS = (
         r"|Network is unreachable|Connection refused",
         "the package registry did not answer (is there a network? settings: PIP_INDEX_URL, npm's registry, the proxy).",
     ),
+    (
+        r"from versions: none",
+        "the package index did not answer, or lacks a package (is there a network? settings: PIP_INDEX_URL, the proxy).",
+    ),
     (r"No matching distribution found for ([^\s\\]+)", "the package index has no fitting {0}."),
     (r"Permission denied: '?([^'\n]+)|EACCES[^'\n]*'([^'\n]+)'", "no permission for {0}."),
 )
