@@ -90,9 +90,10 @@ class Demo:
         return f"http://127.0.0.1:{self.ports.public}"
 
     @property
-    def service_health(self) -> str:
-        """The GPU service's own health, past the hub's proxy."""
-        return f"{self.url}/services/gpu/health"
+    def signs_of_life(self) -> tuple[str, ...]:
+        """What has to answer before people can come: the hub itself, then hub and GPU service through the proxy."""
+        hub = f"http://127.0.0.1:{self.ports.hub}/hub/health"
+        return hub, f"{self.url}/hub/health", f"{self.url}/services/gpu/health"
 
 
 def run(options: DemoOptions, say: Say) -> int:
@@ -112,7 +113,9 @@ def run(options: DemoOptions, say: Say) -> int:
         simulate, sentence = choose_gpus(options.layout)
         say(sentence)
         demo = _plan(folder, options, simulate)
-        (folder / "demo.json").unlink(missing_ok=True)
+        # No earlier proxy is left; its pid may be somebody else's by now, and the hub would wait for that one to end.
+        for stale in ("demo.json", "proxy.pid"):
+            (folder / stale).unlink(missing_ok=True)
         write_private(folder / "jupyterhub_config.py", configuration_of(demo))
         return _run_hub(demo, stop, say)
 
@@ -388,7 +391,7 @@ def _run_hub(demo: Demo, stop: threading.Event, say: Say) -> int:
 def _becomes_ready(demo: Demo, hub: subprocess.Popen[bytes], stop: threading.Event, say: Say) -> bool:
     began, told = time.monotonic(), 0.0
     while hub.poll() is None and not stop.is_set():
-        if _answers(f"{demo.url}/hub/health") and _answers(demo.service_health):
+        if all(map(_answers, demo.signs_of_life)):
             return True
         passed = time.monotonic() - began
         if passed > READY_WITHIN_SECONDS:
@@ -433,8 +436,9 @@ def _publish(demo: Demo, say: Say) -> None:
 
 
 def _last_lines(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
-    return "\n".join(["The hub ended. The last lines of its log:", *lines, f"The whole log is {log}."])
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    own = [line for line in lines if line and "ConfigProxy" not in line]
+    return "\n".join(["The hub ended. The last lines of its log:", *own[-20:], f"The whole log is {log}."])
 
 
 def _end(demo: Demo, hub: subprocess.Popen[bytes], say: Say) -> None:
