@@ -173,7 +173,7 @@ _REASONS = (
     ),
     (
         r"from versions: none",
-        "the package index did not answer, or lacks a package (is there a network? settings: PIP_INDEX_URL, the proxy).",
+        "the package index did not answer, or lacks a package (is there a network? settings: PIP_INDEX_URL, proxy).",
     ),
     (r"No matching distribution found for ([^\s\\]+)", "the package index has no fitting {0}."),
     (r"Permission denied: '?([^'\n]+)|EACCES[^'\n]*'([^'\n]+)'", "no permission for {0}."),
