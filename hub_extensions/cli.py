@@ -194,6 +194,7 @@ def _asked(state_dir: Path | None, url: str | None, token: str | None) -> Sequen
         with opener.open(request, timeout=10) as answer:
             return TypeAdapter(FormState).validate_json(answer.read()).offers
     except urllib.error.HTTPError as problem:
+        problem.close()
         advice = " The token has to have access to the service gpu." if problem.code in {401, 403} else ""
         raise Unanswered(f"The GPU service answered {problem.code} {problem.reason}.{advice}") from None
     except ValidationError:

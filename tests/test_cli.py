@@ -1,0 +1,248 @@
+"""The command line: what a person reads, what a program reads, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hub_extensions import __version__
+from hub_extensions.cli import main
+from hub_extensions.doctor import disk_of
+from hub_extensions.hub_service.settings import Settings
+
+SECRET = "s" * 64
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words), catch_exceptions=False)
+
+
+def findings(*words: str) -> tuple[int, dict[str, list[dict[str, str]]]]:
+    result = run("doctor", "--json", *words)
+    found: dict[str, list[dict[str, str]]] = {}
+    for finding in json.loads(result.output):
+        found.setdefault(finding["check"], []).append(finding)
+    return result.exit_code, found
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A hub's configuration that is right, with simulated GPUs."""
+    return write(tmp_path, 'c.GpuOffers.simulate = "lab-a100"')
+
+
+def write(folder: Path, *lines: str, call: bool = True) -> Path:
+    path = folder / "jupyterhub_config.py"
+    text = ["c = get_config()", f"c.GpuService.state_dir = {str(folder / 'gpu-state')!r}", *lines]
+    if call:
+        text += ["from hub_extensions import configure", "configure(c)"]
+    path.write_text("\n".join(text) + "\n")
+    return path
+
+
+def test_the_version_is_the_packages() -> None:
+    assert __version__ in run("--version").output
+
+
+# ------------------------------------------------------------------ offers
+
+
+def test_offers_of_the_lab_machine_say_what_they_really_give() -> None:
+    listed = {offer["id"]: offer for offer in json.loads(run("offers", "--json", "--layout", "lab-a100").output)}
+    assert set(listed) == {"cpu", "mig-1g.5gb", "mig-2g.10gb"}
+    small = listed["mig-1g.5gb"]
+    assert small["memory_bytes"] == int(4.75 * 1024**3)
+    assert (small["total"], small["free"], small["simulated"]) == (5, None, True)
+    assert small["isolation"]["access"] == "by agreement"
+
+
+def test_a_layouts_fractions_are_offered_too() -> None:
+    text = run("offers", "--layout", "mixed").output
+    assert "gpu-0.5" in text
+    assert "no, shared" in text
+    assert "simulated GPU" in text
+
+
+def test_an_unknown_layout_is_a_sentence_and_exit_code_one() -> None:
+    result = run("offers", "--layout", "lab-b200")
+    assert result.exit_code == 1
+    assert "lab-a100" in result.output
+    assert result.output.count("\n") == 1
+
+
+class _Service(BaseHTTPRequestHandler):
+    """Answers as the GPU service does, to the one who has the secret."""
+
+    asked: str = ""
+
+    def do_GET(self) -> None:
+        type(self).asked = self.path
+        if self.headers["Authorization"] != f"Bearer {SECRET}":
+            self.send_error(403)
+            return
+        wait = {"now": True, "reason": ""} | dict.fromkeys(
+            ("p10_seconds", "p50_seconds", "p90_seconds", "at_most_seconds")
+        )
+        isolation = {"memory": "hardware", "fault": "hardware", "compute": "hardware", "access": "by agreement"}
+        offer = {
+            "id": "mig-1g.5gb",
+            "kind": "mig",
+            "title": "[b]Small[/b]",
+            "description": "",
+            "pool": "mig-1g.5gb",
+            "share": 1.0,
+            "isolation": isolation,
+            "memory_bytes": None,
+            "memory_enforced": True,
+            "sm_count": None,
+            "sm_total": None,
+            "product": "",
+            "simulated": False,
+            "free": 2,
+            "total": 5,
+            "held": 3,
+            "lost": 0,
+            "held_by_others": 0,
+            "waiting": 4,
+            "wait": wait,
+        }
+        body = json.dumps({"offers": [offer], "simulated": False, "as_of": None, "culling": "", "gpu_servers": []})
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def service() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Service)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_running_service_is_asked_with_the_secret_of_its_state_folder(service: int, tmp_path: Path) -> None:
+    Settings(state_dir=tmp_path, hub_secret=SECRET, api_token="", port=service).dump(tmp_path / "service.json")
+    result = run("offers", "--state-dir", str(tmp_path))
+    assert result.exit_code == 0
+    assert _Service.asked.startswith("/services/gpu/hub/form?")
+    words = result.output.split()
+    assert "[b]Small[/b]" in words  # an admin's title is no markup
+    assert words[-3:] == ["5", "2", "4"]
+    assert "not known" in result.output
+
+
+def test_a_running_service_is_asked_with_a_token(service: int) -> None:
+    url = f"http://127.0.0.1:{service}/services/gpu/"
+    assert run("offers", "--url", url, "--token", SECRET).exit_code == 0
+    assert _Service.asked == "/services/gpu/api/offers"
+    refused = run("offers", "--url", url, "--token", "another")
+    assert (refused.exit_code, "access to the service gpu" in refused.output) == (1, True)
+
+
+def test_a_service_that_is_not_there_is_a_sentence(free_port: int) -> None:
+    result = run("offers", "--url", f"http://127.0.0.1:{free_port}/services/gpu", "--token", SECRET)
+    assert result.exit_code == 1
+    assert "Is the hub running?" in result.output
+    assert SECRET not in result.output
+
+
+# ------------------------------------------------------------------ doctor
+
+
+def test_a_right_configuration_has_no_problem(config: Path) -> None:
+    code, found = findings("--config", str(config))
+    assert [finding for several in found.values() for finding in several if finding["state"] == "problem"] == []
+    assert code == 0
+    assert found["service"][0]["state"] == "ok"
+    assert found["gpus"][0]["text"].startswith("The GPUs are simulated")
+
+
+def test_looking_writes_nothing(config: Path) -> None:
+    findings("--config", str(config))
+    assert not (config.parent / "gpu-state").exists()
+
+
+def test_a_missing_call_of_configure_is_a_problem_with_its_fix(tmp_path: Path) -> None:
+    path = write(tmp_path, call=False)
+    code, found = findings("--config", str(path))
+    assert code == 1
+    assert "configure(c) is not called" in found["service"][0]["text"]
+    assert "from hub_extensions import configure" in found["service"][0]["fix"]
+
+
+def test_a_wrong_setting_is_a_problem_that_names_it(tmp_path: Path) -> None:
+    code, found = findings("--config", str(write(tmp_path, "c.GpuLine.max_line = -1")))
+    assert code == 1
+    assert found["config"][0]["text"].startswith("c.GpuLine.max_line is -1")
+
+
+@pytest.mark.parametrize("line", ["raise RuntimeError('x')", "import nix_da", "exit(3)", "c.JupyterHub.port = ("])
+def test_a_file_that_does_not_load_is_a_sentence(tmp_path: Path, line: str) -> None:
+    code, found = findings("--config", str(write(tmp_path, line)))
+    assert code == 1
+    assert "does not load" in found["config"][0]["text"]
+
+
+def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
+    code, found = findings("--config", str(tmp_path / "nix.py"))
+    assert (code, found["config"][0]["text"]) == (1, f"There is no file {tmp_path / 'nix.py'}.")
+
+
+def test_what_configure_left_alone_is_said(tmp_path: Path) -> None:
+    """T2: both limits count servers that wait."""
+    path = write(tmp_path, "c.JupyterHub.concurrent_spawn_limit = 20", "c.JupyterHub.active_server_limit = 30")
+    _, found = findings("--config", str(path))
+    assert "concurrent_spawn_limit is left alone (20)" in found["config"][0]["text"]
+    assert [finding["text"].split()[0] for finding in found["limits"]] == [
+        "concurrent_spawn_limit",
+        "active_server_limit",
+    ]
+
+
+def test_the_stock_culler_beside_ours_is_said(tmp_path: Path) -> None:
+    service = "{'name': 'idle', 'command': ['python3', '-m', 'jupyterhub_idle_culler']}"
+    _, found = findings("--config", str(write(tmp_path, f"c.JupyterHub.services = [{service}]")))
+    assert "'idle' stops idle servers too" in found["config"][0]["text"]
+
+
+def test_roles_that_were_replaced_after_configure_are_a_problem(config: Path) -> None:
+    with config.open("a") as file:
+        file.write("c.JupyterHub.load_roles = []\n")
+    code, found = findings("--config", str(config))
+    assert code == 1
+    assert len(found["roles"]) == 3
+
+
+def test_a_database_that_others_can_read_is_a_problem(config: Path) -> None:
+    database = config.parent / "gpu-state" / "gpu.sqlite"
+    database.parent.mkdir(mode=0o700)
+    database.touch(mode=0o644)
+    database.chmod(0o644)
+    code, found = findings("--config", str(config))
+    assert code == 1
+    assert found["database"][0]["fix"] == f"chmod 600 {database}"
+
+
+def test_the_disk_of_proc_is_known() -> None:
+    assert disk_of(Path("/proc/self")) == "proc"
+
+
+def test_people_read_the_fix_below_the_problem(tmp_path: Path) -> None:
+    result = run("doctor", "--config", str(write(tmp_path, call=False)))
+    lines = [line.strip() for line in result.output.splitlines()]
+    place = next(i for i, line in enumerate(lines) if "configure(c) is not called" in line)
+    assert lines[place].startswith("wrong")
+    assert lines[place + 1].startswith("On the last line:")
