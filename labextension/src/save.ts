@@ -7,7 +7,8 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import type { IDocumentManager } from '@jupyterlab/docmanager';
 import type { DocumentRegistry } from '@jupyterlab/docregistry';
 
-const LONGEST_SAVE_MS = 15_000;
+// the service waits 10 s for "saved": the user has to hear of a failure before that
+const LONGEST_SAVE_MS = 8_000;
 
 /** Save all open documents with changes; returns the paths of those that could not be saved. */
 export async function saveOpenDocuments(
