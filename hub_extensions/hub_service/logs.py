@@ -62,8 +62,15 @@ def log_json(secrets: Iterable[str], stream: TextIO | None = None, level: int = 
     for loud in ("alembic", "sqlalchemy.engine", "asyncio"):
         logging.getLogger(loud).setLevel(logging.WARNING)
     # JupyterHub's auth warns once a request here, about browsers that do not send Sec-Fetch-Mode
-    logging.getLogger("tornado.application").setLevel(logging.ERROR)
+    tornado = logging.getLogger("tornado.application")
+    tornado.setLevel(logging.ERROR)
+    tornado.addFilter(_still_wanted)
     return handler
+
+
+def _still_wanted(record: logging.LogRecord) -> bool:
+    """False for the failure of a request that we had given up: tornado reports it, and nobody waits for it."""
+    return record.msg != "Exception after Future was cancelled"
 
 
 def log_request(handler: RequestHandler) -> None:
