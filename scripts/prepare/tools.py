@@ -28,6 +28,16 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+_TRY = """
+import sys
+from playwright.sync_api import sync_playwright
+with sync_playwright() as playwright:
+    browser = playwright.chromium.launch(executable_path=sys.argv[1], args=sys.argv[2:], timeout=40_000)
+    page = browser.new_page()
+    page.set_content("<p>it starts</p>")
+    print(page.inner_text("p"))
+    browser.close()
+"""
 _UNPACK = """
 const fs = require('fs'), zlib = require('zlib'), {pipeline} = require('stream');
 const [from, to] = process.argv.slice(1);
@@ -172,10 +182,10 @@ def _starts(path: Path) -> bool:
     with place as profile, beating(f"trying {path}"):
         if is_root():
             os.chown(profile, UNPRIVILEGED, UNPRIVILEGED)
-        words = [str(path), *FLAGS, f"--user-data-dir={profile}", "--dump-dom", "data:text/html,<p>it%20starts"]
+        words = [VENV / "bin" / "python", "-c", _TRY, path, *FLAGS]
         try:
             ended = subprocess.run(
-                words,
+                [str(word) for word in words],
                 env={"PATH": os.environ.get("PATH", os.defpath), "HOME": profile, "TMPDIR": profile, "LANG": "C.UTF-8"},
                 cwd="/",
                 capture_output=True,
