@@ -295,6 +295,8 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
     def _gpu_settled(self, start: Start, hub_runs_it: bool, done: asyncio.Future[Any]) -> None:
         """The whole spawn is over: ready, cancelled or failed."""
         if done.cancelled():
+            if not self._gpu_ran:
+                self.server = None  # else the hub takes a cancelled start for a ready server until its stop is done
             self._gpu_later(self._gpu_confirm_left(start))
             return
         error = done.exception()

@@ -12,6 +12,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
@@ -98,6 +99,19 @@ def test_a_stop_and_the_end_of_a_stock_hub_look_the_same_to_a_waiter(tmp_path: P
         assert notes(hub) == "ada cancelled\n"
         hub.terminate()
         assert notes(hub) == "ada cancelled\nben cancelled\n"
+
+
+def test_a_stock_hub_says_ready_to_whoever_follows_a_start_that_is_stopped(tmp_path: Path) -> None:
+    """For a second after the cancel it takes the server for ready: the page goes to a server that is not there."""
+    with Hub(tmp_path, WAITS) as hub:
+        hub.add_users("ada")
+        hub.spawn("ada")
+        events = hub.progress("ada")
+        next(events)
+        with ThreadPoolExecutor() as pool:
+            stop = pool.submit(hub.stop_server, "ada")
+            assert any(event.get("ready") for event in events)
+            assert stop.result().ok
 
 
 def test_a_stock_hub_shows_no_reason_of_a_refusal(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -173,6 +174,21 @@ def test_leaving_the_line_is_confirmed_after_three_seconds(tmp_path: Path, servi
         ended = until(lambda: service.told_of(Ended), 10, "the stop was confirmed")
         assert ended == [Ended(1, "left")]
         assert hub.ready("ben")
+
+
+def test_a_stopped_waiter_is_never_said_to_be_ready(tmp_path: Path, service: GpuServiceInATest) -> None:
+    """A tab that follows the start goes to no server that is not there."""
+    with hub_with(tmp_path, service) as hub:
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        hub.spawn("ben", {"offer": ONE})
+        events = hub.progress("ben")
+        next(events), next(events)
+        with ThreadPoolExecutor() as pool:
+            stop = pool.submit(hub.stop_server, "ben")
+            assert [event["message"] for event in events] == ["Spawn cancelled"]
+            assert stop.result().ok
+        assert hub.server("ben") is None
 
 
 def test_taking_another_offer_keeps_the_ticket(tmp_path: Path, service: GpuServiceInATest) -> None:

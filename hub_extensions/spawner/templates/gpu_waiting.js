@@ -198,7 +198,7 @@
     title("Not started");
     notify(text);
   }
-  function ready(url) {
+  function ready() {
     over = true;
     stopListening();
     title("Ready");
@@ -209,10 +209,11 @@
   function heard(event) {
     el("gpu-reconnecting").hidden = true;
     el("gpu-actions").hidden = false;
-    if (event.ready) { ready(event.url); return; }
+    if (leaving && (event.ready || event.failed)) { stopListening(); return; }  // the end of what was just given up
+    if (event.ready) { ready(); return; }
     if (event.failed) {
       // a hub that is stopped says the same as a person's stop: look before telling
-      if (event.message === "Spawn cancelled") { stopListening(); if (!leaving) { retry(0, false); } return; }
+      if (event.message === "Spawn cancelled") { stopListening(); retry(0, false); return; }
       refused((event.message || "").replace(/^Spawn failed: /, "") || "The start failed, and the hub does not know why. Start it again.");
       return;
     }
