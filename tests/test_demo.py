@@ -5,19 +5,15 @@ from __future__ import annotations
 import http.cookiejar
 import json
 import os
-import pwd
-import shutil
 import signal
 import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +33,8 @@ from hub_extensions.demo import (
     people,
     run,
 )
+from tests.plain_account import PlainAccount, plain_account, until
 
-ROOT = Path(__file__).resolve().parent.parent
 STOPS_WITHIN_SECONDS = 15
 
 
@@ -121,71 +117,16 @@ def test_root_is_refused_before_anything_is_made(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ a real one
 
 
-@dataclass
-class PlainAccount:
-    """Runs the command line as an account that is not root, in a folder it owns."""
-
-    folder: Path
-
-    def popen(self, *words: str) -> subprocess.Popen[str]:
-        command = [*self._drop(), sys.executable, "-m", "hub_extensions.cli", *words]
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-        env.pop("JUPYTERHUB_API_TOKEN", None)
-        return subprocess.Popen(
-            command, env=env, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-
-    def run(self, *words: str) -> tuple[int, str]:
-        process = self.popen(*words)
-        said, _ = process.communicate(timeout=60)
-        return process.returncode, said
-
-    def left_over(self, mark: Path) -> subprocess.Popen[bytes]:
-        """T17: what a user started with `nohup`: it ignores SIGTERM and has a session of its own."""
-        program = (
-            "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
-        )
-        env = {**os.environ, MARK: str(mark)}
-        command = [*self._drop(), sys.executable, "-c", program]
-        child = subprocess.Popen(command, env=env, start_new_session=True, stdout=subprocess.PIPE)
-        assert child.stdout is not None
-        child.stdout.readline()
-        return child
-
-    def _drop(self) -> list[str]:
-        if os.geteuid() != 0:
-            return []
-        nobody = pwd.getpwnam("nobody").pw_uid
-        drop = ["setpriv", f"--reuid={nobody}", f"--regid={nobody}", "--clear-groups"]
-        os.chown(self.folder, nobody, nobody)
-        again = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import jupyterhub'], check=True)"
-        reachable = subprocess.run([*drop, sys.executable, "-c", again], capture_output=True, check=False)
-        if reachable.returncode == 0:
-            return drop
-        # This Python lies in a folder that only root may read: one right is kept, to read it.
-        right = "+dac_read_search"
-        return [*drop, "--bounding-set", "-all," + right, "--inh-caps", "-all," + right, "--ambient-caps", right]
-
-
 @pytest.fixture
 def account() -> Iterator[PlainAccount]:
-    folder = Path(tempfile.mkdtemp(prefix="demo-test-", dir="/tmp"))
-    folder.chmod(0o755)
-    yield PlainAccount(folder)
-    for pid, _ in marked(folder / "demo"):
-        os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)
+    with plain_account() as made:
+        yield made
+        for pid, _ in marked(made.folder / "demo"):
+            os.kill(pid, signal.SIGKILL)
 
 
-def until(what: Callable[[], Any], seconds: float, process: subprocess.Popen[str] | None = None) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := what():
-            return found
-        if process is not None and process.poll() is not None:
-            raise AssertionError(f"it ended: {process.stdout.read() if process.stdout else ''}")
-        time.sleep(0.1)
-    raise AssertionError(f"not within {seconds} s: {what}")
+def demo(account: PlainAccount, *words: str) -> subprocess.Popen[str]:
+    return account.popen(sys.executable, "-m", "hub_extensions.cli", "demo", *words)
 
 
 class Visitor:
@@ -224,8 +165,8 @@ def server_of(visitor: Visitor, user: str) -> dict[str, Any]:
 def test_a_demo_runs_the_loop_survives_its_own_death_and_leaves_nothing(account: PlainAccount) -> None:
     """T16: it is started from a background process whose SIGINT a shell may have ignored, and stops all the same."""
     folder = account.folder / "demo"
-    words = ("demo", "--port", "0", "--dir", str(folder), "--users", "2", "--layout", "lab-a100")
-    first = account.popen(*words)
+    words = ("--port", "0", "--dir", str(folder), "--users", "2", "--layout", "lab-a100")
+    first = demo(account, *words)
     facts = until(lambda: _facts(folder), 120, first)
     assert facts["users"] == ["ada", "ben"]
     assert facts["admin"] == "admin"
@@ -233,14 +174,14 @@ def test_a_demo_runs_the_loop_survives_its_own_death_and_leaves_nothing(account:
     for name in ("demo.json", "passwords.json", "jupyterhub_config.py"):
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
 
-    code, said = account.run(*words)
-    assert (code, said.count("\n")) == (2, 1)
+    said, _ = (other := demo(account, *words)).communicate(timeout=60)
+    assert (other.returncode, said.count("\n")) == (2, 1)
     assert "A demo runs in" in said
 
     first.kill()  # the hub runs on, nobody stops it
     first.communicate()
     assert marked(folder)
-    second = account.popen(*words)
+    second = demo(account, *words)
     again = until(lambda: _facts(folder, newer_than=facts), 120, second)
     assert again["password"] == facts["password"]
 
@@ -251,7 +192,7 @@ def test_a_demo_runs_the_loop_survives_its_own_death_and_leaves_nothing(account:
     devices = {_variable(pid, "CUDA_VISIBLE_DEVICES") for pid, _ in marked(folder)} - {None}
     assert len(devices) == 1
     assert devices.pop().startswith("MIG-")
-    child = account.left_over(folder)
+    child = left_over(account, folder)
 
     began = time.monotonic()
     second.send_signal(signal.SIGINT)
@@ -259,24 +200,28 @@ def test_a_demo_runs_the_loop_survives_its_own_death_and_leaves_nothing(account:
     assert second.returncode == 0, said
     assert time.monotonic() - began < STOPS_WITHIN_SECONDS
     assert not marked(folder), said
-    with child:
-        assert child.wait(timeout=1) is not None
+    child.communicate(timeout=1)
+    assert child.returncode is not None
     assert "Traceback" not in said
 
 
 def test_a_folder_that_holds_other_things_is_left_alone(account: PlainAccount) -> None:
     folder = account.folder / "thesis"
-    folder.mkdir()
-    (folder / "chapter-1.txt").write_text("years of work")
-    folder.chmod(0o777)
-    if os.geteuid() != 0:
-        code, said = account.run("demo", "--port", "0", "--dir", str(folder), "--clean")
-    else:
-        os.chown(account.folder, 0, 0)
-        code, said = account.run("demo", "--port", "0", "--dir", str(folder), "--clean")
-    assert code == 2
-    assert "is not a demo's" in said or "another account" in said
-    assert (folder / "chapter-1.txt").read_text() == "years of work"
+    account.popen("mkdir", str(folder)).communicate()
+    account.popen("sh", "-c", f"echo 'years of work' > {folder}/chapter-1.txt").communicate()
+    said, _ = (process := demo(account, "--port", "0", "--dir", str(folder), "--clean")).communicate(timeout=60)
+    assert process.returncode == 2
+    assert "is not a demo's" in said
+    assert (folder / "chapter-1.txt").read_text() == "years of work\n"
+
+
+@pytest.mark.needs("root")
+def test_a_folder_of_another_account_is_a_sentence(account: PlainAccount) -> None:
+    folder = account.folder / "roots"
+    folder.mkdir(mode=0o777)
+    said, _ = (process := demo(account, "--port", "0", "--dir", str(folder))).communicate(timeout=60)
+    assert (process.returncode, said.count("\n")) == (2, 1)
+    assert "belongs to another account" in said
 
 
 def _facts(folder: Path, newer_than: dict[str, Any] | None = None) -> dict[str, Any] | None:
@@ -294,3 +239,12 @@ def _variable(pid: int, name: str) -> str | None:
         return None
     found = [entry for entry in environment if entry.startswith(name.encode() + b"=")]
     return found[0].decode().split("=", 1)[1] if found else None
+
+
+def left_over(account: PlainAccount, mark: Path) -> subprocess.Popen[str]:
+    """T17: what a user started with `nohup`: it ignores SIGTERM and has a session of its own."""
+    program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    child = account.popen(sys.executable, "-c", program, start_new_session=True, variables={MARK: str(mark)})
+    assert child.stdout is not None
+    child.stdout.readline()
+    return child
