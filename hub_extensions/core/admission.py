@@ -18,6 +18,8 @@ from hub_extensions.core.offers import GpuOffer
 
 
 class TicketState(Enum):
+    """Where a ticket stands."""
+
     WAITING = "waiting"
     ADMITTED = "admitted"
     ENDED = "ended"
@@ -35,6 +37,8 @@ class TicketEnd(Enum):
 
 
 class LeaseState(Enum):
+    """Where a lease stands."""
+
     STARTING = "starting"
     """Given; its server is not ready yet."""
     RUNNING = "running"
@@ -144,6 +148,8 @@ class Reason:
 
 
 class Answer(Enum):
+    """What admission says."""
+
     ADMIT = "admit"
     WAIT = "wait"
     REFUSE = "refuse"
@@ -259,7 +265,8 @@ def refuse_to_join(line: Line, user: str, server: str, offers: Sequence[str], gr
         pool = known[wanted].pool
         if lengths.length(pool) >= line.config.max_line:
             return Reason(
-                f"The line for {known[wanted].title} is full ({line.config.max_line}). Try again later, or start CPU only.",
+                f"The line for {known[wanted].title} is full ({line.config.max_line}). "
+                "Try again later, or start CPU only.",
                 f"line {pool} has {lengths.length(pool)} tickets, max_line {line.config.max_line}",
                 "line-full",
             )

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from hub_extensions.core.inventory import WHOLE
 
 START_ALLOWANCE = timedelta(minutes=3)
-"""A start that takes longer is ended (the spawner's own time-outs), so no holder needs more before its lifetime runs."""
+"""A start that takes longer is ended (the spawner's own time-outs): no holder needs more before its lifetime runs."""
 
 RELEASE_ALLOWANCE = timedelta(minutes=1)
 """Saving notebooks, stopping the server and ending left-overs (SIGTERM, 10 s, SIGKILL) take less."""
@@ -49,11 +49,13 @@ class Holding:
 
 
 def starts_now(reason: str) -> WaitForecast:
+    """No wait at all."""
     zero = timedelta(0)
     return WaitForecast(True, zero, zero, zero, zero, reason)
 
 
 def unknown(reason: str) -> WaitForecast:
+    """Nothing can be said of the wait."""
     return WaitForecast(False, None, None, None, None, reason)
 
 

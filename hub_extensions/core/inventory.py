@@ -112,7 +112,8 @@ class GpusUnavailable(Exception):
     """The GPUs of this machine cannot be read now.
 
     Attributes:
-        word: ``no-library``, ``driver-not-loaded``, ``version-mismatch``, ``lost``, ``no-permission``, ``not-answering``, ``unknown``.
+        word: ``no-library``, ``driver-not-loaded``, ``version-mismatch``, ``lost``, ``no-permission``,
+            ``not-answering`` or ``unknown``.
         sentence: what is wrong and what to do, for a person.
     """
 

@@ -31,7 +31,7 @@ class OfferState:
     """One offer as the form shows it.
 
     `isolation` has the keys memory, fault, compute, access; `share` is 0 to 1 of one device (0: CPU only).
-    `free`, `total` None: not known. `allowed` False: not for this user's groups (then it is not listed for users).
+    `free`, `total` None: not known. Only what is for one of the user's groups is listed at all.
     """
 
     id: str
@@ -122,12 +122,13 @@ class LeaseGrant:
 
 @dataclass(frozen=True, slots=True)
 class TicketState:
-    """What a ticket is told. `answer` is ``admit``, ``wait`` or ``refuse``; with ``ended`` there is no such ticket any more.
+    """What a ticket is told. `answer` is ``admit``, ``wait``, ``refuse``, or ``ended``: it is gone.
 
     Attributes:
         position: 1 is the next; 0 when it does not wait.
         since: joined at.
-        alternatives: offer ids that are free right now and smaller (a suggestion).
+        alternatives: offers that are free right now and smaller (a suggestion).
+        simulated: the GPUs do not exist; the waiting page has to say so.
         reason_word: for the metric and for programs; reason_log: for the hub's log.
     """
 
@@ -147,6 +148,7 @@ class TicketState:
     wait: Wait | None
     alternatives: tuple[OfferState, ...] = ()
     grant: LeaseGrant | None = None
+    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,9 +327,12 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the panel shows. `version` is the wire's version; `state` is the word of the reading's state:
-    ``ok``, ``no-gpu``, ``no-library``, ``driver-not-loaded``, ``version-mismatch``, ``lost``, ``no-permission``,
-    ``not-answering``; `sentence` says it in words. `server` None: the service is not answering (`service_note` says since when).
+    """What the panel shows. `version` is the wire's version.
+
+    Attributes:
+        state: ``starting``, ``ok``, ``no-gpu``, ``no-library``, ``driver-not-loaded``, ``version-mismatch``, ``lost``,
+            ``no-permission``, ``not-answering`` or ``unknown``; `sentence` says it in words.
+        server: None: the service is not answering (`service_note` says since when).
     """
 
     version: int

@@ -77,6 +77,9 @@ class Book:
         book.leases = {lease.id: lease for lease in stored.leases}
         book.facts = {(facts.user, facts.server): facts for facts in stored.facts}
         book.next_place = stored.next_place
+        book.last_choices = dict(await store.last_choices())
+        for notice in reversed(await store.notices(None, book.clock.utc_now() - NOTICES_LAST)):
+            book.notices.setdefault(notice.user, []).append(notice)
         book.first_start = not kept
         return book
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from hub_extensions import __version__
@@ -118,8 +119,9 @@ class Desk:
         """All live tickets, then every change; the end of it means that the hub may have been restarted."""
         self.reconciler.hub_spoke()
         try:
-            async for state in self.line.changes():
-                yield state
+            async with aclosing(self.line.changes()) as changes:
+                async for state in changes:
+                    yield state
         finally:
             self.reconciler.hub_connection_lost()
 
@@ -173,6 +175,13 @@ class Desk:
         lease = self.book.lease_of(user, server)
         trespassed = bool(lease and self.releases.trespassers.get(lease.device))
         return self.culler.server_state(user, server, (), trespassed)
+
+    def servers_of(self, user: str) -> tuple[messages.ServerState, ...]:
+        """This user's running servers, CPU only included, the default one first."""
+        known = {key for key in self.book.facts if key[0] == user}
+        known |= {(lease.user, lease.server) for lease in self.book.leases.values() if lease.user == user}
+        states = (self.server_state(*key) for key in sorted(known))
+        return tuple(state for state in states if state is not None)
 
     async def report(self, user: str, server: str, told: messages.Report) -> messages.ServerState:
         """Take a report, answer with the state. Raises Refused (404) when it is not known here."""

@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import HTTPError
 
-from hub_extensions.core.messages import Problem, ServerState
+from hub_extensions.core.messages import Problem
 from hub_extensions.hub_service import words
 from hub_extensions.hub_service.api.base import Parts, Route
 from hub_extensions.hub_service.api.people import form_for
@@ -93,7 +93,7 @@ class YourGpu(Page):
             "form": form,
             "titles": {offer.id: offer.title for offer in form.offers},
             "tickets": [ticket for ticket in tickets if ticket.user in (person.name, None)],
-            "servers": self._servers(person, form.gpu_servers),
+            "servers": desk.servers_of(person.name),
             "xsrf": self.xsrf_token.decode(),
             "admin": person.admin,
         }
@@ -101,10 +101,6 @@ class YourGpu(Page):
             values |= {"line": desk.tickets(None), "leases": desk.leases(), "health": desk.health()}
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.finish(self.rendered("your_gpu.html", **values))
-
-    def _servers(self, person: Person, names: tuple[str, ...]) -> list[ServerState]:
-        states = (self.desk.server_state(person.name, name) for name in names)
-        return [state for state in states if state is not None]
 
 
 class Leave(Page):

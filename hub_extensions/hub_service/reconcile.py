@@ -83,9 +83,7 @@ class Reconciler:
         resume, self._resume = self._resume, False
         try:
             async with self.tickets.lock:
-                self.culler.activity = {
-                    key: self._running(item.last_activity) for key, item in servers.items() if item.last_activity
-                }
+                self._take_in_activity(servers)
                 await self._servers(servers)
                 forgotten = await self._tickets(servers)
                 await self.tickets.round()
@@ -115,6 +113,12 @@ class Reconciler:
         """A hub's wall-clock time on the running clock (never in the future: a user can forge it)."""
         now = self.book.clock.now()
         return min(now, now - (self.book.clock.utc_now() - wall))
+
+    def _take_in_activity(self, servers: Servers) -> None:
+        """The hub's figures, but for servers whose notebooks are being saved: the saving itself is activity."""
+        fresh = {key: self._running(item.last_activity) for key, item in servers.items() if item.last_activity}
+        saving = {key: at for key, at in self.culler.activity.items() if key in self.culler.saving}
+        self.culler.activity = {**fresh, **saving}
 
     # -------------------------------------------------------------- tickets
 

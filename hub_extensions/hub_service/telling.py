@@ -99,7 +99,7 @@ def grant(lease: Lease | None, offer: str, service_url: str, simulate: str | Non
 
 
 def waiting(
-    ticket: Ticket, verdict: Verdict, alternatives: Sequence[Availability], clock: RunningClock
+    ticket: Ticket, verdict: Verdict, alternatives: Sequence[Availability], simulated: bool, clock: RunningClock
 ) -> TicketMessage:
     """What a waiting ticket is told."""
     return TicketMessage(
@@ -118,10 +118,11 @@ def waiting(
         reason_word=verdict.reason.word,
         wait=wait(verdict.forecast) if verdict.forecast else None,
         alternatives=tuple(offer_state(a) for a in alternatives),
+        simulated=simulated,
     )
 
 
-def admitted(ticket: Ticket, given: LeaseGrant, title: str, clock: RunningClock) -> TicketMessage:
+def admitted(ticket: Ticket, given: LeaseGrant, title: str, simulated: bool, clock: RunningClock) -> TicketMessage:
     """What an admitted ticket is told, with its grant."""
     return TicketMessage(
         ticket=ticket.id,
@@ -139,6 +140,7 @@ def admitted(ticket: Ticket, given: LeaseGrant, title: str, clock: RunningClock)
         reason_word="admitted",
         wait=None,
         grant=given,
+        simulated=simulated,
     )
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from hub_extensions.adapters.hub_api import HubApi, HubAway
+from hub_extensions.adapters.hub_api import HubApi, HubAway, HubRefused
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable, TicketRow, UsageRecord
 from hub_extensions.core import messages
 from hub_extensions.core.admission import (
@@ -314,7 +314,7 @@ class Tickets:
         if asked is None or now - asked > RIGHTS_LAST:
             try:
                 user = await asyncio.wait_for(self.hub.user(ticket.user), timeout=3)
-            except (HubAway, asyncio.TimeoutError):
+            except (HubAway, HubRefused, asyncio.TimeoutError):
                 return "wait"
             if user is None:
                 return Reason("Your account is gone from the hub.", "user unknown to the hub", "no-such-user")
@@ -375,11 +375,12 @@ class Tickets:
         try:
             await self.book.write(changes)
         except StoreUnavailable as problem:
+            self._count("store", "write")
             raise Refused(503, f"{STORE_AWAY.text} ({problem.sentence})", "", STORE_AWAY.word) from problem
 
     # -------------------------------------------------------------- telling
 
-    async def changes(self) -> AsyncIterator[messages.TicketState]:
+    async def changes(self) -> AsyncGenerator[messages.TicketState, None]:
         """All live tickets as they stand, then every change. A listener that does not read is dropped by the caller."""
         queue: asyncio.Queue[messages.TicketState] = asyncio.Queue()
         self.tell()
@@ -439,7 +440,8 @@ class Tickets:
             offer = self.book.offer(ticket.admitted_offer or "cpu")
             title = offer.title if offer else ticket.admitted_offer or "CPU only"
             given = telling.grant(lease, ticket.admitted_offer or "cpu", self.service_url, self.simulate)
-            return telling.admitted(ticket, given, title, self.book.clock)
+            simulated = bool(offer and offer.simulated)
+            return telling.admitted(ticket, given, title, simulated, self.book.clock)
         known = verdicts if isinstance(verdicts, dict) else standing(self.book.line(), self.book.clock.now())
         verdict = known.get(ticket.id)
         if verdict is None:
@@ -451,7 +453,8 @@ class Tickets:
             )
         stands = telling.allowed(self.book.availability(), ticket.groups, False)
         smaller = telling.smaller_and_free([choice.offer for choice in ticket.choices], stands)
-        return telling.waiting(ticket, verdict, smaller, self.book.clock)
+        simulated = any(a.offer.simulated for a in stands)
+        return telling.waiting(ticket, verdict, smaller, simulated, self.book.clock)
 
     # -------------------------------------------------------------- small things
 

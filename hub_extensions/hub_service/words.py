@@ -93,6 +93,7 @@ def lease_state(state: str) -> str:
         "running": "running",
         "ending": "ending: waits for left-over processes",
         "lost": "lost: its device is gone",
+        "none": "running",
     }.get(state, state)
 
 

@@ -81,7 +81,7 @@ export interface ServerState {
   waits: OfferState[];
 }
 
-/** What the panel shows. `version` is the wire's version; `state` is the word of the reading's state: */
+/** What the panel shows. `version` is the wire's version. */
 export interface Snapshot {
   version: number;
   at: string;

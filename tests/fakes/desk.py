@@ -126,6 +126,9 @@ class DeskInMemory:
     def server_state(self, user: str, server: str) -> messages.ServerState | None:
         return self.servers.get((user, server))
 
+    def servers_of(self, user: str) -> tuple[messages.ServerState, ...]:
+        return tuple(state for (owner, _), state in self.servers.items() if owner == user)
+
     async def report(self, user: str, server: str, told: messages.Report) -> messages.ServerState:
         self.told.append(("report", user, server, told))
         return self._server(user, server)

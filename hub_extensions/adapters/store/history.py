@@ -89,11 +89,11 @@ def journal(connection: Connection, limit: int) -> tuple[JournalRow, ...]:
     return tuple(JournalRow(**row) for row in rows.mappings())
 
 
-def notices(connection: Connection, user: str, since: datetime) -> tuple[NoticeRow, ...]:
-    """The user's notices of `since` or later, the newest first."""
+def notices(connection: Connection, user: str | None, since: datetime) -> tuple[NoticeRow, ...]:
+    """The notices of `since` or later, the newest first; `user` None: everybody's."""
     columns = [column for column in NOTICES.columns if column.name != "id"]
-    mine = sa.and_(NOTICES.c.user == user, NOTICES.c.at >= since)
-    rows = connection.execute(sa.select(*columns).where(mine).order_by(NOTICES.c.id.desc()))
+    chosen = sa.select(*columns).where(NOTICES.c.at >= since).order_by(NOTICES.c.id.desc())
+    rows = connection.execute(chosen if user is None else chosen.where(NOTICES.c.user == user))
     return tuple(NoticeRow(**row) for row in rows.mappings())
 
 

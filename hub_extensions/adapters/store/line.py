@@ -91,6 +91,13 @@ def last_choice(connection: Connection, user: str) -> tuple[str, ...]:
     return tuple(offer for offer, _ in choices or ())
 
 
+def last_choices(connection: Connection) -> dict[str, tuple[str, ...]]:
+    """`last_choice` of every user."""
+    newest = sa.select(sa.func.max(TICKETS.c.place)).group_by(TICKETS.c.user)
+    rows = connection.execute(sa.select(TICKETS.c.user, TICKETS.c.choices).where(TICKETS.c.place.in_(newest)))
+    return {user: tuple(offer for offer, _ in choices) for user, choices in rows}
+
+
 def prune(connection: Connection, before: datetime) -> None:
     """Remove tickets that ended before `before`."""
     ended = TICKETS.c.state == TicketState.ENDED.value

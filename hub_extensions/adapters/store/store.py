@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -87,13 +87,17 @@ class Store:
 
         await self._do(write, arrived=lambda connection: servers.meta(connection).get(_LAST_COMMIT) == mark)
 
-    async def notices(self, user: str, since: datetime) -> tuple[NoticeRow, ...]:
-        """What `user` was told at `since` or later, the newest first."""
+    async def notices(self, user: str | None, since: datetime) -> tuple[NoticeRow, ...]:
+        """What `user` (None: everybody) was told at `since` or later, the newest first."""
         return await self._do(lambda connection: history.notices(connection, user, since))
 
     async def last_choice(self, user: str) -> tuple[str, ...]:
         """The offer ids of the newest ticket of `user`, in their order of preference; empty without one."""
         return await self._do(lambda connection: line.last_choice(connection, user))
+
+    async def last_choices(self) -> Mapping[str, tuple[str, ...]]:
+        """`last_choice` of every user that has one."""
+        return await self._do(line.last_choices)
 
     async def usage(self, user: str | None = None, limit: int = 1000) -> tuple[UsageRecord, ...]:
         """Usage records of `user` (None: everybody's), the last ended first."""

@@ -1,0 +1,80 @@
+"""The end of the loop in a browser: idle, warned, kept, idle again, saved, stopped, told; and the next one starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.hubs import until
+from tests.loop.place import Person, Place, browsers
+
+pytestmark = [pytest.mark.needs("browser"), pytest.mark.timeout(600)]
+
+ONE_SMALL = """
+title: "One A100-40GB with one small part, for tests"
+gpus:
+  - product: NVIDIA A100-PCIE-40GB
+    memory_gib: 40
+    sm: 108
+    mig:
+      - {profile: 19, start: 0}
+"""
+SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_path: str) -> Iterator[Browser]:
+    with browsers(chromium_path) as browser:
+        yield browser
+
+
+def test_idle_is_warned_kept_saved_stopped_and_told(tmp_path: Path, browser: Browser) -> None:
+    place = Place(
+        tmp_path,
+        layout=ONE_SMALL,
+        config=f"""
+c.GpuCulling.enabled = True
+c.GpuCulling.idle_minutes = {40 / SECONDS}
+c.GpuCulling.warn_minutes = {20 / SECONDS}
+c.GpuCulling.keep_minutes = {30 / SECONDS}
+c.GpuCulling.grace_minutes = 0
+c.GpuCulling.lifetime_hours = 0.5
+""",
+    )
+    home = tmp_path / "home" / "ada"
+    home.mkdir(parents=True)
+    notebook(home / "work.ipynb")
+    with place.open():
+        ada, ben = (Person(browser, place.hub.url, name) for name in ("ada", "ben"))
+        ada.take("mig-1g.5gb")
+        ada.is_in_lab()
+        ben.take("mig-1g.5gb")
+        ben.waits("1st")
+        ada.page.goto(f"{place.hub.url}/user/ada/lab/tree/work.ipynb")
+        toast = ada.page.locator(".Toastify").get_by_role("button", name="Keep")
+        expect(toast).to_be_visible(timeout=90_000)
+        toast.click()
+        expect(ada.page.locator(".Toastify").get_by_role("button", name="Keep")).to_have_count(0, timeout=20_000)
+
+        ada.page.locator(".jp-Notebook .jp-Cell .cm-content").first.click()
+        ada.page.keyboard.press("Control+A")
+        ada.page.keyboard.type("typed_but_never_saved = 1")
+        expect(ada.page.locator(".Toastify").get_by_role("button", name="Keep")).to_be_visible(timeout=90_000)
+
+        ben.is_in_lab(120)
+        assert "typed_but_never_saved" in (home / "work.ipynb").read_text(), "saved before the stop"
+        assert set(place.leases()) == {"ben"}
+        until(lambda: place.hub.server("ada") is None, 10, "the server is stopped")
+        ada.page.goto(f"{place.hub.url}/hub/spawn/ada")
+        expect(ada.page.locator("body")).to_contain_text("was stopped")
+        expect(ada.page.locator("body")).to_contain_text("Your files are kept")
+
+
+def notebook(path: Path) -> None:
+    cell = {"cell_type": "code", "id": "one", "metadata": {}, "source": "", "outputs": [], "execution_count": None}
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    path.write_text(json.dumps({"cells": [cell], "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}))

@@ -1,0 +1,216 @@
+"""The demo as eight people meet it: six get six different devices, the seventh and the eighth wait, and somebody stops.
+
+Takes the pictures of the README into the folder ``PICTURES`` names, else into a temporary one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from playwright.sync_api import Browser, Page, expect
+
+from tests.hubs import ROOT, proxy_command, until
+from tests.loop.place import Person, browsers
+
+pytestmark = [
+    pytest.mark.needs("browser"),
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.geteuid() == 0, reason="the demo does not run as root"),
+]
+
+OFFERS = ["mig-1g.5gb"] * 5 + ["mig-2g.10gb"] + ["mig-1g.5gb"] * 2
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_path: str) -> Iterator[Browser]:
+    with browsers(chromium_path) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    named = os.environ.get("PICTURES")
+    folder = Path(named) if named else tmp_path_factory.mktemp("pictures")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What ``jupyterhub-gpu demo`` says of itself in demo.json, and the process."""
+    folder = tmp_path_factory.mktemp("demo")
+    command = proxy_command()
+    assert command, "configurable-http-proxy is not installed"
+    path = os.pathsep.join([str(Path(command[0]).parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "hub_extensions.cli",
+            "demo",
+            "--port",
+            "0",
+            "--dir",
+            str(folder),
+            "--layout",
+            "lab-a100",
+        ],
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)},
+        stdout=(folder.parent / "demo.log").open("wb"),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    told = folder / "demo.json"
+    try:
+        until(told.exists, 120, "the demo is up")
+        yield {**json.loads(told.read_text()), "folder": folder, "process": process}
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(20)
+        finally:
+            process.kill()
+
+
+def admin_token(demo: dict[str, Any], browser: Browser) -> str:
+    """An admin makes a token in the hub's own way: by its API, from a logged-in page."""
+    admin = Person(browser, demo["url"], demo["admin"], demo["admin_password"])
+    made = admin.page.evaluate(
+        """async () => {
+            const answer = await fetch('/hub/api/users/admin/tokens', {
+                method: 'POST', headers: {'X-XSRFToken': window.jhdata.xsrf_token, 'Content-Type': 'application/json'},
+                body: JSON.stringify({note: 'test'})});
+            return await answer.json();
+        }"""
+    )
+    admin.leave()
+    return str(made["token"])
+
+
+def leases(demo: dict[str, Any], token: str) -> dict[str, dict[str, Any]]:
+    answer = requests.get(
+        f"{demo['url']}/services/gpu/api/leases", headers={"Authorization": f"token {token}"}, timeout=10
+    )
+    answer.raise_for_status()
+    return {lease["user"]: lease for lease in answer.json()}
+
+
+def environ(pid: int) -> dict[str, str]:
+    entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return dict(entry.decode().split("=", 1) for entry in entries if b"=" in entry)
+
+
+def panel_says(page: Page, user: str) -> dict[str, Any]:
+    """What the panel of this page is fed with."""
+    snapshot = page.evaluate(
+        """async (url) => {
+            const xsrf = (document.cookie.match(/_xsrf=([^;]+)/) || [])[1] || '';
+            const answer = await fetch(url, {headers: {'X-XSRFToken': decodeURIComponent(xsrf)}});
+            return await answer.json();
+        }""",
+        f"/user/{user}/gpu/snapshot",
+    )
+    found: dict[str, Any] = snapshot
+    return found
+
+
+def in_dark(browser: Browser, demo: dict[str, Any], name: str) -> Person:
+    return Person(browser, demo["url"], name, demo["password"], scheme="dark")
+
+
+def test_eight_users_share_one_card(browser: Browser, demo: dict[str, Any], pictures: Path) -> None:
+    names, url = demo["users"], demo["url"]
+    login = browser.new_page(viewport={"width": 1100, "height": 640}, locale="en-GB")
+    login.goto(f"{url}/hub/login")
+    login.screenshot(path=pictures / "login.png")
+    login.close()
+    people = {name: Person(browser, url, name, demo["password"]) for name in names}
+    token = admin_token(demo, browser)
+
+    people["ada"].form()
+    expect(people["ada"].page.locator("body")).to_contain_text("simulated GPU")
+    expect(people["ada"].page.locator("body")).to_contain_text("one Unix account for all demo users")
+
+    for name, offer in list(zip(names, OFFERS, strict=True))[:6]:
+        people[name].take(offer)
+        people[name].is_in_lab()
+    held = leases(demo, token)
+    assert len({lease["uuid"] for lease in held.values()}) == 6, "six servers, six devices"
+    for name in names[:6]:
+        mine = held[name]["uuid"]
+        until(lambda name=name: leases(demo, token)[name]["pid"], 20, "its process is known")
+        env = environ(int(leases(demo, token)[name]["pid"]))
+        assert env["CUDA_VISIBLE_DEVICES"] == env["NVIDIA_VISIBLE_DEVICES"] == mine
+        assert env["JUPYTERHUB_GPU_LEASE"] == held[name]["lease"]
+        until(lambda name=name: panel_says(people[name].page, name)["server"], 30, "the panel knows its server")
+        said = panel_says(people[name].page, name)
+        assert [gpu["uuid"] for gpu in said["gpus"]] == [mine] and said["server"]["uuid"] == mine
+
+    seventh, eighth = people[names[6]], people[names[7]]
+    for person, place in ((seventh, "1st"), (eighth, "2nd")):
+        person.form()
+        expect(person.page.locator("#spawn_form")).to_contain_text("0 of 5 free")
+        person.page.check('input[type=radio][value="mig-1g.5gb"]')
+        expect(person.page.locator("#spawn_form button[type=submit]")).to_have_text(re.compile("Join the line"))
+        if person is eighth:
+            person.page.screenshot(path=pictures / "form-light.png")
+        person.page.click("#spawn_form button[type=submit]")
+        person.waits(place)
+        expect(person.page.locator("#gpu-waiting")).to_contain_text("All 5 MIG 1g.5gb are in use")
+        expect(person.page.locator("#gpu-waiting")).to_contain_text("at most")
+        expect(person.page.locator("#gpu-waiting")).to_contain_text("simulated GPU")
+    assert eighth.page.title().startswith("(2) in line")
+    eighth.page.screenshot(path=pictures / "waiting-light.png")
+
+    dark = in_dark(browser, demo, names[7])
+    dark.page.goto(f"{url}/hub/spawn-pending/{names[7]}")
+    dark.waits("2nd")
+    dark.page.screenshot(path=pictures / "waiting-dark.png")
+    dark.leave()
+
+    people["ada"].page.goto(f"{url}/hub/home")
+    people["ada"].page.click("#stop")
+    seventh.is_in_lab()
+    eighth.waits("1st")
+    assert leases(demo, token)[names[6]]["uuid"] == held["ada"]["uuid"], "the device went on to the next in line"
+
+    dark = in_dark(browser, demo, "ada")
+    dark.form()
+    dark.page.screenshot(path=pictures / "form-dark.png")
+    dark.leave()
+    admin = Person(browser, url, demo["admin"], demo["admin_password"])
+    admin.page.goto(f"{url}/services/gpu/")
+    expect(admin.page.locator("body")).to_contain_text(names[7])
+    admin.page.screenshot(path=pictures / "admin.png", full_page=True)
+    admin.leave()
+
+
+def test_ctrl_c_leaves_nothing_running(demo: dict[str, Any]) -> None:
+    """Runs last: it stops the demo, with servers running and somebody in line."""
+    marked = f"JUPYTERHUB_GPU_DEMO={demo['folder']}".encode()
+
+    def left() -> list[str]:
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    if marked in (entry / "environ").read_bytes().split(b"\0"):
+                        found.append(entry.name)
+                except OSError:
+                    continue
+        return found
+
+    assert left(), "servers run"
+    demo["process"].send_signal(signal.SIGINT)
+    demo["process"].wait(15)
+    until(lambda: not left(), 2, "nothing is left")
