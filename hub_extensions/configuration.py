@@ -1,14 +1,12 @@
 """``configure(c)``: adds the GPU service, its roles, templates and limits to a hub's configuration.
 
-It overwrites nothing an admin has set, and prints a line for each thing it left alone. Our own sections are read and
-checked here; their settings are listed in ``spawner/config.py``. Not here: what the settings mean.
+It overwrites nothing an admin has set, and prints a line for each thing it left alone. Not here: our own settings
+(``spawner/config.py``), how they are read (``spawner/sections.py``), and what they mean (``core``).
 """
 
 from __future__ import annotations
 
-import difflib
 import json
-import math
 import os
 import secrets
 import stat
@@ -16,19 +14,19 @@ import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import entry_points, version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
-from traitlets import Bool, Dict, Float, HasTraits, Int, List, TraitError, TraitType, Unicode
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
 from hub_extensions.core.offers import OfferConfig
 from hub_extensions.hub_service.settings import SERVICE_NAME, Settings, write_private
-from hub_extensions.spawner.config import SECTIONS, GpuCulling, GpuLine, GpuOffers, GpuService
+from hub_extensions.spawner.config import GpuCulling
+from hub_extensions.spawner.sections import Sections, check_together, read_sections
 
 ROLE_NAME = "gpu-service"
 SERVICE_SCOPES = (
@@ -56,18 +54,6 @@ TEMPLATES = Path(__file__).parent / "spawner" / "templates"
 
 _looking: ContextVar[list[str] | None] = ContextVar("_looking", default=None)
 """Where the notes go while somebody only looks; None: we configure for real."""
-
-Section = TypeVar("Section", bound=HasTraits)
-
-
-@dataclass(frozen=True)
-class Sections:
-    """Our four sections of a configuration, read and checked."""
-
-    offers: GpuOffers
-    line: GpuLine
-    culling: GpuCulling
-    service: GpuService
 
 
 def apply(c: Any) -> None:
@@ -99,21 +85,6 @@ def only_looking() -> Iterator[list[str]]:
         _looking.reset(token)
 
 
-def read_sections(c: Any) -> Sections:
-    """Read and check ``c.GpuOffers``, ``c.GpuLine``, ``c.GpuCulling`` and ``c.GpuService``.
-
-    Raises:
-        ValueError: a section or key is unknown, or a value is wrong; the text names it and says what would be right.
-    """
-    known = {section.__name__ for section in SECTIONS}
-    for name in c:
-        if name.startswith("Gpu") and name not in known and not name.endswith(("Spawner", "Mixin")):
-            raise ValueError(
-                f"c.{name} is not a section of this product.{_nearest(name, known)} Known: {_listed(known)}."
-            )
-    return Sections(_read(c, GpuOffers), _read(c, GpuLine), _read(c, GpuCulling), _read(c, GpuService))
-
-
 def build_settings(c: Any, sections: Sections) -> Settings:
     """The service's settings; makes the state folder and the secrets unless we are only looking.
 
@@ -121,7 +92,7 @@ def build_settings(c: Any, sections: Sections) -> Settings:
         ValueError: the state folder cannot be used, or a section's values do not fit; the text names the setting.
     """
     offers, line, culling = (_built(section) for section in (sections.offers, sections.line, sections.culling))
-    _check_together(sections)
+    check_together(sections)
     simulate, offers = _simulated(sections.offers.simulate, offers)
     service = sections.service
     state_dir = Path(service.state_dir).expanduser().absolute()
@@ -151,77 +122,7 @@ def hub_base_url(c: Any) -> str:
     return f"/{inner}/" if inner else "/"
 
 
-# ------------------------------------------------------------------ reading our sections
-
-
-def _read(c: Any, section: type[Section]) -> Section:
-    name = section.__name__
-    values = c.get(name, {})
-    traits = section.class_traits(config=True)
-    result = section()
-    for key, value in values.items():
-        full = f"c.{name}.{key}"
-        if key not in traits:
-            raise ValueError(f"{full} is not a setting.{_nearest(key, traits)} Known in c.{name}: {_listed(traits)}.")
-        trait = traits[key]
-        if isinstance(value, LazyConfigValue):
-            value = value.get_value(getattr(result, key))
-        if isinstance(value, bool) != isinstance(trait, Bool) or not _finite(value) or _lone_text(trait, value):
-            raise ValueError(f"{full} is {value!r}: it has to be {wanted(trait)}.")
-        try:
-            setattr(result, key, value)
-        except TraitError:
-            raise ValueError(f"{full} is {value!r}: it has to be {wanted(trait)}.") from None
-    return result
-
-
-def wanted(trait: TraitType[Any, Any]) -> str:
-    """What would be right for a setting, in words: "a whole number of at least 1"."""
-    none = " or None" if trait.allow_none else ""
-    if isinstance(trait, Bool):
-        return "True or False"
-    if isinstance(trait, Int | Float):
-        kind = "a whole number" if isinstance(trait, Int) else "a number"
-        return kind + _range(trait) + none
-    if isinstance(trait, Unicode):
-        return "a text" + none
-    if isinstance(trait, List):
-        return "a list of texts"
-    if isinstance(trait, Dict):
-        value = getattr(trait, "_value_trait", None)
-        inner = {List: "a list", Float: "a number of at least 0", Unicode: "a text"}
-        words = next((word for kind, word in inner.items() if isinstance(value, kind)), "a value")
-        return f"a dict from an offer's id to {words}"
-    raise AssertionError(f"no words for a setting of type {type(trait).__name__}")
-
-
-def _range(trait: TraitType[Any, Any]) -> str:
-    low, high = getattr(trait, "min", None), getattr(trait, "max", None)
-    if low is not None and high is not None and math.isfinite(high):
-        return f" from {low:g} to {high:g}"
-    return f" of at least {low:g}" if low is not None and math.isfinite(low) else ""
-
-
-def _finite(value: object) -> bool:
-    values = value.values() if isinstance(value, Mapping) else [value]
-    return all(math.isfinite(number) for number in values if isinstance(number, float))
-
-
-def _lone_text(trait: TraitType[Any, Any], value: object) -> bool:
-    """traitlets would take the text for a list of one."""
-    return isinstance(trait, List) and isinstance(value, str)
-
-
-def _check_together(sections: Sections) -> None:
-    culling, token = sections.culling, sections.service.public_metrics_token
-    shortest = min([culling.idle_minutes, *culling.idle_minutes_by_offer.values()])
-    if culling.warn_minutes > shortest:
-        raise ValueError(
-            f"c.GpuCulling.warn_minutes is {culling.warn_minutes:g}: it has to be at most the shortest idle limit "
-            f"({shortest:g} minutes), else users are warned before their GPU is idle."
-        )
-    if token and len(token) < 16:
-        raise ValueError("c.GpuService.public_metrics_token is too short: it has to have at least 16 characters.")
+# ------------------------------------------------------------------ what our sections say
 
 
 def _built(section: Any) -> Any:
@@ -243,15 +144,6 @@ def _simulated(simulate: str | None, offers: OfferConfig) -> tuple[str | None, O
         raise ValueError(f"c.GpuOffers.simulate is {simulate!r}: {problem}") from None
     place = str(Path(simulate).absolute()) if Path(simulate).is_file() else simulate
     return place, replace(offers, fractions={**layout.fractions, **offers.fractions})
-
-
-def _nearest(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" Did you mean {close[0]}?" if close else ""
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(sorted(names))
 
 
 # ------------------------------------------------------------------ state folder and secrets
@@ -495,13 +387,10 @@ __all__ = [
     "ACCESS_SCOPE",
     "ROLE_NAME",
     "SERVICE_SCOPES",
-    "Sections",
     "apply",
     "build_settings",
     "hub_base_url",
     "only_looking",
-    "read_sections",
     "service_environment",
     "settings_of",
-    "wanted",
 ]

@@ -19,10 +19,10 @@ import click  # noqa: E402
 from traitlets import HasTraits  # noqa: E402
 
 from hub_extensions.cli import main as commands  # noqa: E402
-from hub_extensions.configuration import wanted  # noqa: E402
 from hub_extensions.hub_service.openapi import stored_document  # noqa: E402
 from hub_extensions.spawner.config import SECTIONS  # noqa: E402
 from hub_extensions.spawner.mixin import GpuSpawnerMixin  # noqa: E402
+from hub_extensions.spawner.sections import wanted  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 MADE = "<!-- Made by scripts/generate-reference.py. Change the code, not this page. -->\n"
