@@ -317,6 +317,9 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
                 f"c.GpuSpawnerMixin.{key} is left alone: it has to fit the GPU service, else no server with a GPU "
                 "starts."
             )
+    culling = settings.culling
+    if culling.enabled and culling.unopened and _get(c, "GpuSpawnerMixin", "gpu_unopened_minutes") is None:
+        c.GpuSpawnerMixin.gpu_unopened_minutes = culling.unopened.total_seconds() / 60
 
 
 def _own_spawner() -> str:

@@ -7,6 +7,7 @@ write, nothing has changed. Not here: what to change (``tickets.py``, ``releases
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -28,6 +29,8 @@ from hub_extensions.core.inventory import Device, DeviceState, InventoryReading
 from hub_extensions.core.offers import GpuOffer, OfferConfig, derive_offers
 from hub_extensions.core.usage import DeviceSample
 from hub_extensions.hub_service.clock import RunningClock
+
+log = logging.getLogger("hub_extensions.hub_service")
 
 INVENTORY_GOES_STALE = timedelta(seconds=60)
 NOTICES_LAST = timedelta(hours=24)
@@ -98,8 +101,12 @@ class Book:
         try:
             await self.store.commit(replace(changes, meta={**changes.meta, **stamp}))
         except StoreUnavailable as problem:
+            if not self.store_problem:
+                log.error("nothing can be written; GPU tickets wait until it can: %s", problem.sentence)
             self.store_problem = problem.sentence
             raise
+        if self.store_problem:
+            log.warning("the store can be written again")
         self.store_problem = ""
         self._remember(changes)
 
@@ -153,7 +160,9 @@ class Book:
     def known_devices(self) -> tuple[DeviceState, ...] | None:
         """The devices, or None while they are not known."""
         age = self.inventory_age()
-        if age is None or age > INVENTORY_GOES_STALE:
+        if age is None or age > log = logging.getLogger("hub_extensions.hub_service")
+
+INVENTORY_GOES_STALE:
             return None
         return tuple(self.devices.values())
 

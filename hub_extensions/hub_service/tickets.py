@@ -85,7 +85,7 @@ class Tickets:
         """
         async with self.lock:
             now = self.book.clock.now()
-            self._rights[ask.user] = (ask.groups, now)
+            self.remember_rights(ask.user, ask.groups)
             refusal = refuse_to_join(self.book.line(), ask.user, ask.server, ask.offers, ask.groups)
             live = self.book.live_ticket(ask.user, ask.server)
             if refusal is not None:
@@ -97,6 +97,10 @@ class Tickets:
             ticket = await self._write_ask(ask, live, now)
             await self.round()
             return self._state(self.book.tickets[ticket.id])
+
+    def remember_rights(self, user: str, groups: tuple[str, ...]) -> None:
+        """The hub said just now which groups the user has; asked again at admission when that is older than 30 s."""
+        self._rights[user] = (groups, self.book.clock.now())
 
     async def _write_ask(self, ask: messages.Ask, live: Ticket | None, now: datetime) -> Ticket:
         old_lease = None if live is None else self.book.lease_of_ticket(live.id)
@@ -319,7 +323,7 @@ class Tickets:
             if user is None:
                 return Reason("Your account is gone from the hub.", "user unknown to the hub", "no-such-user")
             groups = user.groups
-            self._rights[ticket.user] = (groups, now)
+            self.remember_rights(ticket.user, groups)
         offer = self.book.offer(offer_id)
         if offer is not None and offer.groups and not set(offer.groups) & set(groups):
             return Reason(

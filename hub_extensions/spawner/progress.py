@@ -107,6 +107,7 @@ def say_waiting(start: Start, state: TicketState, titles: Mapping[str, str]) -> 
         "offers": list(state.offers),
         "reason": state.reason,
         "since": utc(state.since),
+        "simulated": state.simulated,
         "wait": None if wait is None else _wait(wait),
         "alternatives": [
             {"offer": other.id, "title": other.title, "gives": gives(other)} for other in state.alternatives

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 
 from hub_extensions.adapters.hub_api import HubAway, HubServer, HubUser
+from hub_extensions.adapters.store import Changes, StoreUnavailable
 from hub_extensions.core.inventory import Device, GpusUnavailable, InventoryReading
 from hub_extensions.core.usage import DeviceSample
 
@@ -96,3 +97,12 @@ class HubAsTold:
         self.stopped.append((user, server))
         self.running.pop((user, server), None)
         return True
+
+
+class StoreThatIsFull:
+    """Takes nothing any more."""
+
+    state = "the disk is full"
+
+    async def commit(self, changes: Changes) -> None:
+        raise StoreUnavailable("The disk is full.")

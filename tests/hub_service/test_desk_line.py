@@ -12,7 +12,7 @@ import pytest
 from hub_extensions.core.admission import LineConfig
 from hub_extensions.core.messages import Ended, Started, Stopped
 from hub_extensions.hub_service.desk import Refused
-from tests.fakes.machine import small
+from tests.fakes.machine import StoreThatIsFull, small
 from tests.hub_service.desk_room import room
 
 
@@ -224,6 +224,22 @@ async def test_the_store_cannot_be_written_so_nothing_changes_and_cpu_needs_no_s
         assert refused.value.status == 503
         assert r.positions() == {}
         assert not r.desk.health().ready
+
+
+async def test_a_full_disk_is_one_log_line_and_one_more_when_it_is_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with room(tmp_path, small(0)) as r:
+        full = r.desk.store
+        r.desk.book.store = StoreThatIsFull()  # type: ignore[assignment]
+        for _ in range(5):
+            with pytest.raises(Refused):
+                await r.ask("ada", "mig-1g.5gb")
+            await r.desk.releases.look()
+        assert [record.levelname for record in caplog.records if "written" in record.message] == ["ERROR"]
+        r.desk.book.store = full
+        assert (await r.ask("ada", "mig-1g.5gb")).answer == "admit"
+        assert [record.levelname for record in caplog.records if "written" in record.message] == ["ERROR", "WARNING"]
 
 
 async def test_a_ticket_and_its_place_survive_the_service(tmp_path: Path) -> None:
