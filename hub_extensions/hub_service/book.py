@@ -160,9 +160,7 @@ class Book:
     def known_devices(self) -> tuple[DeviceState, ...] | None:
         """The devices, or None while they are not known."""
         age = self.inventory_age()
-        if age is None or age > log = logging.getLogger("hub_extensions.hub_service")
-
-INVENTORY_GOES_STALE:
+        if age is None or age > INVENTORY_GOES_STALE:
             return None
         return tuple(self.devices.values())
 
