@@ -30,6 +30,8 @@ from hub_extensions.hub_service.tickets import Tickets
 log = logging.getLogger("hub_extensions.hub_service")
 
 PRUNE_EVERY = 6 * 3600.0
+AGAIN = 5.0
+"""Seconds until a loop that failed is begun anew."""
 
 
 class Desk:
@@ -46,6 +48,7 @@ class Desk:
         self.culler = Culler(book, self.line, hub)
         self.reconciler = Reconciler(book, self.line, self.culler, hub)
         self._loops: list[asyncio.Task[None]] = []
+        self._failed_at: float | None = None
 
     @classmethod
     async def open(cls, settings: Settings, store: Store, hub: HubApi, gpus: Gpus) -> Desk:
@@ -58,11 +61,14 @@ class Desk:
     def start(self) -> None:
         """Begin to look, decide, reconcile and tell."""
         self._loops = [
-            self._loop("looking at the machine", self.releases.keep_looking()),
-            self._loop("deciding about idle servers", self.culler.keep_deciding()),
-            self._loop("comparing with the hub", self.reconciler.keep_reconciling()),
-            self._loop("telling", self.line.keep_telling()),
-            self._loop("forgetting what is old", self._keep_pruning()),
+            asyncio.ensure_future(self._keep_on(what, work))
+            for what, work in (
+                ("looking at the machine", self.releases.keep_looking),
+                ("deciding about idle servers", self.culler.keep_deciding),
+                ("comparing with the hub", self.reconciler.keep_reconciling),
+                ("telling", self.line.keep_telling),
+                ("forgetting what is old", self._keep_pruning),
+            )
         ]
 
     async def stop(self) -> None:
@@ -234,7 +240,8 @@ class Desk:
         """How the service is; `ready` is all a stranger may see."""
         age = self.book.inventory_age()
         away = self.reconciler.away_since
-        ready = not self.book.store_problem and bool(self._loops)
+        failing = self._failed_at is not None and asyncio.get_running_loop().time() - self._failed_at < 3 * AGAIN
+        ready = not self.book.store_problem and bool(self._loops) and not failing
         return messages.Health(
             ready=ready,
             store=self.book.store_problem or self.store.state,

@@ -21,6 +21,7 @@ from hub_extensions.adapters.store import Changes, NoticeRow, StoreUnavailable
 from hub_extensions.core.admission import Lease, LeaseState
 from hub_extensions.core.inventory import DeviceState, Foreign, GpusUnavailable, InventoryReading
 from hub_extensions.hub_service.book import Book
+from hub_extensions.hub_service.refused import Refused
 from hub_extensions.hub_service.telling import server_words
 from hub_extensions.hub_service.tickets import Tickets
 
@@ -93,8 +94,8 @@ class Releases:
             try:
                 await self._take_in(look)
                 await self.tickets.round()
-            except StoreUnavailable as problem:
-                log.debug("nothing is released: %s", problem.sentence)
+            except (StoreUnavailable, Refused) as problem:
+                log.debug("nothing is released: %s", problem)
 
     def _look(self) -> Look:
         marked = processes.marked()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from hub_extensions.core.admission import LineConfig
+from hub_extensions.core.inventory import InventoryReading
 from hub_extensions.core.messages import Ended, Started, Stopped
 from hub_extensions.hub_service.desk import Refused
 from tests.fakes.machine import StoreThatIsFull, small
@@ -323,3 +324,23 @@ async def test_in_a_dry_run_there_is_no_at_most(tmp_path: Path) -> None:
         ben = await r.ask("ben", "mig-1g.5gb")
         assert ben.wait is not None and ben.wait.at_most_seconds is None
         assert r.desk.form("ben", "", (), False).culling == ""
+
+
+async def test_a_fault_in_one_loop_is_shown_and_ends_neither_it_nor_the_service(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with room(tmp_path, small(0)) as r:
+        faults = [RuntimeError("a driver nobody met before")]
+        read = r.gpus.read
+
+        def reads_badly_once(now: datetime) -> InventoryReading:
+            if faults:
+                raise faults.pop()
+            return read(now)
+
+        r.gpus.read = reads_badly_once  # type: ignore[method-assign]
+        r.desk.start()
+        await until(lambda: "a driver nobody met before" in caplog.text)
+        assert not r.desk.health().ready
+        assert (await r.ask("ada", "mig-1g.5gb")).answer == "admit"
+        await until(lambda: not faults and r.desk.health().inventory_age_seconds is not None, 10)
