@@ -78,25 +78,22 @@ class Desk:
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops = []
 
-    def _loop(self, what: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
-
-        def ended(done: asyncio.Task[None]) -> None:
-            """See `Tickets.ended`."""
-            if not done.cancelled() and done.exception() is not None:
-                log.critical("%s ended with an error; the service stops", what, exc_info=done.exception())
-                asyncio.get_running_loop().call_soon(self._give_up)
-
-        task.add_done_callback(ended)
-        return task
-
-    def _give_up(self) -> None:
-        """A loop that died silently would be worse than a restart: the hub starts the service again."""
-        raise SystemExit(70)
+    async def _keep_on(self, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """A fault of ours in one loop ends neither the loop nor the others: it is logged, shown, and tried again."""
+        while True:
+            try:
+                await work()
+            except Exception:
+                self._failed_at = asyncio.get_running_loop().time()
+                log.exception("%s failed; it goes on in %g s", what, AGAIN)
+            await asyncio.sleep(AGAIN)
 
     async def _keep_pruning(self) -> None:
         while True:
-            await self.store.prune(self.book.clock.utc_now())
+            try:
+                await self.store.prune(self.book.clock.utc_now())
+            except StoreUnavailable as problem:
+                log.debug("nothing is forgotten: %s", problem.sentence)
             await asyncio.sleep(PRUNE_EVERY)
 
     # -------------------------------------------------------------- the hub
