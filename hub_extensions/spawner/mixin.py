@@ -60,6 +60,11 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
     gpu_cpu_server_name = Unicode("cpu", help="Name of the server that 'Work on CPU meanwhile' starts.").tag(
         config=True
     )
+    gpu_unopened_minutes = Float(
+        0.0,
+        help="What the waiting page promises: how long a started server waits for its user, in minutes; 0: nothing. "
+        "Set by configure(c) to what the culling enforces.",
+    ).tag(config=True)
     gpu_patience_seconds = Float(
         600.0,
         help="How long a GPU choice waits for a GPU service that does not answer before it is refused, in seconds.",
@@ -382,6 +387,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             "event": event,
             "gpu": event["gpu"] if event else {},
             "wants_gpu": start is not None and start.wants_gpu,
+            "unopened_minutes": f"{self.gpu_unopened_minutes:g}" if self.gpu_unopened_minutes else "",
             "cpu_server": self.gpu_cpu_server_name
             if self.gpu_allow_cpu_meanwhile and self.user.allow_named_servers and self.name != self.gpu_cpu_server_name
             else "",

@@ -143,7 +143,7 @@ def test_the_waiting_page_survives_a_killed_hub_by_itself(
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
         page.wait_for_function("document.title.startsWith('(1) in line')")
         hub.kill()
-        page.wait_for_selector("text=The hub is restarting. Your place is kept. Trying again in 3 s.", timeout=20000)
+        page.wait_for_selector("text=The hub is restarting. Your place is kept. Trying again in 3 s.", timeout=40000)
         hub.start()
         page.wait_for_selector("text=The server comes back in line by itself", timeout=20000)
         hub.spawn("ben", {"offer": ONE})  # as the service does
@@ -165,6 +165,7 @@ def test_a_hub_that_is_stopped_in_order_loses_no_waiting_page(
         hub.terminate()
         hub.start()
         hub.spawn("ben", {"offer": ONE})
+        until(lambda: service.tickets["ben", ""].attempt == 2)
         page.wait_for_function("document.title.startsWith('(1) in line')", timeout=30000)
         assert page.is_hidden("#gpu-refused")
 

@@ -3,11 +3,11 @@
   // Follows one start: its place in line, its end, and a hub that is restarted meanwhile. Says, and never decides.
   var page = document.getElementById("gpu-waiting");
   if (!page) { return; }
-  var RETRY_SECONDS = 3, LOST_SECONDS = 180, GONE_TRIES = 3;
+  var RETRY_SECONDS = 3, LOST_SECONDS = 180, GONE_TRIES = 3, WATCH_SECONDS = 12;
   var hub = (window.jhdata || {}).base_url || "/hub/";
   var xsrf = (window.jhdata || {}).xsrf_token || "";
   var owner = page.dataset.owner, server = page.dataset.server;
-  var source = null, joined = false, lastPlace = null, lastHistory = "", leaving = false, over = false, waitedInLine = false;
+  var source = null, began = null, joined = false, lastPlace = null, lastHistory = "", leaving = false, over = false, waitedInLine = false;
 
   function el(id) { return document.getElementById(id); }
   function show(id, text) { el(id).textContent = text; el(id).hidden = !text; }
@@ -109,7 +109,7 @@
     box.replaceChildren.apply(box, list.map(function (item) {
       var button = document.createElement("button");
       button.type = "button";
-      button.className = "btn btn-outline-primary me-1";
+      button.className = "btn btn-primary me-1";
       button.textContent = "Take " + item.title + " instead – starts now";
       button.title = item.gives;
       button.addEventListener("click", function () { take(item.offer, item.title, others); });
@@ -150,6 +150,7 @@
     el("gpu-headline").textContent = headline;
     el("gpu-figures").textContent = figures(gpu);
     el("gpu-why").textContent = gpu.reason && gpu.position ? "Why: " + gpu.reason : "";
+    el("gpu-simulated").hidden = !gpu.simulated;
     alternatives(gpu.alternatives || [], gpu.offers || []);
     notifyLine(true);
     el("gpu-cpu").hidden = !page.dataset.cpuServer;
@@ -237,6 +238,27 @@
       if (!leaving) { retry(quiet ? 1 : 0, true); }
     };
   }
+  // A proxy may keep the stream of a killed hub open for ever, so look now and then whether this start still goes on.
+  function watch() {
+    if (over) { return; }
+    pause(document.hidden ? 60 : WATCH_SECONDS).then(function () {
+      return source && !leaving ? fetch(hub + "api/users/" + encodeURIComponent(owner),
+        { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store" }).then(compare) : null;
+    }).catch(function () {
+      if (source && !leaving) { stopListening(); retry(0, true); }
+    }).then(watch);
+  }
+  function compare(answer) {
+    if (answer.status >= 502) { throw new Error("away"); }
+    if (!answer.ok) { return null; }
+    return answer.json().then(function (model) {
+      var now = (model.servers || {})[server];
+      if (!source || leaving || over) { return; }
+      if (!now || now.pending !== "spawn") { stopListening(); retry(0, false); return; }
+      if (began && began !== now.started) { listen(); }
+      began = now.started;
+    });
+  }
   function reconnecting(hubIsAway) {
     show("gpu-reconnecting", hubIsAway
       ? "The hub is restarting. Your place is kept. Trying again in " + RETRY_SECONDS + " s."
@@ -282,5 +304,6 @@
   times(page);
   el("gpu-actions").hidden = false;
   listen();
+  watch();
   window._jupyterhub_page_loaded = true;
 })();
