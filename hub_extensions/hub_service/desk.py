@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from hub_extensions import __version__
 from hub_extensions.adapters.hub_api import HubApi
-from hub_extensions.adapters.store import Store
+from hub_extensions.adapters.store import Store, StoreUnavailable
 from hub_extensions.core import culling, messages
 from hub_extensions.core.admission import Lease, LeaseState, TicketState
 from hub_extensions.core.inventory import WHOLE
@@ -243,7 +243,7 @@ class Desk:
             ready=ready,
             store=self.book.store_problem or self.store.state,
             hub="answers" if away is None else f"does not answer since {away.isoformat(timespec='seconds')}",
-            inventory_age_seconds=age.total_seconds() if age else None,
+            inventory_age_seconds=None if age is None else age.total_seconds(),
             version=__version__,
         )
 
