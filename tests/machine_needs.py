@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+TREE = Path(__file__).parents[1]
 POSTGRESQL_FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql/bin")
 
 
@@ -25,6 +27,12 @@ def chromium() -> str | None:
     if "CHROMIUM_PATH" in os.environ:
         return os.environ["CHROMIUM_PATH"] or None
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def built_panel() -> Path:
+    """The built panel: the one installed with the package, else the one built in the tree with ``npm run build``."""
+    installed = Path(sys.prefix, "share", "jupyter", "labextensions", "jupyterhub-gpu")
+    return installed if (installed / "package.json").exists() else TREE / "hub_extensions" / "labextension"
 
 
 def missing(thing: str) -> str:
@@ -55,7 +63,8 @@ def _postgresql() -> str:
 
 
 def _c_compiler() -> str:
-    if Path(os.environ.get("FAKE_NVML") or "/nowhere", "libnvidia-ml.so.1").exists() or any(map(shutil.which, ("cc", "gcc", "clang"))):
+    built = Path(os.environ.get("FAKE_NVML") or "/nowhere", "libnvidia-ml.so.1")
+    if built.exists() or any(map(shutil.which, ("cc", "gcc", "clang"))):
         return ""
     return os.environ.get("FAKE_NVML_MISSING") or "no C compiler (Debian package: gcc)"
 
