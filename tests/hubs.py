@@ -89,8 +89,7 @@ def proxy_command() -> list[str] | None:
     places = [shutil.which("configurable-http-proxy")]
     for folder in (
         ROOT / "node_modules" / ".bin",
-        ROOT / ".work" / "node_modules" / ".bin",
-        Path("/opt/dev/node/node_modules/.bin"),
+        ROOT / ".work" / "npm" / "node_modules" / ".bin",
     ):
         places.append(
             str(folder / "configurable-http-proxy") if (folder / "configurable-http-proxy").exists() else None

@@ -16,11 +16,12 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from hub_extensions.adapters.simulated import load_layout
 from tests.fakes.panel_service import TOKEN, PanelService, a_countdown, a_state
-from tests.fakes.user_server import LOGIN_TOKEN, ROOT, UserServer
+from tests.fakes.user_server import LOGIN_TOKEN, UserServer
+from tests.machine_needs import built_panel
 
 pytestmark = pytest.mark.needs("browser")
 
-BUILT = ROOT / "hub_extensions" / "labextension"
+BUILT = built_panel()
 UUID = next(device.uuid for device in load_layout("lab-a100").devices if device.profile == "1g.5gb")
 FLAGS = [
     "--headless",
