@@ -214,8 +214,9 @@ class Book:
         )
 
     def lease_of_ticket(self, ticket: str) -> Lease | None:
-        """The lease a ticket was given; None: none (it waits, or CPU only)."""
-        return next((lease for lease in self.leases.values() if lease.ticket == ticket), None)
+        """The lease a ticket has; None: none (it waits, or CPU only). One it gave up, and that is ending, is not it."""
+        held = (lease for lease in self.leases.values() if lease.state is not LeaseState.ENDING)
+        return next((lease for lease in held if lease.ticket == ticket), None)
 
     def waiting(self) -> bool:
         """Somebody waits for a GPU."""

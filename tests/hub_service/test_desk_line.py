@@ -101,6 +101,18 @@ async def test_taking_another_offer_keeps_the_old_place_when_it_is_gone_meanwhil
         assert changed.answer == "admit" and changed.offer == "cpu"
 
 
+async def test_another_offer_taken_after_admission_brings_that_offers_device(tmp_path: Path) -> None:
+    async with room(tmp_path) as r:
+        first = await r.ask("ada", "mig-1g.5gb")
+        second = await r.ask("ada", "mig-2g.10gb")
+        assert first.grant is not None and second.grant is not None
+        assert second.grant.environment["CUDA_VISIBLE_DEVICES"] == "MIG-large-0"
+        assert second.grant.lease != first.grant.lease
+        await r.desk.ended(second.ticket, Ended(second.attempt, "failed", "no such image"))
+        await r.desk.releases.look()
+        assert r.desk.leases() == (), "neither device is held"
+
+
 async def test_leaving_frees_the_place_and_the_device(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         ada = await r.ask("ada", "mig-1g.5gb")
