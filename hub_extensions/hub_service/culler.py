@@ -69,9 +69,9 @@ class Culler:
             for facts in tuple(self.book.facts.values()):
                 seen = self._observe(facts, now)
                 decision = self.decision(seen)
-                before, seen = seen, culling.settle(seen, decision, now)
-                if seen.stopping is not None and before.stopping is None:
-                    self._begin_stop(seen, decision)
+                seen = culling.settle(seen, decision, now)
+                if seen.stopping is not None and (seen.user, seen.server) not in self.saving:
+                    self._begin_stop(seen, decision)  # a new one, or one that a restart of ours broke off
                 self._dry_run(seen, decision, now)
                 if seen != facts:
                     changed.append(seen)

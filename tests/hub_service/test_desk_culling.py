@@ -191,3 +191,23 @@ async def test_a_countdown_and_the_keeps_survive_a_restart_of_the_service(tmp_pa
     finally:
         child.kill()
         child.wait()
+
+
+async def test_a_stop_that_a_restart_of_the_service_broke_off_is_carried_out(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        _, child = await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 3)
+        assert r.desk.server_state("ada", "").save  # type: ignore[union-attr]
+        for stop in r.desk.culler._stops:
+            stop.cancel()
+        hub, hands = r.hub, r.hands
+        r.children.clear()
+    try:
+        async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
+            await one_turn(r)
+            await stops_finish(r)
+            assert hub.stopped == [("ada", "")]
+    finally:
+        child.kill()
+        child.wait()
