@@ -263,6 +263,8 @@ def refuse_to_join(line: Line, user: str, server: str, offers: Sequence[str], gr
     lengths = Lines(line)
     for wanted in offers:
         pool = known[wanted].pool
+        if any((t.user, t.server) == (user, server) for t in lengths.waiting(pool)):
+            continue  # in that line already
         if lengths.length(pool) >= line.config.max_line:
             return Reason(
                 f"The line for {known[wanted].title} is full ({line.config.max_line}). "

@@ -237,6 +237,12 @@ def test_joining_is_refused_only_for_the_reasons_of_the_rules() -> None:
     assert refusal is not None and refusal.word == "line-full"
 
 
+def test_whoever_stands_in_a_full_line_and_asks_again_keeps_the_place() -> None:
+    here = replace(line((), (ticket(1, "mig-1g.5gb", user="ada"),)), config=LineConfig(max_line=1))
+    server = here.tickets[0].server
+    assert refuse_to_join(here, "ada", server, ("mig-1g.5gb",), ()) is None
+
+
 def test_no_reason_for_a_user_ever_names_another_user() -> None:
     told = standing(line((large(0),), (ticket(1, "mig-2g.10gb", user="zelda"), ticket(2, "mig-2g.10gb"))), NOW)
     assert "zelda" not in repr([v.reason.text for v in told.values()])
