@@ -151,7 +151,7 @@ def postgresql_server() -> Iterator[str]:
             **_without_root(),
         )
     try:
-        _wait_for_port(server, port, log)
+        _wait_for_postgresql(server, f"postgresql://test@127.0.0.1:{port}/postgres", log)
         yield f"postgresql+psycopg://test@127.0.0.1:{port}/postgres"
     finally:
         server.terminate()
@@ -193,14 +193,17 @@ def _as_plain_user(words: list[Path | str], folder: Path) -> None:
         raise RuntimeError(f"{words[0]} failed: {done.stderr.decode('utf-8', 'replace')[-500:]}")
 
 
-def _wait_for_port(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait_for_postgresql(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Until it lets somebody in: it listens a moment before that, and says "starting up" to who comes too early."""
+    import psycopg
+
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            raise RuntimeError(f"PostgreSQL ended: {log.read_text(errors='replace')[-500:]}")
+    while server.poll() is None:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            psycopg.connect(url, connect_timeout=5).close()
             return
-        except OSError:
+        except psycopg.OperationalError as refused:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL let nobody in within 60 s: {refused}") from None
             time.sleep(0.05)
-    raise RuntimeError("PostgreSQL did not listen within 60 s")
+    raise RuntimeError(f"PostgreSQL ended: {log.read_text(errors='replace')[-500:]}")

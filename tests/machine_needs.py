@@ -73,6 +73,10 @@ def _root() -> str:
     return "" if os.geteuid() == 0 else "needs root: start ./scripts/test as root"
 
 
+def _plain_user() -> str:
+    return "needs a plain user: ./scripts/test, also when root starts it, runs this as one" if os.geteuid() == 0 else ""
+
+
 def _hub5() -> str:
     if Path(os.environ.get("HUB5_PYTHON") or "/nowhere").exists():
         return ""
@@ -96,6 +100,7 @@ _ASK: dict[str, Callable[[], str]] = {
     "postgresql": _postgresql,
     "c-compiler": _c_compiler,
     "root": _root,
+    "plain-user": _plain_user,
     "hub5": _hub5,
     "gpu": _gpu,
     "node": _node,

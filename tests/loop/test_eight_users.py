@@ -23,9 +23,8 @@ from tests.hubs import ROOT, proxy_command, until
 from tests.loop.place import Person, browsers
 
 pytestmark = [
-    pytest.mark.needs("browser"),
+    pytest.mark.needs("browser", "plain-user"),
     pytest.mark.timeout(600),
-    pytest.mark.skipif(os.geteuid() == 0, reason="the demo does not run as root"),
 ]
 
 OFFERS = ["mig-1g.5gb"] * 5 + ["mig-2g.10gb"] + ["mig-1g.5gb"] * 2

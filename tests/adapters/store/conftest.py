@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,19 +88,6 @@ def own_postgresql() -> Iterator[PostgreSQL]:
 def own_postgresql_url(own_postgresql: PostgreSQL) -> str:
     """A new, empty database of that server."""
     return own_postgresql.create(f"t{uuid.uuid4().hex}")
-
-
-@pytest.fixture(scope="session")
-def postgresql_server(postgresql_server: str) -> str:
-    """The shared server, once it lets people in: it listens a moment earlier."""
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            psycopg.connect(postgresql_server.replace("+psycopg", "")).close()
-            return postgresql_server
-        except psycopg.OperationalError:
-            assert time.monotonic() < deadline, "PostgreSQL let nobody in within 60 s"
-            time.sleep(0.05)
 
 
 @pytest.fixture
