@@ -255,6 +255,16 @@ class Hub:
         answer = self.api("POST", "users", {"usernames": list(names)})
         assert answer.status_code in (201, 409), answer.text
 
+    def add_group(self, name: str, *users: str) -> None:
+        answer = self.api("POST", f"groups/{quote(name)}", {"users": list(users)})
+        assert answer.status_code in (201, 409), answer.text
+
+    def token_of(self, user: str) -> str:
+        """A new API token of this user, with all that the user may do."""
+        answer = self.api("POST", f"users/{quote(user)}/tokens", {"note": "a test"})
+        assert answer.ok, answer.text
+        return str(answer.json()["token"])
+
     def spawn(self, user: str, options: object = None, server: str = "", *, token: str = "") -> requests.Response:
         """POST a start. 201: ready, 202: pending."""
         return self.api("POST", self._server_path(user, server), options, token=token)

@@ -68,11 +68,11 @@ def choice_from_form(formdata: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 async def render_form(spawner: Any) -> str:
     """The form's HTML for this spawner's user: what ``Spawner.options_form`` is set to."""
     service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret)
-    groups = tuple(sorted(group.name for group in spawner.user.groups))
     away = ""
     state: FormState | None
     try:
-        state = await service.form(spawner.user.name, spawner.name, groups, bool(spawner.user.admin))
+        # what this user may choose: an admin's own groups are asked for at admission, too
+        state = await service.form(spawner.user.name, spawner.name, spawner.gpu_groups, admin=False)
     except ServiceAway as error:
         away, state = utc(error.since), service.last_form(spawner.user.name)
     except ServiceRefused as error:

@@ -181,6 +181,11 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
     def _gpu_service(self) -> GpuService:
         return gpu_service(self.gpu_service_url, self.gpu_hub_secret)
 
+    @property
+    def gpu_groups(self) -> tuple[str, ...]:
+        """The groups of the user whose server this is, whoever starts it."""
+        return tuple(sorted(group.name for group in self.user.groups))
+
     async def _gpu_admission(self, start: Start, options: Mapping[str, Any]) -> LeaseGrant | None:
         """Wait until admitted. None: CPU only, without the service. Raises a refusal."""
         service = self._gpu_service
@@ -189,7 +194,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             server=self.name,
             offers=start.offers,
             options=options,
-            groups=tuple(sorted(group.name for group in self.user.groups)),
+            groups=self.gpu_groups,
         )
         with service.waiting(ask.user, ask.server) as updates:
             state = await self._gpu_ask(start, ask)
@@ -291,7 +296,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         if all(offer in service.titles for offer in state.offers):
             return
         try:
-            await service.form(self.user.name, self.name, (), bool(self.user.admin))
+            await service.form(self.user.name, self.name, self.gpu_groups, admin=False)
         except (ServiceAway, ServiceRefused) as error:
             self.log.debug("No titles of offers: %s", error)  # our own words are used
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, TypeVar
@@ -274,8 +274,10 @@ class GpuServiceInATest:
             del self.held[key]
             self.decide()
 
-    def form(self) -> FormState:
-        offers = [an_offer(o, free=self.free(o), total=n, simulated=self.simulated) for o, n in self.capacity.items()]
+    def form(self, groups: Collection[str], admin: bool) -> FormState:
+        """What somebody in `groups` may choose; an admin's view lists every offer, as the service does."""
+        listed = {o: n for o, n in self.capacity.items() if admin or self.groups.get(o) in (None, *groups)}
+        offers = [an_offer(o, free=self.free(o), total=n, simulated=self.simulated) for o, n in listed.items()]
         waiting = len([s for s in self.tickets.values() if s.answer == "wait"])
         shown = tuple(replace(offer, waiting=waiting) for offer in offers)
         cpu = an_offer("cpu", free=None, total=None, gib=None)
@@ -368,7 +370,8 @@ class _Stopped(_Base):
 
 class _Form(_Base):
     def get(self) -> None:
-        self.say(self.service.form())
+        groups = self.get_query_arguments("group")
+        self.say(self.service.form(groups, self.get_query_argument("admin", "0") == "1"))
 
 
 class _Events(_Base):

@@ -334,13 +334,51 @@ def test_a_pid_that_was_used_again_is_neither_polled_nor_signalled(tmp_path: Pat
             stranger.wait()
 
 
-def test_a_form_for_another_user_never_says_that_users_name_in_our_part(
+@pytest.mark.parametrize("server", ["", "exam"])
+def test_an_admin_starts_a_gpu_server_for_somebody_else_by_form_and_by_rest(
+    tmp_path: Path, service: GpuServiceInATest, server: str
+) -> None:
+    """The form lists what that user may choose, so nothing in it is refused; and it names nobody else."""
+    service.groups[BIG] = "vision"
+    with hub_with(tmp_path, service) as hub:
+        hub.add_group("vision", "root-admin", "cem")
+        hub.spawn("cem", {"offer": BIG})
+        hub.wait_ready("cem")
+        admin = hub.login("root-admin")
+        address = f"{hub.url}/hub/spawn/ada" + (f"/{server}" if server else "")
+        page = admin.get(address).text
+        ours_only = page[page.index('id="gpu-form"') : page.index("</script>", page.index('id="gpu-form"'))]
+        assert f'value="{ONE}"' in ours_only
+        assert BIG not in ours_only, "it is not for a group of ada's, whoever opens the form"
+        for name in ("ada", "cem", "root-admin"):
+            assert name not in ours_only.replace("data-", "")
+        answer = admin.post(f"{address}?_xsrf={admin.headers['X-XSRFToken']}", data={"offer": ONE})
+        assert answer.status_code == 200, answer.text
+        hub.wait_ready("ada", server)
+        assert hub.environ("ada", server)["JUPYTERHUB_GPU_LEASE"]
+        hub.stop_server("ada", server)
+        until(lambda: not service.held.get(("ada", server)), what="its GPU is free")
+
+        assert hub.spawn("ada", {"offer": ONE}, server, token=hub.token_of("root-admin")).ok
+        hub.wait_ready("ada", server)
+        assert [ask.groups for ask in service.told_of(Ask) if ask.user == "ada"] == [(), ()]
+
+
+def test_an_offer_for_a_group_stays_in_the_form_while_the_service_is_away(
     tmp_path: Path, service: GpuServiceInATest
 ) -> None:
+    """Also where the hub had learned the offers from a start by REST, without any form."""
+    service.groups[BIG] = "vision"
+    service.capacity[ONE] = 0
     with hub_with(tmp_path, service) as hub:
-        page = hub.login("root-admin").get(f"{hub.url}/hub/spawn/ada").text
-        ours_only = page[page.index('id="gpu-form"') : page.index("</script>", page.index('id="gpu-form"'))]
-        assert "ada" not in ours_only.replace("data-", "")
+        hub.add_group("vision", "ben")
+        hub.spawn("ben", {"offer": ONE})
+        events = hub.progress("ben")
+        next(event for event in events if event.get("gpu"))
+        service.close()
+        page = hub.login("ben").get(f"{hub.url}/hub/spawn/ben/exam").text
+        assert "the GPU service is not answering" in page
+        assert f'value="{BIG}"' in page
 
 
 def test_the_waiting_page_of_a_named_server_acts_on_that_server(tmp_path: Path, service: GpuServiceInATest) -> None:
