@@ -228,6 +228,7 @@ class ServerState:
         ends_at: the lifetime's end, None without one.
         save: save the open notebooks now, the server is about to stop.
         waits: the other offers with their waits.
+        rule: when this server stops by itself, as one sentence; "" where nothing stops it (a dry run, too).
     """
 
     user: str
@@ -246,6 +247,7 @@ class ServerState:
     save: bool
     warnings: tuple[str, ...]
     waits: tuple[OfferState, ...]
+    rule: str = ""
 
 
 # ------------------------------------------------------------------ API for users, admins and programs

@@ -296,7 +296,21 @@ class Culler:
             save=(user, server) in self.saving,
             warnings=self._warnings(lease, trespassed),
             waits=tuple(telling.offer_state(a) for a in others),
+            rule=self._rule(lease, offer_id),
         )
+
+    def _rule(self, lease: Lease | None, offer_id: str) -> str:
+        """When this server stops by itself, in one sentence; "" where nothing stops it."""
+        policy = self.book.policy
+        if not policy.enabled:
+            return ""
+        if lease is None:
+            quiet = policy.cpu_idle
+            return "" if quiet is None else f"Stops after {culling.duration_text(quiet)} without activity."
+        if self.use_of(lease) is None:
+            return "The use of its GPU is not known now, so it is not stopped for being idle."
+        own_limit = policy.idle_by_offer.get(offer_id, policy.idle)
+        return culling.culling_sentence(replace(policy, idle=own_limit, idle_by_offer={}))
 
     def _warnings(self, lease: Lease | None, trespassed: bool) -> tuple[str, ...]:
         said = []

@@ -3,7 +3,7 @@
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import type { Countdown, GpuReading, OfferState, ServerState, Snapshot } from './messages';
+import type { Countdown, GpuReading, Keep, OfferState, ServerState, Snapshot } from './messages';
 
 const GIB = 1024 ** 3;
 
@@ -111,6 +111,25 @@ export function useWords(reading: GpuReading, trans: TranslationBundle): string 
     : trans.__('unknown');
 }
 
+/** This server has a part of its device only: what is measured is the device, with everybody on it. */
+export function isShared(snapshot: Snapshot): boolean {
+  const share = snapshot.server?.share ?? 1;
+  return share > 0 && share < 1;
+}
+
+/** What a share of a device is, and that the numbers are not its own. */
+export function shareWords(server: ServerState, trans: TranslationBundle): string {
+  const numbers = trans.__('The numbers are of the whole device, with everybody on it.');
+  if (server.memory_bytes === null) {
+    return numbers;
+  }
+  const share = trans.__(
+    'Your share is about %1 GiB, without a wall.',
+    gib(server.memory_bytes, 1, trans)
+  );
+  return `${share} ${numbers}`;
+}
+
 /** Seconds until the server stops; null without a countdown. */
 export function secondsLeft(countdown: Countdown | null | undefined, now: number): number | null {
   if (!countdown) {
@@ -151,6 +170,16 @@ export function keepLabel(server: ServerState, trans: TranslationBundle): string
   return trans.__('Keep %1', duration((server.keep?.minutes ?? 0) * 60, trans));
 }
 
+/** How often it can still be pressed: "1 of 2 left in 24 h". */
+export function keepLeft(keep: Keep, trans: TranslationBundle): string {
+  return trans.__('%1 of %2 left in 24\u00a0h', keep.left, keep.of);
+}
+
+/** When the server stops by itself, while nothing is counted down. */
+export function ruleWords(server: ServerState, trans: TranslationBundle): string {
+  return server.rule !== '' ? server.rule : trans.__('No end is planned.');
+}
+
 /** The warning as one sentence: "This server stops at 14:52. Idle for 21 min." */
 export function warningWords(countdown: Countdown, now: number, trans: TranslationBundle): string {
   return trans.__(
@@ -173,7 +202,9 @@ export function statusWords(
     parts.push(
       age(reading, now) > STALE_SECONDS
         ? trans.__('GPU not answering')
-        : trans.__('GPU %1/%2 GiB', used(reading, trans), total)
+        : isShared(snapshot)
+          ? trans.__('GPU, all users: %1/%2 GiB', used(reading, trans), total)
+          : trans.__('GPU %1/%2 GiB', used(reading, trans), total)
     );
     if (reading.used_percent !== null && age(reading, now) <= STALE_SECONDS) {
       parts.push(trans.__('%1 %', Math.round(reading.used_percent)));

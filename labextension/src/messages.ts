@@ -79,6 +79,7 @@ export interface ServerState {
   save: boolean;
   warnings: string[];
   waits: OfferState[];
+  rule: string;
 }
 
 /** What the panel shows. `version` is the wire's version. */

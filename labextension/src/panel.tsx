@@ -10,12 +10,15 @@ import {
   announcement,
   clock,
   duration,
-  gib,
+  isShared,
   keepLabel,
+  keepLeft,
   localTimes,
   memoryPercent,
   memoryWords,
+  ruleWords,
   secondsLeft,
+  shareWords,
   STALE_SECONDS,
   statusWords,
   useWords,
@@ -179,26 +182,20 @@ function Device({
     ? trans.__('This page cannot reach its server. It keeps trying.')
     : localTimes(snapshot.sentence, now);
   const server = snapshot.server;
+  const shared = isShared(snapshot);
   return (
     <div className={old ? 'jp-gpu-Device jp-mod-stale' : 'jp-gpu-Device'}>
       <Meter
-        label={trans.__('Memory')}
+        label={shared ? trans.__('Memory, all users') : trans.__('Memory')}
         text={memoryWords(reading, trans)}
         percent={memoryPercent(reading)}
       />
       <Meter
-        label={trans.__('In use')}
+        label={shared ? trans.__('In use, all users') : trans.__('In use')}
         text={useWords(reading, trans)}
         percent={reading.used_percent}
       />
-      {server && server.share < 1 && server.share > 0 ? (
-        <Note
-          sentence={trans.__(
-            'Your share is about %1 GiB, without a wall. The numbers are of the whole device, with everybody on it.',
-            gib(server.memory_bytes, 1, trans)
-          )}
-        />
-      ) : null}
+      {shared && server ? <Note sentence={shareWords(server, trans)} /> : null}
       {old ? (
         <Note
           sentence={
@@ -286,6 +283,7 @@ function Server({
           ).
         </p>
       ) : null}
+      {countdown ? null : <p>{ruleWords(server, trans)}</p>}
       {countdown?.can_keep && server.keep ? (
         <p className="jp-gpu-Keep">
           <button
@@ -296,7 +294,7 @@ function Server({
           >
             {keepLabel(server, trans)}
           </button>
-          <span>{trans.__('%1 of %2 left today', server.keep.left, server.keep.of)}</span>
+          <span>{keepLeft(server.keep, trans)}</span>
         </p>
       ) : null}
       {typeof keeping === 'object' ? (
@@ -309,7 +307,6 @@ function Server({
           {trans.__('Ends at the latest at')} <time dateTime={ends_at}>{clock(ends_at, now)}</time>.
         </p>
       ) : null}
-      {!countdown && ends_at === null ? <p>{trans.__('No end is planned.')}</p> : null}
     </>
   );
 }

@@ -6,10 +6,14 @@ import {
   announcement,
   clock,
   duration,
+  isShared,
+  keepLeft,
   localTimes,
   memoryPercent,
   memoryWords,
+  ruleWords,
   secondsLeft,
+  shareWords,
   statusWords,
   useWords,
   viewOf,
@@ -132,6 +136,33 @@ test('the status bar has the numbers, and the countdown only when it is near', (
   assert.equal(plain(statusWords(near, NOW, trans)), `${NUMBERS} · stops in 9 min`);
   const far = snapshot({ server: { countdown: countdown({ stops_at: '2026-11-21T14:10:00Z' }) } });
   assert.equal(plain(statusWords(far, NOW, trans)), NUMBERS);
+});
+
+test('a part of a device is never shown as if its numbers were its own', () => {
+  const half = snapshot({ server: { share: 0.5, memory_bytes: 2.4 * GIB } });
+  assert.ok(isShared(half));
+  assert.equal(
+    plain(statusWords(half, NOW, trans)),
+    `GPU, all users: ${n(3.1)}/${n(4.75)} GiB · 84 %`
+  );
+  assert.equal(
+    shareWords(half.server, trans),
+    `Your share is about ${n(2.4)} GiB, without a wall. ` +
+      'The numbers are of the whole device, with everybody on it.'
+  );
+  assert.ok(!shareWords({ share: 0.5, memory_bytes: null }, trans).includes('unknown'));
+  assert.equal(isShared(snapshot({ server: { share: 1 } })), false);
+  assert.equal(isShared(snapshot()), false);
+});
+
+test('without a countdown the rule is said, and "no end" only where there is none', () => {
+  const rule = 'Stops when its GPU is idle for 30 min (you are warned 10 min before).';
+  assert.equal(ruleWords({ rule }, trans), rule);
+  assert.equal(ruleWords({ rule: '' }, trans), 'No end is planned.');
+});
+
+test('what is left of keep is of 24 hours, not of a day', () => {
+  assert.equal(plain(keepLeft({ minutes: 30, left: 1, of: 2 }, trans)), '1 of 2 left in 24 h');
 });
 
 test('a countdown that stands still is not shown as running', () => {

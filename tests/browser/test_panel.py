@@ -144,6 +144,8 @@ def test_the_panel_shows_this_servers_gpu(page: Page, server: UserServer, pictur
     expect(panel).to_contain_text("MIG 2g.10gb")
     expect(panel).to_contain_text("1 in line, at most 2 h 10 min")
     expect(panel).to_contain_text("wait unknown")
+    expect(panel).to_contain_text("Stops when its GPU is idle for 30 min")
+    expect(panel).not_to_contain_text("No end is planned")
     expect(page.locator(".jp-gpu-Status")).to_contain_text("/4.75 GiB")
     page.screenshot(path=pictures / f"panel-{theme.lower()}.png")
 
@@ -157,7 +159,7 @@ def test_the_warning_is_a_notification_and_keep_takes_it_back(
     keeps = service.keeps
     panel = open_lab(page, server)
     expect(panel).to_contain_text("Idle for 21 min. Stops in 8 min")
-    expect(panel).to_contain_text("1 of 2 left today")
+    expect(panel).to_contain_text("1 of 2 left in 24\u00a0h")
     toast = page.locator(".jp-toastContainer, .Toastify").get_by_text("This server stops at")
     expect(toast.first).to_be_visible()
     expect(page.locator(".Toastify").get_by_role("button", name="Keep 30 min")).to_be_in_viewport(ratio=1)
@@ -169,6 +171,27 @@ def test_the_warning_is_a_notification_and_keep_takes_it_back(
     expect(panel).not_to_contain_text("Stops in")
     assert service.keeps == keeps + 1
     expect(toast).to_have_count(0)
+
+
+def test_a_share_of_a_gpu_says_that_its_numbers_are_everybodys(
+    page: Page, server: UserServer, service: PanelService, pictures: Path
+) -> None:
+    half = {"offer": "gpu-0.5", "title": "Half of a GPU", "share": 0.5, "memory_bytes": 2 * 1024**3}
+    service.state = a_state(uuid=UUID, **half)
+    panel = open_lab(page, server)
+    expect(panel.get_by_role("meter", name="Memory, all users")).to_be_visible()
+    expect(panel.get_by_role("meter", name="In use, all users")).to_be_visible()
+    expect(panel).to_contain_text("Your share is about 2 GiB, without a wall.")
+    expect(page.locator(".jp-gpu-Status")).to_contain_text("GPU, all users:")
+    page.screenshot(path=pictures / "panel-share.png")
+
+
+def test_without_an_end_none_is_invented(page: Page, server: UserServer, service: PanelService) -> None:
+    """A dry run: nothing is stopped, so nothing is promised either."""
+    service.state = a_state(uuid=UUID, ends_at=None, keep=None, rule="")
+    panel = open_lab(page, server)
+    expect(panel).to_contain_text("No end is planned.")
+    expect(panel).not_to_contain_text("Ends at the latest")
 
 
 def test_keep_in_the_notification_keeps_too(page: Page, server: UserServer, service: PanelService) -> None:

@@ -70,6 +70,7 @@ def a_state(**changes: Any) -> ServerState:
             offer("gpu-0.5", "Half of a GPU", unknown, free=None),
             offer("cpu", "CPU only", now, free=None),
         ),
+        rule="Stops when its GPU is idle for 30 min (you are warned 10 min before); at most 12 h.",
     )
     return replace(state, **changes)
 
