@@ -18,7 +18,7 @@ from tornado.web import HTTPError
 from hub_extensions.core.messages import Problem
 from hub_extensions.hub_service import words
 from hub_extensions.hub_service.api.base import Parts, Route
-from hub_extensions.hub_service.api.people import form_for
+from hub_extensions.hub_service.api.people import form_for, user_of
 from hub_extensions.hub_service.auth import Person, Who
 
 REFRESH_SECONDS = 10
@@ -87,13 +87,16 @@ class YourGpu(Page):
     async def get(self) -> None:
         """The page."""
         person, desk = self.person, self.desk
+        user = user_of(person)
         form = form_for(desk, person)
-        tickets = desk.tickets(person.name)
+        tickets = desk.tickets(user)
         values: dict[str, Any] = {
             "form": form,
             "titles": {offer.id: offer.title for offer in form.offers},
-            "tickets": [ticket for ticket in tickets if ticket.user in (person.name, None)],
-            "servers": desk.servers_of(person.name),
+            "ahead": {offer.id: words.ahead(offer, tickets) for offer in form.offers},
+            "simulated": {offer.id for offer in form.offers if offer.simulated},
+            "tickets": tickets,
+            "servers": desk.servers_of(user),
             "xsrf": self.xsrf_token.decode(),
             "admin": person.admin,
         }
@@ -108,7 +111,7 @@ class Leave(Page):
 
     async def post(self) -> None:
         """Back to the page afterwards."""
-        own_only = None if self.person.admin else self.person.name
+        own_only = None if self.person.admin else user_of(self.person)
         await self.desk.leave(self.get_body_argument("ticket"), own_only)
         self.redirect(self.parts.prefix, status=303)
 
@@ -118,7 +121,7 @@ class KeepOn(Page):
 
     async def post(self) -> None:
         """Back to the page afterwards."""
-        await self.desk.keep(self.person.name, self.get_body_argument("server", ""))
+        await self.desk.keep(user_of(self.person), self.get_body_argument("server", ""))
         self.redirect(self.parts.prefix, status=303)
 
 

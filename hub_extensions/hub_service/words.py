@@ -5,7 +5,9 @@ Unknown is "not known", never zero. Not here: reasons, which come with the answe
 
 from __future__ import annotations
 
-from hub_extensions.core.messages import Health, Keep, OfferState, Wait
+from collections.abc import Sequence
+
+from hub_extensions.core.messages import Health, Keep, OfferState, TicketInfo, Wait
 
 GIB = 1024**3
 NOT_KNOWN = "not known"
@@ -48,12 +50,20 @@ def mark(offer: OfferState) -> str:
     return "?" if offer.free is None else "●" if offer.free > 0 else "○"
 
 
-def free(offer: OfferState) -> str:
-    """How many are free of how many."""
+def ahead(offer: OfferState, own: Sequence[TicketInfo]) -> int:
+    """How many would get this offer before its reader: all in line, or those before one's own place in it."""
+    places = [ticket.position for ticket in own if offer.id in ticket.offers and ticket.position > 0]
+    return min(places) - 1 if places else offer.waiting
+
+
+def free(offer: OfferState, ahead: int = 0) -> str:
+    """How many are free of how many; those that are free while others wait are not free for the reader."""
     if offer.kind == "cpu":
         return "always"
     if offer.free is None or offer.total is None:
         return NOT_KNOWN
+    if offer.free > 0 and ahead > 0 and not offer.wait.now:
+        return f"{offer.free} free, {ahead} ahead"
     return f"{offer.free} of {offer.total} free"
 
 
@@ -76,7 +86,7 @@ def keep(budget: Keep) -> str:
 
 def keep_left(budget: Keep) -> str:
     """How often *keep* can still be pressed."""
-    return f"{budget.left} of {budget.of} left today"
+    return f"{budget.left} of {budget.of} left in 24\u00a0h"
 
 
 def place(state: str, position: int) -> str:

@@ -83,6 +83,10 @@ class DeskInMemory:
         self.publish(state)
         return state
 
+    def admit(self, ticket: str) -> None:
+        """It is this ticket's turn."""
+        self.line[ticket] = replace(self.line[ticket], answer="admit", position=0, ahead=0)
+
     async def started(self, ticket: str, told: messages.Started) -> messages.TicketState:
         self.told.append(("started", ticket, told))
         return self._ticket(ticket)
@@ -112,7 +116,16 @@ class DeskInMemory:
 
     def tickets(self, user: str | None) -> tuple[messages.TicketInfo, ...]:
         return tuple(
-            messages.TicketInfo(t.ticket, t.user, t.server, "waiting", t.offers, t.position, t.since, t.reason)
+            messages.TicketInfo(
+                t.ticket,
+                t.user,
+                t.server,
+                "admitted" if t.answer == "admit" else "waiting",
+                t.offers,
+                t.position,
+                t.since,
+                t.reason,
+            )
             for t in self.line.values()
             if user is None or t.user == user
         )
@@ -121,6 +134,8 @@ class DeskInMemory:
         state = self._ticket(ticket)
         if user is not None and state.user != user:
             raise Refused(404, "There is no such ticket of yours.", "ticket", "unknown-ticket")
+        if state.answer == "admit":
+            raise Refused(409, "Its server is starting. Stop the server instead.", "ticket", "starting")
         del self.line[ticket]
 
     def server_state(self, user: str, server: str) -> messages.ServerState | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 
-from hub_extensions.core.messages import Health, Wait
+from hub_extensions.core.messages import Health, TicketInfo, Wait
 from hub_extensions.hub_service import words
+from tests.fakes.desk import NOON, offer
 from tests.hub_service.conftest import SECRET, Running
 
 VOID = {"meta", "link", "input", "br", "img"}
@@ -54,7 +56,7 @@ async def test_a_user_sees_own_servers_place_in_line_and_offers(service: Running
     text = await page(service, "ada-token")
     assert 'href="/jh/user/ada/thesis/"' in text
     assert "Idle for 21 min. Stops at" in text
-    assert "Keep 30 min" in text and "1 of 2 left today" in text
+    assert "Keep 30 min" in text and "1 of 2 left in 24\u00a0h" in text
     assert "1st in line" in text and 'href="/jh/hub/spawn-pending/ada/other"' in text
     assert "2 of 5 free" in text and "starts now" in text
     assert "at most 2 h 10 min" in text
@@ -152,6 +154,52 @@ async def test_nobody_leaves_for_somebody_else_from_the_page(service: Running) -
     assert "t1" in service.desk.line
 
 
+async def test_who_is_starting_is_not_offered_to_leave_the_line(service: Running) -> None:
+    await join(service, "ada", "other")
+    assert "Leave the line" in await page(service, "ada-token")
+    assert "Take out of the line" in await page(service, "admin-token")
+    service.desk.admit("t1")
+    own, admins = await page(service, "ada-token"), await page(service, "admin-token")
+    assert "Leave the line" not in own and "Its server is starting." in own
+    assert "Take out of the line" not in admins and "its server is starting" in admins
+    answer = await service.ask("POST", "leave", "ada-token", b"ticket=t1")
+    assert answer.code == 409
+    assert "Stop the server instead." in answer.body.decode()
+
+
+async def test_a_service_of_the_same_name_as_a_user_is_not_that_user(service: Running) -> None:
+    service.hub.add_token("service-ada", "ada", "access:services!service=gpu", kind="service")
+    service.desk.run_server("ada", "thesis")
+    await join(service, "ada", "other")
+    answers = [
+        await service.ask("GET", "", "service-ada"),
+        await service.ask("POST", "keep", "service-ada", b"server=thesis"),
+        await service.ask("POST", "leave", "service-ada", b"ticket=t1"),
+    ]
+    assert [answer.code for answer in answers] == [403, 403, 403]
+    for answer in answers:
+        text = answer.body.decode()
+        assert "This is for users" in text
+        assert "thesis" not in text and "MIG-ada" not in text
+    assert "t1" in service.desk.line
+    assert not [told for told in service.desk.told if told[0] == "keep"]
+
+
+async def test_every_table_of_an_admin_says_that_its_gpus_are_simulated(service: Running) -> None:
+    service.desk.run_server("ben", "")
+    await join(service, "ada", "other")
+    text = await page(service, "admin-token")
+    for name in ("all-offers", "line", "leases"):
+        section = text.split(f'<section id="{name}"')[1].split("</section>")[0]
+        assert "Simulated GPUs: there are no such cards in this machine." in section, name
+    assert "mig-1g.5gb <small>simulated GPU</small>" in text.split('<section id="leases"')[1]
+
+
+async def test_a_server_that_is_not_counted_down_says_when_it_would_stop(service: Running) -> None:
+    service.desk.run_server("ada", "thesis", countdown=None, rule="Stops when its GPU is idle for 30 min.")
+    assert "Stops when its GPU is idle for 30 min." in await page(service, "ada-token")
+
+
 async def test_an_error_is_a_page_with_the_way_back(service: Running) -> None:
     answer = await service.ask("POST", "keep", "ada-token", b"server=nothere")
     assert answer.headers["Content-Type"].startswith("text/html")
@@ -170,6 +218,18 @@ def test_a_span_says_its_two_largest_units(seconds: float, text: str) -> None:
 def test_a_likely_wait_is_an_interval_and_unknown_is_not_zero() -> None:
     assert words.wait(Wait(False, 1500, 2400, 4200, 7800, "")) == "likely 25 min to 1 h 10 min, at most 2 h 10 min"
     assert words.wait(Wait(False, None, None, None, None, "")) == "wait not known"
+
+
+def test_what_is_free_while_others_wait_is_not_said_to_be_there_for_the_taking() -> None:
+    asked = Wait(False, None, None, None, None, "")
+    one = replace(offer("mig-1g.5gb", "MIG 1g.5gb", 1, asked), waiting=2)
+    own = TicketInfo("t1", "ada", "", "waiting", ("mig-1g.5gb",), 1, NOON, "")
+    assert words.free(one, words.ahead(one, ())) == "1 free, 2 ahead"
+    assert words.free(one, words.ahead(one, (own,))) == "1 of 5 free"
+    assert words.free(one, words.ahead(one, (replace(own, position=2),))) == "1 free, 1 ahead"
+    assert words.free(one, words.ahead(one, (replace(own, offers=("gpu",)),))) == "1 free, 2 ahead"
+    assert words.free(replace(one, free=0), 2) == "0 of 5 free"
+    assert words.free(replace(one, wait=replace(asked, now=True)), 2) == "1 of 5 free"
 
 
 @pytest.mark.parametrize(

@@ -40,12 +40,12 @@ class Tickets(JsonRoute):
     async def get(self) -> None:
         """One's own tickets; all of them for admins."""
         self.only_queries()
-        self.answer(self.desk.tickets(None if self.person.admin else _user(self.person)))
+        self.answer(self.desk.tickets(None if self.person.admin else user_of(self.person)))
 
     async def post(self) -> None:
         """Ask the hub to start the caller's server; its ticket appears as soon as the hub has asked."""
         wanted = self.message(TicketRequest)
-        user = _user(self.person)
+        user = user_of(self.person)
         offers = self._offers(wanted)
         await self.parts.hub.start(user, wanted.server, {"offers": list(offers)})
         text = "The hub was asked to start your server. Its place in line is under api/tickets."
@@ -74,7 +74,7 @@ class OneTicket(JsonRoute):
 
     async def delete(self, ticket: str) -> None:
         """One's own ticket; any for admins."""
-        await self.desk.leave(ticket, None if self.person.admin else _user(self.person))
+        await self.desk.leave(ticket, None if self.person.admin else user_of(self.person))
         self.no_content()
 
 
@@ -100,10 +100,15 @@ class Description(JsonRoute):
         self.finish(stored_document())
 
 
-def _user(person: Person) -> str:
+def user_of(person: Person) -> str:
+    """The user who calls.
+
+    Raises:
+        Forbidden: it is a service, which is nobody's user, whatever its name.
+    """
     if person.kind != "user":
         raise Forbidden("This is for users: a service has no server and no ticket.")
     return person.name
 
 
-__all__ = ["Description", "Leases", "Offers", "OneTicket", "Tickets", "form_for"]
+__all__ = ["Description", "Leases", "Offers", "OneTicket", "Tickets", "form_for", "user_of"]
