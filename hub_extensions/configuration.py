@@ -108,11 +108,20 @@ def build_settings(c: Any, sections: Sections) -> Settings:
         base_url=hub_base_url(c),
         public_url=str(_get(c, "JupyterHub", "public_url") or ""),
         simulate=simulate,
+        start_seconds=_start_seconds(c),
         allow_named_servers=bool(_get(c, "JupyterHub", "allow_named_servers", False)),
         offers=offers,
         line=line,
         culling=culling,
     )
+
+
+def _start_seconds(c: Any) -> float:
+    """How long a start may take: the admin's time-outs for the start and for the first answer, and a margin."""
+    sections = [name for name in c if name.endswith("Spawner")]
+    start = max([60.0, *(float(_get(c, name, "start_timeout", 0)) for name in sections)])
+    answer = max([30.0, *(float(_get(c, name, "http_timeout", 0)) for name in sections)])
+    return max(180.0, start + answer + 30.0)
 
 
 def hub_base_url(c: Any) -> str:

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import partial
 
-from hub_extensions.core.forecast import Holding, WaitForecast, forecast_line, starts_now, unknown
+from hub_extensions.core.forecast import START_ALLOWANCE, Holding, WaitForecast, forecast_line, starts_now, unknown
 from hub_extensions.core.inventory import WHOLE, DeviceState, Foreign
 from hub_extensions.core.offers import GpuOffer
 
@@ -205,6 +206,7 @@ class Line:
         tickets: waiting and admitted ones, in any order.
         leases: all that have not ended.
         lifetime: what a new lease may last at most; None: no limit is enforced, and "at most" is never said.
+        start_allowance: a start takes at most this long, or it is ended.
     """
 
     offers: tuple[GpuOffer, ...]
@@ -213,6 +215,7 @@ class Line:
     leases: tuple[Lease, ...]
     config: LineConfig = field(default_factory=LineConfig)
     lifetime: timedelta | None = None
+    start_allowance: timedelta = START_ALLOWANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,20 +346,21 @@ class Lines:
     """The waiting tickets of each pool in the order of their places (CPU only is the pool ``cpu``)."""
 
     def __init__(self, line: Line) -> None:
-        pool_of = {offer.id: offer.pool or "cpu" for offer in line.offers}
-        entries: dict[str, list[tuple[int, Ticket]]] = {}
+        self._pool_of = {offer.id: offer.pool or "cpu" for offer in line.offers}
+        entries: dict[str, list[Ticket]] = {}  # tickets only, no pairs: a long line costs no garbage collection
         for ticket in line.tickets:
             if ticket.state is not TicketState.WAITING:
                 continue
-            for choice in ticket.choices:
-                pool = pool_of.get(choice.offer)
-                if pool is not None:
-                    entries.setdefault(pool, []).append((choice.place, ticket))
-        for waiting in entries.values():
-            waiting.sort(key=lambda entry: entry[0])
+            for pool in {self._pool_of[c.offer] for c in ticket.choices if c.offer in self._pool_of}:
+                entries.setdefault(pool, []).append(ticket)
+        for pool, waiting in entries.items():
+            waiting.sort(key=partial(self._place, pool))
         self._entries = entries
         self._first = dict.fromkeys(entries, 0)
         self._left: set[str] = set()
+
+    def _place(self, pool: str, ticket: Ticket) -> int:
+        return min(choice.place for choice in ticket.choices if self._pool_of.get(choice.offer) == pool)
 
     @property
     def pools(self) -> tuple[str, ...]:
@@ -365,10 +369,10 @@ class Lines:
     def head(self, pool: str) -> tuple[int, Ticket] | None:
         waiting = self._entries.get(pool, [])
         at = self._first.get(pool, 0)
-        while at < len(waiting) and waiting[at][1].id in self._left:
+        while at < len(waiting) and waiting[at].id in self._left:
             at += 1
         self._first[pool] = at
-        return waiting[at] if at < len(waiting) else None
+        return (self._place(pool, waiting[at]), waiting[at]) if at < len(waiting) else None
 
     def is_head(self, pool: str, ticket: str) -> bool:
         head = self.head(pool)
@@ -378,15 +382,11 @@ class Lines:
         self._left.add(ticket)
 
     def length(self, pool: str) -> int:
-        return len({t.id for _, t in self._entries.get(pool, []) if t.id not in self._left})
+        return sum(1 for ticket in self._entries.get(pool, ()) if ticket.id not in self._left)
 
     def waiting(self, pool: str) -> list[Ticket]:
         """Tickets of one pool in order, each once (a ticket may name two fractions of one pool)."""
-        seen: dict[str, Ticket] = {}
-        for _, ticket in self._entries.get(pool, []):
-            if ticket.id not in self._left:
-                seen.setdefault(ticket.id, ticket)
-        return list(seen.values())
+        return [ticket for ticket in self._entries.get(pool, ()) if ticket.id not in self._left]
 
 
 class Stock:
@@ -487,7 +487,7 @@ def _forecasts(
     if line.devices is None:
         return tuple(unknown("It is not known which GPUs are free.") for _ in shares)
     holdings = tuple(
-        Holding(lease.device, lease.share, lease.ends_at)
+        Holding(lease.device, lease.share, _end(lease, now))
         for lease in line.leases
         if lease.pool == pool and lease.state is not LeaseState.ENDED
     )
@@ -496,10 +496,17 @@ def _forecasts(
         holdings=holdings,
         shares=shares,
         lifetime=line.lifetime,
+        start_allowance=line.start_allowance,
         now=now,
         max_starting=line.config.max_starting,
         held_back=braked,
     )
+
+
+def _end(lease: Lease, now: datetime) -> datetime | None:
+    """The enforced end. A lease whose left-overs outlived it has none: what cannot be ended holds its device."""
+    late = lease.state is LeaseState.ENDING and lease.ends_at is not None and lease.ends_at < now
+    return None if late else lease.ends_at
 
 
 def _why(stock: Stock, offer: GpuOffer, ahead: int, braked: bool, max_starting: int) -> Reason:

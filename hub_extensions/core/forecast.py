@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from hub_extensions.core.inventory import WHOLE
 
 START_ALLOWANCE = timedelta(minutes=3)
-"""A start that takes longer is ended (the spawner's own time-outs): no holder needs more before its lifetime runs."""
+"""A start that takes longer is ended, where the admin's time-outs are not longer: the lifetime runs from ready on."""
 
 RELEASE_ALLOWANCE = timedelta(minutes=1)
 """Saving notebooks, stopping the server and ending left-overs (SIGTERM, 10 s, SIGKILL) take less."""
@@ -65,6 +65,7 @@ def forecast_line(
     holdings: Sequence[Holding],
     shares: Sequence[int],
     lifetime: timedelta | None,
+    start_allowance: timedelta = START_ALLOWANCE,
     now: datetime,
     max_starting: int,
     held_back: bool,
@@ -79,20 +80,22 @@ def forecast_line(
         holdings: shares of them that are taken now.
         shares: the share each place in line asks for, in order.
         lifetime: what a new holder may keep it at most; None: nothing is promised.
+        start_allowance: a start takes at most this long, or it is ended.
         max_starting: the start brake; every `max_starting` places cost one start.
         held_back: the brake holds everybody back now.
     """
     if lifetime is None:
         return tuple(unknown("How long others keep their GPU has no limit here.") for _ in shares)
-    times = _latest_starts(devices, holdings, shares, lifetime, now)
-    return tuple(_forecast(at, position, now, max_starting, held_back) for position, at in enumerate(times))
+    turn = start_allowance + lifetime + RELEASE_ALLOWANCE
+    times = _latest_starts(devices, holdings, shares, turn, now)
+    brakes = (position // max_starting + (1 if held_back else 0) for position in range(len(times)))
+    return tuple(_forecast(at, now, brake * start_allowance) for at, brake in zip(times, brakes, strict=True))
 
 
-def _forecast(at: datetime | None, position: int, now: datetime, max_starting: int, held_back: bool) -> WaitForecast:
+def _forecast(at: datetime | None, now: datetime, braked: timedelta) -> WaitForecast:
     if at is None:
         return unknown("It depends on a server or program that has no time limit.")
-    brakes = position // max_starting + (1 if held_back else 0)
-    at_most = max(at - now, timedelta(0)) + brakes * START_ALLOWANCE
+    at_most = max(at - now, timedelta(0)) + braked
     return WaitForecast(False, None, None, None, at_most, "The servers ahead end by their time limit at the latest.")
 
 
@@ -100,19 +103,19 @@ def _latest_starts(
     devices: Sequence[str],
     holdings: Sequence[Holding],
     shares: Sequence[int],
-    lifetime: timedelta,
+    turn: timedelta,
     now: datetime,
 ) -> list[datetime | None]:
     """When each place is given a device at the latest; None (and for all behind): nothing enforces it."""
     ours = set(devices)
     held = [holding for holding in holdings if holding.device in ours]
     if len({*shares, *(holding.share for holding in held)}) > 1:
-        return _latest_starts_of_mixed_shares(held, len(shares), lifetime, now) if ours else [None] * len(shares)
-    return _latest_starts_of_equal_shares(devices, held, shares, lifetime, now)
+        return _latest_starts_of_mixed_shares(held, len(shares), turn, now) if ours else [None] * len(shares)
+    return _latest_starts_of_equal_shares(devices, held, shares, turn, now)
 
 
 def _latest_starts_of_mixed_shares(
-    held: Sequence[Holding], places: int, lifetime: timedelta, now: datetime
+    held: Sequence[Holding], places: int, turn: timedelta, now: datetime
 ) -> list[datetime | None]:
     """A bound that packing cannot break: shorter use ahead may pack shares less well (Graham's anomalies, 1966).
 
@@ -121,7 +124,6 @@ def _latest_starts_of_mixed_shares(
     if any(holding.ends_at is None for holding in held):
         return [None] * places
     empty = max((max(h.ends_at, now) + RELEASE_ALLOWANCE for h in held if h.ends_at is not None), default=now)
-    turn = START_ALLOWANCE + lifetime + RELEASE_ALLOWANCE
     return [empty + place * turn for place in range(places)]
 
 
@@ -129,7 +131,7 @@ def _latest_starts_of_equal_shares(
     devices: Sequence[str],
     holdings: Sequence[Holding],
     shares: Sequence[int],
-    lifetime: timedelta,
+    turn: timedelta,
     now: datetime,
 ) -> list[datetime | None]:
     """Equal shares are equal slots: first come, first served on them only gets sooner when somebody ends sooner."""
@@ -140,7 +142,6 @@ def _latest_starts_of_equal_shares(
         if holding.ends_at is not None:
             ends.append((max(holding.ends_at, now) + RELEASE_ALLOWANCE, holding.device, holding.share))
     heapq.heapify(ends)
-    turn = START_ALLOWANCE + lifetime + RELEASE_ALLOWANCE
     # candidates: the devices that might fit, so that a long line over many devices is not a scan of all for each place
     roomy = [(-room, device) for device, room in free.items() if room > 0]
     heapq.heapify(roomy)

@@ -96,6 +96,8 @@ class Ask:
         offers: acceptable offer ids in order of preference.
         options: the validated user options, kept so that the service can start the server by itself.
         groups: the user's groups as the hub knows them now.
+        ticket: the ticket that this very start already has, "" on its first ask: a ticket that ended meanwhile is
+            answered with ``ended``, and never made anew.
     """
 
     user: str
@@ -103,6 +105,7 @@ class Ask:
     offers: tuple[str, ...]
     options: Mapping[str, object] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
+    ticket: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from hub_extensions.core.admission import (
     availability,
 )
 from hub_extensions.core.culling import CullPolicy, ServerFacts
+from hub_extensions.core.forecast import START_ALLOWANCE
 from hub_extensions.core.inventory import Device, DeviceState, InventoryReading
 from hub_extensions.core.offers import GpuOffer, OfferConfig, derive_offers
 from hub_extensions.core.usage import DeviceSample
@@ -47,14 +48,24 @@ class Book:
         revision: grows with every change; what is computed from the book may be kept as long as it stands.
     """
 
-    def __init__(self, store: Store, clock: RunningClock, config: LineConfig, policy: CullPolicy, offers: OfferConfig):
+    def __init__(
+        self,
+        store: Store,
+        clock: RunningClock,
+        config: LineConfig,
+        policy: CullPolicy,
+        offers: OfferConfig,
+        start_allowance: timedelta = START_ALLOWANCE,
+    ) -> None:
         self.store = store
         self.clock = clock
         self.config = config
         self.policy = policy
         self.offer_config = offers
+        self.start_allowance = start_allowance
         self.tickets: dict[str, Ticket] = {}
         self.leases: dict[str, Lease] = {}
+        self._lease_of_ticket: dict[str, str] = {}
         self.facts: dict[tuple[str, str], ServerFacts] = {}
         self.notices: dict[str, list[NoticeRow]] = {}
         self.last_choices: dict[str, tuple[str, ...]] = {}
@@ -71,13 +82,23 @@ class Book:
         self._availability: tuple[int, datetime, tuple[Availability, ...]] | None = None
 
     @classmethod
-    async def open(cls, store: Store, config: LineConfig, policy: CullPolicy, offers: OfferConfig) -> Book:
+    async def open(
+        cls,
+        store: Store,
+        config: LineConfig,
+        policy: CullPolicy,
+        offers: OfferConfig,
+        start_allowance: timedelta = START_ALLOWANCE,
+    ) -> Book:
         """Read what the store kept; a new store makes a new book."""
         stored = await store.load()
         kept = stored.meta.get(CLOCK)
-        book = cls(store, RunningClock(datetime.fromisoformat(kept) if kept else None), config, policy, offers)
+        clock = RunningClock(datetime.fromisoformat(kept) if kept else None)
+        book = cls(store, clock, config, policy, offers, start_allowance)
         book.tickets = {ticket.id: ticket for ticket in stored.tickets}
-        book.leases = {lease.id: lease for lease in stored.leases}
+        for lease in stored.leases:
+            book.leases[lease.id] = replace(lease, ends_at=book.end_of(lease))
+            book._index(lease)
         book.facts = {(facts.user, facts.server): facts for facts in stored.facts}
         book.next_place = stored.next_place
         book.last_choices = dict(await store.last_choices())
@@ -122,6 +143,7 @@ class Book:
                 self.leases.pop(lease.id, None)
             else:
                 self.leases[lease.id] = lease
+            self._index(lease)
         for user, server in changes.gone_facts:
             self.facts.pop((user, server), None)
         for facts in changes.facts:
@@ -130,6 +152,19 @@ class Book:
             self.notices.setdefault(notice.user, []).append(notice)
         if not changes.empty:
             self.revision += 1
+
+    def _index(self, lease: Lease) -> None:
+        if lease.state not in (LeaseState.ENDING, LeaseState.ENDED):
+            self._lease_of_ticket[lease.ticket] = lease.id
+        elif self._lease_of_ticket.get(lease.ticket) == lease.id:
+            del self._lease_of_ticket[lease.ticket]
+
+    def end_of(self, lease: Lease) -> datetime | None:
+        """When the lifetime ends a lease at the latest, by the limits of today; None: nothing enforces an end."""
+        if not self.policy.enabled or self.policy.lifetime is None:
+            return None
+        begins = lease.since + self.start_allowance if lease.ready_at is None else lease.ready_at
+        return begins + self.policy.lifetime
 
     def new_place(self) -> int:
         """The next place in line (a serial number, never used twice)."""
@@ -181,6 +216,7 @@ class Book:
             tuple(self.leases.values()),
             self.config,
             lifetime,
+            self.start_allowance,
         )
 
     def availability(self) -> tuple[Availability, ...]:
@@ -215,8 +251,7 @@ class Book:
 
     def lease_of_ticket(self, ticket: str) -> Lease | None:
         """The lease a ticket has; None: none (it waits, or CPU only). One it gave up, and that is ending, is not it."""
-        held = (lease for lease in self.leases.values() if lease.state is not LeaseState.ENDING)
-        return next((lease for lease in held if lease.ticket == ticket), None)
+        return self.leases.get(self._lease_of_ticket.get(ticket, ""))
 
     def waiting(self) -> bool:
         """Somebody waits for a GPU."""

@@ -37,6 +37,10 @@ class RunningClock:
             return self._base
         return self._base + timedelta(seconds=self._monotonic() - self._since)
 
+    def elapsed(self) -> float:
+        """Seconds of the machine's monotonic clock, which no outage of the hub stops."""
+        return self._monotonic()
+
     @property
     def paused(self) -> bool:
         """The hub is away and the clock stands still."""

@@ -55,11 +55,11 @@ class Culler:
     async def keep_deciding(self) -> None:
         """Decide every few seconds until cancelled."""
         while True:
+            await asyncio.sleep(EVERY)  # first: the use of some devices is known from the second look on
             try:
                 await self.decide_all()
             except StoreUnavailable as problem:
                 log.debug("nothing is culled: %s", problem.sentence)
-            await asyncio.sleep(EVERY)
 
     async def decide_all(self) -> None:
         """Fold the samples in, decide about every server, and begin what has to be done."""
@@ -192,7 +192,8 @@ class Culler:
             current = self.book.facts.get((facts.user, facts.server))
             if current is None or current.started != facts.started or server is None or not server.ready:
                 return None
-            return current if self.decision(current).action is Action.STOP else None
+            seen = self._observe(current, self.book.clock.now())
+            return seen if self.decision(seen).action is Action.STOP else None
 
     async def _let_live(self, key: tuple[str, str]) -> None:
         async with self.tickets.lock:
@@ -208,6 +209,7 @@ class Culler:
             which = telling.server_words(facts.server)
             text = f"{which[:1].upper()}{which[1:]} was stopped. {decision.reason} Your files are kept."
             row = JournalRow(wall, "culled", None, facts.lease, facts.user, facts.server, decision.reason)
+            self.tickets.touch(facts.user, facts.server)
             self.tickets.count("culled", decision.cause.value if decision.cause else "unknown")
             log.info("culled: %s", decision.reason, extra={"user": facts.user, "server": facts.server})
             await self.book.write(

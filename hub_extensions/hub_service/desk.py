@@ -10,10 +10,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
+from datetime import timedelta
 from typing import Any
 
 from hub_extensions import __version__
-from hub_extensions.adapters.hub_api import HubApi
+from hub_extensions.adapters.hub_api import HubApi, HubAway, HubRefused
 from hub_extensions.adapters.store import Store, StoreUnavailable
 from hub_extensions.core import culling, messages
 from hub_extensions.core.admission import Lease, LeaseState, TicketState
@@ -53,7 +54,8 @@ class Desk:
     @classmethod
     async def open(cls, settings: Settings, store: Store, hub: HubApi, gpus: Gpus) -> Desk:
         """Read the store and look at the machine once. GPUs that cannot be read are an answer, not an error."""
-        book = await Book.open(store, settings.line, settings.culling, settings.offers)
+        allowance = timedelta(seconds=settings.start_seconds)
+        book = await Book.open(store, settings.line, settings.culling, settings.offers, allowance)
         desk = cls(settings, store, book, hub, gpus)
         await desk.releases.look()
         return desk
@@ -92,9 +94,20 @@ class Desk:
         while True:
             try:
                 await self.store.prune(self.book.clock.utc_now())
-            except StoreUnavailable as problem:
-                log.debug("nothing is forgotten: %s", problem.sentence)
+                await self._forget_deleted_users()
+            except (StoreUnavailable, HubAway, HubRefused) as problem:
+                log.debug("nothing is forgotten: %s", problem)
+            self.book.notices = {
+                user: rows for user in self.book.notices if (rows := [*self.book.recent_notices(user)])
+            }
             await asyncio.sleep(PRUNE_EVERY)
+
+    async def _forget_deleted_users(self) -> None:
+        """Whoever is no user of the hub any more loses the name in the records. An empty list is no answer."""
+        users = {user.name for user in await self.hub.users()}
+        for gone in sorted(set(await self.store.users()) - users) if users else ():
+            await self.store.forget_user(gone)
+            log.info("a deleted user's records were anonymised")
 
     # -------------------------------------------------------------- the hub
 

@@ -49,6 +49,8 @@ class Reconciler:
         self.away_since: datetime | None = None
         self._resume = True
         self._unattended: dict[str, datetime] = {}
+        self._changed_since: set[tuple[str, str]] = set()
+        self._starting: asyncio.Task[None] | None = None
         self._soon = asyncio.Event()
 
     def hub_connection_lost(self) -> None:
@@ -74,6 +76,7 @@ class Reconciler:
 
     async def reconcile(self) -> None:
         """One comparison. A hub that does not answer stops the running clock; nothing else happens then."""
+        listed_at = self.book.clock.elapsed()
         try:
             servers = {(item.user, item.server): item for item in await self.hub.servers()}
         except (HubAway, HubRefused) as problem:
@@ -84,6 +87,8 @@ class Reconciler:
         try:
             async with self.tickets.lock:
                 self._take_in_activity(servers)
+                self._changed_since = {key for key, at in self.tickets.touched.items() if at >= listed_at}
+                self.tickets.touched = {key: self.tickets.touched[key] for key in self._changed_since}
                 await self._servers(servers)
                 forgotten = await self._tickets(servers)
                 await self.tickets.round()
@@ -91,8 +96,11 @@ class Reconciler:
             log.debug("not reconciled: %s", problem)
             self._resume = self._resume or resume
             return
-        if resume:
-            await self._start_again(forgotten)
+        if resume and forgotten:
+            if self._starting is not None and not self._starting.done():
+                self._resume = True  # the last round of starts is still on its way
+                return
+            self._starting = asyncio.ensure_future(self._start_again(forgotten))
 
     def _hub_is_away(self, why: str) -> None:
         if self.away_since is None:
@@ -126,8 +134,12 @@ class Reconciler:
         """End what is over; return the tickets whose spawn the hub does not know."""
         now = self.book.clock.now()
         forgotten: list[Ticket] = []
+        self._unattended = {ticket: at for ticket, at in self._unattended.items() if ticket in self.book.tickets}
         for ticket in tuple(self.book.tickets.values()):
-            server = servers.get((ticket.user, ticket.server))
+            key = (ticket.user, ticket.server)
+            if key in self._changed_since:
+                continue  # the listing is older than the last word about it
+            server = servers.get(key)
             if server is not None and server.ready and ticket.state is TicketState.ADMITTED:
                 await self.tickets.ready(ticket, self.book.lease_of_ticket(ticket.id))
                 continue
@@ -182,12 +194,16 @@ class Reconciler:
         """Servers nobody told us of get facts; facts and leases of servers that are gone go."""
         changes = []
         for key, server in servers.items():
+            if key in self._changed_since:
+                continue
             if server.ready and key not in self.book.facts and self.book.live_ticket(*key) is None:
                 changes.append(self._adopt(server))
             elif server.ready and key in self.book.facts:
                 changes.append(self._adopt_late(server))
         for key, facts in tuple(self.book.facts.items()):
             server_now = servers.get(key)
+            if key in self._changed_since:
+                continue
             if server_now is None or not (server_now.ready or server_now.pending):
                 changes.append(self._forget(facts))
         for lease in tuple(self.book.leases.values()):
@@ -200,16 +216,25 @@ class Reconciler:
     def _adopt(self, server: HubServer) -> Changes:
         """A running server the book does not know: started before this product, or while the service was away."""
         now = self.book.clock.now()
-        known = self.book.lease_of(server.user, server.server)
+        known = self.book.lease_of(server.user, server.server) or self._ending_but_alive(server)
         if known is not None:
+            if known.state is LeaseState.ENDING:  # a stop that failed: it holds its device as before
+                known = replace(known, state=LeaseState.RUNNING)
             facts = ServerFacts(server.user, server.server, known.offer, now, lease=known.id, adopted=known.adopted)
-            return Changes(facts=(facts,))
+            return Changes(facts=(facts,), leases=(known,))
         lease = self._lease_of_a_stranger(server, now)
         offer = lease.offer if lease else "cpu"
         facts = ServerFacts(server.user, server.server, offer, now, lease=lease.id if lease else None, adopted=True)
         what = f"a server that was started before, on {lease.uuid}" if lease else "a server without a GPU of ours"
         row = JournalRow(self.book.clock.utc_now(), "adopted", None, facts.lease, server.user, server.server, what)
         return Changes(facts=(facts,), leases=(lease,) if lease else (), journal=(row,))
+
+    def _ending_but_alive(self, server: HubServer) -> Lease | None:
+        """A lease given up too early: the hub says the server is ready, and its process lives."""
+        mine = (each for each in self.book.leases.values() if (each.user, each.server) == (server.user, server.server))
+        ending = next((each for each in mine if each.state is LeaseState.ENDING), None)
+        alive = ending is not None and ending.pid is not None and processes.alive(ending.pid, ending.pid_started or 0)
+        return ending if alive else None
 
     def _adopt_late(self, server: HubServer) -> Changes:
         """An adopted server without a GPU may begin to use one: then it holds it."""
@@ -233,7 +258,7 @@ class Reconciler:
         device = self._named(process.device) or self._used_below(server.pid)
         if device is None or any(lease.device == device.identity for lease in self.book.leases.values()):
             return None
-        return Lease(
+        lease = Lease(
             id=secrets.token_hex(8),
             ticket="",
             user=server.user,
@@ -251,6 +276,7 @@ class Reconciler:
             pid_started=process.started,
             adopted=True,
         )
+        return replace(lease, ends_at=self.book.end_of(lease))
 
     def _named(self, visible: str | None) -> Device | None:
         if not visible:

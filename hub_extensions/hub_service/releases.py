@@ -12,7 +12,7 @@ import logging
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Protocol
 
 from hub_extensions.adapters import processes
@@ -27,7 +27,7 @@ from hub_extensions.hub_service.tickets import Tickets
 
 log = logging.getLogger("hub_extensions.hub_service")
 
-TERM_THEN_KILL = timedelta(seconds=10)
+TERM_THEN_KILL_SECONDS = 10.0
 QUICK, SLOW = 0.4, 2.0
 """Seconds between looks: while a lease is ending or somebody waits, and otherwise."""
 
@@ -66,7 +66,7 @@ class Releases:
         self.trespassers: dict[str, bool] = {}
         self.problem = ""
         self.sampled: asyncio.Event = asyncio.Event()
-        self._ending_since: dict[str, datetime] = {}
+        self._ending_since: dict[str, float] = {}
         self._soon = asyncio.Event()
         tickets.before_a_restart_of(self.clear_a_dead_start)
 
@@ -152,7 +152,7 @@ class Releases:
 
     def _states(self, reading: InventoryReading, by_lease: dict[str, list[Process]]) -> dict[str, DeviceState]:
         """Every device with who else uses it; a device that is gone stays, not present, as long as a lease names it."""
-        ours = {process.pid for found in by_lease.values() for process in found}
+        ours = {process.pid for lease, found in by_lease.items() if lease in self.book.leases for process in found}
         known_leases = {process.pid: lease for lease, found in by_lease.items() for process in found}
         states: dict[str, DeviceState] = {}
         trespassers: dict[str, bool] = {}
@@ -183,7 +183,8 @@ class Releases:
     def _after(self, lease: Lease, marked: Sequence[Process], reading: InventoryReading | None) -> Lease:
         """The lease as it is after this look (the same object when nothing changed)."""
         if lease.state is LeaseState.STARTING:
-            return lease  # its ticket decides: ready, failed, left or abandoned
+            # its ticket decides: ready, failed, left or abandoned; without one nobody does
+            return lease if lease.ticket in self.book.tickets else replace(lease, state=LeaseState.ENDING)
         if reading is not None and lease.state is LeaseState.RUNNING and self._is_gone(lease, reading):
             return replace(lease, state=LeaseState.LOST)
         if reading is not None and lease.state is LeaseState.LOST and not self._is_gone(lease, reading):
@@ -226,14 +227,14 @@ class Releases:
     # -------------------------------------------------------------- left-overs
 
     def _end_leftovers(self, lease: Lease, marked: Sequence[Process]) -> None:
-        now = self.book.clock.now()
-        since = self._ending_since.setdefault(lease.id, now)
-        kill = now - since >= TERM_THEN_KILL
-        if not kill and since != now:
+        now = self.book.clock.elapsed()  # the machine's clock: a hub that is away saves nobody from a signal
+        first = lease.id not in self._ending_since
+        kill = now - self._ending_since.setdefault(lease.id, now) >= TERM_THEN_KILL_SECONDS
+        if not kill and not first:
             return  # SIGTERM was sent; they have 10 s
         for process in marked:
             processes.send_signal(process.pid, process.started, signal.SIGKILL if kill else signal.SIGTERM)
-        if since == now:
+        if first:
             log.info("%d left-over process(es) get SIGTERM", len(marked), extra={"lease": lease.id})
 
     async def clear_a_dead_start(self, lease: Lease) -> None:
@@ -241,7 +242,7 @@ class Releases:
         if lease.state is not LeaseState.STARTING:
             return
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + 15
+        deadline = loop.time() + 6
         signum = signal.SIGTERM
         while found := [p for p in await loop.run_in_executor(None, processes.marked) if p.lease == lease.id]:
             for process in found:
@@ -249,7 +250,7 @@ class Releases:
             if loop.time() > deadline:
                 log.error("left-overs of a dead start cannot be ended", extra={"lease": lease.id})
                 return
-            signum = signal.SIGKILL if loop.time() > deadline - 10 else signal.SIGTERM
+            signum = signal.SIGKILL if loop.time() > deadline - 4 else signal.SIGTERM
             await asyncio.sleep(0.2)
 
 

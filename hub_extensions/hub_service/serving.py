@@ -5,6 +5,7 @@ Not here: when to stop (``lifetime.py``) and what the parts do.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import AsyncIterator
@@ -75,6 +76,8 @@ async def _answering(settings: Settings, lifetime: Lifetime) -> AsyncIterator[bo
         opened.callback(gpus.close)
         desk = await Desk.open(settings, store, hub, gpus)
         desk.start()
+        gc.freeze()  # what is loaded now stays: a full collection would stop the loop for nothing
+        gc.set_threshold(20_000, 20, 50)
         opened.push_async_callback(desk.stop)
         parts = make_parts(settings, desk, hub)
         server = HTTPServer(make_app(parts), max_body_size=MAX_BODY_BYTES, xheaders=True)

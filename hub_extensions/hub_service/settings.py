@@ -41,6 +41,7 @@ class Settings:
         hub_api_url: the hub's API; empty means the environment of a hub-managed service says it.
         public_url: the hub's public address where the admin has set one; else empty.
         simulate: name or path of a layout whose GPUs are simulated; None: this machine's GPUs by NVML.
+        start_seconds: how long a start may take before the spawner or the hub ends it (for what "at most" promises).
         allow_named_servers: users may have more than one server ("work on CPU meanwhile" is offered).
         offers, line, culling: the admin's settings as `core` reads them.
     """
@@ -56,6 +57,7 @@ class Settings:
     hub_api_url: str = ""
     public_url: str = ""
     simulate: str | None = None
+    start_seconds: float = 180.0
     allow_named_servers: bool = False
     offers: OfferConfig = field(default_factory=OfferConfig)
     line: LineConfig = field(default_factory=LineConfig)

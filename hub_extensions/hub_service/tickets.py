@@ -30,7 +30,7 @@ from hub_extensions.core.admission import (
     standing,
 )
 from hub_extensions.core.culling import ServerFacts
-from hub_extensions.core.forecast import START_ALLOWANCE, unknown
+from hub_extensions.core.forecast import unknown
 from hub_extensions.hub_service import telling
 from hub_extensions.hub_service.book import Book
 from hub_extensions.hub_service.refused import Refused
@@ -38,6 +38,8 @@ from hub_extensions.hub_service.refused import Refused
 log = logging.getLogger("hub_extensions.hub_service")
 
 RIGHTS_LAST = timedelta(seconds=30)
+RIGHTS_KEPT = 1000
+PLACE_ENDED = Reason("Your place in line has ended. Choose again.", "asked for a ticket that ended", "ended")
 STORE_AWAY = Reason(
     "The GPU service cannot write its records now. Your place is kept as soon as it can.",
     "the store cannot be written",
@@ -67,6 +69,8 @@ class Tickets:
         self._rights: dict[str, tuple[tuple[str, ...], datetime]] = {}
         self._prepare: Callable[[Lease], Awaitable[None]] | None = None
         self._changed = asyncio.Event()
+        self._told_revision = -1
+        self.touched: dict[tuple[str, str], float] = {}
 
     def before_a_restart_of(self, prepare: Callable[[Lease], Awaitable[None]]) -> None:
         """Called with the lease of an admitted ticket that is asked for again: a dead start may have left processes."""
@@ -83,11 +87,16 @@ class Tickets:
         Raises:
             Refused: 503 while the store cannot be written.
         """
+        await self._clear_a_dead_start(ask)
         async with self.lock:
             now = self.book.clock.now()
+            self.touch(ask.user, ask.server)
             self.remember_rights(ask.user, ask.groups)
             refusal = refuse_to_join(self.book.line(), ask.user, ask.server, ask.offers, ask.groups)
             live = self.book.live_ticket(ask.user, ask.server)
+            if ask.ticket and (live is None or live.id != ask.ticket):
+                gone = Ticket(ask.ticket, ask.user, ask.server, (), now)
+                return telling.over(gone, "ended", PLACE_ENDED, self.book.clock)
             if refusal is not None:
                 self._count("refused", refusal.word)
                 unborn = live or Ticket("", ask.user, ask.server, self._choices(ask.offers, None), now)
@@ -98,9 +107,23 @@ class Tickets:
             await self.round()
             return self._state(self.book.tickets[ticket.id])
 
+    async def _clear_a_dead_start(self, ask: messages.Ask) -> None:
+        """An admitted ticket is asked for again: what its first start left behind ends, before the lock is taken."""
+        live = self.book.live_ticket(ask.user, ask.server)
+        lease = self.book.lease_of_ticket(live.id) if live and live.admitted_offer in ask.offers else None
+        if lease is not None and self._prepare is not None:
+            await self._prepare(lease)
+
+    def touch(self, user: str, server: str) -> None:
+        """Something was said of this server just now: a listing of the hub from before knows nothing of it."""
+        self.touched[(user, server)] = self.book.clock.elapsed()
+
     def remember_rights(self, user: str, groups: tuple[str, ...]) -> None:
         """The hub said just now which groups the user has; asked again at admission when that is older than 30 s."""
-        self._rights[user] = (groups, self.book.clock.now())
+        now = self.book.clock.now()
+        if len(self._rights) > RIGHTS_KEPT:
+            self._rights = {name: known for name, known in self._rights.items() if now - known[1] <= RIGHTS_LAST}
+        self._rights[user] = (groups, now)
 
     async def _write_ask(self, ask: messages.Ask, live: Ticket | None, now: datetime) -> Ticket:
         old_lease = None if live is None else self.book.lease_of_ticket(live.id)
@@ -126,13 +149,9 @@ class Tickets:
                 groups=ask.groups,
                 options=ask.options,
             )
-            if live.state is TicketState.ADMITTED:
-                if live.admitted_offer in ask.offers:
-                    if old_lease is not None and self._prepare is not None:
-                        await self._prepare(old_lease)
-                else:
-                    ticket = replace(ticket, state=TicketState.WAITING, admitted_offer=None, admitted_at=None)
-                    leases = (replace(old_lease, state=LeaseState.ENDING),) if old_lease else ()
+            if live.state is TicketState.ADMITTED and live.admitted_offer not in ask.offers:
+                ticket = replace(ticket, state=TicketState.WAITING, admitted_offer=None, admitted_at=None)
+                leases = (replace(old_lease, state=LeaseState.ENDING),) if old_lease else ()
         kind = "joined" if live is None else "asked-again"
         await self._write(
             Changes(
@@ -155,6 +174,7 @@ class Tickets:
         """
         async with self.lock:
             ticket = self._live(ticket_id, told.attempt)
+            self.touch(ticket.user, ticket.server)
             lease = self.book.lease_of_ticket(ticket.id)
             if lease is not None:
                 lease = replace(
@@ -172,9 +192,8 @@ class Tickets:
         """End a ticket the good way: its server is ready. Called under the lock."""
         now = self.book.clock.now()
         if lease is not None:
-            lifetime = self.book.policy.lifetime if self.book.policy.enabled else None
-            ends = now + lifetime if lifetime else None
-            lease = replace(lease, state=LeaseState.RUNNING, ready_at=now, ends_at=ends)
+            lease = replace(lease, state=LeaseState.RUNNING, ready_at=now)
+            lease = replace(lease, ends_at=self.book.end_of(lease))
         facts = ServerFacts(
             ticket.user, ticket.server, ticket.admitted_offer or "cpu", now, lease=lease.id if lease else None
         )
@@ -213,6 +232,7 @@ class Tickets:
     async def stopped(self, told: messages.Stopped) -> None:
         """The hub stopped a server: look at once whether its device is free."""
         async with self.lock:
+            self.touch(told.user, told.server)
             lease = self.book.lease_of(told.user, told.server)
             gone = ((told.user, told.server),) if (told.user, told.server) in self.book.facts else ()
             if lease is not None and lease.state is not LeaseState.STARTING:
@@ -229,12 +249,14 @@ class Tickets:
         """Leave the line; `user` None: an admin ends anybody's ticket.
 
         Raises:
-            Refused: 404: no such ticket of this user.
+            Refused: 404: no such ticket of this user; 409: it waits no more, its server is starting.
         """
         async with self.lock:
             ticket = self.book.tickets.get(ticket_id)
             if ticket is None or (user is not None and ticket.user != user):
                 raise Refused(404, "There is no such ticket of yours.", "ticket", "unknown-ticket")
+            if ticket.state is TicketState.ADMITTED:
+                raise Refused(409, "Its server is starting. Stop the server instead.", "ticket", "starting")
             who = "You left the line." if user else "An administrator ended your place in line."
             await self._end(ticket, TicketEnd.LEFT, Reason(who, "left by the API", "left"))
             await self.round()
@@ -249,17 +271,19 @@ class Tickets:
                 if not await self._admit_once():
                     break
         self.last_round_seconds = asyncio.get_running_loop().time() - began
-        self._changed.set()
+        if self.book.revision != self._told_revision:
+            self._changed.set()
 
     async def _admit_once(self) -> bool:
         """One pass of admissions; True: a ticket was refused its rights, so look again."""
-        again = False
+        again, silent = False, False
         admissions = admit(self.book.line())
         given: list[tuple[Admission, Ticket]] = []
         for admission in admissions:
             ticket = self.book.tickets[admission.ticket]
-            verdict = await self._right(ticket, admission.offer)
+            verdict = await self._right(ticket, admission.offer, silent)
             if verdict == "wait":
+                silent = True  # one unanswered question is enough: the lock is held
                 continue
             if isinstance(verdict, Reason):
                 await self._end(ticket, TicketEnd.REFUSED, verdict)
@@ -295,8 +319,7 @@ class Tickets:
             return None
         device = self.book.devices[admission.device].device
         offer = self.book.offer(admission.offer)
-        lifetime = self.book.policy.lifetime
-        return Lease(
+        lease = Lease(
             id=secrets.token_hex(8),
             ticket=ticket.id,
             user=ticket.user,
@@ -308,14 +331,19 @@ class Tickets:
             share=offer.share if offer else 1000,
             state=LeaseState.STARTING,
             since=now,
-            ends_at=now + START_ALLOWANCE + lifetime if lifetime and self.book.policy.enabled else None,
         )
+        return replace(lease, ends_at=self.book.end_of(lease))
 
-    async def _right(self, ticket: Ticket, offer_id: str) -> Reason | str:
-        """May this user still have the offer? ``yes``, ``wait`` (the hub did not say), or the reason why not."""
+    async def _right(self, ticket: Ticket, offer_id: str, silent: bool) -> Reason | str:
+        """May this user still have the offer? ``yes``, ``wait`` (the hub did not say), or the reason why not.
+
+        `silent`: the hub did not answer a moment ago, so do not ask it again now.
+        """
         groups, asked = self._rights.get(ticket.user, (ticket.groups, None))
         now = self.book.clock.now()
         if asked is None or now - asked > RIGHTS_LAST:
+            if silent:
+                return "wait"
             try:
                 user = await asyncio.wait_for(self.hub.user(ticket.user), timeout=3)
             except (HubAway, HubRefused, asyncio.TimeoutError):
@@ -409,6 +437,7 @@ class Tickets:
 
     def tell(self) -> None:
         """Publish the states that differ from what was told last: one event a change."""
+        self._told_revision = self.book.revision
         states = self.states()
         for state in states:
             self._hear(state)

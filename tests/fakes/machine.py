@@ -58,6 +58,7 @@ class HubAsTold:
         self.groups: dict[str, tuple[str, ...]] = {}
         self.deleted: set[str] = set()
         self.away = ""
+        self.known: tuple[str, ...] = ()
         self.started: list[tuple[str, str, Mapping[str, object]]] = []
         self.stopped: list[tuple[str, str]] = []
 
@@ -86,6 +87,10 @@ class HubAsTold:
     async def user(self, name: str) -> HubUser | None:
         self._answers()
         return None if name in self.deleted else HubUser(name, False, self.groups.get(name, ()))
+
+    async def users(self) -> tuple[HubUser, ...]:
+        self._answers()
+        return tuple(HubUser(name, False, ()) for name in self.known)
 
     async def start(self, user: str, server: str, options: Mapping[str, object]) -> None:
         self._answers()

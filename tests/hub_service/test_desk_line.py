@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from hub_extensions.adapters.hub_api import HubAway, HubServer
 from hub_extensions.core.admission import LineConfig
 from hub_extensions.core.inventory import InventoryReading
-from hub_extensions.core.messages import Ended, Started, Stopped
+from hub_extensions.core.messages import Ask, Ended, Started, Stopped
 from hub_extensions.hub_service.desk import Refused
 from tests.fakes.machine import StoreThatIsFull, small
 from tests.hub_service.desk_room import room
@@ -126,12 +127,101 @@ async def test_leaving_frees_the_place_and_the_device(tmp_path: Path) -> None:
 
 async def test_only_the_owner_or_an_admin_ends_a_ticket(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
+        await r.run("cleo", "mig-1g.5gb")
         ada = await r.ask("ada", "mig-1g.5gb")
+        dan = await r.ask("dan", "mig-1g.5gb")
         with pytest.raises(Refused) as refused:
             await r.desk.leave(ada.ticket, "ben")
         assert refused.value.status == 404
         await r.desk.leave(ada.ticket, None)
+        await r.desk.leave(dan.ticket, "dan")
         assert r.positions() == {}
+
+
+async def test_a_ticket_whose_server_is_starting_is_not_left_but_stopped(tmp_path: Path) -> None:
+    """Else the device would be given to the next while the hub still starts a server on it."""
+    async with room(tmp_path, small(0)) as r:
+        ada = await r.ask("ada", "mig-1g.5gb")
+        for who in ("ada", None):
+            with pytest.raises(Refused) as refused:
+                await r.desk.leave(ada.ticket, who)
+            assert (refused.value.status, refused.value.word) == (409, "starting")
+        await r.ask("ben", "mig-1g.5gb")
+        await r.desk.releases.look()
+        assert r.positions() == {"ada": 0, "ben": 1}
+
+
+async def test_a_lease_whose_ticket_is_gone_does_not_start_for_ever(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.ask("ada", "mig-1g.5gb")
+        r.desk.book.tickets.clear()
+        await r.desk.releases.look()
+        await r.desk.releases.look()
+        assert r.desk.leases() == ()
+
+
+async def test_asking_again_for_a_ticket_that_ended_makes_no_new_one(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        ben = await r.ask("ben", "mig-1g.5gb")
+        await r.desk.leave(ben.ticket, "ben")
+        again = await r.desk.ask(Ask("ben", "", ("mig-1g.5gb",), ticket=ben.ticket))
+        assert again.answer == "ended"
+        assert r.positions() == {}
+
+
+async def test_a_silent_hub_is_asked_once_a_round_and_not_once_a_ticket(tmp_path: Path) -> None:
+    async with room(tmp_path, *(small(n) for n in range(3))) as r:
+        servers = [await r.run(f"u{n}", "mig-1g.5gb") for n in range(3)]
+        for n in range(3, 6):
+            await r.ask(f"u{n}", "mig-1g.5gb")
+        r.hands.pass_time(timedelta(minutes=1))
+        asked = []
+
+        async def says_nothing(name: str) -> None:
+            asked.append(name)
+            raise HubAway("no answer")
+
+        r.hub.user = says_nothing  # type: ignore[assignment]
+        for _, child in servers:
+            child.kill()
+            child.wait()
+        await r.desk.releases.look()
+        await r.desk.releases.look()
+        assert r.positions() == {"u3": 1, "u4": 2, "u5": 3}
+        assert len(asked) <= 2, "once in each of the two rounds"
+
+
+async def test_a_listing_from_before_a_stop_brings_nobody_back(tmp_path: Path) -> None:
+    """The hub's list is read first, the server is stopped then: it is not adopted as a server without a GPU."""
+    async with room(tmp_path, small(0)) as r:
+        _, child = await r.run("ada", "mig-1g.5gb")
+        listed = await r.hub.servers()
+
+        async def an_old_list() -> tuple[HubServer, ...]:
+            r.hands.pass_time(timedelta(seconds=1))
+            child.kill()
+            child.wait()
+            await r.desk.stopped(Stopped("ada", ""))
+            return listed
+
+        r.hub.servers = an_old_list  # type: ignore[method-assign]
+        await r.desk.reconciler.reconcile()
+        assert ("ada", "") not in r.desk.book.facts
+
+
+async def test_the_records_of_a_deleted_user_lose_the_name(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        _, child = await r.run("ada", "mig-1g.5gb")
+        child.kill()
+        child.wait()
+        await r.desk.releases.look()
+        assert [record.user for record in await r.desk.store.usage()] == ["ada"]
+        r.hub.known = ("ben",)
+        await r.desk._forget_deleted_users()
+        assert [record.user for record in await r.desk.store.usage()] == [""]
+        r.hub.known = ()
+        await r.desk._forget_deleted_users()
 
 
 async def test_a_failed_start_ends_the_lease_and_the_next_is_admitted(tmp_path: Path) -> None:
@@ -280,7 +370,7 @@ async def test_after_an_outage_waiting_tickets_are_started_again_in_order_admitt
     hub.running.clear()
     async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
         await r.desk.reconciler.reconcile()
-        assert [user for user, _, _ in hub.started] == ["ada", "ben", "cleo"]
+        await until(lambda: [user for user, _, _ in hub.started] == ["ada", "ben", "cleo"])
         assert hub.started[0][2] == {"offers": ["mig-1g.5gb"]}
 
 

@@ -65,10 +65,11 @@ def with_mark(r: Room, state: TicketState, code: str, *arguments: str) -> subpro
     return child
 
 
-def started_before(r: Room, device: str) -> subprocess.Popen[bytes]:
+def started_before(r: Room, device: str, **environment: str) -> subprocess.Popen[bytes]:
     """A server of a hub without us: no mark, but a device in its environment."""
     child = subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(60)"], env={**os.environ, "CUDA_VISIBLE_DEVICES": device}
+        [sys.executable, "-c", "import time; time.sleep(60)"],
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": device, **environment},
     )
     r.children.append(child)
     return child
@@ -129,6 +130,43 @@ async def test_what_ignores_sigterm_is_killed_after_10_s_and_shown_to_admins_mea
         assert left.wait(timeout=5) == -signal.SIGKILL
         await r.desk.releases.look()
         assert r.desk.leases() == ()
+
+
+async def test_a_hub_that_is_away_saves_no_left_over_from_being_killed(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        state, server = await r.run("ada", "mig-1g.5gb")
+        note = tmp_path / "stubborn"
+        left = with_mark(r, state, STUBBORN, str(note))
+        await appears(note)
+        await stop(r, "ada", server)
+        r.hub.away = "no answer"
+        await r.desk.reconciler.reconcile()
+        await r.desk.releases.look()
+        r.hands.pass_time(timedelta(seconds=11))
+        await r.desk.releases.look()
+        assert left.wait(timeout=5) == -signal.SIGKILL
+
+
+async def test_a_mark_of_a_lease_that_is_none_is_a_foreign_process(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        forged = started_before(r, "MIG-small-0", JUPYTERHUB_GPU_LEASE="no-lease-of-ours")
+        r.gpus.pids["MIG-small-0"] = (forged.pid,)
+        await r.desk.releases.look()
+        offer = next(o for o in r.desk.form("ada", "", (), False).offers if o.id == "mig-1g.5gb")
+        assert (offer.free, offer.held_by_others) == (0, 1)
+
+
+async def test_a_stop_that_the_hub_takes_back_leaves_the_server_its_device(tmp_path: Path) -> None:
+    """The hub accepted a stop, failed at it, and says the server is ready: it is no server without a GPU."""
+    async with room(tmp_path, small(0)) as r:
+        _, server = await r.run("ada", "mig-1g.5gb")
+        await r.desk.stopped(Stopped("ada", ""))
+        assert [lease.state for lease in r.desk.leases()] == ["ending"]
+        r.hands.pass_time(timedelta(seconds=1))
+        r.hub.run("ada", pid=server.pid)
+        await r.desk.reconciler.reconcile()
+        assert [lease.state for lease in r.desk.leases()] == ["running"]
+        assert r.desk.book.facts[("ada", "")].lease == r.desk.leases()[0].lease
 
 
 async def test_a_process_that_lost_its_mark_holds_the_device_as_long_as_the_driver_lists_it(tmp_path: Path) -> None:

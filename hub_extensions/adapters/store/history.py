@@ -97,6 +97,12 @@ def notices(connection: Connection, user: str | None, since: datetime) -> tuple[
     return tuple(NoticeRow(**row) for row in rows.mappings())
 
 
+def users(connection: Connection) -> tuple[str, ...]:
+    """Everybody that usage records or notices name."""
+    named = sa.union(sa.select(USAGE.c.user), sa.select(NOTICES.c.user))
+    return tuple(sorted(user for user in connection.scalars(named) if user))
+
+
 def usage(connection: Connection, user: str | None, limit: int) -> tuple[UsageRecord, ...]:
     """Usage records, the last ended first."""
     chosen = sa.select(USAGE).order_by(USAGE.c.ended.desc(), USAGE.c.lease).limit(limit)

@@ -99,6 +99,10 @@ class Store:
         """`last_choice` of every user that has one."""
         return await self._do(line.last_choices)
 
+    async def users(self) -> tuple[str, ...]:
+        """Everybody that usage records or notices name."""
+        return await self._do(history.users)
+
     async def usage(self, user: str | None = None, limit: int = 1000) -> tuple[UsageRecord, ...]:
         """Usage records of `user` (None: everybody's), the last ended first."""
         return await self._do(lambda connection: history.usage(connection, user, limit))
