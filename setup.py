@@ -44,6 +44,7 @@ TEST = [
     "pytest>=8.3",
     "pytest-asyncio>=1.0",
     "pytest-timeout>=2.3",
+    "pytest-xdist>=3.6",
     "pytest-jupyter>=0.10",
     "hypothesis>=6.100",
     "playwright>=1.49",

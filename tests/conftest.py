@@ -24,11 +24,13 @@ from tests.machine_needs import chromium, missing, postgresql_programs
 from tests.report import (  # noqa: F401  (hooks: pytest finds them here)
     pytest_collectreport,
     pytest_itemcollected,
+    pytest_runtest_logfinish,
     pytest_runtest_logreport,
     pytest_runtest_logstart,
 )
 
 UNPRIVILEGED = 65534
+LONGEST = Path(__file__).parent / "loop"
 FAKE_NVML_SOURCE = Path(__file__).parent / "fakes" / "nvml" / "fake_nvml.c"
 
 
@@ -38,7 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ``--only-root``, leave out the tests that do not need it."""
+    """The longest first, so that several workers end together; with ``--only-root``, only the tests that need it."""
+    items.sort(key=lambda item: not item.path.is_relative_to(LONGEST))
     if not config.getoption("--only-root"):
         return
     left_out = [item for item in items if "root" not in _needs(item)]

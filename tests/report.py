@@ -1,7 +1,8 @@
 """Writes what became of every test, one JSON line each, for the table that ``scripts/test`` ends with.
 
-Does nothing unless the environment variable TEST_REPORT names a file. TEST_CURRENT names a file that holds the test
-that runs now, so that a long silence can say what it waits for.
+Does nothing unless the environment variable TEST_REPORT names a file. TEST_CURRENT names a folder with the test that
+runs now, a file for each pytest-xdist worker, so that a long silence can say what it waits for. With workers, the first
+one tells what there is, and the process above them what became of it, also of a test whose worker broke off.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
 
 
 def _write(row: dict[str, Any]) -> None:
@@ -28,7 +31,8 @@ def _result(test: str, outcome: str, reason: str = "", *, allowed: bool = False)
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Every test there is, before any is deselected."""
-    _write({"kind": "collected", "test": item.nodeid, "hub": item.get_closest_marker("hub") is not None})
+    if WORKER in ("", "gw0"):
+        _write({"kind": "collected", "test": item.nodeid, "hub": item.get_closest_marker("hub") is not None})
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
@@ -40,14 +44,26 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 
 def pytest_runtest_logstart(nodeid: str) -> None:
     """Remember which test runs now."""
-    if current := os.environ.get("TEST_CURRENT"):
-        Path(current).write_text(nodeid, encoding="utf-8")
+    _now(nodeid)
+
+
+def pytest_runtest_logfinish() -> None:
+    """Nothing runs until the next one begins."""
+    _now("")
+
+
+def _now(test: str) -> None:
+    folder = os.environ.get("TEST_CURRENT")
+    if folder:
+        Path(folder, WORKER or "main").write_text(test, encoding="utf-8")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Passed, failed, or not run and why; a failed teardown fails a test that had passed."""
+    if WORKER:
+        return
     if report.skipped and not hasattr(report, "wasxfail"):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reason = report.longrepr[2] if isinstance(report.longrepr, (tuple, list)) else str(report.longrepr)
         allowed = any(name == "allowed_not_run" for name, _ in report.user_properties)
         _result(report.nodeid, "not run", reason.removeprefix("Skipped: "), allowed=allowed)
     elif report.failed:

@@ -9,7 +9,7 @@ from account import UNPRIVILEGED, become_unprivileged, check_reach, is_root, own
 from node_env import prepare_node, prepare_npm, prepare_panel
 from place import VENV, WORK, environment
 from python_env import install_package, prepare_venv
-from steps import only_one, say
+from steps import beating, only_one, say
 
 WAITING = "Another set-up runs in this clone; waiting for it"
 
@@ -30,7 +30,7 @@ def demo(words: list[str]) -> None:
         check_reach()
     if not {"-h", "--help"} & set(words):
         say(f"Setting up in {WORK}")
-    with only_one("set-up", WAITING):
+    with only_one("set-up", WAITING), beating("Setting up"):
         prepare(env)
     folder = named_folder(words)
     if folder is None:

@@ -22,6 +22,9 @@ from pathlib import Path
 from place import LOGS, ROOT, STAMPS, WORK
 
 BEAT_SECONDS = 8.0
+_spoken = time.monotonic()
+_line_is_open = False
+_under_way: list[tuple[str | Callable[[], str], float]] = []
 
 
 class Trouble(Exception):
@@ -30,7 +33,20 @@ class Trouble(Exception):
 
 def say(text: str) -> None:
     """One line to the person, at once."""
-    print(text, flush=True)
+    global _spoken, _line_is_open
+    print(("\n" if _line_is_open else "") + text, flush=True)
+    _spoken, _line_is_open = time.monotonic(), False
+
+
+def pass_on(output: bytes) -> None:
+    """What a command printed, as it is. Only a finished line counts as a sign of life."""
+    global _spoken, _line_is_open
+    sys.stdout.buffer.write(output)
+    sys.stdout.buffer.flush()
+    if b"\n" in output:
+        _spoken = time.monotonic()
+    if output:
+        _line_is_open = not output.endswith(b"\n")
 
 
 def digest(*parts: str | Path) -> str:
@@ -69,7 +85,8 @@ def step(name: str, title: str, inputs: str, made: Sequence[Path], act: Callable
     stamp.unlink(missing_ok=True)
     began = time.monotonic()
     say(f"  {title} ...")
-    act()
+    with beating(title):
+        act()
     for path in made:
         if not path.exists():
             log = LOGS.relative_to(ROOT) / f"{name}.log"
@@ -81,22 +98,34 @@ def step(name: str, title: str, inputs: str, made: Sequence[Path], act: Callable
 
 
 @contextmanager
-def beating(text: str) -> Iterator[None]:
-    """While the block runs, print ``text`` with the seconds passed, so that nobody looks at a silent screen."""
+def beating(text: str | Callable[[], str]) -> Iterator[None]:
+    """While the block runs, a line whenever nothing was said for ``BEAT_SECONDS``: what is under way, since when.
+
+    Blocks may lie in each other; the innermost speaks, and from the outermost's begin to its end there is no silence.
+    """
+    _under_way.append((text, time.monotonic()))
+    if len(_under_way) > 1:
+        try:
+            yield
+        finally:
+            _under_way.pop()
+        return
     over = threading.Event()
-    began = time.monotonic()
-
-    def beat() -> None:
-        while not over.wait(BEAT_SECONDS):
-            say(f"    {text}: {time.monotonic() - began:.0f} s")
-
-    thread = threading.Thread(target=beat, daemon=True)
+    thread = threading.Thread(target=_beat, args=(over,), daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
+        _under_way.pop()
+
+
+def _beat(over: threading.Event) -> None:
+    while not over.wait(0.2):
+        if time.monotonic() - _spoken > BEAT_SECONDS:
+            doing, began = _under_way[-1]
+            say(f"    {doing if isinstance(doing, str) else doing()}: {time.monotonic() - began:.0f} s")
 
 
 def command(
@@ -119,15 +148,18 @@ def command(
         out.write(f"\n$ {' '.join(map(str, words))}\n".encode())
         out.flush()
         begin = out.tell()
-        child = subprocess.Popen(
-            [str(word) for word in words],
-            cwd=cwd,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        try:
+            child = subprocess.Popen(
+                [str(word) for word in words],
+                cwd=cwd,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Trouble(f"{title}: {words[0]} could not be started ({error.strerror}).") from None
         with ending(child), beating(title):
             try:
                 code = child.wait(timeout=timeout)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import http.server
-import os
 import shutil
 import signal
 import subprocess
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.packaging.set_up_code import ROOT, begin, copy_set_up, run
 
 
 class IndexThatAnswersAnything(http.server.BaseHTTPRequestHandler):
@@ -36,10 +35,7 @@ class IndexThatAnswersAnything(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """As much of a clone as the set-up's own code needs."""
-    for name in ("scripts", "requirements"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    return tmp_path
+    return copy_set_up(tmp_path)
 
 
 @pytest.fixture
@@ -49,18 +45,6 @@ def index() -> Iterator[str]:
     yield f"http://127.0.0.1:{server.server_address[1]}/simple"
     server.shutdown()
     server.server_close()
-
-
-def begin(clone: Path, code: str, **more: str) -> subprocess.Popen[str]:
-    start = f"import sys; sys.path.insert(0, {str(clone / 'scripts' / 'prepare')!r})\n"
-    env = {**os.environ, **more}
-    words = [sys.executable, "-I", "-B", "-u", "-c", start + code]
-    return subprocess.Popen(words, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
-
-def run(clone: Path, code: str, **more: str) -> str:
-    with begin(clone, code, **more) as child:
-        return child.communicate(timeout=60)[0]
 
 
 STEP = """
