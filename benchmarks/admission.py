@@ -14,9 +14,9 @@ from pathlib import Path
 from benchmarks.figures import quantile, said
 from hub_extensions.adapters.hub_api import HubApi
 from hub_extensions.adapters.store import Changes, JournalRow, Store, TicketRow
-from hub_extensions.core.admission import Choice, LineConfig, Ticket
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.inventory import Device, DeviceState, InventoryReading
+from hub_extensions.core.line import Choice, LineConfig, Ticket
 from hub_extensions.core.messages import Ended
 from hub_extensions.core.offers import OfferConfig
 from hub_extensions.hub_service.book import Book
@@ -47,7 +47,7 @@ async def main() -> None:
         await book.write(Changes(tickets=tuple(TicketRow(ticket) for ticket in tickets)))
         line = Tickets(book, HubApi("http://127.0.0.1:9/hub/api", "none"), service_url="", simulate=None)
         for ticket in tickets:
-            line.remember_rights(ticket.user, ())
+            line.rights.remember(ticket.user, ())
         rounds = []
         for number in range(ROUNDS):
             fresh = device((2, 1, 0)[number % 3], number)

@@ -14,8 +14,8 @@ from traitlets.config import Config
 
 from hub_extensions import configure
 from hub_extensions.configuration import ACCESS_SCOPE, ROLE_NAME, SERVICE_SCOPES, settings_of
-from hub_extensions.core.admission import LineConfig
 from hub_extensions.core.culling import CullPolicy
+from hub_extensions.core.line import LineConfig
 from hub_extensions.core.offers import OfferConfig
 from hub_extensions.hub_service.settings import Settings, SettingsError
 from hub_extensions.spawner.config import SECTIONS, GpuCulling, GpuLine, GpuOffers, GpuService

@@ -17,7 +17,7 @@ from hub_extensions.core.inventory import WHOLE, Device
 from hub_extensions.core.mig import MigProfile, MigProfileError
 
 if TYPE_CHECKING:
-    from hub_extensions.core.admission import Availability
+    from hub_extensions.core.line import Availability
 
 CPU = "cpu"
 """The offer without a GPU."""

@@ -14,19 +14,11 @@ from datetime import datetime, timedelta
 
 from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.store import Changes, NoticeRow, Store, StoreUnavailable
-from hub_extensions.core.admission import (
-    Availability,
-    Lease,
-    LeaseState,
-    Line,
-    LineConfig,
-    Ticket,
-    TicketState,
-    availability,
-)
+from hub_extensions.core.admission import availability
 from hub_extensions.core.culling import CullPolicy, ServerFacts
 from hub_extensions.core.forecast import START_ALLOWANCE
 from hub_extensions.core.inventory import Device, DeviceState, InventoryReading
+from hub_extensions.core.line import Availability, Lease, LeaseState, Line, LineConfig, Ticket, TicketState
 from hub_extensions.core.offers import GpuOffer, OfferConfig, derive_offers
 from hub_extensions.core.usage import DeviceSample
 from hub_extensions.hub_service.clock import RunningClock

@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 from hub_extensions.adapters.hub_api import HubApi, HubAway, HubRefused, HubServer
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable
 from hub_extensions.core import culling, messages
-from hub_extensions.core.admission import Lease, LeaseState
 from hub_extensions.core.culling import Action, CullDecision, Evidence, ServerFacts
 from hub_extensions.core.inventory import WHOLE
+from hub_extensions.core.line import Lease, LeaseState
 from hub_extensions.core.usage import DeviceSample, ServerReport
 from hub_extensions.hub_service import telling
 from hub_extensions.hub_service.book import Book

@@ -17,8 +17,8 @@ from hub_extensions import __version__
 from hub_extensions.adapters.hub_api import HubApi, HubAway, HubRefused
 from hub_extensions.adapters.store import Store, StoreUnavailable
 from hub_extensions.core import culling, messages
-from hub_extensions.core.admission import Lease, LeaseState, TicketState
 from hub_extensions.core.inventory import WHOLE
+from hub_extensions.core.line import Lease, LeaseState, TicketState
 from hub_extensions.hub_service import telling
 from hub_extensions.hub_service.book import Book
 from hub_extensions.hub_service.culler import Culler

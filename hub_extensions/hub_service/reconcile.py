@@ -16,9 +16,9 @@ from datetime import datetime
 from hub_extensions.adapters import processes
 from hub_extensions.adapters.hub_api import HubApi, HubAway, HubRefused, HubServer
 from hub_extensions.adapters.store import Changes, JournalRow, StoreUnavailable
-from hub_extensions.core.admission import Lease, LeaseState, Reason, Ticket, TicketEnd, TicketState
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.inventory import WHOLE, Device
+from hub_extensions.core.line import Lease, LeaseState, Reason, Ticket, TicketEnd, TicketState
 from hub_extensions.hub_service.book import Book
 from hub_extensions.hub_service.culler import Culler
 from hub_extensions.hub_service.refused import Refused

@@ -18,8 +18,8 @@ from typing import Protocol
 from hub_extensions.adapters import processes
 from hub_extensions.adapters.processes import Process
 from hub_extensions.adapters.store import Changes, NoticeRow, StoreUnavailable
-from hub_extensions.core.admission import Lease, LeaseState
 from hub_extensions.core.inventory import DeviceState, Foreign, GpusUnavailable, InventoryReading
+from hub_extensions.core.line import Lease, LeaseState
 from hub_extensions.hub_service.book import Book
 from hub_extensions.hub_service.refused import Refused
 from hub_extensions.hub_service.telling import server_words

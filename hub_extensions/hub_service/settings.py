@@ -15,8 +15,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from hub_extensions.core.admission import LineConfig
 from hub_extensions.core.culling import CullPolicy
+from hub_extensions.core.line import LineConfig
 from hub_extensions.core.offers import OfferConfig
 
 SERVICE_NAME = "gpu"

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
-from hub_extensions.core.admission import Answer, Availability, Lease, Reason, Ticket, Verdict
 from hub_extensions.core.culling import Action, CullDecision
 from hub_extensions.core.forecast import WaitForecast
 from hub_extensions.core.inventory import WHOLE, Device
+from hub_extensions.core.line import Answer, Availability, Lease, Reason, Ticket, Verdict
 from hub_extensions.core.messages import Countdown, LeaseGrant, OfferState, Wait
 from hub_extensions.core.messages import TicketState as TicketMessage
 from hub_extensions.core.offers import smaller_free

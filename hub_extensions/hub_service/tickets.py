@@ -11,34 +11,22 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from hub_extensions.adapters.hub_api import HubApi, HubAway, HubRefused
+from hub_extensions.adapters.hub_api import HubApi
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable, TicketRow, UsageRecord
 from hub_extensions.core import messages
-from hub_extensions.core.admission import (
-    Admission,
-    Choice,
-    Lease,
-    LeaseState,
-    Reason,
-    Ticket,
-    TicketEnd,
-    TicketState,
-    admit,
-    refuse_to_join,
-    standing,
-)
+from hub_extensions.core.admission import Admission, admit, refuse_to_join, standing
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.forecast import unknown
+from hub_extensions.core.line import Choice, Lease, LeaseState, Reason, Ticket, TicketEnd, TicketState
 from hub_extensions.hub_service import telling
 from hub_extensions.hub_service.book import Book
 from hub_extensions.hub_service.refused import Refused
+from hub_extensions.hub_service.rights import UNANSWERED, Rights
 
 log = logging.getLogger("hub_extensions.hub_service")
 
-RIGHTS_LAST = timedelta(seconds=30)
-RIGHTS_KEPT = 1000
 PLACE_ENDED = Reason("Your place in line has ended. Choose again.", "asked for a ticket that ended", "ended")
 STORE_AWAY = Reason(
     "The GPU service cannot write its records now. Your place is kept as soon as it can.",
@@ -66,7 +54,7 @@ class Tickets:
         self.last_round_seconds = 0.0
         self._listeners: set[asyncio.Queue[messages.TicketState]] = set()
         self._told: dict[str, tuple[object, ...]] = {}
-        self._rights: dict[str, tuple[tuple[str, ...], datetime]] = {}
+        self.rights = Rights(book, hub)
         self._prepare: Callable[[Lease], Awaitable[None]] | None = None
         self._changed = asyncio.Event()
         self._told_revision = -1
@@ -91,7 +79,7 @@ class Tickets:
         async with self.lock:
             now = self.book.clock.now()
             self.touch(ask.user, ask.server)
-            self.remember_rights(ask.user, ask.groups)
+            self.rights.remember(ask.user, ask.groups)
             refusal = refuse_to_join(self.book.line(), ask.user, ask.server, ask.offers, ask.groups)
             live = self.book.live_ticket(ask.user, ask.server)
             if ask.ticket and (live is None or live.id != ask.ticket):
@@ -117,13 +105,6 @@ class Tickets:
     def touch(self, user: str, server: str) -> None:
         """Something was said of this server just now: a listing of the hub from before knows nothing of it."""
         self.touched[(user, server)] = self.book.clock.elapsed()
-
-    def remember_rights(self, user: str, groups: tuple[str, ...]) -> None:
-        """The hub said just now which groups the user has; asked again at admission when that is older than 30 s."""
-        now = self.book.clock.now()
-        if len(self._rights) > RIGHTS_KEPT:
-            self._rights = {name: known for name, known in self._rights.items() if now - known[1] <= RIGHTS_LAST}
-        self._rights[user] = (groups, now)
 
     async def _write_ask(self, ask: messages.Ask, live: Ticket | None, now: datetime) -> Ticket:
         old_lease = None if live is None else self.book.lease_of_ticket(live.id)
@@ -276,14 +257,14 @@ class Tickets:
 
     async def _admit_once(self) -> bool:
         """One pass of admissions; True: a ticket was refused its rights, so look again."""
-        again, silent = False, False
+        again = False
         admissions = admit(self.book.line())
+        self.rights.begin()
         given: list[tuple[Admission, Ticket]] = []
         for admission in admissions:
             ticket = self.book.tickets[admission.ticket]
-            verdict = await self._right(ticket, admission.offer, silent)
-            if verdict == "wait":
-                silent = True  # one unanswered question is enough: the lock is held
+            verdict = await self.rights.ask(ticket, admission.offer)
+            if verdict is UNANSWERED:
                 continue
             if isinstance(verdict, Reason):
                 await self._end(ticket, TicketEnd.REFUSED, verdict)
@@ -333,33 +314,6 @@ class Tickets:
             since=now,
         )
         return replace(lease, ends_at=self.book.end_of(lease))
-
-    async def _right(self, ticket: Ticket, offer_id: str, silent: bool) -> Reason | str:
-        """May this user still have the offer? ``yes``, ``wait`` (the hub did not say), or the reason why not.
-
-        `silent`: the hub did not answer a moment ago, so do not ask it again now.
-        """
-        groups, asked = self._rights.get(ticket.user, (ticket.groups, None))
-        now = self.book.clock.now()
-        if asked is None or now - asked > RIGHTS_LAST:
-            if silent:
-                return "wait"
-            try:
-                user = await asyncio.wait_for(self.hub.user(ticket.user), timeout=3)
-            except (HubAway, HubRefused, asyncio.TimeoutError):
-                return "wait"
-            if user is None:
-                return Reason("Your account is gone from the hub.", "user unknown to the hub", "no-such-user")
-            groups = user.groups
-            self.remember_rights(ticket.user, groups)
-        offer = self.book.offer(offer_id)
-        if offer is not None and offer.groups and not set(offer.groups) & set(groups):
-            return Reason(
-                f"{offer.title} is no longer for your groups. Choose another offer.",
-                f"offer {offer_id} is for {offer.groups}, user has {groups}",
-                "not-your-group",
-            )
-        return "yes"
 
     # -------------------------------------------------------------- ends
 

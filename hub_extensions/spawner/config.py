@@ -11,8 +11,8 @@ from datetime import timedelta
 
 from traitlets import Bool, Dict, Float, HasTraits, Int, List, Unicode
 
-from hub_extensions.core.admission import LineConfig
 from hub_extensions.core.culling import CullPolicy
+from hub_extensions.core.line import LineConfig
 from hub_extensions.core.offers import OfferConfig, OfferId, OfferIdError, check_config
 
 

@@ -8,20 +8,9 @@ from datetime import datetime, timedelta, timezone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hub_extensions.core.admission import (
-    Choice,
-    Lease,
-    LeaseState,
-    Line,
-    LineConfig,
-    Ticket,
-    TicketState,
-    admit,
-    availability,
-    refuse_to_join,
-    standing,
-)
+from hub_extensions.core.admission import admit, availability, refuse_to_join, standing
 from hub_extensions.core.inventory import WHOLE, Device, DeviceState, Foreign
+from hub_extensions.core.line import Choice, Lease, LeaseState, Line, LineConfig, Ticket, TicketState
 from hub_extensions.core.offers import Access, GpuOffer, Isolation, Kind, Separation
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)

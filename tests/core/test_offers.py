@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.adapters.mig_tables import sm_of_product
-from hub_extensions.core.admission import Availability
 from hub_extensions.core.forecast import WaitForecast
 from hub_extensions.core.inventory import Device
+from hub_extensions.core.line import Availability
 from hub_extensions.core.offers import (
     Access,
     GpuOffer,

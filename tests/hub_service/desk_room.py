@@ -14,9 +14,9 @@ from pathlib import Path
 
 from hub_extensions.adapters import processes
 from hub_extensions.adapters.store import Store
-from hub_extensions.core.admission import LineConfig
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.inventory import Device
+from hub_extensions.core.line import LineConfig
 from hub_extensions.core.messages import Ask, Ended, Started, TicketState
 from hub_extensions.hub_service.clock import RunningClock
 from hub_extensions.hub_service.desk import Desk

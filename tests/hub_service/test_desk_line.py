@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hub_extensions.adapters.hub_api import HubAway, HubServer
-from hub_extensions.core.admission import LineConfig
 from hub_extensions.core.inventory import InventoryReading
+from hub_extensions.core.line import LineConfig
 from hub_extensions.core.messages import Ask, Ended, Started, Stopped
 from hub_extensions.hub_service.desk import Refused
 from tests.fakes.machine import StoreThatIsFull, small

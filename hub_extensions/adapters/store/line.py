@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes, TicketRow
 from hub_extensions.adapters.store.schema import METADATA, Json, UtcTime, Words, upsert
-from hub_extensions.core.admission import Choice, Lease, LeaseState, Ticket, TicketState
+from hub_extensions.core.line import Choice, Lease, LeaseState, Ticket, TicketState
 
 TICKETS = sa.Table(
     "gpu_tickets",

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 
-from hub_extensions.core.admission import Lease, Ticket, TicketEnd
 from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.line import Lease, Ticket, TicketEnd
 from hub_extensions.core.usage import DeviceSample
 
 

@@ -21,8 +21,8 @@ from hub_extensions.adapters.store import (
     TicketRow,
     UsageRecord,
 )
-from hub_extensions.core.admission import Choice, Lease, LeaseState, Ticket, TicketEnd, TicketState
 from hub_extensions.core.culling import Cause, ServerFacts
+from hub_extensions.core.line import Choice, Lease, LeaseState, Ticket, TicketEnd, TicketState
 from hub_extensions.core.usage import DeviceSample
 
 NOW = datetime(2027, 3, 1, 12, 0, 0, 123456, tzinfo=timezone.utc)
