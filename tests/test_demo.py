@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.cookiejar
+import itertools
 import json
 import os
 import signal
@@ -203,6 +204,30 @@ def test_a_demo_runs_the_loop_survives_its_own_death_and_leaves_nothing(account:
     child.communicate(timeout=1)
     assert child.returncode is not None
     assert "Traceback" not in said
+
+
+def test_a_demo_that_takes_long_says_every_few_seconds_that_it_goes_on(account: PlainAccount) -> None:
+    """The proxy never answers here; Ctrl-C ends it all the same."""
+    programs, folder = account.folder / "programs", account.folder / "demo"
+    programs.mkdir()
+    (programs / "configurable-http-proxy").write_text("#!/bin/sh\nexec sleep 300\n")
+    (programs / "configurable-http-proxy").chmod(0o755)
+    path = os.pathsep.join([str(programs), os.environ["PATH"]])
+    words = ("-m", "hub_extensions.cli", "demo", "--port", "0", "--dir", str(folder), "--layout", "lab-a100")
+    process = account.popen(sys.executable, *words, variables={"PATH": path})
+    assert process.stdout is not None
+    times: list[float] = []
+    for line in process.stdout:
+        times.append(time.monotonic())
+        if line.startswith("Starting the hub (") and len(times) > 2:
+            break
+    silences = [after - before for before, after in itertools.pairwise(times)]
+    assert len(times) > 2
+    assert max(silences) < 10
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=STOPS_WITHIN_SECONDS + 5)
+    assert said.endswith("Stopped. Nothing is left running.\n")
+    assert not marked(folder)
 
 
 def test_a_folder_that_holds_other_things_is_left_alone(account: PlainAccount) -> None:
