@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -30,6 +30,10 @@ HEARTBEAT_SECONDS = 15.0
 """The service sends an empty line every 5 s; this long without one and the connection is dead."""
 KEPT_FORMS = 1000
 LINE_BYTES = 1024 * 1024
+LISTED_SECONDS = 3.0
+"""A new stream begins with every live ticket: this long after its beginning, who is not among them is not in line."""
+CANNOT_WRITE = "store-unavailable"
+"""The word of a service that answers and cannot write its records now."""
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 3.0)
 
 T = TypeVar("T")
@@ -42,6 +46,14 @@ class ServiceAway(Exception):
     def __init__(self, sentence: str, since: datetime) -> None:
         super().__init__(sentence)
         self.since = since
+
+
+class ServiceCannotWrite(ServiceAway):
+    """The service answers, but it cannot write its records now (503): `problem` says why, and that it passes."""
+
+    def __init__(self, problem: Problem, since: datetime) -> None:
+        super().__init__(problem.message, since)
+        self.problem = problem
 
 
 class ServiceRefused(Exception):
@@ -65,7 +77,14 @@ class Back:
     """The stream of changes stands again: ask again, to be sure."""
 
 
-Update = TicketState | Away | Back
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The stream has told of every live ticket: what ended before it stood was not told."""
+
+    tickets: Collection[str]
+
+
+Update = TicketState | Away | Back | Listed
 
 
 class GpuService:
@@ -96,7 +115,12 @@ class GpuService:
     # ---------------------------------------------------------------- ask and tell
 
     async def ask(self, ask: Ask, seconds: float = ASK_SECONDS) -> TicketState:
-        """Ask for admission; the same (user, server) finds the same ticket. Raises ServiceAway, ServiceRefused."""
+        """Ask for admission; the same (user, server) finds the same ticket.
+
+        Raises:
+            ServiceAway: it does not answer; ServiceCannotWrite, one of those: it does, and asking again later helps.
+            ServiceRefused: it says no.
+        """
         return await self._send(self._asks, "POST", "hub/tickets", TicketState, ask, seconds)
 
     async def started(self, ticket: str, message: Started) -> TicketState:
@@ -197,21 +221,33 @@ class GpuService:
             self._answered()
             if again:
                 self._tell_all(Back())
+            return await self._read_lines(reader)
+        finally:
+            writer.close()
+
+    async def _read_lines(self, reader: asyncio.StreamReader) -> bool:
+        tickets: set[str] = set()
+        loop = asyncio.get_running_loop()
+        listed = loop.call_later(LISTED_SECONDS, self._tell_all, Listed(tickets))
+        try:
             while True:
                 line = await asyncio.wait_for(reader.readline(), HEARTBEAT_SECONDS)
                 if not line:
                     return True
                 if line.strip():
-                    self._tell(_reader(TicketState).validate_json(line))
+                    state = _reader(TicketState).validate_json(line)
+                    if loop.time() < listed.when():
+                        tickets.add(state.ticket)
+                    self._tell(state)
         finally:
-            writer.close()
+            listed.cancel()
 
     def _tell(self, state: TicketState) -> None:
         self.titles.update((offer.id, offer.title) for offer in state.alternatives)
         for queue in self._waiters.get((state.user, state.server), ()):
             queue.put_nowait(state)
 
-    def _tell_all(self, update: Away | Back) -> None:
+    def _tell_all(self, update: Away | Back | Listed) -> None:
         for queues in self._waiters.values():
             for queue in queues:
                 queue.put_nowait(update)
@@ -236,6 +272,9 @@ class GpuService:
             raise self._lost(f"{type(error).__name__}: {error}") from error
         if response.code >= 400:
             problem = _problem(response)
+            if problem is not None and problem.word == CANNOT_WRITE:
+                self._answered()
+                raise ServiceCannotWrite(problem, _now())
             if problem is None or response.code >= 500:  # 599: no answer; without a Problem: not our service
                 raise self._lost(problem.message if problem else str(response.error or response.code))
             self._answered()
@@ -292,7 +331,9 @@ __all__ = [
     "Away",
     "Back",
     "GpuService",
+    "Listed",
     "ServiceAway",
+    "ServiceCannotWrite",
     "ServiceRefused",
     "Update",
     "gpu_service",

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from datetime import datetime, timezone
-from typing import Any
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeVar
 
 from jupyterhub.spawner import Spawner
 from jupyterhub.utils import maybe_future
@@ -20,10 +22,10 @@ from tornado import web
 from traitlets import Bool, Float, List, Unicode, default
 
 from hub_extensions.adapters.gpu_service import (
-    Away,
-    Back,
     GpuService,
+    Listed,
     ServiceAway,
+    ServiceCannotWrite,
     ServiceRefused,
     Update,
     gpu_service,
@@ -32,7 +34,7 @@ from hub_extensions.core.choice import ChoiceError, parse_choice
 from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketState
 from hub_extensions.spawner import refusals
 from hub_extensions.spawner.form import choice_from_form, render_form
-from hub_extensions.spawner.progress import Start, say_away, say_starting, say_waiting
+from hub_extensions.spawner.progress import Start, say_away, say_held_up, say_starting, say_waiting
 from hub_extensions.spawner.words import clock
 
 NO_LIMIT_SECONDS = 10 * 365 * 24 * 3600
@@ -41,7 +43,16 @@ CONFIRM_SECONDS = 3.0
 """A cancelled start is a user's stop only if the hub still lives this long after it."""
 TELL_SECONDS = (0.0, 1.0, 3.0, 10.0, 30.0)
 """When a message is tried again. The service looks for itself, so giving up loses nothing but time."""
+CLAIM_SECONDS = 5.0
+"""So long a started process waits for the word that its lease stands. The service itself ends what has none."""
+PLACE_ENDED = "Your place in line has ended."
+LEASE_GONE = (
+    "Your place in line ended while the server was being started, so it was stopped and its GPU given back. "
+    "Choose again."
+)
 CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"}
+
+T = TypeVar("T")
 
 
 class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
@@ -78,6 +89,8 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         help="Names of further user options that your own hooks read; every other unknown name is refused.",
     ).tag(config=True)
 
+    gpu_ask_again_seconds = 60.0
+    """Who waits asks again this often, whatever was heard: no lost message costs more than this."""
     _gpu_start: Start | None = None
     _gpu_admin_timeout: int | None = None
     start_timeout: int
@@ -149,13 +162,39 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         except asyncio.TimeoutError as error:
             self._gpu_restore_timeout()  # the hub's log names it
             raise refusals.StartTookTooLong(limit) from error
+        except web.HTTPError as error:
+            refusals.spare_the_count(self, error)
+            raise
 
     async def _gpu_launch(self, start: Start) -> Any:
         self._gpu_ran = True
         address = await maybe_future(super().start())
         pid, pid_started = self._gpu_process()
-        self._gpu_tell_started(start, Started(start.attempt, pid, pid_started))
+        await self._gpu_claim(start, Started(start.attempt, pid, pid_started))
         return address
+
+    async def _gpu_claim(self, start: Start, message: Started) -> None:
+        """Tell of the process. Raises a refusal, which stops it, where its lease was taken away meanwhile."""
+        telling = self._gpu_tell_started(start, message)
+        if telling is None or start.grant is None or not start.grant.lease:
+            return  # CPU only waits for nobody
+        await asyncio.wait({telling}, timeout=CLAIM_SECONDS)
+        if not telling.done():
+            telling.add_done_callback(functools.partial(self._gpu_claimed_late, start))
+        elif _takes_the_lease(telling.result()):
+            start.over = True
+            log = f"{self._log_name}: the process was started and is stopped again: {telling.result()}"
+            raise refusals.refusal(LEASE_GONE, word="lease-gone", log=log, status=409)
+
+    def _gpu_claimed_late(self, start: Start, telling: asyncio.Future[ServiceRefused | None]) -> None:
+        """The service was away when the process was started, and says only now that the lease is gone."""
+        if telling.cancelled() or not _takes_the_lease(telling.result()):
+            return
+        if self._gpu_start is not start or self.ready:
+            return  # a server that is ready has no ticket any more, and the service found it by itself
+        start.over = True
+        self.log.warning("%s: %s (%s)", self._log_name, LEASE_GONE, telling.result())
+        self._gpu_later(self.stop(now=True))
 
     def _gpu_restore_timeout(self, _: object = None) -> None:
         if self._gpu_admin_timeout is not None:
@@ -199,11 +238,11 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         with service.waiting(ask.user, ask.server) as updates:
             state = await self._gpu_ask(start, ask)
             while True:
-                if state is None:
+                if isinstance(state, ServiceAway):
                     if not start.wants_gpu:
-                        self.log.warning("%s: starting CPU only without the GPU service", self._log_name)
+                        self.log.warning("%s: starting CPU only without the GPU service: %s", self._log_name, state)
                         return None
-                    state = await self._gpu_ask_until_back(start, ask, updates)
+                    state = await self._gpu_ask_until_back(start, ask, updates, state)
                 grant = self._gpu_verdict(start, state)
                 if grant is not None:
                     return grant
@@ -218,38 +257,44 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         if state.answer == "admit" and state.grant is not None:
             return state.grant
         start.over = True
-        text = state.reason or "Your place in line has ended. Choose again."
+        text = state.reason
+        if (state.answer == "ended" or not text) and not text.startswith(PLACE_ENDED):
+            text = f"{PLACE_ENDED} {text or 'Choose again.'}"
         status = 403 if state.reason_word in ("group", "not-allowed", "blocked") else 409
         raise refusals.refusal(
             text, word=state.reason_word or "ended", log=f"{self._log_name}: {state.reason_log or text}", status=status
         )
 
-    async def _gpu_next(self, start: Start, ask: Ask, updates: asyncio.Queue[Update]) -> TicketState | None:
-        """The next thing the service says about this attempt; None while it is away."""
+    async def _gpu_next(self, start: Start, ask: Ask, updates: asyncio.Queue[Update]) -> TicketState | ServiceAway:
+        """What the service says next about this start: heard, or asked for where something may have been missed."""
         while True:
-            update = await updates.get()
-            if isinstance(update, Away):
-                return await self._gpu_ask(start, ask)  # a short break of the stream alone is no news
-            if isinstance(update, Back):
+            # not everybody at once
+            pause = self.gpu_ask_again_seconds * random.uniform(0.8, 1.0)
+            try:
+                update = await asyncio.wait_for(updates.get(), pause)
+            except asyncio.TimeoutError:
                 return await self._gpu_ask(start, ask)
-            if update.ticket == start.ticket and update.attempt == start.attempt:
-                start.last = update
-                return update
+            if isinstance(update, TicketState):
+                if update.ticket == start.ticket and start.takes(update):
+                    return update
+            elif not isinstance(update, Listed) or start.ticket not in update.tickets:
+                return await self._gpu_ask(start, ask)  # a short break of the stream alone is no news
 
-    async def _gpu_ask(self, start: Start, ask: Ask) -> TicketState | None:
-        """Ask the service; None when it does not answer. Raises a refusal."""
+    async def _gpu_ask(self, start: Start, ask: Ask) -> TicketState | ServiceAway:
+        """Ask the service, with the ticket that we have; why not when it does not answer. Raises a refusal."""
         seconds = {} if start.wants_gpu else {"seconds": self.gpu_cpu_ask_seconds}
+        ask = replace(ask, ticket=start.ticket or "")
 
         async def remember() -> TicketState:
             state = await self._gpu_service.ask(ask, **seconds)
-            start.ticket, start.attempt, start.last = state.ticket, state.attempt, state
+            start.takes(state)
             return state
 
         try:
             # shielded: cancelled half-way, the ticket is known all the same and its end can be told
             return await asyncio.shield(asyncio.ensure_future(remember()))
-        except ServiceAway:
-            return None
+        except ServiceAway as away:
+            return away
         except ServiceRefused as error:
             start.over = True
             problem = error.problem
@@ -260,21 +305,29 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
                 status=error.status,
             ) from error
 
-    async def _gpu_ask_until_back(self, start: Start, ask: Ask, updates: asyncio.Queue[Update]) -> TicketState:
-        """The service is away: ask again and again, for as long as patience lasts."""
+    async def _gpu_ask_until_back(
+        self, start: Start, ask: Ask, updates: asyncio.Queue[Update], away: ServiceAway
+    ) -> TicketState:
+        """Ask again and again: as long as patience lasts where nobody answers, for ever where somebody does."""
         clock_now = asyncio.get_running_loop().time
         give_up = clock_now() + self.gpu_patience_seconds
-        since = self._gpu_service.away_since or datetime.now(timezone.utc)
         while True:
-            say_away(start, since, kept=start.ticket is not None)
+            if isinstance(away, ServiceCannotWrite):
+                say_held_up(start, str(away))
+                give_up = clock_now() + self.gpu_patience_seconds
+            else:
+                say_away(start, away.since, kept=start.ticket is not None)
             left = give_up - clock_now()
             if left <= 0:
-                self._gpu_refuse_away(start, since)
+                self._gpu_refuse_away(start, away.since)
             with contextlib.suppress(asyncio.TimeoutError):  # nothing heard: ask all the same
-                await asyncio.wait_for(updates.get(), min(2.0, left))
-            state = await self._gpu_ask(start, ask)
-            if state is not None:
-                return state
+                update = await asyncio.wait_for(updates.get(), min(2.0, left))
+                if isinstance(update, TicketState) and update.ticket == start.ticket and start.takes(update):
+                    return update
+            answer = await self._gpu_ask(start, ask)
+            if isinstance(answer, TicketState):
+                return answer
+            away = answer
 
     def _gpu_refuse_away(self, start: Start, since: datetime) -> None:
         kept = start.ticket is not None
@@ -330,33 +383,37 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         running = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
         return self._gpu_service.going_down or any(name.endswith("shutdown_cancel_tasks") for name in running)
 
-    def _gpu_tell_started(self, start: Start, message: Started) -> None:
+    def _gpu_tell_started(self, start: Start, message: Started) -> asyncio.Future[ServiceRefused | None] | None:
         ticket = start.ticket
-        if ticket is not None:
-            self._gpu_later(self._gpu_tell(lambda: self._gpu_service.started(ticket, message)))
+        if ticket is None:
+            return None
+        return self._gpu_later(self._gpu_tell(lambda: self._gpu_service.started(ticket, message)))
 
     def _gpu_tell_ended(self, start: Start, message: Ended) -> None:
         ticket = start.ticket
         if ticket is not None:
             self._gpu_later(self._gpu_tell(lambda: self._gpu_service.ended(ticket, message)))
 
-    async def _gpu_tell(self, send: Callable[[], Awaitable[object]]) -> None:
+    async def _gpu_tell(self, send: Callable[[], Awaitable[object]]) -> ServiceRefused | None:
+        """Say it until it was heard; the refusal where it was not taken."""
         for pause in TELL_SECONDS:
             await asyncio.sleep(pause)
             try:
                 await send()
-                return
+                return None
             except ServiceAway as error:
                 self.log.debug("%s: not told to the GPU service: %s", self._log_name, error)
             except ServiceRefused as error:
                 self.log.info("%s: the GPU service did not take a message: %s", self._log_name, error)
-                return
+                return error
+        return None
 
-    def _gpu_later(self, work: Coroutine[Any, Any, None]) -> None:
+    def _gpu_later(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         """Run it beside us; kept until it is done, so that it is not collected half-way."""
         task = asyncio.ensure_future(work)
         _LATER.add(task)
         task.add_done_callback(_LATER.discard)
+        return task
 
     async def run_post_stop_hook(self) -> None:
         """However the server ended: a hint to the service, which no stop waits for and none fails of."""
@@ -407,4 +464,9 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         return await maybe_future(super().poll())
 
 
-_LATER: set[asyncio.Future[None]] = set()
+def _takes_the_lease(refused: ServiceRefused | None) -> bool:
+    """Was `started` refused because its ticket is gone, or another attempt's?"""
+    return refused is not None and refused.status in (404, 409)
+
+
+_LATER: set[asyncio.Future[Any]] = set()

@@ -46,6 +46,16 @@ class Start:
     _key: object = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def takes(self, state: TicketState) -> bool:
+        """Is this about our ticket, and of no attempt before ours? What is taken is remembered.
+
+        Of two asks that crossed, the later attempt is the one that counts.
+        """
+        if state.ticket == self.ticket and state.attempt < self.attempt:
+            return False
+        self.ticket, self.attempt, self.last = state.ticket, state.attempt, state
+        return True
+
     @property
     def wants_gpu(self) -> bool:
         """CPU only is not among the acceptable offers."""
@@ -124,12 +134,25 @@ def say_away(start: Start, since: datetime, *, kept: bool) -> None:
     start.say(5, f"The GPU service is not answering, since {clock(since)}.{place}", gpu, html=html)
 
 
+def say_held_up(start: Start, reason: str) -> None:
+    """The event for a service that answers and cannot go on: `reason` is its sentence."""
+    kept = start.ticket is not None
+    start.say(5, reason, {"state": "held-up", "reason": reason, "kept": kept, "offers": list(start.offers)})
+
+
 def say_starting(start: Start, titles: Mapping[str, str]) -> None:
     """The event for an admitted start."""
     offer = start.grant.offer if start.grant else "cpu"
     title = titles.get(offer, offer_words(offer))
     text = "Your server is starting." if offer == "cpu" else f"Your server is starting on {title}."
-    start.say(60, text, {"state": "starting", "offer": offer, "offer_title": title, "offers": list(start.offers)})
+    gpu = {
+        "state": "starting",
+        "offer": offer,
+        "offer_title": title,
+        "offers": list(start.offers),
+        "simulated": offer != "cpu" and start.last is not None and start.last.simulated,
+    }
+    start.say(60, text, gpu)
 
 
 def _wait(wait: Wait) -> dict[str, Any]:

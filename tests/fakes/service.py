@@ -35,6 +35,7 @@ from hub_extensions.core.messages import (
 )
 
 GIB = 1024**3
+TAKEN_OUT = "An administrator ended it."
 SECRET = "a secret between hub and service"
 T = TypeVar("T")
 
@@ -82,6 +83,10 @@ class GpuServiceInATest:
         self.held: dict[tuple[str, str], str] = {}
         self.notices: tuple[Notice, ...] = ()
         self.simulated = False
+        self.disk_full = ""
+        """The sentence with which every ask is turned away for now; "" where the disk has room."""
+        self.started_seconds = 0.0
+        self.stream_seconds = 0.0
         self._numbers = itertools.count(1)
         self._streams: set[asyncio.Queue[TicketState | None]] = set()
         self._port = port
@@ -165,6 +170,27 @@ class GpuServiceInATest:
 
         self._run(now())
 
+    def take_out(self, user: str, server: str = "", *, unheard: bool = False) -> None:
+        """An admin takes a ticket out of the line. `unheard`: nobody is told, as where the message was lost."""
+
+        async def now() -> None:
+            state = self.tickets.pop((user, server))
+            self.held.pop((user, server), None)
+            if not unheard:
+                self.tell(replace(state, answer="ended", reason=TAKEN_OUT, reason_word="left"))
+            self.decide()
+
+        self._run(now())
+
+    def ask_again_unheard(self, user: str, server: str = "") -> None:
+        """An earlier ask of this ticket arrives late: another attempt, whose answer nobody reads."""
+
+        async def now() -> None:
+            state = self.tickets[user, server]
+            self.tickets[user, server] = replace(state, attempt=state.attempt + 1)
+
+        self._run(now())
+
     def told_of(self, kind: type[T]) -> list[T]:
         return [message for message in list(self.told) if isinstance(message, kind)]
 
@@ -175,17 +201,24 @@ class GpuServiceInATest:
 
     def ask(self, ask: Ask) -> TicketState:
         self.told.append(ask)
+        if self.disk_full:
+            raise _refused(503, self.disk_full, "", "store-unavailable")
+        key = (ask.user, ask.server)
+        known = self.tickets.get(key)
+        if ask.ticket and (known is None or known.ticket != ask.ticket):
+            since = datetime.now(timezone.utc)
+            return TicketState(
+                ask.ticket, 0, *key, "ended", ask.offers, None, 0, 0, since, TAKEN_OUT, "taken out", "left", None
+            )
         for offer in ask.offers:
             if offer != "cpu" and offer not in self.capacity:
                 raise _refused(400, f"offer: there is no {offer} here.", "offer", "unknown-offer")
             if offer in self.groups and self.groups[offer] not in ask.groups:
                 raise _refused(403, f"offer: {offer} is not for your groups.", "offer", "group")
-        key = (ask.user, ask.server)
         others = [held for held in self.held if held[0] == ask.user and held != key]
         if others and "cpu" not in ask.offers:
             text = f"You already hold a GPU in server {others[0][1] or 'default'}. Stop it, or start CPU only."
             raise _refused(409, text, "offer", "own-limit")
-        known = self.tickets.get(key)
         attempt = known.attempt + 1 if known else 1
         ticket = known.ticket if known else f"t{next(self._numbers)}"
         since = known.since if known else datetime.now(timezone.utc)
@@ -254,6 +287,8 @@ class GpuServiceInATest:
     def started(self, ticket: str, message: Started) -> TicketState:
         self.told.append(message)
         key, state = self._find(ticket)
+        if message.attempt != state.attempt:
+            raise _refused(404, "There is no such ticket any more.", "ticket", "unknown-ticket")
         if message.ready:
             del self.tickets[key]
         return state
@@ -299,6 +334,17 @@ class ServiceThatIsSlow(GpuServiceInATest):
 
     async def answer_slowly(self) -> None:
         await asyncio.sleep(self.seconds)
+
+
+class ServiceThatTookTheLeaseBack(GpuServiceInATest):
+    """An admin takes each ticket out between its admission and the start of its process."""
+
+    def started(self, ticket: str, message: Started) -> TicketState:
+        if not message.ready:
+            key, _ = self._find(ticket)
+            self.tickets.pop(key)
+            self.held.pop(key, None)
+        return super().started(ticket, message)
 
 
 class ServiceAway(GpuServiceInATest):
@@ -354,8 +400,9 @@ class _Ask(_Base):
 
 
 class _Tell(_Base):
-    def post(self, ticket: str, what: str) -> None:
+    async def post(self, ticket: str, what: str) -> None:
         if what == "started":
+            await asyncio.sleep(self.service.started_seconds)
             self.say(self.service.started(ticket, self.read(Started)))
             return
         self.service.ended(ticket, self.read(Ended))
@@ -376,6 +423,7 @@ class _Form(_Base):
 
 class _Events(_Base):
     async def get(self) -> None:
+        await asyncio.sleep(self.service.stream_seconds)
         queue: asyncio.Queue[TicketState | None] = asyncio.Queue()
         for state in self.service.tickets.values():
             queue.put_nowait(state)
