@@ -51,9 +51,11 @@ export function clock(iso: string, now: number): string {
     : at.toLocaleString(undefined, { weekday: 'short', ...time });
 }
 
-/** A sentence of the server with its UTC times written in the reader's time. */
+/** A sentence of the server with its UTC times in the reader's time, and no line break between number and unit. */
 export function localTimes(sentence: string, now: number): string {
-  return sentence.replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g, iso => clock(iso, now));
+  return sentence
+    .replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g, iso => clock(iso, now))
+    .replace(/(\d) (?=(?:s|min|h)\b)/g, '$1\u00a0');
 }
 
 /** What the panel has to show at all. */

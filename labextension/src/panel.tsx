@@ -283,7 +283,7 @@ function Server({
           ).
         </p>
       ) : null}
-      {countdown ? null : <p>{ruleWords(server, trans)}</p>}
+      {countdown ? null : <p>{localTimes(ruleWords(server, trans), now)}</p>}
       {countdown?.can_keep && server.keep ? (
         <p className="jp-gpu-Keep">
           <button

@@ -224,5 +224,9 @@ test("the server's times are written in the reader's time", () => {
     localTimes('Not answering since 2026-11-21T13:30:00Z.', NOW),
     `Not answering since ${here}.`
   );
+  assert.equal(
+    localTimes('Idle for 1 h 21 min, 3 mines.', NOW),
+    'Idle for 1\u00a0h 21\u00a0min, 3 mines.'
+  );
   assert.ok(clock('2026-11-23T13:30:00Z', NOW).length > here.length); // with its weekday
 });

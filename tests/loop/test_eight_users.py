@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
+SCHEMES = ("light", "dark")
 OFFERS = ["mig-1g.5gb"] * 5 + ["mig-2g.10gb"] + ["mig-1g.5gb"] * 2
 
 
@@ -127,12 +128,25 @@ def in_dark(browser: Browser, demo: dict[str, Any], name: str) -> Person:
     return Person(browser, demo["url"], name, demo["password"], scheme="dark")
 
 
+def pictures_of_the_form(browser: Browser, demo: dict[str, Any], name: str, pictures: Path) -> None:
+    """A full small offer is chosen, and what is left of the line is seen."""
+    for scheme in SCHEMES:
+        person = Person(browser, demo["url"], name, demo["password"], scheme=scheme)
+        person.form()
+        person.page.check('input[type=radio][value="mig-1g.5gb"]')
+        person.page.screenshot(path=pictures / f"form-{scheme}.png", full_page=True)
+        person.leave()
+
+
 def test_eight_users_share_one_card(browser: Browser, demo: dict[str, Any], pictures: Path) -> None:
     names, url = demo["users"], demo["url"]
-    login = browser.new_page(viewport={"width": 1100, "height": 640}, locale="en-GB")
-    login.goto(f"{url}/hub/login")
-    login.screenshot(path=pictures / "login.png")
-    login.close()
+    for scheme in SCHEMES:
+        size = {"width": 1100, "height": 640}
+        login = browser.new_page(viewport=size, locale="en-GB", color_scheme=scheme)  # type: ignore[arg-type]
+        login.goto(f"{url}/hub/login")
+        expect(login.locator("body")).to_contain_text("one Unix account for all demo users")
+        login.screenshot(path=pictures / f"login-{scheme}.png")
+        login.close()
     people = {name: Person(browser, url, name, demo["password"]) for name in names}
     token = admin_token(demo, browser)
 
@@ -162,7 +176,7 @@ def test_eight_users_share_one_card(browser: Browser, demo: dict[str, Any], pict
         person.page.check('input[type=radio][value="mig-1g.5gb"]')
         expect(person.page.locator("#spawn_form button[type=submit]")).to_have_text(re.compile("Join the line"))
         if person is eighth:
-            person.page.screenshot(path=pictures / "form-light.png")
+            pictures_of_the_form(browser, demo, names[7], pictures)
         person.page.click("#spawn_form button[type=submit]")
         person.waits(place)
         expect(person.page.locator("#gpu-waiting")).to_contain_text("All 5 MIG 1g.5gb are in use")
@@ -183,10 +197,6 @@ def test_eight_users_share_one_card(browser: Browser, demo: dict[str, Any], pict
     eighth.waits("1st")
     assert leases(demo, token)[names[6]]["uuid"] == held["ada"]["uuid"], "the device went on to the next in line"
 
-    dark = in_dark(browser, demo, "ada")
-    dark.form()
-    dark.page.screenshot(path=pictures / "form-dark.png")
-    dark.leave()
     admin = Person(browser, url, demo["admin"], demo["admin_password"])
     admin.page.goto(f"{url}/services/gpu/")
     expect(admin.page.locator("body")).to_contain_text(names[7])
