@@ -20,6 +20,7 @@ from hub_extensions.core.choice import ChoiceError, parse_choice
 from hub_extensions.core.messages import FormState, OfferState, Wait
 from hub_extensions.spawner.words import (
     clock,
+    culling_words,
     free_words,
     gives,
     isolation_words,
@@ -104,7 +105,7 @@ def form_html(state: FormState | None, *, saved: tuple[str, ...] = (), away_sinc
         as_of_clock=clock(as_of) if as_of else "",
         away_since=away_since,
         away_clock=clock(datetime.fromisoformat(away_since.replace("Z", "+00:00"))) if away_since else "",
-        culling=state.culling if state else "",
+        culling=culling_words(state.culling) if state else "",
         gpu_servers=state.gpu_servers if state else (),
         notices=[(utc(notice.at), clock(notice.at), notice.text) for notice in (state.notices if state else ())],
         refresh_seconds=REFRESH_SECONDS,

@@ -83,14 +83,28 @@ def isolation_words(offer: OfferState) -> str:
 
 
 def free_words(offer: OfferState) -> tuple[str, str]:
-    """The sign and the words for how many are free: ``("●", "2 of 5 free")``. The sign never stands alone."""
+    """The sign and the words for how many are free: ``("●", "2 of 5 free")``. The sign never stands alone.
+
+    What is free while others wait for it is theirs first, and said so: ``2 of 5 free, 1 ahead``.
+    """
     if offer.kind == "cpu":
         return "●", "always"
     if offer.free is None:
         return "?", "not known"
-    if offer.total is None:
-        return ("●" if offer.free else "○"), f"{offer.free} free"
-    return ("●" if offer.free else "○"), f"{offer.free} of {offer.total} free"
+    words = f"{offer.free} free" if offer.total is None else f"{offer.free} of {offer.total} free"
+    if not offer.free:
+        return "○", words
+    ahead = f", {offer.waiting} ahead" if offer.waiting and not offer.wait.now else ""
+    return "●", words + ahead
+
+
+def culling_words(sentence: str) -> str:
+    """When servers stop, naming which: ``A server with a GPU stops when …``; empty for an empty sentence."""
+    if not sentence:
+        return ""
+    if sentence.startswith("Stops "):
+        return f"A server with a GPU stops {sentence.removeprefix('Stops ')}"
+    return f"Servers with a GPU: {sentence}"
 
 
 def likely(wait: Wait) -> str:
@@ -104,12 +118,12 @@ def likely(wait: Wait) -> str:
 
 
 def wait_words(offer: OfferState) -> str:
-    """The wait of one offer: ``starts now``, ``in line: 2nd, likely 25–70 min, at most 2 h 10 min``, or why unknown."""
+    """The wait of one offer: ``starts now``, ``you would be 2nd in line, likely 25–70 min``, or why it is unknown."""
     if offer.wait.now:
         return "starts now"
     if offer.free is None:
         return offer.wait.reason or "wait not known"
-    parts = [f"in line: {ordinal(offer.waiting + 1)}"]
+    parts = [f"you would be {ordinal(offer.waiting + 1)} in line"]
     guess = likely(offer.wait)
     if guess:
         parts.append(guess)

@@ -7,8 +7,10 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from hub_extensions.core.choice import parse_choice
+from hub_extensions.core.culling import CullPolicy, culling_sentence
 from hub_extensions.core.messages import FormState, Notice, OfferState, Wait
 from hub_extensions.spawner.form import choice_from_form, form_html
+from hub_extensions.spawner.words import culling_words
 from tests.fakes.service import an_offer
 
 NOW = datetime(2026, 11, 20, 14, 2, tzinfo=timezone.utc)
@@ -37,7 +39,7 @@ def test_a_row_says_what_it_gives_whether_it_is_free_and_how_long_the_wait_is() 
     html = form_html(state(SMALL, BIG, CPU))
     for words in ("4.75 GiB · 14 of 98 SMs", "2 of 5 free", "starts now", "0 of 1 free", "always", "no GPU"):
         assert words in html
-    assert "in line: 2nd, likely 25–70 min, at most 2 h 10 min" in html
+    assert "you would be 2nd in line, likely 25–70 min, at most 2 h 10 min" in html
     assert html.index("4.75 GiB") < html.index("2 of 5 free") < html.index("starts now")
 
 
@@ -55,6 +57,32 @@ def test_exactly_one_offer_is_selected_whatever_was_saved() -> None:
         assert checked(form_html(state(SMALL, BIG, CPU), saved=saved)) == [wanted]
     assert checked(form_html(state(BIG, CPU))) == ["cpu"]
     assert checked(form_html(state(SMALL, BIG, CPU, last_offers=("mig-2g.10gb",)))) == ["mig-2g.10gb"]
+
+
+def test_what_is_free_while_others_wait_for_it_is_theirs_first() -> None:
+    """Somebody is ahead, or starts are held back: free is not free for the reader, and both figures agree."""
+    asked = replace(SMALL, free=1, waiting=1, wait=Wait(False, None, None, None, 600.0, "1 person is ahead of you."))
+    html = form_html(state(asked, CPU))
+    assert '<span aria-hidden="true">●</span> 1 of 5 free, 1 ahead' in html
+    assert "you would be 2nd in line, at most 10 min" in html
+    assert "1 of 5 free, " not in form_html(state(replace(asked, wait=SMALL.wait), CPU))
+
+
+def test_what_is_held_is_said_and_no_more_promised() -> None:
+    """How many GPUs one may hold is the admin's to say, so the form only warns."""
+    html = form_html(state(SMALL, CPU, gpu_servers=("thesis", "")))
+    note = " ".join(re.sub("<[^>]*>", "", html[html.index("A GPU is held now") :].split("</p>")[0]).split())
+    assert note == (
+        "A GPU is held now by server thesis, the default server. Another GPU may be refused meanwhile; CPU only is not."
+    )
+
+
+def test_the_culling_sentence_says_which_servers_stop() -> None:
+    sentence = culling_sentence(CullPolicy(enabled=True))
+    html = form_html(state(SMALL, CPU, culling=sentence))
+    assert "A server with a GPU stops when its GPU is idle for 30 min (you are warned 10 min before)" in html
+    assert culling_words("") == ""
+    assert 'id="gpu-culling"' not in form_html(state(SMALL, CPU))
 
 
 def test_everything_is_escaped() -> None:
@@ -107,7 +135,7 @@ def test_the_signs_never_stand_alone() -> None:
 
 def test_notices_stand_on_top_and_the_culling_sentence_last() -> None:
     html = form_html(state(SMALL, CPU, notices=(Notice(NOW, "", "Your server was idle."),), culling="Stops when idle."))
-    assert html.index("Your server was idle.") < html.index("What the server gets") < html.index("Stops when idle.")
+    assert html.index("Your server was idle.") < html.index("What the server gets") < html.index("stops when idle.")
 
 
 def test_the_fields_become_one_choice_in_order() -> None:

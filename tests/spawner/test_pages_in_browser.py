@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,33 +10,12 @@ import pytest
 from hub_extensions.core.messages import Ask
 from tests.fakes.service import GpuServiceInATest
 from tests.hubs import Hub, until
+from tests.spawner.browser import browser_page, log_in
 from tests.spawner.real_hub import ours
 
 pytestmark = [pytest.mark.hub, pytest.mark.needs("browser")]
 ONE = "mig-1g.5gb"
 BIG = "mig-2g.10gb"
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-@contextmanager
-def browser_page(chromium: str, *, script: bool = True, scheme: str = "light") -> Iterator[object]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium, args=FLAGS)
-        try:
-            context = browser.new_context(java_script_enabled=script, color_scheme=scheme)
-            yield context.new_page()
-        finally:
-            browser.close()
 
 
 @pytest.fixture
@@ -51,14 +29,6 @@ def hub(tmp_path: Path, service: GpuServiceInATest) -> Iterator[Hub]:
     with Hub(tmp_path / "hub", ours(service)) as running:
         running.add_users("ada", "ben", "cem")
         yield running
-
-
-def log_in(page, hub: Hub, name: str, then: str = "/hub/spawn") -> None:  # type: ignore[no-untyped-def]
-    page.goto(f"{hub.url}/hub/login?next={then}")
-    page.fill("input[name=username]", name)
-    page.fill("input[name=password]", "any")
-    page.click("[type=submit]")
-    page.wait_for_url(lambda url: "/login" not in url)
 
 
 def fill(hub: Hub, service: GpuServiceInATest, user: str = "ada", offer: str = ONE) -> None:

@@ -4,10 +4,11 @@
   var page = document.getElementById("gpu-waiting");
   if (!page) { return; }
   var RETRY_SECONDS = 3, LOST_SECONDS = 180, GONE_TRIES = 3, WATCH_SECONDS = 12;
+  var LEAVE = "Leave the line", STOP = "Stop the start";
   var hub = (window.jhdata || {}).base_url || "/hub/";
   var xsrf = (window.jhdata || {}).xsrf_token || "";
   var owner = page.dataset.owner, server = page.dataset.server;
-  var source = null, began = null, joined = false, lastPlace = null, lastHistory = "", leaving = false, over = false, waitedInLine = false;
+  var source = null, began = null, joined = false, lastPlace = null, lastHistory = "", leaving = false, missed = null, over = false, waitedInLine = false;
 
   function el(id) { return document.getElementById(id); }
   function show(id, text) { el(id).textContent = text; el(id).hidden = !text; }
@@ -66,11 +67,18 @@
 
   // ------------------------------------------------------------ what the person can do
   function busy(is) { el("gpu-actions").querySelectorAll("button").forEach(function (item) { item.disabled = is; }); }
-  function failed(error) { leaving = false; busy(false); el("gpu-action-status").textContent = error.message; }
+  function failed(error) {
+    var was = leaving, event = missed;
+    leaving = false;
+    missed = null;
+    busy(false);
+    el("gpu-action-status").textContent = error.message;
+    if (was && !source) { retry(0, false); } else if (event) { heard(event); }
+  }
   function leave() {
     leaving = true;
     busy(true);
-    el("gpu-action-status").textContent = "Leaving the line.";
+    el("gpu-action-status").textContent = el("gpu-leave").textContent === LEAVE ? "Leaving the line." : "Stopping the start.";
     call("DELETE", server).then(function () { location.assign(page.dataset.form); }).catch(failed);
   }
   function take(offer, words, others) {
@@ -82,6 +90,7 @@
       .then(function () { return startAgain(options, 15); })
       .then(function () {
         leaving = false;
+        missed = null;
         el("gpu-action-status").textContent = "";
         busy(false);
         retry(0, false);
@@ -101,6 +110,7 @@
       el("gpu-cpu").hidden = true;
     }).catch(failed);
   }
+  function promise(on) { if (el("gpu-close")) { el("gpu-close").hidden = !on; } }
   function alternatives(list, others) {
     var box = el("gpu-alternatives");
     var key = list.map(function (item) { return item.offer; }).join(" ");
@@ -146,12 +156,14 @@
   }
   function waiting(gpu, message) {
     waitedInLine = true;
+    el("gpu-leave").textContent = page.dataset.gpu === "1" ? LEAVE : STOP;
     var headline = gpu.position ? "You are " + ordinal(gpu.position) + " in line for " + gpu.offer_title : message;
     el("gpu-headline").textContent = headline;
     el("gpu-figures").textContent = figures(gpu);
     el("gpu-why").textContent = gpu.reason && gpu.position ? "Why: " + gpu.reason : "";
     el("gpu-simulated").hidden = !gpu.simulated;
     alternatives(gpu.alternatives || [], gpu.offers || []);
+    promise(true);
     notifyLine(true);
     el("gpu-cpu").hidden = !page.dataset.cpuServer;
     if (gpu.position && gpu.position !== lastPlace) {
@@ -167,6 +179,9 @@
     el("gpu-headline").textContent = message;
     el("gpu-figures").textContent = "";
     el("gpu-why").textContent = "";
+    el("gpu-simulated").hidden = !gpu.simulated;
+    el("gpu-leave").textContent = STOP;
+    promise(true);
     alternatives([], []);
     el("gpu-cpu").hidden = true;
     history(gpu.at, gpu.offer === "cpu" ? "starting" : "starting on " + gpu.offer_title);
@@ -176,13 +191,18 @@
   }
   function away(gpu) {
     var since = "The GPU service is not answering, since " + clock(gpu.away_since) + ".";
-    el("gpu-headline").textContent = gpu.kept ? "Your place in line is kept" : "Waiting for the GPU service";
+    stuck(gpu, since, "the GPU service is not answering", "Waiting for the GPU service");
+  }
+  function heldUp(gpu) { stuck(gpu, gpu.reason, "the GPU service is held up", "Waiting to join the line"); }
+  function stuck(gpu, why, short, headline) {
+    el("gpu-headline").textContent = gpu.kept ? "Your place in line is kept" : headline;
     el("gpu-figures").textContent = "";
-    el("gpu-why").textContent = since + (gpu.kept ? " Your place in line is kept." : "");
+    el("gpu-why").textContent = why;
     alternatives([], []);
+    promise(false);
     title("Waiting");
-    say(since);
-    history(gpu.at, "the GPU service is not answering");
+    say(why);
+    history(gpu.at, short);
   }
   function refused(text) {
     over = true;
@@ -190,7 +210,7 @@
     el("gpu-reconnecting").hidden = true;
     el("gpu-actions").hidden = true;
     notifyLine(false);
-    if (el("gpu-close")) { el("gpu-close").hidden = true; }
+    promise(false);
     el("gpu-headline").textContent = "The server was not started";
     el("gpu-figures").textContent = "";
     el("gpu-why").textContent = "";
@@ -208,9 +228,13 @@
     location.reload();
   }
   function heard(event) {
+    if (leaving) {
+      // the end of what was just given up; and no new button appears while the old ones are off
+      if (event.ready || event.failed) { stopListening(); } else { missed = event; }
+      return;
+    }
     el("gpu-reconnecting").hidden = true;
     el("gpu-actions").hidden = false;
-    if (leaving && (event.ready || event.failed)) { stopListening(); return; }  // the end of what was just given up
     if (event.ready) { ready(); return; }
     if (event.failed) {
       // a hub that is stopped says the same as a person's stop: look before telling
@@ -223,6 +247,7 @@
     if (gpu.state === "waiting") { waiting(gpu, event.message); }
     if (gpu.state === "starting") { starting(gpu, event.message); }
     if (gpu.state === "away") { away(gpu); }
+    if (gpu.state === "held-up") { heldUp(gpu); }
   }
 
   // ------------------------------------------------------------ the connection

@@ -1,0 +1,41 @@
+"""A browser's page on a real hub, for the tests beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Page, sync_playwright
+
+from tests.hubs import Hub
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@contextmanager
+def browser_page(chromium: str, *, script: bool = True, scheme: str = "light", recorder: str = "") -> Iterator[Page]:
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=FLAGS)
+        try:
+            context = browser.new_context(java_script_enabled=script, color_scheme=scheme)
+            if recorder:
+                context.add_init_script(recorder)
+            yield context.new_page()
+        finally:
+            browser.close()
+
+
+def log_in(page: Page, hub: Hub, name: str, then: str = "/hub/spawn") -> None:
+    page.goto(f"{hub.url}/hub/login?next={then}")
+    page.fill("input[name=username]", name)
+    page.fill("input[name=password]", "any")
+    page.click("[type=submit]")
+    page.wait_for_url(lambda url: "/login" not in url)
