@@ -72,15 +72,15 @@ def free_port() -> int:
         return port
 
 
-def until(look: Callable[[], T], seconds: float = 20.0, what: str = "") -> T:
-    """What `look` returns as soon as that is true. Fails with `what` after `seconds`."""
+def until(look: Callable[[], T], seconds: float = 20.0, what: str | Callable[[], str] = "") -> T:
+    """What `look` returns as soon as that is true. Fails with `what`, or what that says then, after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         found = look()
         if found:
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:g} s: {what or look}")
+            raise AssertionError(f"not within {seconds:g} s: {(what() if callable(what) else what) or look}")
         time.sleep(0.05)
 
 
@@ -180,7 +180,7 @@ class Hub:
             return False
 
         self._log_start = self._log_start if hasattr(self, "_log_start") else 0
-        until(up, seconds, f"the hub answers; its log ends:\n{self.log()[-3000:]}")
+        until(up, seconds, lambda: f"the hub answers; its log ends:\n{self.log()[-3000:]}")
         self._log_start = len(self.log())
 
     @property
@@ -287,7 +287,11 @@ class Hub:
         return str((model or {}).get("pending") or "")
 
     def wait_ready(self, user: str, server: str = "", seconds: float = 30.0) -> None:
-        until(lambda: self.ready(user, server), seconds, f"{user}/{server} is ready; log:\n{self.log()[-3000:]}")
+        until(
+            lambda: self.ready(user, server),
+            seconds,
+            lambda: f"{user}/{server} is ready; the hub's log ends:\n{self.log()[-3000:]}",
+        )
 
     def environ(self, user: str, server: str = "") -> dict[str, str]:
         """The environment of a running fake server (tests/fakes/singleuser.py)."""
