@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import secrets
 import threading
 from collections.abc import Collection, Coroutine
 from dataclasses import replace
@@ -87,6 +88,7 @@ class GpuServiceInATest:
         """The sentence with which every ask is turned away for now; "" where the disk has room."""
         self.started_seconds = 0.0
         self.stream_seconds = 0.0
+        self._mark = secrets.token_hex(8)
         self._numbers = itertools.count(1)
         self._streams: set[asyncio.Queue[TicketState | None]] = set()
         self._port = port
@@ -239,7 +241,14 @@ class GpuServiceInATest:
                 if offer != "cpu":
                     self.held[key] = offer
                 fresh = replace(
-                    state, answer="admit", offer=offer, position=0, ahead=0, reason="", grant=self.grant(state, offer)
+                    state,
+                    answer="admit",
+                    offer=offer,
+                    position=0,
+                    ahead=0,
+                    reason="",
+                    grant=self.grant(state, offer),
+                    simulated=self.simulated and offer != "cpu",
                 )
             else:
                 first = state.offers[0]
@@ -259,6 +268,7 @@ class GpuServiceInATest:
                     reason=reason,
                     wait=wait(False, reason),
                     alternatives=free,
+                    simulated=self.simulated,
                 )
                 for o in state.offers:
                     ahead[o] = ahead.get(o, 0) + 1
@@ -276,9 +286,13 @@ class GpuServiceInATest:
         env = {
             "CUDA_VISIBLE_DEVICES": uuid,
             "NVIDIA_VISIBLE_DEVICES": uuid,
-            "JUPYTERHUB_GPU_LEASE": f"lease-{state.ticket}",
+            "JUPYTERHUB_GPU_LEASE": self.lease_of(state.ticket),
         }
-        return LeaseGrant(f"lease-{state.ticket}", offer, uuid, 1.0, env)
+        return LeaseGrant(self.lease_of(state.ticket), offer, uuid, 1.0, env)
+
+    def lease_of(self, ticket: str) -> str:
+        """A mark no other service has: a start ends whatever runs under its lease, anywhere on the machine."""
+        return f"lease-{self._mark}-{ticket}"
 
     def tell(self, state: TicketState) -> None:
         for queue in self._streams:

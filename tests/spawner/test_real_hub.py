@@ -45,14 +45,14 @@ def test_an_admitted_server_runs_under_its_lease_and_the_service_hears_of_it(
         env = hub.environ("ada")
         assert env["COURSE"] == "ml"
         assert env["CUDA_VISIBLE_DEVICES"] == env["NVIDIA_VISIBLE_DEVICES"] == "MIG-t1"
-        assert env["JUPYTERHUB_GPU_LEASE"] == "lease-t1"
+        assert env["JUPYTERHUB_GPU_LEASE"] == service.lease_of("t1")
         assert env["JUPYTERHUB_GPU_SERVICE_URL"] == service.url
         told = until(lambda: [m for m in service.told_of(Started) if m.ready] and service.told_of(Started))
         assert [m.ready for m in told] == [False, True]
         state = hub.server("ada")["state"]  # type: ignore[index]
         assert told[0].pid == state["pid"]
         assert told[0].pid_started == state["gpu_pid_started"]
-        assert state["gpu_lease"] == "lease-t1"
+        assert state["gpu_lease"] == service.lease_of("t1")
         hub.stop_server("ada")
         until(lambda: service.told_of(Stopped), what="the stop was told")
         assert service.told_of(Stopped) == [Stopped("ada", "")]
@@ -135,7 +135,9 @@ def test_a_bad_choice_is_a_refusal_with_a_reason_and_never_counts(tmp_path: Path
 
 def test_a_bad_link_or_form_shows_the_form_with_the_reason(tmp_path: Path, service: GpuServiceInATest) -> None:
     """T6, T7: one check for form, REST and ?opt- links."""
-    with hub_with(tmp_path, service) as hub:
+    # a hub that waits less shows a slow refusal on its own page about failed starts
+    patient = 'c.JupyterHub.tornado_settings = {"slow_spawn_timeout": 60}'
+    with hub_with(tmp_path, service, patient) as hub:
         ada = hub.login("ada")
         page = ada.get(f"{hub.url}/hub/spawn?opt-offer=mig-9g.99gb")
         assert page.status_code == 400
