@@ -12,6 +12,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
@@ -231,6 +232,28 @@ c.JupyterHub.services.append({{
         hub.wait_ready("ada")
         hub.terminate()
         assert "ada refused" in notes(hub)
+
+
+def test_a_service_of_a_stock_hub_in_the_background_is_deaf_to_its_first_signal(tmp_path: Path) -> None:
+    """T16: a script's ``&`` has SIGINT ignored, the service inherits that, and the hub's end waits for it."""
+    port = free_port()
+    text = f"""
+c.JupyterHub.services.append({{
+    "name": "plain", "url": "http://127.0.0.1:{port}",
+    "command": [{sys.executable!r}, "-m", "http.server", "{port}", "--bind", "127.0.0.1"],
+}})
+"""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    hub = Hub(tmp_path, WAITS + text)
+    try:
+        hub.start()
+        signal.signal(signal.SIGINT, before)
+        began = time.monotonic()
+        hub.signal(signal.SIGTERM, 90)
+        assert time.monotonic() - began > 9
+    finally:
+        signal.signal(signal.SIGINT, before)
+        hub.close()
 
 
 def test_a_child_that_left_its_session_survives_the_stop_of_a_stock_server(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ c.JupyterHub.spawner_class = SlowToLaunch
 
 
 def test_a_bad_choice_is_a_refusal_with_a_reason_and_never_counts(tmp_path: Path, service: GpuServiceInATest) -> None:
-    """T5, T6: more of them in a row than the limit of 3 leave the hub alive; the reason is shown."""
+    """T5, T6, T12: more of them in a row than the limit of 3 leave the hub alive; the reason is shown."""
     bad = [
         ({"offer": "mig-9g.99gb"}, "there is no mig-9g.99gb"),
         ({"offer": "jupyter/x:y\nevil"}, "offer"),
