@@ -62,9 +62,8 @@ def free(offer: OfferState, ahead: int = 0) -> str:
         return "always"
     if offer.free is None or offer.total is None:
         return NOT_KNOWN
-    if offer.free > 0 and ahead > 0 and not offer.wait.now:
-        return f"{offer.free} free, {ahead} ahead"
-    return f"{offer.free} of {offer.total} free"
+    theirs_first = offer.free > 0 and ahead > 0 and not offer.wait.now
+    return f"{offer.free} of {offer.total} free" + (f", {ahead} ahead" if theirs_first else "")
 
 
 def wait(wait: Wait) -> str:
