@@ -147,12 +147,12 @@
   function figures(gpu) {
     var wait = gpu.wait;
     if (!wait) { return ""; }
-    var parts = [wait.words.likely || "wait not known"];
+    var parts = wait.words.likely ? [wait.words.likely] : [];
     if (wait.words.at_most) {
       var by = new Date(new Date(gpu.at).getTime() + 1000 * wait.at_most_seconds);
       parts.push(wait.words.at_most + ", by " + clock(by));
     }
-    return parts.join(" · ");
+    return parts.join(" · ") || "wait not known";
   }
   function waiting(gpu, message) {
     waitedInLine = true;
