@@ -183,10 +183,11 @@ def _starts(path: Path) -> bool:
         if is_root():
             os.chown(profile, UNPRIVILEGED, UNPRIVILEGED)
         words = [VENV / "bin" / "python", "-c", _TRY, path, *FLAGS]
+        kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
         try:
             ended = subprocess.run(
                 [str(word) for word in words],
-                env={"PATH": os.environ.get("PATH", os.defpath), "HOME": profile, "TMPDIR": profile, "LANG": "C.UTF-8"},
+                env={**kept, "HOME": profile, "TMPDIR": profile, "LANG": "C.UTF-8"},
                 cwd="/",
                 capture_output=True,
                 timeout=60,
