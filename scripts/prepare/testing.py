@@ -136,6 +136,8 @@ def _pytest(name: str, venv: Path, words: Sequence[str], env: dict[str, str]) ->
     begin = [venv / "bin" / "python", "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-q" if quiet else "-rfE"]
     title = "Counting the tests" if quiet else f"Tests on {GENERATIONS[name]}{', as root' if as_root else ''}"
     say(f"\n== {title}")
+    for old in NOW.iterdir():
+        old.unlink()
     with beating(lambda: title + _current()):
         return watched(
             title,
