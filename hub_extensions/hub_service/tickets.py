@@ -85,6 +85,8 @@ class Tickets:
             if ask.ticket and (live is None or live.id != ask.ticket):
                 gone = Ticket(ask.ticket, ask.user, ask.server, (), now)
                 return telling.over(gone, "ended", PLACE_ENDED, self.book.clock)
+            if ask.ticket and live is not None and [c.offer for c in live.choices] == list(ask.offers):
+                return self._state(live)  # the same start looks after its place: nothing changes, nothing is written
             if refusal is not None:
                 self._count("refused", refusal.word)
                 unborn = live or Ticket("", ask.user, ask.server, self._choices(ask.offers, None), now)
@@ -98,7 +100,8 @@ class Tickets:
     async def _clear_a_dead_start(self, ask: messages.Ask) -> None:
         """An admitted ticket is asked for again: what its first start left behind ends, before the lock is taken."""
         live = self.book.live_ticket(ask.user, ask.server)
-        lease = self.book.lease_of_ticket(live.id) if live and live.admitted_offer in ask.offers else None
+        dead = live is not None and not ask.ticket and live.admitted_offer in ask.offers
+        lease = self.book.lease_of_ticket(live.id) if live is not None and dead else None
         if lease is not None and self._prepare is not None:
             await self._prepare(lease)
 

@@ -170,6 +170,17 @@ async def test_asking_again_for_a_ticket_that_ended_makes_no_new_one(tmp_path: P
         assert r.positions() == {}
 
 
+async def test_a_start_that_looks_after_its_place_writes_nothing(tmp_path: Path) -> None:
+    """Every waiter asks again each minute; that is no news for the journal, and no new attempt."""
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        ben = await r.ask("ben", "mig-1g.5gb")
+        rows = len(await r.desk.store.journal())
+        again = await r.desk.ask(Ask("ben", "", ("mig-1g.5gb",), ticket=ben.ticket))
+        assert (again.ticket, again.attempt, again.position) == (ben.ticket, ben.attempt, 1)
+        assert len(await r.desk.store.journal()) == rows
+
+
 async def test_a_silent_hub_is_asked_once_a_round_and_not_once_a_ticket(tmp_path: Path) -> None:
     async with room(tmp_path, *(small(n) for n in range(3))) as r:
         servers = [await r.run(f"u{n}", "mig-1g.5gb") for n in range(3)]
