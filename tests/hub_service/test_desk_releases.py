@@ -286,3 +286,39 @@ async def appears_in_proc(pid: int) -> None:
     while (found := processes.describe(pid)) is None or found.device != "MIG-small-0":
         assert loop.time() < deadline
         await asyncio.sleep(0.02)
+
+
+async def test_an_adopted_server_holds_the_device_on_which_the_driver_lists_one_of_its_processes(
+    tmp_path: Path,
+) -> None:
+    """No word in its environment: the driver's list, and whose child it is, say it. It may begin so later."""
+    note = tmp_path / "child"
+    async with room(tmp_path, small(0), small(1)) as r:
+        old = a_parent(r, note)
+        child = int(await appears(note))
+        r.hub.run("ada", pid=old.pid)
+        await r.desk.reconciler.reconcile()
+        assert r.desk.leases() == ()
+        assert r.desk.book.facts[("ada", "")].offer == "cpu"
+        r.gpus.pids["MIG-small-1"] = (child,)
+        await r.desk.releases.look()
+        r.hands.pass_time(timedelta(seconds=30))
+        await r.desk.reconciler.reconcile()
+        (lease,) = r.desk.leases()
+        assert (lease.user, lease.uuid, lease.adopted) == ("ada", "MIG-small-1", True)
+        await r.desk.releases.look()
+        offer = next(o for o in r.desk.form("ben", "", (), False).offers if o.id == "mig-1g.5gb")
+        os.kill(child, signal.SIGKILL)
+        assert (offer.free, offer.held, offer.held_by_others) == (1, 1, 0)
+
+
+def a_parent(r: Room, note: Path) -> subprocess.Popen[bytes]:
+    code = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen(['sleep', '60'])\n"
+        "open(sys.argv[1], 'w').write(str(child.pid))\n"
+        "time.sleep(60)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, str(note)])
+    r.children.append(child)
+    return child
