@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
 def test_the_reference_is_what_the_code_says() -> None:
     script = ROOT / "scripts" / "generate-reference.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=120, check=False)
