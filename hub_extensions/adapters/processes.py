@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import pwd
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -61,10 +62,13 @@ def marked() -> tuple[Process, ...]:
             continue
         key = stat.key(pid)
         marks = before.get(key) or _marks(pid, stat)
-        if marks is None:
+        if marks is _NO_MARKS and stat.beginning:
+            stat = _begun(pid)
+            marks = None if stat is None else _marks(pid, stat)
+        if marks is None or stat is None:
             continue
         if stat.env_start:
-            now[key] = marks
+            now[stat.key(pid)] = marks
         if marks.lease is None:
             continue
         uid = _uid(pid)
@@ -160,9 +164,15 @@ class _Stat(NamedTuple):
     ticks: int
     threads: int
     started: int
+    size: int
     pages: int
     env_start: int
     env_end: int
+
+    @property
+    def beginning(self) -> bool:
+        """In the middle of an exec(): it has memory of its own, and no environment in it yet."""
+        return self.size > 0 and self.env_start == 0
 
     @property
     def living(self) -> bool:
@@ -206,10 +216,21 @@ def _stat(pid: int) -> _Stat | None:
         ticks=int(rest[11]) + int(rest[12]),
         threads=int(rest[17]),
         started=int(rest[19]),
+        size=int(rest[20]),
         pages=max(0, int(rest[21])),
         env_start=int(rest[47]) if len(rest) > 48 else 0,
         env_end=int(rest[48]) if len(rest) > 48 else 0,
     )
+
+
+def _begun(pid: int) -> _Stat | None:
+    """The process once its exec() is over, which takes microseconds unless the machine is very busy; None: it ended."""
+    for _ in range(100):
+        time.sleep(0.001)
+        stat = _stat(pid)
+        if stat is None or not stat.living or not stat.beginning:
+            return stat
+    return stat
 
 
 def _marks(pid: int, stat: _Stat) -> _Marks | None:

@@ -264,3 +264,17 @@ def test_a_scan_is_quick_enough_to_run_every_second(lease: str) -> None:
         for child in children:
             child.kill()
             child.wait()
+
+
+def test_a_program_is_seen_from_the_moment_its_start_is_known() -> None:
+    """In the middle of an exec() a process shows no environment: whoever looks then has to look twice."""
+    started = []
+    try:
+        for number in range(60):
+            child = subprocess.Popen(["sleep", "30"], env={**os.environ, "JUPYTERHUB_GPU_LEASE": f"at-once-{number}"})
+            started.append(child)
+            assert child.pid in {process.pid for process in processes.marked()}
+    finally:
+        for child in started:
+            child.kill()
+            child.wait()
