@@ -160,7 +160,7 @@ def test_a_full_disk_is_said_on_the_page_that_waits_for_it(
         hub.spawn("ben", {"offer": BIG})
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
         page.wait_for_selector(f"#gpu-why:has-text('{FULL}')")
-        assert page.inner_text("#gpu-headline") == "Waiting to join the line"
+        page.wait_for_selector("#gpu-headline:text-is('Waiting to join the line')")
         assert "is kept" not in page.inner_text("#gpu-waiting")
         service.disk_full = ""
         page.wait_for_url("**/user/ben/**", timeout=20000)
