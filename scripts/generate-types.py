@@ -2,7 +2,7 @@
 """Write the panel's TypeScript types from the messages the server extension sends, with the standard library only.
 
 It writes ``labextension/src/messages.ts``; with ``--check`` it only says whether it is current (exit status 1: not).
-Only what the panel receives is written: ``Snapshot``, ``Problem`` and what they contain.
+Only what the panel receives is written: ``Push``, ``EndEvent``, ``Problem`` and what they contain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 from hub_extensions.core import messages  # noqa: E402
 
 TARGET = ROOT / "labextension" / "src" / "messages.ts"
-RECEIVED = (messages.Snapshot, messages.Problem)
+RECEIVED = (messages.Push, messages.EndEvent, messages.Problem)
 HEAD = """\
 // Made by scripts/generate-types.py from hub_extensions/core/messages.py. Change that file, not this one.
 // Times are ISO 8601 in UTC; null is not known.
@@ -83,7 +83,8 @@ def _word(hint: object) -> str:
     if origin in (typing.Union, types.UnionType):
         return " | ".join("null" if part is type(None) else _word(part) for part in arguments)
     if origin is tuple:
-        return f"{_word(arguments[0])}[]"
+        word = _word(arguments[0])
+        return f"({word})[]" if "|" in word else f"{word}[]"
     if origin is not None and len(arguments) == 2:
         return f"Record<string, {_word(arguments[1])}>"
     raise TypeError(f"no TypeScript word for {hint!r}")

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from hub_extensions.core.usage import Counters
+
 # ------------------------------------------------------------------ shown to users: offers and waits
 
 
@@ -186,12 +188,29 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A server's extension about its own server. It can only protect the server, never end another."""
+    """A server's extension about its own server. It can say something of its own server only.
+
+    Attributes:
+        used_percent: the highest use of its devices since the report before; None is not known. The service leans on
+            it only where it cannot measure the device itself.
+    """
 
     opened: bool
     kernels: int | None
     busy_kernels: int | None
     saved: bool = False
+    used_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The use of a server's device as the service knows it from elsewhere (DCGM through Prometheus, `source` dcgm)."""
+
+    uuid: str
+    at: datetime
+    used_percent: float | None
+    source: str
+    counters: Counters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +251,7 @@ class ServerState:
         save: save the open notebooks now, the server is about to stop.
         waits: the other offers with their waits.
         rule: when this server stops by itself, as one sentence; "" where nothing stops it (a dry run, too).
+        figures: use of this server's own device from elsewhere, where the card cannot tell it to the server.
     """
 
     user: str
@@ -251,6 +271,7 @@ class ServerState:
     warnings: tuple[str, ...]
     waits: tuple[OfferState, ...]
     rule: str = ""
+    figures: Figures | None = None
 
 
 # ------------------------------------------------------------------ API for users, admins and programs
@@ -316,8 +337,34 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """One of this server's own programs that holds memory of its GPU.
+
+    Attributes:
+        name: the notebook's file name, else the program's; kernel: its kernel's id, "" where it has none.
+        path: the notebook below the server's root, "" where there is none.
+        memory_bytes: None is not known.
+        idle_since: its kernel has run nothing since; None: it runs, or is no kernel.
+    """
+
+    name: str
+    path: str
+    kernel: str
+    memory_bytes: int | None
+    idle_since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class GpuReading:
-    """This server's device as its own extension reads it. None is not known; `note` says why in a sentence."""
+    """This server's device as its own extension reads it. None is not known; `note` says why in a sentence.
+
+    Attributes:
+        memory_used_bytes: of the device, with everybody on it; own_memory_bytes: of this server's programs alone.
+        limit_bytes: what this server may use, where that is less than the device; `limit_source`: ``share`` (by
+            agreement), ``hami`` (enforced by HAMi), "" without one.
+        used_percent: 0 to 100, of the device; source: ``nvml``, ``gpm``, ``dcgm``, ``simulated`` or ``none``.
+        holders: None: it is not known who; `holders_note` says why, or that amounts are not known.
+    """
 
     uuid: str
     product: str
@@ -328,6 +375,12 @@ class GpuReading:
     source: str
     at: datetime
     note: str = ""
+    own_memory_bytes: int | None = None
+    limit_bytes: int | None = None
+    limit_source: str = ""
+    counters: Counters | None = None
+    holders: tuple[Holder, ...] | None = None
+    holders_note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,8 +389,9 @@ class Snapshot:
 
     Attributes:
         state: ``starting``, ``ok``, ``no-gpu``, ``no-library``, ``driver-not-loaded``, ``version-mismatch``, ``lost``,
-            ``no-permission``, ``not-answering`` or ``unknown``; `sentence` says it in words.
+            ``detached``, ``no-permission``, ``not-answering`` or ``unknown``; `sentence` says it in words.
         server: None: the service is not answering (`service_note` says since when).
+        period_seconds: how often the GPU is read now: what is older than three of these is old.
     """
 
     version: int
@@ -347,3 +401,74 @@ class Snapshot:
     gpus: tuple[GpuReading, ...]
     server: ServerState | None
     service_note: str = ""
+    period_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What moves of one device: all there is to say while nothing else changes."""
+
+    uuid: str
+    at: datetime
+    memory_used_bytes: int | None
+    own_memory_bytes: int | None
+    used_percent: float | None
+    counters: Counters | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The last ten minutes of one device, oldest first: three lists of one length, one entry a reading.
+
+    Attributes:
+        ages_seconds: before the message's `at`.
+        used_percent, memory_bytes: None where it was not known; memory is this server's own on a shared device where
+            that is known, else the device's.
+    """
+
+    uuid: str
+    ages_seconds: tuple[float, ...]
+    used_percent: tuple[float | None, ...]
+    memory_bytes: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """One message to the panel: only what changed since the one before. `version` is the wire's version.
+
+    Attributes:
+        snapshot: everything, when more than numbers changed, and first; None: as it was.
+        history: first, and after a gap; None: the panel has it.
+        numbers: the devices read since.
+    """
+
+    version: int
+    at: datetime
+    snapshot: Snapshot | None
+    history: tuple[Series, ...] | None
+    numbers: tuple[Numbers, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The last ten minutes of every device of this server, for scripts (`GET gpu/history`)."""
+
+    version: int
+    at: datetime
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndEvent:
+    """What Jupyter Server's event stream tells every page, seen or hidden, about this server's end.
+
+    Attributes:
+        word: ``warn``: it stops soon; ``over``: it does not, after all; ``save``: save the open notebooks now.
+        countdown, keep: as in ``ServerState``.
+    """
+
+    version: int
+    at: datetime
+    word: str
+    countdown: Countdown | None
+    keep: Keep | None

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What GPM or DCGM count beside the use: each 0 to 100, of this device alone; None is not known.
+
+    Attributes:
+        sm_percent: multiprocessors with at least one warp; tensor_percent: tensor pipes; dram_percent: memory bandwidth.
+    """
+
+    sm_percent: float | None = None
+    tensor_percent: float | None = None
+    dram_percent: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +29,9 @@ class DeviceSample:
         used_percent: 0 to 100, of this device alone; None where the card cannot tell (A100 in MIG mode).
         memory_used_bytes: None where the driver refuses.
         pids: compute processes the driver lists; None where it does not list any for us (a container).
-        source: ``nvml``, ``gpm``, ``simulated`` or ``none``: where used_percent comes from.
+        source: ``nvml``, ``gpm``, ``dcgm``, ``simulated`` or ``none``: where used_percent comes from.
+        memory_by_pid: bytes of each of `pids` that the driver names a size for.
+        counters: None where the card has none, or nobody asked.
     """
 
     uuid: str
@@ -24,6 +40,8 @@ class DeviceSample:
     memory_used_bytes: int | None
     pids: tuple[int, ...] | None
     source: str
+    memory_by_pid: Mapping[int, int] = field(default_factory=dict)
+    counters: Counters | None = None
 
 
 @dataclass(frozen=True, slots=True)

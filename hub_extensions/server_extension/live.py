@@ -18,7 +18,7 @@ from hub_extensions.server_extension.sampler import Sampler
 from hub_extensions.server_extension.service import ServiceLink
 from hub_extensions.server_extension.wire import encode
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 TICK_SECONDS = 1.0
 AT_LEAST_EVERY_SECONDS = 10.0
 UNREAD_SECONDS = 30.0

@@ -10,6 +10,31 @@ export interface Countdown {
   warn: boolean;
 }
 
+/** What GPM or DCGM count beside the use: each 0 to 100, of this device alone; None is not known. */
+export interface Counters {
+  sm_percent: number | null;
+  tensor_percent: number | null;
+  dram_percent: number | null;
+}
+
+/** What Jupyter Server's event stream tells every page, seen or hidden, about this server's end. */
+export interface EndEvent {
+  version: number;
+  at: string;
+  word: string;
+  countdown: Countdown | null;
+  keep: Keep | null;
+}
+
+/** The use of a server's device as the service knows it from elsewhere (DCGM through Prometheus, `source` dcgm). */
+export interface Figures {
+  uuid: string;
+  at: string;
+  used_percent: number | null;
+  source: string;
+  counters: Counters | null;
+}
+
 /** This server's device as its own extension reads it. None is not known; `note` says why in a sentence. */
 export interface GpuReading {
   uuid: string;
@@ -21,6 +46,21 @@ export interface GpuReading {
   source: string;
   at: string;
   note: string;
+  own_memory_bytes: number | null;
+  limit_bytes: number | null;
+  limit_source: string;
+  counters: Counters | null;
+  holders: Holder[] | null;
+  holders_note: string;
+}
+
+/** One of this server's own programs that holds memory of its GPU. */
+export interface Holder {
+  name: string;
+  path: string;
+  kernel: string;
+  memory_bytes: number | null;
+  idle_since: string | null;
 }
 
 /** The *keep* budget of this server: minutes each adds, how many of how many are left in 24 hours. */
@@ -28,6 +68,16 @@ export interface Keep {
   minutes: number;
   left: number;
   of: number;
+}
+
+/** What moves of one device: all there is to say while nothing else changes. */
+export interface Numbers {
+  uuid: string;
+  at: string;
+  memory_used_bytes: number | null;
+  own_memory_bytes: number | null;
+  used_percent: number | null;
+  counters: Counters | null;
 }
 
 /** One offer as the form shows it. */
@@ -61,6 +111,23 @@ export interface Problem {
   word: string;
 }
 
+/** One message to the panel: only what changed since the one before. `version` is the wire's version. */
+export interface Push {
+  version: number;
+  at: string;
+  snapshot: Snapshot | null;
+  history: Series[] | null;
+  numbers: Numbers[];
+}
+
+/** The last ten minutes of one device, oldest first: three lists of one length, one entry a reading. */
+export interface Series {
+  uuid: string;
+  ages_seconds: number[];
+  used_percent: (number | null)[];
+  memory_bytes: (number | null)[];
+}
+
 /** What the service tells a server's own extension. */
 export interface ServerState {
   user: string;
@@ -80,6 +147,7 @@ export interface ServerState {
   warnings: string[];
   waits: OfferState[];
   rule: string;
+  figures: Figures | null;
 }
 
 /** What the panel shows. `version` is the wire's version. */
@@ -91,6 +159,7 @@ export interface Snapshot {
   gpus: GpuReading[];
   server: ServerState | null;
   service_note: string;
+  period_seconds: number;
 }
 
 /** A wait forecast on the wire. Seconds; None is not known. `reason` is one sentence for a user. */

@@ -133,7 +133,9 @@ def forget(connection: Connection, user: str) -> None:
 
 
 def _sample_values(sample: DeviceSample) -> dict[str, object]:
-    return {**asdict(sample), "pids": None if sample.pids is None else list(sample.pids)}
+    """What is kept of a sample: who held how much, and the further counters, are for the moment only."""
+    kept = {name: value for name, value in asdict(sample).items() if name not in ("memory_by_pid", "counters")}
+    return {**kept, "pids": None if sample.pids is None else list(sample.pids)}
 
 
 def _sample(row: Any) -> DeviceSample:
