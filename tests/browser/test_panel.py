@@ -1,141 +1,27 @@
 """The panel in a real JupyterLab in a real browser: a simulated GPU, real kernels, a service the test sets.
 
-Pictures go to the folder ``PANEL_PICTURES`` names, else to the test's own temporary folder.
+Fixtures are in ``conftest.py``, the rest that tests share in ``lab.py``.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
-from hub_extensions.adapters.simulated import load_layout
-from tests.fakes.panel_service import TOKEN, PanelService, a_countdown, a_state
-from tests.fakes.user_server import LOGIN_TOKEN, UserServer
-from tests.machine_needs import built_panel
+from tests.browser.lab import UUID, a_server, choose, end_kernels, notebook, open_lab, until
+from tests.fakes.panel_service import PanelService, a_countdown, a_state
+from tests.fakes.user_server import UserServer
 
 pytestmark = pytest.mark.needs("browser")
 
-BUILT = built_panel()
-UUID = next(device.uuid for device in load_layout("lab-a100").devices if device.profile == "1g.5gb")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-PATIENCE_MS = 40_000
 BUSY = """\
 import time
 data = b"x" * 300_000_000
 until = time.time() + 60
 while time.time() < until:
     pass"""
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[PanelService]:
-    service = PanelService().come()
-    yield service
-    service.go()
-
-
-@pytest.fixture(autouse=True)
-def a_fresh_state(service: PanelService) -> None:
-    service.state, service.refuse = a_state(uuid=UUID), None
-
-
-@pytest.fixture(scope="module")
-def server(service: PanelService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[UserServer]:
-    server = a_server(tmp_path_factory.mktemp("lab"), service)
-    yield server
-    server.stop()
-
-
-def a_server(directory: Path, service: PanelService, port: int = 0) -> UserServer:
-    """A server with the built panel on a simulated MIG device."""
-    assert (BUILT / "package.json").exists(), "the panel is not built: npm run build"
-    extensions = directory / "share" / "labextensions"
-    if not extensions.exists():
-        extensions.mkdir(parents=True)
-        (extensions / "jupyterhub-gpu").symlink_to(BUILT)
-    choose(directory, "notification", {"fetchNews": "false", "checkForUpdates": False})
-    environ = {
-        "JUPYTER_PATH": str(directory / "share"),
-        "JUPYTERHUB_GPU_SERVICE_URL": service.url,
-        "JUPYTERHUB_API_TOKEN": TOKEN,
-        "JUPYTERHUB_GPU_LEASE": "lease-of-this-test",
-        "JUPYTERHUB_GPU_SIMULATED": "lab-a100",
-        "CUDA_VISIBLE_DEVICES": UUID,
-    }
-    return UserServer(directory, environ, port=port)
-
-
-def choose(directory: Path, plugin: str, settings: dict[str, object]) -> None:
-    """Write a user's own JupyterLab settings."""
-    folder = directory / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{plugin}.jupyterlab-settings").write_text(json.dumps(settings))
-
-
-@pytest.fixture(scope="module")
-def browser(chromium_path: str) -> Iterator[Browser]:
-    expect.set_options(timeout=PATIENCE_MS)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1180, "height": 760}, locale="en-GB", timezone_id="Asia/Tokyo")
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
-    yield page
-    context.close()
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    named = os.environ.get("PANEL_PICTURES")
-    folder = Path(named) if named else tmp_path_factory.mktemp("pictures")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def open_lab(page: Page, server: UserServer, path: str = "lab") -> Locator:
-    """JupyterLab with the panel open; returns the panel."""
-    page.goto(f"{server.url}{path}?reset&token={LOGIN_TOKEN}")
-    page.locator("#jp-main-dock-panel").wait_for()
-    panel = page.locator("#jupyterhub-gpu-panel")
-    if not panel.is_visible():
-        page.locator('.jp-SideBar li[data-id="jupyterhub-gpu-panel"]').click()
-    panel.wait_for()
-    return panel
-
-
-def until(true: Callable[[], object], page: Page, seconds: float = 40.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come"
-        page.wait_for_timeout(100)
-
-
-def notebook(server: UserServer, name: str, source: str) -> None:
-    cell = {"cell_type": "code", "id": "one", "metadata": {}, "source": source, "outputs": [], "execution_count": None}
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    content = {"cells": [cell], "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
-    (server.work / name).write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize("theme", ["Light", "Dark"])
@@ -230,11 +116,6 @@ def test_a_running_cell_moves_the_panel(page: Page, server: UserServer, pictures
     until(lambda: int(memory.get_attribute("aria-valuenow") or 0) > 3, page)
     page.screenshot(path=pictures / f"panel-{theme.lower()}.png")
     end_kernels(server)
-
-
-def end_kernels(server: UserServer) -> None:
-    for kernel in server.request("api/kernels")[1]:
-        server.request(f"api/kernels/{kernel['id']}", "DELETE")
 
 
 def test_open_notebooks_are_saved_before_the_stop(page: Page, server: UserServer, service: PanelService) -> None:

@@ -1,0 +1,62 @@
+"""What the browser tests share: one fake service and one server a module, one browser, a fresh page a test.
+
+Pictures go to the folder ``PANEL_PICTURES`` names, else to the test's own temporary folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.browser.lab import FLAGS, PATIENCE_MS, UUID, a_server
+from tests.fakes.panel_service import PanelService, a_state
+from tests.fakes.user_server import UserServer
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[PanelService]:
+    service = PanelService().come()
+    yield service
+    service.go()
+
+
+@pytest.fixture(autouse=True)
+def a_fresh_state(service: PanelService) -> None:
+    service.state, service.refuse = a_state(uuid=UUID), None
+
+
+@pytest.fixture(scope="module")
+def server(service: PanelService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[UserServer]:
+    server = a_server(tmp_path_factory.mktemp("lab"), service)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_path: str) -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1180, "height": 760}, locale="en-GB", timezone_id="Asia/Tokyo")
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    yield page
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    named = os.environ.get("PANEL_PICTURES")
+    folder = Path(named) if named else tmp_path_factory.mktemp("pictures")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

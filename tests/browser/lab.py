@@ -1,0 +1,97 @@
+"""A user's JupyterLab for the browser tests: a simulated MIG device, the built panel, settings, notebooks, waiting.
+
+Not here: the fixtures (``conftest.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Locator, Page
+
+from hub_extensions.adapters.simulated import load_layout
+from tests.fakes.panel_service import TOKEN, PanelService
+from tests.fakes.user_server import LOGIN_TOKEN, UserServer
+from tests.machine_needs import built_panel
+
+BUILT = built_panel()
+UUID = next(device.uuid for device in load_layout("lab-a100").devices if device.profile == "1g.5gb")
+APPUTILS = "@jupyterlab/apputils-extension"
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE_MS = 40_000
+
+
+def a_server(directory: Path, service: PanelService, port: int = 0) -> UserServer:
+    """A server with the built panel on a simulated MIG device."""
+    assert (BUILT / "package.json").exists(), "the panel is not built: npm run build"
+    extensions = directory / "share" / "labextensions"
+    if not extensions.exists():
+        extensions.mkdir(parents=True)
+        (extensions / "jupyterhub-gpu").symlink_to(BUILT)
+    choose(directory, "notification", {"fetchNews": "false", "checkForUpdates": False})
+    environ = {
+        "JUPYTER_PATH": str(directory / "share"),
+        "JUPYTERHUB_GPU_SERVICE_URL": service.url,
+        "JUPYTERHUB_API_TOKEN": TOKEN,
+        "JUPYTERHUB_GPU_LEASE": "lease-of-this-test",
+        "JUPYTERHUB_GPU_SIMULATED": "lab-a100",
+        "CUDA_VISIBLE_DEVICES": UUID,
+    }
+    return UserServer(directory, environ, port=port)
+
+
+def settings_file(directory: Path, plugin: str, extension: str = APPUTILS) -> Path:
+    """Where JupyterLab keeps a user's own settings of a plugin."""
+    folder = directory / "config" / "lab" / "user-settings" / extension
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{plugin}.jupyterlab-settings"
+
+
+def choose(directory: Path, plugin: str, settings: dict[str, object], extension: str = APPUTILS) -> None:
+    """Write a user's own JupyterLab settings."""
+    settings_file(directory, plugin, extension).write_text(json.dumps(settings))
+
+
+def open_lab(page: Page, server: UserServer, path: str = "lab") -> Locator:
+    """JupyterLab with the panel open; returns the panel."""
+    page.goto(f"{server.url}{path}?reset&token={LOGIN_TOKEN}")
+    page.locator("#jp-main-dock-panel").wait_for()
+    panel = page.locator("#jupyterhub-gpu-panel")
+    if not panel.is_visible():
+        page.locator('.jp-SideBar li[data-id="jupyterhub-gpu-panel"]').click()
+    panel.wait_for()
+    return panel
+
+
+def until(true: Callable[[], object], page: Page, seconds: float = 40.0) -> None:
+    """Wait for it, while the page goes on."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come"
+        page.wait_for_timeout(100)
+
+
+def notebook(server: UserServer, name: str, source: str) -> None:
+    """Write a notebook with one cell into the server's root."""
+    cell = {"cell_type": "code", "id": "one", "metadata": {}, "source": source, "outputs": [], "execution_count": None}
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    content = {"cells": [cell], "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
+    (server.work / name).write_text(json.dumps(content))
+
+
+def end_kernels(server: UserServer) -> None:
+    """Shut every kernel down."""
+    for kernel in server.request("api/kernels")[1]:
+        server.request(f"api/kernels/{kernel['id']}", "DELETE")
