@@ -6,13 +6,25 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import type { Problem, ServerState, Snapshot } from './messages';
+import type { EndEvent, Problem, Push, ServerState } from './messages';
 
 /** The wire's version that this panel reads. */
-const WIRE_VERSION = 1;
+export const WIRE_VERSION = 2;
+
+/** The schema of our events in Jupyter Server's event stream. */
+export const END_EVENT = 'https://jupyterhub-gpu.invalid/events/server-end/v1';
 
 /** The server said no; the message is for the user. */
 export class Refusal extends Error {}
+
+/** What a connection tells. */
+export interface IListener {
+  taken(push: Push): void;
+  /** The server speaks another version of the wire: nothing it says can be read. */
+  outdated(): void;
+  /** Called once, when the connection ends, cannot be made, or says what is no message. */
+  ended(): void;
+}
 
 /** Whether the server has our extension: false when it answers that there is no such page. */
 export async function isThere(settings: ServerConnection.ISettings): Promise<boolean> {
@@ -39,37 +51,57 @@ export async function saved(settings: ServerConnection.ISettings): Promise<void>
 }
 
 /**
- * Listen to the snapshots.
+ * Listen to the messages.
  *
- * @param watching - false for a page nobody sees: it is told changes of its server's state, and numbers every 10 s.
- * @param taken - called with every snapshot.
- * @param ended - called once, when the connection ends or cannot be made.
- * @returns a function that ends it (without `ended`).
+ * @param every - seconds between two of them; the server bounds it.
+ * @returns a function that ends it; the listener hears nothing after it.
  */
 export function listen(
   settings: ServerConnection.ISettings,
-  watching: boolean,
-  taken: (snapshot: Snapshot) => void,
-  ended: () => void
+  every: number,
+  listener: IListener
 ): () => void {
-  const socket = new settings.WebSocket(liveUrl(settings, watching));
-  socket.onmessage = event => {
-    const snapshot = JSON.parse(String(event.data)) as Snapshot;
-    if (snapshot.version === WIRE_VERSION) {
-      taken(snapshot);
-    }
-  };
-  socket.onclose = ended;
-  return () => {
+  const socket = new settings.WebSocket(liveUrl(settings, every));
+  const end = (): void => {
     socket.onmessage = null;
     socket.onclose = null;
     socket.close();
   };
+  socket.onmessage = event => {
+    const push = messageIn(String(event.data));
+    if (push === null) {
+      end();
+      listener.ended();
+    } else if (push.version !== WIRE_VERSION) {
+      end();
+      listener.outdated();
+    } else {
+      listener.taken(push);
+    }
+  };
+  socket.onclose = () => listener.ended();
+  return end;
 }
 
-function liveUrl(settings: ServerConnection.ISettings, watching: boolean): string {
+/** Our event in what the event stream emitted; null: somebody else's, or of another version. */
+export function endEventIn(emission: { schema_id: string }): EndEvent | null {
+  const event = emission as { schema_id: string } & Partial<EndEvent>;
+  const ours = event.schema_id === END_EVENT && event.version === WIRE_VERSION;
+  return ours && event.at && event.word ? (event as EndEvent) : null;
+}
+
+function messageIn(text: string): Push | null {
+  try {
+    const message = JSON.parse(text) as Partial<Push> | null;
+    return typeof message?.version === 'number' ? (message as Push) : null;
+  } catch {
+    return null; // not ours: something on the way answered
+  }
+}
+
+function liveUrl(settings: ServerConnection.ISettings, every: number): string {
   const url = URLExt.join(settings.wsUrl, 'gpu', 'live');
-  const query: Record<string, string> = { watching: watching ? '1' : '0' };
+  const query: Record<string, string> = { every: String(every) };
   if (settings.appendToken && settings.token !== '') {
     query.token = settings.token;
   }

@@ -11,6 +11,7 @@ import { IDocumentManager } from '@jupyterlab/docmanager';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator, type TranslationBundle } from '@jupyterlab/translation';
 
+import { confirmEnd } from './commands';
 import { gpuIcon } from './icon';
 import { GpuModel, IGpuModel } from './model';
 import { GpuPanel, GpuStatus } from './panel';
@@ -29,7 +30,21 @@ const model: JupyterFrontEndPlugin<IGpuModel> = {
   description: "Knows this server's GPU and when the server stops.",
   autoStart: true,
   provides: IGpuModel,
-  activate: (app: JupyterFrontEnd): IGpuModel => new GpuModel(app.serviceManager.serverSettings)
+  optional: [ITranslator],
+  activate: (app: JupyterFrontEnd, translator: ITranslator | null): IGpuModel => {
+    const { serverSettings, events, sessions, kernels } = app.serviceManager;
+    const trans = words(translator);
+    const model = new GpuModel({
+      server: serverSettings,
+      events,
+      sessions,
+      kernels,
+      trans,
+      confirmEnd: holder => confirmEnd(holder, trans)
+    });
+    model.start();
+    return model;
+  }
 };
 
 const panel: JupyterFrontEndPlugin<void> = {

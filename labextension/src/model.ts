@@ -1,39 +1,67 @@
 /**
- * What the page knows: the last snapshot, how the connection stands, and how the last *keep* went.
+ * What the page knows: the last numbers, the last ten minutes, when the server ends, and how the last *keep* went.
  *
- * One connection a page. A page nobody sees listens too (its notebooks may have to be saved), but does not make the
- * server sample every second.
+ * One connection a page, and none while nobody sees it: then warnings come by Jupyter Server's own event stream. A
+ * page that is opened in the background asks nothing at all before it is first seen.
  */
-import type { ServerConnection } from '@jupyterlab/services';
+import type { Event, Kernel, ServerConnection, Session } from '@jupyterlab/services';
+import type { TranslationBundle } from '@jupyterlab/translation';
 import { Token } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { isThere, keep, listen, Refusal, saved } from './api';
-import type { ServerState, Snapshot } from './messages';
+import { endEventIn, isThere, keep, listen, Refusal, saved, WIRE_VERSION } from './api';
+import { fromSeries, withReadings, type History, type Point } from './history';
+import type {
+  EndEvent,
+  GpuReading,
+  Holder,
+  Numbers,
+  Push,
+  ServerState,
+  Snapshot
+} from './messages';
+import { DEFAULTS, type GpuSettings } from './settings';
+
+export type { GpuSettings, Point };
 
 const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 60_000;
+const LOOK_MS = 5000;
+const SHORTEST_SILENCE_MS = 15_000;
+const PERIODS_OF_SILENCE = 3;
+const TELL_AGAIN_MS = 2000;
 
-export type Connection = 'connecting' | 'open' | 'lost' | 'absent';
+/** How the page's connection stands; ``outdated``: the server speaks another version, only a reload helps. */
+export type Connection = 'connecting' | 'open' | 'lost' | 'absent' | 'hidden' | 'outdated';
 
 /** How the last *keep* went. */
 export type Keeping = 'idle' | 'asking' | 'kept' | { refused: string };
 
 export interface IGpuModel {
-  /** The last snapshot; it stays when the connection is lost. */
+  /** The last snapshot with the numbers since; it stays when the connection is lost. */
   readonly snapshot: Snapshot | null;
+  /** Each device's last ten minutes, oldest first. */
+  readonly history: ReadonlyMap<string, Point[]>;
   readonly connection: Connection;
   readonly keeping: Keeping;
+  readonly settings: GpuSettings;
+  /** The last word about this server's end; null: none, or the service that knows is away. */
+  readonly end: EndEvent | null;
   /** Something of the above changed. */
   readonly changed: ISignal<IGpuModel, void>;
   /** The service asks to save the open notebooks; emitted once a request. */
   readonly saveAsked: ISignal<IGpuModel, void>;
-  /** The server's time now, in ms: the browser's clock may be wrong. */
+  /** The server's time now, in ms: the browser's clock may be wrong, or jump. */
   now(): number;
   keep(): Promise<void>;
-  /** The open notebooks are saved: tell the service, now or when it asks again. */
+  /** The open notebooks are saved: tell the service. */
   saved(): Promise<void>;
+  /**
+   * Ask the user, then shut the holder's kernel down.
+   * @throws Error with a sentence for the user.
+   */
+  endKernel(holder: Holder): Promise<void>;
 }
 
 export const IGpuModel = new Token<IGpuModel>(
@@ -41,15 +69,28 @@ export const IGpuModel = new Token<IGpuModel>(
   "This server's GPU, and when the server stops."
 );
 
+/** What the model is made from. */
+export interface IModelParts {
+  server: ServerConnection.ISettings;
+  events: Pick<Event.IManager, 'stream'>;
+  sessions: Pick<Session.IManager, 'refreshRunning' | 'running' | 'shutdown'>;
+  kernels: Pick<Kernel.IManager, 'shutdown'>;
+  trans: TranslationBundle;
+  /** Whether the user wants this holder's kernel to be shut down. */
+  confirmEnd: (holder: Holder) => Promise<boolean>;
+}
+
 export class GpuModel implements IGpuModel, IDisposable {
-  constructor(settings: ServerConnection.ISettings) {
-    this._settings = settings;
-    document.addEventListener('visibilitychange', this._seen);
-    this._connect();
+  constructor(private _parts: IModelParts) {
+    _parts.events.stream.connect(this._emitted);
   }
 
   get snapshot(): Snapshot | null {
     return this._snapshot;
+  }
+
+  get history(): ReadonlyMap<string, Point[]> {
+    return this._history;
   }
 
   get connection(): Connection {
@@ -58,6 +99,14 @@ export class GpuModel implements IGpuModel, IDisposable {
 
   get keeping(): Keeping {
     return this._keeping;
+  }
+
+  get settings(): GpuSettings {
+    return this._settings;
+  }
+
+  get end(): EndEvent | null {
+    return this._end;
   }
 
   get changed(): ISignal<IGpuModel, void> {
@@ -73,7 +122,29 @@ export class GpuModel implements IGpuModel, IDisposable {
   }
 
   now(): number {
-    return Date.now() + this._serverAhead;
+    return this._serverAt + this._sinceServer.elapsed();
+  }
+
+  /** Connect as soon as somebody sees the page, and whenever somebody does. */
+  start(): void {
+    if (this._started || this._disposed) {
+      return;
+    }
+    this._started = true;
+    for (const [target, kind, told] of this._pageEvents()) {
+      target.addEventListener(kind, told);
+    }
+    this._seen();
+  }
+
+  /** The user's choices; another interval is another connection. */
+  use(settings: GpuSettings): void {
+    const again = settings.intervalSeconds !== this._settings.intervalSeconds;
+    this._settings = settings;
+    if (again && this._hangUpNow !== null) {
+      this._connect();
+    }
+    this._changed.emit();
   }
 
   async keep(): Promise<void> {
@@ -82,20 +153,41 @@ export class GpuModel implements IGpuModel, IDisposable {
     }
     this._setKeeping('asking');
     try {
-      this._takeServer(await keep(this._settings));
+      const server = await keep(this._parts.server);
+      this._takeServer(server);
       this._setKeeping('kept');
     } catch (error) {
-      this._setKeeping({
-        refused: error instanceof Refusal ? error.message : ''
-      });
+      this._setKeeping({ refused: error instanceof Refusal ? error.message : '' });
     }
   }
 
   async saved(): Promise<void> {
     try {
-      await saved(this._settings);
+      await saved(this._parts.server);
     } catch {
-      this._saving = false; // not told: the next snapshot that asks is a new request
+      await new Promise(resolve => window.setTimeout(resolve, TELL_AGAIN_MS));
+      // not told a second time: the next word that asks is a new request
+      await saved(this._parts.server).catch(() => (this._saving = false));
+    }
+  }
+
+  async endKernel(holder: Holder): Promise<void> {
+    const { trans, sessions, kernels } = this._parts;
+    if (holder.kernel === '') {
+      throw new Error(
+        trans.__('%1 is no kernel: it can only be ended where it was started.', holder.name)
+      );
+    }
+    if (!(await this._parts.confirmEnd(holder))) {
+      return;
+    }
+    try {
+      await sessions.refreshRunning();
+      const session = [...sessions.running()].find(one => one.kernel?.id === holder.kernel);
+      await (session ? sessions.shutdown(session.id) : kernels.shutdown(holder.kernel));
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      throw new Error(trans.__('The kernel of %1 was not shut down: %2', holder.name, why));
     }
   }
 
@@ -104,67 +196,137 @@ export class GpuModel implements IGpuModel, IDisposable {
       return;
     }
     this._disposed = true;
-    document.removeEventListener('visibilitychange', this._seen);
+    for (const [target, kind, told] of this._pageEvents()) {
+      target.removeEventListener(kind, told);
+    }
+    this._parts.events.stream.disconnect(this._emitted);
     this._hangUp();
     Signal.clearData(this);
   }
 
   private _connect(): void {
     this._hangUp();
-    this._end = listen(
-      this._settings,
-      !document.hidden,
-      snapshot => this._take(snapshot),
-      () => void this._lost()
-    );
+    this._heard.restart();
+    this._hangUpNow = listen(this._parts.server, this._settings.intervalSeconds, {
+      taken: push => this._take(push),
+      outdated: () => this._outdated(),
+      ended: () => void this._lost()
+    });
+    this._looking = window.setInterval(() => this._look(), LOOK_MS);
   }
 
   private _hangUp(): void {
     window.clearTimeout(this._retry);
-    this._end?.();
-    this._end = null;
+    window.clearInterval(this._looking);
+    this._hangUpNow?.();
+    this._hangUpNow = null;
   }
 
-  private _take(snapshot: Snapshot): void {
-    const counted = this._snapshot?.server?.countdown ?? null;
-    this._serverAhead = Date.parse(snapshot.at) - Date.now();
+  /** A connection can die without a word: a laptop that slept, a network that is gone. */
+  private _look(): void {
+    const silence = Math.max(SHORTEST_SILENCE_MS, PERIODS_OF_SILENCE * this._periodMs());
+    if (this._heard.elapsed() > silence) {
+      void this._lost();
+    }
+  }
+
+  private _periodMs(): number {
+    const told = this._snapshot?.period_seconds ?? 0;
+    return Math.max(told, this._settings.intervalSeconds) * 1000;
+  }
+
+  private _take(push: Push): void {
+    this._serverAt = Date.parse(push.at);
+    this._sinceServer.restart();
+    this._heard.restart();
+    const before = push.snapshot ?? this._snapshot;
+    if (before === null) {
+      return; // numbers of what was never described
+    }
     this._retryMs = FIRST_RETRY_MS;
     this._connection = 'open';
-    this._snapshot = snapshot;
-    if (snapshot.server?.countdown && !counted && this._keeping !== 'asking') {
-      this._keeping = 'idle'; // a new countdown: what was said about the one before is over
+    if (push.history) {
+      this._history = fromSeries(push.history, this._serverAt);
+    }
+    const gpus = before.gpus.map(reading => withNumbers(reading, push.numbers));
+    const counted = this._snapshot?.server?.countdown ?? null;
+    this._snapshot = { ...before, at: push.at, gpus };
+    this._history = withReadings(
+      this._history,
+      gpus,
+      this._serverAt,
+      isShared(before.server),
+      this._periodMs()
+    );
+    if (push.snapshot) {
+      this._takeEnd(endIn(this._snapshot), push.snapshot.server?.save !== true);
+      if (push.snapshot.server?.countdown && !counted && this._keeping !== 'asking') {
+        this._keeping = 'idle'; // a new countdown: what was said about the one before is over
+      }
     }
     this._changed.emit();
-    const asked = snapshot.server?.save ?? false;
-    if (asked && !this._saving) {
-      this._saveAsked.emit();
-    }
-    this._saving = asked;
   }
 
+  /** The service's answer to *keep*: newer than any snapshot. */
   private _takeServer(server: ServerState): void {
     if (this._snapshot !== null) {
       this._snapshot = { ...this._snapshot, server };
     }
+    const at = new Date(this.now()).toISOString();
+    this._takeEnd(server.countdown?.warn ? wordOf(server, at) : over(at), !server.save);
+  }
+
+  private _emitted = (_: unknown, emission: Event.Emission): void => {
+    const event = endEventIn(emission);
+    if (event === null) {
+      return;
+    }
+    if (this._serverAt === 0) {
+      this._serverAt = Date.parse(event.at);
+      this._sinceServer.restart();
+    }
+    this._takeEnd(event, event.word === 'over');
+    this._changed.emit();
+  };
+
+  /** A word about the end, by whichever way it came; an older one than the last is late. */
+  private _takeEnd(end: EndEvent | null, savingIsOver: boolean): void {
+    if (end !== null && this._end !== null && Date.parse(end.at) < Date.parse(this._end.at)) {
+      return;
+    }
+    this._end = end;
+    if (savingIsOver) {
+      this._saving = false;
+    }
+    if (end?.word === 'save' && !this._saving) {
+      this._saving = true;
+      this._saveAsked.emit();
+    }
   }
 
   private async _lost(): Promise<void> {
-    this._end = null;
-    if (this._snapshot === null && this._connection === 'connecting') {
+    this._hangUp();
+    if (this._snapshot === null && !this._asked) {
       // asked once only: a request that is repeated would keep the server from ever being idle
-      const there = await isThere(this._settings).catch(() => true);
+      this._asked = true;
+      const there = await isThere(this._parts.server).catch(() => true);
       if (!there) {
         this._setConnection('absent');
         return;
       }
     }
-    if (this._disposed) {
-      return;
+    if (this._disposed || document.hidden || this._hangUpNow !== null) {
+      return; // nobody looks, or it was seen again meanwhile
     }
     this._setConnection('lost');
     const wait = this._retryMs * (0.8 + 0.4 * Math.random());
     this._retryMs = Math.min(LONGEST_RETRY_MS, this._retryMs * 2);
     this._retry = window.setTimeout(() => this._connect(), wait);
+  }
+
+  private _outdated(): void {
+    this._hangUp();
+    this._setConnection('outdated');
   }
 
   private _setConnection(connection: Connection): void {
@@ -177,24 +339,100 @@ export class GpuModel implements IGpuModel, IDisposable {
     this._changed.emit();
   }
 
+  private _pageEvents(): [EventTarget, string, () => void][] {
+    return [
+      [document, 'visibilitychange', this._seen],
+      [document, 'freeze', this._unseen],
+      [document, 'resume', this._seen],
+      [window, 'pagehide', this._unseen],
+      [window, 'pageshow', this._seen],
+      [window, 'online', this._seen]
+    ];
+  }
+
   private _seen = (): void => {
-    if (this._connection === 'absent') {
+    if (document.hidden) {
+      this._unseen();
       return;
+    }
+    const settled = this._connection === 'absent' || this._connection === 'outdated';
+    if (settled || this._hangUpNow !== null) {
+      return; // nothing to find, or there already
     }
     this._retryMs = FIRST_RETRY_MS;
     this._connect();
+    if (this._connection !== 'connecting') {
+      this._setConnection('connecting');
+    }
   };
 
-  private _settings: ServerConnection.ISettings;
+  private _unseen = (): void => {
+    this._hangUp();
+    if (this._connection !== 'absent' && this._connection !== 'outdated') {
+      this._setConnection('hidden');
+    }
+  };
+
+  private _settings: GpuSettings = DEFAULTS;
   private _snapshot: Snapshot | null = null;
+  private _history: History = new Map();
   private _connection: Connection = 'connecting';
   private _keeping: Keeping = 'idle';
+  private _end: EndEvent | null = null;
   private _saving = false;
-  private _serverAhead = 0;
+  private _asked = false;
+  private _started = false;
+  private _disposed = false;
+  private _serverAt = 0;
+  private _sinceServer = new Stopwatch();
+  private _heard = new Stopwatch();
   private _retryMs = FIRST_RETRY_MS;
   private _retry = 0;
-  private _end: (() => void) | null = null;
-  private _disposed = false;
+  private _looking = 0;
+  private _hangUpNow: (() => void) | null = null;
   private _changed = new Signal<IGpuModel, void>(this);
   private _saveAsked = new Signal<IGpuModel, void>(this);
+}
+
+/** Time since then. Of two clocks the one that went further: one stands while a laptop sleeps, one can be set back. */
+class Stopwatch {
+  restart(): void {
+    this._wall = Date.now();
+    this._steady = performance.now();
+  }
+
+  elapsed(): number {
+    return Math.max(Date.now() - this._wall, performance.now() - this._steady, 0);
+  }
+
+  private _wall = Date.now();
+  private _steady = performance.now();
+}
+
+/** Part of a device only: what is measured of it is everybody's. */
+function isShared(server: ServerState | null): boolean {
+  return server !== null && server.share > 0 && server.share < 1;
+}
+
+function withNumbers(reading: GpuReading, all: Numbers[]): GpuReading {
+  const numbers = all.find(one => one.uuid === reading.uuid);
+  return numbers ? { ...reading, ...numbers } : reading;
+}
+
+/** What a snapshot says about the end; null while the service is away: its countdown stands still then. */
+function endIn(snapshot: Snapshot): EndEvent | null {
+  if (snapshot.server === null || snapshot.service_note !== '') {
+    return null;
+  }
+  const { countdown, save } = snapshot.server;
+  return countdown?.warn || save ? wordOf(snapshot.server, snapshot.at) : over(snapshot.at);
+}
+
+function wordOf(server: ServerState, at: string): EndEvent {
+  const { countdown, keep } = server;
+  return { version: WIRE_VERSION, at, word: server.save ? 'save' : 'warn', countdown, keep };
+}
+
+function over(at: string): EndEvent {
+  return { version: WIRE_VERSION, at, word: 'over', countdown: null, keep: null };
 }

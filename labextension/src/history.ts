@@ -1,0 +1,87 @@
+/**
+ * The last ten minutes of each device, in the server's time. Pure: what the charts draw, without a clock of its own.
+ */
+import type { GpuReading, Series } from './messages';
+
+export const HISTORY_MS = 600_000;
+// the server reads every 10 s while nobody looks: only a longer silence is a gap
+const SLOWEST_PERIOD_MS = 10_000;
+const PERIODS_TO_A_GAP = 3;
+
+/** One reading; null is not known, and breaks the line. */
+export interface Point {
+  /** Server's time in ms. */
+  at: number;
+  used: number | null;
+  /** Bytes. */
+  memory: number | null;
+}
+
+export type History = ReadonlyMap<string, Point[]>;
+
+/** The history as the server told it; `at` is the message's time in ms. */
+export function fromSeries(series: Series[], at: number): History {
+  const history = new Map<string, Point[]>();
+  for (const one of series) {
+    const points: Point[] = [];
+    one.ages_seconds.forEach((age, place) => {
+      const point = {
+        at: at - age * 1000,
+        used: one.used_percent[place] ?? null,
+        memory: one.memory_bytes[place] ?? null
+      };
+      append(points, point, SLOWEST_PERIOD_MS);
+    });
+    history.set(one.uuid, trimmed(points, at));
+  }
+  return history;
+}
+
+/**
+ * The history with the readings of one more message; readings it has already are left out.
+ * @param shared - whether the device is shared: then this server's own memory is drawn, where it is known.
+ * @param periodMs - how far apart readings are now.
+ */
+export function withReadings(
+  history: History,
+  readings: GpuReading[],
+  now: number,
+  shared: boolean,
+  periodMs: number
+): History {
+  const longer = new Map<string, Point[]>();
+  for (const [uuid, points] of history) {
+    const rest = trimmed(points, now);
+    if (rest.length > 0) {
+      longer.set(uuid, rest);
+    }
+  }
+  for (const reading of readings) {
+    const points = [...(longer.get(reading.uuid) ?? [])];
+    const own = shared ? reading.own_memory_bytes : null;
+    const point = {
+      at: Date.parse(reading.at),
+      used: reading.used_percent,
+      memory: own ?? reading.memory_used_bytes
+    };
+    append(points, point, periodMs);
+    longer.set(reading.uuid, points);
+  }
+  return longer;
+}
+
+function append(points: Point[], point: Point, periodMs: number): void {
+  const last = points[points.length - 1];
+  if (last && point.at <= last.at) {
+    return; // the same reading again
+  }
+  if (last && point.at - last.at > PERIODS_TO_A_GAP * periodMs) {
+    points.push({ at: last.at + 1, used: null, memory: null });
+  }
+  points.push(point);
+}
+
+function trimmed(points: Point[], now: number): Point[] {
+  const first = points.findIndex(point => point.at >= now - HISTORY_MS);
+  return first < 0 ? [] : points.slice(first);
+}
