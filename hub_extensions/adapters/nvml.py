@@ -10,24 +10,30 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from hub_extensions.adapters.nvml_driver import (
-    FUNCTION_NOT_FOUND,
-    INVALID_ARGUMENT,
-    NOT_FOUND,
-    NOT_SUPPORTED,
-    Driver,
-    NvmlFailure,
+from hub_extensions.adapters.nvml_devices import (
+    Gpu,
+    Instance,
+    Mig,
+    after_mig,
+    instance_of,
+    memory_of,
+    mig_device,
+    product_of,
+    profiles,
+    use_of_whole,
+    whole_gpu,
 )
-from hub_extensions.adapters.nvml_gpm import InstanceUse
-from hub_extensions.core.inventory import Device, InventoryReading, Placement
+from hub_extensions.adapters.nvml_driver import Driver, NvmlFailure, OpenDriver
+from hub_extensions.adapters.nvml_gpm import NOT_COUNTED, Counted, InstanceUse
+from hub_extensions.adapters.nvml_processes import Listed, processes_on
+from hub_extensions.adapters.nvml_states import FUNCTION_NOT_FOUND, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED
+from hub_extensions.core.inventory import Device, InventoryReading
 from hub_extensions.core.usage import DeviceSample
 
 
@@ -35,12 +41,10 @@ class Nvml:
     """Reads this machine's GPUs. `clock` runs in seconds: it paces reopening, and the use of MIG devices."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._driver: Driver | None = None
+        self._open = OpenDriver(clock)
         self._gpm = InstanceUse(clock)
         self._known: dict[int, dict[str, Device]] = {}
         self._ailing = False
-        self._opened_at = 0.0
 
     def read(self, now: datetime) -> InventoryReading:
         """Devices and samples as they are now, stamped `now`. Raises `GpusUnavailable` when nothing can be read.
@@ -48,18 +52,18 @@ class Nvml:
         A device whose GPU does not answer for now is listed as it was seen last, without a sample; a GPU that is lost
         is not listed. Both leave a sentence in `problems`.
         """
-        if self._ailing and self._clock() - self._opened_at >= _REOPEN_SECONDS:
+        if self._ailing and self._open.open_for() >= _REOPEN_SECONDS:
             self.close()
         look = _Look(now)
         try:
-            driver = self._opened()
+            driver = self._open.get()
             count = int(driver.call("nvmlDeviceGetCount"))
             for index in range(count):
                 self._read_gpu(driver, index, look)
         except NvmlFailure as failure:
             self.close()
             raise failure.as_unavailable() from failure
-        if count and look.silent == count and not look.devices and look.last.word != "lost":
+        if count and look.silent == count and not look.devices and not look.last.concerns_device:
             self.close()
             raise look.last.as_unavailable()
         self._ailing = look.silent > 0
@@ -68,20 +72,8 @@ class Nvml:
 
     def close(self) -> None:
         """Give the driver back. The next `read` opens it again."""
-        driver, self._driver = self._driver, None
         self._ailing = False
-        if driver is None:
-            return
-        self._gpm.keep_only(driver, ())
-        self._gpm.forget_support()
-        driver.let_go("nvmlShutdown")
-
-    def _opened(self) -> Driver:
-        if self._driver is None:
-            driver = Driver()
-            driver.call("nvmlInit")
-            self._driver, self._opened_at = driver, self._clock()
-        return self._driver
+        self._open.close(self._gpm.forget)
 
     def _read_gpu(self, driver: Driver, index: int, look: _Look) -> None:
         """One GPU, whole or cut, into `look`. Raises only what concerns the whole machine."""
@@ -98,7 +90,7 @@ class Nvml:
                 raise
             look.silent += 1
             look.last = failure
-            if failure.word == "lost":
+            if failure.concerns_device:
                 self._known.pop(index, None)
                 look.problems.append(f"GPU {index} is lost. {failure.detail}")
                 return
@@ -112,11 +104,11 @@ class Nvml:
         self._known[index] = devices
         look.take(mine, devices)
 
-    def _read_mig_devices(self, driver: Driver, gpu: _Gpu, look: _Look) -> None:
+    def _read_mig_devices(self, driver: Driver, gpu: Gpu, look: _Look) -> None:
         listed = _mig_handles(driver, gpu, look)
         instances = [mig.gpu_instance_id for mig in listed]
         for mig in listed:
-            device = _mig_device(driver, gpu, mig)
+            device = mig_device(driver, gpu, mig)
             if device is None:
                 look.problems.append(
                     f"GPU {gpu.index}: the driver does not name the MIG profile of {mig.uuid}, so it is left out."
@@ -125,13 +117,12 @@ class Nvml:
             look.devices[device.uuid] = device
             # The counters are the GPU instance's: where two MIG devices share it, neither one's use is known.
             alone = instances.count(mig.gpu_instance_id) == 1
-            counted = alone and self._gpm.supported(driver, gpu.uuid, gpu.handle)
-            use = None
-            if counted and mig.gpu_instance_id is not None:
+            counted = NOT_COUNTED
+            if alone and mig.gpu_instance_id is not None:
                 look.instances.append(device.identity)
-                use = self._gpm.use(driver, gpu.handle, mig.gpu_instance_id, device.identity)
-            used, pids = _memory(driver, mig.handle)[1], _pids(driver, mig.handle)
-            look.add_sample(device.uuid, use, used, pids, "gpm" if counted else "none")
+                counted = self._gpm.instance(driver, gpu.uuid, gpu.handle, mig.gpu_instance_id, device.identity)
+            used = memory_of(driver, mig.handle).used
+            look.add_sample(device.uuid, counted, used, processes_on(driver, mig.handle), "gpm")
         for device in _instances_without_compute(driver, gpu, {i for i in instances if i is not None}):
             look.devices[device.uuid] = device
         if not look.devices and not look.silent:
@@ -156,12 +147,20 @@ class _Look:
     silent: int = 0
     last: NvmlFailure = field(default_factory=lambda: NvmlFailure(0))
 
-    def add_sample(
-        self, uuid: str, use: float | None, memory_used: int | None, pids: tuple[int, ...] | None, source: str
-    ) -> None:
-        if use is None and memory_used is None and pids is None:
+    def add_sample(self, uuid: str, counted: Counted, memory_used: int | None, listed: Listed, source: str) -> None:
+        """Add what was read of one device, if anything was. `source` of the use, where there is one."""
+        if counted.used_percent is None and memory_used is None and listed.pids is None:
             return  # nothing could be read: that is no sample
-        self.samples[uuid] = DeviceSample(uuid, self.at, use, memory_used, pids, source)
+        self.samples[uuid] = DeviceSample(
+            uuid,
+            self.at,
+            counted.used_percent,
+            memory_used,
+            listed.pids,
+            source if counted.there else "none",
+            listed.memory_by_pid,
+            counted.counters,
+        )
 
     def take(self, gpu: _Look, devices: Mapping[str, Device]) -> None:
         """Add what was read of one GPU."""
@@ -192,20 +191,10 @@ def _steady(device: Device, before: Device | None) -> Device:
 # ---------------------------------------------------------------- whole GPUs
 
 
-@dataclass(frozen=True)
-class _Gpu:
-    index: int
-    handle: Any
-    uuid: str
-    product: str
-    mig_mode: bool
-
-
-def _gpu(driver: Driver, index: int) -> _Gpu:
+def _gpu(driver: Driver, index: int) -> Gpu:
     handle = driver.call("nvmlDeviceGetHandleByIndex", index)
     uuid = str(driver.call("nvmlDeviceGetUUID", handle))
-    product = str(driver.ask("nvmlDeviceGetName", handle) or "NVIDIA GPU")
-    return _Gpu(index, handle, uuid, product, _in_mig_mode(driver, handle))
+    return Gpu(handle, uuid, product_of(driver, handle), index, _in_mig_mode(driver, handle))
 
 
 def _in_mig_mode(driver: Driver, handle: Any) -> bool:
@@ -218,99 +207,26 @@ def _in_mig_mode(driver: Driver, handle: Any) -> bool:
     return current == 1
 
 
-def _read_whole(driver: Driver, gpu: _Gpu, look: _Look) -> None:
-    total, used = _memory(driver, gpu.handle)
-    device = Device(gpu.uuid, gpu.product, memory_bytes=total, sm_count=_sm_count(driver, gpu.handle))
-    rates = driver.ask("nvmlDeviceGetUtilizationRates", gpu.handle)
-    use = None if rates is None else float(min(rates.gpu, 100))
+def _read_whole(driver: Driver, gpu: Gpu, look: _Look) -> None:
+    memory = memory_of(driver, gpu.handle)
+    device = whole_gpu(driver, gpu, memory)
     look.devices[device.uuid] = device
-    look.add_sample(gpu.uuid, use, used, _pids(driver, gpu.handle), "none" if use is None else "nvml")
-
-
-def _memory(driver: Driver, handle: Any) -> tuple[int | None, int | None]:
-    """Total and used bytes. The second form of the call leaves out what the driver keeps for itself."""
-    memory = driver.ask("nvmlDeviceGetMemoryInfo", handle, driver.library.nvmlMemory_v2)
-    if memory is None:
-        memory = driver.ask("nvmlDeviceGetMemoryInfo", handle)
-    if memory is None:
-        return None, None
-    return int(memory.total), int(memory.used)
-
-
-def _sm_count(driver: Driver, handle: Any) -> int | None:
-    """NVML tells a whole GPU's cores, not its SMs; how many cores an SM has follows from its compute capability."""
-    capability = driver.ask("nvmlDeviceGetCudaComputeCapability", handle)
-    cores = driver.ask("nvmlDeviceGetNumGpuCores", handle)
-    if capability is None or cores is None:
-        return None
-    per_sm = _CORES_PER_SM.get((int(capability[0]), int(capability[1])))
-    if per_sm is None or int(cores) % per_sm:
-        return None
-    return int(cores) // per_sm or None
-
-
-# CUDA samples, Common/helper_cuda.h, _ConvertSMVer2Cores.
-_CORES_PER_SM = {
-    (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 7): 128, (8, 9): 128,
-    (9, 0): 128, (10, 0): 128, (10, 1): 128, (10, 3): 128, (11, 0): 128, (12, 0): 128, (12, 1): 128,
-}  # fmt: skip
-
-
-# ---------------------------------------------------------------- processes
-
-
-def _pids(driver: Driver, handle: Any) -> tuple[int, ...] | None:
-    """Compute processes on the device, MPS clients too; None where the driver lists none that we could know."""
-    running = driver.ask("nvmlDeviceGetComputeRunningProcesses_v3", handle)
-    if running is None:  # a driver before R510
-        running = driver.ask("nvmlDeviceGetComputeRunningProcesses_v2", handle)
-    if running is None:
-        return None
-    clients = driver.ask("nvmlDeviceGetMPSComputeRunningProcesses_v3", handle) or ()
-    pids = sorted({int(process.pid) for process in (*running, *clients)})
-    # In a container some drivers list the host's pids, which name other processes here, or none.
-    if not _sees_all_processes() and not all(map(_exists, pids)):
-        return None
-    return tuple(pids)
-
-
-def _sees_all_processes() -> bool:
-    """Is this the machine's own PID namespace? The kernel gives it a fixed number (PROC_PID_INIT_INO)."""
-    try:
-        return os.readlink("/proc/self/ns/pid") == "pid:[4026531836]"
-    except OSError:
-        return False
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    use = use_of_whole(driver, gpu.handle)
+    counted = Counted(use is not None, use)  # nobody asked for the counters of a whole GPU here
+    look.add_sample(gpu.uuid, counted, memory.used, processes_on(driver, gpu.handle), "nvml")
 
 
 # ---------------------------------------------------------------- MIG devices
 
 
-@dataclass(frozen=True)
-class _Mig:
-    handle: Any
-    uuid: str
-    gpu_instance_id: int | None
-    compute_instance_id: int | None
-
-
-def _mig_handles(driver: Driver, gpu: _Gpu, look: _Look) -> list[_Mig]:
+def _mig_handles(driver: Driver, gpu: Gpu, look: _Look) -> list[Mig]:
     found = []
     for index in range(int(driver.call("nvmlDeviceGetMaxMigDeviceCount", gpu.handle))):
         try:
             handle = driver.call("nvmlDeviceGetMigDeviceHandleByIndex", gpu.handle, index)
             uuid = str(driver.call("nvmlDeviceGetUUID", handle))
         except NvmlFailure as failure:
-            if failure.concerns_machine or failure.word == "lost":
+            if failure.concerns_machine or failure.concerns_device:
                 raise
             if failure.code not in (NOT_FOUND, INVALID_ARGUMENT):  # these two: the numbers have gaps
                 look.silent += 1
@@ -318,107 +234,20 @@ def _mig_handles(driver: Driver, gpu: _Gpu, look: _Look) -> list[_Mig]:
             continue
         instance = driver.ask("nvmlDeviceGetGpuInstanceId", handle)
         compute = driver.ask("nvmlDeviceGetComputeInstanceId", handle)
-        found.append(_Mig(handle, uuid, instance, compute))
+        found.append(Mig(handle, uuid, instance, compute))
     return found
 
 
-def _mig_device(driver: Driver, gpu: _Gpu, mig: _Mig) -> Device | None:
-    attributes = driver.ask("nvmlDeviceGetAttributes", mig.handle)
-    total, _ = _memory(driver, mig.handle)
-    if total is None and attributes is not None:
-        total = int(attributes.memorySizeMB) << 20
-    instance = None if mig.gpu_instance_id is None else _instance(driver, gpu, mig.gpu_instance_id)
-    profile = _profile_name(driver, gpu, mig, instance, attributes)
-    if profile is None:
-        return None
-    return Device(
-        mig.uuid,
-        gpu.product,
-        profile=profile,
-        gpu_instance_id=mig.gpu_instance_id,
-        compute_instance_id=mig.compute_instance_id,
-        placement=None if instance is None else instance.placement,
-        parent_uuid=gpu.uuid,
-        memory_bytes=total,
-        sm_count=None if attributes is None else int(attributes.multiprocessorCount) or None,
-        compute_slices=None if attributes is None else int(attributes.computeInstanceSliceCount) or None,
-    )
-
-
-def _profile_name(driver: Driver, gpu: _Gpu, mig: _Mig, instance: _Instance | None, attributes: Any) -> str | None:
-    """The profile as the driver names the device; else as it names the instance's profile; else by its figures."""
-    named = _after_mig(driver.ask("nvmlDeviceGetName", mig.handle))
-    if named is not None:
-        return named
-    if attributes is None:
-        return None
-    slices, of = int(attributes.computeInstanceSliceCount), int(attributes.gpuInstanceSliceCount)
-    part = f"{slices}c." if slices < of else ""
-    if instance is not None:
-        for info in _profiles(driver, gpu):
-            named = _after_mig(info.name) if int(info.id) == instance.profile_id else None
-            if named is not None:
-                return part + named
-    parent_total, _ = _memory(driver, gpu.handle)
-    if not parent_total or not of:
-        return None
-    return f"{part}{of}g.{_advertised_gb(parent_total, int(attributes.memorySizeMB) << 20)}gb"
-
-
-def _after_mig(name: object) -> str | None:
-    """``1g.5gb`` of ``NVIDIA A100-SXM4-40GB MIG 1g.5gb`` or of ``MIG 1g.5gb``."""
-    text = name.decode(errors="replace") if isinstance(name, bytes) else str(name or "")
-    match = re.search(r"\bMIG ((?:\d+c\.)?\d+g\.\d+gb\S*)\s*$", text)
-    return match.group(1) if match else None
-
-
-def _advertised_gb(parent_bytes: int, mig_bytes: int) -> int:
-    """The "gb" of a profile's name: eighths of the GPU, rounded up (NVIDIA go-nvlib, getMigMemorySizeGB)."""
-    eighths = math.ceil(mig_bytes / parent_bytes * 8)
-    return round(eighths / 8 * math.ceil(parent_bytes / 2**30))
-
-
-@dataclass(frozen=True)
-class _Instance:
-    handle: Any
-    id: int
-    profile_id: int
-    placement: Placement
-
-
-def _instance(driver: Driver, gpu: _Gpu, instance_id: int) -> _Instance | None:
-    handle = driver.ask("nvmlDeviceGetGpuInstanceById", gpu.handle, instance_id)
-    return None if handle is None else _instance_of(driver, handle)
-
-
-def _instance_of(driver: Driver, handle: Any) -> _Instance | None:
-    info = driver.ask("nvmlGpuInstanceGetInfo", handle)
-    if info is None:
-        return None
-    placement = Placement(int(info.placement.start), int(info.placement.size))
-    return _Instance(handle, int(info.id), int(info.profileId), placement)
-
-
-def _profiles(driver: Driver, gpu: _Gpu) -> list[Any]:
-    """What the card can be cut into. The numbers are the library's own, and a card knows only some of them."""
-    asked = (driver.ask("nvmlDeviceGetGpuInstanceProfileInfo", gpu.handle, n) for n in range(_profile_count(driver)))
-    return [info for info in asked if info is not None]
-
-
-def _profile_count(driver: Driver) -> int:
-    return int(driver.library.NVML_GPU_INSTANCE_PROFILE_COUNT)
-
-
-def _instances_without_compute(driver: Driver, gpu: _Gpu, seen: set[int]) -> list[Device]:
+def _instances_without_compute(driver: Driver, gpu: Gpu, seen: set[int]) -> list[Device]:
     """GPU instances nobody can run on, where the driver lets us list them (an ordinary account it usually does not)."""
     found: list[Device] = []
-    for info in _profiles(driver, gpu):
+    for info in profiles(driver, gpu):
         room = (driver.library.c_nvmlGpuInstance_t * max(int(info.instanceCount), 1))()
         count = ctypes.c_uint(len(room))
         if driver.ask("nvmlDeviceGetGpuInstances", gpu.handle, info.id, room, ctypes.byref(count)) is None:
             continue
         for handle in room[: count.value]:
-            instance = _instance_of(driver, handle)
+            instance = instance_of(driver, handle)
             if instance is None or instance.id in seen or _has_compute_instance(driver, handle):
                 continue
             seen.add(instance.id)
@@ -435,11 +264,11 @@ def _has_compute_instance(driver: Driver, instance: Any) -> bool:
     return True
 
 
-def _idle_instance(gpu: _Gpu, instance: _Instance, info: Any) -> Device:
+def _idle_instance(gpu: Gpu, instance: Instance, info: Any) -> Device:
     return Device(
         f"{gpu.uuid}/gpu-instance-{instance.id}",
         gpu.product,
-        profile=_after_mig(info.name) or f"{int(info.sliceCount)}g.{math.ceil(int(info.memorySizeMB) / 1024)}gb",
+        profile=after_mig(info.name) or f"{int(info.sliceCount)}g.{math.ceil(int(info.memorySizeMB) / 1024)}gb",
         gpu_instance_id=instance.id,
         placement=instance.placement,
         parent_uuid=gpu.uuid,

@@ -1,13 +1,23 @@
 """The NVIDIA driver's library as values, plain errors and words: the boundary to the untyped ``pynvml``.
 
-Importing this does not import ``pynvml`` and opens nothing. Not here: which calls make a device (``nvml.py``).
+Importing this does not import ``pynvml`` and opens nothing. Not here: which calls make a device (``nvml_devices.py``),
+and what the codes mean (``nvml_states.py``).
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
+from hub_extensions.adapters.nvml_states import (
+    ARGUMENT_VERSION_MISMATCH,
+    FUNCTION_NOT_FOUND,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    Scope,
+    meaning_of,
+)
 from hub_extensions.core.inventory import GpusUnavailable
 
 
@@ -17,12 +27,22 @@ class NvmlFailure(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(f"NVML error {code}")
         self.code = code
-        self.word, self.detail = _WORDS.get(code, ("unknown", _UNKNOWN.format(code=code)))
+        self.word, self.scope, self.detail = meaning_of(code)
 
     @property
     def concerns_machine(self) -> bool:
         """Does it say something about the driver as a whole, not about one GPU?"""
-        return self.code in _MACHINE_WIDE
+        return self.scope is Scope.MACHINE
+
+    @property
+    def concerns_device(self) -> bool:
+        """Is there no use in asking this GPU anything more?"""
+        return self.scope is Scope.DEVICE
+
+    @property
+    def lasting(self) -> bool:
+        """Will the same question get the same answer in a second?"""
+        return self.code in _LASTING
 
     def as_unavailable(self) -> GpusUnavailable:
         """The same, as the rest of the program knows it."""
@@ -30,9 +50,14 @@ class NvmlFailure(Exception):
 
 
 class Driver:
-    """pynvml has no types, and a class for each error; here every failure is a `NvmlFailure` with its code."""
+    """pynvml has no types, and a class for each error; here every failure is a `NvmlFailure` with its code.
+
+    Attributes:
+        refused: why the last question was not answered that `ask` was content to leave so.
+    """
 
     def __init__(self) -> None:
+        self.refused: NvmlFailure | None = None
         try:
             self.library: Any = importlib.import_module("pynvml")
         except ModuleNotFoundError:
@@ -55,9 +80,23 @@ class Driver:
         try:
             return self.call(name, *arguments)
         except NvmlFailure as failure:
-            if failure.concerns_machine or failure.word == "lost":
+            if failure.scope is not Scope.CALL:
                 raise
+            self.refused = failure
             return None
+
+    def ask_either(self, newer: tuple[object, ...], older: tuple[object, ...]) -> Any:
+        """Like `ask` with the name and arguments in `newer`; with `older` where the driver does not know that one."""
+        for question in (newer, older):
+            try:
+                return self.call(str(question[0]), *question[1:])
+            except NvmlFailure as failure:
+                if failure.scope is not Scope.CALL:
+                    raise
+                self.refused = failure
+                if failure.code not in _NOT_KNOWN_TO_DRIVER:
+                    return None
+        return None
 
     def let_go(self, name: str, *arguments: object) -> None:
         """Free or close something; that it is gone already is as good."""
@@ -67,31 +106,42 @@ class Driver:
             return
 
 
-NOT_SUPPORTED, NOT_FOUND, INVALID_ARGUMENT, FUNCTION_NOT_FOUND = 3, 6, 2, 13
-_MACHINE_WIDE = {1, 9, 12, 18}  # not initialised, driver not loaded, no library, versions differ
-_UNKNOWN = (
-    "The NVIDIA driver answers with error {code}. In a container the GPU's devices may have been taken away"
-    " (systemctl daemon-reload on the host does that): restart the container, otherwise the machine."
-)
-_NO_LIBRARY = "No NVIDIA driver was found on this machine (libnvidia-ml.so.1). Install it, or simulate the GPUs."
-_LOST = "The GPU has fallen off the bus or waits for a reset. Look for Xid in the kernel's log and restart the machine."
-_DENIED = "The NVIDIA driver does not let this account read it. Give the account access to /dev/nvidia*."
-_SILENT = "The NVIDIA driver does not answer in time. Look for Xid in the kernel's log."
-_WORDS = {
-    1: ("driver-not-loaded", "The NVIDIA driver was closed under this program. It is opened again."),
-    3: ("unknown", "The NVIDIA driver does not support what was asked of this GPU."),
-    4: ("no-permission", _DENIED),
-    9: ("driver-not-loaded", "The NVIDIA driver is installed but not loaded. Load it (modprobe nvidia) or restart."),
-    10: ("not-answering", _SILENT),
-    11: ("not-answering", _SILENT),
-    12: ("no-library", _NO_LIBRARY),
-    15: ("lost", _LOST),
-    16: ("lost", _LOST),
-    17: ("no-permission", _DENIED),
-    18: (
-        "version-mismatch",
-        "The NVIDIA driver was updated while it was in use: its library and its kernel module differ. Restart.",
-    ),
-    27: ("not-answering", _SILENT),
-    28: ("lost", _LOST),
-}
+class OpenDriver:
+    """The driver while it is open: opened at the first use, and again after `close`.
+
+    Attributes:
+        opened_at: what `clock` (running, in seconds) showed then.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._driver: Driver | None = None
+        self.opened_at = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return self._driver is not None
+
+    def get(self) -> Driver:
+        """The driver, opened if it is not. Raises `NvmlFailure`, and `GpusUnavailable` without nvidia-ml-py."""
+        if self._driver is None:
+            driver = Driver()
+            driver.call("nvmlInit")
+            self._driver, self.opened_at = driver, self._clock()
+        return self._driver
+
+    def open_for(self) -> float:
+        """Seconds since it was opened."""
+        return self._clock() - self.opened_at
+
+    def close(self, before: Callable[[Driver], None]) -> None:
+        """Give it back, after `before` has freed what belongs to it; nothing where it is not open."""
+        driver, self._driver = self._driver, None
+        if driver is None:
+            return
+        before(driver)
+        driver.let_go("nvmlShutdown")
+
+
+_NOT_KNOWN_TO_DRIVER = {NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH}
+_LASTING = {*_NOT_KNOWN_TO_DRIVER, NO_PERMISSION}

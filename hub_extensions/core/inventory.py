@@ -112,7 +112,7 @@ class GpusUnavailable(Exception):
     """The GPUs of this machine cannot be read now.
 
     Attributes:
-        word: ``no-library``, ``driver-not-loaded``, ``version-mismatch``, ``lost``, ``no-permission``,
+        word: ``no-library``, ``driver-not-loaded``, ``version-mismatch``, ``lost``, ``detached``, ``no-permission``,
             ``not-answering`` or ``unknown``.
         sentence: what is wrong and what to do, for a person.
     """

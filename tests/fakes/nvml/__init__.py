@@ -145,11 +145,17 @@ def lab_machine(folder: Path) -> FakeNvml:
 
 
 class ReaderProcess:
-    """The product's reader in a process that sees the fake machine. Use it as a context."""
+    """The product's reader in a process that sees the fake machine. Use it as a context.
 
-    def __init__(self, machine: FakeNvml, library: Path | None) -> None:
+    Args:
+        machine: what there is.
+        library: the folder of the fake library; None: no driver on this machine.
+        own: a server's own devices, read as its panel reads them; none: all GPUs, as the service reads them.
+    """
+
+    def __init__(self, machine: FakeNvml, library: Path | None, own: tuple[str, ...] = ()) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fakes.nvml.reader"],
+            [sys.executable, "-m", "tests.fakes.nvml.reader", *own],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,

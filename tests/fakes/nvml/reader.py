@@ -1,4 +1,7 @@
-"""Reads the fake machine when asked on standard input, and answers on standard output, pickled."""
+"""Reads the fake machine when asked on standard input, and answers on standard output, pickled.
+
+Without arguments it reads all GPUs; with UUIDs as arguments it reads those, as a user's server does.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,14 @@ import pickle
 import sys
 
 from hub_extensions.adapters.nvml import Nvml
+from hub_extensions.adapters.nvml_own import OwnGpus
 from hub_extensions.core.inventory import GpusUnavailable
 
 
 def main() -> None:
     now = [0.0]
-    reader = Nvml(clock=lambda: now[0])
+    uuids = tuple(sys.argv[1:])
+    reader = OwnGpus(uuids, clock=lambda: now[0]) if uuids else Nvml(clock=lambda: now[0])
     while True:
         try:
             question = pickle.load(sys.stdin.buffer)

@@ -1,0 +1,223 @@
+"""The GPUs of one server, read from the NVIDIA driver by their UUIDs: few calls, and no look at anybody else's.
+
+What a device is (name, profile, size) is read once and kept while the driver is open and the UUID answers; what moves
+is read each time. It works in a container that sees one MIG device of a GPU and may not ask that GPU anything.
+Blocking calls: one thread calls `read`. Not here: all GPUs of a machine (``nvml.py``), and whose processes those are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from hub_extensions.adapters.nvml_devices import (
+    Gpu,
+    Memory,
+    Mig,
+    memory_of,
+    mig_device,
+    product_of,
+    use_of_whole,
+    whole_gpu,
+)
+from hub_extensions.adapters.nvml_driver import Driver, NvmlFailure, OpenDriver
+from hub_extensions.adapters.nvml_gpm import NOT_COUNTED, Counted, InstanceUse
+from hub_extensions.adapters.nvml_processes import processes_on
+from hub_extensions.adapters.nvml_states import (
+    FUNCTION_NOT_FOUND,
+    INVALID_ARGUMENT,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    UNINITIALIZED,
+)
+from hub_extensions.core.inventory import Device, InventoryReading
+from hub_extensions.core.usage import DeviceSample
+
+
+class OwnGpus:
+    """Reads the devices with these UUIDs (``GPU-…``, ``MIG-…``), in their order.
+
+    Args:
+        uuids: the server's own devices.
+        clock: a running clock in seconds: it paces reopening the driver, and the counters of use.
+    """
+
+    def __init__(self, uuids: tuple[str, ...], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._uuids = uuids
+        self._clock = clock
+        self._open = OpenDriver(clock)
+        self._gpm = InstanceUse(clock)
+        self._facts: dict[str, _Facts] = {}
+        self._reopen_after: float | None = None
+
+    def read(self, now: datetime) -> InventoryReading:
+        """Devices and samples as they are now, stamped `now`. Raises `GpusUnavailable` when none can be read.
+
+        A device whose UUID is not on the machine any more is not in the reading (all of them: an empty reading), nor is
+        a lost one while another can be read. One that does not answer for now is listed as it was, without a sample.
+        """
+        if self._reopen_after is not None and self._open.open_for() >= self._reopen_after:
+            self.close()  # some drivers see a new cut, and a device that is given back, only when they are opened anew
+        was_open = self._open.is_open
+        try:
+            return self._look(now)
+        except NvmlFailure as failure:
+            self._close_after(failure)
+            if failure.code != UNINITIALIZED or not was_open:
+                raise failure.as_unavailable() from failure
+        # The driver was loaded anew under us: what it says now is the answer.
+        try:
+            return self._look(now)
+        except NvmlFailure as failure:
+            self._close_after(failure)
+            raise failure.as_unavailable() from failure
+
+    def close(self) -> None:
+        """Give the driver back. The next `read` opens it again."""
+        self._reopen_after = None
+        self._facts.clear()
+        self._open.close(self._gpm.forget)
+
+    def _close_after(self, failure: NvmlFailure) -> None:
+        if failure.concerns_machine:
+            self.close()
+
+    def _look(self, now: datetime) -> InventoryReading:
+        driver = self._open.get()
+        devices: list[Device] = []
+        samples: dict[str, DeviceSample] = {}
+        problems: list[str] = []
+        failures: list[NvmlFailure] = []
+        for uuid in self._uuids:
+            try:
+                read = self._read_device(driver, uuid, now)
+            except NvmlFailure as failure:
+                if failure.concerns_machine:
+                    raise
+                failures.append(failure)
+                problems.append(f"{uuid} cannot be read now. {failure.detail}")
+                if not failure.concerns_device and uuid in self._facts:
+                    devices.append(self._facts[uuid].device)
+                continue
+            if read is None:
+                problems.append(f"{uuid} is not on this machine any more.")
+                continue
+            device, sample = read
+            devices.append(device)
+            if sample is not None:
+                samples[uuid] = sample
+        complete = len(samples) == len(self._uuids)
+        self._reopen_after = None if complete else _REOPEN_SECONDS if samples else _REOPEN_SOON_SECONDS
+        if failures and not samples:
+            raise failures[0]
+        self._gpm.keep_only(driver, [facts.key for facts in self._facts.values()])
+        return InventoryReading(now, tuple(devices), samples, tuple(problems))
+
+    def _read_device(self, driver: Driver, uuid: str, now: datetime) -> tuple[Device, DeviceSample | None] | None:
+        """One device; None when the machine does not have it."""
+        try:
+            handle = driver.call("nvmlDeviceGetHandleByUUID", uuid)
+        except NvmlFailure as failure:
+            if failure.code in (NOT_FOUND, INVALID_ARGUMENT):
+                self._facts.pop(uuid, None)
+                return None
+            raise
+        driver.refused = None
+        memory = memory_of(driver, handle)
+        facts = self._facts_of(driver, uuid, handle, memory)
+        listed = processes_on(driver, handle, mps_alone=False)
+        counted, source = self._use(driver, handle, facts)
+        if counted.used_percent is None and memory.used is None and listed.pids is None and counted.counters is None:
+            _raise_refusal(driver)
+            return facts.device, None
+        sample = DeviceSample(
+            uuid,
+            now,
+            counted.used_percent,
+            memory.used,
+            listed.pids,
+            source,
+            listed.memory_by_pid,
+            counted.counters,
+        )
+        return facts.device, sample
+
+    def _use(self, driver: Driver, handle: Any, facts: _Facts) -> tuple[Counted, str]:
+        """How much it is in use, and where that comes from."""
+        instance = facts.device.gpu_instance_id
+        if facts.device.profile is None:
+            use = use_of_whole(driver, handle)
+            counted = self._gpm.whole(driver, handle, facts.key)._replace(used_percent=use)
+            return counted, "none" if use is None else "nvml"
+        if facts.parent is None or instance is None or not facts.fills_instance:
+            return NOT_COUNTED, "none"
+        counted = self._gpm.instance(driver, facts.parent.uuid or facts.key, facts.parent.handle, instance, facts.key)
+        return counted, "gpm" if counted.there else "none"
+
+    def _facts_of(self, driver: Driver, uuid: str, handle: Any, memory: Memory) -> _Facts:
+        """As known, unless it is another device by its size, or something is still to be found out."""
+        known = self._facts.get(uuid)
+        same = known is not None and memory.total in (None, known.device.memory_bytes)
+        if known is not None and same and (known.complete or self._clock() - known.read_at < _ASK_AGAIN_SECONDS):
+            return known
+        read = _facts_of_mig if uuid.startswith("MIG-") else _facts_of_whole
+        facts = replace(read(driver, uuid, handle, memory), read_at=self._clock())
+        self._facts[uuid] = facts
+        return facts
+
+
+_REOPEN_SECONDS, _REOPEN_SOON_SECONDS = 60.0, 10.0
+_ASK_AGAIN_SECONDS = 60.0
+UNNAMED = "MIG"
+"""The profile of a MIG device whose profile the driver does not name: it is no whole GPU all the same."""
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What does not move. `parent`: the GPU of a MIG device; `fills_instance`: the counters are this device's alone."""
+
+    device: Device
+    parent: Gpu | None = None
+    fills_instance: bool = True
+    read_at: float = 0.0
+
+    @property
+    def complete(self) -> bool:
+        device = self.device
+        return None not in (device.memory_bytes, device.sm_count) and (device.profile != UNNAMED)
+
+    @property
+    def key(self) -> str:
+        return self.device.identity
+
+
+def _raise_refusal(driver: Driver) -> None:
+    """Not one answer came: the reason is the device's, not the call's, unless the card cannot tell such things."""
+    if driver.refused is not None and driver.refused.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
+        raise driver.refused
+
+
+def _facts_of_whole(driver: Driver, uuid: str, handle: Any, memory: Memory) -> _Facts:
+    return _Facts(whole_gpu(driver, Gpu(handle, uuid, product_of(driver, handle)), memory))
+
+
+def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> _Facts:
+    """In a container the GPU itself may answer "no permission" to everything; its handle is enough for the counters."""
+    parent_handle = driver.ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
+    parent = None
+    product = product_of(driver, handle)
+    if parent_handle is not None:
+        parent_uuid = driver.ask("nvmlDeviceGetUUID", parent_handle)
+        parent = Gpu(parent_handle, str(parent_uuid or ""), product_of(driver, parent_handle, product))
+    instance = driver.ask("nvmlDeviceGetGpuInstanceId", handle)
+    compute = driver.ask("nvmlDeviceGetComputeInstanceId", handle)
+    mig = Mig(handle, uuid, instance, compute)
+    device = mig_device(driver, parent or Gpu(None, "", product), mig)
+    if device is None:
+        device = Device(uuid, product, UNNAMED, instance, compute, memory_bytes=memory.total)
+    slices = driver.ask("nvmlDeviceGetAttributes", handle)
+    alone = slices is None or int(slices.computeInstanceSliceCount) == int(slices.gpuInstanceSliceCount)
+    return _Facts(device, parent, alone)
