@@ -1,17 +1,67 @@
 /**
  * What a person can do by the palette, the menu or a shortcut, and the question before a kernel is shut down.
+ *
+ * The menu is in `schema/panel.json`; no shortcut is taken, each command can be given one in JupyterLab's settings.
  */
-import { Dialog, showDialog } from '@jupyterlab/apputils';
+import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { Dialog, showDialog, type ICommandPalette } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
+import { keepLabel } from './format';
 import type { Holder } from './messages';
+import type { IGpuModel } from './model';
+
+export const PANEL_ID = 'jupyterhub-gpu-panel';
+export const OPEN_COMMAND = 'jupyterhub-gpu:open';
+const KEEP_COMMAND = 'jupyterhub-gpu:keep';
+const SETTINGS_COMMAND = 'jupyterhub-gpu:settings';
+const SETTINGS_EDITOR = 'settingeditor:open';
+
+/** Add the commands; each is enabled only while it can do something. */
+export function addCommands(
+  app: JupyterFrontEnd,
+  model: IGpuModel,
+  trans: TranslationBundle,
+  palette: ICommandPalette | null
+): void {
+  const { commands, shell } = app;
+  commands.addCommand(OPEN_COMMAND, {
+    label: trans.__('Show the GPU Panel'),
+    caption: trans.__('Memory and use of this server’s GPU, and when the server stops'),
+    isEnabled: () => [...shell.widgets('right')].some(widget => widget.id === PANEL_ID),
+    execute: () => shell.activateById(PANEL_ID)
+  });
+  commands.addCommand(KEEP_COMMAND, {
+    label: () => keepWords(model, trans),
+    caption: trans.__('Put off the stop that is counted down now'),
+    isEnabled: () => canKeep(model),
+    execute: () => model.keep()
+  });
+  commands.addCommand(SETTINGS_COMMAND, {
+    label: trans.__('Settings of the GPU Panel'),
+    caption: trans.__('Interval, unit, status bar and warning'),
+    isEnabled: () => commands.hasCommand(SETTINGS_EDITOR),
+    execute: () => commands.execute(SETTINGS_EDITOR, { query: 'GPU' })
+  });
+  for (const command of [OPEN_COMMAND, KEEP_COMMAND, SETTINGS_COMMAND]) {
+    palette?.addItem({ command, category: trans.__('GPU') });
+  }
+  let shown = keepWords(model, trans) + canKeep(model);
+  model.changed.connect(() => {
+    const now = keepWords(model, trans) + canKeep(model);
+    if (now !== shown) {
+      shown = now;
+      commands.notifyCommandChanged(KEEP_COMMAND); // not with every number: JupyterLab draws its palette anew
+    }
+  });
+}
 
 /** Ask whether the kernel of this holder is to be shut down. */
 export async function confirmEnd(holder: Holder, trans: TranslationBundle): Promise<boolean> {
   const answer = await showDialog({
     title: trans.__('Shut down the kernel of %1?', holder.name),
     body: trans.__(
-      'Its GPU memory becomes free. Its variables are lost, and what it is running ends. The notebook file stays.'
+      'Its GPU memory becomes free. Its variables are lost, and what it runs ends. The notebook file stays.'
     ),
     buttons: [
       Dialog.cancelButton({ label: trans.__('Cancel') }),
@@ -19,4 +69,17 @@ export async function confirmEnd(holder: Holder, trans: TranslationBundle): Prom
     ]
   });
   return answer.button.accept;
+}
+
+function keepWords(model: IGpuModel, trans: TranslationBundle): string {
+  const server = model.snapshot?.server;
+  return server?.keep ? keepLabel(server, trans) : trans.__('Keep This Server');
+}
+
+function canKeep(model: IGpuModel): boolean {
+  const { snapshot, keeping } = model;
+  const server = snapshot?.server;
+  const away = snapshot?.service_note !== '';
+  const left = server?.keep?.left ?? 0;
+  return server?.countdown?.can_keep === true && left > 0 && !away && keeping !== 'asking';
 }

@@ -39,14 +39,14 @@ export function fromSeries(series: Series[], at: number): History {
 
 /**
  * The history with the readings of one more message; readings it has already are left out.
- * @param shared - whether the device is shared: then this server's own memory is drawn, where it is known.
+ * @param shared - whether a device is shared: then this server's own memory is drawn, where it is known.
  * @param periodMs - how far apart readings are now.
  */
 export function withReadings(
   history: History,
   readings: GpuReading[],
   now: number,
-  shared: boolean,
+  shared: (reading: GpuReading) => boolean,
   periodMs: number
 ): History {
   const longer = new Map<string, Point[]>();
@@ -58,7 +58,7 @@ export function withReadings(
   }
   for (const reading of readings) {
     const points = [...(longer.get(reading.uuid) ?? [])];
-    const own = shared ? reading.own_memory_bytes : null;
+    const own = shared(reading) ? reading.own_memory_bytes : null;
     const point = {
       at: Date.parse(reading.at),
       used: reading.used_percent,

@@ -8,18 +8,17 @@ import {
 } from '@jupyterlab/application';
 import { ICommandPalette, Notification } from '@jupyterlab/apputils';
 import { IDocumentManager } from '@jupyterlab/docmanager';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator, type TranslationBundle } from '@jupyterlab/translation';
 
-import { confirmEnd } from './commands';
+import { addCommands, confirmEnd, OPEN_COMMAND, PANEL_ID } from './commands';
 import { gpuIcon } from './icon';
 import { GpuModel, IGpuModel } from './model';
 import { GpuPanel, GpuStatus } from './panel';
 import { saveOpenDocuments } from './save';
+import { followSettings } from './settings';
 import { Warning } from './warning';
-
-const PANEL_ID = 'jupyterhub-gpu-panel';
-const OPEN_COMMAND = 'jupyterhub-gpu:open';
 
 function words(translator: ITranslator | null): TranslationBundle {
   return (translator ?? nullTranslator).load('jupyterhub_gpu');
@@ -30,8 +29,12 @@ const model: JupyterFrontEndPlugin<IGpuModel> = {
   description: "Knows this server's GPU and when the server stops.",
   autoStart: true,
   provides: IGpuModel,
-  optional: [ITranslator],
-  activate: (app: JupyterFrontEnd, translator: ITranslator | null): IGpuModel => {
+  optional: [ITranslator, ISettingRegistry],
+  activate: (
+    app: JupyterFrontEnd,
+    translator: ITranslator | null,
+    registry: ISettingRegistry | null
+  ): IGpuModel => {
     const { serverSettings, events, sessions, kernels } = app.serviceManager;
     const trans = words(translator);
     const model = new GpuModel({
@@ -42,7 +45,15 @@ const model: JupyterFrontEndPlugin<IGpuModel> = {
       trans,
       confirmEnd: holder => confirmEnd(holder, trans)
     });
-    model.start();
+    const unreadable = (): void => {
+      const text = trans.__(
+        'Your settings of the GPU panel cannot be read. Its defaults are used until the file is corrected.'
+      );
+      // earlier, JupyterLab has nobody yet who shows a notification
+      void app.restored.then(() => Notification.warning(text, { autoClose: false }));
+    };
+    const read = registry && followSettings(registry, it => model.use(it), unreadable);
+    void Promise.resolve(read).finally(() => model.start());
     return model;
   }
 };
@@ -52,13 +63,12 @@ const panel: JupyterFrontEndPlugin<void> = {
   description: 'The GPU panel in the right sidebar.',
   autoStart: true,
   requires: [IGpuModel],
-  optional: [ITranslator, ILayoutRestorer, ICommandPalette],
+  optional: [ITranslator, ILayoutRestorer],
   activate: (
     app: JupyterFrontEnd,
     gpu: IGpuModel,
     translator: ITranslator | null,
-    restorer: ILayoutRestorer | null,
-    palette: ICommandPalette | null
+    restorer: ILayoutRestorer | null
   ): void => {
     const trans = words(translator);
     const widget = new GpuPanel(gpu, trans);
@@ -67,11 +77,6 @@ const panel: JupyterFrontEndPlugin<void> = {
     widget.title.caption = trans.__('GPU of this server');
     app.shell.add(widget, 'right', { rank: 900 });
     restorer?.add(widget, PANEL_ID);
-    app.commands.addCommand(OPEN_COMMAND, {
-      label: trans.__('Show the GPU Panel'),
-      execute: () => app.shell.activateById(PANEL_ID)
-    });
-    palette?.addItem({ command: OPEN_COMMAND, category: trans.__('GPU') });
   }
 };
 
@@ -98,6 +103,20 @@ const status: JupyterFrontEndPlugin<void> = {
       rank: 100
     });
   }
+};
+
+const commands: JupyterFrontEndPlugin<void> = {
+  id: 'jupyterhub-gpu:commands',
+  description: 'Commands for the palette, the menu and shortcuts.',
+  autoStart: true,
+  requires: [IGpuModel],
+  optional: [ITranslator, ICommandPalette],
+  activate: (
+    app: JupyterFrontEnd,
+    gpu: IGpuModel,
+    translator: ITranslator | null,
+    palette: ICommandPalette | null
+  ): void => addCommands(app, gpu, words(translator), palette)
 };
 
 const warning: JupyterFrontEndPlugin<void> = {
@@ -141,4 +160,4 @@ const save: JupyterFrontEndPlugin<void> = {
 };
 
 export { IGpuModel } from './model';
-export default [model, panel, status, warning, save];
+export default [model, panel, status, commands, warning, save];

@@ -255,7 +255,7 @@ export class GpuModel implements IGpuModel, IDisposable {
       this._history,
       gpus,
       this._serverAt,
-      isShared(before.server),
+      reading => drawsOwn(reading, before.server),
       this._periodMs()
     );
     if (push.snapshot) {
@@ -409,9 +409,9 @@ class Stopwatch {
   private _steady = performance.now();
 }
 
-/** Part of a device only: what is measured of it is everybody's. */
-function isShared(server: ServerState | null): boolean {
-  return server !== null && server.share > 0 && server.share < 1;
+/** Whether this server's own memory is drawn, as the server does in its history: others may be on the device. */
+function drawsOwn(reading: GpuReading, server: ServerState | null): boolean {
+  return server !== null && (server.uuid !== reading.uuid || server.share < 1);
 }
 
 function withNumbers(reading: GpuReading, all: Numbers[]): GpuReading {

@@ -1,6 +1,11 @@
 /**
- * The user's choices for the panel, as `schema/panel.json` describes them.
+ * The user's choices for the panel, as `schema/panel.json` describes them. What cannot be read is the default, and said.
  */
+import type { ISettingRegistry } from '@jupyterlab/settingregistry';
+import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
+
+/** The plugin whose schema it is. */
+export const SETTINGS_OF = 'jupyterhub-gpu:panel';
 
 /** What the user chose. */
 export interface GpuSettings {
@@ -18,3 +23,41 @@ export const DEFAULTS: GpuSettings = {
   statusBar: 'both',
   warnMinutes: null
 };
+
+const UNITS: readonly GpuSettings['unit'][] = ['GiB', 'GB'];
+const IN_STATUS_BAR: readonly GpuSettings['statusBar'][] = ['both', 'memory', 'use', 'nothing'];
+
+/** The choices in what JupyterLab read; an admin's overrides are not checked by it, so each is checked here. */
+export function readSettings(composite: ReadonlyPartialJSONObject): GpuSettings {
+  const { interval, unit, statusBar, warnBefore } = composite;
+  return {
+    intervalSeconds: within(interval, 1, 60) ?? DEFAULTS.intervalSeconds,
+    unit: UNITS.find(one => one === unit) ?? DEFAULTS.unit,
+    statusBar: IN_STATUS_BAR.find(one => one === statusBar) ?? DEFAULTS.statusBar,
+    warnMinutes: within(warnBefore, 1, 60)
+  };
+}
+
+/**
+ * Follow the user's choices for as long as the page lives.
+ * @param use - called with the choices, at once and after every change.
+ * @param unreadable - called when they cannot be read; then `use` has the defaults.
+ */
+export async function followSettings(
+  registry: ISettingRegistry,
+  use: (settings: GpuSettings) => void,
+  unreadable: () => void
+): Promise<void> {
+  try {
+    const settings = await registry.load(SETTINGS_OF);
+    settings.changed.connect(() => use(readSettings(settings.composite)));
+    use(readSettings(settings.composite));
+  } catch {
+    unreadable(); // JupyterLab has said in the console what is wrong with them
+    use(DEFAULTS);
+  }
+}
+
+function within(value: unknown, least: number, most: number): number | null {
+  return typeof value === 'number' && value >= least && value <= most ? value : null;
+}

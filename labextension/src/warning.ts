@@ -1,11 +1,18 @@
 /**
  * The warning before a stop as a JupyterLab notification, with the same button as in the panel.
+ *
+ * It follows the model's word about the end, which comes also while the page is hidden.
  */
 import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { keepLabel, warningWords } from './format';
+import type { Countdown, Keep } from './messages';
 import type { IGpuModel } from './model';
+
+// an end that moves by less is the same end: the service counts anew each time it looks
+const SAME_END_MS = 60_000;
+const MINUTE_MS = 60_000;
 
 /** Warns once a countdown; takes the warning back when the server is kept. */
 export class Warning {
@@ -18,39 +25,59 @@ export class Warning {
   }
 
   private _changed = (): void => {
-    const snapshot = this._model.snapshot;
-    const server = snapshot?.server;
-    const countdown = server?.countdown;
-    // while the service is away the countdown stands still: its time would be wrong
-    if (!server || !countdown?.warn || snapshot.service_note !== '') {
+    const { end, settings, snapshot } = this._model;
+    const countdown = end?.word === 'over' ? null : end?.countdown;
+    if (!countdown?.warn) {
       this._takeBack();
       return;
     }
-    const key = `${countdown.cause} ${countdown.stops_at.slice(0, 16)}`;
-    if (this._key === key) {
+    if (this._isWarnedOf(countdown)) {
       return;
     }
     this._takeBack();
-    this._key = key;
+    const stops = Date.parse(countdown.stops_at);
+    const early =
+      settings.warnMinutes === null
+        ? 0
+        : stops - this._model.now() - settings.warnMinutes * MINUTE_MS;
+    if (early > 0) {
+      this._timer = window.setTimeout(this._changed, early);
+      return;
+    }
+    this._warned = countdown;
+    this._warn(countdown, end?.keep ?? snapshot?.server?.keep ?? null);
+  };
+
+  private _isWarnedOf(countdown: Countdown): boolean {
+    if (this._warned?.cause !== countdown.cause) {
+      return false;
+    }
+    const moved = Date.parse(this._warned.stops_at) - Date.parse(countdown.stops_at);
+    return Math.abs(moved) < SAME_END_MS;
+  }
+
+  private _warn(countdown: Countdown, keep: Keep | null): void {
     const actions: Notification.IAction[] = [];
-    if (countdown.can_keep && server.keep && server.keep.left > 0) {
+    if (countdown.can_keep && keep && keep.left > 0) {
       actions.push({
-        label: keepLabel(server, this._trans),
+        label: keepLabel({ keep }, this._trans),
         callback: () => void this._model.keep()
       });
     }
     const words = warningWords(countdown, this._model.now(), this._trans);
     this._id = Notification.warning(words, { actions, autoClose: false });
-  };
+  }
 
   private _takeBack(): void {
+    window.clearTimeout(this._timer);
     if (this._id !== null) {
       Notification.dismiss(this._id);
     }
     this._id = null;
-    this._key = '';
+    this._warned = null;
   }
 
   private _id: string | null = null;
-  private _key = '';
+  private _warned: Countdown | null = null;
+  private _timer = 0;
 }
