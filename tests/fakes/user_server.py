@@ -12,19 +12,34 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGIN_TOKEN = "login-token"
 START_SECONDS = 60
+WITH_US: Mapping[str, bool] = {"hub_extensions.server_extension": True}
 
 
 class UserServer:
-    """One server; `url` ends with its base URL and a slash."""
+    """One server; `url` ends with its base URL and a slash.
 
-    def __init__(self, directory: Path, environ: dict[str, str], *options: str, port: int = 0) -> None:
+    `extensions` are those of the server beside what its Python has switched on; `python` is another Python to run in.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        environ: dict[str, str],
+        *options: str,
+        port: int = 0,
+        base_url: str = "/user/ada/",
+        extensions: Mapping[str, bool] = WITH_US,
+        python: str = sys.executable,
+    ) -> None:
         self.directory = directory
+        self.base_url = base_url
         for name in ("home", "work", "runtime", "config", "data"):
             (directory / name).mkdir(parents=True, exist_ok=True)
         kept = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
@@ -41,18 +56,18 @@ class UserServer:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [
-                    sys.executable,
+                    python,
                     "-m",
                     "jupyter_server",
                     "--ServerApp.ip=127.0.0.1",
                     f"--ServerApp.port={port}",
                     "--ServerApp.open_browser=False",
                     "--ServerApp.allow_root=True",
-                    "--ServerApp.base_url=/user/ada/",
+                    f"--ServerApp.base_url={base_url}",
                     "--ServerApp.allow_unauthenticated_access=False",
                     f"--ServerApp.root_dir={directory / 'work'}",
                     f"--IdentityProvider.token={LOGIN_TOKEN}",
-                    "--ServerApp.jpserver_extensions={'hub_extensions.server_extension': True}",
+                    f"--ServerApp.jpserver_extensions={dict(extensions)}",
                     *options,
                 ],
                 cwd=directory / "work",
@@ -61,7 +76,7 @@ class UserServer:
                 stderr=subprocess.STDOUT,
             )
         self.port = self._find_port()
-        self.url = f"http://127.0.0.1:{self.port}/user/ada/"
+        self.url = f"http://127.0.0.1:{self.port}{base_url}"
 
     @property
     def work(self) -> Path:
@@ -128,7 +143,7 @@ class UserServer:
 
     def _answers(self, port: int) -> bool:
         try:
-            with _opener.open(f"http://127.0.0.1:{port}/user/ada/api", timeout=5) as answer:
+            with _opener.open(f"http://127.0.0.1:{port}{self.base_url}api", timeout=5) as answer:
                 return int(answer.status) == 200
         except OSError:
             return False
