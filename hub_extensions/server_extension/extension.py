@@ -20,7 +20,7 @@ from hub_extensions.server_extension.service import ServiceLink, address_in
 
 
 def open_reader(environ: Mapping[str, str]) -> Reader:
-    """What reads this machine's GPUs: the simulation where the hub says so, the driver otherwise."""
+    """What reads this server's own GPUs: the simulation where the hub says so, the driver otherwise."""
     layout = environ.get("JUPYTERHUB_GPU_SIMULATED", "")
     if not layout:
         from hub_extensions.adapters.nvml import Nvml
@@ -33,7 +33,7 @@ def open_reader(environ: Mapping[str, str]) -> Reader:
 
 
 class GpuExtension(ExtensionApp):
-    """This server's GPU: `gpu/snapshot`, `gpu/live`, `gpu/keep`, `gpu/saved`."""
+    """This server's GPU: `gpu/snapshot`, `gpu/history`, `gpu/live`, `gpu/keep`, `gpu/saved`."""
 
     name = "jupyterhub_gpu"
 
@@ -48,10 +48,12 @@ class GpuExtension(ExtensionApp):
             lambda: open_reader(os.environ),
             leased_uuids(os.environ),
             no_gpu=NOT_UNDER_A_HUB if address is None else NO_GPU,
+            environ=os.environ,
         )
-        self._live = Live(self._sampler)
-        self._link = ServiceLink(address, self._report)
-        self._live.use(self._link)
+        live = self._live = Live(self._sampler)
+        link = self._link = ServiceLink(address, self._report)
+        live.use(link)
+        self._sampler.use(server=lambda: link.state, after_look=live.wake)
         self.handlers.extend(handlers(self._live, self._link))
         assert self.serverapp is not None
         self.serverapp.io_loop.add_callback(self._begin)  # runs as soon as the server's loop does

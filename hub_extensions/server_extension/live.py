@@ -1,28 +1,34 @@
-"""The snapshot the panel shows, pushed on change (once a second at most) and every 10 s.
+"""What the panels are told, and when: everything at first, then numbers as they are read, the rest when it changes.
 
 Nothing is read here: the sampler's and the service's last words are put together. The listeners' connections are
-one-way (see ``routes.py``), so that an open panel is no activity. A listener that does not read is dropped.
+one-way (see ``routes.py``), so that an open panel is no activity. A listener has one message under way at most; one
+that does not read is dropped. Each message is written once, however many listeners take it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from dataclasses import replace
-from datetime import datetime, timezone
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from time import monotonic
 from typing import Protocol
 
-from hub_extensions.core.messages import Snapshot
-from hub_extensions.server_extension.sampler import Sampler
+from hub_extensions.core.messages import GpuReading, History, Holder, Numbers, Push, ServerState, Snapshot
+from hub_extensions.server_extension.sampler import Sampled, Sampler
 from hub_extensions.server_extension.service import ServiceLink
 from hub_extensions.server_extension.wire import encode
 
 WIRE_VERSION = 2
 TICK_SECONDS = 1.0
-AT_LEAST_EVERY_SECONDS = 10.0
+QUIET_SECONDS = 10.0
+"""A listener that has been told nothing for so long is told just that: it knows that the connection lives."""
 UNREAD_SECONDS = 30.0
 MOST_LISTENERS = 50
+MOVED = 0.02
+"""A holder's memory that moves by more than this part of itself is a change."""
 LONG_AGO = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 log = logging.getLogger(__name__)
@@ -32,10 +38,10 @@ class Listener(Protocol):
     """One connection of a panel.
 
     Attributes:
-        watching: somebody sees the page; False is told changes of the server's state, and numbers every 10 s.
+        every_seconds: how often it wants numbers.
     """
 
-    watching: bool
+    every_seconds: float
 
     def push(self, text: str) -> asyncio.Future[None] | None:
         """Send; the future ends when the text has left this process. None: the connection is closed."""
@@ -46,65 +52,95 @@ class Listener(Protocol):
         ...
 
 
+@dataclass
+class _Told:
+    """What a listener has been sent: which snapshot, which look of the sampler, when; `under_way`: not taken yet."""
+
+    change: int
+    look: int
+    numbers_at: float
+    at: float
+    under_way: asyncio.Future[None]
+
+
 class Live:
-    """Makes snapshots and pushes them.
+    """Makes messages and pushes them.
 
     Attributes:
         opened: a panel has been connected since the server started.
     """
 
     def __init__(
-        self, sampler: Sampler, *, tick_seconds: float = TICK_SECONDS, unread_seconds: float = UNREAD_SECONDS
+        self,
+        sampler: Sampler,
+        *,
+        tick_seconds: float = TICK_SECONDS,
+        unread_seconds: float = UNREAD_SECONDS,
+        quiet_seconds: float = QUIET_SECONDS,
+        wall: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         self._sampler = sampler
-        self._unread_seconds = unread_seconds
         self._tick_seconds = tick_seconds
+        self._unread_seconds = unread_seconds
+        self._quiet_seconds = quiet_seconds
+        self._wall = wall
         self._link: ServiceLink | None = None
-        self._listeners: dict[Listener, tuple[asyncio.Future[None], float] | None] = {}
+        self._listeners: dict[Listener, _Told] = {}
         self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news = asyncio.Event()
         self._last: Snapshot | None = None
-        self._sent_at = 0.0
+        self._change = 0
+        self._first: tuple[tuple[int, int, float], float, str] | None = None
         self.opened = False
 
     def use(self, link: ServiceLink) -> None:
         """Where the service's words come from."""
         self._link = link
 
-    def snapshot(self) -> Snapshot:
-        """The last words of sampler and service, together."""
-        sampled = self._sampler.latest()
-        return Snapshot(
-            version=WIRE_VERSION,
-            at=datetime.now(timezone.utc),
-            state=sampled.state,
-            sentence=sampled.sentence,
-            gpus=sampled.gpus,
-            server=None if self._link is None else self._link.state,
-            service_note="" if self._link is None else self._link.note,
-        )
+    def wake(self) -> None:
+        """There may be something new to tell; from any thread."""
+        loop = self._loop
+        if loop is None or not self._listeners:
+            return
+        try:
+            loop.call_soon_threadsafe(self._news.set)
+        except RuntimeError:
+            self._loop = None  # the server has ended
+
+    def snapshot(self, every_seconds: float = 0.0) -> Snapshot:
+        """The last words of sampler and service, together, for one who wants numbers every so many seconds."""
+        return self._paced(self._snapshot(self._sampler.latest()), every_seconds)
+
+    def history(self) -> History:
+        """The last ten minutes."""
+        return History(WIRE_VERSION, self._wall(), self._sampler.history())
 
     def join(self, listener: Listener) -> None:
-        """A panel connects: it gets a snapshot at once. One too many is told so and closed."""
+        """A panel connects: it gets everything at once. One too many is told so and closed."""
         if len(self._listeners) >= MOST_LISTENERS:
             listener.drop(1013, "too many open panels")
             return
         self.opened = True
         if self._link is not None:
             self._link.soon()
-        self._listeners[listener] = None
-        if listener.watching:
-            self._sampler.watch()
-        self._send(listener, encode(self.snapshot()))
+        self._loop = asyncio.get_running_loop()
+        self._sampler.watch(listener, listener.every_seconds)
+        sampled = self._sampler.latest()
+        snapshot = self._noted(sampled)
+        future = listener.push(self._greeting(snapshot, sampled, listener.every_seconds))
+        if future is None:
+            self._sampler.unwatch(listener)
+            return
+        now = monotonic()
+        self._listeners[listener] = _Told(self._change, sampled.number, now, now, future)
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = self._loop.create_task(self._run())
 
     def leave(self, listener: Listener) -> None:
         """A panel is gone."""
-        if listener not in self._listeners:
-            return
-        del self._listeners[listener]
-        if listener.watching:
-            self._sampler.unwatch()
+        if self._listeners.pop(listener, None) is not None:
+            self._sampler.unwatch(listener)
 
     def stop(self) -> None:
         """The server ends: close what is open."""
@@ -116,50 +152,132 @@ class Live:
 
     async def _run(self) -> None:
         while self._listeners:
-            await asyncio.sleep(self._tick_seconds)
+            # when the time is over: the service, or a hung driver, may have news all the same
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._news.wait(), self._tick_seconds)
+            self._news.clear()
             self._tick()
 
     def _tick(self) -> None:
-        self._drop_the_deaf()
-        snapshot, before = self.snapshot(), self._last
-        due = before is None or monotonic() - self._sent_at >= AT_LEAST_EVERY_SECONDS
-        if before is not None and not due and _without_times(snapshot) == _without_times(before):
-            return
-        everybody = due or before is None or _without_numbers(snapshot) != _without_numbers(before)
-        self._last = snapshot
-        if everybody:
-            self._sent_at = monotonic()
-        text = encode(snapshot)
-        for listener in tuple(self._listeners):
-            if everybody or listener.watching:
-                self._send(listener, text)
-
-    def _send(self, listener: Listener, text: str) -> None:
-        waiting = self._listeners[listener]
-        if waiting is not None and not waiting[0].done():
-            return  # it has not taken the one before; it gets the newest later
-        if waiting is not None and not waiting[0].cancelled() and waiting[0].exception() is not None:
-            self.leave(listener)
-            return
-        future = listener.push(text)
-        if future is None:
-            self.leave(listener)
-            return
-        self._listeners[listener] = (future, monotonic())
-
-    def _drop_the_deaf(self) -> None:
-        for listener, waiting in tuple(self._listeners.items()):
-            if waiting is None or waiting[0].done() or monotonic() - waiting[1] < self._unread_seconds:
+        sampled = self._sampler.latest()
+        snapshot, now = self._noted(sampled), monotonic()
+        numbers = tuple(_numbers(gpu) for gpu in snapshot.gpus)
+        texts: dict[tuple[bool, bool, float], str] = {}
+        for listener, told in tuple(self._listeners.items()):
+            if not self._takes(listener, told, now):
                 continue
+            changed = told.change != self._change
+            read = told.look != sampled.number and (changed or self._due(listener, told, sampled, now))
+            if not changed and not read and now - told.at < self._quiet_seconds:
+                continue
+            key = (changed, read, listener.every_seconds if changed else 0.0)
+            if key not in texts:
+                paced = self._paced(snapshot, listener.every_seconds) if changed else None
+                texts[key] = encode(Push(WIRE_VERSION, snapshot.at, paced, None, numbers if read else ()))
+            future = listener.push(texts[key])
+            if future is None:
+                self.leave(listener)
+                continue
+            told.change, told.at, told.under_way = self._change, now, future
+            if read:
+                told.look, told.numbers_at = sampled.number, now
+
+    def _takes(self, listener: Listener, told: _Told, now: float) -> bool:
+        """Can it be sent something? One whose last message is still under way gets the newest later, or is dropped."""
+        if told.under_way.done():
+            if told.under_way.cancelled() or told.under_way.exception() is None:
+                return True
+            self.leave(listener)
+            return False
+        if now - told.at >= self._unread_seconds:
             log.info("A panel has not read for %d s and is dropped.", self._unread_seconds)
             self.leave(listener)
             listener.drop(1008, "not reading")
+        return False
+
+    def _due(self, listener: Listener, told: _Told, sampled: Sampled, now: float) -> bool:
+        """Is it time for numbers? The sampler's looks come a little early or late."""
+        return now - told.numbers_at >= listener.every_seconds - sampled.period_seconds / 2
+
+    def _greeting(self, snapshot: Snapshot, sampled: Sampled, every_seconds: float) -> str:
+        """The first message; those who come in the same second share one."""
+        key, now = (self._change, sampled.number, every_seconds), monotonic()
+        if self._first is not None and self._first[0] == key and now - self._first[1] < 1.0:
+            return self._first[2]
+        paced = self._paced(snapshot, every_seconds)
+        text = encode(Push(WIRE_VERSION, snapshot.at, paced, self._sampler.history(), ()))
+        self._first = (key, now, text)
+        return text
+
+    def _noted(self, sampled: Sampled) -> Snapshot:
+        """The snapshot of now, counted as a change where it is one."""
+        snapshot = self._snapshot(sampled)
+        if self._last is None or _differs(self._last, snapshot):
+            self._last, self._change = snapshot, self._change + 1
+        return snapshot
+
+    def _snapshot(self, sampled: Sampled) -> Snapshot:
+        now = self._wall()
+        # the age is the running clock's: after a jump of the wall clock a reading is as old as it was
+        age = 0.0 if sampled.read_at is None else max(0.0, monotonic() - sampled.read_at)
+        read_at = now - timedelta(seconds=age)
+        return Snapshot(
+            version=WIRE_VERSION,
+            at=now,
+            state=sampled.state,
+            sentence=sampled.sentence,
+            gpus=tuple(replace(gpu, at=read_at) for gpu in sampled.gpus),
+            server=None if self._link is None else self._link.state,
+            service_note="" if self._link is None else self._link.note,
+            period_seconds=sampled.period_seconds,
+        )
+
+    def _paced(self, snapshot: Snapshot, every_seconds: float) -> Snapshot:
+        return replace(snapshot, period_seconds=max(snapshot.period_seconds, every_seconds))
 
 
-def _without_times(snapshot: Snapshot) -> Snapshot:
-    gpus = tuple(replace(gpu, at=LONG_AGO) for gpu in snapshot.gpus)
-    return replace(snapshot, at=LONG_AGO, gpus=gpus)
+def _numbers(gpu: GpuReading) -> Numbers:
+    used = None if gpu.used_percent is None else round(gpu.used_percent, 1)
+    return Numbers(gpu.uuid, gpu.at, gpu.memory_used_bytes, gpu.own_memory_bytes, used, gpu.counters)
+
+
+def _differs(before: Snapshot, after: Snapshot) -> bool:
+    """Did more than numbers change?"""
+    if _without_numbers(before) != _without_numbers(after):
+        return True
+    pairs = zip(before.gpus, after.gpus, strict=True)
+    return any(_moved(one, other) for was, gpu in pairs for one, other in zip(_held(was), _held(gpu), strict=True))
 
 
 def _without_numbers(snapshot: Snapshot) -> Snapshot:
-    return replace(snapshot, at=LONG_AGO, gpus=())
+    gpus = tuple(_without_numbers_of(gpu) for gpu in snapshot.gpus)
+    server: ServerState | None = snapshot.server
+    if server is not None:
+        server = replace(server, figures=None)
+    return replace(snapshot, at=LONG_AGO, gpus=gpus, server=server)
+
+
+def _without_numbers_of(gpu: GpuReading) -> GpuReading:
+    holders = gpu.holders
+    if holders is not None:
+        holders = tuple(replace(holder, memory_bytes=None) for holder in holders)
+    return replace(
+        gpu,
+        at=LONG_AGO,
+        memory_used_bytes=None,
+        own_memory_bytes=None,
+        used_percent=None,
+        counters=None,
+        holders=holders,
+    )
+
+
+def _held(gpu: GpuReading) -> tuple[Holder, ...]:
+    return gpu.holders or ()
+
+
+def _moved(before: Holder, after: Holder) -> bool:
+    one, other = before.memory_bytes, after.memory_bytes
+    if one is None or other is None:
+        return one is not other
+    return abs(one - other) > MOVED * one

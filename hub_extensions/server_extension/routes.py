@@ -1,4 +1,4 @@
-"""The four routes of the panel. Every one asks who it is, and none counts as activity.
+"""The routes of the panel. Every one asks who it is, and none counts as activity.
 
 The websocket only pushes, sends no pings and takes no messages: a proxy counts every byte from the browser as use of
 the server, a pong too. What changes something is a POST with XSRF protection.
@@ -7,6 +7,8 @@ the server, a pong too. What changes something is a POST with XSRF protection.
 from __future__ import annotations
 
 import asyncio
+import math
+import socket
 from collections.abc import Awaitable
 from typing import Any
 
@@ -16,10 +18,13 @@ from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from hub_extensions.server_extension.live import Live
+from hub_extensions.server_extension.sampler import LONGEST_SECONDS, SHORTEST_SECONDS
 from hub_extensions.server_extension.service import Refused, ServiceLink, json_body
 from hub_extensions.server_extension.wire import encode
 
 RESOURCE = "gpu"
+SEND_BUFFER_BYTES = 64 * 1024
+UNHEARD_MILLISECONDS = 60_000
 
 
 class SnapshotHandler(APIHandler):
@@ -38,6 +43,24 @@ class SnapshotHandler(APIHandler):
         """See the class."""
         self.set_header("Cache-Control", "no-store")
         self.finish(encode(self._live.snapshot()))
+
+
+class HistoryHandler(APIHandler):
+    """GET gpu/history: the last ten minutes of every device."""
+
+    auth_resource = RESOURCE
+    _track_activity = False
+
+    def initialize(self, live: Live) -> None:
+        """What it speaks for."""
+        self._live = live
+
+    @web.authenticated
+    @authorized
+    def get(self) -> None:
+        """See the class."""
+        self.set_header("Cache-Control", "no-store")
+        self.finish(encode(self._live.history()))
 
 
 class KeepHandler(APIHandler):
@@ -88,12 +111,12 @@ class SavedHandler(APIHandler):
 
 
 class LiveHandler(WebSocketHandler, JupyterHandler):
-    """GET gpu/live, a websocket: snapshots as they change. ``?watching=0`` for a page that nobody sees."""
+    """GET gpu/live, a websocket: everything at first, then what changes. ``?every=5``: numbers every 5 s."""
 
     auth_resource = RESOURCE
     _track_activity = False
 
-    watching = True
+    every_seconds = SHORTEST_SECONDS
 
     def initialize(self, live: Live) -> None:
         """What it speaks for."""
@@ -121,7 +144,8 @@ class LiveHandler(WebSocketHandler, JupyterHandler):
 
     def open(self, *args: str, **kwargs: str) -> Awaitable[None] | None:
         """A panel listens from now on."""
-        self.watching = self.get_query_argument("watching", "1") != "0"
+        self.every_seconds = seconds_in(self.get_query_argument("every", ""))
+        self._bound_what_waits()
         self._live.join(self)
         return None
 
@@ -147,6 +171,27 @@ class LiveHandler(WebSocketHandler, JupyterHandler):
         """See ``live.Listener``."""
         self.close(code, reason)
 
+    def _bound_what_waits(self) -> None:
+        """A browser that is gone without a word is noticed within a minute, and little waits for it in the system."""
+        stream = None if self.ws_connection is None else getattr(self.ws_connection, "stream", None)
+        connection = getattr(stream, "socket", None)
+        if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+            return  # a local socket knows when the other end is gone
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MILLISECONDS)
+
+
+def seconds_in(text: str) -> float:
+    """The period that a page wants, within what the server gives; what is no number is the shortest."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return SHORTEST_SECONDS
+    if math.isnan(seconds):
+        return SHORTEST_SECONDS
+    return min(max(seconds, SHORTEST_SECONDS), LONGEST_SECONDS)
+
 
 def _heard(future: asyncio.Future[None]) -> None:
     """A panel that went away while it was told something is no fault to log."""
@@ -158,6 +203,7 @@ def handlers(live: Live, link: ServiceLink) -> list[tuple[str, type[JupyterHandl
     """The routes, to be put under the server's base URL."""
     return [
         (r"/gpu/snapshot", SnapshotHandler, {"live": live}),
+        (r"/gpu/history", HistoryHandler, {"live": live}),
         (r"/gpu/live", LiveHandler, {"live": live}),
         (r"/gpu/keep", KeepHandler, {"link": link}),
         (r"/gpu/saved", SavedHandler, {"link": link}),

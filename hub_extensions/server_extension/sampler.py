@@ -1,7 +1,8 @@
-"""One thread that reads this server's GPU: each second while watched, else every 10 s, never without one.
+"""One thread that reads this server's GPU: each second while somebody looks, else every 10 s, never without one.
 
 NVML blocks and can hang, so it is called in this thread only. A hung call is told, and holds neither the server nor its
-shutdown (the thread is a daemon). Not here: which process or user holds what; that is the service's business.
+shutdown (the thread is a daemon). A slow one lengthens the period: two looks never overlap, and at least half of the
+time nothing is asked.
 """
 
 from __future__ import annotations
@@ -15,23 +16,25 @@ from time import monotonic
 from typing import Protocol
 
 from hub_extensions.core.inventory import Device, GpusUnavailable, InventoryReading
-from hub_extensions.core.messages import GpuReading
+from hub_extensions.core.messages import GpuReading, Series, ServerState
+from hub_extensions.server_extension.history import Point, Ring
+from hub_extensions.server_extension.readings import FiguresWatch, Held, is_shared, limit_of, reading_of
 
-WATCHED_SECONDS = 1.0
+SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
+"""Bounds of the period that a listener may want."""
 UNWATCHED_SECONDS = 10.0
 HUNG_AFTER_SECONDS = 5.0
 """A call of the driver that takes longer than this is told as "not answering"; ordinary calls take milliseconds."""
 
 NOT_UNDER_A_HUB = "This server was not started by a hub with GPU offers."
 NO_GPU = "This server has no GPU."
-NOT_MEASURABLE = "Use cannot be measured on this card. Memory is."
-NOT_YET = "Use is not known yet."
+GONE = "The GPU of this server is gone from this machine. Save your work."
 
 log = logging.getLogger(__name__)
 
 
 class Reader(Protocol):
-    """What reads the GPUs: ``adapters.nvml.Nvml``, or ``adapters.simulated.SimulatedGpus``."""
+    """What reads the GPUs: ``adapters.nvml_own.OwnGpus``, or ``adapters.simulated.SimulatedGpus``."""
 
     def read(self, now: datetime) -> InventoryReading:
         """One look; raises ``GpusUnavailable``."""
@@ -42,13 +45,36 @@ class Reader(Protocol):
         ...
 
 
+Look = Callable[[InventoryReading, Mapping[str, bool], float], Mapping[str, Held]]
+"""Who holds the memory: the reading, which devices are shared, the running clock -> an answer a device."""
+
+
 @dataclass(frozen=True)
 class Sampled:
-    """The last look: `state` and `sentence` as in ``messages.Snapshot``; readings keep the time they were taken at."""
+    """The last look: `state` and `sentence` as in ``messages.Snapshot``.
+
+    Attributes:
+        gpus: as they were read last, be it long ago.
+        read_at: when, on the running clock; None: never.
+        number: counts the looks that read something.
+        period_seconds: how often is looked now.
+    """
 
     state: str
     sentence: str
     gpus: tuple[GpuReading, ...] = ()
+    read_at: float | None = None
+    number: int = 0
+    period_seconds: float = UNWATCHED_SECONDS
+
+
+@dataclass(frozen=True)
+class Paces:
+    """Seconds, as the constants above; shorter in tests."""
+
+    shortest: float = SHORTEST_SECONDS
+    unwatched: float = UNWATCHED_SECONDS
+    hung_after: float = HUNG_AFTER_SECONDS
 
 
 def leased_uuids(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -56,7 +82,7 @@ def leased_uuids(environ: Mapping[str, str]) -> tuple[str, ...]:
     if "JUPYTERHUB_GPU_LEASE" not in environ:
         return ()
     words = (word.strip() for word in environ.get("CUDA_VISIBLE_DEVICES", "").split(","))
-    return tuple(word for word in words if word.startswith(("GPU-", "MIG-")))
+    return tuple(dict.fromkeys(word for word in words if word.startswith(("GPU-", "MIG-"))))
 
 
 class Sampler:
@@ -66,7 +92,8 @@ class Sampler:
         open_reader: makes the reader; called in the thread, at the first use.
         uuids: the leased devices; without one nothing is opened and no thread is started.
         no_gpu: the sentence to show then.
-        watched_seconds, unwatched_seconds, hung_after_seconds: periods.
+        environ: where HAMi's limits stand.
+        wall: wall-clock time, for what is shown; everything else goes by the running clock.
     """
 
     def __init__(
@@ -75,22 +102,41 @@ class Sampler:
         uuids: tuple[str, ...],
         *,
         no_gpu: str = NO_GPU,
-        watched_seconds: float = WATCHED_SECONDS,
-        unwatched_seconds: float = UNWATCHED_SECONDS,
-        hung_after_seconds: float = HUNG_AFTER_SECONDS,
+        environ: Mapping[str, str] | None = None,
+        paces: Paces | None = None,
+        wall: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
         self._open_reader = open_reader
         self._uuids = uuids
-        self._watched_seconds = watched_seconds
-        self._unwatched_seconds = unwatched_seconds
-        self._hung_after_seconds = hung_after_seconds
+        self._environ = environ or {}
+        self._paces = paces or Paces()
+        self._wall = wall
+        self._ring = Ring(uuids)
+        self._figures = FiguresWatch()
         self._condition = threading.Condition()
-        self._watchers = 0
+        self._wanted: dict[object, float] = {}
         self._stopped = False
         self._thread: threading.Thread | None = None
-        self._call: tuple[float, datetime] | None = None
-        first = Sampled("no-gpu", no_gpu) if not uuids else Sampled("starting", "The GPU is being read.")
-        self._sampled = first
+        self._call: _Call | None = None
+        self._took = 0.0
+        self._logged = ""
+        self._server: Callable[[], ServerState | None] = lambda: None
+        self._holding: Look = lambda reading, shared, clock: {}
+        self._after_look: Callable[[], None] = lambda: None
+        self._sampled = Sampled("starting", "The GPU is being read.") if uuids else Sampled("no-gpu", no_gpu)
+
+    def use(
+        self,
+        *,
+        server: Callable[[], ServerState | None] | None = None,
+        holding: Look | None = None,
+        after_look: Callable[[], None] | None = None,
+    ) -> None:
+        """What else it goes by, before `start`: the service's last word, who holds memory, whom to wake. All three
+        are called in the sampler's thread."""
+        self._server = server or self._server
+        self._holding = holding or self._holding
+        self._after_look = after_look or self._after_look
 
     def start(self) -> None:
         """Start the thread; does nothing without a GPU, or when it runs already."""
@@ -105,89 +151,143 @@ class Sampler:
             self._stopped = True
             self._condition.notify_all()
 
-    def watch(self) -> None:
-        """Somebody looks: sample now and every second, until `unwatch`."""
+    def watch(self, listener: object, every_seconds: float) -> None:
+        """This one looks, every so many seconds (1 to 60), until `unwatch`; the smallest wish of all is the period."""
         with self._condition:
-            self._watchers += 1
+            self._wanted[listener] = min(max(every_seconds, self._paces.shortest), LONGEST_SECONDS)
             self._condition.notify_all()
 
-    def unwatch(self) -> None:
+    def unwatch(self, listener: object) -> None:
         """One who looked is gone."""
         with self._condition:
-            self._watchers = max(0, self._watchers - 1)
+            self._wanted.pop(listener, None)
 
     def latest(self) -> Sampled:
         """The last look, or that the driver has not answered since; never blocks on the driver."""
-        call = self._call
-        sampled = self._sampled
-        if call is None or monotonic() - call[0] < self._hung_after_seconds:
+        call = self._hung()
+        sampled = replace(self._sampled, period_seconds=self._pace())
+        if call is None:
             return sampled
-        since = call[1].astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return replace(sampled, state="not-answering", sentence=f"The GPU driver is not answering since {since}.")
+        since = call.since.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        told = replace(sampled, state="not-answering", sentence=f"The GPU driver is not answering since {since}.")
+        self._log(told)
+        return told
+
+    def history(self) -> tuple[Series, ...]:
+        """The last ten minutes, as ages before now; empty without a GPU."""
+        return self._ring.series(monotonic(), silent=self._hung() is not None)
+
+    def highest_since(self, clock: float) -> float | None:
+        """The highest use after this time of the running clock; None: not known."""
+        return self._ring.highest(clock)
+
+    def _hung(self) -> _Call | None:
+        call = self._call
+        return None if call is None or monotonic() - call.started < self._paces.hung_after else call
+
+    def _period(self) -> float:
+        return min((self._paces.unwatched, *self._wanted.values()))
+
+    def _pace(self) -> float:
+        """The period as it really is, in round numbers: a slow driver must not make it another one with each look."""
+        with self._condition:
+            period = self._period()
+        if 2 * self._took <= period:
+            return period
+        return next((round_one for round_one in _ROUND if round_one >= 2 * self._took), LONGEST_SECONDS)
 
     def _run(self) -> None:
         reader: Reader | None = None
         while True:
+            self._call = call = _Call(monotonic(), self._wall())
             try:
                 if reader is None:
                     reader = self._open_reader()
                 sampled = self._look(reader)
+            except GpusUnavailable as error:
+                sampled = self._without_news(error.word, error.sentence)
             except Exception as error:  # noqa: BLE001 - the thread has to survive whatever a driver does; it is told, and logged once
-                sampled = Sampled("unknown", f"The GPU cannot be read: {error}", self._sampled.gpus)
-            self._call = None
-            self._tell(sampled)
-            if not self._wait_for_next():
+                sampled = self._without_news("unknown", f"The GPU cannot be read: {error}")
+            ended = monotonic()
+            self._took = ended - call.started
+            self._sampled, self._call = sampled, None
+            self._log(sampled)
+            self._after_look()
+            if not self._wait_for_next(call.started, ended):
                 break
         if reader is not None:
             reader.close()
 
-    def _wait_for_next(self) -> bool:
-        """Sleep for the period; a first watcher cuts it short. False: the end."""
+    def _wait_for_next(self, started: float, ended: float) -> bool:
+        """Sleep until the period is over, and at least as long as the look took. False: the end."""
         with self._condition:
-            if self._stopped:
-                return False
-            if self._watchers:
-                self._condition.wait_for(lambda: self._stopped, self._watched_seconds)
-            else:
-                self._condition.wait_for(lambda: self._stopped or self._watchers > 0, self._unwatched_seconds)
-            return not self._stopped
+            while not self._stopped:
+                left = max(started + self._period(), 2 * ended - started) - monotonic()
+                if left <= 0:
+                    return True
+                self._condition.wait(left)
+            return False
 
     def _look(self, reader: Reader) -> Sampled:
-        now = datetime.now(timezone.utc)
-        self._call = (monotonic(), now)
-        try:
-            reading = reader.read(now)
-        except GpusUnavailable as error:
-            return Sampled(error.word, error.sentence, self._sampled.gpus)
+        call = self._call
+        assert call is not None
+        reading = reader.read(call.since)
+        clock = monotonic()
+        if clock - call.started >= self._paces.hung_after:
+            self._ring.gap(call.started)
+            self._ring.gap(clock)
         devices = {device.uuid: device for device in reading.devices}
-        gpus = tuple(_reading(devices[uuid], reading) for uuid in self._uuids if uuid in devices)
-        if len(gpus) < len(self._uuids):
-            return Sampled("lost", "The GPU of this server is gone from this machine. Save your work.", gpus)
-        return Sampled("ok", "", gpus)
+        mine = {uuid: devices[uuid] for uuid in self._uuids if uuid in devices}
+        gpus = self._tell(mine, reading, clock)
+        number = self._sampled.number + 1
+        if len(mine) < len(self._uuids):
+            return Sampled("lost", GONE, gpus, clock, number)
+        return Sampled("ok", "", gpus, clock, number)
 
-    def _tell(self, sampled: Sampled) -> None:
-        before, self._sampled = self._sampled, sampled
-        if before.state == sampled.state:
-            return  # one log line a change, never one a tick
+    def _tell(self, mine: Mapping[str, Device], reading: InventoryReading, clock: float) -> tuple[GpuReading, ...]:
+        """Each device as the panel is told of it, and a point more in the history."""
+        server = self._server()
+        shared = {uuid: is_shared(device, server) for uuid, device in mine.items()}
+        held = self._holding(reading, shared, clock)
+        outside = self._figures.judge(None if server is None else server.figures, self._wall(), clock)
+        told = []
+        for uuid, device in mine.items():
+            gpu = reading_of(
+                device,
+                reading.samples.get(uuid),
+                reading.at,
+                held=held.get(uuid),
+                limit=limit_of(self._environ, self._uuids.index(uuid), device, server),
+                outside=outside,
+            )
+            own = gpu.own_memory_bytes if shared[uuid] and server is not None else None
+            memory = gpu.memory_used_bytes if own is None else own
+            self._ring.add(uuid, Point(clock, gpu.used_percent, memory))
+            told.append(gpu)
+        for uuid in self._uuids:
+            if uuid not in mine:
+                self._ring.add(uuid, Point(clock, None, None))
+        return tuple(told)
+
+    def _without_news(self, state: str, sentence: str) -> Sampled:
+        before = self._sampled
+        self._ring.gap(monotonic())
+        return Sampled(state, sentence, before.gpus, before.read_at, before.number)
+
+    def _log(self, sampled: Sampled) -> None:
+        with self._condition:
+            if self._logged == sampled.state:
+                return  # one log line a change, never one a look
+            self._logged = sampled.state
         log.info("GPU: %s %s", sampled.state, sampled.sentence)
 
 
-def _reading(device: Device, reading: InventoryReading) -> GpuReading:
-    sample = reading.samples.get(device.uuid)
-    used = None if sample is None else sample.used_percent
-    note = ""
-    if sample is None:
-        note = "This GPU could not be read."
-    elif used is None:
-        note = NOT_MEASURABLE if sample.source == "none" else NOT_YET
-    return GpuReading(
-        uuid=device.uuid,
-        product=device.product,
-        profile=device.profile,
-        memory_used_bytes=None if sample is None else sample.memory_used_bytes,
-        memory_total_bytes=device.memory_bytes,
-        used_percent=used,
-        source="none" if sample is None else sample.source,
-        at=reading.at if sample is None else sample.at,
-        note=note,
-    )
+@dataclass(frozen=True)
+class _Call:
+    """A look that is under way: `started` on the running clock, `since` for people."""
+
+    started: float
+    since: datetime
+
+
+_ROUND = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, LONGEST_SECONDS)

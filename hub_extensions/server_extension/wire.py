@@ -10,6 +10,7 @@ import json
 import types
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -40,15 +41,26 @@ def decode(kind: type[T], text: str | bytes) -> T:
     return message
 
 
+_SCALARS = frozenset({type(None), bool, int, float, str})
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if value.__class__ in _SCALARS:
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: _plain(getattr(value, name)) for name in _names(type(value))}
     if isinstance(value, datetime):
         return value.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        # ten minutes of eight devices are 14,400 numbers: they are not looked at twice
+        return [item if item.__class__ in _SCALARS else _plain(item) for item in value]
     return value
 
 

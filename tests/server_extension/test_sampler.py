@@ -6,11 +6,29 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
-from hub_extensions.server_extension.sampler import NOT_MEASURABLE, Sampler, leased_uuids
-from tests.fakes.gpu_readers import UUID, GpuThatBreaks, GpuThatHangs, GpuWithoutDriver, OneGpu
+from hub_extensions.core.inventory import GpusUnavailable
+from hub_extensions.core.messages import Figures
+from hub_extensions.core.usage import Counters
+from hub_extensions.server_extension.readings import NOT_MEASURABLE
+from hub_extensions.server_extension.sampler import Paces, Reader, Sampler, leased_uuids
+from tests.fakes.gpu_readers import (
+    GIB,
+    UUID,
+    GpuThatBreaks,
+    GpuThatGoesAway,
+    GpuThatHangs,
+    GpuThatIsSlow,
+    GpuWithAFault,
+    GpuWithoutDriver,
+    ManyGpus,
+    OneGpu,
+)
+from tests.fakes.panel_service import a_state
 
 
 def until(true: Callable[[], object], seconds: float = 5.0) -> None:
@@ -20,9 +38,13 @@ def until(true: Callable[[], object], seconds: float = 5.0) -> None:
         time.sleep(0.005)
 
 
-def sampler_of(reader: OneGpu, **periods: float) -> Sampler:
-    paces = {"watched_seconds": 0.02, "unwatched_seconds": 30.0, "hung_after_seconds": 0.1} | periods
-    return Sampler(lambda: reader, (UUID,), **paces)  # type: ignore[arg-type]
+QUICK = 0.02
+"""What a listener wants in these tests."""
+
+
+def sampler_of(reader: Reader, *, unwatched: float = 30.0, hung_after: float = 0.1, **options: Any) -> Sampler:
+    paces = Paces(shortest=0.005, unwatched=unwatched, hung_after=hung_after)
+    return Sampler(lambda: reader, getattr(reader, "uuids", (UUID,)), paces=paces, **options)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +69,7 @@ def test_a_server_without_a_gpu_opens_nothing() -> None:
     sampler = Sampler(never, ())
     before = threading.active_count()
     sampler.start()
-    sampler.watch()
+    sampler.watch("panel", QUICK)
     assert threading.active_count() == before
     assert (sampler.latest().state, sampler.latest().sentence) == ("no-gpu", "This server has no GPU.")
 
@@ -69,22 +91,53 @@ def test_a_watcher_gets_a_new_sample_at_once_and_then_a_quick_pace() -> None:
     sampler = sampler_of(reader)
     sampler.start()
     until(lambda: reader.reads == 1)
-    sampler.watch()
+    sampler.watch("panel", QUICK)
     until(lambda: reader.reads > 4)
-    sampler.unwatch()
+    sampler.unwatch("panel")
     sampler.stop()
 
 
 def test_ten_watchers_cost_one_reader() -> None:
     reader = OneGpu()
-    sampler = sampler_of(reader, watched_seconds=0.2)
+    sampler = sampler_of(reader)
     sampler.start()
-    for _ in range(10):
-        sampler.watch()
+    for number in range(10):
+        sampler.watch(number, 0.2)
     began = time.monotonic()
     until(lambda: reader.reads >= 4)
     assert time.monotonic() - began > 0.3
     sampler.stop()
+
+
+def test_the_smallest_wish_is_the_period_and_nobody_makes_it_longer_than_unwatched() -> None:
+    sampler = Sampler(OneGpu, (UUID,))
+    assert sampler.latest().period_seconds == 10.0
+    sampler.watch("slow", 60.0)
+    assert sampler.latest().period_seconds == 10.0
+    sampler.watch("quick", 2.0)
+    sampler.watch("middle", 5.0)
+    assert sampler.latest().period_seconds == 2.0
+    sampler.unwatch("quick")
+    assert sampler.latest().period_seconds == 5.0
+
+
+@pytest.mark.parametrize(("wanted", "given"), [(0.0, 1.0), (-1.0, 1.0), (0.001, 1.0), (1e9, 10.0), (3.0, 3.0)])
+def test_a_wish_is_bounded(wanted: float, given: float) -> None:
+    sampler = Sampler(OneGpu, (UUID,))
+    sampler.watch("panel", wanted)
+    assert sampler.latest().period_seconds == given
+
+
+def test_a_slow_driver_lengthens_the_period_and_looks_never_overlap() -> None:
+    reader = GpuThatIsSlow(0.08)
+    sampler = sampler_of(reader, hung_after=5.0)
+    sampler.start()
+    sampler.watch("panel", QUICK)
+    until(lambda: len(reader.ended) >= 6)
+    sampler.stop()
+    pauses = [began - ended for ended, began in zip(reader.ended, reader.began[1:], strict=False)]
+    assert min(pauses) >= 0.075, "the driver rests as long as it worked"
+    assert sampler.latest().period_seconds == 1.0, "a round number above what it takes"
 
 
 def test_a_driver_that_hangs_is_told_with_the_last_numbers_and_holds_nothing_up() -> None:
@@ -92,7 +145,7 @@ def test_a_driver_that_hangs_is_told_with_the_last_numbers_and_holds_nothing_up(
     sampler = sampler_of(reader)
     sampler.start()
     until(lambda: sampler.latest().state == "ok")
-    sampler.watch()
+    sampler.watch("panel", QUICK)
     until(lambda: sampler.latest().state == "not-answering")
     told = sampler.latest()
     assert told.sentence.startswith("The GPU driver is not answering since 2")
@@ -108,7 +161,7 @@ def test_a_driver_that_comes_back_is_shown_again() -> None:
     reader = GpuThatHangs()
     sampler = sampler_of(reader)
     sampler.start()
-    sampler.watch()
+    sampler.watch("panel", QUICK)
     until(lambda: sampler.latest().state == "not-answering")
     reader.release.set()
     until(lambda: sampler.latest().state == "ok")
@@ -120,7 +173,7 @@ def test_no_driver_is_an_answer_and_one_log_line(caplog: pytest.LogCaptureFixtur
     sampler = sampler_of(reader)
     with caplog.at_level(logging.INFO):
         sampler.start()
-        sampler.watch()
+        sampler.watch("panel", QUICK)
         until(lambda: reader.reads > 5)
     assert sampler.latest().state == "driver-not-loaded"
     assert "not loaded" in sampler.latest().sentence
@@ -133,7 +186,7 @@ def test_a_fault_in_the_reader_does_not_end_the_sampling() -> None:
     sampler.start()
     until(lambda: sampler.latest().state == "unknown")
     assert "a bug in the reader" in sampler.latest().sentence
-    sampler.watch()
+    sampler.watch("panel", QUICK)
     until(lambda: sampler.latest().state == "ok")
     sampler.stop()
 
@@ -154,3 +207,165 @@ def test_unknown_use_stays_unknown_and_says_why() -> None:
     assert sampler.latest().gpus[0].used_percent is None
     assert sampler.latest().gpus[0].note == NOT_MEASURABLE
     sampler.stop()
+
+
+# ------------------------------------------------------------------ history
+
+
+def test_every_look_is_a_point_of_the_history() -> None:
+    reader = OneGpu()
+    sampler = sampler_of(reader)
+    sampler.start()
+    sampler.watch("panel", QUICK)
+    until(lambda: len(sampler.history()[0].ages_seconds) >= 5)
+    sampler.stop()
+    (series,) = sampler.history()
+    assert series.uuid == UUID
+    assert set(series.used_percent) == {84.0}
+    assert set(series.memory_bytes) == {3 * GIB}
+    assert list(series.ages_seconds) == sorted(series.ages_seconds, reverse=True)
+
+
+def test_a_hang_is_a_gap_in_the_history_while_it_lasts_and_after() -> None:
+    reader = GpuThatHangs()
+    sampler = sampler_of(reader)
+    sampler.start()
+    sampler.watch("panel", QUICK)
+    until(lambda: sampler.latest().state == "not-answering")
+    assert sampler.history()[0].used_percent == (84.0, None)
+    reader.release.set()
+    until(lambda: sampler.latest().state == "ok")
+    sampler.stop()
+    assert sampler.history()[0].used_percent[:4] == (84.0, None, None, 84.0)
+
+
+def test_looks_that_fail_are_a_gap_of_two_points_however_long() -> None:
+    reader = GpuWithAFault()
+    sampler = sampler_of(reader)
+    sampler.start()
+    sampler.watch("panel", QUICK)
+    until(lambda: sampler.latest().state == "ok")
+    reader.fault = GpusUnavailable("lost", "The GPU has fallen off the bus.")
+    until(lambda: reader.reads > 20)
+    reader.fault = None
+    until(lambda: sampler.latest().state == "ok")
+    sampler.stop()
+    used = sampler.history()[0].used_percent
+    assert used.count(None) == 2
+
+
+def test_a_device_that_is_gone_is_a_gap() -> None:
+    reader = GpuThatGoesAway()
+    sampler = sampler_of(reader)
+    sampler.start()
+    sampler.watch("panel", QUICK)
+    until(lambda: sampler.latest().state == "ok")
+    reader.gone = True
+    until(lambda: sampler.latest().state == "lost")
+    reader.gone = False
+    until(lambda: sampler.latest().state == "ok")
+    sampler.stop()
+    assert None in sampler.history()[0].memory_bytes
+
+
+def test_the_highest_use_since_a_time_is_known_from_the_history() -> None:
+    reader = OneGpu(used_percent=90.0)
+    sampler = sampler_of(reader)
+    assert sampler.highest_since(0.0) is None
+    sampler.start()
+    sampler.watch("panel", QUICK)
+    until(lambda: sampler.highest_since(0.0) == 90.0)
+    reader.used_percent = 5.0
+    until(lambda: sampler.latest().gpus[0].used_percent == 5.0)
+    later = time.monotonic()
+    until(lambda: sampler.highest_since(later) == 5.0)
+    assert sampler.highest_since(0.0) == 90.0
+    sampler.stop()
+
+
+# ------------------------------------------------------------------ figures from elsewhere
+
+
+def figures(at: datetime, used: float | None = 61.0) -> Figures:
+    return Figures(UUID, at, used, "dcgm", Counters(dram_percent=12.0))
+
+
+def first_look(reader: OneGpu, **changes: Any) -> Any:
+    sampler = sampler_of(reader)
+    sampler.use(server=lambda: a_state(uuid=UUID, **changes))
+    sampler.start()
+    until(lambda: sampler.latest().state == "ok")
+    sampler.stop()
+    return sampler.latest().gpus[0]
+
+
+def test_where_the_card_cannot_tell_the_services_figures_are_shown_and_named() -> None:
+    found = first_look(OneGpu(used_percent=None), figures=figures(datetime.now(timezone.utc)))
+    assert (found.used_percent, found.source, found.note) == (61.0, "dcgm", "")
+    assert found.counters == Counters(dram_percent=12.0)
+
+
+def test_what_the_card_tells_itself_goes_before_figures() -> None:
+    found = first_look(OneGpu(used_percent=84.0), figures=figures(datetime.now(timezone.utc)))
+    assert (found.used_percent, found.source) == (84.0, "nvml")
+
+
+def test_old_figures_are_no_figures_and_a_sentence_says_so() -> None:
+    found = first_look(OneGpu(used_percent=None), figures=figures(datetime(2026, 11, 20, 8, 0, tzinfo=timezone.utc)))
+    assert (found.used_percent, found.source) == (None, "none")
+    assert found.note.endswith("which has said nothing new since 2026-11-20T08:00:00Z.")
+
+
+def test_figures_of_another_device_are_not_shown() -> None:
+    reader = OneGpu(used_percent=None)
+    foreign = Figures("MIG-another", datetime.now(timezone.utc), 61.0, "dcgm")
+    assert first_look(reader, figures=foreign).used_percent is None
+
+
+def test_a_share_of_the_device_is_the_limit() -> None:
+    found = first_look(OneGpu(), share=0.5, memory_bytes=2 * GIB)
+    assert (found.limit_bytes, found.limit_source) == (2 * GIB, "share")
+
+
+# ------------------------------------------------------------------ what the machine does to it
+
+
+def test_sixty_four_gpus_are_read_at_once() -> None:
+    reader = ManyGpus(64)
+    sampler = sampler_of(reader)
+    sampler.start()
+    until(lambda: sampler.latest().state == "ok")
+    sampler.stop()
+    assert len(sampler.latest().gpus) == len(sampler.history()) == 64
+
+
+def test_a_jump_of_the_wall_clock_moves_no_point_and_no_pace() -> None:
+    clock = [datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)]
+    reader = OneGpu()
+    sampler = sampler_of(reader, wall=lambda: clock[0])
+    sampler.start()
+    sampler.watch("panel", QUICK)
+    until(lambda: reader.reads >= 3)
+    for jump in (timedelta(days=400), timedelta(days=-800)):
+        clock[0] += jump
+        reads = reader.reads
+        until(lambda reads=reads: reader.reads >= reads + 3)
+    sampler.stop()
+    ages = sampler.history()[0].ages_seconds
+    assert len(ages) >= 9 and max(ages) < 5
+    assert sampler.latest().state == "ok"
+
+
+def test_a_hang_and_its_end_are_one_log_line_each(caplog: pytest.LogCaptureFixture) -> None:
+    reader = GpuThatHangs()
+    sampler = sampler_of(reader)
+    with caplog.at_level(logging.INFO):
+        sampler.start()
+        sampler.watch("panel", QUICK)
+        until(lambda: sampler.latest().state == "not-answering")
+        for _ in range(50):
+            sampler.latest()
+        reader.release.set()
+        until(lambda: sampler.latest().state == "ok")
+    sampler.stop()
+    assert [line.split()[1] for line in caplog.messages if line.startswith("GPU:")] == ["ok", "not-answering", "ok"]

@@ -76,7 +76,8 @@ async def test_it_reports_first_and_then_asks(service: PanelService) -> None:
         assert (link.state, link.note) == (None, "")
         await until(lambda: ("GET", "api/server") in service.calls)
         assert service.calls[0] == ("POST", "api/server/report")
-        assert service.reports[0] == {"opened": True, "kernels": 2, "busy_kernels": 0, "saved": False}
+        expected = {"opened": True, "kernels": 2, "busy_kernels": 0, "saved": False, "used_percent": None}
+        assert service.reports[0] == expected
         assert link.state is not None and link.state.title == "MIG 1g.5gb"
 
 

@@ -1,0 +1,151 @@
+"""From what was read of a device to what the panel is told of it: limits, figures from elsewhere, plain sentences.
+
+Values in, values out. Not here: reading (``sampler.py``), and who holds the device's memory (``holders.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+from hub_extensions.core.inventory import Device
+from hub_extensions.core.messages import Figures, GpuReading, Holder, ServerState
+from hub_extensions.core.usage import Counters, DeviceSample
+
+NOT_MEASURABLE = "Use cannot be measured on this card. Memory is."
+NOT_YET = "Use is not known yet."
+NOT_READ = "This GPU could not be read."
+OLD_FIGURES = "Use comes from the site's monitoring, which has said nothing new since {since}."
+FRESH_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Who holds the device's memory, of this server's own programs; as in ``messages.GpuReading``."""
+
+    own_memory_bytes: int | None = None
+    holders: tuple[Holder, ...] | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Use that was measured elsewhere; `fresh` is False when nothing new has come for too long."""
+
+    figures: Figures
+    fresh: bool
+
+
+class FiguresWatch:
+    """How old figures are, by the running clock: their own time is of another machine, and counts at first sight only.
+
+    Used by one thread.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[datetime, float, float] | None = None
+
+    def judge(self, figures: Figures | None, now: datetime, clock: float) -> Outside | None:
+        """The figures with whether they are fresh; None without any. `now` is wall-clock, `clock` runs in seconds."""
+        if figures is None:
+            return None
+        if self._seen is None or self._seen[0] != figures.at:
+            self._seen = (figures.at, clock, max(0.0, (now - figures.at).total_seconds()))
+        _, since, age = self._seen
+        return Outside(figures, age + clock - since <= FRESH_SECONDS)
+
+
+def reading_of(
+    device: Device,
+    sample: DeviceSample | None,
+    at: datetime,
+    *,
+    held: Held | None = None,
+    limit: tuple[int | None, str] = (None, ""),
+    outside: Outside | None = None,
+) -> GpuReading:
+    """What the panel is told of one device. `at` is used where there is no sample."""
+    held = held or Held()
+    reading = GpuReading(
+        uuid=device.uuid,
+        product=device.product,
+        profile=device.profile,
+        memory_used_bytes=None if sample is None else sample.memory_used_bytes,
+        memory_total_bytes=device.memory_bytes,
+        used_percent=None if sample is None else sample.used_percent,
+        source="none" if sample is None else sample.source,
+        at=at if sample is None else sample.at,
+        note=_note(sample),
+        own_memory_bytes=held.own_memory_bytes,
+        limit_bytes=limit[0],
+        limit_source=limit[1],
+        counters=None if sample is None else sample.counters,
+        holders=held.holders,
+        holders_note=held.note,
+    )
+    if outside is None or outside.figures.uuid != device.uuid:
+        return reading
+    if reading.used_percent is not None or reading.source != "none":
+        return reading  # the card tells it itself, or will with its next reading
+    return _with_figures(reading, outside)
+
+
+def _note(sample: DeviceSample | None) -> str:
+    if sample is None:
+        return NOT_READ
+    if sample.used_percent is not None:
+        return ""
+    return NOT_MEASURABLE if sample.source == "none" else NOT_YET
+
+
+def _with_figures(reading: GpuReading, outside: Outside) -> GpuReading:
+    figures = outside.figures
+    if figures.used_percent is None:
+        return reading
+    if not outside.fresh:
+        since = figures.at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return replace(reading, note=OLD_FIGURES.format(since=since))
+    used = max(0.0, min(100.0, figures.used_percent))
+    counters: Counters | None = figures.counters or reading.counters
+    return replace(reading, used_percent=used, source=figures.source, counters=counters, note="")
+
+
+# ------------------------------------------------------------------ limits
+
+_SIZE = re.compile(r"(\d{1,20})(?:\.\d+)?\s*([kmgt]?)i?b?", re.IGNORECASE)
+_FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_MOST_WITHOUT_TOTAL = 1 << 40
+"""No card has a tebibyte: a limit above it, where the card's size is not known, says nothing."""
+
+
+def limit_of(
+    environ: Mapping[str, str], index: int, device: Device, state: ServerState | None
+) -> tuple[int | None, str]:
+    """What this server may use of its device number `index`, and who says so; (None, "") where nothing is less.
+
+    HAMi's limit (``CUDA_DEVICE_MEMORY_LIMIT_<index>``, else without a number) is what CUDA programs meet, so it goes
+    before a share by agreement. Values beyond the device, which have been seen, are cut to it.
+    """
+    text = environ.get(f"CUDA_DEVICE_MEMORY_LIMIT_{index}") or environ.get("CUDA_DEVICE_MEMORY_LIMIT") or ""
+    hami = _bytes(text)
+    total = device.memory_bytes
+    if hami is not None and (total is not None or hami < _MOST_WITHOUT_TOTAL):
+        return (hami if total is None else min(hami, total)), "hami"
+    if state is None or state.uuid != device.uuid or state.share >= 1 or state.memory_bytes is None:
+        return None, ""
+    return (state.memory_bytes if total is None else min(state.memory_bytes, total)), "share"
+
+
+def is_shared(device: Device, state: ServerState | None) -> bool:
+    """May others be on this device? In doubt, yes: nobody is then told a neighbour's memory as his own."""
+    return state is None or state.uuid != device.uuid or state.share < 1
+
+
+def _bytes(text: str) -> int | None:
+    """HAMi's way to write a size (``1024m``); None for what is none, and for 0, which means no limit."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        return None
+    return int(match[1]) * _FACTORS[match[2].lower()] or None
