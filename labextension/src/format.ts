@@ -1,71 +1,56 @@
 /**
- * Numbers, times and states in words. Pure: no document, no clock, no request; the time now is an argument.
+ * States, sentences and labels in words. Pure: no document, no clock, no request; the time now is an argument.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { Countdown, GpuReading, Keep, OfferState, ServerState, Snapshot } from './messages';
+import type { Range } from './series';
+// with its ending: node's own test runner imports what tsc makes of this
+import { clock, duration, number, percent, size, type Unit } from './units.js';
 
-const GIB = 1024 ** 3;
+/** What the status bar shows. */
+export type InStatusBar = 'both' | 'memory' | 'use' | 'nothing';
 
-/** Readings older than this are shown with their age, in seconds. */
-export const STALE_SECONDS = 15;
+/** So many periods without a reading make the last one old; and at least so many seconds. */
+const OLD_PERIODS = 3;
+const OLD_SECONDS = 3;
 
 /** The status bar shows the countdown below this, in seconds. */
 export const COUNTDOWN_IN_STATUS_SECONDS = 600;
 
-/** A count of bytes in GiB, without its unit; null is "unknown". */
-export function gib(bytes: number | null, digits: number, trans: TranslationBundle): string {
-  if (bytes === null) {
-    return trans.__('unknown');
+/** UTC times, and numbers that stand alone: "30" and "4.75", not those in "1g.5gb" or "gpu-3". */
+const PARTS = /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|(?<![\w.:-])\d+(?:\.\d+)?(?!\w|[.:-]\w)/g;
+
+/**
+ * A sentence of the server in the reader's language and time.
+ *
+ * Its times and numbers are taken out ("Idle for %1 min."), the rest is looked up, and they are put back.
+ */
+export function serverWords(sentence: string, now: number, trans: TranslationBundle): string {
+  if (sentence === '') {
+    return ''; // a catalogue's "" is its head
   }
-  return (bytes / GIB).toLocaleString(undefined, {
-    maximumFractionDigits: digits
+  const parts: string[] = [];
+  const rest = sentence.replace(/%(?=[%\d])/g, '%%').replace(PARTS, part => {
+    parts.push(part.includes('T') ? clock(part, now) : decimal(part));
+    return `%${parts.length}`;
   });
+  // no line break between number and unit
+  return trans.__(rest, ...parts).replace(/(\d) (?=(?:s|min|h|GiB|GB|%)(?!\w))/g, '$1\u00a0');
 }
 
-/** A length of time: "50 s", "9 min", "2 h 10 min"; `up` rounds up, for limits. */
-export function duration(seconds: number, trans: TranslationBundle, up = false): string {
-  const whole = Math.max(0, up ? Math.ceil(seconds) : Math.floor(seconds));
-  if (whole < 60) {
-    return trans.__('%1\u00a0s', whole);
-  }
-  const minutes = up ? Math.ceil(whole / 60) : Math.floor(whole / 60);
-  if (minutes < 60) {
-    return trans.__('%1\u00a0min', minutes);
-  }
-  const rest = minutes % 60;
-  const hours = Math.floor(minutes / 60);
-  return rest === 0 ? trans.__('%1\u00a0h', hours) : trans.__('%1\u00a0h %2\u00a0min', hours, rest);
-}
-
-/** A time of day as the reader's clock writes it; with its weekday when it is not today. */
-export function clock(iso: string, now: number): string {
-  const at = new Date(iso);
-  const time: Intl.DateTimeFormatOptions = {
-    hour: '2-digit',
-    minute: '2-digit'
-  };
-  const today = new Date(now).toDateString() === at.toDateString();
-  return today
-    ? at.toLocaleTimeString(undefined, time)
-    : at.toLocaleString(undefined, { weekday: 'short', ...time });
-}
-
-/** A sentence of the server with its UTC times in the reader's time, and no line break between number and unit. */
-export function localTimes(sentence: string, now: number): string {
-  return sentence
-    .replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g, iso => clock(iso, now))
-    .replace(/(\d) (?=(?:s|min|h)\b)/g, '$1\u00a0');
+function decimal(part: string): string {
+  return part.includes('.') ? number(Number(part), 2) : part;
 }
 
 /** What the panel has to show at all. */
-export type View = 'loading' | 'absent' | 'lost' | 'cpu' | 'problem' | 'gpu';
+export type View = 'loading' | 'absent' | 'lost' | 'outdated' | 'cpu' | 'problem' | 'gpu';
 
-/** Which view a snapshot calls for; `connection` counts only while there is none. */
-export function viewOf(
-  snapshot: Snapshot | null,
-  connection: 'connecting' | 'open' | 'lost' | 'absent'
-): View {
+/** Which view a snapshot calls for; `connection` counts only while there is none, or where it is outdated. */
+export function viewOf(snapshot: Snapshot | null, connection: string): View {
+  if (connection === 'outdated') {
+    return 'outdated';
+  }
   if (snapshot === null) {
     return connection === 'absent' || connection === 'lost' ? connection : 'loading';
   }
@@ -83,53 +68,139 @@ export function age(reading: GpuReading, now: number): number {
   return Math.max(0, (now - Date.parse(reading.at)) / 1000);
 }
 
-/** Memory as a share of what there really is, 0 to 100; null is not known. */
-export function memoryPercent(reading: GpuReading): number | null {
-  if (reading.memory_used_bytes === null || !reading.memory_total_bytes) {
+/** Whether a reading is shown as old: three readings should have come since. */
+export function isOld(reading: GpuReading, snapshot: Snapshot, now: number): boolean {
+  return age(reading, now) > Math.max(OLD_SECONDS, OLD_PERIODS * snapshot.period_seconds);
+}
+
+/** This server has a part of its device only: its use is the device's, with everybody on it. */
+export function isShared(reading: GpuReading, server: ServerState | null): boolean {
+  const share = server?.share ?? 1;
+  return reading.limit_source !== '' || (share > 0 && share < 1);
+}
+
+/**
+ * Memory against what this server may really use.
+ *
+ * `whose`: the `device`'s (all of it is ours), or `mine` on a device with others. `about`: nothing enforces `limit`.
+ */
+export interface Memory {
+  used: number | null;
+  limit: number | null;
+  whose: 'device' | 'mine';
+  about: boolean;
+}
+
+export function memoryOf(reading: GpuReading, server: ServerState | null): Memory {
+  if (!isShared(reading, server)) {
+    const { memory_used_bytes: used, memory_total_bytes: limit } = reading;
+    return { used, limit, whose: 'device', about: false };
+  }
+  const limit = reading.limit_bytes ?? server?.memory_bytes ?? null;
+  return {
+    used: reading.own_memory_bytes,
+    limit,
+    whose: 'mine',
+    about: reading.limit_source !== 'hami'
+  };
+}
+
+/** Memory as a share of the limit, 0 to 100; null is not known. */
+export function memoryPercent(memory: {
+  used: number | null;
+  limit: number | null;
+}): number | null {
+  if (memory.used === null || !memory.limit) {
     return null;
   }
-  const share = reading.memory_used_bytes / reading.memory_total_bytes;
-  return Math.min(100, Math.max(0, share * 100));
+  return Math.min(100, Math.max(0, (memory.used / memory.limit) * 100));
 }
 
-/** "3.1 of 4.75 GiB" */
-export function memoryWords(reading: GpuReading, trans: TranslationBundle): string {
-  return trans.__('%1 of %2 GiB', used(reading, trans), gib(reading.memory_total_bytes, 2, trans));
+/** "3.1 of 4.75 GiB", "yours 3.1 of about 20 GiB". */
+export function memoryWords(memory: Memory, unit: Unit, trans: TranslationBundle): string {
+  const used = size(memory.used, unit, 1, trans);
+  const limit = size(memory.limit, unit, memory.about ? 1 : 2, trans);
+  if (memory.whose === 'device') {
+    return trans.__('%1 of %2\u00a0%3', used, limit, unit);
+  }
+  return memory.about
+    ? trans.__('yours %1 of about %2\u00a0%3', used, limit, unit)
+    : trans.__('yours %1 of %2\u00a0%3', used, limit, unit);
 }
 
-/** Used memory in GiB: two digits where one would say zero. */
-function used(reading: GpuReading, trans: TranslationBundle): string {
-  const bytes = reading.memory_used_bytes;
-  return gib(bytes, bytes !== null && bytes < GIB / 10 ? 2 : 1, trans);
+/** What lies beside one's own part of a device: whose limit it is, and the device with everybody on it. */
+export function sharedWords(reading: GpuReading, unit: Unit, trans: TranslationBundle): string {
+  const limit =
+    reading.limit_source === 'hami'
+      ? trans.__('Your limit is set by HAMi.')
+      : trans.__('Your share is by agreement: nothing holds anybody to it.');
+  const device = trans.__(
+    'Whole device, everybody: %1 of %2\u00a0%3.',
+    size(reading.memory_used_bytes, unit, 1, trans),
+    size(reading.memory_total_bytes, unit, 2, trans),
+    unit
+  );
+  return `${device} ${limit}`;
 }
 
 /** "84 %", or why there is no number. */
 export function useWords(reading: GpuReading, trans: TranslationBundle): string {
-  if (reading.used_percent !== null) {
-    return trans.__('%1 %', Math.round(reading.used_percent));
-  }
-  return reading.source === 'none' && reading.memory_used_bytes !== null
+  return notMeasurable(reading)
     ? trans.__('not measurable on this card')
-    : trans.__('unknown');
+    : percent(reading.used_percent, trans);
 }
 
-/** This server has a part of its device only: what is measured is the device, with everybody on it. */
-export function isShared(snapshot: Snapshot): boolean {
-  const share = snapshot.server?.share ?? 1;
-  return share > 0 && share < 1;
-}
-
-/** What a share of a device is, and that the numbers are not its own. */
-export function shareWords(server: ServerState, trans: TranslationBundle): string {
-  const numbers = trans.__('The numbers are of the whole device, with everybody on it.');
-  if (server.memory_bytes === null) {
-    return numbers;
-  }
-  const share = trans.__(
-    'Your share is about %1 GiB, without a wall.',
-    gib(server.memory_bytes, 1, trans)
+export function notMeasurable(reading: GpuReading): boolean {
+  return (
+    reading.used_percent === null && reading.source === 'none' && reading.memory_used_bytes !== null
   );
-  return `${share} ${numbers}`;
+}
+
+/** Where the use comes from; "" where there is none. */
+export function sourceWords(
+  reading: GpuReading,
+  server: ServerState | null,
+  now: number,
+  trans: TranslationBundle
+): string {
+  switch (reading.source) {
+    case 'nvml':
+      return trans.__('Use is what the driver says (NVML).');
+    case 'gpm':
+      return trans.__('Use is what the card itself counts (GPM).');
+    case 'simulated':
+      return trans.__('Use is simulated: there is no card.');
+    case 'dcgm': {
+      const figures = server?.figures;
+      return figures?.uuid === reading.uuid
+        ? trans.__(
+            "Use is measured by the cluster's monitoring (DCGM), %1 ago.",
+            duration((now - Date.parse(figures.at)) / 1000, trans)
+          )
+        : trans.__("Use is measured by the cluster's monitoring (DCGM), less often than memory.");
+    }
+    default:
+      return '';
+  }
+}
+
+/** A chart in one sentence. */
+export function chartWords(
+  label: string,
+  value: string,
+  range: Range | null,
+  written: (value: number) => string,
+  trans: TranslationBundle
+): string {
+  return range === null
+    ? trans.__('%1 in the last 10 min: no numbers yet.', label)
+    : trans.__(
+        '%1 in the last 10 min: now %2, lowest %3, highest %4.',
+        label,
+        value,
+        written(range.lowest),
+        written(range.highest)
+      );
 }
 
 /** Seconds until the server stops; null without a countdown. */
@@ -140,35 +211,39 @@ export function secondsLeft(countdown: Countdown | null | undefined, now: number
   return Math.max(0, (Date.parse(countdown.stops_at) - now) / 1000);
 }
 
-/** "now", "likely 25–70 min", "2 in line, at most 2 h 10 min", "unknown". */
+/** "now", "2 ahead of you, likely 25 min to 1 h 10 min, at most 2 h 10 min", "unknown". */
 export function waitWords(offer: OfferState, trans: TranslationBundle): string {
-  const wait = offer.wait;
-  if (wait.now) {
-    return trans.__('now');
-  }
+  const { wait } = offer;
   const parts: string[] = [];
   if (offer.waiting > 0) {
-    parts.push(trans.__('%1 in line', offer.waiting));
+    parts.push(trans._n('%1 ahead of you', '%1 ahead of you', offer.waiting, offer.waiting));
   }
-  if (wait.p10_seconds !== null && wait.p90_seconds !== null) {
+  if (wait.now) {
+    parts.push(trans.__('now'));
+  } else if (wait.p10_seconds !== null && wait.p90_seconds !== null) {
+    const from = duration(wait.p10_seconds, trans);
+    const to = duration(wait.p90_seconds, trans, true);
     parts.push(
-      trans.__(
-        'likely %1 to %2',
-        duration(wait.p10_seconds, trans),
-        duration(wait.p90_seconds, trans, true)
-      )
+      from === to ? trans.__('likely about %1', to) : trans.__('likely %1 to %2', from, to)
     );
   }
-  if (wait.at_most_seconds !== null) {
+  if (!wait.now && wait.at_most_seconds !== null) {
     parts.push(trans.__('at most %1', duration(wait.at_most_seconds, trans, true)));
-  } else if (wait.p90_seconds === null) {
+  } else if (!wait.now && wait.p90_seconds === null) {
     parts.push(trans.__('wait unknown'));
   }
   return parts.join(', ');
 }
 
+/** "2 of 5 free"; "" where it is not known, or nothing is counted. */
+export function freeWords(offer: OfferState, trans: TranslationBundle): string {
+  return offer.free === null || offer.total === null
+    ? ''
+    : trans.__('%1 of %2 free', offer.free, offer.total);
+}
+
 /** The keep button's words: "Keep 30 min". */
-export function keepLabel(server: ServerState, trans: TranslationBundle): string {
+export function keepLabel(server: { keep: Keep | null }, trans: TranslationBundle): string {
   return trans.__('Keep %1', duration((server.keep?.minutes ?? 0) * 60, trans));
 }
 
@@ -178,45 +253,76 @@ export function keepLeft(keep: Keep, trans: TranslationBundle): string {
 }
 
 /** When the server stops by itself, while nothing is counted down. */
-export function ruleWords(server: ServerState, trans: TranslationBundle): string {
-  return server.rule !== '' ? server.rule : trans.__('No end is planned.');
+export function ruleWords(server: ServerState, now: number, trans: TranslationBundle): string {
+  return server.rule !== '' ? serverWords(server.rule, now, trans) : trans.__('No end is planned.');
 }
 
 /** The warning as one sentence: "This server stops at 14:52. Idle for 21 min." */
 export function warningWords(countdown: Countdown, now: number, trans: TranslationBundle): string {
-  return trans.__(
-    'This server stops at %1. %2',
-    clock(countdown.stops_at, now),
-    localTimes(countdown.reason, now)
-  );
+  return `${stopWords(countdown, now, trans)} ${serverWords(countdown.reason, now, trans)}`;
+}
+
+function stopWords(countdown: Countdown, now: number, trans: TranslationBundle): string {
+  return trans.__('This server stops at %1.', clock(countdown.stops_at, now));
 }
 
 /** The status bar: "GPU 3.1/4.75 GiB · 84 %", then the countdown when it is near; "" hides the item. */
 export function statusWords(
   snapshot: Snapshot | null,
+  settings: { unit: Unit; statusBar: InStatusBar },
   now: number,
   trans: TranslationBundle
 ): string {
-  const reading = snapshot?.gpus[0];
-  const parts: string[] = [];
-  if (reading) {
-    const total = gib(reading.memory_total_bytes, 2, trans);
-    parts.push(
-      age(reading, now) > STALE_SECONDS
-        ? trans.__('GPU not answering')
-        : isShared(snapshot)
-          ? trans.__('GPU, all users: %1/%2 GiB', used(reading, trans), total)
-          : trans.__('GPU %1/%2 GiB', used(reading, trans), total)
-    );
-    if (reading.used_percent !== null && age(reading, now) <= STALE_SECONDS) {
-      parts.push(trans.__('%1 %', Math.round(reading.used_percent)));
-    }
+  if (snapshot === null || settings.statusBar === 'nothing') {
+    return '';
   }
-  const left = secondsLeft(snapshot?.server?.countdown, now);
-  if (left !== null && left < COUNTDOWN_IN_STATUS_SECONDS && !snapshot?.service_note) {
+  const parts: string[] = [];
+  if (snapshot.gpus.some(reading => isOld(reading, snapshot, now))) {
+    parts.push(trans.__('GPU not answering'));
+  } else if (snapshot.gpus.length > 0) {
+    parts.push(...deviceParts(snapshot, settings, trans));
+  }
+  const left = secondsLeft(snapshot.server?.countdown, now);
+  if (left !== null && left < COUNTDOWN_IN_STATUS_SECONDS && snapshot.service_note === '') {
     parts.push(trans.__('stops in %1', duration(left, trans)));
   }
   return parts.join(' · ');
+}
+
+function deviceParts(
+  { gpus, server }: Snapshot,
+  { unit, statusBar }: { unit: Unit; statusBar: InStatusBar },
+  trans: TranslationBundle
+): string[] {
+  const shared = gpus.some(reading => isShared(reading, server));
+  const memories = gpus.map(reading => memoryOf(reading, server));
+  const name = trans._n('GPU', '%1 GPUs', gpus.length, gpus.length);
+  const parts: string[] = [];
+  if (statusBar !== 'use') {
+    const used = size(sum(memories.map(memory => memory.used)), unit, 1, trans);
+    const limit = size(sum(memories.map(memory => memory.limit)), unit, 2, trans);
+    parts.push(
+      shared
+        ? trans.__('%1 yours %2 of %3\u00a0%4', name, used, limit, unit)
+        : trans.__('%1 %2/%3\u00a0%4', name, used, limit, unit)
+    );
+  }
+  const use = sum(gpus.map(reading => reading.used_percent));
+  const text = use === null ? null : percent(use / gpus.length, trans);
+  if (statusBar === 'use') {
+    parts.push(`${name} ${text ?? trans.__('use unknown')}`);
+  } else if (statusBar === 'both' && text !== null) {
+    parts.push(text);
+  }
+  if (shared && parts.length > 0 && text !== null && statusBar !== 'memory') {
+    parts.push(trans.__('%1 by all users', parts.pop() ?? ''));
+  }
+  return parts;
+}
+
+/** null when one of them is not known: a sum of the others would be too small. */
+function sum(values: (number | null)[]): number | null {
+  return values.reduce((all, value) => (all === null || value === null ? null : all + value), 0);
 }
 
 /** What a screen reader hears, and only when it changes: no numbers that move. */
@@ -229,16 +335,22 @@ export function announcement(
   if (snapshot === null) {
     return '';
   }
-  const parts = [snapshot.sentence, snapshot.service_note]
+  const parts = [snapshot.sentence, snapshot.service_note, ...(snapshot.server?.warnings ?? [])]
     .filter(sentence => sentence !== '')
-    .map(sentence => localTimes(sentence, now));
-  const countdown = snapshot.server?.countdown;
-  if (countdown?.warn && !snapshot.service_note) {
-    parts.push(trans.__('This server stops at %1.', clock(countdown.stops_at, now)));
-  }
+    .map(sentence => serverWords(sentence, now, trans));
   if (kept) {
     parts.push(trans.__('This server is kept.'));
   }
-  parts.push(...(snapshot.server?.warnings ?? []));
   return parts.join(' ');
+}
+
+/** What interrupts a screen reader, once a countdown; "" without a warning. */
+export function alertWords(
+  snapshot: Snapshot | null,
+  now: number,
+  trans: TranslationBundle
+): string {
+  const countdown = snapshot?.server?.countdown;
+  // while the service is away the countdown stands still: its time would be wrong
+  return countdown?.warn && snapshot?.service_note === '' ? stopWords(countdown, now, trans) : '';
 }

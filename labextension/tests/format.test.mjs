@@ -3,26 +3,41 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import {
+  alertWords,
   announcement,
-  clock,
-  duration,
+  chartWords,
+  freeWords,
+  isOld,
   isShared,
   keepLeft,
-  localTimes,
+  memoryOf,
   memoryPercent,
   memoryWords,
   ruleWords,
   secondsLeft,
-  shareWords,
+  serverWords,
+  sharedWords,
+  sourceWords,
   statusWords,
   useWords,
   viewOf,
   waitWords
 } from '../lib/format.js';
+import { clock, duration, size } from '../lib/units.js';
 
+const put = (text, values) =>
+  text
+    .replace(/%%/g, '%% ')
+    .replace(/%(\d+)/g, (_, place) => values[place - 1])
+    .replace(/%% /g, '%');
 const trans = {
-  __: (text, ...values) =>
-    text.replace(/%(\d)/g, (found, place) => String(values[place - 1] ?? found))
+  __: (text, ...values) => put(text, values),
+  _n: (one, many, count, ...values) => put(count === 1 ? one : many, values)
+};
+/** A catalogue with one sentence. */
+const finnish = {
+  ...trans,
+  __: (text, ...values) => put({ 'Idle for %1 min.': 'Joutilaana %1 min.' }[text] ?? text, values)
 };
 const NOW = Date.parse('2026-11-21T14:00:00Z');
 const GIB = 1024 ** 3;
@@ -38,19 +53,37 @@ function reading(changes = {}) {
     source: 'nvml',
     at: '2026-11-21T13:59:59Z',
     note: '',
+    own_memory_bytes: null,
+    limit_bytes: null,
+    limit_source: '',
+    counters: null,
+    holders: null,
+    holders_note: '',
     ...changes
   };
 }
 
+function part(changes = {}) {
+  return reading({
+    memory_used_bytes: 12.3 * GIB,
+    memory_total_bytes: 39.5 * GIB,
+    own_memory_bytes: 3.1 * GIB,
+    limit_bytes: 20 * GIB,
+    limit_source: 'share',
+    ...changes
+  });
+}
+
 function snapshot(changes = {}) {
   return {
-    version: 1,
+    version: 2,
     at: '2026-11-21T14:00:00Z',
     state: 'ok',
     sentence: '',
     gpus: [reading()],
     server: null,
     service_note: '',
+    period_seconds: 1,
     ...changes
   };
 }
@@ -79,6 +112,9 @@ function offer(wait, waiting = 0) {
 
 const plain = text => text.replaceAll('\u00a0', ' ');
 const n = number => number.toLocaleString(); // as this machine's language writes it
+const SHOWN = { unit: 'GiB', statusBar: 'both' };
+const words = (given, settings = {}, now = NOW) =>
+  plain(statusWords(given, { ...SHOWN, ...settings }, now, trans));
 const NUMBERS = `GPU ${n(3.1)}/${n(4.75)} GiB · 84 %`;
 
 test('a length of time is never longer than it is, and a limit never shorter', () => {
@@ -90,25 +126,49 @@ test('a length of time is never longer than it is, and a limit never shorter', (
   assert.equal(plain(duration(-5, trans)), '0 s');
 });
 
+const memory = (given, unit = 'GiB', server = null) =>
+  plain(memoryWords(memoryOf(given, server), unit, trans));
+
 test('memory is shown against the real limit', () => {
-  assert.equal(memoryWords(reading(), trans), `${n(3.1)} of ${n(4.75)} GiB`);
-  assert.equal(Math.round(memoryPercent(reading())), 65);
+  assert.equal(memory(reading()), `${n(3.1)} of ${n(4.75)} GiB`);
+  assert.equal(Math.round(memoryPercent(memoryOf(reading(), null))), 65);
+});
+
+test('sizes follow the unit that was chosen', () => {
+  assert.equal(memory(reading(), 'GB'), `${n(3.3)} of ${n(5.1)} GB`);
+  assert.equal(size(20e9, 'GB', 1, trans), '20');
 });
 
 test('a little memory is not shown as none', () => {
-  assert.equal(
-    memoryWords(reading({ memory_used_bytes: 0.06 * GIB }), trans),
-    `${n(0.06)} of ${n(4.75)} GiB`
-  );
-  assert.equal(memoryWords(reading({ memory_used_bytes: 0 }), trans), `0 of ${n(4.75)} GiB`);
+  assert.equal(memory(reading({ memory_used_bytes: 0.06 * GIB })), `${n(0.06)} of ${n(4.75)} GiB`);
+  assert.equal(memory(reading({ memory_used_bytes: 0 })), `0 of ${n(4.75)} GiB`);
 });
 
 test('unknown is never zero', () => {
   const unknown = reading({ memory_used_bytes: null, used_percent: null, source: 'nvml' });
-  assert.equal(memoryPercent(unknown), null);
-  assert.equal(memoryWords(unknown, trans), `unknown of ${n(4.75)} GiB`);
+  assert.equal(memoryPercent(memoryOf(unknown, null)), null);
+  assert.equal(memory(unknown), `unknown of ${n(4.75)} GiB`);
   assert.equal(useWords(unknown, trans), 'unknown');
-  assert.equal(memoryPercent(reading({ memory_total_bytes: null })), null);
+  assert.equal(memoryPercent({ used: 1, limit: null }), null);
+});
+
+test('on a part of a device the numbers are mine, and the neighbours are never counted as me', () => {
+  assert.equal(memory(part()), `yours ${n(3.1)} of about 20 GiB`);
+  assert.equal(Math.round(memoryPercent(memoryOf(part(), null))), 16);
+  assert.equal(
+    plain(sharedWords(part(), 'GiB', trans)),
+    `Whole device, everybody: ${n(12.3)} of ${n(39.5)} GiB. ` +
+      'Your share is by agreement: nothing holds anybody to it.'
+  );
+  const unknown = part({ own_memory_bytes: null });
+  assert.equal(memory(unknown), 'yours unknown of about 20 GiB');
+  assert.equal(memoryPercent(memoryOf(unknown, null)), null);
+});
+
+test('a limit of HAMi is enforced, and named', () => {
+  const limited = part({ limit_source: 'hami', limit_bytes: 10 * GIB });
+  assert.equal(memory(limited), `yours ${n(3.1)} of 10 GiB`);
+  assert.match(sharedWords(limited, 'GiB', trans), /Your limit is set by HAMi\./);
 });
 
 test('a card that cannot tell its use says so', () => {
@@ -116,49 +176,77 @@ test('a card that cannot tell its use says so', () => {
     useWords(reading({ used_percent: null, source: 'none' }), trans),
     'not measurable on this card'
   );
-  assert.equal(useWords(reading({ used_percent: 0 }), trans), '0 %');
+  assert.equal(plain(useWords(reading({ used_percent: 0 }), trans)), '0 %');
+});
+
+test('where the use comes from is said, and how old it is when it comes from elsewhere', () => {
+  assert.match(sourceWords(reading(), null, NOW, trans), /NVML/);
+  assert.match(sourceWords(reading({ source: 'gpm' }), null, NOW, trans), /GPM/);
+  const figures = { uuid: 'MIG-1', at: '2026-11-21T13:59:35Z' };
+  assert.equal(
+    plain(sourceWords(reading({ source: 'dcgm' }), { figures }, NOW, trans)),
+    "Use is measured by the cluster's monitoring (DCGM), 25 s ago."
+  );
+  assert.equal(sourceWords(reading({ source: 'none' }), null, NOW, trans), '');
 });
 
 test('waits say now, a likely range, an enforced limit, or that they are unknown', () => {
   assert.equal(waitWords(offer({ now: true }), trans), 'now');
   assert.equal(
     plain(waitWords(offer({ at_most_seconds: 7800 }, 2), trans)),
-    '2 in line, at most 2 h 10 min'
+    '2 ahead of you, at most 2 h 10 min'
   );
   const likely = offer({ p10_seconds: 1500, p90_seconds: 4200, at_most_seconds: null });
   assert.equal(plain(waitWords(likely, trans)), 'likely 25 min to 1 h 10 min');
+  const narrow = offer({ p10_seconds: 300, p90_seconds: 299, at_most_seconds: null });
+  assert.equal(plain(waitWords(narrow, trans)), 'likely about 5 min');
   assert.equal(waitWords(offer({}), trans), 'wait unknown');
+  assert.equal(waitWords(offer({ now: true }, 1), trans), '1 ahead of you, now');
+});
+
+test('what is free is counted only where it is known', () => {
+  assert.equal(freeWords({ free: 2, total: 5 }, trans), '2 of 5 free');
+  assert.equal(freeWords({ free: null, total: 5 }, trans), '');
 });
 
 test('the status bar has the numbers, and the countdown only when it is near', () => {
-  assert.equal(plain(statusWords(snapshot(), NOW, trans)), NUMBERS);
+  assert.equal(words(snapshot()), NUMBERS);
   const near = snapshot({ server: { countdown: countdown() } });
-  assert.equal(plain(statusWords(near, NOW, trans)), `${NUMBERS} · stops in 9 min`);
+  assert.equal(words(near), `${NUMBERS} · stops in 9 min`);
   const far = snapshot({ server: { countdown: countdown({ stops_at: '2026-11-21T14:10:00Z' }) } });
-  assert.equal(plain(statusWords(far, NOW, trans)), NUMBERS);
+  assert.equal(words(far), NUMBERS);
 });
 
-test('a part of a device is never shown as if its numbers were its own', () => {
-  const half = snapshot({ server: { share: 0.5, memory_bytes: 2.4 * GIB } });
-  assert.ok(isShared(half));
-  assert.equal(
-    plain(statusWords(half, NOW, trans)),
-    `GPU, all users: ${n(3.1)}/${n(4.75)} GiB · 84 %`
-  );
-  assert.equal(
-    shareWords(half.server, trans),
-    `Your share is about ${n(2.4)} GiB, without a wall. ` +
-      'The numbers are of the whole device, with everybody on it.'
-  );
-  assert.ok(!shareWords({ share: 0.5, memory_bytes: null }, trans).includes('unknown'));
-  assert.equal(isShared(snapshot({ server: { share: 1 } })), false);
-  assert.equal(isShared(snapshot()), false);
+test('the status bar shows what was chosen', () => {
+  assert.equal(words(snapshot(), { statusBar: 'memory' }), `GPU ${n(3.1)}/${n(4.75)} GiB`);
+  assert.equal(words(snapshot(), { statusBar: 'use' }), 'GPU 84 %');
+  assert.equal(words(snapshot(), { statusBar: 'nothing' }), '');
+  const unknown = snapshot({ gpus: [reading({ used_percent: null })] });
+  assert.equal(words(unknown, { statusBar: 'use' }), 'GPU use unknown');
+  assert.equal(words(unknown), `GPU ${n(3.1)}/${n(4.75)} GiB`);
+});
+
+test('several GPUs are summed, and not where one of them is unknown', () => {
+  const two = [reading({ used_percent: 40 }), reading({ uuid: 'MIG-2', used_percent: 80 })];
+  assert.equal(words(snapshot({ gpus: two })), `2 GPUs ${n(6.2)}/${n(9.5)} GiB · 60 %`);
+  const one = [two[0], reading({ uuid: 'MIG-2', used_percent: null, memory_used_bytes: null })];
+  assert.equal(words(snapshot({ gpus: one })), `2 GPUs unknown/${n(9.5)} GiB`);
+});
+
+test('a part of a device is never shown as if its use was its own', () => {
+  const server = { share: 0.5, memory_bytes: 20 * GIB };
+  const half = snapshot({ server, gpus: [part()] });
+  assert.ok(isShared(part(), null));
+  assert.ok(isShared(reading(), server));
+  assert.equal(words(half), `GPU yours ${n(3.1)} of 20 GiB · 84 % by all users`);
+  assert.equal(words(half, { statusBar: 'use' }), 'GPU 84 % by all users');
+  assert.equal(isShared(reading(), { share: 1 }), false);
 });
 
 test('without a countdown the rule is said, and "no end" only where there is none', () => {
   const rule = 'Stops when its GPU is idle for 30 min (you are warned 10 min before).';
-  assert.equal(ruleWords({ rule }, trans), rule);
-  assert.equal(ruleWords({ rule: '' }, trans), 'No end is planned.');
+  assert.equal(plain(ruleWords({ rule }, NOW, trans)), rule);
+  assert.equal(ruleWords({ rule: '' }, NOW, trans), 'No end is planned.');
 });
 
 test('what is left of keep is of 24 hours, not of a day', () => {
@@ -167,34 +255,33 @@ test('what is left of keep is of 24 hours, not of a day', () => {
 
 test('a countdown that stands still is not shown as running', () => {
   const away = snapshot({
-    server: { countdown: countdown() },
+    server: { countdown: countdown(), warnings: [] },
     service_note: 'The GPU service is not answering.'
   });
-  assert.equal(plain(statusWords(away, NOW, trans)), NUMBERS);
-  assert.equal(
-    announcement(
-      { ...away, server: { countdown: countdown(), warnings: [] } },
-      false,
-      NOW,
-      trans
-    ).includes('stops'),
-    false
-  );
+  assert.equal(words(away), NUMBERS);
+  assert.equal(alertWords(away, NOW, trans), '');
 });
 
-test('old numbers are not shown as if they were new', () => {
-  assert.equal(statusWords(snapshot(), NOW + 60_000, trans), 'GPU not answering');
+test('numbers older than three periods are not shown as if they were new', () => {
+  assert.equal(words(snapshot(), {}, NOW + 60_000), 'GPU not answering');
+  const at = seconds => NOW + (seconds - 1) * 1000; // the reading is a second old
+  assert.equal(isOld(reading(), snapshot(), at(3)), false);
+  assert.equal(isOld(reading(), snapshot(), at(3.1)), true);
+  assert.equal(isOld(reading(), snapshot({ period_seconds: 10 }), at(29)), false);
+  assert.equal(isOld(reading(), snapshot({ period_seconds: 0.5 }), at(2.9)), false);
 });
 
 test('without a snapshot or a GPU the status bar says nothing', () => {
-  assert.equal(statusWords(null, NOW, trans), '');
-  assert.equal(statusWords(snapshot({ gpus: [], state: 'no-gpu' }), NOW, trans), '');
+  assert.equal(words(null), '');
+  assert.equal(words(snapshot({ gpus: [], state: 'no-gpu' })), '');
 });
 
 test('every state has its view', () => {
   assert.equal(viewOf(null, 'connecting'), 'loading');
   assert.equal(viewOf(null, 'absent'), 'absent');
   assert.equal(viewOf(null, 'lost'), 'lost');
+  assert.equal(viewOf(null, 'hidden'), 'loading');
+  assert.equal(viewOf(snapshot(), 'outdated'), 'outdated');
   assert.equal(viewOf(snapshot({ gpus: [], state: 'starting' }), 'open'), 'loading');
   assert.equal(viewOf(snapshot({ gpus: [], state: 'no-gpu' }), 'open'), 'cpu');
   assert.equal(viewOf(snapshot({ gpus: [], state: 'driver-not-loaded' }), 'open'), 'problem');
@@ -210,23 +297,54 @@ test('a countdown ends at zero', () => {
 test('a screen reader hears states, never numbers that move', () => {
   const one = snapshot({ server: { countdown: countdown(), warnings: ['The GPU is gone.'] } });
   const other = { ...one, gpus: [reading({ used_percent: 3 })] };
-  assert.equal(announcement(one, false, NOW, trans), announcement(other, false, NOW + 1000, trans));
-  assert.match(announcement(one, false, NOW, trans), /This server stops at .* The GPU is gone\./);
-  assert.match(
-    announcement(snapshot({ server: { countdown: null, warnings: [] } }), true, NOW, trans),
-    /kept/
+  assert.equal(announcement(one, false, NOW, trans), 'The GPU is gone.');
+  assert.equal(announcement(other, false, NOW + 1000, trans), 'The GPU is gone.');
+  assert.match(announcement(one, true, NOW, trans), /kept/);
+});
+
+test('the deadline interrupts once: its words do not count down', () => {
+  const one = snapshot({ server: { countdown: countdown() } });
+  const later = snapshot({ server: { countdown: countdown({ reason: 'Idle for 25 min.' }) } });
+  assert.match(alertWords(one, NOW, trans), /^This server stops at [^.]*\.$/);
+  assert.equal(alertWords(one, NOW, trans), alertWords(later, NOW + 240_000, trans));
+  const far = snapshot({ server: { countdown: countdown({ warn: false }) } });
+  assert.equal(alertWords(far, NOW, trans), '');
+});
+
+test('a chart is one sentence for who does not see it', () => {
+  const written = value => `${value} %`;
+  assert.equal(
+    chartWords('In use', '84 %', { lowest: 2, highest: 97 }, written, trans),
+    'In use in the last 10 min: now 84 %, lowest 2 %, highest 97 %.'
   );
+  assert.match(chartWords('In use', 'unknown', null, written, trans), /no numbers yet/);
 });
 
 test("the server's times are written in the reader's time", () => {
   const here = clock('2026-11-21T13:30:00Z', NOW);
   assert.equal(
-    localTimes('Not answering since 2026-11-21T13:30:00Z.', NOW),
+    serverWords('Not answering since 2026-11-21T13:30:00Z.', NOW, trans),
     `Not answering since ${here}.`
   );
   assert.equal(
-    localTimes('Idle for 1 h 21 min, 3 mines.', NOW),
+    serverWords('Idle for 1 h 21 min, 3 mines.', NOW, trans),
     'Idle for 1\u00a0h 21\u00a0min, 3 mines.'
   );
   assert.ok(clock('2026-11-23T13:30:00Z', NOW).length > here.length); // with its weekday
+});
+
+test("the server's sentences are looked up without their numbers", () => {
+  assert.equal(plain(serverWords('Idle for 21 min.', NOW, finnish)), 'Joutilaana 21 min.');
+  assert.equal(plain(serverWords('Idle since noon.', NOW, finnish)), 'Idle since noon.');
+});
+
+test("a sentence of the server's that no catalogue knows comes out as it went in", () => {
+  for (const sentence of [
+    '',
+    'MIG 1g.5gb on gpu-3 (10.0.0.7): 100% of 12 %, %1 and 50%%2.',
+    'Code 15, driver 570.86.15, pid 4711, 1.',
+    'Two of 5; 3-4, v2.'
+  ]) {
+    assert.equal(plain(serverWords(sentence, NOW, trans)), sentence);
+  }
 });

@@ -1,0 +1,240 @@
+/**
+ * This server's devices: memory against what it may really use, use, the last ten minutes, and who uses them.
+ */
+import * as React from 'react';
+
+import { Chart, Table } from './chart';
+import {
+  age,
+  isOld,
+  isShared,
+  memoryOf,
+  memoryPercent,
+  memoryWords,
+  notMeasurable,
+  serverWords,
+  sharedWords,
+  sourceWords,
+  useWords
+} from './format';
+import { Holders } from './holders';
+import type { GpuReading, Snapshot } from './messages';
+import { Meter } from './meter';
+import type { IGpuModel } from './model';
+import type { IShown } from './seen';
+import { duration, percent } from './units';
+
+/** More than so many have one line each, that can be opened. */
+const MANY = 4;
+
+interface IDevices extends IShown {
+  model: IGpuModel;
+  snapshot: Snapshot;
+  /** The server's own sentence about the GPU, in the reader's words. */
+  said: string;
+}
+
+export function Devices(props: IDevices): JSX.Element {
+  const { snapshot, said, trans } = props;
+  const { gpus } = snapshot;
+  if (gpus.length === 1) {
+    return <>{gpus.map(reading => device(reading, props))}</>;
+  }
+  return (
+    <>
+      {said === '' ? null : <p className="jp-gpu-Note">{said}</p>}
+      {gpus.length > MANY ? (
+        <p className="jp-gpu-Note">{trans.__('%1 GPUs. The bar is memory.', gpus.length)}</p>
+      ) : null}
+      {gpus.map((reading, index) => {
+        const name = trans.__('GPU %1', index + 1);
+        return gpus.length > MANY ? (
+          <Line key={reading.uuid} name={name} reading={reading} {...props} />
+        ) : (
+          <div key={reading.uuid} role="group" aria-label={name}>
+            <h3>{[name, reading.profile ?? reading.product].join(' · ')}</h3>
+            {device(reading, { ...props, said: '' })}
+          </div>
+        );
+      })}
+    </>
+  );
+}
+
+function device(reading: GpuReading, props: IDevices): JSX.Element {
+  return <Device key={reading.uuid} {...props} reading={reading} />;
+}
+
+function Device({
+  reading,
+  model,
+  snapshot,
+  said,
+  ...shown
+}: IDevices & { reading: GpuReading }): JSX.Element {
+  const { trans, now, unit } = shown;
+  const { server } = snapshot;
+  const memory = memoryOf(reading, server);
+  const shared = isShared(reading, server);
+  const old = isOld(reading, snapshot, now);
+  const points = model.history.get(reading.uuid) ?? [];
+  // the line is one's own memory where that is known, else the whole device's
+  const drawn = shared && memory.used === null ? 'device' : memory.whose;
+  const labels = {
+    memory:
+      drawn === 'mine'
+        ? trans.__('Your memory')
+        : shared
+          ? trans.__('Memory, all users')
+          : trans.__('Memory'),
+    use: shared ? trans.__('In use, all users') : trans.__('In use')
+  };
+  const top = drawn === 'mine' ? memory.limit : reading.memory_total_bytes;
+  const texts = { memory: memoryWords(memory, unit, trans), use: useWords(reading, trans) };
+  const note = notMeasurable(reading) ? '' : serverWords(reading.note, now, trans);
+  return (
+    <div className={old ? 'jp-gpu-Device jp-mod-old' : 'jp-gpu-Device'}>
+      {old ? (
+        <p className="jp-gpu-Warning">
+          {trans.__('Numbers from %1 ago.', duration(age(reading, now), trans))} {said}
+        </p>
+      ) : said === '' ? null : (
+        <p className="jp-gpu-Note">{said}</p>
+      )}
+      <div className="jp-gpu-Row">
+        <span className="jp-gpu-Label">{trans.__('Memory')}</span>
+        <span>{texts.memory}</span>
+      </div>
+      <Meter label={trans.__('Memory')} text={texts.memory} percent={memoryPercent(memory)} />
+      <Chart
+        points={points}
+        field="memory"
+        label={labels.memory}
+        value={texts.memory}
+        top={top ?? 0}
+        {...shown}
+      />
+      {shared ? <p className="jp-gpu-Note">{sharedWords(reading, unit, trans)}</p> : null}
+      <div className="jp-gpu-Row">
+        <span className="jp-gpu-Label">{labels.use}</span>
+        <span>{texts.use}</span>
+      </div>
+      <Meter label={labels.use} text={texts.use} percent={reading.used_percent} />
+      {notMeasurable(reading) ? null : (
+        <Chart
+          points={points}
+          field="used"
+          label={labels.use}
+          value={texts.use}
+          top={100}
+          {...shown}
+        />
+      )}
+      {reading.source === 'dcgm' ? (
+        <p className="jp-gpu-Note">{sourceWords(reading, server, now, trans)}</p>
+      ) : null}
+      {note === '' ? null : <p className="jp-gpu-Note">{note}</p>}
+      <Holders reading={reading} model={model} {...shown} />
+      <Opened summary={trans.__('Numbers')}>
+        {() => <Table points={points} memory={labels.memory} use={labels.use} {...shown} />}
+      </Opened>
+      <Opened summary={trans.__('About this GPU')}>
+        {() => <About reading={reading} snapshot={snapshot} {...shown} />}
+      </Opened>
+    </div>
+  );
+}
+
+/** What else is known: which card, what else it counts, and where the use comes from. */
+function About({
+  reading,
+  snapshot,
+  trans,
+  now
+}: IShown & { reading: GpuReading; snapshot: Snapshot }): JSX.Element {
+  const { counters } = reading;
+  const rows: [string, string][] = [
+    [trans.__('Card'), reading.product || trans.__('unknown')],
+    ...(reading.profile === null
+      ? []
+      : [[trans.__('MIG profile'), reading.profile] as [string, string]])
+  ];
+  for (const [label, value] of [
+    [trans.__('Multiprocessors at work'), counters?.sm_percent],
+    [trans.__('Tensor cores'), counters?.tensor_percent],
+    [trans.__('Memory bandwidth'), counters?.dram_percent]
+  ] as const) {
+    if (typeof value === 'number') {
+      rows.push([label, percent(value, trans)]);
+    }
+  }
+  return (
+    <>
+      <dl>
+        {rows.map(([label, value]) => (
+          <div className="jp-gpu-Row" key={label}>
+            <dt>{label}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      </dl>
+      <p>{sourceWords(reading, snapshot.server, now, trans)}</p>
+    </>
+  );
+}
+
+/** One device of many: a button, a bar and its numbers; opened, all of it. */
+function Line({
+  name,
+  reading,
+  ...props
+}: IDevices & { name: string; reading: GpuReading }): JSX.Element {
+  const [open, setOpen] = React.useState(false);
+  const { snapshot, trans, now, unit } = props;
+  const memory = memoryOf(reading, snapshot.server);
+  const text = memoryWords(memory, unit, trans);
+  const old = isOld(reading, snapshot, now);
+  return (
+    <>
+      <div className={old ? 'jp-gpu-OfMany jp-mod-old' : 'jp-gpu-OfMany'}>
+        <button
+          type="button"
+          className="jp-gpu-Small"
+          aria-expanded={open}
+          onClick={() => setOpen(!open)}
+        >
+          {name}
+        </button>
+        <Meter label={trans.__('%1, memory', name)} text={text} percent={memoryPercent(memory)} />
+        <span>{text}</span>
+        <span>
+          {old
+            ? trans.__('%1 old', duration(age(reading, now), trans))
+            : notMeasurable(reading)
+              ? trans.__('use not measurable')
+              : reading.used_percent === null
+                ? trans.__('use unknown')
+                : percent(reading.used_percent, trans)}
+        </span>
+      </div>
+      {open ? device(reading, { ...props, said: '' }) : null}
+    </>
+  );
+}
+
+/** A disclosure whose inside is made only while it is open. */
+function Opened({
+  summary,
+  children
+}: {
+  summary: string;
+  children: () => JSX.Element;
+}): JSX.Element {
+  const [open, setOpen] = React.useState(false);
+  return (
+    <details onToggle={event => setOpen(event.currentTarget.open)}>
+      <summary>{summary}</summary>
+      {open ? children() : null}
+    </details>
+  );
+}

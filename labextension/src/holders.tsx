@@ -1,0 +1,107 @@
+/**
+ * Which of this server's own programs use a device, and the button that ends a kernel.
+ */
+import * as React from 'react';
+
+import { serverWords } from './format';
+import type { GpuReading, Holder } from './messages';
+import type { IGpuModel } from './model';
+import type { IShown } from './seen';
+import { clock, duration, size } from './units';
+
+export function Holders({
+  reading,
+  model,
+  ...shown
+}: IShown & { reading: GpuReading; model: IGpuModel }): JSX.Element {
+  const { trans, now } = shown;
+  const { holders, holders_note } = reading;
+  const note =
+    holders_note !== ''
+      ? serverWords(holders_note, now, trans)
+      : holders === null
+        ? trans.__('Which notebook uses it is not known.')
+        : holders.length === 0
+          ? trans.__('No notebook or program of yours uses it.')
+          : '';
+  return (
+    <>
+      {holders && holders.length > 0 ? (
+        <ul aria-label={trans.__('What of yours uses it')}>
+          {holders.map(holder => (
+            <One
+              key={holder.kernel || `${holder.path} ${holder.name}`}
+              holder={holder}
+              model={model}
+              {...shown}
+            />
+          ))}
+        </ul>
+      ) : null}
+      {note === '' ? null : <p className="jp-gpu-Note">{note}</p>}
+    </>
+  );
+}
+
+function One({
+  holder,
+  model,
+  trans,
+  now,
+  unit
+}: IShown & { holder: Holder; model: IGpuModel }): JSX.Element {
+  const [refused, setRefused] = React.useState('');
+  const { name, memory_bytes, idle_since } = holder;
+
+  async function end(): Promise<void> {
+    setRefused('');
+    try {
+      await model.endKernel(holder); // it asks before it does
+    } catch (error) {
+      setRefused(error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  return (
+    <li>
+      <div className="jp-gpu-Row">
+        <span className="jp-gpu-Name" title={holder.path || name}>
+          {name}
+        </span>
+        <span>
+          {memory_bytes === null
+            ? trans.__('not known how much')
+            : `${size(memory_bytes, unit, 1, trans)}\u00a0${unit}`}
+        </span>
+      </div>
+      {idle_since !== null || holder.kernel !== '' ? (
+        <div className="jp-gpu-Row">
+          <span className="jp-gpu-Detail">
+            {idle_since === null
+              ? trans.__('running')
+              : trans.__(
+                  'idle for %1, since %2',
+                  duration((now - Date.parse(idle_since)) / 1000, trans),
+                  clock(idle_since, now)
+                )}
+          </span>
+          {holder.kernel === '' ? null : (
+            <button
+              type="button"
+              className="jp-gpu-Small"
+              aria-label={trans.__('Shut down the kernel of %1', name)}
+              onClick={() => void end()}
+            >
+              {trans.__('Shut down its kernel')}
+            </button>
+          )}
+        </div>
+      ) : null}
+      {refused === '' ? null : (
+        <p className="jp-gpu-Warning" role="status">
+          {serverWords(refused, now, trans)}
+        </p>
+      )}
+    </li>
+  );
+}

@@ -1,0 +1,28 @@
+/**
+ * A bar from nothing to the limit. Where the number is not known there is no bar: an empty one would say zero.
+ */
+import * as React from 'react';
+
+export function Meter({
+  label,
+  text,
+  percent
+}: {
+  label: string;
+  text: string;
+  percent: number | null;
+}): JSX.Element | null {
+  return percent === null ? null : (
+    <div
+      className="jp-gpu-Meter"
+      role="meter"
+      aria-label={label}
+      aria-valuemin={0}
+      aria-valuemax={100}
+      aria-valuenow={Math.round(percent)}
+      aria-valuetext={text}
+    >
+      <div style={{ width: `${percent}%` }} />
+    </div>
+  );
+}

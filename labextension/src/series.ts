@@ -1,0 +1,132 @@
+/**
+ * The last ten minutes as numbers: the line a chart draws, and what a sentence and a table say of it.
+ *
+ * Pure, like `format.ts`. Where nothing is known there is no line, no number and no row: never a zero.
+ */
+import type { Point } from './history';
+
+export type Field = 'used' | 'memory';
+
+/** What a chart covers, in ms. */
+export const SPAN_MS = 600_000;
+
+/** A chart's own units; as many columns as a narrow panel has pixels. */
+export const WIDTH = 256;
+export const HEIGHT = 32;
+
+const COLUMN_MS = SPAN_MS / WIDTH;
+
+export interface Range {
+  lowest: number;
+  highest: number;
+}
+
+/** One minute of the table; null is not known. */
+export interface Minute {
+  at: number;
+  used: Range | null;
+  memory: Range | null;
+}
+
+/**
+ * A chart's line and the area below it, as SVG paths.
+ *
+ * Each column is drawn from its lowest to its highest reading, so that a short peak is still seen.
+ * @param top - the value at the upper edge.
+ */
+export function paths(
+  points: readonly Point[],
+  field: Field,
+  now: number,
+  top: number
+): { line: string; area: string } {
+  const start = now - SPAN_MS;
+  let line = '';
+  let area = '';
+  for (const run of runs(points, field, start)) {
+    const drawn = run.map(([at, value]) => {
+      const x = ((at - start) / SPAN_MS) * WIDTH;
+      const y = HEIGHT - (top > 0 ? Math.min(1, Math.max(0, value / top)) : 0) * HEIGHT;
+      return `${x.toFixed(1)} ${y.toFixed(1)}`;
+    });
+    const [first, ...rest] = drawn;
+    // a reading alone is a dot: a line of no length with round ends
+    line += `M${first}L${rest.length > 0 ? rest.join('L') : first}`;
+    area += `M${first?.split(' ')[0]} ${HEIGHT}L${drawn.join('L')}V${HEIGHT}Z`;
+  }
+  return { line, area };
+}
+
+/** The lowest and the highest that are known in the last ten minutes; null: nothing is. */
+export function range(points: readonly Point[], field: Field, now: number): Range | null {
+  let found: Range | null = null;
+  for (const point of points) {
+    if (point.at >= now - SPAN_MS) {
+      found = wider(found, point[field]);
+    }
+  }
+  return found;
+}
+
+/** One row a minute, the newest first. */
+export function minutes(points: readonly Point[], now: number): Minute[] {
+  const rows = new Map<number, Minute>();
+  for (const point of points) {
+    if (point.at < now - SPAN_MS) {
+      continue;
+    }
+    const at = Math.floor(point.at / 60_000) * 60_000;
+    const row = rows.get(at) ?? { at, used: null, memory: null };
+    row.used = wider(row.used, point.used);
+    row.memory = wider(row.memory, point.memory);
+    rows.set(at, row);
+  }
+  return [...rows.values()].sort((one, other) => other.at - one.at);
+}
+
+function wider(range: Range | null, value: number | null): Range | null {
+  if (value === null) {
+    return range;
+  }
+  return range === null
+    ? { lowest: value, highest: value }
+    : { lowest: Math.min(range.lowest, value), highest: Math.max(range.highest, value) };
+}
+
+/** The readings between what is not known, a column's many as its lowest and its highest: [ms, value]. */
+function runs(points: readonly Point[], field: Field, start: number): [number, number][][] {
+  const found: [number, number][][] = [];
+  let run: [number, number][] | null = null;
+  let column = -1;
+  for (const point of points) {
+    const value = point[field];
+    if (value === null || point.at < start) {
+      run = null; // what comes next begins a new line
+      continue;
+    }
+    if (run === null) {
+      run = [];
+      found.push(run);
+    }
+    const here = Math.floor(point.at / COLUMN_MS); // by the clock: columns move with time, and do not flicker
+    const one = run[run.length - 2];
+    const other = run[run.length - 1];
+    if (here !== column || other === undefined) {
+      run.push([point.at, value]);
+      column = here;
+    } else if (one === undefined || Math.floor(one[0] / COLUMN_MS) !== here) {
+      run.push([point.at, value]);
+    } else if (between(value, one[1], other[1])) {
+      continue;
+    } else if (between(other[1], one[1], value)) {
+      run[run.length - 1] = [point.at, value];
+    } else {
+      run.splice(-2, 2, other, [point.at, value]);
+    }
+  }
+  return found;
+}
+
+function between(value: number, one: number, other: number): boolean {
+  return value >= Math.min(one, other) && value <= Math.max(one, other);
+}

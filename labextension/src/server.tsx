@@ -1,0 +1,79 @@
+/**
+ * When this server stops, why, and *keep*.
+ */
+import * as React from 'react';
+
+import { keepLabel, keepLeft, ruleWords, secondsLeft, serverWords } from './format';
+import type { ServerState } from './messages';
+import type { Keeping } from './model';
+import type { IShown } from './seen';
+import { clock, duration } from './units';
+
+interface IServer extends IShown {
+  server: ServerState;
+  /** The service is not answering: what is known of the end may be wrong. */
+  away: boolean;
+  keeping: Keeping;
+  keep: () => void;
+}
+
+export function Server(props: IServer): JSX.Element {
+  const { server, away, trans, now } = props;
+  return (
+    <>
+      <h3>{trans.__('This server')}</h3>
+      {away ? (
+        // an outage moves every end by its length: no time shown now would be right
+        <p>{trans.__('Its countdown and its end stand still until the service answers again.')}</p>
+      ) : (
+        <>
+          <Stop {...props} />
+          {server.ends_at !== null ? (
+            <p>
+              {trans.__('Ends at the latest at')}{' '}
+              <time dateTime={server.ends_at}>{clock(server.ends_at, now)}</time>.
+            </p>
+          ) : null}
+        </>
+      )}
+    </>
+  );
+}
+
+function Stop({ server, keeping, keep, trans, now }: IServer): JSX.Element {
+  const { countdown } = server;
+  const left = secondsLeft(countdown, now);
+  return (
+    <>
+      {countdown && left !== null ? (
+        <p className={countdown.warn ? 'jp-gpu-Warning' : undefined}>
+          {serverWords(countdown.reason, now, trans)}{' '}
+          {trans.__('Stops in %1', duration(left, trans))} (
+          <time dateTime={countdown.stops_at}>{clock(countdown.stops_at, now)}</time>
+          ).
+        </p>
+      ) : (
+        <p>{ruleWords(server, now, trans)}</p>
+      )}
+      {countdown?.can_keep && server.keep ? (
+        <p className="jp-gpu-Keep">
+          <button
+            type="button"
+            className="jp-mod-styled jp-mod-accept"
+            disabled={server.keep.left < 1 || keeping === 'asking'}
+            onClick={keep}
+          >
+            {keepLabel(server, trans)}
+          </button>
+          <span>{keepLeft(server.keep, trans)}</span>
+        </p>
+      ) : null}
+      {typeof keeping === 'object' ? (
+        <p className="jp-gpu-Warning">
+          {serverWords(keeping.refused, now, trans) ||
+            trans.__('The server did not answer. Nothing was changed.')}
+        </p>
+      ) : null}
+    </>
+  );
+}

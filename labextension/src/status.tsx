@@ -1,0 +1,30 @@
+/**
+ * The status bar's item: one button that opens the panel.
+ */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { statusWords } from './format';
+import type { IGpuModel } from './model';
+import { SeenWidget } from './seen';
+
+export class GpuStatus extends SeenWidget {
+  constructor(
+    model: IGpuModel,
+    trans: TranslationBundle,
+    private _open: () => void
+  ) {
+    super(model, trans);
+    this.addClass('jp-gpu-Status');
+  }
+
+  protected override render(): JSX.Element | null {
+    const { snapshot, settings } = this.model;
+    const text = statusWords(snapshot, settings, this.model.now(), this.trans);
+    return text === '' ? null : (
+      <button type="button" title={this.trans.__('Show the GPU panel')} onClick={this._open}>
+        {text}
+      </button>
+    );
+  }
+}

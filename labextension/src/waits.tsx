@@ -1,0 +1,36 @@
+/**
+ * How long the other offers would take, and why. A number of people, never their names.
+ */
+import * as React from 'react';
+
+import { freeWords, serverWords, waitWords } from './format';
+import type { OfferState } from './messages';
+import type { IShown } from './seen';
+
+export function Waits({
+  offers,
+  trans,
+  now
+}: IShown & { offers: OfferState[] }): JSX.Element | null {
+  if (offers.length === 0) {
+    return null;
+  }
+  return (
+    <>
+      <h3>{trans.__('Waits now')}</h3>
+      <dl>
+        {offers.map(offer => (
+          <div className="jp-gpu-Wait" key={offer.id}>
+            <dt>{offer.title}</dt>
+            <dd>
+              {[waitWords(offer, trans), freeWords(offer, trans)].filter(Boolean).join(' · ')}
+            </dd>
+            {offer.wait.now || offer.wait.reason === '' ? null : (
+              <dd className="jp-gpu-Detail">{serverWords(offer.wait.reason, now, trans)}</dd>
+            )}
+          </div>
+        ))}
+      </dl>
+    </>
+  );
+}
