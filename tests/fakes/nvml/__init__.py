@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import struct
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from hub_extensions.core.inventory import GpusUnavailable, InventoryReading
 
@@ -24,6 +27,16 @@ GIB = 2**30
 
 NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, DRIVER_NOT_LOADED, TIMEOUT = 3, 4, 6, 9, 10
 FUNCTION_NOT_FOUND, LOST, VERSION_MISMATCH, UNKNOWN = 13, 15, 18, 999
+
+REFUSED_OF_A_PARENT = (
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetComputeRunningProcesses_v2",
+    "nvmlDeviceGetGpuInstanceById",
+    "nvmlDeviceGetGpuInstances",
+)
+"""What a container with one MIG device may not ask of its GPU (NVIDIA/nvidia-container-toolkit#842 has the first)."""
 
 
 def library_folder(build_in: Path) -> Path:
@@ -48,6 +61,7 @@ class FakeNvml:
 
     folder: Path
     init: int = 0
+    reloads: int = 0
     driver: str = "550.54.15"
     gpus: dict[str, dict[str, object]] = field(default_factory=dict)
     rows: list[tuple[str, dict[str, object]]] = field(default_factory=list)
@@ -66,7 +80,7 @@ class FakeNvml:
     ) -> FakeNvml:
         """A GPU, in the order of their indices. `mig`: -1 no MIG at all, 0 off, 1 on.
 
-        Facts: used, reserved, util, cores, cc, gpm, lost.
+        Facts: used, reserved, util, cores, cc, lost; with gpm=1 also what GPM counts of it: smutil, tensor, dram.
         """
         self.gpus[uuid] = {"mig": mig, "total": total, **facts, "name": name}
         return self
@@ -85,29 +99,79 @@ class FakeNvml:
     def mig(
         self, gpu: str, uuid: str, *, slot: int, gi: int, ci: int = 0, name: str, total: int, **facts: object
     ) -> FakeNvml:
-        """A MIG device (a compute instance that fills its GPU instance). Facts: slices, gislices, sm, used, util."""
+        """A MIG device (a compute instance that fills its GPU instance).
+
+        Facts: slices, gislices, sm, used; what GPM counts of it on a card with gpm=1: util (graphics), smutil, tensor,
+        dram, in percent; one that is left out is not supported.
+        """
         return self._row(
             "mig", gpu=self._index(gpu), slot=slot, gi=gi, ci=ci, uuid=uuid, total=total, **facts, name=name
         )
 
-    def process(self, on: str, pid: int, *, used: int = 0, mps: bool = False) -> FakeNvml:
-        return self._row("proc", on=on, pid=pid, used=used, mps=int(mps))
+    def changes(self, uuid: str, **facts: object) -> FakeNvml:
+        """New facts of a GPU or MIG device that is there, e.g. used, util, smutil, tensor, dram, lost."""
+        found = [row for kind, row in self.rows if kind == "mig" and row["uuid"] == uuid]
+        (self.gpus.get(uuid) or found[0]).update(facts)
+        return self
+
+    def without(self, uuid: str) -> FakeNvml:
+        """A MIG device is gone; its GPU instance stays."""
+        self.rows = [(kind, row) for kind, row in self.rows if not (kind == "mig" and row["uuid"] == uuid)]
+        return self
+
+    def process(self, on: str, pid: int, *, used: int | None = 0, mps: bool = False) -> FakeNvml:
+        """A process on a device. `used` bytes; None: the driver does not tell how much."""
+        return self._row("proc", on=on, pid=pid, used="none" if used is None else used, mps=int(mps))
 
     def no_processes(self) -> FakeNvml:
         self.rows = [row for row in self.rows if row[0] != "proc"]
         return self
 
     def fails(self, call: str, code: int, on: str = "*") -> FakeNvml:
-        """From now on this call answers with `code`, for one device or for all."""
+        """From now on this call (``*``: every one) answers with `code`, for one device or for all.
+
+        ``gpm:5`` is metric 5 of nvmlGpmMetricsGet alone.
+        """
         return self._row("error", call=call, on=on, code=code)
 
+    def lacks(self, *calls: str) -> FakeNvml:
+        """A driver that is older than these calls."""
+        for call in calls:
+            self.fails(call, FUNCTION_NOT_FOUND)
+        return self
+
+    def slow(self, milliseconds: int, call: str = "*", on: str = "*") -> FakeNvml:
+        """Each such call takes so long from now on."""
+        return self._row("delay", call=call, on=on, ms=milliseconds)
+
+    def hangs(self, call: str = "*", on: str = "*") -> FakeNvml:
+        """Such a call does not come back before `recovers`."""
+        return self._row("hang", call=call, on=on)
+
     def recovers(self) -> FakeNvml:
-        self.rows = [row for row in self.rows if row[0] != "error"]
+        """Nothing fails, is slow or hangs any more."""
+        self.rows = [row for row in self.rows if row[0] not in ("error", "delay", "hang")]
+        return self
+
+    def reload(self) -> FakeNvml:
+        """The driver is unloaded and loaded: nothing answers before it is opened anew."""
+        self.reloads += 1
+        return self
+
+    def container_of(self, *uuids: str) -> FakeNvml:
+        """Seen from a container that was given these MIG devices: the others are hidden, their GPU may not be asked."""
+        for kind, row in self.rows.copy():
+            if kind == "mig" and row["uuid"] not in uuids:
+                for call in ("nvmlDeviceGetHandleByUUID", "nvmlDeviceGetMigDeviceHandleByIndex"):
+                    self.fails(call, NOT_FOUND, on=str(row["uuid"]))
+        for gpu in self.gpus:
+            for call in REFUSED_OF_A_PARENT:
+                self.fails(call, NO_PERMISSION, on=gpu)
         return self
 
     def write(self) -> FakeNvml:
         """Make it so, at once and as a whole."""
-        lines = [f"init {self.init}", f"driver {self.driver}"]
+        lines = [f"init {self.init}", f"reload {self.reloads}", f"driver {self.driver}"]
         lines += [_line("gpu", {"uuid": uuid, **facts}) for uuid, facts in self.gpus.items()]
         lines += [_line(kind, facts) for kind, facts in self.rows]
         draft = self.path.with_suffix(".draft")
@@ -115,10 +179,20 @@ class FakeNvml:
         draft.replace(self.path)
         return self
 
+    def calls(self) -> Counter[str]:
+        """How often each call of the library was made so far, by all programs that look at this machine."""
+        return Counter({name: count for name, count in self._counts().items() if name.startswith("nvml")})
+
     def samples_alive(self) -> int:
         """GPM samples that were allocated and not freed."""
-        counter = Path(f"{self.path}.samples")
-        return int(counter.read_text()) if counter.exists() else 0
+        return self._counts().get("samples not freed", 0)
+
+    def _counts(self) -> dict[str, int]:
+        file = Path(f"{self.path}.calls")
+        if not file.exists():
+            return {}
+        slots = struct.iter_unpack("=56sq", file.read_bytes())
+        return {name.rstrip(b"\0").decode(): count for name, count in slots if name.strip(b"\0")}
 
     def _index(self, gpu: str) -> int:
         return list(self.gpus).index(gpu)
@@ -141,6 +215,27 @@ def lab_machine(folder: Path) -> FakeNvml:
         fake.instance(gpu, gi, profile=number, start=start, size=slices)
         facts = {"slices": slices, "gislices": slices, "sm": sm, "used": 10 << 20}
         fake.mig(gpu, f"MIG-lab-{gi}", slot=slot, gi=gi, name=f"{product} MIG {profile}", total=mb << 20, **facts)
+    return fake.write()
+
+
+def v100_machine(folder: Path) -> FakeNvml:
+    """One GPU of a DGX-1: a card without MIG and without GPM, 32510 MiB as nvidia-smi shows them."""
+    fake = FakeNvml(folder)
+    fake.gpu("GPU-v100", name="Tesla V100-SXM2-32GB", total=32510 << 20, used=0, util=0, cores=5120, cc="7.0")
+    return fake.write()
+
+
+def hopper_machine(folder: Path) -> FakeNvml:
+    """Two H100: GPU-whole, and one cut into MIG-h-1 (1g.10gb) and MIG-h-3 (3g.40gb), which count their use (GPM)."""
+    fake, product = FakeNvml(folder), "NVIDIA H100 80GB HBM3"
+    counts: dict[str, Any] = {"util": 0, "smutil": 0, "tensor": 0, "dram": 0}
+    card: dict[str, Any] = {"name": product, "total": 81559 << 20, "used": 0, "cores": 16896, "cc": "9.0", "gpm": 1}
+    fake.gpu("GPU-whole", mig=0, **card, **counts).gpu("GPU-cut", mig=1, **card)
+    for slot, (gi, slices, profile, sm, mb) in enumerate([(2, 3, "3g.40gb", 60, 40448), (9, 1, "1g.10gb", 16, 9984)]):
+        fake.instance("GPU-cut", gi, profile=9 if slices == 3 else 19, start=0 if slices == 3 else 4, size=slices)
+        facts = {"slices": slices, "gislices": slices, "sm": sm, "used": 0, **counts}
+        name = f"{product} MIG {profile}"
+        fake.mig("GPU-cut", f"MIG-h-{slices}", slot=slot, gi=gi, name=name, total=mb << 20, **facts)
     return fake.write()
 
 

@@ -4,55 +4,66 @@
  * again as soon as it is replaced, so a test changes the machine while a program looks at it. tests/fakes/nvml writes it:
  *
  *   init 0                                   what nvmlInit answers (9: driver not loaded)
+ *   reload 0                                 another number: the driver was loaded anew, nothing answers before nvmlInit
  *   driver 550.54.15
  *   gpu uuid=GPU-a mig=1 lost=0 total=N used=N reserved=N util=N cores=N cc=8.0 gpm=0 name=NVIDIA A100-PCIE-40GB
  *   gi gpu=0 id=4 enum=1 profile=14 start=0 size=2 slices=2 sm=28 mb=9984 name=MIG 2g.10gb
  *   mig gpu=0 slot=0 gi=4 ci=0 uuid=MIG-a slices=2 gislices=2 sm=28 total=N used=N util=N name=NVIDIA A100 MIG 2g.10gb
  *   profile gpu=0 enum=1 id=14 slices=2 sm=28 mb=9984 count=3 name=MIG 2g.10gb
- *   proc on=MIG-a pid=42 used=N mps=0
- *   error call=nvmlDeviceGetUtilizationRates on=MIG-a code=3      (on=* : on everything)
+ *   proc on=MIG-a pid=42 used=N mps=0                             (used=none: the driver does not tell)
+ *   error call=nvmlDeviceGetUtilizationRates on=MIG-a code=3      (code 13: a driver without this call)
+ *   error call=gpm:5 on=MIG-a code=3                              one metric of nvmlGpmMetricsGet alone
+ *   delay call=nvmlDeviceGetMemoryInfo_v2 on=GPU-a ms=20          each such call takes so long
+ *   hang call=nvmlDeviceGetHandleByUUID on=*                      it does not come back before this line is gone
+ *
+ * on=* is every device, call=* every call. GPM (gpm=1) takes util (graphics), smutil, tensor and dram, in percent, from
+ * the mig line, for a whole GPU from the gpu line; one that is not there is not supported. How often each call was made,
+ * by all programs together, stands in FAKE_NVML_STATE + ".calls", and how many GPM samples are not freed.
  *
  * Build: cc -shared -fPIC -O1 -o libnvidia-ml.so.1 fake_nvml.c
  * Not here: anything our program does not call.
  */
 #define _POSIX_C_SOURCE 200809L
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
     DRIVER_NOT_LOADED = 9, FUNCTION_NOT_FOUND = 13, GPU_IS_LOST = 15
 };
+enum { GPM_METRICS = 4, SLOTS = 128 };
 enum { MAX_GPUS = 256, MAX_ROWS = 4096, MAX_MIG_PER_GPU = 64, TEXT = 96, LONG = 4096 };
 
 typedef unsigned int uint;
 typedef unsigned long long ull;
 typedef void *Handle;
 
-typedef struct { char uuid[TEXT], name[TEXT]; int mig, lost, gpm, cc_major, cc_minor; uint util, cores; ull total, used, reserved; } Gpu;
+typedef struct { char uuid[TEXT], name[TEXT]; int mig, lost, gpm, cc_major, cc_minor; uint util, cores; ull total, used, reserved; double gpm_value[GPM_METRICS]; } Gpu;
 typedef struct { uint gpu, id, profile, start, size; } Instance;
-typedef struct { uint gpu, slot, gi, ci, slices, gi_slices, sm, util; ull total, used; char uuid[TEXT], name[TEXT]; } Mig;
+typedef struct { uint gpu, slot, gi, ci, slices, gi_slices, sm, util; ull total, used; double gpm_value[GPM_METRICS]; char uuid[TEXT], name[TEXT]; } Mig;
 typedef struct { uint gpu, number, id, slices, sm, count; ull mb; char name[TEXT]; } Profile;
 typedef struct { uint pid; int mps; ull used; char on[TEXT]; } Proc;
-typedef struct { int code; char call[TEXT], on[TEXT]; } Error;
+typedef struct { char kind; int number; char call[TEXT], on[TEXT]; } Fault; /* kind: e, d or h; number: code or ms */
 
 static struct {
-    int init;
+    int init, reload;
     char driver[TEXT];
-    uint gpus, instances, migs, profiles, procs, errors;
+    uint gpus, instances, migs, profiles, procs, faults;
     Gpu gpu[MAX_GPUS];
     Instance instance[MAX_ROWS];
     Mig mig[MAX_ROWS];
     Profile profile[MAX_ROWS];
     Proc proc[MAX_ROWS];
-    Error error[MAX_ROWS];
+    Fault fault[MAX_ROWS];
 } state;
-static int opened;
-static int samples_alive;
+static int opened, opened_at_reload;
 
 /* ------------------------------------------------------------------ the state file */
 
@@ -83,6 +94,22 @@ static void name_of(const char *line, char *into) {
     snprintf(into, TEXT, "%.*s", TEXT - 1, at ? at : "");
 }
 
+/* nvmlGpmMetricId_t's GRAPHICS_UTIL, SM_UTIL, ANY_TENSOR_UTIL, DRAM_BW_UTIL */
+static const uint gpm_id[GPM_METRICS] = {1, 2, 5, 10};
+
+static void read_gpm(const char *line, double *into) {
+    static const char *key[GPM_METRICS] = {"util", "smutil", "tensor", "dram"};
+    for (int i = 0; i < GPM_METRICS; i++) into[i] = find(line, key[i]) ? strtod(find(line, key[i]), NULL) : -1;
+}
+
+static void read_fault(const char *line, const char *number_key) {
+    Fault *f = &state.fault[state.faults++];
+    f->kind = line[0];
+    f->number = number_key ? (int)number(line, number_key) : 0;
+    word(line, "call", f->call);
+    word(line, "on", f->on);
+}
+
 static void read_gpu(const char *line) {
     Gpu *g = &state.gpu[state.gpus++];
     const char *cc = find(line, "cc");
@@ -97,11 +124,13 @@ static void read_gpu(const char *line) {
     g->used = number(line, "used");
     g->reserved = number(line, "reserved");
     g->cc_major = g->cc_minor = 0;
+    read_gpm(line, g->gpm_value);
     if (cc) sscanf(cc, "%d.%d", &g->cc_major, &g->cc_minor);
 }
 
 static void read_line(const char *line) {
     if (!strncmp(line, "init ", 5)) state.init = atoi(line + 5);
+    else if (!strncmp(line, "reload ", 7)) state.reload = atoi(line + 7);
     else if (!strncmp(line, "driver ", 7)) snprintf(state.driver, TEXT, "%.*s", TEXT - 1, line + 7);
     else if (!strncmp(line, "gpu ", 4) && state.gpus < MAX_GPUS) read_gpu(line);
     else if (!strncmp(line, "gi ", 3) && state.instances < MAX_ROWS) {
@@ -115,6 +144,7 @@ static void read_line(const char *line) {
         m->slices = (uint)number(line, "slices"), m->gi_slices = (uint)number(line, "gislices");
         m->sm = (uint)number(line, "sm"), m->util = (uint)number(line, "util");
         m->total = number(line, "total"), m->used = number(line, "used");
+        read_gpm(line, m->gpm_value);
         word(line, "uuid", m->uuid);
         name_of(line, m->name);
     } else if (!strncmp(line, "profile ", 8) && state.profiles < MAX_ROWS) {
@@ -126,13 +156,12 @@ static void read_line(const char *line) {
     } else if (!strncmp(line, "proc ", 5) && state.procs < MAX_ROWS) {
         Proc *p = &state.proc[state.procs++];
         p->pid = (uint)number(line, "pid"), p->used = number(line, "used"), p->mps = (int)number(line, "mps");
+        if (find(line, "used") && !strncmp(find(line, "used"), "none", 4)) p->used = ~0ULL; /* NVML_VALUE_NOT_AVAILABLE */
         word(line, "on", p->on);
-    } else if (!strncmp(line, "error ", 6) && state.errors < MAX_ROWS) {
-        Error *e = &state.error[state.errors++];
-        e->code = (int)number(line, "code");
-        word(line, "call", e->call);
-        word(line, "on", e->on);
-    }
+    } else if (state.faults >= MAX_ROWS) return;
+    else if (!strncmp(line, "error ", 6)) read_fault(line, "code");
+    else if (!strncmp(line, "delay ", 6)) read_fault(line, "ms");
+    else if (!strncmp(line, "hang ", 5)) read_fault(line, NULL);
 }
 
 static void refresh(void) {
@@ -184,42 +213,95 @@ static Instance *instance_at(Handle h) {
     return NULL;
 }
 
-static int error_for(const char *call, const char *on) {
-    for (uint i = 0; i < state.errors; i++)
-        if (!strcmp(state.error[i].call, call) && (!strcmp(state.error[i].on, "*") || !strcmp(state.error[i].on, on)))
-            return state.error[i].code;
-    return OK;
+/* ------------------------------------------------------------------ what every call does first */
+
+/* Shared by all programs that look at this machine, in FAKE_NVML_STATE + ".calls"; slot 0 counts samples not freed. */
+typedef struct { char name[56]; long long count; } Slot;
+
+static void count(uint slot, const char *name, int change) {
+    static Slot spare[SLOTS], *slots;
+    if (!slots) {
+        char path[LONG];
+        void *mapped = MAP_FAILED;
+        int file;
+        snprintf(path, sizeof path, "%s.calls", getenv("FAKE_NVML_STATE") ? getenv("FAKE_NVML_STATE") : "/nowhere/at");
+        file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+        if (file >= 0 && !ftruncate(file, sizeof spare))
+            mapped = mmap(NULL, sizeof spare, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        if (file >= 0) close(file);
+        slots = mapped == MAP_FAILED ? spare : mapped;
+    }
+    if (slot >= SLOTS) return;
+    if (!slots[slot].name[0]) snprintf(slots[slot].name, sizeof slots[slot].name, "%s", name);
+    __atomic_fetch_add(&slots[slot].count, change, __ATOMIC_RELAXED);
 }
 
-/* What every call on a device checks first: started, still there, not told to fail. */
-static int check(const char *call, Handle h) {
-    Gpu *gpu;
-    Mig *mig;
-    int code;
-    if (!opened) return UNINITIALIZED;
-    refresh();
-    if (state.init) return state.init;
-    if (!(gpu = gpu_at(h))) return INVALID_ARGUMENT;
-    if (gpu->lost) return GPU_IS_LOST;
-    mig = mig_at(h);
-    if (kind_of(h) == KIND_MIG && !mig) return NOT_FOUND;
-    if (mig && (code = error_for(call, mig->uuid))) return code;
-    return mig ? OK : error_for(call, gpu->uuid);
+static const Fault *fault(char kind, const char *call, const char *on) {
+    for (uint i = 0; i < state.faults; i++) {
+        const Fault *f = &state.fault[i];
+        if (f->kind == kind && (!strcmp(f->call, "*") || !strcmp(f->call, call))
+            && (!strcmp(f->on, "*") || !strcmp(f->on, on))) return f;
+    }
+    return NULL;
 }
-#define CHECK(h) do { int code_ = check(__func__, h); if (code_) return code_; } while (0)
+
+static int error_for(const char *call, const char *on) {
+    const Fault *f = fault('e', call, on);
+    return f ? f->number : OK;
+}
+
+static void sleep_ms(int ms) {
+    struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
+    while (nanosleep(&left, &left)) {}
+}
+
+/* Count the call, take the time it is told to take, and fail as it is told to. */
+static int enter(uint slot, const char *call, const char *on) {
+    const Fault *slow;
+    count(slot, call, 1);
+    refresh();
+    if ((slow = fault('d', call, on))) sleep_ms(slow->number);
+    while (fault('h', call, on)) {
+        sleep_ms(10);
+        refresh();
+    }
+    if (!strcmp(call, "nvmlInitWithFlags")) return state.init ? state.init : error_for(call, on);
+    if (!opened || opened_at_reload != state.reload) return UNINITIALIZED;
+    if (state.init) return state.init;
+    return error_for(call, on);
+}
+
+static const char *uuid_of(Handle h) {
+    Mig *mig = mig_at(h);
+    return mig ? mig->uuid : gpu_at(h) ? gpu_at(h)->uuid : "";
+}
+
+/* A call on a device: is it still there? */
+static int enter_on(uint slot, const char *call, Handle h) {
+    int code;
+    refresh();
+    code = enter(slot, call, uuid_of(h));
+    if (code) return code;
+    if (!gpu_at(h)) return INVALID_ARGUMENT;
+    if (gpu_at(h)->lost) return GPU_IS_LOST;
+    return kind_of(h) == KIND_MIG && !mig_at(h) ? NOT_FOUND : OK;
+}
+#define ENTER(on) do { int code_ = enter(__COUNTER__ + 1, __func__, on); if (code_) return code_; } while (0)
+#define CHECK(h) do { int code_ = enter_on(__COUNTER__ + 1, __func__, h); if (code_) return code_; } while (0)
 
 /* ------------------------------------------------------------------ the library */
 
 int nvmlInitWithFlags(uint flags) {
     (void)flags;
-    refresh();
-    if (state.init) return state.init;
+    ENTER("");
+    if (opened_at_reload != state.reload) opened = 0;
+    opened_at_reload = state.reload;
     opened++;
     return OK;
 }
 
 int nvmlShutdown(void) {
-    if (!opened) return UNINITIALIZED;
+    ENTER("");
     opened--;
     return OK;
 }
@@ -231,8 +313,7 @@ const char *nvmlErrorString(int code) {
 }
 
 int nvmlSystemGetDriverVersion(char *version, uint length) {
-    if (!opened) return UNINITIALIZED;
-    refresh();
+    ENTER("");
     snprintf(version, length, "%s", state.driver);
     return OK;
 }
@@ -240,35 +321,32 @@ int nvmlSystemGetDriverVersion(char *version, uint length) {
 /* ------------------------------------------------------------------ whole GPUs */
 
 int nvmlDeviceGetCount_v2(uint *count) {
-    int code;
-    if (!opened) return UNINITIALIZED;
-    refresh();
-    if (state.init) return state.init;
-    if ((code = error_for("nvmlDeviceGetCount_v2", ""))) return code;
+    ENTER("");
     *count = state.gpus;
     return OK;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(uint index, Handle *device) {
-    int code;
-    if (!opened) return UNINITIALIZED;
     refresh();
-    if (state.init) return state.init;
+    ENTER(index < state.gpus ? state.gpu[index].uuid : "");
     if (index >= state.gpus) return INVALID_ARGUMENT;
     if (state.gpu[index].lost) return GPU_IS_LOST;
-    if ((code = error_for("nvmlDeviceGetHandleByIndex_v2", state.gpu[index].uuid))) return code;
     *device = handle(KIND_GPU, index, 0);
     return OK;
 }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, Handle *device) {
-    if (!opened) return UNINITIALIZED;
-    refresh();
-    if (state.init) return state.init;
+    ENTER(uuid);
     for (uint i = 0; i < state.gpus; i++)
-        if (!strcmp(state.gpu[i].uuid, uuid)) { *device = handle(KIND_GPU, i, 0); return OK; }
+        if (!strcmp(state.gpu[i].uuid, uuid)) {
+            *device = handle(KIND_GPU, i, 0);
+            return state.gpu[i].lost ? GPU_IS_LOST : OK;
+        }
     for (uint i = 0; i < state.migs; i++)
-        if (!strcmp(state.mig[i].uuid, uuid)) { *device = handle(KIND_MIG, state.mig[i].gpu, state.mig[i].slot); return OK; }
+        if (!strcmp(state.mig[i].uuid, uuid)) {
+            *device = handle(KIND_MIG, state.mig[i].gpu, state.mig[i].slot);
+            return gpu_at(*device) && gpu_at(*device)->lost ? GPU_IS_LOST : OK;
+        }
     return NOT_FOUND;
 }
 
@@ -481,21 +559,10 @@ int nvmlGpuInstanceGetComputeInstanceById(Handle instance, uint id, Handle *comp
 
 /* ------------------------------------------------------------------ GPM: use of an instance, from two samples */
 
-typedef struct { uint gpu, gi; double use; struct timespec at; } Sample;
+typedef struct { int whole; uint gpu, gi; double value[GPM_METRICS]; struct timespec at; char on[TEXT]; } Sample;
 typedef struct { uint id; int code; double value; const char *text[3]; } Metric;
 typedef struct { uint version, count; Sample *first, *second; Metric metric[]; } Metrics;
 typedef struct { uint version, supported; } Support;
-
-/* How many samples are allocated now stands in FAKE_NVML_STATE + ".samples", for tests that nothing leaks. */
-static void count_samples(int change) {
-    char path[LONG];
-    FILE *file;
-    samples_alive += change;
-    snprintf(path, sizeof path, "%s.samples", getenv("FAKE_NVML_STATE") ? getenv("FAKE_NVML_STATE") : "/dev/null");
-    if (!(file = fopen(path, "w"))) return;
-    fprintf(file, "%d\n", samples_alive);
-    fclose(file);
-}
 
 int nvmlGpmQueryDeviceSupport(Handle device, Support *support) {
     CHECK(device);
@@ -504,14 +571,31 @@ int nvmlGpmQueryDeviceSupport(Handle device, Support *support) {
 }
 
 int nvmlGpmSampleAlloc(Sample **sample) {
+    ENTER("");
     if (!(*sample = calloc(1, sizeof **sample))) return 20;
-    count_samples(1);
+    count(0, "samples not freed", 1);
     return OK;
 }
 
+/* Frees also after the driver was closed, as the real one does: the memory is the program's own. */
 int nvmlGpmSampleFree(Sample *sample) {
+    count(__COUNTER__ + 1, __func__, 1);
     free(sample);
-    count_samples(-1);
+    count(0, "samples not freed", -1);
+    return OK;
+}
+
+static void fill(Sample *sample, int whole, uint gpu, uint gi, const double *value, const char *on) {
+    *sample = (Sample){.whole = whole, .gpu = gpu, .gi = gi};
+    memcpy(sample->value, value, sizeof sample->value);
+    snprintf(sample->on, TEXT, "%s", on);
+    clock_gettime(CLOCK_MONOTONIC, &sample->at);
+}
+
+int nvmlGpmSampleGet(Handle device, Sample *sample) {
+    CHECK(device);
+    if (!gpu_at(device)->gpm || gpu_at(device)->mig == 1) return NOT_SUPPORTED;
+    fill(sample, 1, gpu_of(device), 0, gpu_at(device)->gpm_value, gpu_at(device)->uuid);
     return OK;
 }
 
@@ -520,22 +604,33 @@ int nvmlGpmMigSampleGet(Handle device, uint gi, Sample *sample) {
     if (!gpu_at(device)->gpm) return NOT_SUPPORTED;
     for (uint i = 0; i < state.migs; i++)
         if (state.mig[i].gpu == gpu_of(device) && state.mig[i].gi == gi) {
-            *sample = (Sample){.gpu = gpu_of(device), .gi = gi, .use = state.mig[i].util};
-            clock_gettime(CLOCK_MONOTONIC, &sample->at);
+            fill(sample, 0, gpu_of(device), gi, state.mig[i].gpm_value, state.mig[i].uuid);
             return OK;
         }
     return NOT_FOUND;
 }
 
+static int metric_of(const Sample *sample, uint id, double apart, double *value) {
+    char call[TEXT];
+    int code;
+    snprintf(call, sizeof call, "gpm:%u", id);
+    if ((code = error_for(call, sample->on))) return code;
+    for (int i = 0; i < GPM_METRICS; i++)
+        if (gpm_id[i] == id && sample->value[i] >= 0) {
+            *value = sample->value[i];
+            return apart < 0.1 ? INVALID_ARGUMENT : OK;
+        }
+    return NOT_SUPPORTED;
+}
+
 int nvmlGpmMetricsGet(Metrics *metrics) {
     Sample *a = metrics->first, *b = metrics->second;
     double apart;
-    if (!opened) return UNINITIALIZED;
-    if (metrics->version != 1 || !a || !b || a->gi != b->gi) return INVALID_ARGUMENT;
+    ENTER(b ? b->on : "");
+    if (metrics->version != 1 || !a || !b || a->whole != b->whole || a->gpu != b->gpu || a->gi != b->gi)
+        return INVALID_ARGUMENT;
     apart = (double)(b->at.tv_sec - a->at.tv_sec) + (double)(b->at.tv_nsec - a->at.tv_nsec) / 1e9;
-    for (uint i = 0; i < metrics->count; i++) {
-        metrics->metric[i].code = metrics->metric[i].id != 1 ? NOT_SUPPORTED : apart < 0.1 ? INVALID_ARGUMENT : OK;
-        metrics->metric[i].value = b->use;
-    }
+    for (uint i = 0; i < metrics->count; i++)
+        metrics->metric[i].code = metric_of(b, metrics->metric[i].id, apart, &metrics->metric[i].value);
     return OK;
 }
