@@ -8,14 +8,23 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Mapping
+from time import monotonic
 from typing import Any
 
 from jupyter_server.extension.application import ExtensionApp
 
 from hub_extensions.core.messages import Report
+from hub_extensions.server_extension.events import SCHEMA_FILE, EndEvents
 from hub_extensions.server_extension.live import Live
 from hub_extensions.server_extension.routes import handlers
-from hub_extensions.server_extension.sampler import NO_GPU, NOT_UNDER_A_HUB, Reader, Sampler, leased_uuids
+from hub_extensions.server_extension.sampler import (
+    NO_GPU,
+    NOT_UNDER_A_HUB,
+    UNWATCHED_SECONDS,
+    Reader,
+    Sampler,
+    leased_uuids,
+)
 from hub_extensions.server_extension.service import ServiceLink, address_in
 
 
@@ -51,11 +60,14 @@ class GpuExtension(ExtensionApp):
             environ=os.environ,
         )
         live = self._live = Live(self._sampler)
-        link = self._link = ServiceLink(address, self._report)
+        assert self.serverapp is not None
+        events = self.serverapp.event_logger
+        assert events is not None  # made before any extension
+        events.register_event_schema(SCHEMA_FILE)
+        link = self._link = ServiceLink(address, self._report, told=EndEvents(events.emit).take)
         live.use(link)
         self._sampler.use(server=lambda: link.state, after_look=live.wake)
         self.handlers.extend(handlers(self._live, self._link))
-        assert self.serverapp is not None
         self.serverapp.io_loop.add_callback(self._begin)  # runs as soon as the server's loop does
 
     def _begin(self) -> None:
@@ -72,16 +84,21 @@ class GpuExtension(ExtensionApp):
         if self._sampler is not None:
             self._sampler.stop()
 
-    async def _report(self) -> Report:
+    async def _report(self, since: float) -> Report:
         """What this server says about itself: opened by a person, and what its kernels do."""
         assert self.serverapp is not None
         settings = self.serverapp.web_app.settings
         states = await self._kernel_states()
         # Jupyter Server notes the time of every authenticated request of its API: somebody is there
         opened = (self._live is not None and self._live.opened) or "api_last_activity" in settings or bool(states)
+        used = None
+        if self._sampler is not None:
+            # a report that follows soon must not come without a look: three of them at least
+            used = self._sampler.highest_since(min(since, monotonic() - 3 * UNWATCHED_SECONDS))
         if states is None:
-            return Report(opened=opened, kernels=None, busy_kernels=None)
-        return Report(opened=opened, kernels=len(states), busy_kernels=sum(state == "busy" for state in states))
+            return Report(opened=opened, kernels=None, busy_kernels=None, used_percent=used)
+        busy = sum(state == "busy" for state in states)
+        return Report(opened=opened, kernels=len(states), busy_kernels=busy, used_percent=used)
 
     async def _kernel_states(self) -> list[str] | None:
         """Each kernel's execution state; None where the kernels cannot be listed."""

@@ -19,9 +19,8 @@ from typing import Protocol
 from hub_extensions.core.messages import GpuReading, History, Holder, Numbers, Push, ServerState, Snapshot
 from hub_extensions.server_extension.sampler import Sampled, Sampler
 from hub_extensions.server_extension.service import ServiceLink
-from hub_extensions.server_extension.wire import encode
+from hub_extensions.server_extension.wire import WIRE_VERSION, encode
 
-WIRE_VERSION = 2
 TICK_SECONDS = 1.0
 QUIET_SECONDS = 10.0
 """A listener that has been told nothing for so long is told just that: it knows that the connection lives."""

@@ -11,7 +11,7 @@ import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from time import monotonic
 
@@ -77,24 +77,29 @@ class ServiceLink:
 
     Args:
         address: None outside a hub: then nothing is ever asked.
-        report: what to tell the service about this server, without `saved`.
+        report: what to tell the service about this server, without `saved`; takes the running clock's time of the
+            last report that arrived.
+        told: is given each state as it comes.
         pace: the periods are divided by this (tests).
     """
 
     def __init__(
         self,
         address: Address | None,
-        report: Callable[[], Awaitable[Report]],
+        report: Callable[[float], Awaitable[Report]],
         *,
+        told: Callable[[ServerState], None] = lambda state: None,
         pace: float = 1.0,
     ) -> None:
         self._address = address
         self._report = report
+        self._told = told
         self._pace = pace
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._client: AsyncHTTPClient | None = None
         self._reported: tuple[Report, float] | None = None
+        self._made_at = 0.0
         self._saved = False
         self._away_since: datetime | None = None
         self.state: ServerState | None = None
@@ -166,20 +171,26 @@ class ServiceLink:
     async def _poll(self) -> None:
         report = await self._full_report()
         before = self._reported
-        if before is None or before[0] != report or monotonic() - before[1] > REPORT_EVERY_SECONDS / self._pace:
+        if (
+            before is None
+            or _without_use(before[0]) != _without_use(report)
+            or monotonic() - before[1] > REPORT_EVERY_SECONDS / self._pace
+        ):
             await self._post_report(report)
             return
         self._take(await self._ask("GET", "api/server"))
 
     async def _post_report(self, report: Report | None = None) -> None:
         report = report or await self._full_report()
+        made_at = self._made_at
         state = await self._ask("POST", "api/server/report", encode(report))
-        self._reported = (report, monotonic())
+        self._reported = (report, made_at)
         self._take(state)
 
     async def _full_report(self) -> Report:
-        report = await self._report()
-        return Report(report.opened, report.kernels, report.busy_kernels, self._saved)
+        self._made_at = monotonic()
+        report = await self._report(float("-inf") if self._reported is None else self._reported[1])
+        return replace(report, saved=self._saved)
 
     def _take(self, state: ServerState) -> None:
         if not state.save:
@@ -187,6 +198,7 @@ class ServiceLink:
         if self.note and self._away_since is not None:
             log.info("The GPU service answers again.")
         self.state, self.note, self._away_since = state, "", None
+        self._told(state)
 
     def _away(self, refused: Refused) -> None:
         self._away_since = self._away_since or datetime.now(timezone.utc)
@@ -226,6 +238,11 @@ class ServiceLink:
             log.warning("The GPU service's answer cannot be read: %s", error)
             problem = Problem("The GPU service's answer cannot be read. Its version may differ from this server's.")
             raise Refused(502, problem) from error
+
+
+def _without_use(report: Report) -> Report:
+    """Use alone is no reason to report early: it differs each time."""
+    return replace(report, used_percent=None)
 
 
 def _status(response: HTTPResponse) -> int:

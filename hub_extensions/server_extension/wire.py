@@ -14,6 +14,8 @@ from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+WIRE_VERSION = 2
+"""Of what this server and its pages say to each other: its panel of another version asks to be loaded again."""
 
 
 class WireError(ValueError):

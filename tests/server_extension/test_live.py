@@ -78,7 +78,7 @@ class PanelThatIsGone(PanelThatListens):
         return None
 
 
-async def no_report() -> Report:
+async def no_report(since: float) -> Report:
     return Report(False, None, None)
 
 

@@ -27,9 +27,12 @@ class Server:
 
     def __init__(self) -> None:
         self.busy = 0
+        self.used: float | None = None
+        self.asked_since: list[float] = []
 
-    async def report(self) -> Report:
-        return Report(opened=True, kernels=2, busy_kernels=self.busy)
+    async def report(self, since: float) -> Report:
+        self.asked_since.append(since)
+        return Report(opened=True, kernels=2, busy_kernels=self.busy, used_percent=self.used)
 
 
 @contextlib.asynccontextmanager
@@ -87,6 +90,30 @@ async def test_a_kernel_that_becomes_busy_is_reported(service: PanelService) -> 
         await until(lambda: service.reports)
         server.busy = 1
         await until(lambda: service.reports[-1]["busy_kernels"] == 1)
+
+
+async def test_the_highest_use_since_the_last_report_that_arrived_is_reported(service: PanelService) -> None:
+    server = Server()
+    server.used = 71.5
+    async with linked(address(service), server):
+        await until(lambda: len(service.reports) >= 2)
+        before = len(service.calls)
+        server.used = 3.0
+        await until(lambda: ("GET", "api/server") in service.calls[before:])
+    assert service.reports[0]["used_percent"] == 71.5
+    assert server.asked_since[0] == float("-inf")
+    arrived = server.asked_since[1]
+    assert server.asked_since[2:4] == [arrived] * 2 or arrived < server.asked_since[-1]
+
+
+async def test_use_that_moves_is_no_reason_to_report_early(service: PanelService) -> None:
+    server = Server()
+    async with linked(address(service), server, pace=1.0) as link:
+        await until(lambda: service.reports)
+        server.used = 50.0
+        link.soon()
+        await until(lambda: ("GET", "api/server") in service.calls)
+    assert len(service.reports) == 1
 
 
 async def test_it_asks_more_often_the_closer_the_end(service: PanelService) -> None:

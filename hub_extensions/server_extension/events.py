@@ -1,0 +1,75 @@
+"""What every page of this server is told about its end, seen or hidden: events of Jupyter Server's own stream.
+
+JupyterLab keeps that stream (``api/events/subscribe``) open by itself, so a hidden page needs no connection of ours.
+Not here: what the panel shows (``live.py``), and when a server ends; that is the service's business.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from hub_extensions.core.messages import Countdown, EndEvent, ServerState
+from hub_extensions.server_extension.wire import WIRE_VERSION, encode
+
+END_EVENT_SCHEMA = "https://jupyterhub-gpu.invalid/events/server-end/v1"
+"""The schema's id. The name ends in .invalid because nothing is to be fetched from there."""
+SCHEMA_FILE = Path(__file__).parent / "event_schemas" / "server-end" / "v1.yaml"
+REPEAT_SECONDS = 60.0
+
+
+class EndWatch:
+    """Turns the service's successive words into events: when the end comes near, when it moves, when it is off.
+
+    `word` decides; nothing is sent here. While it warns it says so again each minute: a page may have missed it, and
+    knows by cause and time that it is the same.
+    """
+
+    def __init__(self, repeat_seconds: float = REPEAT_SECONDS) -> None:
+        self._repeat_seconds = repeat_seconds
+        self._warned: Countdown | None = None
+        self._saving = False
+        self._said_at = 0.0
+
+    def words(self, state: ServerState, clock: float) -> tuple[str, ...]:
+        """The words to say now: of ``warn``, ``over``, ``save``, none or more. `clock` runs in seconds."""
+        words = []
+        before = self._warned
+        countdown = state.countdown if state.countdown is not None and state.countdown.warn else None
+        again = clock - self._said_at >= self._repeat_seconds
+        if countdown is None and before is not None:
+            words.append("over")
+        if countdown is not None and (again or before is None or _of(before) != _of(countdown)):
+            words.append("warn")
+        if state.save and (again or not self._saving):
+            words.append("save")
+        self._warned, self._saving = countdown, state.save
+        if words:
+            self._said_at = clock
+        return tuple(words)
+
+
+class EndEvents:
+    """Says the words of `EndWatch` on the stream.
+
+    Args:
+        emit: Jupyter Server's ``event_logger.emit``, by keyword `schema_id` and `data`.
+    """
+
+    def __init__(self, emit: Callable[..., Any], watch: EndWatch | None = None) -> None:
+        self._emit = emit
+        self._watch = watch or EndWatch()
+
+    def take(self, state: ServerState) -> None:
+        """The service has said something: pass on what the pages need to know of it."""
+        for word in self._watch.words(state, monotonic()):
+            event = EndEvent(WIRE_VERSION, datetime.now(timezone.utc), word, state.countdown, state.keep)
+            self._emit(schema_id=END_EVENT_SCHEMA, data=json.loads(encode(event)))
+
+
+def _of(countdown: Countdown) -> tuple[str, datetime]:
+    return countdown.cause, countdown.stops_at
