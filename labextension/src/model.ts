@@ -10,8 +10,8 @@ import { Token } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { endEventIn, isThere, keep, listen, Refusal, saved, WIRE_VERSION } from './api';
-import { fromSeries, withReadings, type History, type Point } from './history';
+import { endEventIn, isThere, keep, listen, Refusal, saved, WIRE_VERSION } from './api.js';
+import { fromSeries, withReadings, type History, type Point } from './history.js';
 import type {
   EndEvent,
   GpuReading,
@@ -21,7 +21,7 @@ import type {
   ServerState,
   Snapshot
 } from './messages';
-import { DEFAULTS, type GpuSettings } from './settings';
+import { DEFAULTS, type GpuSettings } from './settings.js';
 
 export type { GpuSettings, Point };
 
@@ -212,23 +212,25 @@ export class GpuModel implements IGpuModel, IDisposable {
       outdated: () => this._outdated(),
       ended: () => void this._lost()
     });
-    this._looking = window.setInterval(() => this._look(), LOOK_MS);
+    this._looking = window.setTimeout(this._look, LOOK_MS);
   }
 
   private _hangUp(): void {
     window.clearTimeout(this._retry);
-    window.clearInterval(this._looking);
+    window.clearTimeout(this._looking);
     this._hangUpNow?.();
     this._hangUpNow = null;
   }
 
   /** A connection can die without a word: a laptop that slept, a network that is gone. */
-  private _look(): void {
+  private _look = (): void => {
     const silence = Math.max(SHORTEST_SILENCE_MS, PERIODS_OF_SILENCE * this._periodMs());
     if (this._heard.elapsed() > silence) {
       void this._lost();
+    } else {
+      this._looking = window.setTimeout(this._look, LOOK_MS);
     }
-  }
+  };
 
   private _periodMs(): number {
     const told = this._snapshot?.period_seconds ?? 0;
