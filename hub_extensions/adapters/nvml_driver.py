@@ -53,7 +53,8 @@ class Driver:
     """pynvml has no types, and a class for each error; here every failure is a `NvmlFailure` with its code.
 
     Attributes:
-        refused: why the last question was not answered that `ask` was content to leave so.
+        refused: why a question of `ask` had no answer that this card and driver could give; the first since it was
+            set to None.
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class Driver:
         except NvmlFailure as failure:
             if failure.scope is not Scope.CALL:
                 raise
-            self.refused = failure
+            self._note(failure)
             return None
 
     def ask_either(self, newer: tuple[object, ...], older: tuple[object, ...]) -> Any:
@@ -93,10 +94,14 @@ class Driver:
             except NvmlFailure as failure:
                 if failure.scope is not Scope.CALL:
                     raise
-                self.refused = failure
+                self._note(failure)
                 if failure.code not in _NOT_KNOWN_TO_DRIVER:
                     return None
         return None
+
+    def _note(self, failure: NvmlFailure) -> None:
+        if self.refused is None and failure.code not in _NOT_KNOWN_TO_DRIVER:
+            self.refused = failure
 
     def let_go(self, name: str, *arguments: object) -> None:
         """Free or close something; that it is gone already is as good."""

@@ -26,13 +26,7 @@ from hub_extensions.adapters.nvml_devices import (
 from hub_extensions.adapters.nvml_driver import Driver, NvmlFailure, OpenDriver
 from hub_extensions.adapters.nvml_gpm import NOT_COUNTED, Counted, InstanceUse
 from hub_extensions.adapters.nvml_processes import processes_on
-from hub_extensions.adapters.nvml_states import (
-    FUNCTION_NOT_FOUND,
-    INVALID_ARGUMENT,
-    NOT_FOUND,
-    NOT_SUPPORTED,
-    UNINITIALIZED,
-)
+from hub_extensions.adapters.nvml_states import INVALID_ARGUMENT, NOT_FOUND, UNINITIALIZED
 from hub_extensions.core.inventory import Device, InventoryReading
 from hub_extensions.core.usage import DeviceSample
 
@@ -46,7 +40,7 @@ class OwnGpus:
     """
 
     def __init__(self, uuids: tuple[str, ...], *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._uuids = uuids
+        self._uuids = tuple(dict.fromkeys(uuids))
         self._clock = clock
         self._open = OpenDriver(clock)
         self._gpm = InstanceUse(clock)
@@ -150,8 +144,10 @@ class OwnGpus:
         instance = facts.device.gpu_instance_id
         if facts.device.profile is None:
             use = use_of_whole(driver, handle)
-            counted = self._gpm.whole(driver, handle, facts.key)._replace(used_percent=use)
-            return counted, "none" if use is None else "nvml"
+            counted = self._gpm.whole(driver, handle, facts.key)
+            if use is not None:
+                return counted._replace(used_percent=use), "nvml"
+            return counted, "gpm" if counted.there else "none"
         if facts.parent is None or instance is None or not facts.fills_instance:
             return NOT_COUNTED, "none"
         counted = self._gpm.instance(driver, facts.parent.uuid or facts.key, facts.parent.handle, instance, facts.key)
@@ -170,7 +166,7 @@ class OwnGpus:
 
 
 _REOPEN_SECONDS, _REOPEN_SOON_SECONDS = 60.0, 10.0
-_ASK_AGAIN_SECONDS = 60.0
+_ASK_AGAIN_SECONDS = 5.0
 UNNAMED = "MIG"
 """The profile of a MIG device whose profile the driver does not name: it is no whole GPU all the same."""
 
@@ -187,7 +183,9 @@ class _Facts:
     @property
     def complete(self) -> bool:
         device = self.device
-        return None not in (device.memory_bytes, device.sm_count) and (device.profile != UNNAMED)
+        if None in (device.memory_bytes, device.sm_count) or device.profile == UNNAMED:
+            return False
+        return device.profile is None or (self.parent is not None and device.gpu_instance_id is not None)
 
     @property
     def key(self) -> str:
@@ -195,8 +193,8 @@ class _Facts:
 
 
 def _raise_refusal(driver: Driver) -> None:
-    """Not one answer came: the reason is the device's, not the call's, unless the card cannot tell such things."""
-    if driver.refused is not None and driver.refused.code not in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
+    """Not one answer came: then the reason is the device's, not the call's."""
+    if driver.refused is not None:
         raise driver.refused
 
 
