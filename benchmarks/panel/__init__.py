@@ -1,0 +1,1 @@
+"""What the panel costs its server, beside no panel and beside the two known ones. Not a test: see ../README.md."""
