@@ -7,6 +7,8 @@ export const HISTORY_MS = 600_000;
 // the server reads every 10 s while nobody looks: only a longer silence is a gap
 const SLOWEST_PERIOD_MS = 10_000;
 const PERIODS_TO_A_GAP = 3;
+// a reading told twice has its time a little different; two readings are a second apart
+const SAME_READING_MS = 500;
 
 /** One reading; null is not known, and breaks the line. */
 export interface Point {
@@ -70,10 +72,20 @@ export function withReadings(
   return longer;
 }
 
+/** The history after the server's clock was set by so many ms. */
+export function shifted(history: History, ms: number): History {
+  return new Map(
+    [...history].map(([uuid, points]) => [
+      uuid,
+      points.map(point => ({ ...point, at: point.at + ms }))
+    ])
+  );
+}
+
 function append(points: Point[], point: Point, periodMs: number): void {
   const last = points[points.length - 1];
-  if (last && point.at <= last.at) {
-    return; // the same reading again
+  if (last && point.at < last.at + SAME_READING_MS) {
+    return;
   }
   if (last && point.at - last.at > PERIODS_TO_A_GAP * periodMs) {
     points.push({ at: last.at + 1, used: null, memory: null });

@@ -11,7 +11,7 @@ import type { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { endEventIn, isThere, keep, listen, Refusal, saved, WIRE_VERSION } from './api.js';
-import { fromSeries, withReadings, type History, type Point } from './history.js';
+import { fromSeries, shifted, withReadings, type History, type Point } from './history.js';
 import type {
   EndEvent,
   GpuReading,
@@ -31,6 +31,9 @@ const LOOK_MS = 5000;
 const SHORTEST_SILENCE_MS = 15_000;
 const PERIODS_OF_SILENCE = 3;
 const TELL_AGAIN_MS = 2000;
+// words come by two ways: one may be overtaken, but what seems older by more is of a clock that was set back
+const OVERTAKEN_MS = 10_000;
+const SET_BACK_MS = 1000;
 
 /** How the page's connection stands; ``outdated``: the server speaks another version, only a reload helps. */
 export type Connection = 'connecting' | 'open' | 'lost' | 'absent' | 'hidden' | 'outdated';
@@ -238,7 +241,11 @@ export class GpuModel implements IGpuModel, IDisposable {
   }
 
   private _take(push: Push): void {
-    this._serverAt = Date.parse(push.at);
+    const at = Date.parse(push.at);
+    if (at < this._serverAt - SET_BACK_MS) {
+      this._history = shifted(this._history, at - this._serverAt);
+    }
+    this._serverAt = at;
     this._sinceServer.restart();
     this._heard.restart();
     const before = push.snapshot ?? this._snapshot;
@@ -291,9 +298,10 @@ export class GpuModel implements IGpuModel, IDisposable {
     this._changed.emit();
   };
 
-  /** A word about the end, by whichever way it came; an older one than the last is late. */
+  /** A word about the end, by whichever way it came. */
   private _takeEnd(end: EndEvent | null, savingIsOver: boolean): void {
-    if (end !== null && this._end !== null && Date.parse(end.at) < Date.parse(this._end.at)) {
+    const late = end && this._end ? Date.parse(this._end.at) - Date.parse(end.at) : 0;
+    if (late > 0 && late < OVERTAKEN_MS) {
       return;
     }
     this._end = end;

@@ -344,6 +344,19 @@ test('the same reading told twice is one point, and after ten minutes it is gone
   );
 });
 
+test('a server whose clock is set back goes on with its line and its words', () => {
+  const model = aModel();
+  socket().tell(first({ server: state({ countdown: countdown() }) }));
+  socket().tell(push({ at: iso(-3600), numbers: [reading({ at: iso(-3600), used_percent: 20 })] }));
+  socket().tell(push({ at: iso(-3599), numbers: [reading({ at: iso(-3599), used_percent: 30 })] }));
+  assert.deepEqual(
+    model.history.get('GPU-1').map(point => point.used),
+    [10, 30]
+  );
+  socket().tell(first({}, { at: iso(-3598) }));
+  assert.equal(model.end.word, 'over');
+});
+
 test('on a shared device this server’s own memory is drawn', () => {
   const model = aModel();
   socket().tell(first({ server: state({ share: 0.5 }) }));
