@@ -1,7 +1,8 @@
 """GPUs that do not exist, for machines without any: a layout says what there is, the users' own kernels what it does.
 
 Nothing is random. The use of a device is the processor time of the kernels that were given it (100 percent: one core
-busy), its memory their resident memory; so a running cell moves the panel, and an idle one counts down.
+busy), its memory their resident memory, as far as it fits the device; so a running cell moves the panel, and an idle
+one counts down. Nothing is counted that they do not do: there are no counters of tensor pipes or bandwidth.
 Not here: real cards (``nvml.py``).
 """
 
@@ -79,11 +80,18 @@ class SimulatedGpus:
         self._before = {(p.pid, p.started): p.cpu_seconds for each in running.values() for p in each}
 
     def _sample(self, device: Device, processes: Sequence[Process], now: datetime) -> DeviceSample:
-        memory = sum(process.rss_bytes for process in processes)
-        if device.memory_bytes is not None:
-            memory = min(memory, device.memory_bytes)
-        pids = tuple(sorted(process.pid for process in processes))
-        return DeviceSample(device.uuid, now, self._use.get(device.uuid), memory, pids, "simulated")
+        by_pid = _fitted({process.pid: process.rss_bytes for process in processes}, device.memory_bytes)
+        pids = tuple(sorted(by_pid))
+        use = self._use.get(device.uuid)
+        return DeviceSample(device.uuid, now, use, sum(by_pid.values()), pids, "simulated", by_pid)
+
+
+def _fitted(rss_by_pid: Mapping[int, int], memory_bytes: int | None) -> dict[int, int]:
+    """Each kernel's memory; where they have more than the device in all, their parts of the full device."""
+    wanted = sum(rss_by_pid.values())
+    if memory_bytes is None or wanted <= memory_bytes:
+        return dict(rss_by_pid)
+    return {pid: rss * memory_bytes // wanted for pid, rss in rss_by_pid.items()}
 
 
 _SHORTEST_SECONDS = 0.1

@@ -179,6 +179,27 @@ def test_only_kernels_with_a_lease_count(tmp_path: Path) -> None:
         assert (sample.used_percent, sample.memory_used_bytes, sample.pids) == (0.0, 0, ())
 
 
+def test_each_kernel_is_named_with_its_memory() -> None:
+    layout = load_layout("two-whole")
+    mine, other = (device.uuid for device in layout.devices)
+    running = [kernel(7, mine, 0.0, rss=2 * GIB), kernel(3, mine, 0.0), kernel(5, other, 0.0)]
+    samples = SimulatedGpus(layout, lambda: running, clock=RunningClock()).read(NOW).samples
+    assert samples[mine].memory_by_pid == {3: GIB, 7: 2 * GIB}
+    assert samples[mine].memory_used_bytes == 3 * GIB
+    assert samples[other].memory_by_pid == {5: GIB}
+    assert samples[mine].counters is None, "what nobody counts is not known"
+
+
+def test_kernels_with_more_memory_than_the_device_fill_it_in_their_proportion() -> None:
+    layout = load_layout("lab-a100")
+    device = layout.devices[1]
+    running = [kernel(1, device.uuid, 0.0, rss=6 * GIB), kernel(2, device.uuid, 0.0, rss=2 * GIB)]
+    sample = SimulatedGpus(layout, lambda: running, clock=RunningClock()).read(NOW).samples[device.uuid]
+    full = device.memory_bytes or 0
+    assert sample.memory_used_bytes == pytest.approx(full, abs=1)
+    assert sample.memory_by_pid == {1: full * 3 // 4, 2: full // 4}
+
+
 def test_two_looks_at_once_give_the_same_use() -> None:
     layout, clock = load_layout("two-whole"), RunningClock()
     mine = layout.devices[0].uuid
