@@ -43,6 +43,12 @@ def sm_of_product(product: str) -> int | None:
     return None if table is None else table.sm_total
 
 
+def compute_slices_of_product(product: str) -> int | None:
+    """Compute slices of a GPU of this model (as NVML names it); None where it is not known."""
+    table = table_for(packed_tables(), product)
+    return None if table is None else table.compute_slices
+
+
 def parse_tables(text: str, origin: str) -> tuple[GpuTable, ...]:
     """YAML text -> tables; `origin` names the file in errors.
 

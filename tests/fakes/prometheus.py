@@ -1,0 +1,137 @@
+"""A Prometheus on loopback that answers ``/api/v1/query`` as Prometheus does, with what a dcgm-exporter told it.
+
+Like the real one it understands one thing here: a selector on ``__name__`` and ``UUID`` with a range. Its failure
+modes are classes with a name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler
+
+USE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+SELECTOR = re.compile(r'\{__name__=~"(?P<names>[^"]+)",UUID=~"(?P<cards>[^"]+)"\}\[(?P<minutes>\d+)m\]')
+
+
+@dataclass
+class Told:
+    """One series and its samples: (seconds before now, what Prometheus prints)."""
+
+    metric: str
+    card: str
+    instance: int | None
+    samples: list[tuple[float, str]]
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def written(self, now: float, longest: float) -> dict[str, Any]:
+        labels = {"__name__": self.metric, "UUID": self.card, "gpu": "0", "Hostname": "lab", **self.labels}
+        if self.instance is not None:
+            labels |= {"GPU_I_ID": str(self.instance), "GPU_I_PROFILE": "1g.5gb"}
+        values = [[now - ago, value] for ago, value in self.samples if ago <= longest]
+        return {"metric": labels, "values": values}
+
+
+class PrometheusAsTold:
+    """Answers with the series it was told. `asked` are the queries, `tokens` what came with them."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+        self.series: list[Told] = []
+        self.asked: list[str] = []
+        self.tokens: list[str | None] = []
+        self._server = HTTPServer(Application([(r"/prom/api/v1/query", _Query, {"told": self})]))
+        sockets = bind_sockets(0, "127.0.0.1")
+        self._server.add_sockets(sockets)
+        self.url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}/prom"
+
+    def tell(
+        self,
+        card: str,
+        instance: int | None,
+        ratio: float | str,
+        *,
+        metric: str = USE,
+        ago: float = 5.0,
+        **labels: str,
+    ) -> None:
+        """The exporter said this `ago` seconds before each question, whenever that is."""
+        self.forget(card, instance, metric, labels)
+        self.series.append(Told(metric, card, instance, [(ago + 30, "0.5"), (ago, str(ratio))], labels))
+
+    def forget(self, card: str, instance: int | None, metric: str, labels: dict[str, str]) -> None:
+        told = (metric, card, instance, labels)
+        self.series = [each for each in self.series if (each.metric, each.card, each.instance, each.labels) != told]
+
+    async def answer(self, handler: RequestHandler, query: str) -> None:
+        """Parse the selector, pick the series, write the matrix."""
+        found = SELECTOR.fullmatch(query)
+        if found is None:
+            handler.set_status(400)
+            handler.finish({"status": "error", "errorType": "bad_data", "error": f"parse error: {query}"})
+            return
+        picked = [
+            each.written(self.now(), 60.0 * int(found["minutes"]))
+            for each in self.series
+            if re.fullmatch(found["names"], each.metric) and re.fullmatch(found["cards"], each.card)
+        ]
+        data = {"resultType": "matrix", "result": [each for each in picked if each["values"]]}
+        handler.finish(json.dumps({"status": "success", "data": data}))
+
+    async def stop(self) -> None:
+        self._server.stop()
+        await self._server.close_all_connections()
+
+
+class PrometheusThatIsSlow(PrometheusAsTold):
+    """Takes the question, and answers when nobody waits any more."""
+
+    async def answer(self, handler: RequestHandler, query: str) -> None:
+        assert isinstance(handler, _Query)
+        await handler.gone.wait()
+
+
+class PrometheusThatFails(PrometheusAsTold):
+    """Answers every question with a status of its own, 500 at first."""
+
+    status = 500
+
+    async def answer(self, handler: RequestHandler, query: str) -> None:
+        handler.set_status(self.status)
+        if self.status in (301, 302):
+            handler.set_header("Location", self.url + "/elsewhere")
+        handler.finish("no")
+
+
+class PrometheusThatSays(PrometheusAsTold):
+    """Answers 200 with these bytes, whatever they are."""
+
+    body = b"<html>Log in</html>"
+
+    async def answer(self, handler: RequestHandler, query: str) -> None:
+        handler.finish(self.body)
+
+
+class _Query(RequestHandler):
+    def initialize(self, told: PrometheusAsTold) -> None:
+        self.told = told
+        self.gone = asyncio.Event()
+
+    def on_connection_close(self) -> None:
+        self.gone.set()
+
+    async def get(self) -> None:
+        query = self.get_query_argument("query")
+        self.told.asked.append(query)
+        self.told.tokens.append(self.request.headers.get("Authorization"))
+        await self.told.answer(self, query)
+
+    def log_exception(self, *args: Any) -> None:
+        """What went wrong in the stand-in fails the test by its answer."""
