@@ -113,6 +113,9 @@ def build_settings(c: Any, sections: Sections) -> Settings:
         offers=offers,
         line=line,
         culling=culling,
+        prometheus_url=service.prometheus_url,
+        prometheus_token=service.prometheus_token,
+        dcgm_scale="card" if service.dcgm_scale == "card" else "instance",
     )
 
 

@@ -71,6 +71,29 @@ def test_the_defaults_of_the_service_agree() -> None:
     )
 
 
+def test_the_settings_of_prometheus_reach_the_service_and_its_token_is_in_no_repr(c: Config) -> None:
+    c.GpuService.prometheus_url = "https://prometheus.example:9090/prom"
+    c.GpuService.prometheus_token = "prometheus-secret"
+    c.GpuService.dcgm_scale = "card"
+    configure(c)
+    made = settings_of(c)
+    assert (made.prometheus_url, made.dcgm_scale) == ("https://prometheus.example:9090/prom", "card")
+    assert made.prometheus_token == "prometheus-secret" and "prometheus-secret" not in repr(made)
+    fresh = Settings(state_dir=Path("x"), hub_secret="", api_token="")
+    assert (GpuService().prometheus_url, GpuService().prometheus_token, GpuService().dcgm_scale) == (
+        fresh.prometheus_url,
+        fresh.prometheus_token,
+        fresh.dcgm_scale,
+    )
+
+
+def test_a_wrong_token_is_not_written_into_the_error(c: Config) -> None:
+    c.GpuService.prometheus_token = "secret word"
+    with pytest.raises(ValueError) as refused:
+        configure(c)
+    assert "secret" not in str(refused.value)
+
+
 def test_every_setting_says_its_unit() -> None:
     for section in SECTIONS:
         for name, trait in section.class_traits(config=True).items():
@@ -270,6 +293,13 @@ def test_a_service_named_gpu_that_is_not_ours_is_left_alone(c: Config, capsys: p
         ("GpuOffers", "simulate", 3, "a text or None"),
         ("GpuService", "port", 0, "a whole number from 1 to 65535"),
         ("GpuService", "public_metrics_token", "short", "at least 16 characters"),
+        ("GpuService", "prometheus_url", "prometheus:9090", "an address such as http://prometheus:9090"),
+        ("GpuService", "prometheus_url", "http://me:word@prometheus:9090", "without a user, a password"),
+        ("GpuService", "prometheus_url", "http://prometheus:port", "an address such as"),
+        ("GpuService", "prometheus_url", "http://prometheus:9090/?x=1", "without a user, a password, a ? or a #"),
+        ("GpuService", "prometheus_token", "two words", "without a space"),
+        ("GpuService", "prometheus_token", ["word"], "is of the type list: it has to be a text"),
+        ("GpuService", "dcgm_scale", "gpu", "it has to be 'instance' or 'card'"),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_would_be_right(

@@ -293,7 +293,12 @@ class TicketInfo:
 
 @dataclass(frozen=True, slots=True)
 class LeaseInfo:
-    """A lease in the admins' listing."""
+    """A lease in the admins' listing.
+
+    Attributes:
+        use_source: who measured `last_use_percent`: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (its own
+            server says so) or ``none``.
+    """
 
     lease: str
     user: str
@@ -311,17 +316,25 @@ class LeaseInfo:
     stop_reason: str
     adopted: bool
     processes: tuple[str, ...] = ()
+    use_source: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Everybody sees `ready`; the rest is for callers with a token."""
+    """Everybody sees `ready`; the rest is for callers with a token.
+
+    Attributes:
+        prometheus: how it stands with the Prometheus that is asked for DCGM's figures; None: none is configured.
+        prometheus_answers: it answered the last question, or had none to answer; None: none is configured.
+    """
 
     ready: bool
     store: str | None = None
     hub: str | None = None
     inventory_age_seconds: float | None = None
     version: str | None = None
+    prometheus: str | None = None
+    prometheus_answers: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

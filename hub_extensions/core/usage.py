@@ -12,7 +12,8 @@ class Counters:
     """What GPM or DCGM count beside the use: each 0 to 100, of this device alone; None is not known.
 
     Attributes:
-        sm_percent: multiprocessors with at least one warp; tensor_percent: tensor pipes; dram_percent: memory bandwidth.
+        sm_percent: multiprocessors with at least one warp; tensor_percent: tensor pipes.
+        dram_percent: memory bandwidth.
     """
 
     sm_percent: float | None = None
@@ -46,12 +47,13 @@ class DeviceSample:
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What a server's own extension says about it. A user can forge it: it may only protect the server.
+    """What a server's own extension says about it. A user can forge it: it may only protect or harm that very server.
 
     Attributes:
         opened: a browser has opened this server since its start.
         kernels, busy_kernels: counts; None is not known.
         saved: the open notebooks were saved after the last request to do so.
+        used_percent: 0 to 100, the highest use of its devices since the report before; None is not known.
     """
 
     at: datetime
@@ -59,3 +61,4 @@ class ServerReport:
     kernels: int | None
     busy_kernels: int | None
     saved: bool = False
+    used_percent: float | None = None

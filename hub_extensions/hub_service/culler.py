@@ -1,6 +1,7 @@
 """Stopping what holds a GPU for nothing: gather evidence, ask ``core.culling``, warn, save, look again, stop.
 
-The evidence is the service's own look at the device, never only what a server says of itself. Between the decision and
+The evidence is the service's own look at the device; where the card tells it nothing, what DCGM measured; where nobody
+measured that, what the server says of itself; else it is unknown, and unknown is never idle. Between the decision and
 the stop the server is looked at once more: whoever came back keeps working.
 """
 
@@ -20,6 +21,7 @@ from hub_extensions.core.line import Lease, LeaseState
 from hub_extensions.core.usage import DeviceSample, ServerReport
 from hub_extensions.hub_service import telling
 from hub_extensions.hub_service.book import Book
+from hub_extensions.hub_service.dcgm import Dcgm, merged
 from hub_extensions.hub_service.refused import Refused
 from hub_extensions.hub_service.tickets import Tickets
 
@@ -39,12 +41,16 @@ class Culler:
         reports: (user, server) -> what its own extension said last (and the running time of it).
         activity: (user, server) -> the hub's last activity, from the last listing.
         saving: (user, server) -> running time since which its notebooks are being saved.
+        dcgm: what is known of a device's use where the card tells it to nobody here.
+        people: user -> groups and admin or not, as the hub said last.
     """
 
-    def __init__(self, book: Book, tickets: Tickets, hub: HubApi) -> None:
+    def __init__(self, book: Book, tickets: Tickets, hub: HubApi, dcgm: Dcgm) -> None:
         self.book = book
         self.tickets = tickets
         self.hub = hub
+        self.dcgm = dcgm
+        self.people: dict[str, tuple[tuple[str, ...], bool]] = {}
         self.reports: dict[tuple[str, str], tuple[ServerReport, datetime]] = {}
         self.activity: dict[tuple[str, str], datetime] = {}
         self.saving: dict[tuple[str, str], datetime] = {}
@@ -93,21 +99,41 @@ class Culler:
         return facts if report is None else culling.reported(facts, report, now)
 
     def use_of(self, lease: Lease) -> float | None:
-        """Percent of the lease's own use of its device; None: not known.
+        """Percent of the lease's own use of its device; None: not known."""
+        return self.measured(lease)[0]
+
+    def measured(self, lease: Lease) -> tuple[float | None, str]:
+        """The lease's use of its device, and who measured it (``none``: not known).
 
         A device shared by several leases tells one thing for sure: when it is idle, everybody on it is. Busy, it does
         not say who.
         """
         age = self.book.inventory_age()
         if age is None or age > timedelta(seconds=30):
-            return None
-        sample: DeviceSample | None = self.book.samples.get(lease.uuid)
-        if sample is None or sample.used_percent is None:
-            return None
+            return None, "none"
+        sample = self.sample_of(lease.uuid)
+        used, source = (None, "none") if sample is None else (sample.used_percent, sample.source)
+        if used is None:
+            used, source = self._said_by_the_server(lease)
         sharers = sum(1 for other in self.book.leases.values() if other.device == lease.device)
-        if lease.share < WHOLE and sharers > 1 and sample.used_percent >= self.book.policy.idle_below_percent:
-            return None
-        return sample.used_percent
+        if used is None or (lease.share < WHOLE and sharers > 1 and used >= self.book.policy.idle_below_percent):
+            return None, "none"
+        return used, source
+
+    def sample_of(self, uuid: str) -> DeviceSample | None:
+        """The last sample of a device, with what DCGM measured where the machine could not."""
+        return merged(self.book.samples.get(uuid), self.dcgm.figures(uuid))
+
+    def _said_by_the_server(self, lease: Lease) -> tuple[float | None, str]:
+        """What the server's own extension measured, used only where nobody else could.
+
+        Its user can forge it. That is sound: a low figure stops that user's own server and no other, and a high one
+        keeps a server that a loop of multiplications on the GPU would keep as well, until its lifetime ends it.
+        """
+        report = self.report(lease.user, lease.server)
+        if report is None or report.used_percent is None:
+            return None, "none"
+        return report.used_percent, "report"
 
     def report(self, user: str, server: str) -> ServerReport | None:
         """What the server's own extension said, if it is fresh."""
@@ -131,7 +157,8 @@ class Culler:
             return ()
         self._stored_at = now
         leased = {lease.uuid for lease in self.book.leases.values()}
-        return tuple(sample for uuid, sample in self.book.samples.items() if uuid in leased)
+        samples = (self.sample_of(uuid) for uuid in self.book.samples if uuid in leased)
+        return tuple(sample for sample in samples if sample is not None)
 
     def _dry_run(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> None:
         """While culling is off, say once a day a server what would have been done."""
@@ -188,6 +215,7 @@ class Culler:
     async def _still_to_stop(self, facts: ServerFacts) -> ServerFacts | None:
         """The facts, if this very run of the server still has to be stopped; None: it is another one, or came back."""
         server: HubServer | None = await self.hub.server(facts.user, facts.server)
+        await self.dcgm.ask()  # what was measured elsewhere is some seconds old
         async with self.tickets.lock:
             current = self.book.facts.get((facts.user, facts.server))
             if current is None or current.started != facts.started or server is None or not server.ready:
@@ -228,7 +256,14 @@ class Culler:
         """Remember what a server says of itself; its first opening starts the idle clock."""
         now = self.book.clock.now()
         self.reports[(user, server)] = (
-            ServerReport(self.book.clock.utc_now(), told.opened, told.kernels, told.busy_kernels, told.saved),
+            ServerReport(
+                self.book.clock.utc_now(),
+                told.opened,
+                told.kernels,
+                told.busy_kernels,
+                told.saved,
+                told.used_percent,
+            ),
             now,
         )
         facts = self.book.facts.get((user, server))
@@ -260,9 +295,7 @@ class Culler:
             except StoreUnavailable as problem:
                 raise Refused(503, f"Not kept: {problem.sentence}", "keep", "store-unavailable") from problem
 
-    def server_state(
-        self, user: str, server: str, groups: tuple[str, ...], trespassed: bool
-    ) -> messages.ServerState | None:
+    def server_state(self, user: str, server: str, trespassed: bool) -> messages.ServerState | None:
         """What a server's own extension is told; None: the service knows no such server."""
         facts = self.book.facts.get((user, server))
         lease = self.book.lease_of(user, server)
@@ -280,7 +313,7 @@ class Culler:
             keep = messages.Keep(
                 policy.keep.total_seconds() / 60, culling.keeps_left(facts, policy, now), policy.keeps_per_day
             )
-        others = [a for a in telling.allowed(self.book.availability(), groups, False) if a.offer.id != offer_id]
+        allowed = telling.allowed(self.book.availability(), *self.people.get(user, ((), False)))
         return messages.ServerState(
             user=user,
             server=server,
@@ -297,9 +330,18 @@ class Culler:
             ends_at=self.book.clock.wall(decision.ends_at) if decision and decision.ends_at else None,
             save=(user, server) in self.saving,
             warnings=self._warnings(lease, trespassed),
-            waits=tuple(telling.offer_state(a) for a in others),
+            waits=tuple(telling.offer_state(a) for a in allowed if a.offer.id != offer_id),
             rule=self._rule(lease, offer_id),
+            figures=self._figures(lease),
         )
+
+    def _figures(self, lease: Lease | None) -> messages.Figures | None:
+        """What DCGM measured of this server's own device, where the machine itself measures nothing."""
+        if lease is None:
+            return None
+        sample = self.book.samples.get(lease.uuid)
+        measured_here = sample is not None and sample.used_percent is not None
+        return None if measured_here else self.dcgm.figures(lease.uuid)
 
     def _rule(self, lease: Lease | None, offer_id: str) -> str:
         """When this server stops by itself, in one sentence; "" where nothing stops it."""

@@ -22,6 +22,7 @@ from hub_extensions.core.line import Lease, LeaseState, TicketState
 from hub_extensions.hub_service import telling
 from hub_extensions.hub_service.book import Book
 from hub_extensions.hub_service.culler import Culler
+from hub_extensions.hub_service.dcgm import Dcgm, open_prometheus
 from hub_extensions.hub_service.reconcile import Reconciler
 from hub_extensions.hub_service.refused import Refused
 from hub_extensions.hub_service.releases import Gpus, Releases
@@ -46,7 +47,8 @@ class Desk:
         self.gpus = gpus
         self.line = Tickets(book, hub, service_url=settings.url, simulate=settings.simulate)
         self.releases = Releases(book, self.line, gpus)
-        self.culler = Culler(book, self.line, hub)
+        self.dcgm = Dcgm(book, open_prometheus(settings))
+        self.culler = Culler(book, self.line, hub, self.dcgm)
         self.reconciler = Reconciler(book, self.line, self.culler, hub)
         self._loops: list[asyncio.Task[None]] = []
         self._failed_at: float | None = None
@@ -66,6 +68,7 @@ class Desk:
             asyncio.ensure_future(self._keep_on(what, work))
             for what, work in (
                 ("looking at the machine", self.releases.keep_looking),
+                ("asking Prometheus", self.dcgm.keep_asking),
                 ("deciding about idle servers", self.culler.keep_deciding),
                 ("comparing with the hub", self.reconciler.keep_reconciling),
                 ("telling", self.line.keep_telling),
@@ -79,6 +82,7 @@ class Desk:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops = []
+        self.dcgm.close()
 
     async def _keep_on(self, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """A fault of ours in one loop ends neither the loop nor the others: it is logged, shown, and tried again."""
@@ -114,6 +118,7 @@ class Desk:
     async def ask(self, ask: messages.Ask) -> messages.TicketState:
         """See `Tickets.ask`."""
         self.reconciler.hub_spoke()
+        self.culler.people[ask.user] = (ask.groups, self.culler.people.get(ask.user, ((), False))[1])
         return await self.line.ask(ask)
 
     async def started(self, ticket: str, told: messages.Started) -> messages.TicketState:
@@ -190,7 +195,7 @@ class Desk:
         """What a server is told about itself; None: it is not known here."""
         lease = self.book.lease_of(user, server)
         trespassed = bool(lease and self.releases.trespassers.get(lease.device))
-        return self.culler.server_state(user, server, (), trespassed)
+        return self.culler.server_state(user, server, trespassed)
 
     def servers_of(self, user: str) -> tuple[messages.ServerState, ...]:
         """This user's running servers, CPU only included, the default one first."""
@@ -227,6 +232,7 @@ class Desk:
         decision = self.culler.decision(facts) if facts else None
         wall = self.book.clock.wall
         left = self.releases.leftovers.get(lease.id, ()) if lease.state is LeaseState.ENDING else ()
+        used, source = self.culler.measured(lease)
         return messages.LeaseInfo(
             lease=lease.id,
             user=lease.user,
@@ -239,11 +245,12 @@ class Desk:
             since=wall(lease.since),
             ready_at=wall(lease.ready_at) if lease.ready_at else None,
             pid=lease.pid,
-            last_use_percent=self.culler.use_of(lease),
+            last_use_percent=used,
             stops_at=wall(decision.stops_at) if decision and decision.stops_at else None,
             stop_reason=decision.reason if decision else "",
             adopted=lease.adopted,
             processes=tuple(f"{p.command} (pid {p.pid}, {p.owner})" for p in left),
+            use_source=source,
         )
 
     def health(self) -> messages.Health:
@@ -258,6 +265,8 @@ class Desk:
             hub="answers" if away is None else f"does not answer since {away.isoformat(timespec='seconds')}",
             inventory_age_seconds=None if age is None else age.total_seconds(),
             version=__version__,
+            prometheus=self.dcgm.state(),
+            prometheus_answers=self.dcgm.answers(),
         )
 
     @property

@@ -17,6 +17,7 @@ from hub_extensions.hub_service.desk import Desk
 
 PREFIX = "jupyterhub_gpu_"
 LEASE_STATES = ("starting", "running", "ending", "lost")
+USE_SOURCES = ("nvml", "gpm", "dcgm", "report", "simulated", "none")
 COUNTERS = {
     "admitted": ("admissions", "offer", "Tickets admitted, by offer."),
     "refused": ("refusals", "word", "Tickets refused, by the word of the reason."),
@@ -38,6 +39,7 @@ class DeskCollector(Collector):
         yield from self._offers()
         yield self._tickets()
         yield self._leases()
+        yield from self._use()
         yield from self._counters()
         yield from self._health()
 
@@ -68,6 +70,31 @@ class DeskCollector(Collector):
             family.add_metric([state], states[state])
         return family
 
+    def _use(self) -> Iterator[Metric]:
+        """How busy the leased devices of each offer are, and who measured it."""
+        leases = [lease for lease in self._desk.leases() if lease.state == "running"]
+        sources = GaugeMetricFamily(
+            PREFIX + "leases_measured",
+            "Running leases by who measures the use of their device; none: it is not known, and nobody is stopped.",
+            labels=["source"],
+        )
+        counted = Counter(lease.use_source for lease in leases)
+        for source in USE_SOURCES:
+            sources.add_metric([source], counted[source])
+        yield sources
+        use = GaugeMetricFamily(
+            PREFIX + "offer_use_percent",
+            "Mean use of the devices under running leases, 0 to 100; absent where none is known.",
+            labels=["offer"],
+        )
+        known: dict[str, list[float]] = {}
+        for lease in leases:
+            if lease.last_use_percent is not None:
+                known.setdefault(lease.offer, []).append(lease.last_use_percent)
+        for offer, percents in sorted(known.items()):
+            use.add_metric([offer], sum(percents) / len(percents))
+        yield use
+
     def _counters(self) -> Iterator[Metric]:
         for what, (name, label, text) in COUNTERS.items():
             family = CounterMetricFamily(PREFIX + name, text, labels=[label])
@@ -87,6 +114,13 @@ class DeskCollector(Collector):
         if health.inventory_age_seconds is not None:
             age.add_metric([], health.inventory_age_seconds)
         yield age
+        answers = GaugeMetricFamily(
+            PREFIX + "prometheus_answers",
+            "1: the Prometheus asked for DCGM's figures answers. 0: it does not. Absent where none is configured.",
+        )
+        if health.prometheus_answers is not None:
+            answers.add_metric([], float(health.prometheus_answers))
+        yield answers
         seconds = self._desk.last_round_seconds
         yield GaugeMetricFamily(PREFIX + "round_seconds", "How long the last round of admissions took.", value=seconds)
 

@@ -123,10 +123,17 @@ class Reconciler:
         return min(now, now - (self.book.clock.utc_now() - wall))
 
     def _take_in_activity(self, servers: Servers) -> None:
-        """The hub's figures, but for servers whose notebooks are being saved: the saving itself is activity."""
+        """The hub's figures, but for servers whose notebooks are being saved: the saving itself is activity.
+
+        And who is in which group: the panel shows the waits of the offers that its reader may have.
+        """
         fresh = {key: self._running(item.last_activity) for key, item in servers.items() if item.last_activity}
         saving = {key: at for key, at in self.culler.activity.items() if key in self.culler.saving}
         self.culler.activity = {**fresh, **saving}
+        listed = {item.user: (item.groups, item.admin) for item in servers.values()}
+        in_line = {ticket.user for ticket in self.book.tickets.values()}
+        asked = {user: known for user, known in self.culler.people.items() if user in in_line}
+        self.culler.people = {**asked, **listed}
 
     # -------------------------------------------------------------- tickets
 

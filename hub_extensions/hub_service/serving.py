@@ -36,7 +36,8 @@ EXIT_UNAVAILABLE = 69
 
 async def serve(settings: Settings, parent: int) -> int:
     """Serve until the parent is gone or a signal comes; returns the exit status."""
-    log_json((settings.hub_secret, settings.api_token, settings.metrics_token or "", settings.database_url))
+    tokens = (settings.api_token, settings.metrics_token or "", settings.prometheus_token)
+    log_json((settings.hub_secret, *tokens, settings.database_url))
     with Lifetime(parent) as lifetime:
         try:
             async with _answering(settings, lifetime) as started:

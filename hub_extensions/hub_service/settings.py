@@ -11,7 +11,7 @@ import os
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -44,6 +44,8 @@ class Settings:
         start_seconds: how long a start may take before the spawner or the hub ends it (for what "at most" promises).
         allow_named_servers: users may have more than one server ("work on CPU meanwhile" is offered).
         offers, line, culling: the admin's settings as `core` reads them.
+        prometheus_url: who is asked what DCGM measured; empty: nobody. prometheus_token: sent as a bearer token.
+        dcgm_scale: what 100 % of a MIG device's figures is: ``instance`` or ``card``.
     """
 
     state_dir: Path
@@ -62,6 +64,9 @@ class Settings:
     offers: OfferConfig = field(default_factory=OfferConfig)
     line: LineConfig = field(default_factory=LineConfig)
     culling: CullPolicy = field(default_factory=CullPolicy)
+    prometheus_url: str = ""
+    prometheus_token: str = field(default="", repr=False)
+    dcgm_scale: Literal["instance", "card"] = "instance"
 
     @property
     def prefix(self) -> str:

@@ -114,6 +114,7 @@ def health_rows(health: Health) -> list[tuple[str, str]]:
         ("Store", health.store or NOT_KNOWN),
         ("Hub", health.hub or NOT_KNOWN),
         ("GPUs were read", NOT_KNOWN if age is None else f"{span(age)} ago"),
+        *([] if health.prometheus is None else [("Prometheus", health.prometheus)]),
         ("Version", health.version or NOT_KNOWN),
     ]
 

@@ -202,6 +202,20 @@ class GpuService(HasTraits):
         help="A token for your Prometheus: it opens /services/gpu/metrics and nothing else; at least 16 characters. "
         "Empty: only admins of the hub read them.",
     ).tag(config=True)
+    prometheus_url = Unicode(
+        "",
+        help="Address of the Prometheus that reads your dcgm-exporter: http://prometheus:9090. It is asked for the use "
+        "of GPUs that tell it to nobody else, which is how idle servers on an A100 in MIG mode are found. Empty: it "
+        "is not asked.",
+    ).tag(config=True)
+    prometheus_token = Unicode(
+        "", help="A bearer token that your Prometheus, or the proxy before it, wants. Empty: none is sent."
+    ).tag(config=True)
+    dcgm_scale = Unicode(
+        "instance",
+        help="What 100 % of a MIG device's figures from DCGM is: instance (the device itself) or card (the whole GPU "
+        "it was cut from).",
+    ).tag(config=True)
 
 
 SECTIONS: tuple[type[HasTraits], ...] = (GpuOffers, GpuLine, GpuCulling, GpuService)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from traitlets import Bool, Dict, Float, HasTraits, Int, List, TraitError, TraitType, Unicode
 from traitlets.config.loader import LazyConfigValue
@@ -59,6 +60,30 @@ def check_together(sections: Sections) -> None:
         )
     if token and len(token) < 16:
         raise ValueError("c.GpuService.public_metrics_token is too short: it has to have at least 16 characters.")
+    _check_prometheus(sections.service)
+
+
+def _check_prometheus(service: GpuService) -> None:
+    if service.prometheus_url and not _is_address(service.prometheus_url):
+        raise ValueError(
+            "c.GpuService.prometheus_url cannot be used: it has to be an address such as http://prometheus:9090, "
+            "without a user, a password, a ? or a #."
+        )
+    if not all("!" <= letter <= "~" for letter in service.prometheus_token):
+        raise ValueError("c.GpuService.prometheus_token has to be letters, digits and signs without a space.")
+    if service.dcgm_scale not in ("instance", "card"):
+        raise ValueError(f"c.GpuService.dcgm_scale is {service.dcgm_scale!r}: it has to be 'instance' or 'card'.")
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        return False
+    return (
+        fits and "@" not in parts.netloc and not {"?", "#"} & set(url) and all("!" <= letter <= "~" for letter in url)
+    )
 
 
 def _read(c: Any, section: type[Section]) -> Section:
@@ -74,12 +99,17 @@ def _read(c: Any, section: type[Section]) -> Section:
         if isinstance(value, LazyConfigValue):
             value = value.get_value(getattr(result, key))
         if isinstance(value, bool) != isinstance(trait, Bool) or not _finite(value) or _lone_text(trait, value):
-            raise ValueError(f"{full} is {value!r}: it has to be {wanted(trait)}.")
+            raise ValueError(f"{full} is {_shown(key, value)}: it has to be {wanted(trait)}.")
         try:
             setattr(result, key, value)
         except TraitError:
-            raise ValueError(f"{full} is {value!r}: it has to be {wanted(trait)}.") from None
+            raise ValueError(f"{full} is {_shown(key, value)}: it has to be {wanted(trait)}.") from None
     return result
+
+
+def _shown(key: str, value: object) -> str:
+    """A wrong value as it was written; of a secret only what kind of value it is."""
+    return f"of the type {type(value).__name__}" if key.endswith("token") else repr(value)
 
 
 def wanted(trait: TraitType[Any, Any]) -> str:

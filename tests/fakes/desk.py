@@ -156,7 +156,8 @@ class DeskInMemory:
         return tuple(self.held)
 
     def health(self) -> messages.Health:
-        return messages.Health(self.is_ready, "ok", "answers", 1.5, "1.2.3")
+        figures = "answers, with figures of 2 of 2 devices"
+        return messages.Health(self.is_ready, "ok", "answers", 1.5, "1.2.3", figures, True)
 
     def run_server(self, user: str, server: str, **changed: object) -> None:
         """A server on a GPU, with its lease."""
@@ -185,6 +186,7 @@ class DeskInMemory:
                 "Idle for 21 min.",
                 False,
                 ("python train.py (pid 4712, ada)",),
+                "dcgm",
             )
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 from hub_extensions.adapters.hub_api import HubAway, HubServer, HubUser
@@ -64,13 +65,12 @@ class HubAsTold:
 
     def run(self, user: str, server: str = "", *, ready: bool = True, pid: int | None = None) -> None:
         now = datetime.now(timezone.utc)
-        self.running[(user, server)] = HubServer(user, server, ready, None if ready else "spawn", now, now, pid=pid)
+        pending, groups = None if ready else "spawn", self.groups.get(user, ())
+        self.running[(user, server)] = HubServer(user, server, ready, pending, now, now, groups=groups, pid=pid)
 
     def was_active(self, user: str, ago: timedelta, server: str = "") -> None:
-        old = self.running[(user, server)]
-        self.running[(user, server)] = HubServer(
-            user, server, old.ready, old.pending, old.started, datetime.now(timezone.utc) - ago, pid=old.pid
-        )
+        at = datetime.now(timezone.utc) - ago
+        self.running[(user, server)] = replace(self.running[(user, server)], last_activity=at)
 
     def _answers(self) -> None:
         if self.away:

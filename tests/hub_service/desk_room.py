@@ -37,6 +37,10 @@ class Hands:
         self.seconds += span.total_seconds()
         self.wall += span
 
+    def unix_time(self) -> float:
+        """The wall clock as Prometheus writes it."""
+        return self.wall.timestamp()
+
 
 class Room:
     """A desk and what stands around it."""

@@ -21,7 +21,8 @@ BAD_ASKS = [
     (b"[]", "", "JSON object"),
     (b'"text"', "", "JSON object"),
     (b"\xff\xfe{}", "", "UTF-8"),
-    (b'{"user": NaN}', "", "NaN"),
+    (b'{"user": NaN}', "user", "NaN"),
+    (b'{"user": "ada", "server": "", "offers": ["cpu"], "options": {"a": [Infinity]}}', "", "Infinity"),
     (b"[" * 30000, "", ""),
     ({"server": "", "offers": ["cpu"]}, "user", "missing"),
     ({**ASK, "user": ""}, "user", "empty"),
@@ -73,6 +74,12 @@ async def test_every_hub_route_names_the_field(service: Running, path: str, body
         ({"opened": True, "kernels": 1, "busy_kernels": 2}, "busy_kernels"),
         ({"opened": "yes", "kernels": 1, "busy_kernels": 0}, "opened"),
         ({"kernels": 1, "busy_kernels": 0}, "opened"),
+        ({"opened": True, "kernels": 1, "busy_kernels": 0, "used_percent": -0.1}, "used_percent"),
+        ({"opened": True, "kernels": 1, "busy_kernels": 0, "used_percent": 100.5}, "used_percent"),
+        ({"opened": True, "kernels": 1, "busy_kernels": 0, "used_percent": "3"}, "used_percent"),
+        (b'{"opened": true, "kernels": 1, "busy_kernels": 0, "used_percent": 1e999}', "used_percent"),
+        (b'{"opened": true, "kernels": 1, "busy_kernels": 0, "used_percent": NaN}', "used_percent"),
+        (b'{"opened": true, "kernels": 1, "busy_kernels": 0, "used_percent": -Infinity}', "used_percent"),
     ],
 )
 async def test_a_bad_report_names_the_field(service: Running, report: object, field: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.hub_service.conftest import METRICS, SECRET, Running
@@ -32,6 +34,18 @@ async def test_the_line_the_leases_and_the_offers_are_counted(service: Running) 
     assert numbers[("jupyterhub_gpu_inventory_age_seconds", "")] == 1.5
     assert numbers[("jupyterhub_gpu_round_seconds", "")] == 0.012
     assert numbers[("jupyterhub_gpu_ready", "")] == 1
+
+
+async def test_the_use_of_leased_devices_is_told_by_offer_with_who_measured_it(service: Running) -> None:
+    service.desk.run_server("ada", "thesis")
+    service.desk.run_server("ben", "")
+    service.desk.held[1] = replace(service.desk.held[1], last_use_percent=None, use_source="none")
+    numbers = await scraped(service)
+    assert numbers[("jupyterhub_gpu_offer_use_percent", "mig-1g.5gb")] == 3
+    assert ("jupyterhub_gpu_offer_use_percent", "mig-2g.10gb") not in numbers
+    measured = {key[1]: value for key, value in numbers.items() if key[0] == "jupyterhub_gpu_leases_measured"}
+    assert measured == {"nvml": 0, "gpm": 0, "dcgm": 1, "report": 0, "simulated": 0, "none": 1}
+    assert numbers[("jupyterhub_gpu_prometheus_answers", "")] == 1
 
 
 async def test_what_is_not_known_is_absent_and_not_zero(service: Running) -> None:

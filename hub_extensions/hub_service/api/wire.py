@@ -88,18 +88,24 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 def _json(body: bytes) -> Any:
     if not body:
         raise BadInput("The body is empty; it has to be a JSON object.")
+    strange: list[str] = []
+
+    def no_number(name: str) -> list[str]:
+        strange.append(name)
+        return strange
+
     try:
-        return json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+        raw = json.loads(body.decode("utf-8"), parse_constant=no_number)
     except UnicodeDecodeError:
         raise BadInput("The body has to be JSON in UTF-8.") from None
     except RecursionError:
         raise BadInput("The body is nested too deeply.") from None
     except ValueError as problem:
         raise BadInput(f"The body is not JSON: {problem}.") from None
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a number in JSON")
+    if strange:
+        where = next((key for key, value in raw.items() if value is strange), "") if isinstance(raw, dict) else ""
+        raise BadInput(f"{where or 'The body'}: {strange[0]} is not a number in JSON.", where)
+    return raw
 
 
 def _bad_field(problem: ValidationError) -> BadInput:
@@ -137,6 +143,9 @@ def _check_report(report: Report) -> None:
     _at_least(0, kernels=report.kernels, busy_kernels=report.busy_kernels)
     if report.kernels is not None and report.busy_kernels is not None and report.busy_kernels > report.kernels:
         raise BadInput("busy_kernels is more than kernels; it has to be that or less.", "busy_kernels")
+    used = report.used_percent
+    if used is not None and not 0 <= used <= 100:  # NaN is not between them either
+        raise BadInput("used_percent has to be a number from 0 to 100, or null.", "used_percent")
 
 
 def _at_least(least: int, **values: int | None) -> None:
