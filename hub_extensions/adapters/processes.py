@@ -30,7 +30,7 @@ class Process:
         command: the program's base name, without its arguments (they may hold secrets).
         lease: the id in its lease mark; None without one, or where the environment cannot be read.
         kernel: a Jupyter kernel, or something a kernel started (``JPY_PARENT_PID`` is set).
-        notebook: base name of the notebook the kernel belongs to (``JPY_SESSION_NAME``).
+        notebook: base name of the notebook the kernel belongs to (``JPY_SESSION_NAME``); session: the same as a path.
         cpu_seconds: processor time used so far, without that of its children.
         rss_bytes: resident memory; pages shared with other processes are counted in each.
         device: ``CUDA_VISIBLE_DEVICES`` as it is set, None where it is not.
@@ -48,6 +48,7 @@ class Process:
     cpu_seconds: float
     rss_bytes: int
     device: str | None = None
+    session: str | None = None
 
 
 def marked() -> tuple[Process, ...]:
@@ -121,6 +122,31 @@ def alive(pid: int, started: int) -> bool:
     return stat is not None and stat.living and stat.started == started
 
 
+def age_seconds(started: int) -> float:
+    """How long ago that was, of a process's `started`."""
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started / _TICK)
+
+
+def holds_open(pid: int, beginning: str) -> bool | None:
+    """Has it a file open whose path begins so? None where we may not look."""
+    directory = f"/proc/{pid}/fd"
+    try:
+        files = os.listdir(directory)
+    except PermissionError:
+        return None
+    except OSError:  # it ended meanwhile
+        return False
+    for file in files:
+        try:
+            if os.readlink(f"{directory}/{file}").startswith(beginning):
+                return True
+        except PermissionError:
+            return None
+        except OSError:  # closed meanwhile
+            continue
+    return False
+
+
 def send_signal(pid: int, started: int, signum: int) -> bool:
     """Send a signal to this very process, never to another one that got its pid.
 
@@ -155,6 +181,7 @@ class _Marks(NamedTuple):
     kernel: bool = False
     notebook: str | None = None
     device: str | None = None
+    session: str | None = None
 
 
 class _Stat(NamedTuple):
@@ -259,6 +286,7 @@ def _marks(pid: int, stat: _Stat) -> _Marks | None:
         kernel=b"JPY_PARENT_PID" in values,
         notebook=(os.path.basename(session) or None) if session else None,
         device=_text(values.get(b"CUDA_VISIBLE_DEVICES")),
+        session=session,
     )
 
 
@@ -284,6 +312,7 @@ def _process(pid: int, stat: _Stat, marks: _Marks, uid: int, owner: str) -> Proc
         cpu_seconds=stat.ticks / _TICK,
         rss_bytes=stat.pages * _PAGE,
         device=marks.device,
+        session=marks.session,
     )
 
 

@@ -5,6 +5,7 @@ It has no settings: what a server may use and how it is culled is the hub's busi
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 from collections.abc import Mapping
@@ -13,9 +14,11 @@ from typing import Any
 
 from jupyter_server.extension.application import ExtensionApp
 
+from hub_extensions.adapters.processes import LEASE_MARK
 from hub_extensions.core.messages import Report
 from hub_extensions.server_extension.events import SCHEMA_FILE, EndEvents
 from hub_extensions.server_extension.live import Live
+from hub_extensions.server_extension.onlooker import KernelBook, Onlooker
 from hub_extensions.server_extension.routes import handlers
 from hub_extensions.server_extension.sampler import (
     NO_GPU,
@@ -27,14 +30,16 @@ from hub_extensions.server_extension.sampler import (
 )
 from hub_extensions.server_extension.service import ServiceLink, address_in
 
+KERNELS_WATCHED_SECONDS, KERNELS_SECONDS = 3.0, 10.0
+
 
 def open_reader(environ: Mapping[str, str]) -> Reader:
     """What reads this server's own GPUs: the simulation where the hub says so, the driver otherwise."""
     layout = environ.get("JUPYTERHUB_GPU_SIMULATED", "")
     if not layout:
-        from hub_extensions.adapters.nvml import Nvml
+        from hub_extensions.adapters.nvml_own import OwnGpus
 
-        return Nvml()
+        return OwnGpus(leased_uuids(environ))
     from hub_extensions.adapters.processes import marked
     from hub_extensions.adapters.simulated import SimulatedGpus, load_layout
 
@@ -49,13 +54,15 @@ class GpuExtension(ExtensionApp):
     _sampler: Sampler | None = None
     _link: ServiceLink | None = None
     _live: Live | None = None
+    _book: KernelBook | None = None
+    _looking: asyncio.Task[None] | None = None
 
     def initialize_handlers(self) -> None:
         """Make the parts from the environment; nothing is opened or asked before the server's loop runs."""
-        address = address_in(os.environ)
+        address, uuids = address_in(os.environ), leased_uuids(os.environ)
         self._sampler = Sampler(
             lambda: open_reader(os.environ),
-            leased_uuids(os.environ),
+            uuids,
             no_gpu=NOT_UNDER_A_HUB if address is None else NO_GPU,
             environ=os.environ,
         )
@@ -67,6 +74,10 @@ class GpuExtension(ExtensionApp):
         link = self._link = ServiceLink(address, self._report, told=EndEvents(events.emit).take)
         live.use(link)
         self._sampler.use(server=lambda: link.state, after_look=live.wake)
+        if uuids:
+            book = self._book = KernelBook(self.serverapp.session_manager, self.serverapp.kernel_manager)
+            onlooker = Onlooker(os.environ[LEASE_MARK], str(self.serverapp.root_dir), book.kernels)
+            self._sampler.use(holding=onlooker.look)
         self.handlers.extend(handlers(self._live, self._link))
         self.serverapp.io_loop.add_callback(self._begin)  # runs as soon as the server's loop does
 
@@ -74,9 +85,13 @@ class GpuExtension(ExtensionApp):
         if self._sampler is not None and self._link is not None:
             self._sampler.start()
             self._link.start()
+        if self._book is not None and self._live is not None:
+            self._looking = asyncio.get_running_loop().create_task(_keep_looking(self._book, self._live))
 
     async def stop_extension(self) -> None:
         """The server ends: stop asking and sampling; a driver that hangs holds nothing up."""
+        if self._looking is not None:
+            self._looking.cancel()
         if self._live is not None:
             self._live.stop()
         if self._link is not None:
@@ -111,3 +126,10 @@ class GpuExtension(ExtensionApp):
         except Exception as error:  # noqa: BLE001 - a kernel provider of the site's own; not known is then the truth
             self.log.debug("The kernels cannot be listed: %s", error)
             return None
+
+
+async def _keep_looking(book: KernelBook, live: Live) -> None:
+    """Which kernels there are, while the server runs: often while somebody looks."""
+    while True:
+        await book.look()
+        await asyncio.sleep(KERNELS_WATCHED_SECONDS if live.watched else KERNELS_SECONDS)

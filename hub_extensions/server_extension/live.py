@@ -93,6 +93,11 @@ class Live:
         self._first: tuple[tuple[int, int, float], float, str] | None = None
         self.opened = False
 
+    @property
+    def watched(self) -> bool:
+        """Is a panel connected?"""
+        return bool(self._listeners)
+
     def use(self, link: ServiceLink) -> None:
         """Where the service's words come from."""
         self._link = link
