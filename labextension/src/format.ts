@@ -18,25 +18,53 @@ const OLD_SECONDS = 3;
 /** The status bar shows the countdown below this, in seconds. */
 export const COUNTDOWN_IN_STATUS_SECONDS = 600;
 
-/** UTC times, and numbers that stand alone: "30" and "4.75", not those in "1g.5gb" or "gpu-3". */
-const PARTS = /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ|(?<![\w.:-])\d+(?:\.\d+)?(?!\w|[.:-]\w)/g;
+/** UTC times, lengths of time, and numbers that stand alone: "30" and "4.75", not those in "1g.5gb" or "gpu-3". */
+const PARTS =
+  /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z|(?<![\w.:-])\d+ (?:h|min|s)(?: \d+ (?:min|s))?(?!\w)|(?<![\w.:-])\d+(?:\.\d+)?(?!\w|[.:-]\w)/g;
+const SENTENCES = /(?<=\.) (?=[A-Z])/;
 
 /**
- * A sentence of the server in the reader's language and time.
+ * Sentences of the server in the reader's language and time.
  *
- * Its times and numbers are taken out ("Idle for %1 min."), the rest is looked up, and they are put back.
+ * From each its times, lengths of time and numbers are taken out ("Idle for %1."), the rest is looked up, and they
+ * are put back.
  */
-export function serverWords(sentence: string, now: number, trans: TranslationBundle): string {
-  if (sentence === '') {
-    return ''; // a catalogue's "" is its head
-  }
+export function serverWords(text: string, now: number, trans: TranslationBundle): string {
+  // a catalogue's "" is its head
+  return text === ''
+    ? ''
+    : text
+        .split(SENTENCES)
+        .map(one => sentenceWords(one, now, trans))
+        .join(' ');
+}
+
+function sentenceWords(sentence: string, now: number, trans: TranslationBundle): string {
   const parts: string[] = [];
   const rest = sentence.replace(/%(?=[%\d])/g, '%%').replace(PARTS, part => {
-    parts.push(part.includes('T') ? clock(part, now) : decimal(part));
+    parts.push(
+      part.includes('T')
+        ? clock(part, now)
+        : part.includes(' ')
+          ? units(part, trans)
+          : decimal(part)
+    );
     return `%${parts.length}`;
   });
   // no line break between number and unit
-  return trans.__(rest, ...parts).replace(/(\d) (?=(?:s|min|h|GiB|GB|%)(?!\w))/g, '$1\u00a0');
+  return trans.__(rest, ...parts).replace(/(\d) (?=(?:GiB|GB|%)(?!\w))/g, '$1\u00a0');
+}
+
+/** "1 h 21 min" of the server's as the panel writes it. */
+function units(length: string, trans: TranslationBundle): string {
+  const written: Record<string, (count: string) => string> = {
+    h: count => trans.__('%1\u00a0h', count),
+    min: count => trans.__('%1\u00a0min', count),
+    s: count => trans.__('%1\u00a0s', count)
+  };
+  return length.replace(/(\d+) (h|min|s)/g, (_, count: string, unit: string) => {
+    return written[unit]?.(count) ?? '';
+  });
 }
 
 function decimal(part: string): string {

@@ -37,7 +37,7 @@ const trans = {
 /** A catalogue with one sentence. */
 const finnish = {
   ...trans,
-  __: (text, ...values) => put({ 'Idle for %1 min.': 'Joutilaana %1 min.' }[text] ?? text, values)
+  __: (text, ...values) => put({ 'Idle for %1.': 'Joutilaana %1.' }[text] ?? text, values)
 };
 const NOW = Date.parse('2026-11-21T14:00:00Z');
 const GIB = 1024 ** 3;
