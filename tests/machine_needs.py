@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 TREE = Path(__file__).parents[1]
@@ -86,7 +88,18 @@ def _hub5() -> str:
 def _gpu() -> str:
     if os.environ.get("TEST_GPU") != "1":
         return "needs a real card: ./scripts/test --gpu"
-    return "" if Path("/proc/driver/nvidia/version").exists() else "no NVIDIA driver on this machine"
+    return _no_card()
+
+
+@cache
+def _no_card() -> str:
+    """Asked once: starting nvidia-smi can take seconds."""
+    if not shutil.which("nvidia-smi"):
+        return "no NVIDIA driver on this machine"
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=120, check=False)
+    if "UUID: GPU-" in listed.stdout:
+        return ""
+    return f"nvidia-smi finds no card: {(listed.stdout + listed.stderr).strip()[:200]}"
 
 
 def _node() -> str:

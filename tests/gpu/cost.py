@@ -1,0 +1,31 @@
+"""What it costs a server to look at its own GPUs: CPU seconds and time of many looks, as one line of JSON.
+
+``python -m tests.gpu.cost LOOKS UUID...``. In a program of its own, so that nothing else is counted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import datetime, timezone
+
+from hub_extensions.adapters.nvml_own import OwnGpus
+
+
+def main() -> None:
+    looks, uuids = int(sys.argv[1]), tuple(sys.argv[2:])
+    gpus = OwnGpus(uuids)
+    gpus.read(datetime.now(timezone.utc))  # opens the driver
+    began, worked, longest, samples = time.monotonic(), time.process_time(), 0.0, 0
+    for _ in range(looks):
+        begin = time.monotonic()
+        samples += len(gpus.read(datetime.now(timezone.utc)).samples)
+        longest = max(longest, time.monotonic() - begin)
+    cpu, took = time.process_time() - worked, time.monotonic() - began
+    gpus.close()
+    print(json.dumps({"looks": looks, "samples": samples, "cpu_seconds": cpu, "seconds": took, "longest": longest}))
+
+
+if __name__ == "__main__":
+    main()
