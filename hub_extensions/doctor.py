@@ -6,6 +6,7 @@ printed (``cli.py``).
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
@@ -23,8 +24,9 @@ from traitlets.config import Config
 from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
 
 from hub_extensions.adapters import processes
+from hub_extensions.adapters.prometheus import WHY, DcgmReading
 from hub_extensions.configuration import ACCESS_SCOPE, ROLE_NAME, SERVICE_SCOPES, only_looking, settings_of
-from hub_extensions.core.inventory import GpusUnavailable
+from hub_extensions.core.inventory import Device, GpusUnavailable
 from hub_extensions.core.offers import config_warnings
 from hub_extensions.hub_service.settings import SERVICE_NAME, Settings
 
@@ -61,7 +63,8 @@ def examine(config: Path | None) -> tuple[Finding, ...]:
         return (*findings, *_gpus(None), problem)
     settings = settings_of(loaded)
     findings += [problem, *_gpus(settings), *_other_accounts(), *_wiring(loaded), *_limits(loaded)]
-    return (*findings, *_state_dir(settings), *_database(settings), *_port(settings), *_culling(settings))
+    findings += [*_state_dir(settings), *_database(settings), *_port(settings), *_culling(settings)]
+    return (*findings, *_prometheus(settings))
 
 
 def load_config(path: Path) -> tuple[Config | None, Finding]:
@@ -224,6 +227,56 @@ def _culling(settings: Settings) -> Iterator[Finding]:
         yield Finding("culling", "warning", text, "When the log looks right: c.GpuCulling.enabled = True.")
 
 
+def _prometheus(settings: Settings) -> Iterator[Finding]:
+    if not settings.prometheus_url:
+        return
+    from hub_extensions.hub_service.dcgm import open_prometheus
+
+    prometheus = open_prometheus(settings)
+    if prometheus is None:
+        return
+    devices = _devices(settings)
+    wanted = [device for device in devices if device.profile is not None]
+
+    async def asked() -> DcgmReading:
+        try:
+            return await prometheus.ask(wanted, devices, datetime.now(timezone.utc))
+        finally:
+            prometheus.close()
+
+    yield prometheus_finding(asyncio.run(asked()))
+
+
+def prometheus_finding(reading: DcgmReading) -> Finding:
+    """What one answer of Prometheus says about culling on MIG devices."""
+    if reading.problem:
+        fix = "curl the address of c.GpuService.prometheus_url with /api/v1/query?query=up from this machine."
+        return Finding("prometheus", "warning", reading.problem, fix)
+    known, lacking = len(reading.figures), len(reading.missing)
+    if lacking:
+        words = sorted(set(reading.missing.values()))
+        text = f"Prometheus answers, but the use of {lacking} of {known + lacking} MIG devices is not known."
+        return Finding("prometheus", "warning", text, _sentence("; ".join(WHY[word] for word in words)) + ".")
+    if known:
+        return Finding("prometheus", "ok", f"Prometheus answers and has the use of all MIG devices ({known}).")
+    return Finding("prometheus", "ok", "Prometheus answers; there is no MIG device here to ask it about.")
+
+
+def _devices(settings: Settings) -> tuple[Device, ...]:
+    """The devices of this machine; none where they are simulated or cannot be read (`_gpus` says why)."""
+    if settings.simulate is not None:
+        return ()
+    from hub_extensions.adapters.nvml import Nvml
+
+    reader = Nvml()
+    try:
+        return reader.read(datetime.now(timezone.utc)).devices
+    except GpusUnavailable:
+        return ()
+    finally:
+        reader.close()
+
+
 # ------------------------------------------------------------------ where the service lives
 
 
@@ -298,4 +351,4 @@ def failed(findings: tuple[Finding, ...]) -> bool:
     return any(finding.state == "problem" for finding in findings)
 
 
-__all__ = ["Finding", "as_dict", "disk_of", "examine", "failed", "load_config"]
+__all__ = ["Finding", "as_dict", "disk_of", "examine", "failed", "load_config", "prometheus_finding"]

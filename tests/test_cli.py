@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,9 +16,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hub_extensions import __version__
+from hub_extensions.adapters.prometheus import DcgmReading
 from hub_extensions.cli import main
-from hub_extensions.doctor import disk_of
+from hub_extensions.core.messages import Figures
+from hub_extensions.doctor import disk_of, prometheus_finding
 from hub_extensions.hub_service.settings import Settings
+from tests.fakes.prometheus import PrometheusAsTold
 
 SECRET = "s" * 64
 
@@ -238,6 +244,34 @@ def test_a_database_that_others_can_read_is_a_problem(config: Path) -> None:
 
 def test_the_disk_of_proc_is_known() -> None:
     assert disk_of(Path("/proc/self")) == "proc"
+
+
+async def test_a_prometheus_that_answers_and_one_that_does_not_are_one_line_with_a_fix(tmp_path: Path) -> None:
+    told = PrometheusAsTold(time.time)
+    lines = (f"c.GpuService.prometheus_url = {told.url!r}", "c.GpuService.prometheus_token = 'prometheus-secret'")
+    path = str(write(tmp_path, 'c.GpuOffers.simulate = "lab-a100"', *lines))
+    _, found = await asyncio.to_thread(findings, "--config", path)
+    assert [finding["state"] for finding in found["prometheus"]] == ["ok"]
+    assert told.tokens == ["Bearer prometheus-secret"]
+    await told.stop()
+    code, found = await asyncio.to_thread(findings, "--config", path)
+    (line,) = found["prometheus"]
+    assert (code, line["state"]) == (0, "warning")
+    assert line["text"].startswith("Prometheus does not answer (") and "curl" in line["fix"]
+    assert "prometheus-secret" not in json.dumps(found)
+
+
+def test_a_configuration_without_a_prometheus_says_nothing_of_it(config: Path) -> None:
+    assert "prometheus" not in findings("--config", str(config))[1]
+
+
+def test_doctor_says_which_mig_devices_prometheus_lacks_and_what_to_do() -> None:
+    now = datetime(2026, 1, 5, tzinfo=timezone.utc)
+    known = {"MIG-1": Figures("MIG-1", now, 3.0, "dcgm")}
+    assert prometheus_finding(DcgmReading(known)).text == "Prometheus answers and has the use of all MIG devices (1)."
+    lacking = prometheus_finding(DcgmReading(known, {"MIG-2": "none", "MIG-3": "old", "MIG-4": "none"}))
+    assert lacking.state == "warning" and "3 of 4 MIG devices" in lacking.text
+    assert "dcgm-exporter has to collect it" in lacking.fix and "every 30 s" in lacking.fix
 
 
 def test_people_read_the_fix_below_the_problem(tmp_path: Path) -> None:

@@ -88,11 +88,14 @@ class Prometheus:
         self._client: AsyncHTTPClient | None = None
 
     async def ask(self, wanted: Sequence[Device], devices: Sequence[Device], now: datetime) -> DcgmReading:
-        """The figures of the devices wanted; `devices`: all there are, as some may share a GPU instance."""
+        """The figures of the devices wanted; `devices`: all there are, as some may share a GPU instance.
+
+        With none wanted it only shows whether Prometheus answers.
+        """
         cards = sorted({uuid for device in wanted if _PLAIN.fullmatch(uuid := _card(device))})
-        if not cards:
+        if wanted and not cards:
             return DcgmReading(missing={device.uuid: "none" for device in wanted})
-        answer = await self._fetch(question(cards))
+        answer = await self._fetch(question(cards or ["none"]))
         if isinstance(answer, DcgmReading):
             return answer
         series = _series(answer.body)

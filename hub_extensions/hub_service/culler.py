@@ -131,7 +131,7 @@ class Culler:
         keeps a server that a loop of multiplications on the GPU would keep as well, until its lifetime ends it.
         """
         report = self.report(lease.user, lease.server)
-        if report is None or report.used_percent is None:
+        if report is None or report.used_percent is None or self.dcgm.told_lately(lease.uuid):
             return None, "none"
         return report.used_percent, "report"
 

@@ -23,6 +23,8 @@ from hub_extensions.hub_service.settings import Settings
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 10.0
+ECHO_SECONDS = 180.0
+"""A server that was handed figures may report them as its own; that long after them its report says nothing new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Dcgm:
         self.away_since: datetime | None = None
         self.reading: DcgmReading | None = None
         self._kept: dict[str, _Kept] = {}
+        self._told: dict[str, float] = {}
         self._said = ""
 
     async def keep_asking(self) -> None:
@@ -85,7 +88,15 @@ class Dcgm:
     def figures(self, uuid: str) -> Figures | None:
         """What is known of a device now; None: nothing, or it is old."""
         kept = self._kept.get(uuid)
-        return None if kept is None or self.book.clock.elapsed() > kept.until else kept.figures
+        if kept is None or self.book.clock.elapsed() > kept.until:
+            return None
+        self._told[uuid] = self.book.clock.elapsed()
+        return kept.figures
+
+    def told_lately(self, uuid: str) -> bool:
+        """Figures of this device were given a little while ago: a server's report may be their echo."""
+        told = self._told.get(uuid)
+        return told is not None and self.book.clock.elapsed() - told <= ECHO_SECONDS
 
     def answers(self) -> bool | None:
         """It answered the last question, or there is none to ask; None: no Prometheus is configured."""

@@ -106,6 +106,11 @@ def lease_state(state: str) -> str:
     }.get(state, state)
 
 
+def measured_by(source: str) -> str:
+    """Who measured a use, where it was not this machine's driver."""
+    return {"dcgm": ", measured by DCGM", "report": ", as its own server says"}.get(source, "")
+
+
 def health_rows(health: Health) -> list[tuple[str, str]]:
     """The service's health, one line each."""
     age = health.inventory_age_seconds

@@ -46,6 +46,7 @@ class PrometheusAsTold:
         self.now = now
         self.series: list[Told] = []
         self.asked: list[str] = []
+        self.was_asked = asyncio.Event()
         self.tokens: list[str | None] = []
         self._server = HTTPServer(Application([(r"/prom/api/v1/query", _Query, {"told": self})]))
         sockets = bind_sockets(0, "127.0.0.1")
@@ -130,6 +131,7 @@ class _Query(RequestHandler):
     async def get(self) -> None:
         query = self.get_query_argument("query")
         self.told.asked.append(query)
+        self.told.was_asked.set()
         self.told.tokens.append(self.request.headers.get("Authorization"))
         await self.told.answer(self, query)
 

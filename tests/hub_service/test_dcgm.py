@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -194,6 +195,31 @@ async def test_where_nobody_else_measures_the_server_is_believed_about_itself(tm
         lab.measures(SMALL.gpu_instance_id, 0.9)
         await lab.turn(idle)
         assert lab.state().countdown is None, "what DCGM measured comes before what a server says of itself"
+
+
+async def test_a_server_that_repeats_dcgms_figures_is_no_second_witness(tmp_path: Path) -> None:
+    echo = replace(OPEN, used_percent=0.0)
+    async with a100(tmp_path) as lab:
+        await lab.room.run("ada", "mig-1g.5gb")
+        lab.measures(SMALL.gpu_instance_id, 0.0)
+        await lab.turn(echo)
+        await lab.minutes(1.5, echo)
+        assert lab.state().countdown is not None
+        await lab.prometheus.stop()
+        await lab.minutes(2, echo)
+        assert lab.state().countdown is None and lab.desk.leases()[0].use_source == "none"
+        await lab.minutes(3, echo)
+        assert lab.desk.leases()[0].use_source == "report", "what it says this long after is its own"
+        assert lab.room.hub.stopped == []
+
+
+async def test_the_running_service_asks_by_itself(tmp_path: Path) -> None:
+    async with a100(tmp_path) as lab:
+        await lab.room.run("ada", "mig-1g.5gb")
+        lab.measures(SMALL.gpu_instance_id, 0.5)
+        lab.desk.start()
+        await asyncio.wait_for(lab.prometheus.was_asked.wait(), 10)
+        assert lab.prometheus.tokens[0] == "Bearer s3cret"
 
 
 async def test_a_server_that_says_it_is_busy_outlives_no_lifetime(tmp_path: Path) -> None:

@@ -80,6 +80,8 @@ async def test_an_admin_sees_the_line_the_leases_and_the_health_with_reasons_and
         assert words_ in text
     assert "Idle for 21 min." in text
     assert "python train.py (pid 4712, ada)" in text
+    assert "3 %, measured by DCGM" in text
+    assert "answers, with figures of 2 of 2 devices" in text
     assert "GPUs were read" in text and "2 s ago" in text
     assert Outline(text).all("caption")
 
