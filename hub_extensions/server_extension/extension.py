@@ -1,18 +1,20 @@
 """The server extension: puts sampler, service link and routes into a Jupyter server, and takes them out at its end.
 
-It has no settings: what a server may use and how it is culled is the hub's business.
+It has one setting, whether Prometheus sees it: what a server may use and how it is culled is the hub's business.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 from collections.abc import Mapping
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_server.extension.application import ExtensionApp
+from traitlets import Bool
 
 from hub_extensions.adapters.processes import LEASE_MARK
 from hub_extensions.core.messages import Report
@@ -30,6 +32,10 @@ from hub_extensions.server_extension.sampler import (
 )
 from hub_extensions.server_extension.service import ServiceLink, address_in
 
+if TYPE_CHECKING:
+    from hub_extensions.server_extension.metrics import GpuCollector
+
+PACKAGE = "hub_extensions.server_extension"
 KERNELS_WATCHED_SECONDS, KERNELS_SECONDS = 3.0, 10.0
 
 
@@ -51,14 +57,25 @@ class GpuExtension(ExtensionApp):
 
     name = "jupyterhub_gpu"
 
+    metrics = Bool(
+        False,
+        help="""
+        Whether this server shows its GPU's memory, use and state to Prometheus, at its own /metrics beside Jupyter
+        Server's metrics, names jupyterhub_gpu_*. What is not known is absent.
+        """,
+    ).tag(config=True)
+
     _sampler: Sampler | None = None
     _link: ServiceLink | None = None
     _live: Live | None = None
     _book: KernelBook | None = None
+    _collector: GpuCollector | None = None
     _looking: asyncio.Task[None] | None = None
 
     def initialize_handlers(self) -> None:
         """Make the parts from the environment; nothing is opened or asked before the server's loop runs."""
+        # our modules speak by their own loggers; here they get the server's way of writing, and its level
+        logging.getLogger(PACKAGE).parent = self.log
         address, uuids = address_in(os.environ), leased_uuids(os.environ)
         self._sampler = Sampler(
             lambda: open_reader(os.environ),
@@ -78,8 +95,16 @@ class GpuExtension(ExtensionApp):
             book = self._book = KernelBook(self.serverapp.session_manager, self.serverapp.kernel_manager)
             onlooker = Onlooker(os.environ[LEASE_MARK], str(self.serverapp.root_dir), book.kernels)
             self._sampler.use(holding=onlooker.look)
+        if self.metrics:
+            self._show_metrics(self._sampler)
         self.handlers.extend(handlers(self._live, self._link))
         self.serverapp.io_loop.add_callback(self._begin)  # runs as soon as the server's loop does
+
+    def _show_metrics(self, sampler: Sampler) -> None:
+        from hub_extensions.server_extension.metrics import GpuCollector  # only where it is wanted
+
+        self._collector = GpuCollector(sampler.latest)
+        self._collector.register()
 
     def _begin(self) -> None:
         if self._sampler is not None and self._link is not None:
@@ -90,6 +115,8 @@ class GpuExtension(ExtensionApp):
 
     async def stop_extension(self) -> None:
         """The server ends: stop asking and sampling; a driver that hangs holds nothing up."""
+        if self._collector is not None:
+            self._collector.unregister()
         if self._looking is not None:
             self._looking.cancel()
         if self._live is not None:

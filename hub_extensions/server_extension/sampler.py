@@ -29,6 +29,7 @@ HUNG_AFTER_SECONDS = 5.0
 NOT_UNDER_A_HUB = "This server was not started by a hub with GPU offers."
 NO_GPU = "This server has no GPU."
 GONE = "The GPU of this server is gone from this machine. Save your work."
+ONE_GONE = "One of this server's GPUs is gone from this machine. Save your work."
 
 log = logging.getLogger(__name__)
 
@@ -241,7 +242,7 @@ class Sampler:
         gpus = self._tell(mine, reading, clock)
         number = self._sampled.number + 1
         if len(mine) < len(self._uuids):
-            return Sampled("lost", GONE, gpus, clock, number)
+            return Sampled("lost", ONE_GONE if mine else GONE, gpus, clock, number)
         return Sampled("ok", "", gpus, clock, number)
 
     def _tell(self, mine: Mapping[str, Device], reading: InventoryReading, clock: float) -> tuple[GpuReading, ...]:

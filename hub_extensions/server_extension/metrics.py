@@ -1,0 +1,84 @@
+"""The GPU's numbers for Prometheus, in what Jupyter Server shows at ``/metrics``; only where an admin wants it.
+
+Read from the sampler at the moment of the scrape: a scrape makes no look of its own. What is not known is absent, never
+0. Not here: who may read it (``ServerApp.authenticate_prometheus``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import monotonic
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import REGISTRY, Collector
+
+from hub_extensions.core.messages import GpuReading
+from hub_extensions.server_extension.sampler import Sampled
+
+PREFIX = "jupyterhub_gpu_"
+VALUES: dict[str, tuple[str, Callable[[GpuReading], float | None]]] = {
+    "memory_used_bytes": ("Memory in use on the device, by everybody on it.", lambda gpu: gpu.memory_used_bytes),
+    "own_memory_bytes": ("Memory in use by this server's own programs.", lambda gpu: gpu.own_memory_bytes),
+    "memory_limit_bytes": (
+        "Memory that this server may use: its share, its limit, or the device's.",
+        lambda gpu: gpu.memory_total_bytes if gpu.limit_bytes is None else gpu.limit_bytes,
+    ),
+    "use_percent": ("How much of the time the device works, 0 to 100.", lambda gpu: gpu.used_percent),
+    "sm_percent": (
+        "Multiprocessors with work, 0 to 100.",
+        lambda gpu: None if gpu.counters is None else gpu.counters.sm_percent,
+    ),
+    "tensor_percent": (
+        "Tensor pipes at work, 0 to 100.",
+        lambda gpu: None if gpu.counters is None else gpu.counters.tensor_percent,
+    ),
+    "dram_percent": (
+        "Memory bandwidth in use, 0 to 100.",
+        lambda gpu: None if gpu.counters is None else gpu.counters.dram_percent,
+    ),
+}
+"""Name -> help and where the value is."""
+
+
+class GpuCollector(Collector):
+    """Reads the last look when it is asked; keeps nothing.
+
+    Args:
+        latest: the sampler's last look.
+        clock: the clock that looks are timed by.
+    """
+
+    def __init__(self, latest: Callable[[], Sampled], clock: Callable[[], float] = monotonic) -> None:
+        self._latest = latest
+        self._clock = clock
+
+    def register(self) -> None:
+        """Show it at ``/metrics``."""
+        REGISTRY.register(self)
+
+    def unregister(self) -> None:
+        """Show it no more."""
+        REGISTRY.unregister(self)
+
+    def describe(self) -> tuple[Metric, ...]:
+        """Nothing: so that registering it reads nothing."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All values that are known."""
+        sampled = self._latest()
+        state = GaugeMetricFamily(PREFIX + "state", "1: the GPU's state now, by its word.", labels=["state"])
+        state.add_metric([sampled.state], 1)
+        yield state
+        if sampled.read_at is None:
+            return
+        age = GaugeMetricFamily(PREFIX + "sample_age_seconds", "How old the other values are.")
+        age.add_metric([], max(0.0, self._clock() - sampled.read_at))
+        yield age
+        for name, (meaning, value_of) in VALUES.items():
+            family = GaugeMetricFamily(PREFIX + name, meaning, labels=["uuid", "profile", "product"])
+            for gpu in sampled.gpus:
+                value = value_of(gpu)
+                if value is not None:
+                    family.add_metric([gpu.uuid, gpu.profile or "", gpu.product], value)
+            yield family

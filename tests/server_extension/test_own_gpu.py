@@ -1,0 +1,140 @@
+"""A real server with a simulated GPU and real kernels: who holds the GPU, the metrics, and what loading us costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from hub_extensions.adapters.layouts import load_layout
+from hub_extensions.core.messages import GpuReading
+from hub_extensions.core.usage import Counters
+from hub_extensions.server_extension.metrics import GpuCollector
+from hub_extensions.server_extension.sampler import Sampled
+from tests.fakes.gpu_readers import GIB, UUID
+from tests.fakes.user_server import LOGIN_TOKEN, UserServer
+from tests.server_extension.live_page import Page, page_of
+
+ROOT = Path(__file__).resolve().parents[2]
+MINE = load_layout("lab-a100").devices[0].uuid
+SWITCH = "--GpuExtension.metrics=True"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UserServer]:
+    environ = {
+        "JUPYTERHUB_GPU_SIMULATED": "lab-a100",
+        "JUPYTERHUB_GPU_LEASE": f"lease-{time.time_ns()}",
+        "CUDA_VISIBLE_DEVICES": MINE,
+    }
+    server = UserServer(tmp_path_factory.mktemp("server"), environ, SWITCH)
+    yield server
+    server.stop()
+
+
+def until(true: Callable[[], object], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come"
+        time.sleep(0.2)
+
+
+def start(server: UserServer, path: str) -> dict[str, Any]:
+    """A notebook's session, as JupyterLab starts it."""
+    body = {"path": path, "name": path, "type": "notebook", "kernel": {"name": "python3"}}
+    request = urllib.request.Request(server.url + "api/sessions", data=json.dumps(body).encode(), method="POST")
+    request.add_header("Authorization", f"token {LOGIN_TOKEN}")
+    request.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        session: dict[str, Any] = json.loads(answer.read())
+    return session
+
+
+def names(page: Page) -> list[str]:
+    gpus = page.snapshot.get("gpus") or [{}]
+    return [holder["name"] for holder in gpus[0].get("holders") or ()]
+
+
+async def test_notebooks_are_named_with_their_kernels_while_they_run(server: UserServer) -> None:
+    (server.work / "deep").mkdir(exist_ok=True)
+    async with page_of(server) as page:
+        await page.until_state("ok")
+        assert page.snapshot["gpus"][0]["holders"] == []
+        train, eda = start(server, "deep/train.ipynb"), start(server, "eda.ipynb")
+        await page.until(lambda: sorted(names(page)) == ["eda.ipynb", "train.ipynb"], 60)
+        await page.until(lambda: all(holder["kernel"] for holder in page.snapshot["gpus"][0]["holders"]), 60)
+        held = {holder["name"]: holder for holder in page.snapshot["gpus"][0]["holders"]}
+        assert held["train.ipynb"]["path"] == "deep/train.ipynb"
+        assert held["train.ipynb"]["kernel"] == train["kernel"]["id"]
+        assert held["train.ipynb"]["memory_bytes"] > 10 * 1024**2
+        server.request(f"api/kernels/{eda['kernel']['id']}", "DELETE")
+        await page.until(lambda: names(page) == ["train.ipynb"], 60)
+        server.request(f"api/kernels/{train['kernel']['id']}", "DELETE")
+        await page.until(lambda: names(page) == [], 60)
+    assert "Traceback" not in server.log.read_text()
+
+
+def metrics_of(server: UserServer) -> dict[str, Any]:
+    status, text = server.request("metrics")
+    assert status == 200
+    families = text_string_to_metric_families(text)
+    return {family.name: family for family in families if family.name.startswith("jupyterhub_gpu_")}
+
+
+async def test_prometheus_sees_what_the_panel_sees_where_it_is_wanted(server: UserServer) -> None:
+    until(lambda: "jupyterhub_gpu_memory_limit_bytes" in metrics_of(server))
+    found = metrics_of(server)
+    (limit,) = found["jupyterhub_gpu_memory_limit_bytes"].samples
+    assert limit.labels["uuid"] == MINE
+    assert limit.value == load_layout("lab-a100").devices[0].memory_bytes
+    assert found["jupyterhub_gpu_state"].samples[0].labels == {"state": "ok"}
+    assert found["jupyterhub_gpu_sample_age_seconds"].samples[0].value < 30
+
+
+def test_prometheus_sees_nothing_where_it_is_not_wanted(tmp_path: Path) -> None:
+    server = UserServer(tmp_path, {})
+    try:
+        assert metrics_of(server) == {}
+    finally:
+        server.stop()
+
+
+def values(sampled: Sampled) -> dict[str, list[float]]:
+    families = GpuCollector(lambda: sampled, lambda: 100.0).collect()
+    return {family.name.removeprefix("jupyterhub_gpu_"): [one.value for one in family.samples] for family in families}
+
+
+def test_what_is_not_known_is_absent_from_the_metrics_and_never_zero() -> None:
+    gpu = GpuReading(UUID, "A100", "1g.5gb", None, 5 * GIB, None, "none", datetime.now(timezone.utc))
+    unknown = values(Sampled("ok", "", (gpu,), 97.5, 1))
+    assert unknown["memory_limit_bytes"] == [5 * GIB]
+    assert unknown["sample_age_seconds"] == [2.5]
+    assert unknown["use_percent"] == unknown["memory_used_bytes"] == unknown["tensor_percent"] == []
+    known = replace(gpu, used_percent=0.0, limit_bytes=GIB, counters=Counters(dram_percent=7.0))
+    found = values(Sampled("ok", "", (known,), 97.5, 1))
+    assert (found["use_percent"], found["memory_limit_bytes"], found["dram_percent"]) == ([0.0], [GIB], [7.0])
+    assert values(Sampled("no-gpu", "This server has no GPU.")) == {"state": [1.0]}
+
+
+def test_loading_us_costs_a_server_little() -> None:
+    """Over what Jupyter Server imports itself. The bound is wide, for a busy machine; benchmarks/panel measures."""
+    code = (
+        "import time; import jupyter_server.serverapp, jupyter_server.extension.application;"
+        "began = time.perf_counter(); import hub_extensions.server_extension.extension; print(time.perf_counter() - began)"
+    )
+    seconds = []
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
+        seconds.append(float(done.stdout.strip()))
+    print(f"loading the server extension: {min(seconds) * 1000:.0f} ms over Jupyter Server")
+    assert min(seconds) < 0.3
