@@ -1,9 +1,9 @@
 """What an open panel costs its server: ours beside none, jupyterlab-nvdashboard and jupyter-resource-usage, in one run.
 
 Each is a real server with eight fake GPUs. While 1, 10 and 50 listeners are on, and a call of the driver takes 1 and
-20 ms, somebody else asks `GET api/status` every 50 ms: how long that takes is the figure, and its floor is the server
-without a panel, measured before and after ours. A request that waits holds the next one back, so that a bad figure
-comes from few answers: `answers` says from how many. nan: none in the whole row.
+20 ms, somebody else asks `GET api/status` every 50 ms: how long that takes is the figure. Its floor is the server
+without a panel, asked just so in the same seconds, so that whatever else the machine does is in both. A request that
+waits holds the next one back, so that a bad figure comes from few answers: `answers` says from how many. nan: none.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from benchmarks.figures import quantile
 from benchmarks.panel import weight
@@ -38,49 +41,52 @@ ALLOWED = 1.5
 
 @dataclass
 class Row:
-    """One server under one load: what the others' requests took, and what the panel took. None is not known."""
+    """One server under one load: what others' requests took here and, meanwhile, at the server without a panel."""
 
     name: str
     latency: int
     listeners: int
     on: int
     asked: list[float] = field(default_factory=list)
-    seconds: float = 0.0
+    floor: list[float] = field(default_factory=list)
+    seconds: float = math.nan
     calls: int = 0
     cpu: float = 0.0
     messages: int = 0
     bytes: int = 0
     first: int | None = None
 
-    def at(self, share: float) -> float:
-        """Seconds of the others' requests; nan where none was answered."""
-        return quantile(self.asked, share) if self.asked else math.nan
+    def times(self, share: float) -> tuple[float, float]:
+        """Milliseconds here and at the floor; nan where nothing was answered."""
+        mine, floor = (quantile(times, share) * 1000 if times else math.nan for times in (self.asked, self.floor))
+        return mine, floor
 
-    def cells(self, floor: Row) -> list[str]:
-        """The row of the table; ratios are to `floor`."""
-        p50, p95 = self.at(0.5), self.at(0.95)
-        base = self.name == "none"
-        heard = self.on if self.messages else 0
+    def over(self, share: float) -> float:
+        """Times the floor; infinite where nothing was answered."""
+        mine, floor = self.times(share)
+        return mine / floor if self.asked and self.floor else math.inf
+
+    def cells(self) -> list[str]:
+        """The row of the table."""
+        (p50, floor50), (p95, floor95) = self.times(0.5), self.times(0.95)
+        told = self.on * self.seconds
         return [
             f"{self.latency} ms",
-            "0" if base else f"{self.on}" if self.on == self.listeners else f"{self.on} of {self.listeners}",
+            f"{self.on}" if self.on == self.listeners else f"{self.on} of {self.listeners}",
             self.name,
             str(len(self.asked)),
-            *(f"{value * 1000:.1f}" for value in (p50, p95)),
-            *(
-                "1.00" if base else f"{mine / theirs:.2f}"
-                for mine, theirs in zip((p50, p95), (floor.at(0.5), floor.at(0.95)), strict=True)
-            ),
+            *(f"{value:.1f}" for value in (p50, p95, floor50, floor95)),
+            *(f"{self.over(share):.2f}" for share in (0.5, 0.95)),
             f"{self.calls / self.seconds:.0f}",
-            "-" if base else f"{self.messages / self.seconds / heard:.2f}" if heard else "0",
-            "-" if base else f"{self.bytes / self.seconds / heard:.0f}" if heard else "0",
+            f"{self.messages / told:.2f}" if told else "-",
+            f"{self.bytes / told:.0f}" if told else "-",
             f"{100 * self.cpu / self.seconds:.1f}",
         ]
 
 
 HEAD = [
-    "a call takes", "listeners", "panel", "answers", "p50 ms", "p95 ms", "p50 / none", "p95 / none", "driver calls/s",
-    "messages/s to one", "bytes/s to one", "server CPU %",
+    "a call takes", "listeners", "panel", "answers", "p50 ms", "p95 ms", "none p50", "none p95", "p50 / none",
+    "p95 / none", "driver calls/s", "messages/s to one", "bytes/s to one", "server CPU %",
 ]  # fmt: skip
 
 
@@ -93,79 +99,72 @@ def main() -> None:
     parser.add_argument("--latencies", type=int, nargs="+", default=LATENCIES, help="ms a call of the driver takes")
     told = parser.parse_args()
     say(f"{about(told.peers)}\n{load()}")
-    rows: list[tuple[Row, Row]] = []
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         library = build_library(folder)
         weights = weight.imports(told.peers, library), weight.bundles(told.peers)
         peers = start(told.peers, folder, library, stack)
+        rows = [loaded(peers, "none", 0, 0, told.seconds)]
         for latency in told.latencies:
             for peer in peers.values():
                 peer.slow(latency)
             for listeners in told.listeners:
-                rows += group(peers, latency, listeners, told.seconds)
+                rows += [loaded(peers, name, latency, listeners, told.seconds) for name in peers if name != "none"]
         alone = quiet(peers)
-    print(f"\n{load()}\n\nOther requests of the server while a panel is open, {GPUS} GPUs:\n")
-    print(table(HEAD, [row.cells(floor) for row, floor in rows]))
+    print(f"\n{load()}\n\nOther requests of the server while a panel is open, {GPUS} GPUs, {told.seconds:g} s a row:\n")
+    print(table(HEAD, [row.cells() for row in rows]))
     print(f"\n{verdict(rows)}\n\nCPU of the server while nobody else asks, a call takes 1 ms, {QUIET_SECONDS:.0f} s:\n")
     print(table(["panel", "closed %", "one listener %", "driver calls/s closed", "driver calls/s open"], alone))
     for head, lines in weights:
         print(f"\n{table(head, lines)}")
 
 
-def group(peers: dict[str, Peer], latency: int, listeners: int, seconds: float) -> list[tuple[Row, Row]]:
-    """The four under one load, one after the other; the floor is measured on both sides of ours."""
-    floor = Row("none", latency, listeners, 0)
-    measure(peers["none"], floor, seconds / 2)
-    ours = loaded(peers["ours"], latency, listeners, seconds)
-    measure(peers["none"], floor, seconds / 2)
-    rows = [
-        floor,
-        ours,
-        *(loaded(peers[name], latency, listeners, seconds) for name in ("nvdashboard", "resource-usage")),
-    ]
-    for row in rows:
-        said = " ".join(f"{name}={cell}" for name, cell in zip(HEAD, row.cells(floor), strict=True) if cell != "-")
-        say(f"{said}" + ("" if row.first is None else f" first message={row.first} bytes"))
-    return [(row, floor) for row in rows]
-
-
-def loaded(peer: Peer, latency: int, listeners: int, seconds: float) -> Row:
+def loaded(peers: dict[str, Peer], name: str, latency: int, listeners: int, seconds: float) -> Row:
     """One server while the listeners are on; it is given time to come to rest before and after."""
+    peer = peers[name]
     rest(peer)
-    with listening(peer, listeners) as pages:
-        row = Row(peer.name, latency, listeners, pages.on)
-        time.sleep(1.0)  # the answers to the opening are over
-        pages.tell("begin")
-        measure(peer, row, seconds)
-        heard = pages.tell("end")
-    if heard is not None:
+    row = Row(name, latency, listeners, 0)
+    if not listeners:
+        measure(peer, peers["none"], row, seconds)
+    else:
+        with listening(peer, listeners) as pages:
+            row.on = pages.on
+            time.sleep(1.0)  # the answers to the opening are over
+            pages.tell("begin")
+            measure(peer, peers["none"], row, seconds)
+            heard = pages.tell("end")
         row.messages, row.bytes = int(heard["messages"]), int(heard["bytes"])
         row.first = max(heard["first"], default=None)
-    rest(peer)
+        rest(peer)
+    say(", ".join(f"{head} {cell}" for head, cell in zip(HEAD, row.cells(), strict=True)))
     return row
 
 
-def measure(peer: Peer, row: Row, seconds: float) -> None:
-    """Ask every 50 ms from one connection, for so long; an answer that does not come in that time is none."""
+def measure(peer: Peer, none: Peer, row: Row, seconds: float) -> None:
+    """Ask both every 50 ms, in turn, each from one connection, for so long."""
     calls, cpu, began = peer.calls(), peer.cpu_seconds(), time.perf_counter()
-    ends = began + seconds
-    connection = http.client.HTTPConnection("127.0.0.1", peer.server.port, timeout=seconds)
-    turn = began
+    with ThreadPoolExecutor(2) as threads:
+        floor = threads.submit(ask_again, none, began + ASK_EVERY / 2, seconds)
+        row.asked = threads.submit(ask_again, peer, began, seconds).result()
+        row.floor = floor.result()
+    row.seconds = time.perf_counter() - began
+    row.calls, row.cpu = peer.calls() - calls, peer.cpu_seconds() - cpu
+
+
+def ask_again(peer: Peer, turn: float, seconds: float) -> list[float]:
+    """Seconds of each request that was answered in that time; the first is sent at `turn`."""
+    ends, took = turn + seconds, []
+    connection = http.client.HTTPConnection("127.0.0.1", peer.server.port)
     while (now := time.perf_counter()) < ends:
         if now < turn:
             time.sleep(min(turn, ends) - now)
             continue
         turn = max(turn + ASK_EVERY, now)
-        took = ask(connection, peer, ends - now)
-        if took is None:
-            break
-        row.asked.append(took)
-    time.sleep(max(0.0, ends - time.perf_counter()))
+        answered = ask(connection, peer, ends - now)
+        if answered is not None:
+            took.append(answered)
     connection.close()
-    row.seconds += time.perf_counter() - began
-    row.calls += peer.calls() - calls
-    row.cpu += peer.cpu_seconds() - cpu
+    return took
 
 
 def ask(connection: http.client.HTTPConnection, peer: Peer, patience: float) -> float | None:
@@ -173,14 +172,14 @@ def ask(connection: http.client.HTTPConnection, peer: Peer, patience: float) -> 
     connection.timeout = patience
     if connection.sock is not None:
         connection.sock.settimeout(patience)
+    path, headers = f"{peer.server.base_url}api/status", {"Authorization": f"token {LOGIN_TOKEN}"}
     began = time.perf_counter()
     try:
-        connection.request(
-            "GET", f"{peer.server.base_url}api/status", headers={"Authorization": f"token {LOGIN_TOKEN}"}
-        )
+        connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         answer.read()
     except TimeoutError:
+        connection.close()
         return None
     if answer.status != 200:
         raise RuntimeError(f"{peer.name} answered {answer.status}")
@@ -211,22 +210,21 @@ class Pages:
             str(count),
         ]
         self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        said = self._hear(120.0)
-        self.on = 0 if said is None else int(said["on"])
+        self.on = int(self._hear(120.0)["on"])
 
-    def tell(self, word: str) -> dict | None:
+    def tell(self, word: str) -> dict[str, Any]:
         """Say ``begin`` or ``end``; what was heard, after ``end``."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{word}\n")
         self.process.stdin.flush()
-        return self._hear(30.0) if word == "end" else None
+        return self._hear(30.0) if word == "end" else {}
 
-    def _hear(self, seconds: float) -> dict | None:
+    def _hear(self, seconds: float) -> dict[str, Any]:
         assert self.process.stdout is not None
         if not select.select([self.process.stdout], [], [], seconds)[0]:
-            return None
-        line = self.process.stdout.readline()
-        return json.loads(line) if line else None
+            raise RuntimeError(f"the listeners said nothing for {seconds:.0f} s")
+        said: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return said
 
 
 @contextmanager
@@ -269,18 +267,18 @@ def spent(peers: dict[str, Peer]) -> dict[str, tuple[float, int]]:
     }
 
 
-def verdict(rows: list[tuple[Row, Row]]) -> str:
+def verdict(rows: list[Row]) -> str:
     """Ours, against what is asked of it."""
-    ours = [(row, floor) for row, floor in rows if row.name == "ours"]
+    ours = [row for row in rows if row.name == "ours"]
     lines = []
     for share in (0.5, 0.95):
-        worst, row = max((row.at(share) / floor.at(share), row) for row, floor in ours)
+        worst, row = max(((row.over(share), row) for row in ours), key=itemgetter(0))
         kept = "kept" if worst <= ALLOWED else "NOT kept"
         lines.append(
             f"p{100 * share:.0f} of ours, worst of {len(ours)} loads: {worst:.2f} times none "
             f"({row.listeners} listeners, {row.latency} ms a call); at most {ALLOWED:g}: {kept}"
         )
-    first = max((row.first or 0 for row, _ in ours), default=0)
+    first = max((row.first or 0 for row in ours), default=0)
     return "\n".join([*lines, f"the first message of ours, with the history: {first} bytes at most"])
 
 

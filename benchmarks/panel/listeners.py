@@ -79,8 +79,8 @@ async def main(kind: str, url: str, token: str, count: int) -> None:
     socket = url.replace("http", "ws", 1)
     opening = [asyncio.create_task(connect(request(socket), heard)) for _ in range(count)]
     done, late = await asyncio.wait(opening, timeout=OPEN_SECONDS)
-    for one in late:
-        one.cancel()
+    for too_late in late:
+        too_late.cancel()
     connections = [one.result() for one in done if one.exception() is None]
     if kind == "nvdashboard":
         for connection in connections:
