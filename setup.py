@@ -148,6 +148,7 @@ setup(
             "gpu-local = hub_extensions.spawner.local:GpuLocalSpawner",
             "gpu-demo = hub_extensions.spawner.local:GpuDemoSpawner",
         ],
+        "jupyterlab.locale": ["jupyterhub_gpu = hub_extensions"],
     },
     cmdclass={"panel": Panel, "build_py": BuildWithPanel, "sdist": SourcesWithPanel},
     classifiers=[

@@ -52,10 +52,20 @@ export async function followSettings(
     const settings = await registry.load(SETTINGS_OF);
     settings.changed.connect(() => use(readSettings(settings.composite)));
     use(readSettings(settings.composite));
+    if (wasEmptied(registry.plugins[SETTINGS_OF])) {
+      unreadable();
+    }
   } catch {
     unreadable(); // JupyterLab has said in the console what is wrong with them
     use(DEFAULTS);
   }
+}
+
+/** JupyterLab's server gives an empty object for a file that does not fit the schema, and tells its own log only. */
+function wasEmptied(
+  plugin: (ISettingRegistry.IPlugin & { last_modified?: unknown }) | undefined
+): boolean {
+  return plugin?.raw === '{}' && Boolean(plugin.last_modified);
 }
 
 function within(value: unknown, least: number, most: number): number | null {

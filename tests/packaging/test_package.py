@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import hub_extensions
+from tests.machine_needs import built_panel
 
 ROOT = Path(__file__).parents[2]
 TREE = (
@@ -28,6 +30,7 @@ TREE = (
     "LICENSE",
     "MANIFEST.in",
 )
+MOST_BYTES_OF_SCRIPT = 20_000
 DATA = "jupyterhub_gpu-{version}.data/data/"
 
 
@@ -47,6 +50,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     panel.mkdir(parents=True)
     (panel / "remoteEntry.js").write_text("// the panel\n")
     (panel.parent / "package.json").write_text('{"name": "jupyterhub-gpu"}\n')
+    (panel.parent / "schemas" / "jupyterhub-gpu").mkdir(parents=True)
+    shutil.copy2(ROOT / "labextension" / "schema" / "panel.json", panel.parent / "schemas" / "jupyterhub-gpu")
     return copy
 
 
@@ -77,7 +82,8 @@ def test_the_wheel_brings_the_panel_and_switches_the_server_extension_on(wheel: 
         names = set(archive.namelist())
         switch = json.loads(archive.read(data + "etc/jupyter/jupyter_server_config.d/hub_extensions.json"))
     panel = data + "share/jupyter/labextensions/jupyterhub-gpu/"
-    assert {panel + "package.json", panel + "install.json", panel + "static/remoteEntry.js"} <= names
+    built = ("package.json", "install.json", "static/remoteEntry.js", "schemas/jupyterhub-gpu/panel.json")
+    assert {panel + name for name in built} <= names
     assert switch == {"ServerApp": {"jpserver_extensions": {"hub_extensions.server_extension": True}}}
 
 
@@ -101,6 +107,26 @@ def test_the_wheel_names_our_spawners_and_our_command(wheel: Path) -> None:
     assert "gpu-local = hub_extensions.spawner.local:GpuLocalSpawner" in text
     assert "gpu-demo = hub_extensions.spawner.local:GpuDemoSpawner" in text
     assert "jupyterhub-gpu = hub_extensions.cli:main" in text
+
+
+def test_jupyterlab_finds_the_catalogues_of_the_panel(wheel: Path) -> None:
+    """It looks for ``locale`` beside the module that the entry point names."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("entry_points.txt"))
+        points = archive.read(name).decode()
+        names = set(archive.namelist())
+    assert "[jupyterlab.locale]\njupyterhub_gpu = hub_extensions\n" in points
+    for language in ("fi_FI", "ja_JP"):
+        assert f"hub_extensions/locale/{language}/LC_MESSAGES/jupyterhub_gpu.json" in names
+
+
+def test_the_panel_is_small() -> None:
+    """All of its script, packed as a web server packs it."""
+    static = built_panel() / "static"
+    assert static.exists(), "the panel is not built: npm run build"
+    sizes = {path.name: len(gzip.compress(path.read_bytes(), 9)) for path in static.glob("*.js")}
+    assert sizes
+    assert sum(sizes.values()) < MOST_BYTES_OF_SCRIPT, sizes
 
 
 def test_an_sdist_installs_without_node(tree: Path, tmp_path: Path) -> None:

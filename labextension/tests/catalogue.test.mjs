@@ -1,0 +1,66 @@
+// Every string of the panel is in every catalogue. Run: npm test
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+
+import { words, wordsIn } from '../locale/words.mjs';
+
+const LANGUAGES = ['fi_FI', 'ja_JP'];
+const FOLDER = new URL('../../hub_extensions/locale/', import.meta.url);
+
+function catalogue(language) {
+  const file = new URL(`${language}/LC_MESSAGES/jupyterhub_gpu.json`, FOLDER);
+  return JSON.parse(readFileSync(file, 'utf8'));
+}
+
+test('what is translated is found wherever it is written', () => {
+  const text = `
+    trans.__('one'); this._parts.trans.__("two %1", n);
+    const x = <b title={props.trans._n('%1 thing', '%1 things', count)}>{trans.__(\`three\`)}</b>;
+    trans.__('four ' + 'parts'); trans.__(made); other.__('not ours');`;
+  assert.deepEqual(
+    wordsIn('some.tsx', text).map(({ id, plural }) => [id, plural]),
+    [
+      ['one', ''],
+      ['two %1', ''],
+      ['%1 thing', '%1 things'],
+      ['three', ''],
+      ['four parts', ''],
+      [null, '']
+    ]
+  );
+});
+
+test('a string is made while the program runs in one place only: where the server speaks', () => {
+  const made = words().filter(({ id, plural }) => id === null || plural === null);
+  assert.deepEqual(
+    made.map(({ where }) => where.split(':')[0]),
+    ['format.ts']
+  );
+});
+
+for (const language of LANGUAGES) {
+  test(`every string of the panel is in the catalogue ${language}`, () => {
+    const found = catalogue(language);
+    const plurals = new Set(words().flatMap(({ id, plural }) => (plural ? [id] : [])));
+    assert.ok(words().length > 80);
+    for (const { id, plural, where } of words().filter(({ id }) => id !== null)) {
+      const forms = found[id];
+      assert.ok(forms, `${where}: "${id}" is missing`);
+      if (plural || plurals.has(id)) {
+        // one form only is no plural for JupyterLab; and with two, the same string alone stays English
+        assert.ok(forms.length > 1, `${where}: "${id}" needs its plural`);
+        assert.ok(plural || forms[0] === id, `${where}: "${id}" is also a plural`);
+      } else {
+        assert.equal(forms.length, 1, `${where}: "${id}"`);
+      }
+    }
+  });
+
+  test(`JupyterLab can read the head of the catalogue ${language}`, () => {
+    const head = catalogue(language)[''];
+    assert.equal(head.domain, 'jupyterhub_gpu');
+    assert.equal(head.language, language.replace('_', '-'));
+    assert.match(head.plural_forms, /^nplurals=\d; plural=[()n!=0-9 ]+;$/);
+  });
+}
