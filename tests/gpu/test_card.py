@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from hub_extensions.adapters.nvml import Nvml
 from hub_extensions.adapters.nvml_own import OwnGpus
 from hub_extensions.core.usage import DeviceSample
-from tests.gpu.programs import cost_of, working
+from tests.gpu.programs import cost_of, named_by_a_server, working
 from tests.gpu.smi import MIB, ask, differences
 
 pytestmark = pytest.mark.needs("gpu")
@@ -82,6 +83,11 @@ def test_a_program_on_the_gpu_is_listed_with_its_memory(own: OwnGpus, uuids: tup
         return  # a container in which the driver lists the machine's own pids: then nobody is named
     assert pid in sample.pids
     assert HELD_MIB * MIB <= sample.memory_by_pid[pid] <= (sample.memory_used_bytes or 0)
+
+
+async def test_a_notebooks_training_is_named_in_its_servers_panel(uuids: tuple[str, ...], tmp_path: Path) -> None:
+    memory = await named_by_a_server(uuids[0], tmp_path, HELD_MIB)
+    assert memory is None or memory >= HELD_MIB * MIB, "not known is allowed: a container may hide the amounts"
 
 
 def test_use_goes_up_with_a_program_and_down_without(own: OwnGpus, uuids: tuple[str, ...]) -> None:

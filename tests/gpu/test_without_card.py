@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.nvml import FakeNvml, ReaderProcess, hopper_machine, lab_machine, library_folder
-from tests.gpu.programs import cost_of, working
+from tests.gpu.programs import cost_of, named_by_a_server, working
 from tests.gpu.smi import MIB, Said, ask, differences, parse
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
@@ -101,12 +99,12 @@ def test_the_cost_of_looking_is_measured_and_small_over_the_fake_driver(tmp_path
 
 @pytest.fixture
 def cuda(tmp_path: Path) -> dict[str, str]:
-    """The environment in which the driver's library is the fake one."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    command = [compiler] if compiler else [sys.executable, "-m", "ziglang", "cc"]
-    source, target = Path(__file__).with_name("fake_cuda.c"), tmp_path / "libcuda.so.1"
-    subprocess.run([*command, "-shared", "-fPIC", "-O1", "-o", str(target), str(source)], check=True)
-    return {"LD_LIBRARY_PATH": str(tmp_path)}
+    """The environment in which the driver's libraries are the fake one, which has both parts."""
+    library = library_folder(tmp_path) / "libnvidia-ml.so.1"
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        (tmp_path / "both" / name).parent.mkdir(exist_ok=True)
+        shutil.copy(library, tmp_path / "both" / name)
+    return {"LD_LIBRARY_PATH": str(tmp_path / "both")}
 
 
 @pytest.mark.needs("c-compiler")
@@ -123,3 +121,23 @@ def test_the_program_that_works_on_the_card_says_why_it_cannot(cuda: dict[str, s
         working(8, {**cuda, "FAKE_CUDA_INIT": "100"}, "driver"),
     ):
         pytest.fail("it works without a card")
+
+
+@pytest.mark.needs("c-compiler")
+async def test_a_notebooks_program_is_named_by_a_real_server_over_the_fake_driver(
+    tmp_path: Path, cuda: dict[str, str]
+) -> None:
+    machine = lab_machine(tmp_path)
+
+    def listed(pid: int) -> None:
+        machine.process("MIG-lab-7", pid, used=300 * MIB).changes("MIG-lab-7", used=310 * MIB).write()
+
+    memory = await named_by_a_server(
+        "MIG-lab-7",
+        tmp_path / "server",
+        8,
+        "driver",
+        environment={"FAKE_NVML_STATE": str(machine.path), **cuda},
+        started=listed,
+    )
+    assert memory == 300 * MIB
