@@ -84,14 +84,17 @@ const status: JupyterFrontEndPlugin<void> = {
   id: 'jupyterhub-gpu:status',
   description: "The GPU's numbers in the status bar.",
   autoStart: true,
-  requires: [IGpuModel, IStatusBar],
-  optional: [ITranslator],
+  requires: [IGpuModel],
+  optional: [IStatusBar, ITranslator],
   activate: (
     app: JupyterFrontEnd,
     gpu: IGpuModel,
-    statusBar: IStatusBar,
+    statusBar: IStatusBar | null,
     translator: ITranslator | null
   ): void => {
+    if (statusBar === null) {
+      return; // Jupyter Notebook has none
+    }
     const item = new GpuStatus(gpu, words(translator), () => {
       if (app.commands.hasCommand(OPEN_COMMAND)) {
         void app.commands.execute(OPEN_COMMAND);
@@ -135,18 +138,21 @@ const save: JupyterFrontEndPlugin<void> = {
   id: 'jupyterhub-gpu:save',
   description: 'Saves the open notebooks before this server stops.',
   autoStart: true,
-  requires: [IGpuModel, IDocumentManager],
-  optional: [ITranslator],
+  requires: [IGpuModel],
+  optional: [IDocumentManager, ITranslator],
   activate: (
     app: JupyterFrontEnd,
     gpu: IGpuModel,
-    documents: IDocumentManager,
+    manager: IDocumentManager | null,
     translator: ITranslator | null
   ): void => {
+    if (manager === null) {
+      return; // nothing can be open
+    }
     const trans = words(translator);
-    gpu.saveAsked.connect(() => void saveAndTell());
+    gpu.saveAsked.connect(() => void saveAndTell(manager));
 
-    async function saveAndTell(): Promise<void> {
+    async function saveAndTell(documents: IDocumentManager): Promise<void> {
       const failed = await saveOpenDocuments(app.shell, documents);
       if (failed.length === 0) {
         await gpu.saved();
