@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write ``docs/reference/`` from the code: settings from the traits, routes from the OpenAPI file, commands from click.
 
-With ``--check`` it only says which page is not current (exit status 1). Needs the extra ``[hub]``.
+With ``--check`` it only says which page is not current (exit status 1). Needs the extras ``[hub]`` and ``[server]``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from traitlets import HasTraits  # noqa: E402
 
 from hub_extensions.cli import main as commands  # noqa: E402
 from hub_extensions.hub_service.openapi import stored_document  # noqa: E402
+from hub_extensions.server_extension.extension import GpuExtension  # noqa: E402
+from hub_extensions.server_extension.routes import ROUTES  # noqa: E402
 from hub_extensions.spawner.config import SECTIONS  # noqa: E402
 from hub_extensions.spawner.mixin import GpuSpawnerMixin  # noqa: E402
 from hub_extensions.spawner.sections import wanted  # noqa: E402
@@ -68,6 +70,12 @@ def configuration() -> str:
         "How the spawners `gpu-local` and `gpu-demo` (and one of yours that inherits from `GpuSpawnerMixin`) behave.",
         "",
         *_settings(GpuSpawnerMixin),
+        "",
+        "## c.GpuExtension",
+        "",
+        "Of the users' servers: this goes into their `jupyter_server_config.py` (e.g. `/etc/jupyter`).",
+        "",
+        *_settings(GpuExtension),
     ]
     return "\n".join(lines) + "\n"
 
@@ -103,8 +111,25 @@ def routes() -> str:
     lines += [
         "",
         "Pages for people: `GET /services/gpu/` (one's own servers and places in line; admins see everybody's).",
+        "",
+        "# Routes of a user's server",
+        "",
+        "All below the server's own address (`$JUPYTERHUB_SERVICE_PREFIX`), for its owner, with the server's token or",
+        "a login; none counts as use of the server. How to ask them from a script: [scripts](../howto/scripts.md).",
+        "",
+        "| route | what it does | gives |",
+        "| --- | --- | --- |",
+        *(f"| `{method} {path}` | {_cell(does)} | {gives} |" for method, path, does, gives in _server_routes()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _server_routes() -> Iterator[tuple[str, str, str, str]]:
+    """Of each handler: method, path, what it does as its docstring says, what it gives."""
+    for route in ROUTES:
+        method = "POST" if "post" in vars(route.handler) else "GET"
+        does = (route.handler.__doc__ or "").split(":", 1)[1].strip()
+        yield method, route.path.lstrip("/"), does[0].upper() + does[1:], f"`{route.gives}`" if route.gives else ""
 
 
 def _route(path: str, method: str, operation: Mapping[str, Any]) -> str:

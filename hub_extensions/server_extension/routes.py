@@ -10,7 +10,7 @@ import asyncio
 import math
 import socket
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, NamedTuple
 
 from jupyter_server.auth.decorator import authorized, ws_authenticated
 from jupyter_server.base.handlers import APIHandler, JupyterHandler
@@ -111,7 +111,7 @@ class SavedHandler(APIHandler):
 
 
 class LiveHandler(WebSocketHandler, JupyterHandler):
-    """GET gpu/live, a websocket: everything at first, then what changes. ``?every=5``: numbers every 5 s."""
+    """GET gpu/live: a websocket that only tells; everything at first, then what changes. `?every=5`: each 5 s."""
 
     auth_resource = RESOURCE
     _track_activity = False
@@ -199,12 +199,25 @@ def _heard(future: asyncio.Future[None]) -> None:
         future.exception()
 
 
+class Route(NamedTuple):
+    """A route below the server's base URL. `part` is what its handler speaks for; `gives` is for the reference."""
+
+    path: str
+    handler: type[JupyterHandler]
+    part: str
+    gives: str
+
+
+ROUTES = (
+    Route("/gpu/snapshot", SnapshotHandler, "live", "Snapshot"),
+    Route("/gpu/history", HistoryHandler, "live", "History"),
+    Route("/gpu/live", LiveHandler, "live", "Push"),
+    Route("/gpu/keep", KeepHandler, "link", "ServerState"),
+    Route("/gpu/saved", SavedHandler, "link", ""),
+)
+
+
 def handlers(live: Live, link: ServiceLink) -> list[tuple[str, type[JupyterHandler], dict[str, Any]]]:
     """The routes, to be put under the server's base URL."""
-    return [
-        (r"/gpu/snapshot", SnapshotHandler, {"live": live}),
-        (r"/gpu/history", HistoryHandler, {"live": live}),
-        (r"/gpu/live", LiveHandler, {"live": live}),
-        (r"/gpu/keep", KeepHandler, {"link": link}),
-        (r"/gpu/saved", SavedHandler, {"link": link}),
-    ]
+    parts: dict[str, Any] = {"live": live, "link": link}
+    return [(route.path, route.handler, {route.part: parts[route.part]}) for route in ROUTES]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -84,6 +85,20 @@ async def test_notebooks_are_named_with_their_kernels_while_they_run(server: Use
     assert "Traceback" not in server.log.read_text()
 
 
+def test_the_script_of_the_docs_prints_the_device(server: UserServer) -> None:
+    """As it stands in docs/howto/scripts.md, with the address and the token that a hub gives to a server."""
+    until(lambda: server.request("gpu/snapshot")[1]["gpus"])
+    text = (ROOT / "docs" / "howto" / "scripts.md").read_text()
+    environ = {"JUPYTERHUB_SERVICE_URL": server.url, "JUPYTERHUB_API_TOKEN": LOGIN_TOKEN, "PATH": os.environ["PATH"]}
+    python = text.split("```python\n", 1)[1].split("```", 1)[0]
+    done = subprocess.run([sys.executable, "-c", python], capture_output=True, text=True, timeout=60, env=environ)
+    device = load_layout("lab-a100").devices[0]
+    assert done.stdout.startswith(f"{device.product} {device.profile} "), done.stderr
+    shell = text.split("```sh\n", 1)[1].split("```", 1)[0]
+    address = shell.split('"')[-2].replace("${JUPYTERHUB_SERVICE_URL}", "")
+    assert server.request(address)[0] == 200
+
+
 def metrics_of(server: UserServer) -> dict[str, Any]:
     status, text = server.request("metrics")
     assert status == 200
@@ -130,7 +145,8 @@ def test_loading_us_costs_a_server_little() -> None:
     """Over what Jupyter Server imports itself. The bound is wide, for a busy machine; benchmarks/panel measures."""
     code = (
         "import time; import jupyter_server.serverapp, jupyter_server.extension.application;"
-        "began = time.perf_counter(); import hub_extensions.server_extension.extension; print(time.perf_counter() - began)"
+        "began = time.perf_counter(); import hub_extensions.server_extension.extension;"
+        "print(time.perf_counter() - began)"
     )
     seconds = []
     for _ in range(3):
