@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hub_extensions.adapters.nvml_driver import Driver
+from hub_extensions.adapters.nvml_driver import Driver, NvmlFailure
 from hub_extensions.core.inventory import Device, Placement
 
 
@@ -39,6 +39,41 @@ class Mig:
     uuid: str
     gpu_instance_id: int | None
     compute_instance_id: int | None
+
+
+def handle_of(driver: Driver, uuid: str) -> Any:
+    """The handle of a GPU or MIG device. Raises `NvmlFailure`.
+
+    The driver's own search may break off at another GPU that is lost (nvml.h, nvmlDeviceGetHandleByUUID); then each GPU
+    is asked in turn, and only this device's own failure counts.
+    """
+    try:
+        return driver.call("nvmlDeviceGetHandleByUUID", uuid)
+    except NvmlFailure as failure:
+        if not failure.concerns_device:
+            raise
+        found = _found_one_by_one(driver, uuid)
+        if found is None:
+            raise
+        return found
+
+
+def _found_one_by_one(driver: Driver, uuid: str) -> Any:
+    for index in range(int(driver.ask("nvmlDeviceGetCount") or 0)):
+        try:
+            gpu = driver.call("nvmlDeviceGetHandleByIndex", index)
+            if not uuid.startswith("MIG-"):
+                if driver.ask("nvmlDeviceGetUUID", gpu) == uuid:
+                    return gpu
+                continue
+            for slot in range(int(driver.ask("nvmlDeviceGetMaxMigDeviceCount", gpu) or 0)):
+                mig = driver.ask("nvmlDeviceGetMigDeviceHandleByIndex", gpu, slot)
+                if mig is not None and driver.ask("nvmlDeviceGetUUID", mig) == uuid:
+                    return mig
+        except NvmlFailure as failure:
+            if failure.concerns_machine:
+                raise
+    return None
 
 
 def whole_gpu(driver: Driver, gpu: Gpu, memory: Memory) -> Device:

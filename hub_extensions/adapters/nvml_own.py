@@ -17,6 +17,7 @@ from hub_extensions.adapters.nvml_devices import (
     Gpu,
     Memory,
     Mig,
+    handle_of,
     memory_of,
     mig_device,
     product_of,
@@ -113,7 +114,7 @@ class OwnGpus:
     def _read_device(self, driver: Driver, uuid: str, now: datetime) -> tuple[Device, DeviceSample | None] | None:
         """One device; None when the machine does not have it."""
         try:
-            handle = driver.call("nvmlDeviceGetHandleByUUID", uuid)
+            handle = handle_of(driver, uuid)
         except NvmlFailure as failure:
             if failure.code in (NOT_FOUND, INVALID_ARGUMENT):
                 self._facts.pop(uuid, None)

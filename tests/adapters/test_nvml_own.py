@@ -278,6 +278,18 @@ def test_a_lost_gpu_does_not_hide_the_other_and_both_lost_are_told(tmp_path: Pat
     assert set(looking.read(NOW, clock=4.0).samples) == {"GPU-a", "GPU-b"}
 
 
+@pytest.mark.parametrize(
+    ("make", "uuid", "neighbour"), [(two_gpus, "GPU-b", "GPU-a"), (hopper_machine, "MIG-h-1", "GPU-whole")]
+)
+def test_a_neighbour_that_is_lost_does_not_take_mine_with_it(
+    tmp_path: Path, own: Own, make: Callable[[Path], FakeNvml], uuid: str, neighbour: str
+) -> None:
+    """The driver's search by UUID may say "lost" because of another GPU."""
+    machine = make(tmp_path).changes(neighbour, lost=1).fails("nvmlDeviceGetHandleByUUID", LOST).write()
+    reading = own(machine, uuid).read(NOW)
+    assert (uuids_of(reading), set(reading.samples)) == ([uuid], {uuid})
+
+
 def test_a_gpu_that_does_not_answer_for_now_is_listed_without_a_sample(tmp_path: Path, own: Own) -> None:
     machine = two_gpus(tmp_path)
     looking = own(machine, "GPU-a", "GPU-b")

@@ -98,7 +98,7 @@ def test_each_code_at_the_device_gives_its_state_or_says_that_it_is_gone(
 ) -> None:
     gone = {pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT}
     for code in NAMED.values():
-        machine.recovers().fails("nvmlDeviceGetHandleByUUID", code).write()
+        machine.recovers().fails("nvmlDeviceGetHandleByUUID", code).fails("nvmlDeviceGetHandleByIndex_v2", code).write()
         if code in gone:
             reading = looking.read(NOW)
             assert (reading.devices, len(reading.problems)) == ((), 1), code
