@@ -26,6 +26,7 @@ POLL_SECONDS = 10.0
 POLL_WITH_COUNTDOWN_SECONDS = 5.0
 POLL_NEAR_THE_END_SECONDS = 2.0
 NEAR_THE_END = timedelta(seconds=60)
+SAME_TIME = timedelta(seconds=2)
 REPORT_EVERY_SECONDS = 30.0
 REQUEST_SECONDS = 5.0
 MOST_BYTES = 1024 * 1024
@@ -197,8 +198,8 @@ class ServiceLink:
             self._saved = False  # a later request to save is a new one
         if self.note and self._away_since is not None:
             log.info("The GPU service answers again.")
-        self.state, self.note, self._away_since = state, "", None
-        self._told(state)
+        self.state, self.note, self._away_since = _steady(state, self.state), "", None
+        self._told(self.state)
 
     def _away(self, refused: Refused) -> None:
         self._away_since = self._away_since or datetime.now(timezone.utc)
@@ -238,6 +239,26 @@ class ServiceLink:
             log.warning("The GPU service's answer cannot be read: %s", error)
             problem = Problem("The GPU service's answer cannot be read. Its version may differ from this server's.")
             raise Refused(502, problem) from error
+
+
+def _steady(state: ServerState, before: ServerState | None) -> ServerState:
+    """The state with the times that were told before, where they mean the same.
+
+    The service reckons wall-clock times anew for each answer, so that they differ by a little; told on, each would look
+    like an end that has moved.
+    """
+    if before is None:
+        return state
+    if _same(state.ends_at, before.ends_at):
+        state = replace(state, ends_at=before.ends_at)
+    now, was = state.countdown, before.countdown
+    if now is not None and was is not None and now.cause == was.cause and _same(now.stops_at, was.stops_at):
+        state = replace(state, countdown=replace(now, stops_at=was.stops_at))
+    return state
+
+
+def _same(one: datetime | None, other: datetime | None) -> bool:
+    return one is not None and other is not None and abs(one - other) < SAME_TIME
 
 
 def _without_use(report: Report) -> Report:

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.messages import Report
+from hub_extensions.core.messages import Report, ServerState
 from hub_extensions.server_extension.sampler import NOT_UNDER_A_HUB
 from hub_extensions.server_extension.service import Address, Refused, ServiceLink, address_in
 from tests.fakes.panel_service import TOKEN, PanelService, a_countdown, a_state
@@ -173,6 +174,27 @@ async def test_a_refused_keep_is_told_in_the_services_words(service: PanelServic
             await link.keep()
     assert (refused.value.status, refused.value.problem.word) == (409, "keeps")
     assert refused.value.problem.message == "You have used both for today."
+
+
+async def test_times_that_are_reckoned_anew_do_not_move(service: PanelService) -> None:
+    """The service converts its running clock for each answer: microseconds of difference are no news, minutes are."""
+    stops = datetime.now(timezone.utc) + timedelta(seconds=50)
+    service.state = a_state(countdown=a_countdown(stops_at=stops), ends_at=stops)
+    told: list[ServerState] = []
+    link = ServiceLink(address(service), Server().report, told=told.append, pace=100.0)
+    link.start()
+    try:
+        await until(lambda: told)
+        for milliseconds in (3, -40, 900):
+            moved = stops + timedelta(milliseconds=milliseconds)
+            service.state = a_state(countdown=a_countdown(stops_at=moved), ends_at=moved, title=str(milliseconds))
+            await until(lambda title=str(milliseconds): told[-1].title == title)
+        assert {state.ends_at for state in told} == {told[0].ends_at}
+        assert {state.countdown.stops_at for state in told if state.countdown} == {told[0].ends_at}
+        service.state = a_state(countdown=a_countdown(stops_at=stops + timedelta(minutes=30)))
+        await until(lambda: told[-1].countdown and told[-1].countdown.stops_at - stops > timedelta(minutes=29))
+    finally:
+        link.stop()
 
 
 async def test_saved_is_told_until_the_request_is_over(service: PanelService) -> None:
