@@ -76,7 +76,7 @@ class Row:
             self.name,
             str(len(self.asked)),
             *(f"{value:.1f}" for value in (p50, p95, floor50, floor95)),
-            *(f"{self.over(share):.2f}" for share in (0.5, 0.95)),
+            *(f"{self.over(share):.2f}".replace("inf", "nan") for share in (0.5, 0.95)),
             f"{self.calls / self.seconds:.0f}",
             f"{self.messages / told:.2f}" if told else "-",
             f"{self.bytes / told:.0f}" if told else "-",
@@ -278,6 +278,11 @@ def verdict(rows: list[Row]) -> str:
             f"p{100 * share:.0f} of ours, worst of {len(ours)} loads: {worst:.2f} times none "
             f"({row.listeners} listeners, {row.latency} ms a call); at most {ALLOWED:g}: {kept}"
         )
+    together = Row("ours", 0, 0, 0, [t for row in ours for t in row.asked], [t for row in ours for t in row.floor])
+    lines.append(
+        f"all loads of ours together, {len(together.asked)} answers: p50 {together.over(0.5):.2f}, "
+        f"p95 {together.over(0.95):.2f} times none"
+    )
     first = max((row.first or 0 for row in ours), default=0)
     return "\n".join([*lines, f"the first message of ours, with the history: {first} bytes at most"])
 
