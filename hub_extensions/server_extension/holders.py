@@ -11,12 +11,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import PurePath
 
 from hub_extensions.core.messages import Holder
 from hub_extensions.core.usage import DeviceSample
-from hub_extensions.server_extension.readings import Held
+from hub_extensions.server_extension.readings import NOT_WHICH, Held
 
-NOT_WHICH = "It is not known which notebook holds the memory."
 NOT_HOW_MUCH = "How much each of them holds is not known."
 NOT_WHOSE = "How much of the memory is this server's is not known: others may be on the same GPU."
 PROBABLY = "Probably: it was the only one running when the memory was taken."
@@ -178,7 +178,5 @@ def _holder_of_kernel(kernel: Kernel, memory_bytes: int | None) -> Holder:
 
 def _below(path: str, root: str) -> str:
     """A notebook's path below the server's root, as Jupyter writes it; "" where it is not below."""
-    root = os.path.normpath(root)
-    if not os.path.isabs(path) or os.path.commonpath([os.path.normpath(path), root]) != root:
-        return ""
-    return os.path.relpath(path, root).replace(os.sep, "/")
+    notebook, top = PurePath(os.path.normpath(path)), PurePath(os.path.normpath(root))
+    return notebook.relative_to(top).as_posix() if notebook.is_relative_to(top) else ""

@@ -155,6 +155,15 @@ class Live:
             listener.drop(1001, "the server stops")
 
     async def _run(self) -> None:
+        try:
+            await self._tell_on()
+        except Exception:
+            log.exception("The panels cannot be told anything; they are asked to connect again.")
+            for listener in tuple(self._listeners):
+                self.leave(listener)
+                listener.drop(1011, "a fault of the server")
+
+    async def _tell_on(self) -> None:
         while self._listeners:
             # when the time is over: the service, or a hung driver, may have news all the same
             with contextlib.suppress(asyncio.TimeoutError):

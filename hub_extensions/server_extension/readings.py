@@ -5,6 +5,7 @@ Values in, values out. Not here: reading (``sampler.py``), and who holds the dev
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ NOT_MEASURABLE = "Use cannot be measured on this card. Memory is."
 NOT_YET = "Use is not known yet."
 NOT_READ = "This GPU could not be read."
 OLD_FIGURES = "Use comes from the site's monitoring, which has said nothing new since {since}."
+NOT_WHICH = "It is not known which notebook holds the memory."
 FRESH_SECONDS = 60.0
 
 
@@ -102,14 +104,20 @@ def _note(sample: DeviceSample | None) -> str:
 
 def _with_figures(reading: GpuReading, outside: Outside) -> GpuReading:
     figures = outside.figures
-    if figures.used_percent is None:
+    if figures.used_percent is None or not math.isfinite(figures.used_percent):
         return reading
     if not outside.fresh:
         since = figures.at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         return replace(reading, note=OLD_FIGURES.format(since=since))
     used = max(0.0, min(100.0, figures.used_percent))
-    counters: Counters | None = figures.counters or reading.counters
+    counters = reading.counters if figures.counters is None else _finite(figures.counters)
     return replace(reading, used_percent=used, source=figures.source, counters=counters, note="")
+
+
+def _finite(counters: Counters) -> Counters:
+    """Prometheus says NaN where it knows nothing."""
+    known = (counters.sm_percent, counters.tensor_percent, counters.dram_percent)
+    return Counters(*(value if value is not None and math.isfinite(value) else None for value in known))
 
 
 # ------------------------------------------------------------------ limits

@@ -18,7 +18,7 @@ from typing import Protocol
 from hub_extensions.core.inventory import Device, GpusUnavailable, InventoryReading
 from hub_extensions.core.messages import GpuReading, Series, ServerState
 from hub_extensions.server_extension.history import Point, Ring
-from hub_extensions.server_extension.readings import FiguresWatch, Held, is_shared, limit_of, reading_of
+from hub_extensions.server_extension.readings import NOT_WHICH, FiguresWatch, Held, is_shared, limit_of, reading_of
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
 """Bounds of the period that a listener may want."""
@@ -123,6 +123,7 @@ class Sampler:
         self._logged = ""
         self._server: Callable[[], ServerState | None] = lambda: None
         self._holding: Look = lambda reading, shared, clock: {}
+        self._holding_failed = False
         self._after_look: Callable[[], None] = lambda: None
         self._sampled = Sampled("starting", "The GPU is being read.") if uuids else Sampled("no-gpu", no_gpu)
 
@@ -249,7 +250,7 @@ class Sampler:
         """Each device as the panel is told of it, and a point more in the history."""
         server = self._server()
         shared = {uuid: is_shared(device, server) for uuid, device in mine.items()}
-        held = self._holding(reading, shared, clock)
+        held = self._who_holds(reading, shared, clock)
         outside = self._figures.judge(None if server is None else server.figures, self._wall(), clock)
         told = []
         for uuid, device in mine.items():
@@ -269,6 +270,15 @@ class Sampler:
             if uuid not in mine:
                 self._ring.add(uuid, Point(clock, None, None))
         return tuple(told)
+
+    def _who_holds(self, reading: InventoryReading, shared: Mapping[str, bool], clock: float) -> Mapping[str, Held]:
+        try:
+            return self._holding(reading, shared, clock)
+        except Exception as error:  # noqa: BLE001 - who holds the GPU must not hide how it is; it is told, and logged once
+            if not self._holding_failed:
+                log.warning("Who holds the GPU cannot be found out: %r", error)
+            self._holding_failed = True
+            return dict.fromkeys(shared, Held(note=NOT_WHICH))
 
     def _without_news(self, state: str, sentence: str) -> Sampled:
         before = self._sampled

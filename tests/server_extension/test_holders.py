@@ -19,7 +19,6 @@ from hub_extensions.core.messages import Holder
 from hub_extensions.core.usage import DeviceSample
 from hub_extensions.server_extension.holders import (
     NOT_HOW_MUCH,
-    NOT_WHICH,
     NOT_WHOSE,
     PROBABLY,
     Kernel,
@@ -28,7 +27,7 @@ from hub_extensions.server_extension.holders import (
     held,
 )
 from hub_extensions.server_extension.onlooker import KernelBook, Onlooker
-from hub_extensions.server_extension.readings import is_shared, limit_of
+from hub_extensions.server_extension.readings import NOT_WHICH, is_shared, limit_of
 from tests.fakes.gpu_readers import GIB, UUID
 from tests.fakes.panel_service import a_state
 

@@ -11,6 +11,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+import pytest
+
 from hub_extensions.core.messages import Figures, History, Report, Series
 from hub_extensions.server_extension.live import MOST_LISTENERS, Live
 from hub_extensions.server_extension.sampler import Paces, Reader, Sampler
@@ -309,6 +311,28 @@ async def test_the_end_of_the_server_closes_every_panel() -> None:
     async with a_live() as (live, _, _):
         live.join(panel)
     assert panel.dropped == 1001
+
+
+class PanelThatBreaks(PanelThatListens):
+    """Its connection raises what no connection should, from the second message on."""
+
+    def push(self, text: str) -> asyncio.Future[None] | None:
+        if self.heard:
+            raise ValueError("a bug in the connection")
+        return super().push(text)
+
+
+async def test_a_fault_in_telling_is_logged_and_the_panels_connect_again(caplog: pytest.LogCaptureFixture) -> None:
+    async with a_live() as (live, _, _):
+        broken, other = PanelThatBreaks(), PanelThatListens()
+        live.join(broken)
+        live.join(other)
+        await until(lambda: other.dropped)
+        assert (broken.dropped, other.dropped) == (1011, 1011)
+        again = PanelThatListens()
+        live.join(again)
+        await until(again.numbers)
+    assert len([line for line in caplog.messages if "cannot be told" in line]) == 1
 
 
 async def test_joining_means_that_the_server_was_opened() -> None:

@@ -14,7 +14,7 @@ import pytest
 from hub_extensions.core.inventory import GpusUnavailable
 from hub_extensions.core.messages import Figures
 from hub_extensions.core.usage import Counters
-from hub_extensions.server_extension.readings import NOT_MEASURABLE
+from hub_extensions.server_extension.readings import NOT_MEASURABLE, NOT_WHICH
 from hub_extensions.server_extension.sampler import Paces, Reader, Sampler, leased_uuids
 from tests.fakes.gpu_readers import (
     GIB,
@@ -314,6 +314,32 @@ def test_old_figures_are_no_figures_and_a_sentence_says_so() -> None:
     found = first_look(OneGpu(used_percent=None), figures=figures(datetime(2026, 11, 20, 8, 0, tzinfo=timezone.utc)))
     assert (found.used_percent, found.source) == (None, "none")
     assert found.note.endswith("which has said nothing new since 2026-11-20T08:00:00Z.")
+
+
+def test_figures_that_are_no_numbers_are_not_known() -> None:
+    now = datetime.now(timezone.utc)
+    found = first_look(OneGpu(used_percent=None), figures=figures(now, float("nan")))
+    assert (found.used_percent, found.note) == (None, NOT_MEASURABLE)
+    half = Figures(UUID, now, 61.0, "dcgm", Counters(sm_percent=float("nan"), dram_percent=12.0))
+    assert first_look(OneGpu(used_percent=None), figures=half).counters == Counters(dram_percent=12.0)
+
+
+def test_who_holds_the_gpu_never_hides_how_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(*_: object) -> Any:
+        raise ValueError("an odd /proc")
+
+    reader = OneGpu()
+    sampler = sampler_of(reader)
+    sampler.use(holding=broken)
+    with caplog.at_level(logging.INFO):
+        sampler.start()
+        sampler.watch("panel", QUICK)
+        until(lambda: reader.reads > 3)
+    sampler.stop()
+    found = sampler.latest().gpus[0]
+    assert (sampler.latest().state, found.used_percent) == ("ok", 84.0)
+    assert (found.holders, found.holders_note) == (None, NOT_WHICH)
+    assert len([line for line in caplog.messages if "odd /proc" in line]) == 1
 
 
 def test_figures_of_another_device_are_not_shown() -> None:
