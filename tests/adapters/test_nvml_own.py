@@ -192,6 +192,17 @@ def test_counters_that_may_not_be_read_are_said_to_be_none_and_asked_for_again(t
     assert count_between(looking)(63.0).samples["MIG-h-1"].used_percent == 9.0
 
 
+def test_counters_that_fail_once_are_back_at_the_next_look(tmp_path: Path, own: Own) -> None:
+    machine = hopper_machine(tmp_path).changes("MIG-h-1", util=9).write()
+    looking = own(machine, "MIG-h-1")
+    looking.read(NOW, clock=1.0)
+    machine.fails("nvmlGpmMigSampleGet", TIMEOUT).write()
+    sample = looking.read(NOW, clock=2.0).samples["MIG-h-1"]
+    assert (sample.used_percent, sample.source) == (None, "gpm"), "not known now, and not said to be impossible"
+    machine.recovers().write()
+    assert count_between(looking)(3.0).samples["MIG-h-1"].used_percent == 9.0
+
+
 def test_two_devices_on_one_gpu_instance_have_no_use_of_their_own(tmp_path: Path, own: Own) -> None:
     """The counters are the instance's: half of it is somebody else's."""
     machine = hopper_machine(tmp_path).changes("MIG-h-3", slices=1).write()
@@ -398,6 +409,10 @@ def test_nothing_is_asked_of_devices_that_are_not_its_own(tmp_path: Path, own: O
     before = machine.calls()
     assert uuids_of(looking.read(NOW)) == ["GPU-07"]
     assert (machine.calls() - before).total() == 4
+
+
+def test_a_device_that_is_named_twice_is_read_once(tmp_path: Path, own: Own) -> None:
+    assert uuids_of(own(lab_machine(tmp_path), "MIG-lab-7", "MIG-lab-7").read(NOW)) == ["MIG-lab-7"]
 
 
 def test_64_gpus_of_one_server_are_read_in_their_order(tmp_path: Path, own: Own) -> None:
