@@ -17,6 +17,8 @@ interface IChart extends IShown {
   value: string;
   /** The value at the upper edge, where nothing was higher. */
   top: number;
+  /** Whose numbers these are, where that is not who the label says. */
+  whose?: string;
 }
 
 export function Chart(props: IChart): JSX.Element {
@@ -32,7 +34,7 @@ export function Chart(props: IChart): JSX.Element {
       aria-label={chartWords(label, value, found, written, trans)}
     >
       {found === null ? (
-        <span>{trans.__('no numbers yet')}</span>
+        <span>{trans.__('No numbers from the last 10 min')}</span>
       ) : (
         <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
           <path className="jp-gpu-Area" d={area} />
@@ -44,7 +46,9 @@ export function Chart(props: IChart): JSX.Element {
       )}
       <div className="jp-gpu-Axis" aria-hidden="true">
         <span>{trans.__('10 min ago')}</span>
-        <span>{trans.__('0 to %1', written(top))}</span>
+        <span>
+          {props.whose} {trans.__('0 to %1', written(top))}
+        </span>
         <span>{trans.__('now')}</span>
       </div>
     </div>

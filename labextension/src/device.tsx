@@ -44,7 +44,9 @@ export function Devices(props: IDevices): JSX.Element {
     <>
       {said === '' ? null : <p className="jp-gpu-Note">{said}</p>}
       {gpus.length > MANY ? (
-        <p className="jp-gpu-Note">{trans.__('%1 GPUs. The bar is memory.', gpus.length)}</p>
+        <p className="jp-gpu-Note">
+          {trans.__('%1 GPUs: memory, and use on the right.', gpus.length)}
+        </p>
       ) : null}
       {gpus.map((reading, index) => {
         const name = trans.__('GPU %1', index + 1);
@@ -112,6 +114,7 @@ function Device({
         label={labels.memory}
         value={texts.memory}
         top={top ?? 0}
+        whose={shared && drawn === 'device' ? trans.__('whole device') : ''}
         {...shown}
       />
       {shared ? <p className="jp-gpu-Note">{sharedWords(reading, unit, trans)}</p> : null}
@@ -192,7 +195,7 @@ function Line({
   const [open, setOpen] = React.useState(false);
   const { snapshot, trans, now, unit } = props;
   const memory = memoryOf(reading, snapshot.server);
-  const text = memoryWords(memory, unit, trans);
+  const text = memory.used === null ? trans.__('unknown') : memoryWords(memory, unit, trans);
   const old = isOld(reading, snapshot, now);
   return (
     <>
@@ -210,11 +213,7 @@ function Line({
         <span>
           {old
             ? trans.__('%1 old', duration(age(reading, now), trans))
-            : notMeasurable(reading)
-              ? trans.__('use not measurable')
-              : reading.used_percent === null
-                ? trans.__('use unknown')
-                : percent(reading.used_percent, trans)}
+            : percent(reading.used_percent, trans)}
         </span>
       </div>
       {open ? device(reading, { ...props, said: '' }) : null}

@@ -221,7 +221,7 @@ export function chartWords(
   trans: TranslationBundle
 ): string {
   return range === null
-    ? trans.__('%1 in the last 10 min: no numbers yet.', label)
+    ? trans.__('%1: no numbers from the last 10 min.', label)
     : trans.__(
         '%1 in the last 10 min: now %2, lowest %3, highest %4.',
         label,
@@ -270,13 +270,25 @@ export function freeWords(offer: OfferState, trans: TranslationBundle): string {
     : trans.__('%1 of %2 free', offer.free, offer.total);
 }
 
+/** What of the other offers could be had now: "Free now: MIG 1g.5gb (2 of 5 free)."; "" with nothing. */
+export function freeNow(offers: OfferState[], trans: TranslationBundle): string {
+  const free = offers
+    .filter(offer => offer.share > 0 && offer.wait.now)
+    .map(offer => [offer.title, freeWords(offer, trans)])
+    .map(([title, count]) => (count ? `${title} (${count})` : title));
+  return free.length > 0 ? trans.__('Free now: %1.', free.join(', ')) : '';
+}
+
 /** The keep button's words: "Keep 30 min". */
 export function keepLabel(server: { keep: Keep | null }, trans: TranslationBundle): string {
   return trans.__('Keep %1', duration((server.keep?.minutes ?? 0) * 60, trans));
 }
 
-/** How often it can still be pressed: "1 of 2 left in 24 h". */
+/** How often it can still be pressed: "1 of 2 left in 24 h"; when it cannot, why there is no button. */
 export function keepLeft(keep: Keep, trans: TranslationBundle): string {
+  if (keep.left < 1) {
+    return trans.__('Keep is used up: %1 of %1 in 24\u00a0h.', keep.of);
+  }
   return trans.__('%1 of %2 left in 24\u00a0h', keep.left, keep.of);
 }
 

@@ -7,7 +7,7 @@ import { serverWords } from './format';
 import type { GpuReading, Holder } from './messages';
 import type { IGpuModel } from './model';
 import type { IShown } from './seen';
-import { clock, duration, size } from './units';
+import { duration, size } from './units';
 
 export function Holders({
   reading,
@@ -27,16 +27,19 @@ export function Holders({
   return (
     <>
       {holders && holders.length > 0 ? (
-        <ul aria-label={trans.__('What of yours uses it')}>
-          {holders.map(holder => (
-            <One
-              key={holder.kernel || `${holder.path} ${holder.name}`}
-              holder={holder}
-              model={model}
-              {...shown}
-            />
-          ))}
-        </ul>
+        <>
+          <p className="jp-gpu-Label">{trans.__('Used by')}</p>
+          <ul aria-label={trans.__('Used by')}>
+            {holders.map(holder => (
+              <One
+                key={holder.kernel || `${holder.path} ${holder.name}`}
+                holder={holder}
+                model={model}
+                {...shown}
+              />
+            ))}
+          </ul>
+        </>
       ) : null}
       {note === '' ? null : <p className="jp-gpu-Note">{note}</p>}
     </>
@@ -79,11 +82,7 @@ function One({
           <span className="jp-gpu-Detail">
             {idle_since === null
               ? trans.__('running')
-              : trans.__(
-                  'idle for %1, since %2',
-                  duration((now - Date.parse(idle_since)) / 1000, trans),
-                  clock(idle_since, now)
-                )}
+              : trans.__('idle for %1', duration((now - Date.parse(idle_since)) / 1000, trans))}
           </span>
           {holder.kernel === '' ? null : (
             <button

@@ -7,7 +7,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { Devices } from './device';
-import { alertWords, announcement, serverWords, viewOf } from './format';
+import { alertWords, announcement, freeNow, serverWords, viewOf } from './format';
 import type { IGpuModel } from './model';
 import { type IShown, SeenWidget } from './seen';
 import { Server } from './server';
@@ -27,7 +27,7 @@ export class GpuPanel extends SeenWidget {
     const shown = this.shown();
     const outdated = viewOf(snapshot, model.connection) === 'outdated';
     const server = outdated ? null : (snapshot?.server ?? null);
-    const away = snapshot !== null && snapshot.service_note !== '';
+    const note = outdated ? '' : (snapshot?.service_note ?? '');
     return (
       <section role="region" aria-label={trans.__('GPU of this server')}>
         <div className="jp-gpu-Columns">
@@ -35,19 +35,14 @@ export class GpuPanel extends SeenWidget {
             <Top model={model} {...shown} />
           </div>
           <div>
-            {away && !outdated ? (
-              <p className="jp-gpu-Note">{serverWords(snapshot.service_note, shown.now, trans)}</p>
-            ) : null}
-            {server ? (
-              <Server
-                server={server}
-                away={away}
-                keeping={model.keeping}
-                keep={() => void model.keep()}
-                {...shown}
-              />
-            ) : null}
-            {server && !away ? <Waits offers={server.waits} {...shown} /> : null}
+            <Server
+              server={server}
+              note={note}
+              keeping={model.keeping}
+              keep={() => void model.keep()}
+              {...shown}
+            />
+            {server && note === '' ? <Waits offers={server.waits} {...shown} /> : null}
           </div>
         </div>
         <div className="jp-gpu-Heard" aria-live="polite">
@@ -90,6 +85,12 @@ function Top({ model, ...shown }: IShown & { model: IGpuModel }): JSX.Element {
           <span className="jp-gpu-Simulated">{trans.__('simulated GPU')}</span>
         ) : null}
       </header>
+      {connection === 'lost' && snapshot ? <p className="jp-gpu-Warning">{unreached}</p> : null}
+      {(view === 'outdated' ? [] : (server?.warnings ?? [])).map(warning => (
+        <p className="jp-gpu-Warning" key={warning}>
+          {serverWords(warning, now, trans)}
+        </p>
+      ))}
       {view === 'gpu' && snapshot ? (
         <Devices model={model} snapshot={snapshot} said={said} {...shown} />
       ) : (
@@ -98,16 +99,11 @@ function Top({ model, ...shown }: IShown & { model: IGpuModel }): JSX.Element {
         </p>
       )}
       {view === 'cpu' && server && server.waits.length > 0 ? (
-        <p className="jp-gpu-Note">
-          {trans.__('To get one: stop this server and start it with another choice.')}
+        <p>
+          {freeNow(server.waits, trans)}{' '}
+          {trans.__('To get a GPU: stop this server and start it with another choice.')}
         </p>
       ) : null}
-      {connection === 'lost' && snapshot ? <p className="jp-gpu-Warning">{unreached}</p> : null}
-      {(view === 'outdated' ? [] : (server?.warnings ?? [])).map(warning => (
-        <p className="jp-gpu-Warning" key={warning}>
-          {serverWords(warning, now, trans)}
-        </p>
-      ))}
     </>
   );
 }

@@ -10,11 +10,14 @@ export type Field = 'used' | 'memory';
 /** What a chart covers, in ms. */
 export const SPAN_MS = 600_000;
 
-/** A chart's own units; as many columns as a narrow panel has pixels. */
-export const WIDTH = 256;
-export const HEIGHT = 32;
+/** A chart's own units, so small that whole numbers do: they are written faster than others. */
+export const WIDTH = 2560;
+export const HEIGHT = 320;
 
-const COLUMN_MS = SPAN_MS / WIDTH;
+/** As many as a narrow panel has pixels. */
+export const COLUMNS = 256;
+
+const COLUMN_MS = SPAN_MS / COLUMNS;
 
 export interface Range {
   lowest: number;
@@ -41,18 +44,18 @@ export function paths(
   top: number
 ): { line: string; area: string } {
   const start = now - SPAN_MS;
+  const x = (at: number): number => Math.round(((at - start) / SPAN_MS) * WIDTH);
   let line = '';
   let area = '';
   for (const run of runs(points, field, start)) {
     const drawn = run.map(([at, value]) => {
-      const x = ((at - start) / SPAN_MS) * WIDTH;
-      const y = HEIGHT - (top > 0 ? Math.min(1, Math.max(0, value / top)) : 0) * HEIGHT;
-      return `${x.toFixed(1)} ${y.toFixed(1)}`;
+      const share = top > 0 ? Math.min(1, Math.max(0, value / top)) : 0;
+      return `${x(at)} ${Math.round(HEIGHT * (1 - share))}`;
     });
-    const [first, ...rest] = drawn;
+    const all = drawn.join('L');
     // a reading alone is a dot: a line of no length with round ends
-    line += `M${first}L${rest.length > 0 ? rest.join('L') : first}`;
-    area += `M${first?.split(' ')[0]} ${HEIGHT}L${drawn.join('L')}V${HEIGHT}Z`;
+    line += `M${all}${drawn.length > 1 ? '' : 'h0'}`;
+    area += `M${x(run[0]?.[0] ?? start)} ${HEIGHT}L${all}V${HEIGHT}Z`;
   }
   return { line, area };
 }

@@ -10,37 +10,44 @@ import type { IShown } from './seen';
 import { clock, duration } from './units';
 
 interface IServer extends IShown {
-  server: ServerState;
-  /** The service is not answering: what is known of the end may be wrong. */
-  away: boolean;
+  server: ServerState | null;
+  /** Why the service that knows the end says nothing; then what is known of the end may be wrong. */
+  note: string;
   keeping: Keeping;
   keep: () => void;
 }
 
-export function Server(props: IServer): JSX.Element {
-  const { server, away, trans, now } = props;
+export function Server(props: IServer): JSX.Element | null {
+  const { server, note, trans, now } = props;
+  if (server === null && note === '') {
+    return null;
+  }
   return (
     <>
       <h3>{trans.__('This server')}</h3>
-      {away ? (
-        // an outage moves every end by its length: no time shown now would be right
-        <p>{trans.__('Its countdown and its end stand still until the service answers again.')}</p>
-      ) : (
+      {note !== '' ? (
         <>
-          <Stop {...props} />
-          {server.ends_at !== null ? (
+          <p>{serverWords(note, now, trans)}</p>
+          {server ? (
+            // an outage moves every end by its length: no time shown now would be right
             <p>
-              {trans.__('Ends at the latest at')}{' '}
-              <time dateTime={server.ends_at}>{clock(server.ends_at, now)}</time>.
+              {trans.__('Its countdown and its end stand still until the service answers again.')}
             </p>
           ) : null}
         </>
-      )}
+      ) : null}
+      {server && note === '' ? <Stop {...props} server={server} /> : null}
     </>
   );
 }
 
-function Stop({ server, keeping, keep, trans, now }: IServer): JSX.Element {
+function Stop({
+  server,
+  keeping,
+  keep,
+  trans,
+  now
+}: IServer & { server: ServerState }): JSX.Element {
   const { countdown } = server;
   const left = secondsLeft(countdown, now);
   return (
@@ -57,14 +64,16 @@ function Stop({ server, keeping, keep, trans, now }: IServer): JSX.Element {
       )}
       {countdown?.can_keep && server.keep ? (
         <p className="jp-gpu-Keep">
-          <button
-            type="button"
-            className="jp-mod-styled jp-mod-accept"
-            disabled={server.keep.left < 1 || keeping === 'asking'}
-            onClick={keep}
-          >
-            {keepLabel(server, trans)}
-          </button>
+          {server.keep.left > 0 ? (
+            <button
+              type="button"
+              className="jp-mod-styled jp-mod-accept"
+              disabled={keeping === 'asking'}
+              onClick={keep}
+            >
+              {keepLabel(server, trans)}
+            </button>
+          ) : null}
           <span>{keepLeft(server.keep, trans)}</span>
         </p>
       ) : null}
@@ -72,6 +81,12 @@ function Stop({ server, keeping, keep, trans, now }: IServer): JSX.Element {
         <p className="jp-gpu-Warning">
           {serverWords(keeping.refused, now, trans) ||
             trans.__('The server did not answer. Nothing was changed.')}
+        </p>
+      ) : null}
+      {server.ends_at !== null ? (
+        <p>
+          {trans.__('Ends at the latest at')}{' '}
+          <time dateTime={server.ends_at}>{clock(server.ends_at, now)}</time>.
         </p>
       ) : null}
     </>

@@ -21,10 +21,10 @@ export function Waits({
       <dl>
         {offers.map(offer => (
           <div className="jp-gpu-Wait" key={offer.id}>
-            <dt>{offer.title}</dt>
-            <dd>
-              {[waitWords(offer, trans), freeWords(offer, trans)].filter(Boolean).join(' · ')}
-            </dd>
+            <dt className="jp-gpu-Row">
+              <strong>{offer.title}</strong> <span>{freeWords(offer, trans)}</span>
+            </dt>
+            <dd>{waitWords(offer, trans)}</dd>
             {offer.wait.now || offer.wait.reason === '' ? null : (
               <dd className="jp-gpu-Detail">{serverWords(offer.wait.reason, now, trans)}</dd>
             )}

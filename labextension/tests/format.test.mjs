@@ -6,6 +6,7 @@ import {
   alertWords,
   announcement,
   chartWords,
+  freeNow,
   freeWords,
   isOld,
   isShared,
@@ -209,6 +210,17 @@ test('what is free is counted only where it is known', () => {
   assert.equal(freeWords({ free: null, total: 5 }, trans), '');
 });
 
+test('what is free now is named with how many, and CPU only is not a GPU', () => {
+  const now = { now: true };
+  const offers = [
+    { title: 'MIG 1g.5gb', share: 1, free: 2, total: 5, wait: now },
+    { title: 'MIG 2g.10gb', share: 1, free: 0, total: 1, wait: { now: false } },
+    { title: 'CPU only', share: 0, free: null, total: null, wait: now }
+  ];
+  assert.equal(freeNow(offers, trans), 'Free now: MIG 1g.5gb (2 of 5 free).');
+  assert.equal(freeNow(offers.slice(1), trans), '');
+});
+
 test('the status bar has the numbers, and the countdown only when it is near', () => {
   assert.equal(words(snapshot()), NUMBERS);
   const near = snapshot({ server: { countdown: countdown() } });
@@ -251,6 +263,10 @@ test('without a countdown the rule is said, and "no end" only where there is non
 
 test('what is left of keep is of 24 hours, not of a day', () => {
   assert.equal(plain(keepLeft({ minutes: 30, left: 1, of: 2 }, trans)), '1 of 2 left in 24 h');
+  assert.equal(
+    plain(keepLeft({ minutes: 30, left: 0, of: 2 }, trans)),
+    'Keep is used up: 2 of 2 in 24 h.'
+  );
 });
 
 test('a countdown that stands still is not shown as running', () => {
@@ -317,7 +333,7 @@ test('a chart is one sentence for who does not see it', () => {
     chartWords('In use', '84 %', { lowest: 2, highest: 97 }, written, trans),
     'In use in the last 10 min: now 84 %, lowest 2 %, highest 97 %.'
   );
-  assert.match(chartWords('In use', 'unknown', null, written, trans), /no numbers yet/);
+  assert.match(chartWords('In use', 'unknown', null, written, trans), /no numbers/);
 });
 
 test("the server's times are written in the reader's time", () => {

@@ -34,7 +34,8 @@ def test_the_panel_shows_this_servers_gpu(page: Page, server: UserServer, pictur
     expect(panel.get_by_role("meter", name="Memory")).to_be_visible()
     expect(panel).to_contain_text("of 4.75 GiB")
     expect(panel).to_contain_text("MIG 2g.10gb")
-    expect(panel).to_contain_text("1 in line, at most 2 h 10 min")
+    expect(panel).to_contain_text("1 ahead of you, at most 2 h 10 min · 0 of 1 free")
+    expect(panel).to_contain_text("The server now on it must end by then.")
     expect(panel).to_contain_text("wait unknown")
     expect(panel).to_contain_text("Stops when its GPU is idle for 30 min")
     expect(panel).not_to_contain_text("No end is planned")
@@ -65,17 +66,17 @@ def test_the_warning_is_a_notification_and_keep_takes_it_back(
     expect(toast).to_have_count(0)
 
 
-def test_a_share_of_a_gpu_says_that_its_numbers_are_everybodys(
-    page: Page, server: UserServer, service: PanelService, pictures: Path
+def test_a_share_of_a_gpu_shows_my_memory_against_my_share(
+    page: Page, server: UserServer, service: PanelService
 ) -> None:
     half = {"offer": "gpu-0.5", "title": "Half of a GPU", "share": 0.5, "memory_bytes": 2 * 1024**3}
     service.state = a_state(uuid=UUID, **half)
     panel = open_lab(page, server)
-    expect(panel.get_by_role("meter", name="Memory, all users")).to_be_visible()
+    expect(panel).to_contain_text("of about 2\u00a0GiB")
+    expect(panel).to_contain_text("Whole device, everybody:")
+    expect(panel).to_contain_text("Your share is by agreement: nothing holds anybody to it.")
     expect(panel.get_by_role("meter", name="In use, all users")).to_be_visible()
-    expect(panel).to_contain_text("Your share is about 2 GiB, without a wall.")
-    expect(page.locator(".jp-gpu-Status")).to_contain_text("GPU, all users:")
-    page.screenshot(path=pictures / "panel-share.png")
+    expect(page.locator(".jp-gpu-Status")).to_contain_text("GPU yours")
 
 
 def test_without_an_end_none_is_invented(page: Page, server: UserServer, service: PanelService) -> None:

@@ -1,0 +1,121 @@
+"""The panel in a real JupyterLab, told by the test what the server's extension would say over its websocket.
+
+Honest for what a person sees, and fast: every state of the panel is one message. Not here: the messages themselves
+(``states.py``), and whether the server sends them (``test_panel.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import Locator, Page, WebSocketRoute
+
+from hub_extensions.core.messages import Push
+from hub_extensions.server_extension.wire import encode
+from tests.browser.lab import open_lab
+from tests.fakes.user_server import UserServer
+from tests.machine_needs import TREE
+
+LIVE = re.compile(r"/gpu/live")
+PANEL = "#jupyterhub-gpu-panel"
+SIDE_BAR = 33
+"""How wide JupyterLab's bar of tabs beside the panel is, at most."""
+
+WORDS_OF_AXE = """() => axe.run(['#jupyterhub-gpu-panel', '.jp-gpu-Status'], {resultTypes: ['violations']}).then(
+  found => found.violations.flatMap(
+    rule => rule.nodes.map(node => `${rule.id}: ${node.target}: ${node.failureSummary} in ${node.html}`)))"""
+
+
+class LivePage:
+    """One JupyterLab page; `push` says something on its connection, `makes` is said to every connection first.
+
+    Attributes:
+        refuses: connections are closed at once, as by a server that is gone.
+        connections: how many the page made.
+    """
+
+    def __init__(self, page: Page, server: UserServer) -> None:
+        self.page, self.server = page, server
+        self.makes: Callable[[], Push] | None = None
+        self.refuses = False
+        self.connections = 0
+        self._socket: WebSocketRoute | None = None
+        page.route_web_socket(LIVE, self._connected)
+
+    def open(self) -> Locator:
+        """The panel, open; without a word of the server yet."""
+        return open_lab(self.page, self.server)
+
+    @property
+    def panel(self) -> Locator:
+        return self.page.locator(PANEL)
+
+    def show(self, makes: Callable[[], Push]) -> None:
+        """Tell this now, and to every connection that comes."""
+        self.makes = makes
+        self.push(makes())
+
+    def push(self, push: Push) -> None:
+        assert self._socket is not None, "the page has not connected"
+        self._socket.send(encode(push))
+
+    def hang_up(self) -> None:
+        """The server is gone."""
+        self.refuses = True
+        assert self._socket is not None
+        self._socket.close()
+
+    def widen(self, pixels: int) -> None:
+        """Drag the edge of the right sidebar until the panel is so wide."""
+        box = self._box()
+        edge = box["x"] - 2
+        middle = box["y"] + 300
+        self.page.mouse.move(edge, middle)
+        self.page.mouse.down()
+        self.page.mouse.move(edge + box["width"] - pixels, middle, steps=4)
+        self.page.mouse.up()
+        self.page.wait_for_function(
+            f"Math.abs(document.querySelector('{PANEL}').getBoundingClientRect().width - {pixels}) < 3"
+        )
+
+    def findings(self, axe: str) -> list[str]:
+        """What axe finds in the panel and the status bar's item."""
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(axe)
+        found: list[str] = self.page.evaluate(WORDS_OF_AXE)
+        return found
+
+    def cut_off(self) -> list[str]:
+        """The words of the panel that do not fit into its width, or into their own box."""
+        found: list[str] = self.page.evaluate(
+            f"""() => [...document.querySelectorAll('{PANEL}, {PANEL} :is(p, span, button, dd, dt, li, h3, td)')]
+              .filter(element => !element.closest('.jp-gpu-Heard') && element.scrollWidth > element.clientWidth + 1
+                && getComputedStyle(element).display !== 'inline')
+              .map(element => element.className + ': ' + element.textContent)"""
+        )
+        return found
+
+    def _box(self) -> Any:
+        box = self.panel.bounding_box()
+        assert box is not None
+        return box
+
+    def _connected(self, socket: WebSocketRoute) -> None:
+        self.connections += 1
+        if self.refuses:
+            socket.close()
+            return
+        self._socket = socket
+        if self.makes is not None:
+            socket.send(encode(self.makes()))
+
+
+def axe_source() -> str:
+    """axe-core as npm installed it: in the tree, or below ``.work``."""
+    for place in (TREE, TREE / ".work" / "npm"):
+        file = place / "node_modules" / "axe-core" / "axe.min.js"
+        if file.exists():
+            return file.read_text()
+    raise AssertionError("axe-core is not installed: npm ci")

@@ -1,0 +1,253 @@
+"""Every state of the panel as the message that brings it: what a picture is taken of.
+
+Times are made at the call, so that a state can be told again to a page that connects anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from math import sin
+from typing import Any
+
+from hub_extensions.core.messages import (
+    Figures,
+    GpuReading,
+    Holder,
+    Keep,
+    Push,
+    Series,
+    ServerState,
+    Snapshot,
+    Wait,
+)
+from hub_extensions.core.usage import Counters
+from hub_extensions.server_extension.wire import WIRE_VERSION
+from tests.fakes.panel_service import GIB, a_countdown, a_state, offer
+
+STILL = 3600.0
+"""A period so long that a state that is told once does not grow old."""
+
+UUID = "MIG-00000000-0000-0000-0000-000000000001"
+
+
+def now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def holder(name: str, gib: float | None, idle_minutes: float | None = None) -> Holder:
+    idle = None if idle_minutes is None else now() - timedelta(minutes=idle_minutes)
+    return Holder(name, name, f"kernel-of-{name}", None if gib is None else int(gib * GIB), idle)
+
+
+def reading(**changes: Any) -> GpuReading:
+    """A MIG instance on which a training runs beside a forgotten notebook."""
+    one = GpuReading(
+        uuid=UUID,
+        product="NVIDIA H100 80GB HBM3",
+        profile="1g.10gb",
+        memory_used_bytes=int(3.1 * GIB),
+        memory_total_bytes=int(9.75 * GIB),
+        used_percent=84.0,
+        source="gpm",
+        at=now(),
+        counters=Counters(sm_percent=71.0, tensor_percent=38.0, dram_percent=44.0),
+        holders=(holder("train.ipynb", 2.9), holder("eda.ipynb", 0.2, 12.5)),
+    )
+    return replace(one, **changes)
+
+
+def part(**changes: Any) -> GpuReading:
+    """Half of a card by agreement, with neighbours on it."""
+    values: dict[str, Any] = {
+        "product": "NVIDIA A100-PCIE-40GB",
+        "profile": None,
+        "memory_used_bytes": int(28.6 * GIB),
+        "memory_total_bytes": int(39.5 * GIB),
+        "own_memory_bytes": int(3.1 * GIB),
+        "limit_bytes": int(19.75 * GIB),
+        "limit_source": "share",
+        "source": "nvml",
+        "counters": None,
+    }
+    return reading(**{**values, **changes})
+
+
+def history(gpus: tuple[GpuReading, ...], points: int, silent: float) -> tuple[Series, ...]:
+    """A training that began seven minutes ago; nothing was known for a minute and a half, nor for the last seconds."""
+    ages = [600.0 * (points - place) / points for place in range(points)]
+    ages = [age for age in ages if age >= silent] if points > 1 else [0.0]
+    return tuple(
+        Series(
+            uuid=gpu.uuid,
+            ages_seconds=tuple(ages),
+            used_percent=tuple(None if gpu.used_percent is None else _use(age, gpu.used_percent) for age in ages),
+            memory_bytes=tuple(
+                _bytes(age, gpu.memory_used_bytes if gpu.own_memory_bytes is None else gpu.own_memory_bytes)
+                for age in ages
+            ),
+        )
+        for gpu in gpus
+    )
+
+
+def _use(age: float, last: float) -> float | None:
+    if 130 < age < 220:
+        return None
+    return 0.0 if age > 430 else min(100.0, max(0.0, last + 12 * sin(age / 3) + 6 * sin(age)))
+
+
+def _bytes(age: float, last: int | None) -> int | None:
+    if last is None or 130 < age < 220:
+        return None
+    return int(last * (0.05 if age > 440 else min(1.0, 0.4 + (440 - age) / 300)))
+
+
+def server(**changes: Any) -> ServerState:
+    """A server with three other offers: a likely range, an unknown wait, a free one."""
+    busy = Wait(False, 1500.0, 2400.0, 4200.0, 7800.0, "The one device is in use; 2 people are ahead of you.")
+    unknown = Wait(False, None, None, None, None, "Waiting for news from node gpu-3.")
+    free = Wait(True, 0.0, 0.0, 0.0, 0.0, "Two are free.")
+    always = Wait(True, 0.0, 0.0, 0.0, 0.0, "")
+    waits = (
+        offer("mig-2g.20gb", "MIG 2g.20gb", busy, waiting=2),
+        offer("gpu-0.5", "Half of a GPU", unknown, free=None),
+        replace(offer("mig-1g.10gb", "MIG 1g.10gb", free), free=2, total=5),
+        replace(offer("cpu", "CPU only", always, free=None), total=None, share=0.0),
+    )
+    own: dict[str, Any] = {"uuid": UUID, "title": "MIG 1g.10gb", "simulated": False, "waits": waits}
+    return a_state(**{**own, **changes})
+
+
+def push(*gpus: GpuReading, points: int = 600, silent: float = 0.0, **changes: Any) -> Push:
+    values: dict[str, Any] = {"state": "ok", "sentence": "", "server": server(), "period_seconds": STILL}
+    snapshot = Snapshot(version=WIRE_VERSION, at=now(), gpus=gpus, **{**values, **changes})
+    return Push(WIRE_VERSION, snapshot.at, snapshot, history(gpus, points, silent), ())
+
+
+def without_gpu(state: str, sentence: str, **changes: Any) -> Push:
+    return push(state=state, sentence=sentence, **changes)
+
+
+def cpu_server(**changes: Any) -> ServerState:
+    return server(uuid=None, offer="cpu", title="CPU only", share=0.0, memory_bytes=None, **changes)
+
+
+def shared_server(**changes: Any) -> ServerState:
+    return server(title="Half of a GPU", offer="gpu-0.5", share=0.5, memory_bytes=int(19.75 * GIB), **changes)
+
+
+def many(count: int) -> tuple[GpuReading, ...]:
+    """So many whole cards, every fifth of them unknown to us."""
+    return tuple(
+        reading(
+            uuid=f"GPU-{place}",
+            profile=None,
+            memory_used_bytes=None if place % 5 == 4 else int((2 + place * 7 % 70) * GIB),
+            memory_total_bytes=80 * GIB,
+            used_percent=None if place % 5 == 4 else float(place * 37 % 101),
+            source="nvml",
+            holders=(holder("train.ipynb", None),),
+            holders_note="How much each program holds is not known on this system.",
+        )
+        for place in range(count)
+    )
+
+
+def countdown_with(keep: Keep, seconds: float = 540) -> ServerState:
+    return server(countdown=a_countdown(seconds), keep=keep)
+
+
+def figures() -> ServerState:
+    return server(figures=Figures(UUID, now() - timedelta(seconds=25), 61.0, "dcgm"))
+
+
+NO_USE = {"used_percent": None, "source": "none", "counters": None, "note": "Use cannot be measured on this card."}
+UNKNOWN = {"memory_used_bytes": None, "used_percent": None, "holders": None, "counters": None}
+AGE = timedelta(seconds=40)
+SILENT = "The GPU driver is not answering since {since}."
+DRIVER = (
+    "The GPU driver is not loaded on this machine. Whoever runs it has to load it; this panel looks again by itself."
+)
+LOST = "Your GPU is gone: the hub lost its device. Save your work, stop this server and start it again."
+
+
+def not_answering() -> Push:
+    since = (now() - AGE).strftime("%Y-%m-%dT%H:%M:%SZ")
+    old = reading(at=now() - AGE)
+    return push(
+        old, state="not-answering", sentence=SILENT.format(since=since), silent=AGE.total_seconds(), period_seconds=10.0
+    )
+
+
+STATES: dict[str, tuple[Callable[[], Push], str]] = {
+    "training": (lambda: push(reading()), "idle for 12"),
+    "first-second": (
+        lambda: push(reading(used_percent=0.0, memory_used_bytes=0, holders=()), points=1),
+        "No notebook or program of yours uses it.",
+    ),
+    "countdown": (
+        lambda: push(
+            reading(used_percent=0.0, holders=(holder("eda.ipynb", 0.2, 21.5),)),
+            server=countdown_with(Keep(minutes=30, left=1, of=2)),
+        ),
+        "Stops in 8",
+    ),
+    "countdown-no-keep-left": (
+        lambda: push(reading(used_percent=0.0), server=countdown_with(Keep(minutes=30, left=0, of=2), 75)),
+        "Keep is used up: 2 of 2",
+    ),
+    "share": (lambda: push(part(), server=shared_server()), "yours 3.1 of about 19.8"),
+    "share-own-unknown": (
+        lambda: push(
+            part(own_memory_bytes=None, holders=None, holders_note="Which of your programs use it cannot be seen."),
+            server=shared_server(),
+        ),
+        "yours unknown of about 19.8",
+    ),
+    "share-exceeded": (
+        lambda: push(part(own_memory_bytes=int(22.4 * GIB)), server=shared_server()),
+        "yours 22.4 of about 19.8",
+    ),
+    "hami": (
+        lambda: push(part(limit_bytes=10 * GIB, limit_source="hami"), server=shared_server()),
+        "Your limit is set by HAMi.",
+    ),
+    "not-measurable": (lambda: push(reading(**NO_USE)), "not measurable on this card"),
+    "monitoring": (
+        lambda: push(reading(source="dcgm", used_percent=61.0), server=figures()),
+        "Use is measured by the cluster's monitoring",
+    ),
+    "unknown": (lambda: push(reading(**UNKNOWN, note="The driver refuses to tell.")), "unknown of 9.75"),
+    "not-answering": (not_answering, "Numbers from 4"),
+    "no-driver": (lambda: without_gpu("driver-not-loaded", DRIVER), "The GPU driver is not loaded"),
+    "no-gpu": (
+        lambda: without_gpu("no-gpu", "This server has no GPU.", server=cpu_server()),
+        "Free now: MIG 1g.10gb (2 of 5 free). To get a GPU:",
+    ),
+    "service-away": (
+        lambda: push(reading(), service_note=f"The GPU service is not answering since {now():%Y-%m-%dT%H:%M:%SZ}."),
+        "The GPU service is not answering since",
+    ),
+    "no-service": (
+        lambda: push(reading(), server=None, service_note="No GPU service is set up for this server."),
+        "No GPU service is set up",
+    ),
+    "gpu-lost": (
+        lambda: push(reading(), server=server(lease_state="lost", warnings=(LOST,))),
+        "Your GPU is gone",
+    ),
+    "simulated": (
+        lambda: push(reading(source="simulated", counters=None), server=server(simulated=True)),
+        "simulated GPU",
+    ),
+    "two-gpus": (
+        lambda: push(
+            reading(), reading(uuid="MIG-2", used_percent=12.0, holders=()), server=server(title="2 × MIG 1g.10gb")
+        ),
+        "GPU 2",
+    ),
+    "sixty-four-gpus": (lambda: push(*many(64), points=60, server=server(title="64 GPUs")), "GPU 64"),
+}
+"""Each state, and words that it alone shows."""

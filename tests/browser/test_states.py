@@ -1,0 +1,290 @@
+"""What a person sees, in every state, theme and width: pictures, words that fit, axe, the keyboard, and what it costs.
+
+The messages are ``states.py``'s, put into the page's websocket. Whether a server sends such messages is the business of
+``test_panel.py`` and of the extension's own tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, CDPSession, Page, expect
+
+from hub_extensions.core.messages import Keep, Numbers, Push
+from hub_extensions.server_extension.wire import WIRE_VERSION
+from tests.browser.lab import PATIENCE_MS, choose
+from tests.browser.live_page import LivePage, axe_source
+from tests.browser.states import STATES, UUID, countdown_with, many, now, push, reading
+from tests.fakes.panel_service import GIB, a_countdown
+from tests.fakes.user_server import UserServer
+
+pytestmark = pytest.mark.needs("browser")
+
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark", "high-contrast": "JupyterLab Dark High Contrast"}
+WIDTHS = (280, 600)
+HEARD = "#jupyterhub-gpu-panel .jp-gpu-Heard"
+COUNT_CHANGES = """([selector, name]) => {
+  window[name] = 0;
+  const seen = new MutationObserver(changes => { window[name] += changes.length; });
+  for (const node of document.querySelectorAll(selector)) {
+    seen.observe(node, {subtree: true, childList: true, characterData: true, attributes: true});
+  }
+}"""
+
+
+@pytest.fixture
+def tall(browser: Browser) -> Iterator[Page]:
+    """A page high enough for a picture of the whole panel."""
+    context = browser.new_context(viewport={"width": 1280, "height": 1300}, locale="en-GB", timezone_id="Asia/Tokyo")
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    yield page
+    context.close()
+
+
+@pytest.fixture
+def live(tall: Page, server: UserServer) -> LivePage:
+    choose(server.directory, "themes", {"theme": "JupyterLab Light"})
+    return LivePage(tall, server)
+
+
+def tell(live: LivePage, state: str) -> None:
+    """Bring the page into this state, and wait until it is drawn."""
+    made, words = STATES[state]
+    live.show(made)
+    expect(live.panel).to_contain_text(words)
+    settle(live.page)
+
+
+def settle(page: Page) -> None:
+    """Two frames later, what was told is drawn."""
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_every_state_fits_and_has_no_findings_of_axe(
+    tall: Page, server: UserServer, pictures: Path, theme: str
+) -> None:
+    choose(server.directory, "themes", {"theme": THEMES[theme]})
+    live = LivePage(tall, server)
+    axe = axe_source()
+    panel = live.open()
+    wrong: list[str] = []
+
+    def look(state: str, width: int) -> None:
+        wrong.extend(f"{state} {width}: cut off: {words}" for words in live.cut_off())
+        if width == WIDTHS[0]:
+            wrong.extend(f"{state}: {finding}" for finding in live.findings(axe))
+        panel.screenshot(path=pictures / f"{state}-{theme}-{width}.png")
+
+    live.widen(WIDTHS[0])
+    expect(panel).to_contain_text("Reading the GPU of this server.")
+    look("loading", WIDTHS[0])
+    for width in WIDTHS:
+        live.widen(width)
+        for state in STATES:
+            tell(live, state)
+            look(state, width)
+    live.widen(WIDTHS[0])
+    tell(live, "monitoring")
+    for summary in panel.locator("summary").all():
+        summary.click()
+    expect(panel.get_by_role("table")).to_be_visible()
+    look("opened", WIDTHS[0])
+    live.hang_up()
+    expect(panel).to_contain_text("This page cannot reach its server")
+    look("lost", WIDTHS[0])
+    live.refuses, live.makes = False, lambda: replace(push(reading()), version=1)
+    expect(panel).to_contain_text("This page is older than its server: reload it.")
+    expect(panel).not_to_contain_text("Memory")
+    look("outdated", WIDTHS[0])
+    assert wrong == []
+
+
+def test_axe_is_there_and_finds_what_is_wrong(live: LivePage) -> None:
+    tell_first(live, "training")
+    live.panel.locator("section").evaluate("section => section.append(document.createElement('img'))")
+    assert any(finding.startswith("image-alt") for finding in live.findings(axe_source()))
+
+
+def test_a_server_without_the_extension_is_said_to_be_one(live: LivePage) -> None:
+    live.refuses = True
+    live.page.route("**/gpu/snapshot*", lambda route: route.fulfill(status=404, body="{}"))
+    live.open()
+    expect(live.panel).to_contain_text("not installed or not switched on. Whoever runs this hub can change that.")
+    assert live.findings(axe_source()) == []
+
+
+def test_the_last_ten_minutes_are_drawn_from_the_first_message(live: LivePage) -> None:
+    tell_first(live, "training")
+    use = live.panel.get_by_role("img", name="In use in the last 10 min: now 84")
+    line = str(use.locator("path.jp-gpu-Line").get_attribute("d"))
+    assert line.count("M") == 2, "what was not known breaks the line"
+    assert 300 < line.count("L") < 600, "no more points than columns can show"
+    expect(live.panel.get_by_role("img", name="Memory in the last 10 min: now 3.1 of 9.75")).to_be_visible()
+    tell(live, "unknown")
+    expect(live.panel.locator("path")).to_have_count(0)
+    expect(live.panel.get_by_role("meter")).to_have_count(0)
+
+
+def test_everything_is_done_by_keyboard_in_the_order_it_is_read(live: LivePage) -> None:
+    tell_first(live, "countdown")
+    live.panel.get_by_role("button", name="Shut down the kernel of eda.ipynb").focus()
+    walked = [focused(live.page)]
+    while len(walked) < 4:
+        live.page.keyboard.press("Tab")
+        walked.append(focused(live.page))
+    assert walked == ["Shut down the kernel of eda.ipynb", "Numbers", "About this GPU", "Keep 30\u00a0min"]
+    assert live.page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    live.page.keyboard.press("Shift+Tab")
+    live.page.keyboard.press("Enter")
+    expect(live.panel).to_contain_text("MIG profile")
+    live.page.keyboard.press("Shift+Tab")
+    live.page.keyboard.press("Space")
+    rows = live.panel.get_by_role("table").get_by_role("row")
+    expect(rows.nth(1)).to_contain_text("GiB")
+    assert 10 <= rows.count() <= 12, "the heading and one row a minute"
+    live.page.keyboard.press("Space")
+    expect(live.panel.get_by_role("table")).to_have_count(0)
+
+
+def test_one_of_many_gpus_is_opened_by_keyboard(live: LivePage) -> None:
+    tell_first(live, "sixty-four-gpus")
+    button = live.panel.get_by_role("button", name="GPU 3", exact=True)
+    expect(button).to_have_attribute("aria-expanded", "false")
+    expect(live.panel.get_by_role("meter", name="GPU 3, memory")).to_be_visible()
+    expect(live.panel.get_by_role("meter", name="GPU 5, memory")).to_have_count(0)
+    button.press("Enter")
+    expect(button).to_have_attribute("aria-expanded", "true")
+    expect(live.panel.get_by_role("img", name="In use in the last 10 min")).to_be_visible()
+
+
+def test_the_status_bar_opens_the_panel_by_keyboard(live: LivePage) -> None:
+    tell_first(live, "countdown")
+    item = live.page.locator(".jp-gpu-Status button")
+    expect(item).to_have_text("GPU 3.1/9.75\u00a0GiB · 0\u00a0% · stops in 8\u00a0min")
+    live.page.locator('.jp-SideBar li[data-id="jupyterhub-gpu-panel"]').click()
+    expect(live.panel).to_be_hidden()
+    item.focus()
+    assert live.page.evaluate("document.activeElement.tabIndex") == 0
+    live.page.keyboard.press("Enter")
+    expect(live.panel).to_be_visible()
+    tell(live, "two-gpus")
+    expect(item).to_have_text("2 GPUs 6.2/19.5\u00a0GiB · 48\u00a0%")
+    tell(live, "share")
+    expect(item).to_have_text("GPU yours 3.1 of 19.75\u00a0GiB · 84\u00a0% by all users")
+
+
+def test_a_screen_reader_hears_states_and_one_alert_but_no_numbers(live: LivePage) -> None:
+    tell_first(live, "training")
+    live.page.evaluate(COUNT_CHANGES, [HEARD, "heard"])
+    for percent in range(5):
+        live.push(numbers(40.0 + percent))
+    expect(live.panel).to_contain_text("44\u00a0%")
+    assert live.page.evaluate("window.heard") == 0
+    alert = live.panel.get_by_role("alert")
+    expect(alert).to_have_text("")
+    stops = a_countdown(540)
+    for minutes in range(21, 25):
+        counted = replace(stops, reason=f"Idle for {minutes} min.")
+        live.push(push(reading(), server=replace(countdown_with(Keep(30, 1, 2)), countdown=counted)))
+        expect(live.panel).to_contain_text(f"Idle for {minutes}")
+    expect(alert).to_contain_text("This server stops at")
+    assert live.page.evaluate("window.heard") == 1, "said once, however often the reason changes"
+
+
+def test_a_closed_panel_is_not_redrawn(live: LivePage) -> None:
+    tell_first(live, "training")
+    tab = live.page.locator('.jp-SideBar li[data-id="jupyterhub-gpu-panel"]')
+    tab.click()
+    expect(live.panel).to_be_hidden()
+    live.page.evaluate(COUNT_CHANGES, ["#jupyterhub-gpu-panel", "drawn"])
+    live.push(numbers(12.0))
+    expect(live.page.locator(".jp-gpu-Status")).to_contain_text("12")
+    assert live.page.evaluate("window.drawn") == 0
+    tab.click()
+    expect(live.panel).to_contain_text("12\u00a0%")
+
+
+def test_nothing_moves_by_itself_and_forced_colours_keep_bars_and_lines(live: LivePage, pictures: Path) -> None:
+    tell_first(live, "training")
+    moving = "() => document.querySelector('#jupyterhub-gpu-panel').getAnimations({subtree: true}).length"
+    live.push(numbers(3.0))
+    expect(live.panel).to_contain_text("3\u00a0%")
+    assert live.page.evaluate(moving) == 0
+    live.page.emulate_media(forced_colors="active")
+    bar = live.panel.get_by_role("meter", name="Memory").locator("div")
+    line = live.panel.locator("path.jp-gpu-Line").first
+    ground = live.panel.evaluate("panel => getComputedStyle(panel).backgroundColor")
+    assert bar.evaluate("bar => getComputedStyle(bar).backgroundColor") != ground
+    assert line.evaluate("line => getComputedStyle(line).stroke") != ground
+    live.panel.screenshot(path=pictures / "training-forced-colors.png")
+
+
+def test_at_twice_the_size_nothing_is_cut_off(browser: Browser, server: UserServer, pictures: Path) -> None:
+    context = browser.new_context(viewport={"width": 640, "height": 480}, device_scale_factor=2, locale="en-GB")
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    try:
+        live = LivePage(page, server)
+        live.open()
+        live.widen(280)
+        for state in ("countdown", "share", "monitoring", "sixty-four-gpus"):
+            tell(live, state)
+            assert live.cut_off() == []
+        live.panel.screenshot(path=pictures / "zoomed.png")
+    finally:
+        context.close()
+
+
+def test_eight_gpus_with_ten_minutes_each_cost_a_few_milliseconds_a_second(live: LivePage) -> None:
+    live.open()
+    gpus = many(8)
+    live.show(lambda: push(*gpus))
+    expect(live.panel).to_contain_text("GPU 8")
+    for line in live.panel.locator(".jp-gpu-OfMany button").all():
+        line.click()
+    expect(live.panel.locator("svg")).to_have_count(14)  # of two of the eight nothing is known
+    session = live.page.context.new_cdp_session(live.page)
+    session.send("Performance.enable")
+    before, messages = work(session), 10
+    for step in range(messages):
+        live.push(numbers(float(step), *(gpu.uuid for gpu in gpus)))
+        expect(live.panel).to_contain_text(f"{step}\u00a0%")
+        settle(live.page)
+    each = 1000 * (work(session) - before) / messages
+    print(f"drawing 8 GPUs x 600 points: {each:.1f} ms of script, style and layout a message")
+    assert each < 60, "far more than on any machine so far"
+
+
+def work(session: CDPSession) -> float:
+    """Seconds the page spent so far in scripts, styles and layout."""
+    names = ("ScriptDuration", "RecalcStyleDuration", "LayoutDuration")
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    return sum(float(metric["value"]) for metric in metrics if metric["name"] in names)
+
+
+def numbers(percent: float, *uuids: str) -> Push:
+    """A message with numbers only."""
+    at = now()
+    told = tuple(Numbers(uuid, at, int(3.1 * GIB), None, percent) for uuid in uuids or (UUID,))
+    return Push(WIRE_VERSION, at, None, None, told)
+
+
+def focused(page: Page) -> str:
+    """What has the focus, as it is called."""
+    name: str = page.evaluate(
+        "() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent"
+    )
+    return name
+
+
+def tell_first(live: LivePage, state: str) -> None:
+    """Open the page in this state."""
+    live.makes = STATES[state][0]
+    live.open()
+    expect(live.panel).to_contain_text(STATES[state][1])
+    settle(live.page)
