@@ -6,6 +6,7 @@ Not here: the fixtures (``conftest.py``).
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from playwright.sync_api import Locator, Page
 
 from hub_extensions.adapters.simulated import load_layout
 from tests.fakes.panel_service import TOKEN, PanelService
-from tests.fakes.user_server import LOGIN_TOKEN, UserServer
+from tests.fakes.user_server import LOGIN_TOKEN, ROOT, UserServer
 from tests.machine_needs import built_panel
 
 BUILT = built_panel()
@@ -33,8 +34,8 @@ FLAGS = [
 PATIENCE_MS = 40_000
 
 
-def a_server(directory: Path, service: PanelService, port: int = 0) -> UserServer:
-    """A server with the built panel on a simulated MIG device."""
+def a_server(directory: Path, service: PanelService, port: int = 0, *, python_path: Path | None = None) -> UserServer:
+    """A server with the built panel on a simulated MIG device; `python_path` has packages of its own."""
     assert (BUILT / "package.json").exists(), "the panel is not built: npm run build"
     extensions = directory / "share" / "labextensions"
     if not extensions.exists():
@@ -49,6 +50,8 @@ def a_server(directory: Path, service: PanelService, port: int = 0) -> UserServe
         "JUPYTERHUB_GPU_SIMULATED": "lab-a100",
         "CUDA_VISIBLE_DEVICES": UUID,
     }
+    if python_path is not None:
+        environ["PYTHONPATH"] = f"{python_path}{os.pathsep}{ROOT}"
     return UserServer(directory, environ, port=port)
 
 

@@ -1,0 +1,293 @@
+"""What a page knows of its server's end, seen or hidden; the user's settings; commands by palette and menu.
+
+The server's own event stream is real here: JupyterLab keeps it open, and a hidden page has no other connection.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, WebSocket, expect
+
+from tests.browser.lab import UUID, a_server, choose, end_kernels, notebook, open_lab, settings_file, until
+from tests.fakes.panel_service import PanelService, a_countdown, a_state
+from tests.fakes.user_server import LOGIN_TOKEN, UserServer
+
+pytestmark = pytest.mark.needs("browser")
+
+HIDEABLE = """
+    window.isHidden = false;
+    Object.defineProperty(document, 'hidden', { get: () => window.isHidden });
+    Object.defineProperty(document, 'visibilityState', { get: () => (window.isHidden ? 'hidden' : 'visible') });
+"""
+
+
+class Connections:
+    """The page's websockets of one route, as the browser's developer tools see them."""
+
+    def __init__(self, page: Page, route: str) -> None:
+        self.route = route
+        self.opened: list[WebSocket] = []
+        self.sent: list[str | bytes] = []
+        page.on("websocket", self._take)
+
+    def now_open(self) -> list[WebSocket]:
+        return [socket for socket in self.opened if not socket.is_closed()]
+
+    def _take(self, socket: WebSocket) -> None:
+        if self.route in socket.url:
+            self.opened.append(socket)
+            socket.on("framesent", self._note)
+
+    def _note(self, data: str | bytes) -> None:
+        self.sent.append(data)
+
+
+def hide(page: Page, hidden: bool = True) -> None:
+    page.evaluate(
+        "hidden => { window.isHidden = hidden; document.dispatchEvent(new Event('visibilitychange')); }", hidden
+    )
+
+
+def toast(page: Page, words: str = "This server stops at") -> Locator:
+    return page.locator(".Toastify").get_by_text(words)
+
+
+@pytest.fixture
+def live(page: Page) -> Connections:
+    page.add_init_script(HIDEABLE)
+    return Connections(page, "/gpu/live")
+
+
+@pytest.fixture
+def own_settings(server: UserServer) -> Iterator[Path]:
+    """The user's settings of the panel; gone after the test."""
+    file = settings_file(server.directory, "panel", "jupyterhub-gpu")
+    yield file
+    file.unlink(missing_ok=True)
+
+
+def test_a_page_has_one_connection_says_nothing_over_it_and_has_none_while_hidden(
+    page: Page, server: UserServer, live: Connections
+) -> None:
+    panel = open_lab(page, server)
+    expect(panel).to_contain_text("of 4.75")
+    assert len(live.now_open()) == 1
+    hide(page)
+    until(lambda: not live.now_open(), page)
+    hide(page, False)
+    until(lambda: len(live.now_open()) == 1, page)
+    assert len(live.opened) == 2
+    assert live.sent == []
+
+
+def test_a_hidden_page_is_warned_by_the_event_stream_and_can_keep(
+    page: Page, server: UserServer, service: PanelService, live: Connections
+) -> None:
+    open_lab(page, server)
+    until(live.now_open, page)
+    hide(page)
+    until(lambda: not live.now_open(), page)
+    keeps = service.keeps
+    service.state = a_state(uuid=UUID, countdown=a_countdown(540))
+    expect(toast(page)).to_have_count(1)
+    assert not live.now_open()
+    page.locator(".Toastify").get_by_role("button", name="Keep 30 min").click()
+    until(lambda: service.keeps == keeps + 1, page)
+    expect(toast(page)).to_have_count(0)
+    assert not live.now_open()
+
+
+def test_the_warning_on_a_hidden_page_is_taken_back_when_the_end_is_off(
+    page: Page, server: UserServer, service: PanelService, live: Connections
+) -> None:
+    service.state = a_state(uuid=UUID, countdown=a_countdown(540))
+    open_lab(page, server)
+    expect(toast(page)).to_have_count(1)
+    hide(page)
+    until(lambda: not live.now_open(), page)
+    service.state = a_state(uuid=UUID)
+    expect(toast(page)).to_have_count(0)
+
+
+def test_a_hidden_page_saves_its_notebooks_before_the_stop(
+    page: Page, server: UserServer, service: PanelService, live: Connections
+) -> None:
+    notebook(server, "hidden.ipynb", "")
+    service.state = a_state(uuid=UUID, countdown=a_countdown(120))
+    open_lab(page, server, "lab/tree/hidden.ipynb")
+    page.locator(".jp-Notebook .jp-Cell .cm-content").first.click()
+    page.keyboard.type("the_work_of_a_night = 1")
+    hide(page)
+    until(lambda: not live.now_open(), page)
+    service.state = a_state(uuid=UUID, countdown=a_countdown(30, can_keep=False), save=True)
+    until(lambda: "the_work_of_a_night" in (server.work / "hidden.ipynb").read_text(), page)
+    until(lambda: service.reports[-1]["saved"], page)
+    end_kernels(server)
+
+
+def test_a_page_opened_in_the_background_asks_nothing_before_it_is_seen(
+    page: Page, server: UserServer, live: Connections
+) -> None:
+    page.add_init_script("window.isHidden = true;")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "/gpu/" in request.url else None)
+    panel = open_lab(page, server)
+    assert not live.opened
+    assert asked == []
+    hide(page, False)
+    expect(panel).to_contain_text("of 4.75")
+
+
+def test_the_same_end_is_notified_once(
+    page: Page, server: UserServer, service: PanelService, live: Connections
+) -> None:
+    """It comes by the socket and by the event stream; a moved end is a new one."""
+    service.state = a_state(uuid=UUID, countdown=a_countdown(540))
+    open_lab(page, server)
+    expect(toast(page)).to_have_count(1)
+    hide(page)
+    hide(page, False)
+    until(live.now_open, page)
+    page.locator(".Toastify .jp-Notification-Toast-Close").click()
+    expect(toast(page)).to_have_count(0)
+    hide(page)
+    hide(page, False)
+    until(lambda: len(live.now_open()) == 1, page)
+    expect(page.locator("#jupyterhub-gpu-panel")).to_contain_text("Stops in")
+    expect(toast(page)).to_have_count(0)
+    service.state = a_state(uuid=UUID, countdown=a_countdown(300))
+    expect(toast(page)).to_have_count(1)
+
+
+def test_settings_change_interval_unit_and_status_bar_while_the_page_is_open(
+    page: Page, server: UserServer, live: Connections, own_settings: Path
+) -> None:
+    choose(server.directory, "panel", {"interval": 5, "unit": "GB", "statusBar": "memory"}, "jupyterhub-gpu")
+    panel = open_lab(page, server)
+    expect(panel).to_contain_text("of 5.1")
+    expect(page.locator(".jp-gpu-Status")).to_contain_text("/5.1")
+    expect(page.locator(".jp-gpu-Status")).not_to_contain_text("%")
+    assert ["every=5" in socket.url for socket in live.opened] == [True]
+    page.locator("#jp-MainMenu").get_by_text("View", exact=True).click()
+    page.locator(".lm-Menu").get_by_text("GPU", exact=True).hover()
+    page.locator(".lm-Menu").get_by_text("Settings of the GPU Panel").click()
+    field = page.locator(".jp-SettingsPanel").get_by_role("spinbutton").first
+    expect(field).to_have_value("5")
+    field.fill("2")
+    until(lambda: live.now_open() and "every=2" in live.now_open()[-1].url, page)
+    assert len(live.now_open()) == 1
+
+
+@pytest.mark.parametrize("text", ['{"interval": "often"}', '{"interval": 0}', '{"colour": "red"}'])
+def test_a_hand_edited_file_of_settings_gives_the_defaults_and_one_sentence(
+    page: Page, server: UserServer, live: Connections, own_settings: Path, text: str
+) -> None:
+    # (a file of any extension that is no JSON at all keeps JupyterLab itself from starting)
+    own_settings.write_text(text)
+    panel = open_lab(page, server)
+    expect(panel).to_contain_text("of 4.75")
+    expect(toast(page, "Your settings of the GPU panel cannot be read")).to_have_count(1)
+    assert "every=1" in live.now_open()[-1].url
+
+
+def test_the_warning_waits_until_as_little_is_left_as_the_user_chose(
+    page: Page, server: UserServer, service: PanelService, own_settings: Path
+) -> None:
+    choose(server.directory, "panel", {"warnBefore": 1}, "jupyterhub-gpu")
+    service.state = a_state(uuid=UUID, countdown=a_countdown(80))
+    panel = open_lab(page, server)
+    expect(panel).to_contain_text("Stops in")
+    seen = time.monotonic()
+    expect(toast(page)).to_have_count(0)
+    expect(toast(page)).to_have_count(1)
+    assert time.monotonic() - seen < 30
+
+
+def test_commands_say_what_they_do_and_only_where_they_can(
+    page: Page, server: UserServer, service: PanelService
+) -> None:
+    open_lab(page, server)
+    page.locator("#jp-MainMenu").get_by_text("View", exact=True).click()
+    page.locator(".lm-Menu").get_by_text("GPU", exact=True).hover()
+    keep = page.locator(".lm-Menu-item", has_text="Keep 30")
+    expect(keep).to_have_class(re.compile("lm-mod-disabled"))
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    keeps = service.keeps
+    service.state = a_state(uuid=UUID, countdown=a_countdown(540))
+    expect(page.locator("#jupyterhub-gpu-panel")).to_contain_text("Stops in")
+    page.keyboard.press("Control+Shift+C")
+    palette = page.locator(".lm-CommandPalette")
+    palette.locator("input").fill("keep 30")
+    palette.get_by_text("Keep 30").first.click()
+    until(lambda: service.keeps == keeps + 1, page)
+
+
+def test_each_part_can_be_disabled_by_itself(page: Page, service: PanelService, tmp_path: Path) -> None:
+    server = a_server(tmp_path, service)
+    folder = tmp_path / "config" / "labconfig"
+    folder.mkdir(parents=True, exist_ok=True)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    parts = ("panel", "status", "commands", "warning", "save")
+    try:
+        for part in parts:
+            off = {"disabledExtensions": {f"jupyterhub-gpu:{part}": True}}
+            (folder / "page_config.json").write_text(json.dumps(off))
+            page.goto(f"{server.url}lab?reset&token={LOGIN_TOKEN}")
+            page.locator("#jp-main-dock-panel").wait_for()
+            expect(page.locator(".jp-gpu-Status button")).to_have_count(0 if part == "status" else 1)
+            tab = page.locator('.jp-SideBar li[data-id="jupyterhub-gpu-panel"]')
+            expect(tab).to_have_count(0 if part == "panel" else 1)
+            assert errors == [], part
+    finally:
+        server.stop()
+
+
+LANGUAGES = {
+    "fi_FI": ("Tämä palvelin", "Muisti", "Joutilaana 21\u00a0min.", "Pidä 30\u00a0min", "Tämä palvelin pysähtyy klo"),
+    "ja_JP": ("このサーバー", "メモリ", "21\u00a0分 使われていません。", "30\u00a0分 残す", "このサーバーは"),
+}
+
+
+def a_language_pack(directory: Path, language: str) -> None:
+    """What ``pip install`` of a language pack and of our package leaves: their entry points.
+
+    JupyterLab takes an extension's catalogue only where a pack of that language is installed.
+    """
+    pack = directory / "packs" / f"pack_of_{language.lower()}"
+    pack.mkdir(parents=True)
+    (pack / "__init__.py").write_text("")
+    info = directory / "packs" / "a_language_pack-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: a-language-pack\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[jupyterlab.languagepack]\n{language} = {pack.name}\n[jupyterlab.locale]\njupyterhub_gpu = hub_extensions\n"
+    )
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_panel_speaks_the_language_of_jupyterlab(
+    page: Page, service: PanelService, tmp_path: Path, pictures: Path, language: str
+) -> None:
+    a_language_pack(tmp_path, language)
+    choose(tmp_path, "plugin", {"locale": language}, "@jupyterlab/translation-extension")
+    service.state = a_state(uuid=UUID, countdown=a_countdown(540))
+    server = a_server(tmp_path, service, python_path=tmp_path / "packs")
+    try:
+        panel = open_lab(page, server)
+        heading, memory, reason, keep, warning = LANGUAGES[language]
+        expect(panel.get_by_role("heading", name=heading)).to_be_visible()
+        expect(panel.get_by_role("meter", name=memory)).to_be_visible()
+        expect(panel).to_contain_text(reason)
+        expect(panel.get_by_role("button", name=keep)).to_be_visible()
+        expect(toast(page, warning)).to_have_count(1)
+        page.screenshot(path=pictures / f"panel-{language}.png")
+    finally:
+        server.stop()
