@@ -26,6 +26,8 @@ QUIET_SECONDS = 10.0
 """A listener that has been told nothing for so long is told just that: it knows that the connection lives."""
 UNREAD_SECONDS = 30.0
 MOST_LISTENERS = 50
+JUMP = timedelta(seconds=1)
+"""The wall clock has jumped when it and the running clock differ by so much about a reading's age."""
 MOVED = 0.02
 """A holder's memory that moves by more than this part of itself is a change."""
 LONG_AGO = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -239,7 +241,7 @@ class Live:
             at=now,
             state=sampled.state,
             sentence=sampled.sentence,
-            gpus=tuple(replace(gpu, at=read_at) for gpu in sampled.gpus),
+            gpus=tuple(gpu if abs(gpu.at - read_at) < JUMP else replace(gpu, at=read_at) for gpu in sampled.gpus),
             server=None if self._link is None else self._link.state,
             service_note="" if self._link is None else self._link.note,
             period_seconds=sampled.period_seconds,

@@ -185,7 +185,11 @@ class Sampler:
 
     def _hung(self) -> _Call | None:
         call = self._call
-        return None if call is None or monotonic() - call.started < self._paces.hung_after else call
+        return call if call is not None and self._is_hung(call) else None
+
+    def _is_hung(self, call: _Call) -> bool:
+        """Does it take much longer than the one before? A driver that is always slow does not hang."""
+        return monotonic() - call.started >= max(self._paces.hung_after, 3 * self._took)
 
     def _period(self) -> float:
         return min((self._paces.unwatched, *self._wanted.values()))
@@ -210,21 +214,22 @@ class Sampler:
                 sampled = self._without_news(error.word, error.sentence)
             except Exception as error:  # noqa: BLE001 - the thread has to survive whatever a driver does; it is told, and logged once
                 sampled = self._without_news("unknown", f"The GPU cannot be read: {error}")
-            ended = monotonic()
-            self._took = ended - call.started
+            hung, took = self._is_hung(call), monotonic() - call.started
+            self._took = min(took, self._paces.hung_after) if hung else took
             self._sampled, self._call = sampled, None
             self._log(sampled)
             self._after_look()
-            if not self._wait_for_next(call.started, ended):
+            if not self._wait_for_next(call.started, rest=0.0 if hung else took):
                 break
         if reader is not None:
             reader.close()
 
-    def _wait_for_next(self, started: float, ended: float) -> bool:
-        """Sleep until the period is over, and at least as long as the look took. False: the end."""
+    def _wait_for_next(self, started: float, *, rest: float) -> bool:
+        """Sleep until the period is over, and for so many seconds at least. False: the end."""
+        rested = monotonic() + rest
         with self._condition:
             while not self._stopped:
-                left = max(started + self._period(), 2 * ended - started) - monotonic()
+                left = max(started + self._period(), rested) - monotonic()
                 if left <= 0:
                     return True
                 self._condition.wait(left)
@@ -234,9 +239,10 @@ class Sampler:
         call = self._call
         assert call is not None
         reading = reader.read(call.since)
-        clock = monotonic()
-        if clock - call.started >= self._paces.hung_after:
-            self._ring.gap(call.started)
+        clock = call.started
+        if self._is_hung(call):
+            self._ring.gap(clock)
+            clock = monotonic()  # what came back after all is news of now
             self._ring.gap(clock)
         devices = {device.uuid: device for device in reading.devices}
         mine = {uuid: devices[uuid] for uuid in self._uuids if uuid in devices}

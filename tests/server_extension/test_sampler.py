@@ -209,6 +209,34 @@ def test_unknown_use_stays_unknown_and_says_why() -> None:
     sampler.stop()
 
 
+def test_a_driver_that_is_always_slow_is_not_said_to_hang(caplog: pytest.LogCaptureFixture) -> None:
+    reader = GpuThatIsSlow(0.15)
+    sampler = sampler_of(reader, hung_after=0.1)
+    with caplog.at_level(logging.INFO):
+        sampler.start()
+        sampler.watch("panel", QUICK)
+        until(lambda: len(reader.ended) >= 2)
+        before = len(caplog.messages)
+        until(lambda: sampler.latest() and len(reader.ended) >= 5)
+    sampler.stop()
+    assert caplog.messages[before:] == []
+
+
+def test_after_a_hang_the_next_look_comes_at_the_usual_pace() -> None:
+    reader = GpuThatHangs()
+    sampler = sampler_of(reader)
+    sampler.start()
+    sampler.watch("panel", QUICK)
+    until(lambda: sampler.latest().state == "not-answering")
+    held_up = time.monotonic() + 1.0
+    until(lambda: time.monotonic() > held_up)
+    reader.release.set()
+    back = time.monotonic()
+    until(lambda: reader.reads >= 5)
+    assert time.monotonic() - back < 0.9, "it does not rest as long as it hung"
+    sampler.stop()
+
+
 # ------------------------------------------------------------------ history
 
 
