@@ -20,6 +20,8 @@ import { saveOpenDocuments } from './save';
 import { followSettings } from './settings';
 import { Warning } from './warning';
 
+const SETTINGS_MS = 5000;
+
 function words(translator: ITranslator | null): TranslationBundle {
   return (translator ?? nullTranslator).load('jupyterhub_gpu');
 }
@@ -54,6 +56,7 @@ const model: JupyterFrontEndPlugin<IGpuModel> = {
     };
     const read = registry && followSettings(registry, it => model.use(it), unreadable);
     void Promise.resolve(read).finally(() => model.start());
+    window.setTimeout(() => model.start(), SETTINGS_MS); // with the defaults, while they do not come
     return model;
   }
 };
