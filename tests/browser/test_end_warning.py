@@ -229,6 +229,22 @@ def test_commands_say_what_they_do_and_only_where_they_can(
     until(lambda: service.keeps == keeps + 1, page)
 
 
+def test_a_kernel_is_shut_down_from_the_panel_after_a_question(page: Page, server: UserServer) -> None:
+    notebook(server, "done.ipynb", "print(1)")
+    panel = open_lab(page, server, "lab/tree/done.ipynb")
+    button = panel.get_by_role("button", name="Shut down the kernel of done.ipynb")
+    button.click()
+    dialog = page.locator(".jp-Dialog")
+    expect(dialog).to_contain_text("Its variables are lost")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).to_have_count(0)
+    assert len(server.request("api/kernels")[1]) == 1
+    button.click()
+    dialog.get_by_role("button", name="Shut Down Kernel").click()
+    until(lambda: server.request("api/kernels")[1] == [], page)
+    expect(button).to_have_count(0)
+
+
 def test_each_part_can_be_disabled_by_itself(page: Page, service: PanelService, tmp_path: Path) -> None:
     server = a_server(tmp_path, service)
     folder = tmp_path / "config" / "labconfig"
@@ -248,6 +264,30 @@ def test_each_part_can_be_disabled_by_itself(page: Page, service: PanelService, 
             assert errors == [], part
     finally:
         server.stop()
+
+
+def test_in_jupyter_notebook_the_panel_opens_from_the_menu_and_warns(
+    page: Page, server: UserServer, service: PanelService, live: Connections, pictures: Path
+) -> None:
+    notebook(server, "seven.ipynb", "")
+    logged: list[str] = []
+    page.on("console", lambda message: logged.append(message.text))
+    page.goto(f"{server.url}notebooks/seven.ipynb?token={LOGIN_TOKEN}")
+    page.locator(".jp-Notebook").wait_for()
+    page.locator(".lm-MenuBar").get_by_text("View", exact=True).click()
+    page.locator(".lm-Menu").get_by_text("GPU", exact=True).hover()
+    page.locator(".lm-Menu").get_by_text("Show the GPU Panel").click()
+    panel = page.locator("#jupyterhub-gpu-panel")
+    expect(panel).to_contain_text("of 4.75")
+    service.state = a_state(uuid=UUID, countdown=a_countdown(540))
+    expect(toast(page)).to_have_count(1)
+    page.screenshot(path=pictures / "notebook-7.png")
+    keeps = service.keeps
+    page.locator(".Toastify").get_by_role("button", name="Keep 30 min").click()
+    until(lambda: service.keeps == keeps + 1, page)
+    assert len(live.now_open()) == 1
+    assert [text for text in logged if "jupyterhub-gpu" in text] == []
+    end_kernels(server)
 
 
 LANGUAGES = {
