@@ -13,8 +13,9 @@ interface IChart extends IShown {
   points: readonly Point[];
   field: Field;
   label: string;
-  /** What it is now, in words. */
+  /** What it is now, or was last, in words. */
   value: string;
+  old: boolean;
   /** The value at the upper edge, where nothing was higher. */
   top: number;
   /** Whose numbers these are, where that is not who the label says. */
@@ -31,7 +32,7 @@ export function Chart(props: IChart): JSX.Element {
     <div
       className="jp-gpu-Chart"
       role="img"
-      aria-label={chartWords(label, value, found, written, trans)}
+      aria-label={chartWords(label, value, props.old, found, written, trans)}
     >
       {found === null ? (
         <span>{trans.__('No numbers from the last 10 min')}</span>

@@ -113,6 +113,7 @@ function Device({
         field="memory"
         label={labels.memory}
         value={texts.memory}
+        old={old}
         top={top ?? 0}
         whose={shared && drawn === 'device' ? trans.__('whole device') : ''}
         {...shown}
@@ -129,6 +130,7 @@ function Device({
           field="used"
           label={labels.use}
           value={texts.use}
+          old={old}
           top={100}
           {...shown}
         />

@@ -91,6 +91,18 @@ export function viewOf(snapshot: Snapshot | null, connection: string): View {
   return snapshot.state === 'no-gpu' ? 'cpu' : 'problem';
 }
 
+/** Why this page hears nothing of its server, and what to do; "" while it does. */
+export function unreachedWords(connection: string, trans: TranslationBundle): string {
+  if (connection === 'outdated') {
+    return trans.__('This page is older than its server: reload it.');
+  }
+  return connection === 'lost'
+    ? trans.__(
+        'This page cannot reach its server. It keeps trying. Whether the server still runs: File → Hub Control Panel.'
+      )
+    : '';
+}
+
 /** How old a reading is, in seconds; `now` is the server's time. */
 export function age(reading: GpuReading, now: number): number {
   return Math.max(0, (now - Date.parse(reading.at)) / 1000);
@@ -216,18 +228,29 @@ export function sourceWords(
 export function chartWords(
   label: string,
   value: string,
+  old: boolean,
   range: Range | null,
   written: (value: number) => string,
   trans: TranslationBundle
 ): string {
-  return range === null
-    ? trans.__('%1: no numbers from the last 10 min.', label)
+  if (range === null) {
+    return trans.__('%1: no numbers from the last 10 min.', label);
+  }
+  const [lowest, highest] = [written(range.lowest), written(range.highest)];
+  return old
+    ? trans.__(
+        '%1 in the last 10 min: last known %2, lowest %3, highest %4.',
+        label,
+        value,
+        lowest,
+        highest
+      )
     : trans.__(
         '%1 in the last 10 min: now %2, lowest %3, highest %4.',
         label,
         value,
-        written(range.lowest),
-        written(range.highest)
+        lowest,
+        highest
       );
 }
 

@@ -7,7 +7,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { Devices } from './device';
-import { alertWords, announcement, freeNow, serverWords, viewOf } from './format';
+import { alertWords, announcement, freeNow, serverWords, unreachedWords, viewOf } from './format';
 import type { IGpuModel } from './model';
 import { type IShown, SeenWidget } from './seen';
 import { Server } from './server';
@@ -46,6 +46,7 @@ export class GpuPanel extends SeenWidget {
           </div>
         </div>
         <div className="jp-gpu-Heard" aria-live="polite">
+          {unreachedWords(model.connection, trans)}{' '}
           {announcement(snapshot, model.keeping === 'kept', shown.now, trans)}
         </div>
         <div className="jp-gpu-Heard" role="alert">
@@ -63,15 +64,13 @@ function Top({ model, ...shown }: IShown & { model: IGpuModel }): JSX.Element {
   const server = snapshot?.server ?? null;
   const view = viewOf(snapshot, connection);
   const said = serverWords(snapshot?.sentence ?? '', now, trans);
-  const unreached = trans.__(
-    'This page cannot reach its server. It keeps trying. Whether the server still runs: File → Hub Control Panel.'
-  );
+  const unreached = unreachedWords(connection, trans);
   const sentences = {
     loading: trans.__('Reading the GPU of this server.'),
     absent: trans.__(
       'The GPU part of this server is not installed or not switched on. Whoever runs this hub can change that.'
     ),
-    outdated: trans.__('This page is older than its server: reload it.'),
+    outdated: unreached,
     lost: unreached,
     cpu: said,
     problem: said || trans.__('Nothing is known about the GPU of this server.')
@@ -85,7 +84,9 @@ function Top({ model, ...shown }: IShown & { model: IGpuModel }): JSX.Element {
           <span className="jp-gpu-Simulated">{trans.__('simulated GPU')}</span>
         ) : null}
       </header>
-      {connection === 'lost' && snapshot ? <p className="jp-gpu-Warning">{unreached}</p> : null}
+      {unreached && view !== 'lost' && view !== 'outdated' ? (
+        <p className="jp-gpu-Warning">{unreached}</p>
+      ) : null}
       {(view === 'outdated' ? [] : (server?.warnings ?? [])).map(warning => (
         <p className="jp-gpu-Warning" key={warning}>
           {serverWords(warning, now, trans)}

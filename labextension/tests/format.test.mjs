@@ -330,10 +330,14 @@ test('the deadline interrupts once: its words do not count down', () => {
 test('a chart is one sentence for who does not see it', () => {
   const written = value => `${value} %`;
   assert.equal(
-    chartWords('In use', '84 %', { lowest: 2, highest: 97 }, written, trans),
+    chartWords('In use', '84 %', false, { lowest: 2, highest: 97 }, written, trans),
     'In use in the last 10 min: now 84 %, lowest 2 %, highest 97 %.'
   );
-  assert.match(chartWords('In use', 'unknown', null, written, trans), /no numbers/);
+  assert.match(
+    chartWords('In use', '84 %', true, { lowest: 2, highest: 97 }, written, trans),
+    /last known 84 %/
+  );
+  assert.match(chartWords('In use', 'unknown', false, null, written, trans), /no numbers/);
 });
 
 test("the server's times are written in the reader's time", () => {

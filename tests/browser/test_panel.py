@@ -34,7 +34,8 @@ def test_the_panel_shows_this_servers_gpu(page: Page, server: UserServer, pictur
     expect(panel.get_by_role("meter", name="Memory")).to_be_visible()
     expect(panel).to_contain_text("of 4.75 GiB")
     expect(panel).to_contain_text("MIG 2g.10gb")
-    expect(panel).to_contain_text("1 ahead of you, at most 2 h 10 min · 0 of 1 free")
+    expect(panel).to_contain_text("1 ahead of you, at most 2 h 10 min")
+    expect(panel).to_contain_text("0 of 1 free")
     expect(panel).to_contain_text("The server now on it must end by then.")
     expect(panel).to_contain_text("wait unknown")
     expect(panel).to_contain_text("Stops when its GPU is idle for 30 min")
@@ -115,8 +116,31 @@ def test_a_running_cell_moves_the_panel(page: Page, server: UserServer, pictures
     until(lambda: int(meter.get_attribute("aria-valuenow") or 0) > 10, page, 60)
     memory = panel.get_by_role("meter", name="Memory")
     until(lambda: int(memory.get_attribute("aria-valuenow") or 0) > 3, page)
+    drawn = panel.get_by_role("img", name="In use in the last 10 min").locator("path.jp-gpu-Line")
+    until(lambda: str(drawn.get_attribute("d")).count("L") > 5, page)
+    expect(panel.get_by_role("list", name="Used by")).to_contain_text("busy.ipynb")
+    expect(panel).to_contain_text("running")
     page.screenshot(path=pictures / f"panel-{theme.lower()}.png")
     end_kernels(server)
+
+
+def test_a_notebooks_kernel_is_shut_down_from_the_panel_after_a_question(page: Page, server: UserServer) -> None:
+    notebook(server, "forgotten.ipynb", "data = b'x' * 300_000_000")
+    panel = open_lab(page, server, "lab/tree/forgotten.ipynb")
+    expect(page.locator("#jp-main-statusbar")).to_contain_text("| Idle")
+    page.locator(".jp-Notebook .jp-Cell .cm-content").first.click()
+    page.keyboard.press("Shift+Enter")
+    button = panel.get_by_role("button", name="Shut down the kernel of forgotten.ipynb")
+    button.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("forgotten.ipynb")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert len(server.request("api/kernels")[1]) == 1, "asked, and not done"
+    button.press("Enter")
+    dialog.locator(".jp-Dialog-button.jp-mod-warn").press("Enter")
+    until(lambda: server.request("api/kernels")[1] == [], page)
+    expect(panel).not_to_contain_text("forgotten.ipynb")
 
 
 def test_open_notebooks_are_saved_before_the_stop(page: Page, server: UserServer, service: PanelService) -> None:
