@@ -127,6 +127,19 @@ def age_seconds(started: int) -> float:
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started / _TICK)
 
 
+def script(pid: int) -> str:
+    """Base name of the Python script a process runs; "" where it runs none. For its owner only: it is an argument."""
+    arguments = (_read(f"/proc/{pid}/cmdline") or b"").split(b"\0")
+    if not os.path.basename(arguments[0]).startswith(b"python"):
+        return ""
+    for argument in arguments[1:]:
+        if argument in (b"-c", b"-m"):
+            return ""
+        if not argument.startswith(b"-"):
+            return os.path.basename(argument).decode(errors="replace") if argument.endswith(b".py") else ""
+    return ""
+
+
 def holds_open(pid: int, beginning: str) -> bool | None:
     """Has it a file open whose path begins so? None where we may not look."""
     directory = f"/proc/{pid}/fd"

@@ -186,7 +186,8 @@ class _Memory:
 
 
 def _program(process: processes.Process, holds: bool | None) -> Program:
-    return Program(process.pid, process.ppid, process.command, process.session, holds)
+    name = processes.script(process.pid) or process.command
+    return Program(process.pid, process.ppid, name, process.session, holds)
 
 
 def _pid_of(kernel_manager: Any, kernel_id: str) -> int | None:

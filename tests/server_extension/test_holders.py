@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.adapters.processes import describe, holds_open
+from hub_extensions.adapters.processes import describe, holds_open, script
 from hub_extensions.core.inventory import Device, InventoryReading
 from hub_extensions.core.messages import Holder
 from hub_extensions.core.usage import DeviceSample
@@ -308,6 +308,23 @@ def test_whether_a_process_has_a_file_open_is_seen(tmp_path: Path) -> None:
         assert holds_open(holder, str(tmp_path / "nvidia")) is True
         assert holds_open(holder, str(tmp_path / "another")) is False
     assert holds_open(2**22 + 1, "/dev") is False
+
+
+def test_a_script_is_named_and_its_arguments_are_not(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("import sys; print('up', flush=True); sys.stdin.read()")
+    command = [sys.executable, "-u", str(file), "--key=secret"]
+    environ = {"JUPYTERHUB_GPU_LEASE": "lease-of-this-test"}
+    with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"up\n"
+            assert script(process.pid) == "train.py"
+            found = onlooker().look(reading_of((process.pid,), {process.pid: GIB}), {UUID: True}, 0.0)[UUID]
+        finally:
+            process.kill()
+    assert named(found.holders) == [("train.py", "", "", GIB)]
+    with a_process({}) as inline:
+        assert script(inline) == ""
 
 
 def test_the_whole_path_of_a_session_is_known_of_a_process() -> None:
