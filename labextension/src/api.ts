@@ -14,6 +14,8 @@ export const WIRE_VERSION = 2;
 /** The schema of our events in Jupyter Server's event stream. */
 export const END_EVENT = 'https://jupyterhub-gpu.invalid/events/server-end/v1';
 
+const WORDS = new Set<unknown>(['warn', 'over', 'save']);
+
 /** The server said no; the message is for the user. */
 export class Refusal extends Error {}
 
@@ -83,11 +85,11 @@ export function listen(
   return end;
 }
 
-/** Our event in what the event stream emitted; null: somebody else's, or of another version. */
+/** Our event in what the event stream emitted; null: somebody else's, or a word of another version. */
 export function endEventIn(emission: { schema_id: string }): EndEvent | null {
   const event = emission as { schema_id: string } & Partial<EndEvent>;
   const ours = event.schema_id === END_EVENT && event.version === WIRE_VERSION;
-  return ours && event.at && event.word ? (event as EndEvent) : null;
+  return ours && event.at && WORDS.has(event.word) ? (event as EndEvent) : null;
 }
 
 function messageIn(text: string): Push | null {

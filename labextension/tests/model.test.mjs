@@ -502,6 +502,7 @@ test('other events, and ours of another version, are not ours', () => {
   emit('warn', { schema_id: 'https://else.invalid/', countdown: countdown() });
   emit('warn', { version: 9, countdown: countdown() });
   emit('warn', { at: undefined });
+  emit('farewell', { countdown: countdown() });
   assert.equal(model.end, null);
 });
 
