@@ -194,6 +194,12 @@ def test_a_screen_reader_hears_states_and_one_alert_but_no_numbers(live: LivePag
         expect(live.panel).to_contain_text(f"Idle for {minutes}")
     expect(alert).to_contain_text("This server stops at")
     assert live.page.evaluate("window.heard") == 1, "said once, however often the reason changes"
+    polite = live.panel.locator("[aria-live=polite]")
+    tell(live, "not-answering")
+    expect(polite).to_contain_text("The GPU driver is not answering since")
+    expect(live.panel.get_by_role("img", name="In use in the last 10 min: last known 84")).to_be_visible()
+    live.hang_up()
+    expect(polite).to_contain_text("This page cannot reach its server.")
 
 
 def test_a_closed_panel_is_not_redrawn(live: LivePage) -> None:
