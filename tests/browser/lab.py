@@ -67,6 +67,22 @@ def choose(directory: Path, plugin: str, settings: dict[str, object], extension:
     settings_file(directory, plugin, extension).write_text(json.dumps(settings))
 
 
+def a_language_pack(directory: Path, language: str) -> None:
+    """What ``pip install`` of a language pack and of our package leaves: their entry points.
+
+    JupyterLab takes an extension's catalogue only where a pack of that language is installed.
+    """
+    pack = directory / "packs" / f"pack_of_{language.lower()}"
+    pack.mkdir(parents=True)
+    (pack / "__init__.py").write_text("")
+    info = directory / "packs" / "a_language_pack-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: a-language-pack\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[jupyterlab.languagepack]\n{language} = {pack.name}\n[jupyterlab.locale]\njupyterhub_gpu = hub_extensions\n"
+    )
+
+
 def open_lab(page: Page, server: UserServer, path: str = "lab") -> Locator:
     """JupyterLab with the panel open; returns the panel."""
     page.goto(f"{server.url}{path}?reset&token={LOGIN_TOKEN}")

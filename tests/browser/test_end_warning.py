@@ -14,7 +14,17 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, WebSocket, expect
 
-from tests.browser.lab import UUID, a_server, choose, end_kernels, notebook, open_lab, settings_file, until
+from tests.browser.lab import (
+    UUID,
+    a_language_pack,
+    a_server,
+    choose,
+    end_kernels,
+    notebook,
+    open_lab,
+    settings_file,
+    until,
+)
 from tests.fakes.panel_service import PanelService, a_countdown, a_state
 from tests.fakes.user_server import LOGIN_TOKEN, UserServer
 
@@ -294,22 +304,6 @@ LANGUAGES = {
     "fi_FI": ("Tämä palvelin", "Muisti", "Joutilaana 21\u00a0min.", "Pidä 30\u00a0min", "Tämä palvelin pysähtyy klo"),
     "ja_JP": ("このサーバー", "メモリ", "21\u00a0分 使われていません。", "30\u00a0分 残す", "このサーバーは"),
 }
-
-
-def a_language_pack(directory: Path, language: str) -> None:
-    """What ``pip install`` of a language pack and of our package leaves: their entry points.
-
-    JupyterLab takes an extension's catalogue only where a pack of that language is installed.
-    """
-    pack = directory / "packs" / f"pack_of_{language.lower()}"
-    pack.mkdir(parents=True)
-    (pack / "__init__.py").write_text("")
-    info = directory / "packs" / "a_language_pack-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: a-language-pack\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        f"[jupyterlab.languagepack]\n{language} = {pack.name}\n[jupyterlab.locale]\njupyterhub_gpu = hub_extensions\n"
-    )
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

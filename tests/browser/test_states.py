@@ -15,10 +15,10 @@ from playwright.sync_api import Browser, CDPSession, Page, expect
 
 from hub_extensions.core.messages import Keep, Numbers, Push
 from hub_extensions.server_extension.wire import WIRE_VERSION
-from tests.browser.lab import PATIENCE_MS, choose
+from tests.browser.lab import PATIENCE_MS, a_language_pack, a_server, choose
 from tests.browser.live_page import LivePage, axe_source
 from tests.browser.states import STATES, UUID, countdown_with, many, now, push, reading
-from tests.fakes.panel_service import GIB, a_countdown
+from tests.fakes.panel_service import GIB, PanelService, a_countdown
 from tests.fakes.user_server import UserServer
 
 pytestmark = pytest.mark.needs("browser")
@@ -102,6 +102,28 @@ def test_every_state_fits_and_has_no_findings_of_axe(
     expect(panel).not_to_contain_text("Memory")
     look("outdated", WIDTHS[0])
     assert wrong == []
+
+
+@pytest.mark.parametrize("language", ["fi_FI", "ja_JP"])
+def test_the_words_fit_in_other_languages_too(
+    tall: Page, service: PanelService, tmp_path: Path, pictures: Path, language: str
+) -> None:
+    a_language_pack(tmp_path, language)
+    choose(tmp_path, "plugin", {"locale": language}, "@jupyterlab/translation-extension")
+    server = a_server(tmp_path, service, python_path=tmp_path / "packs")
+    try:
+        live = LivePage(tall, server)
+        live.open()
+        live.widen(WIDTHS[0])
+        for state in ("countdown", "share", "monitoring", "not-answering", "two-gpus"):
+            live.show(STATES[state][0])
+            expect(live.panel.get_by_role("meter").first).to_be_visible()
+            settle(tall)
+            assert live.cut_off() == []
+            live.panel.screenshot(path=pictures / f"{state}-{language}.png")
+        assert live.findings(axe_source()) == []
+    finally:
+        server.stop()
 
 
 def test_axe_is_there_and_finds_what_is_wrong(live: LivePage) -> None:
