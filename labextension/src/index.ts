@@ -15,9 +15,10 @@ import { ITranslator, nullTranslator, type TranslationBundle } from '@jupyterlab
 import { addCommands, confirmEnd, OPEN_COMMAND, PANEL_ID } from './commands';
 import { gpuIcon } from './icon';
 import { GpuModel, IGpuModel } from './model';
-import { GpuPanel, GpuStatus } from './panel';
+import { GpuPanel } from './panel';
 import { saveOpenDocuments } from './save';
 import { followSettings } from './settings';
+import { GpuStatus } from './status';
 import { Warning } from './warning';
 
 const SETTINGS_MS = 5000;

@@ -13,8 +13,6 @@ import { type IShown, SeenWidget } from './seen';
 import { Server } from './server';
 import { Waits } from './waits';
 
-export { GpuStatus } from './status';
-
 export class GpuPanel extends SeenWidget {
   constructor(model: IGpuModel, trans: TranslationBundle) {
     super(model, trans);

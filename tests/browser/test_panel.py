@@ -124,25 +124,6 @@ def test_a_running_cell_moves_the_panel(page: Page, server: UserServer, pictures
     end_kernels(server)
 
 
-def test_a_notebooks_kernel_is_shut_down_from_the_panel_after_a_question(page: Page, server: UserServer) -> None:
-    notebook(server, "forgotten.ipynb", "data = b'x' * 300_000_000")
-    panel = open_lab(page, server, "lab/tree/forgotten.ipynb")
-    expect(page.locator("#jp-main-statusbar")).to_contain_text("| Idle")
-    page.locator(".jp-Notebook .jp-Cell .cm-content").first.click()
-    page.keyboard.press("Shift+Enter")
-    button = panel.get_by_role("button", name="Shut down the kernel of forgotten.ipynb")
-    button.press("Enter")
-    dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("forgotten.ipynb")
-    page.keyboard.press("Escape")
-    expect(dialog).to_have_count(0)
-    assert len(server.request("api/kernels")[1]) == 1, "asked, and not done"
-    button.press("Enter")
-    dialog.locator(".jp-Dialog-button.jp-mod-warn").press("Enter")
-    until(lambda: server.request("api/kernels")[1] == [], page)
-    expect(panel).not_to_contain_text("forgotten.ipynb")
-
-
 def test_open_notebooks_are_saved_before_the_stop(page: Page, server: UserServer, service: PanelService) -> None:
     notebook(server, "unsaved.ipynb", "")
     service.state = a_state(uuid=UUID, countdown=a_countdown(120))
