@@ -156,9 +156,16 @@ export function memoryPercent(memory: {
   return Math.min(100, Math.max(0, (memory.used / memory.limit) * 100));
 }
 
-/** "3.1 of 4.75 GiB", "yours 3.1 of about 20 GiB". */
+/** "3.1 of 4.75 GiB", "yours 3.1 of about 20 GiB", "unknown". */
 export function memoryWords(memory: Memory, unit: Unit, trans: TranslationBundle): string {
   const used = size(memory.used, unit, 1, trans);
+  if (memory.limit === null) {
+    return memory.used === null
+      ? used
+      : memory.whose === 'device'
+        ? trans.__('%1\u00a0%2, limit unknown', used, unit)
+        : trans.__('yours %1\u00a0%2, limit unknown', used, unit);
+  }
   const limit = size(memory.limit, unit, memory.about ? 1 : 2, trans);
   if (memory.whose === 'device') {
     return trans.__('%1 of %2\u00a0%3', used, limit, unit);
@@ -361,13 +368,18 @@ function deviceParts(
   const memories = gpus.map(reading => memoryOf(reading, server));
   const name = trans._n('GPU', '%1 GPUs', gpus.length, gpus.length);
   const parts: string[] = [];
-  if (statusBar !== 'use') {
-    const used = size(sum(memories.map(memory => memory.used)), unit, 1, trans);
-    const limit = size(sum(memories.map(memory => memory.limit)), unit, 2, trans);
+  const used = sum(memories.map(memory => memory.used));
+  const limit = sum(memories.map(memory => memory.limit));
+  if (statusBar !== 'use' && used === null) {
+    parts.push(`${name} ${trans.__('memory unknown')}`);
+  } else if (statusBar !== 'use' && limit === null) {
+    parts.push(`${name} ${size(used, unit, 1, trans)}\u00a0${unit}`);
+  } else if (statusBar !== 'use') {
+    const numbers = [size(used, unit, 1, trans), size(limit, unit, 2, trans)];
     parts.push(
       shared
-        ? trans.__('%1 yours %2 of %3\u00a0%4', name, used, limit, unit)
-        : trans.__('%1 %2/%3\u00a0%4', name, used, limit, unit)
+        ? trans.__('%1 yours %2 of %3\u00a0%4', name, ...numbers, unit)
+        : trans.__('%1 %2/%3\u00a0%4', name, ...numbers, unit)
     );
   }
   const use = sum(gpus.map(reading => reading.used_percent));

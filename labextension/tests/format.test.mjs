@@ -151,6 +151,13 @@ test('unknown is never zero', () => {
   assert.equal(memory(unknown), `unknown of ${n(4.75)} GiB`);
   assert.equal(useWords(unknown, trans), 'unknown');
   assert.equal(memoryPercent({ used: 1, limit: null }), null);
+  assert.equal(memory(reading({ memory_total_bytes: null })), `${n(3.1)} GiB, limit unknown`);
+  assert.equal(memory(part({ limit_bytes: null })), `yours ${n(3.1)} GiB, limit unknown`);
+  const nothing = reading({ memory_used_bytes: null, memory_total_bytes: null });
+  assert.equal(memory(nothing), 'unknown');
+  assert.equal(words(snapshot({ gpus: [nothing] })), 'GPU memory unknown · 84 %');
+  const limitless = snapshot({ gpus: [reading({ memory_total_bytes: null })] });
+  assert.equal(words(limitless), `GPU ${n(3.1)} GiB · 84 %`);
 });
 
 test('on a part of a device the numbers are mine, and the neighbours are never counted as me', () => {
@@ -242,7 +249,7 @@ test('several GPUs are summed, and not where one of them is unknown', () => {
   const two = [reading({ used_percent: 40 }), reading({ uuid: 'MIG-2', used_percent: 80 })];
   assert.equal(words(snapshot({ gpus: two })), `2 GPUs ${n(6.2)}/${n(9.5)} GiB · 60 %`);
   const one = [two[0], reading({ uuid: 'MIG-2', used_percent: null, memory_used_bytes: null })];
-  assert.equal(words(snapshot({ gpus: one })), `2 GPUs unknown/${n(9.5)} GiB`);
+  assert.equal(words(snapshot({ gpus: one })), '2 GPUs memory unknown');
 });
 
 test('a part of a device is never shown as if its use was its own', () => {
