@@ -10,6 +10,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { keepLabel } from './format';
 import type { Holder } from './messages';
 import type { IGpuModel } from './model';
+import { keepAndTell } from './warning';
 
 export const PANEL_ID = 'jupyterhub-gpu-panel';
 export const OPEN_COMMAND = 'jupyterhub-gpu:open';
@@ -35,7 +36,7 @@ export function addCommands(
     label: () => keepWords(model, trans),
     caption: trans.__('Put off the stop that is counted down now'),
     isEnabled: () => canKeep(model),
-    execute: () => model.keep()
+    execute: () => keepAndTell(model, trans)
   });
   commands.addCommand(SETTINGS_COMMAND, {
     label: trans.__('Settings of the GPU Panel'),

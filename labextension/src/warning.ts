@@ -6,13 +6,24 @@
 import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { keepLabel, warningWords } from './format';
+import { keepLabel, serverWords, warningWords } from './format';
 import type { Countdown, Keep } from './messages';
 import type { IGpuModel } from './model';
 
 // an end that moves by less is the same end: the service counts anew each time it looks
 const SAME_END_MS = 60_000;
 const MINUTE_MS = 60_000;
+
+/** Keep the server from outside the panel: a refusal is a notification, because the panel may be closed. */
+export async function keepAndTell(model: IGpuModel, trans: TranslationBundle): Promise<void> {
+  await model.keep();
+  const { keeping } = model;
+  if (typeof keeping === 'object') {
+    const why = serverWords(keeping.refused, model.now(), trans);
+    const text = why || trans.__('The server did not answer. Nothing was changed.');
+    Notification.error(text, { autoClose: false });
+  }
+}
 
 /** Warns once a countdown; takes the warning back when the server is kept. */
 export class Warning {
@@ -61,7 +72,7 @@ export class Warning {
     if (countdown.can_keep && keep && keep.left > 0) {
       actions.push({
         label: keepLabel({ keep }, this._trans),
-        callback: () => void this._model.keep()
+        callback: () => void keepAndTell(this._model, this._trans)
       });
     }
     const words = warningWords(countdown, this._model.now(), this._trans);

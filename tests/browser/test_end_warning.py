@@ -154,6 +154,17 @@ def test_a_page_opened_in_the_background_asks_nothing_before_it_is_seen(
     expect(panel).to_contain_text("of 4.75")
 
 
+def test_a_keep_that_is_refused_outside_the_panel_says_why(
+    page: Page, server: UserServer, service: PanelService, live: Connections
+) -> None:
+    service.state = a_state(uuid=UUID, countdown=a_countdown(540))
+    service.refuse = (409, {"message": "Both are used for today.", "field": "", "word": "keeps"})
+    open_lab(page, server)
+    hide(page)
+    page.locator(".Toastify").get_by_role("button", name="Keep 30 min").click()
+    expect(toast(page, "Both are used for today.")).to_have_count(1)
+
+
 def test_the_same_end_is_notified_once(
     page: Page, server: UserServer, service: PanelService, live: Connections
 ) -> None:
