@@ -117,9 +117,8 @@ def main() -> None:
                     seconds = told.seconds * (OURS_LONGER if name == "ours" else 1)
                     rows.append(loaded(peers, name, latency, listeners, seconds))
         alone = quiet(peers)
-    print(
-        f"\n{load()}\n\nOther requests of the server while a panel is open, {GPUS} GPUs, {told.seconds:g} s a row, of ours {OURS_LONGER:g} times as long:\n"
-    )
+    long = f"{told.seconds:g} s a row, of ours {OURS_LONGER:g} times as long"
+    print(f"\n{load()}\n\nOther requests of the server while a panel is open, {GPUS} GPUs, {long}:\n")
     print(table(HEAD, [row.cells() for row in rows]))
     print(f"\n{verdict(rows)}\n\nCPU of the server while nobody else asks, a call takes 1 ms, {QUIET_SECONDS:.0f} s:\n")
     print(table(["panel", "closed %", "one listener %", "driver calls/s closed", "driver calls/s open"], alone))

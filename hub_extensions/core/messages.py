@@ -476,7 +476,8 @@ class EndEvent:
     """What Jupyter Server's event stream tells every page, seen or hidden, about this server's end.
 
     Attributes:
-        word: ``warn``: it stops soon; ``over``: it does not, after all; ``save``: save the open notebooks now.
+        word: ``warn``: it stops soon; ``over``: it does not, after all; ``save``: save the open notebooks now;
+            ``quiet``: nothing new, so that no proxy cuts a stream that is silent.
         countdown, keep: as in ``ServerState``.
     """
 

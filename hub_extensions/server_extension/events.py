@@ -20,6 +20,9 @@ END_EVENT_SCHEMA = "https://jupyterhub-gpu.invalid/events/server-end/v1"
 """The schema's id. The name ends in .invalid because nothing is to be fetched from there."""
 SCHEMA_FILE = Path(__file__).parent / "event_schemas" / "server-end" / "v1.yaml"
 REPEAT_SECONDS = 60.0
+QUIET_SECONDS = 45.0
+"""Longest silence: proxies cut a stream that is silent for a minute (nginx: ``proxy_read_timeout``, 60 s), and JupyterLab
+does not mend it while its page is hidden."""
 
 
 class EndWatch:
@@ -29,14 +32,17 @@ class EndWatch:
     knows by cause and time that it is the same.
     """
 
-    def __init__(self, repeat_seconds: float = REPEAT_SECONDS) -> None:
+    def __init__(self, repeat_seconds: float = REPEAT_SECONDS, quiet_seconds: float = QUIET_SECONDS) -> None:
         self._repeat_seconds = repeat_seconds
+        self._quiet_seconds = quiet_seconds
         self._warned: Countdown | None = None
         self._saving = False
         self._said_at = 0.0
+        self._sent_at: float | None = None
 
     def words(self, state: ServerState, clock: float) -> tuple[str, ...]:
-        """The words to say now: of ``warn``, ``over``, ``save``, none or more. `clock` runs in seconds."""
+        """The words to say now: of ``warn``, ``over``, ``save``, none or more; ``quiet`` after a long silence. `clock`
+        runs in seconds."""
         words = []
         before = self._warned
         countdown = state.countdown if state.countdown is not None and state.countdown.warn else None
@@ -49,8 +55,12 @@ class EndWatch:
             words.append("save")
         self._warned, self._saving = countdown, state.save
         if words:
-            self._said_at = clock
-        return tuple(words)
+            self._said_at = self._sent_at = clock
+            return tuple(words)
+        if self._sent_at is None or clock - self._sent_at >= self._quiet_seconds:
+            first, self._sent_at = self._sent_at is None, clock
+            return () if first else ("quiet",)
+        return ()
 
 
 class EndEvents:
