@@ -269,25 +269,26 @@ export function secondsLeft(countdown: Countdown | null | undefined, now: number
   return Math.max(0, (Date.parse(countdown.stops_at) - now) / 1000);
 }
 
-/** "now", "2 ahead of you, likely 25 min to 1 h 10 min, at most 2 h 10 min", "unknown". */
+/** "starts now", "2 in line, likely 25 min to 1 h 10 min, at most 2 h 10 min", "unknown". */
 export function waitWords(offer: OfferState, trans: TranslationBundle): string {
   const { wait } = offer;
+  if (wait.now) {
+    return trans.__('starts now');
+  }
   const parts: string[] = [];
   if (offer.waiting > 0) {
-    parts.push(trans._n('%1 ahead of you', '%1 ahead of you', offer.waiting, offer.waiting));
+    parts.push(trans.__('%1 in line', offer.waiting));
   }
-  if (wait.now) {
-    parts.push(trans.__('now'));
-  } else if (wait.p10_seconds !== null && wait.p90_seconds !== null) {
+  if (wait.p10_seconds !== null && wait.p90_seconds !== null) {
     const from = duration(wait.p10_seconds, trans);
     const to = duration(wait.p90_seconds, trans, true);
     parts.push(
       from === to ? trans.__('likely about %1', to) : trans.__('likely %1 to %2', from, to)
     );
   }
-  if (!wait.now && wait.at_most_seconds !== null) {
+  if (wait.at_most_seconds !== null) {
     parts.push(trans.__('at most %1', duration(wait.at_most_seconds, trans, true)));
-  } else if (!wait.now && wait.p90_seconds === null) {
+  } else if (wait.p90_seconds === null) {
     parts.push(trans.__('wait unknown'));
   }
   return parts.join(', ');

@@ -199,17 +199,17 @@ test('where the use comes from is said, and how old it is when it comes from els
 });
 
 test('waits say now, a likely range, an enforced limit, or that they are unknown', () => {
-  assert.equal(waitWords(offer({ now: true }), trans), 'now');
+  assert.equal(waitWords(offer({ now: true }), trans), 'starts now');
   assert.equal(
     plain(waitWords(offer({ at_most_seconds: 7800 }, 2), trans)),
-    '2 ahead of you, at most 2 h 10 min'
+    '2 in line, at most 2 h 10 min'
   );
   const likely = offer({ p10_seconds: 1500, p90_seconds: 4200, at_most_seconds: null });
   assert.equal(plain(waitWords(likely, trans)), 'likely 25 min to 1 h 10 min');
   const narrow = offer({ p10_seconds: 300, p90_seconds: 299, at_most_seconds: null });
   assert.equal(plain(waitWords(narrow, trans)), 'likely about 5 min');
   assert.equal(waitWords(offer({}), trans), 'wait unknown');
-  assert.equal(waitWords(offer({ now: true }, 1), trans), '1 ahead of you, now');
+  assert.equal(waitWords(offer({ now: true }, 1), trans), 'starts now');
 });
 
 test('what is free is counted only where it is known', () => {
