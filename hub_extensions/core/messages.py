@@ -375,7 +375,9 @@ class GpuReading:
         memory_used_bytes: of the device, with everybody on it; own_memory_bytes: of this server's programs alone.
         limit_bytes: what this server may use, where that is less than the device; `limit_source`: ``share`` (by
             agreement), ``hami`` (enforced by HAMi), "" without one.
-        used_percent: 0 to 100, of the device; source: ``nvml``, ``gpm``, ``dcgm``, ``simulated`` or ``none``.
+        shared: others may be on the device (in doubt they may): then only own_memory_bytes is this server's own.
+        used_percent: 0 to 100, of the device; source: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, or ``none``: use cannot
+            be measured on this card. None with another source: not known now, and `note` says why.
         holders: None: it is not known who; `holders_note` says why, or that amounts are not known.
     """
 
@@ -394,6 +396,7 @@ class GpuReading:
     counters: Counters | None = None
     holders: tuple[Holder, ...] | None = None
     holders_note: str = ""
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,8 +438,8 @@ class Series:
 
     Attributes:
         ages_seconds: before the message's `at`.
-        used_percent, memory_bytes: None where it was not known; memory is this server's own on a shared device where
-            that is known, else the device's.
+        used_percent, memory_bytes: None where it was not known; memory is this server's own on a shared device, else
+            the device's: never both in one list.
     """
 
     uuid: str

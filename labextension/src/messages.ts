@@ -52,6 +52,7 @@ export interface GpuReading {
   counters: Counters | null;
   holders: Holder[] | null;
   holders_note: string;
+  shared: boolean;
 }
 
 /** One of this server's own programs that holds memory of its GPU. */
