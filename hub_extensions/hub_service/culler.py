@@ -31,6 +31,8 @@ EVERY = 5.0
 SAMPLES_STORED_EVERY = timedelta(seconds=10)
 SAVING = timedelta(seconds=10)
 """How long JupyterLab has to save open notebooks before a stop; it is told at once and usually needs a second."""
+OTHER_PAGES = timedelta(seconds=3)
+"""A server can be open in several pages, and "saved" is the word of one: the others get at least this long."""
 REPORTS_LAST = timedelta(seconds=45)
 
 
@@ -208,7 +210,7 @@ class Culler:
             known = self.reports.get(key)
             if known is None:
                 return  # nobody there to save anything
-            if known[0].saved and known[1] >= began:
+            if known[0].saved and known[1] >= began and self.book.clock.now() - began >= OTHER_PAGES:
                 return
             await asyncio.sleep(0.2)
 
@@ -341,7 +343,7 @@ class Culler:
             return None
         sample = self.book.samples.get(lease.uuid)
         measured_here = sample is not None and sample.used_percent is not None
-        return None if measured_here else self.dcgm.figures(lease.uuid)
+        return None if measured_here else self.dcgm.hand_out(lease.uuid)
 
     def _rule(self, lease: Lease | None, offer_id: str) -> str:
         """When this server stops by itself, in one sentence; "" where nothing stops it."""

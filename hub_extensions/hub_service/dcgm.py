@@ -90,11 +90,17 @@ class Dcgm:
         kept = self._kept.get(uuid)
         if kept is None or self.book.clock.elapsed() > kept.until:
             return None
-        self._told[uuid] = self.book.clock.elapsed()
         return kept.figures
 
+    def hand_out(self, uuid: str) -> Figures | None:
+        """The same, for the server that has this device: noted, because its next reports may only repeat it."""
+        figures = self.figures(uuid)
+        if figures is not None:
+            self._told[uuid] = self.book.clock.elapsed()
+        return figures
+
     def told_lately(self, uuid: str) -> bool:
-        """Figures of this device were given a little while ago: a server's report may be their echo."""
+        """Figures of this device were handed out a little while ago: a server's report may be their echo."""
         told = self._told.get(uuid)
         return told is not None and self.book.clock.elapsed() - told <= ECHO_SECONDS
 

@@ -59,6 +59,21 @@ async def test_an_idle_gpu_is_warned_about_and_then_stopped_and_its_user_told(tm
         assert "was stopped" in r.desk.form("ada", "", (), False).notices[0].text
 
 
+async def test_the_word_saved_of_one_page_leaves_the_others_time_to_save(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 3)
+        await r.desk.report("ada", "", replace(OPEN, saved=True))
+        began = r.hands.wall
+        while not r.hub.stopped:
+            assert r.hands.wall - began < timedelta(seconds=8), "it does not wait the full time either"
+            await asyncio.sleep(0.25)
+            if not r.hub.stopped:
+                r.hands.pass_time(timedelta(seconds=1))
+        assert r.hands.wall - began >= timedelta(seconds=3)
+
+
 async def test_a_busy_gpu_keeps_its_server_until_the_lifetime_ends_it(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         await r.run("ada", "mig-1g.5gb")
