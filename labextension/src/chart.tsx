@@ -18,8 +18,6 @@ interface IChart extends IShown {
   old: boolean;
   /** The value at the upper edge, where nothing was higher. */
   top: number;
-  /** Whose numbers these are, where that is not who the label says. */
-  whose?: string;
 }
 
 export function Chart(props: IChart): JSX.Element {
@@ -47,9 +45,7 @@ export function Chart(props: IChart): JSX.Element {
       )}
       <div className="jp-gpu-Axis" aria-hidden="true">
         <span>{trans.__('10 min ago')}</span>
-        <span>
-          {props.whose} {trans.__('0 to %1', written(top))}
-        </span>
+        <span>{trans.__('0 to %1', written(top))}</span>
         <span>{trans.__('now')}</span>
       </div>
     </div>

@@ -6,14 +6,13 @@ import * as React from 'react';
 import { Chart, Table } from './chart';
 import {
   age,
+  besideWords,
   isOld,
-  isShared,
   memoryOf,
   memoryPercent,
   memoryWords,
   notMeasurable,
   serverWords,
-  sharedWords,
   sourceWords,
   useWords
 } from './format';
@@ -76,24 +75,21 @@ function Device({
 }: IDevices & { reading: GpuReading }): JSX.Element {
   const { trans, now, unit } = shown;
   const { server } = snapshot;
-  const memory = memoryOf(reading, server);
-  const shared = isShared(reading, server);
+  const memory = memoryOf(reading);
+  const { shared } = reading;
   const old = isOld(reading, snapshot, now);
   const points = model.history.get(reading.uuid) ?? [];
-  // the line is one's own memory where that is known, else the whole device's
-  const drawn = shared && memory.used === null ? 'device' : memory.whose;
   const labels = {
-    memory:
-      drawn === 'mine'
-        ? trans.__('Your memory')
-        : shared
-          ? trans.__('Memory, all users')
-          : trans.__('Memory'),
+    memory: shared ? trans.__('Your memory') : trans.__('Memory'),
     use: shared ? trans.__('In use, all users') : trans.__('In use')
   };
-  const top = drawn === 'mine' ? memory.limit : reading.memory_total_bytes;
   const texts = { memory: memoryWords(memory, unit, trans), use: useWords(reading, trans) };
-  const note = notMeasurable(reading) ? '' : serverWords(reading.note, now, trans);
+  // where use is never to be had, its row says so already
+  const note =
+    notMeasurable(reading) && reading.memory_used_bytes !== null
+      ? ''
+      : serverWords(reading.note, now, trans);
+  const beside = besideWords(reading, unit, trans);
   return (
     <div className={old ? 'jp-gpu-Device jp-mod-old' : 'jp-gpu-Device'}>
       {old ? (
@@ -114,11 +110,10 @@ function Device({
         label={labels.memory}
         value={texts.memory}
         old={old}
-        top={top ?? 0}
-        whose={shared && drawn === 'device' ? trans.__('whole device') : ''}
+        top={memory.limit ?? reading.memory_total_bytes ?? 0}
         {...shown}
       />
-      {shared ? <p className="jp-gpu-Note">{sharedWords(reading, unit, trans)}</p> : null}
+      {beside === '' ? null : <p className="jp-gpu-Note">{beside}</p>}
       <div className="jp-gpu-Row">
         <span className="jp-gpu-Label">{labels.use}</span>
         <span>{texts.use}</span>
@@ -135,7 +130,7 @@ function Device({
           {...shown}
         />
       )}
-      {reading.source === 'dcgm' ? (
+      {reading.source === 'dcgm' && reading.used_percent !== null ? (
         <p className="jp-gpu-Note">{sourceWords(reading, server, now, trans)}</p>
       ) : null}
       {note === '' ? null : <p className="jp-gpu-Note">{note}</p>}
@@ -196,7 +191,7 @@ function Line({
 }: IDevices & { name: string; reading: GpuReading }): JSX.Element {
   const [open, setOpen] = React.useState(false);
   const { snapshot, trans, now, unit } = props;
-  const memory = memoryOf(reading, snapshot.server);
+  const memory = memoryOf(reading);
   const text = memory.used === null ? trans.__('unknown') : memoryWords(memory, unit, trans);
   const old = isOld(reading, snapshot, now);
   return (

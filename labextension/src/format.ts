@@ -5,11 +5,10 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { Countdown, GpuReading, Keep, OfferState, ServerState, Snapshot } from './messages';
 import type { Range } from './series';
+import type { GpuSettings } from './settings';
 // with its ending: node's own test runner imports what tsc makes of this
+import { ownMemory } from './history.js';
 import { clock, duration, number, percent, size, type Unit } from './units.js';
-
-/** What the status bar shows. */
-export type InStatusBar = 'both' | 'memory' | 'use' | 'nothing';
 
 /** So many periods without a reading make the last one old; and at least so many seconds. */
 const OLD_PERIODS = 3;
@@ -113,35 +112,25 @@ export function isOld(reading: GpuReading, snapshot: Snapshot, now: number): boo
   return age(reading, now) > Math.max(OLD_SECONDS, OLD_PERIODS * snapshot.period_seconds);
 }
 
-/** This server has a part of its device only: its use is the device's, with everybody on it. */
-export function isShared(reading: GpuReading, server: ServerState | null): boolean {
-  const share = server?.share ?? 1;
-  return reading.limit_source !== '' || (share > 0 && share < 1);
-}
-
 /**
- * Memory against what this server may really use.
+ * Memory of this server against what it may really use.
  *
- * `whose`: the `device`'s (all of it is ours), or `mine` on a device with others. `about`: nothing enforces `limit`.
+ * `shared`: others may be on the device, and `used` is this server's own alone. `about`: nothing enforces `limit`.
  */
 export interface Memory {
   used: number | null;
   limit: number | null;
-  whose: 'device' | 'mine';
+  shared: boolean;
   about: boolean;
 }
 
-export function memoryOf(reading: GpuReading, server: ServerState | null): Memory {
-  if (!isShared(reading, server)) {
-    const { memory_used_bytes: used, memory_total_bytes: limit } = reading;
-    return { used, limit, whose: 'device', about: false };
-  }
-  const limit = reading.limit_bytes ?? server?.memory_bytes ?? null;
+export function memoryOf(reading: GpuReading): Memory {
+  const { shared, limit_bytes, limit_source } = reading;
   return {
-    used: reading.own_memory_bytes,
-    limit,
-    whose: 'mine',
-    about: reading.limit_source !== 'hami'
+    used: ownMemory(reading),
+    limit: shared ? limit_bytes : (limit_bytes ?? reading.memory_total_bytes),
+    shared,
+    about: limit_source === 'share'
   };
 }
 
@@ -159,15 +148,16 @@ export function memoryPercent(memory: {
 /** "3.1 of 4.75 GiB", "yours 3.1 of about 20 GiB", "unknown". */
 export function memoryWords(memory: Memory, unit: Unit, trans: TranslationBundle): string {
   const used = size(memory.used, unit, 1, trans);
+  if (memory.limit === null && memory.used === null) {
+    return used;
+  }
   if (memory.limit === null) {
-    return memory.used === null
-      ? used
-      : memory.whose === 'device'
-        ? trans.__('%1\u00a0%2, limit unknown', used, unit)
-        : trans.__('yours %1\u00a0%2, limit unknown', used, unit);
+    return memory.shared
+      ? trans.__('yours %1\u00a0%2, limit unknown', used, unit)
+      : trans.__('%1\u00a0%2, limit unknown', used, unit);
   }
   const limit = size(memory.limit, unit, memory.about ? 1 : 2, trans);
-  if (memory.whose === 'device') {
+  if (!memory.shared) {
     return trans.__('%1 of %2\u00a0%3', used, limit, unit);
   }
   return memory.about
@@ -175,19 +165,24 @@ export function memoryWords(memory: Memory, unit: Unit, trans: TranslationBundle
     : trans.__('yours %1 of %2\u00a0%3', used, limit, unit);
 }
 
-/** What lies beside one's own part of a device: whose limit it is, and the device with everybody on it. */
-export function sharedWords(reading: GpuReading, unit: Unit, trans: TranslationBundle): string {
+/** What lies beside one's own memory: whose limit it is, and a shared device with everybody on it; "" for neither. */
+export function besideWords(reading: GpuReading, unit: Unit, trans: TranslationBundle): string {
   const limit =
     reading.limit_source === 'hami'
       ? trans.__('Your limit is set by HAMi.')
-      : trans.__('Your share is by agreement: nothing holds anybody to it.');
+      : reading.limit_source === 'share'
+        ? trans.__('Your share is by agreement: nothing holds anybody to it.')
+        : '';
+  if (!reading.shared) {
+    return limit;
+  }
   const device = trans.__(
     'Whole device, everybody: %1 of %2\u00a0%3.',
     size(reading.memory_used_bytes, unit, 1, trans),
     size(reading.memory_total_bytes, unit, 2, trans),
     unit
   );
-  return `${device} ${limit}`;
+  return limit === '' ? device : `${device} ${limit}`;
 }
 
 /** "84 %", or why there is no number. */
@@ -197,10 +192,9 @@ export function useWords(reading: GpuReading, trans: TranslationBundle): string 
     : percent(reading.used_percent, trans);
 }
 
+/** Whether use can never be had here; with another source it is only not known now, and the note says why. */
 export function notMeasurable(reading: GpuReading): boolean {
-  return (
-    reading.used_percent === null && reading.source === 'none' && reading.memory_used_bytes !== null
-  );
+  return reading.source === 'none';
 }
 
 /** Where the use comes from; "" where there is none. */
@@ -340,7 +334,7 @@ function stopWords(countdown: Countdown, now: number, trans: TranslationBundle):
 /** The status bar: "GPU 3.1/4.75 GiB · 84 %", then the countdown when it is near; "" hides the item. */
 export function statusWords(
   snapshot: Snapshot | null,
-  settings: { unit: Unit; statusBar: InStatusBar },
+  settings: Pick<GpuSettings, 'unit' | 'statusBar'>,
   now: number,
   trans: TranslationBundle
 ): string {
@@ -361,12 +355,12 @@ export function statusWords(
 }
 
 function deviceParts(
-  { gpus, server }: Snapshot,
-  { unit, statusBar }: { unit: Unit; statusBar: InStatusBar },
+  { gpus }: Snapshot,
+  { unit, statusBar }: Pick<GpuSettings, 'unit' | 'statusBar'>,
   trans: TranslationBundle
 ): string[] {
-  const shared = gpus.some(reading => isShared(reading, server));
-  const memories = gpus.map(reading => memoryOf(reading, server));
+  const shared = gpus.some(reading => reading.shared);
+  const memories = gpus.map(memoryOf);
   const name = trans._n('GPU', '%1 GPUs', gpus.length, gpus.length);
   const parts: string[] = [];
   const used = sum(memories.map(memory => memory.used));
@@ -374,7 +368,12 @@ function deviceParts(
   if (statusBar !== 'use' && used === null) {
     parts.push(`${name} ${trans.__('memory unknown')}`);
   } else if (statusBar !== 'use' && limit === null) {
-    parts.push(`${name} ${size(used, unit, 1, trans)}\u00a0${unit}`);
+    const number = size(used, unit, 1, trans);
+    parts.push(
+      shared
+        ? trans.__('%1 yours %2\u00a0%3', name, number, unit)
+        : `${name} ${number}\u00a0${unit}`
+    );
   } else if (statusBar !== 'use') {
     const numbers = [size(used, unit, 1, trans), size(limit, unit, 2, trans)];
     parts.push(

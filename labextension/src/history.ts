@@ -41,14 +41,12 @@ export function fromSeries(series: Series[], at: number): History {
 
 /**
  * The history with the readings of one more message; readings it has already are left out.
- * @param shared - whether a device is shared: then this server's own memory is drawn, where it is known.
  * @param periodMs - how far apart readings are now.
  */
 export function withReadings(
   history: History,
   readings: GpuReading[],
   now: number,
-  shared: (reading: GpuReading) => boolean,
   periodMs: number
 ): History {
   const longer = new Map<string, Point[]>();
@@ -60,16 +58,29 @@ export function withReadings(
   }
   for (const reading of readings) {
     const points = [...(longer.get(reading.uuid) ?? [])];
-    const own = shared(reading) ? reading.own_memory_bytes : null;
     const point = {
       at: Date.parse(reading.at),
       used: reading.used_percent,
-      memory: own ?? reading.memory_used_bytes
+      memory: ownMemory(reading)
     };
     append(points, point, periodMs);
     longer.set(reading.uuid, points);
   }
   return longer;
+}
+
+/** The history without the memory of this device: what it told until now was of somebody else. */
+export function withoutMemory(history: History, uuid: string): History {
+  const points = history.get(uuid) ?? [];
+  return new Map(history).set(
+    uuid,
+    points.map(point => ({ ...point, memory: null }))
+  );
+}
+
+/** This server's memory on a device: where others may be on it its own programs' alone, never the device's. */
+export function ownMemory(reading: GpuReading): number | null {
+  return reading.shared ? reading.own_memory_bytes : reading.memory_used_bytes;
 }
 
 /** The history after the server's clock was set by so many ms. */

@@ -11,7 +11,14 @@ import type { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { endEventIn, isThere, keep, listen, Refusal, saved, WIRE_VERSION } from './api.js';
-import { fromSeries, shifted, withReadings, type History, type Point } from './history.js';
+import {
+  fromSeries,
+  shifted,
+  withoutMemory,
+  withReadings,
+  type History,
+  type Point
+} from './history.js';
 import type {
   EndEvent,
   GpuReading,
@@ -259,14 +266,14 @@ export class GpuModel implements IGpuModel, IDisposable {
     }
     const gpus = before.gpus.map(reading => withNumbers(reading, push.numbers));
     const counted = this._snapshot?.server?.countdown ?? null;
+    for (const { uuid, shared } of gpus) {
+      const was = this._snapshot?.gpus.find(reading => reading.uuid === uuid);
+      if (!push.history && was && was.shared !== shared) {
+        this._history = withoutMemory(this._history, uuid);
+      }
+    }
     this._snapshot = { ...before, at: push.at, gpus };
-    this._history = withReadings(
-      this._history,
-      gpus,
-      this._serverAt,
-      reading => drawsOwn(reading, before.server),
-      this._periodMs()
-    );
+    this._history = withReadings(this._history, gpus, this._serverAt, this._periodMs());
     if (push.snapshot) {
       this._takeEnd(endIn(this._snapshot), push.snapshot.server?.save !== true);
       if (push.snapshot.server?.countdown && !counted && this._keeping !== 'asking') {
@@ -417,11 +424,6 @@ class Stopwatch {
 
   private _wall = Date.now();
   private _steady = performance.now();
-}
-
-/** Whether this server's own memory is drawn, as the server does in its history: others may be on the device. */
-function drawsOwn(reading: GpuReading, server: ServerState | null): boolean {
-  return server !== null && (server.uuid !== reading.uuid || server.share < 1);
 }
 
 function withNumbers(reading: GpuReading, all: Numbers[]): GpuReading {

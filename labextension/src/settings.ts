@@ -4,6 +4,8 @@
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
+import type { Unit } from './units';
+
 /** The plugin whose schema it is. */
 export const SETTINGS_OF = 'jupyterhub-gpu:panel';
 
@@ -11,7 +13,7 @@ export const SETTINGS_OF = 'jupyterhub-gpu:panel';
 export interface GpuSettings {
   /** Seconds between two numbers, 1 to 60. */
   intervalSeconds: number;
-  unit: 'GiB' | 'GB';
+  unit: Unit;
   statusBar: 'both' | 'memory' | 'use' | 'nothing';
   /** Warn only when at most so many minutes are left; null: when the service warns. */
   warnMinutes: number | null;
@@ -24,7 +26,7 @@ export const DEFAULTS: GpuSettings = {
   warnMinutes: null
 };
 
-const UNITS: readonly GpuSettings['unit'][] = ['GiB', 'GB'];
+const UNITS: readonly Unit[] = ['GiB', 'GB'];
 const IN_STATUS_BAR: readonly GpuSettings['statusBar'][] = ['both', 'memory', 'use', 'nothing'];
 
 /** The choices in what JupyterLab read; an admin's overrides are not checked by it, so each is checked here. */

@@ -5,19 +5,19 @@ import { test } from 'node:test';
 import {
   alertWords,
   announcement,
+  besideWords,
   chartWords,
   freeNow,
   freeWords,
   isOld,
-  isShared,
   keepLeft,
   memoryOf,
   memoryPercent,
   memoryWords,
+  notMeasurable,
   ruleWords,
   secondsLeft,
   serverWords,
-  sharedWords,
   sourceWords,
   statusWords,
   useWords,
@@ -60,6 +60,7 @@ function reading(changes = {}) {
     counters: null,
     holders: null,
     holders_note: '',
+    shared: false,
     ...changes
   };
 }
@@ -71,6 +72,7 @@ function part(changes = {}) {
     own_memory_bytes: 3.1 * GIB,
     limit_bytes: 20 * GIB,
     limit_source: 'share',
+    shared: true,
     ...changes
   });
 }
@@ -127,12 +129,11 @@ test('a length of time is never longer than it is, and a limit never shorter', (
   assert.equal(plain(duration(-5, trans)), '0 s');
 });
 
-const memory = (given, unit = 'GiB', server = null) =>
-  plain(memoryWords(memoryOf(given, server), unit, trans));
+const memory = (given, unit = 'GiB') => plain(memoryWords(memoryOf(given), unit, trans));
 
 test('memory is shown against the real limit', () => {
   assert.equal(memory(reading()), `${n(3.1)} of ${n(4.75)} GiB`);
-  assert.equal(Math.round(memoryPercent(memoryOf(reading(), null))), 65);
+  assert.equal(Math.round(memoryPercent(memoryOf(reading()))), 65);
 });
 
 test('sizes follow the unit that was chosen', () => {
@@ -147,7 +148,7 @@ test('a little memory is not shown as none', () => {
 
 test('unknown is never zero', () => {
   const unknown = reading({ memory_used_bytes: null, used_percent: null, source: 'nvml' });
-  assert.equal(memoryPercent(memoryOf(unknown, null)), null);
+  assert.equal(memoryPercent(memoryOf(unknown)), null);
   assert.equal(memory(unknown), `unknown of ${n(4.75)} GiB`);
   assert.equal(useWords(unknown, trans), 'unknown');
   assert.equal(memoryPercent({ used: 1, limit: null }), null);
@@ -162,21 +163,41 @@ test('unknown is never zero', () => {
 
 test('on a part of a device the numbers are mine, and the neighbours are never counted as me', () => {
   assert.equal(memory(part()), `yours ${n(3.1)} of about 20 GiB`);
-  assert.equal(Math.round(memoryPercent(memoryOf(part(), null))), 16);
+  assert.equal(Math.round(memoryPercent(memoryOf(part()))), 16);
   assert.equal(
-    plain(sharedWords(part(), 'GiB', trans)),
+    plain(besideWords(part(), 'GiB', trans)),
     `Whole device, everybody: ${n(12.3)} of ${n(39.5)} GiB. ` +
       'Your share is by agreement: nothing holds anybody to it.'
   );
   const unknown = part({ own_memory_bytes: null });
   assert.equal(memory(unknown), 'yours unknown of about 20 GiB');
-  assert.equal(memoryPercent(memoryOf(unknown, null)), null);
+  assert.equal(memoryPercent(memoryOf(unknown)), null);
+  assert.equal(words(snapshot({ gpus: [unknown] })), 'GPU memory unknown · 84 % by all users');
+});
+
+test('on a device that may be shared the device’s figures are never mine, whatever else is known', () => {
+  const inDoubt = part({ limit_bytes: null, limit_source: '' });
+  assert.equal(memory(inDoubt), `yours ${n(3.1)} GiB, limit unknown`);
+  assert.equal(words(snapshot({ gpus: [inDoubt] })), `GPU yours ${n(3.1)} GiB · 84 % by all users`);
+  assert.equal(
+    plain(besideWords(inDoubt, 'GiB', trans)),
+    `Whole device, everybody: ${n(12.3)} of ${n(39.5)} GiB.`
+  );
+  const nothing = part({ own_memory_bytes: null, limit_bytes: null, limit_source: '' });
+  assert.equal(memory(nothing), 'unknown');
 });
 
 test('a limit of HAMi is enforced, and named', () => {
   const limited = part({ limit_source: 'hami', limit_bytes: 10 * GIB });
   assert.equal(memory(limited), `yours ${n(3.1)} of 10 GiB`);
-  assert.match(sharedWords(limited, 'GiB', trans), /Your limit is set by HAMi\./);
+  assert.match(besideWords(limited, 'GiB', trans), /Your limit is set by HAMi\./);
+});
+
+test('a limit of HAMi on a device of one’s own is what memory stands against', () => {
+  const limited = reading({ limit_source: 'hami', limit_bytes: 4 * GIB });
+  assert.equal(memory(limited), `${n(3.1)} of 4 GiB`);
+  assert.equal(besideWords(limited, 'GiB', trans), 'Your limit is set by HAMi.');
+  assert.equal(besideWords(reading(), 'GiB', trans), '');
 });
 
 test('a card that cannot tell its use says so', () => {
@@ -187,6 +208,15 @@ test('a card that cannot tell its use says so', () => {
   assert.equal(plain(useWords(reading({ used_percent: 0 }), trans)), '0 %');
 });
 
+test('what is not known now is not called unmeasurable', () => {
+  for (const source of ['nvml', 'gpm', 'dcgm', 'simulated']) {
+    const silent = reading({ used_percent: null, source });
+    assert.equal(useWords(silent, trans), 'unknown');
+    assert.equal(notMeasurable(silent), false);
+  }
+  assert.ok(notMeasurable(reading({ used_percent: null, source: 'none' })));
+});
+
 test('where the use comes from is said, and how old it is when it comes from elsewhere', () => {
   assert.match(sourceWords(reading(), null, NOW, trans), /NVML/);
   assert.match(sourceWords(reading({ source: 'gpm' }), null, NOW, trans), /GPM/);
@@ -194,6 +224,11 @@ test('where the use comes from is said, and how old it is when it comes from els
   assert.equal(
     plain(sourceWords(reading({ source: 'dcgm' }), { figures }, NOW, trans)),
     "Use is measured by the cluster's monitoring (DCGM), 25 s ago."
+  );
+  const newer = { ...figures, at: '2026-11-21T14:00:20Z' };
+  assert.match(
+    plain(sourceWords(reading({ source: 'dcgm' }), { figures: newer }, NOW + 25_000, trans)),
+    / 5 s ago/
   );
   assert.equal(sourceWords(reading({ source: 'none' }), null, NOW, trans), '');
 });
@@ -253,13 +288,11 @@ test('several GPUs are summed, and not where one of them is unknown', () => {
 });
 
 test('a part of a device is never shown as if its use was its own', () => {
-  const server = { share: 0.5, memory_bytes: 20 * GIB };
-  const half = snapshot({ server, gpus: [part()] });
-  assert.ok(isShared(part(), null));
-  assert.ok(isShared(reading(), server));
+  const half = snapshot({ gpus: [part()] });
   assert.equal(words(half), `GPU yours ${n(3.1)} of 20 GiB · 84 % by all users`);
   assert.equal(words(half, { statusBar: 'use' }), 'GPU 84 % by all users');
-  assert.equal(isShared(reading(), { share: 1 }), false);
+  const whole = snapshot({ server: { share: 0.5, memory_bytes: 20 * GIB } });
+  assert.equal(words(whole), NUMBERS, 'the server alone says what is shared');
 });
 
 test('without a countdown the rule is said, and "no end" only where there is none', () => {

@@ -162,6 +162,7 @@ function reading(changes = {}) {
     source: 'nvml',
     at: iso(),
     counters: null,
+    shared: false,
     ...changes
   };
 }
@@ -357,10 +358,27 @@ test('a server whose clock is set back goes on with its line and its words', () 
   assert.equal(model.end.word, 'over');
 });
 
-test('on a shared device this server’s own memory is drawn', () => {
+test('on a shared device this server’s own memory is drawn, or none', () => {
   const model = aModel();
-  socket().tell(first({ server: state({ share: 0.5 }) }));
-  assert.equal(model.history.get('GPU-1')[0].memory, 300);
+  const memory = () => model.history.get('GPU-1').at(-1).memory;
+  socket().tell(first({ gpus: [reading({ shared: true })], server: null }));
+  assert.equal(memory(), 300);
+  const hidden = reading({ at: iso(1), own_memory_bytes: null });
+  socket().tell(push({ at: iso(1), numbers: [hidden].map(({ shared: _, ...rest }) => rest) }));
+  assert.equal(memory(), null);
+});
+
+test('the line of memory never has the device’s and this server’s own together', () => {
+  const model = aModel();
+  socket().tell(first({ gpus: [reading({ shared: true })], server: null }));
+  socket().tell(first({ gpus: [reading({ at: iso(1) })] }, { at: iso(1), history: null }));
+  assert.deepEqual(
+    model.history.get('GPU-1').map(point => [point.used, point.memory]),
+    [
+      [10, null],
+      [10, 1000]
+    ]
+  );
 });
 
 test('a lost connection is tried again, each time later, and at once when it worked', async () => {
