@@ -7,7 +7,7 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog, type ICommandPalette } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { keepLabel } from './format';
+import { isReached, keepLabel } from './format';
 import type { Holder } from './messages';
 import type { IGpuModel } from './model';
 import { keepAndTell } from './warning';
@@ -78,9 +78,13 @@ function keepWords(model: IGpuModel, trans: TranslationBundle): string {
 }
 
 function canKeep(model: IGpuModel): boolean {
-  const { snapshot, keeping } = model;
-  const server = snapshot?.server;
-  const away = snapshot?.service_note !== '';
+  const { snapshot, connection, keeping } = model;
+  if (snapshot === null || !isReached(snapshot, connection, model.now())) {
+    return false;
+  }
+  const { server, service_note } = snapshot;
   const left = server?.keep?.left ?? 0;
-  return server?.countdown?.can_keep === true && left > 0 && !away && keeping !== 'asking';
+  return (
+    server?.countdown?.can_keep === true && left > 0 && service_note === '' && keeping !== 'asking'
+  );
 }

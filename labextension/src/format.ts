@@ -4,6 +4,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { Countdown, GpuReading, Keep, OfferState, ServerState, Snapshot } from './messages';
+import type { Connection } from './model';
 import type { Range } from './series';
 import type { GpuSettings } from './settings';
 // with its ending: node's own test runner imports what tsc makes of this
@@ -74,7 +75,7 @@ function decimal(part: string): string {
 export type View = 'loading' | 'absent' | 'lost' | 'outdated' | 'cpu' | 'problem' | 'gpu';
 
 /** Which view a snapshot calls for; `connection` counts only while there is none, or where it is outdated. */
-export function viewOf(snapshot: Snapshot | null, connection: string): View {
+export function viewOf(snapshot: Snapshot | null, connection: Connection): View {
   if (connection === 'outdated') {
     return 'outdated';
   }
@@ -91,7 +92,7 @@ export function viewOf(snapshot: Snapshot | null, connection: string): View {
 }
 
 /** Why this page hears nothing of its server, and what to do; "" while it does. */
-export function unreachedWords(connection: string, trans: TranslationBundle): string {
+export function unreachedWords(connection: Connection, trans: TranslationBundle): string {
   if (connection === 'outdated') {
     return trans.__('This page is older than its server: reload it.');
   }
@@ -104,12 +105,20 @@ export function unreachedWords(connection: string, trans: TranslationBundle): st
 
 /** How old a reading is, in seconds; `now` is the server's time. */
 export function age(reading: GpuReading, now: number): number {
-  return Math.max(0, (now - Date.parse(reading.at)) / 1000);
+  return secondsSince(reading.at, now);
 }
 
 /** Whether a reading is shown as old: three readings should have come since. */
 export function isOld(reading: GpuReading, snapshot: Snapshot, now: number): boolean {
-  return age(reading, now) > Math.max(OLD_SECONDS, OLD_PERIODS * snapshot.period_seconds);
+  return isLongAgo(reading.at, snapshot, now);
+}
+
+function isLongAgo(at: string, snapshot: Snapshot, now: number): boolean {
+  return secondsSince(at, now) > Math.max(OLD_SECONDS, OLD_PERIODS * snapshot.period_seconds);
+}
+
+function secondsSince(at: string, now: number): number {
+  return Math.max(0, (now - Date.parse(at)) / 1000);
 }
 
 /**
@@ -216,7 +225,7 @@ export function sourceWords(
       return figures?.uuid === reading.uuid
         ? trans.__(
             "Use is measured by the cluster's monitoring (DCGM), %1 ago.",
-            duration((now - Date.parse(figures.at)) / 1000, trans)
+            duration(secondsSince(figures.at, now), trans)
           )
         : trans.__("Use is measured by the cluster's monitoring (DCGM), less often than memory.");
     }
@@ -331,15 +340,35 @@ function stopWords(countdown: Countdown, now: number, trans: TranslationBundle):
   return trans.__('This server stops at %1.', clock(countdown.stops_at, now));
 }
 
+/**
+ * Whether the server's last word still holds: the connection is there, or was a moment ago.
+ *
+ * What is older tells nothing of the GPU, and its countdown runs to an end that may have moved.
+ */
+export function isReached(snapshot: Snapshot, connection: Connection, now: number): boolean {
+  if (connection === 'lost' || connection === 'outdated') {
+    return false;
+  }
+  return connection === 'open' || !isLongAgo(snapshot.at, snapshot, now);
+}
+
 /** The status bar: "GPU 3.1/4.75 GiB · 84 %", then the countdown when it is near; "" hides the item. */
 export function statusWords(
   snapshot: Snapshot | null,
+  connection: Connection,
   settings: Pick<GpuSettings, 'unit' | 'statusBar'>,
   now: number,
   trans: TranslationBundle
 ): string {
   if (snapshot === null || settings.statusBar === 'nothing') {
     return '';
+  }
+  if (!isReached(snapshot, connection, now)) {
+    return snapshot.gpus.length === 0
+      ? ''
+      : connection === 'outdated'
+        ? trans.__('GPU: reload this page')
+        : trans.__('GPU: server not reached');
   }
   const parts: string[] = [];
   if (snapshot.gpus.some(reading => isOld(reading, snapshot, now))) {

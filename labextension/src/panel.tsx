@@ -7,7 +7,15 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { Devices } from './device';
-import { alertWords, announcement, freeNow, serverWords, unreachedWords, viewOf } from './format';
+import {
+  alertWords,
+  announcement,
+  freeNow,
+  isReached,
+  serverWords,
+  unreachedWords,
+  viewOf
+} from './format';
 import type { IGpuModel } from './model';
 import { type IShown, SeenWidget } from './seen';
 import { Server } from './server';
@@ -23,14 +31,14 @@ export class GpuPanel extends SeenWidget {
     const { model, trans } = this;
     const { snapshot } = model;
     const shown = this.shown();
-    const outdated = viewOf(snapshot, model.connection) === 'outdated';
-    const server = outdated ? null : (snapshot?.server ?? null);
-    const note = outdated ? '' : (snapshot?.service_note ?? '');
+    const reached = snapshot !== null && isReached(snapshot, model.connection, shown.now);
+    const server = reached ? snapshot.server : null;
+    const note = reached ? snapshot.service_note : '';
     return (
       <section role="region" aria-label={trans.__('GPU of this server')}>
         <div className="jp-gpu-Columns">
           <div>
-            <Top model={model} {...shown} />
+            <Top model={model} reached={reached} {...shown} />
           </div>
           <div>
             <Server
@@ -56,7 +64,11 @@ export class GpuPanel extends SeenWidget {
 }
 
 /** What this server has, or in one sentence why nothing is shown. */
-function Top({ model, ...shown }: IShown & { model: IGpuModel }): JSX.Element {
+function Top({
+  model,
+  reached,
+  ...shown
+}: IShown & { model: IGpuModel; reached: boolean }): JSX.Element {
   const { snapshot, connection } = model;
   const { trans, now } = shown;
   const server = snapshot?.server ?? null;
@@ -97,7 +109,7 @@ function Top({ model, ...shown }: IShown & { model: IGpuModel }): JSX.Element {
           {view === 'gpu' ? '' : sentences[view]}
         </p>
       )}
-      {view === 'cpu' && server && server.waits.length > 0 ? (
+      {view === 'cpu' && server && server.waits.length > 0 && reached ? (
         <p>
           {freeNow(server.waits, trans)}{' '}
           {trans.__('To get a GPU: stop this server and start it with another choice.')}

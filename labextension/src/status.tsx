@@ -19,8 +19,8 @@ export class GpuStatus extends SeenWidget {
   }
 
   protected override render(): JSX.Element | null {
-    const { snapshot, settings } = this.model;
-    const text = statusWords(snapshot, settings, this.model.now(), this.trans);
+    const { snapshot, connection, settings } = this.model;
+    const text = statusWords(snapshot, connection, settings, this.model.now(), this.trans);
     return text === '' ? null : (
       <button type="button" title={this.trans.__('Show the GPU panel')} onClick={this._open}>
         {text}

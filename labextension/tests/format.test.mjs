@@ -10,6 +10,7 @@ import {
   freeNow,
   freeWords,
   isOld,
+  isReached,
   keepLeft,
   memoryOf,
   memoryPercent,
@@ -116,8 +117,8 @@ function offer(wait, waiting = 0) {
 const plain = text => text.replaceAll('\u00a0', ' ');
 const n = number => number.toLocaleString(); // as this machine's language writes it
 const SHOWN = { unit: 'GiB', statusBar: 'both' };
-const words = (given, settings = {}, now = NOW) =>
-  plain(statusWords(given, { ...SHOWN, ...settings }, now, trans));
+const words = (given, settings = {}, now = NOW, connection = 'open') =>
+  plain(statusWords(given, connection, { ...SHOWN, ...settings }, now, trans));
 const NUMBERS = `GPU ${n(3.1)}/${n(4.75)} GiB · 84 %`;
 
 test('a length of time is never longer than it is, and a limit never shorter', () => {
@@ -325,6 +326,27 @@ test('numbers older than three periods are not shown as if they were new', () =>
   assert.equal(isOld(reading(), snapshot(), at(3.1)), true);
   assert.equal(isOld(reading(), snapshot({ period_seconds: 10 }), at(29)), false);
   assert.equal(isOld(reading(), snapshot({ period_seconds: 0.5 }), at(2.9)), false);
+});
+
+test('a server that is not reached says nothing about its GPU, and nothing runs to an old end', () => {
+  const near = snapshot({ server: { countdown: countdown() } });
+  assert.equal(words(near, {}, NOW, 'lost'), 'GPU: server not reached');
+  assert.equal(words(near, {}, NOW + 60_000, 'lost'), 'GPU: server not reached');
+  assert.equal(words(near, {}, NOW, 'outdated'), 'GPU: reload this page');
+  assert.equal(words(near, {}, NOW, 'connecting'), `${NUMBERS} · stops in 9 min`);
+  assert.equal(words(near, {}, NOW + 60_000, 'connecting'), 'GPU: server not reached');
+  assert.equal(words(near, {}, NOW + 60_000, 'open'), 'GPU not answering · stops in 8 min');
+  assert.equal(words(null, {}, NOW, 'lost'), '');
+  assert.equal(words(snapshot({ gpus: [] }), {}, NOW, 'lost'), '');
+  assert.equal(words(near, { statusBar: 'nothing' }, NOW, 'lost'), '');
+});
+
+test('what the server said last holds while it is heard, and a moment longer', () => {
+  assert.equal(isReached(snapshot(), 'open', NOW + 600_000), true);
+  assert.equal(isReached(snapshot(), 'hidden', NOW + 1_000), true);
+  assert.equal(isReached(snapshot(), 'connecting', NOW + 60_000), false);
+  assert.equal(isReached(snapshot(), 'lost', NOW), false);
+  assert.equal(isReached(snapshot(), 'outdated', NOW), false);
 });
 
 test('without a snapshot or a GPU the status bar says nothing', () => {

@@ -224,6 +224,21 @@ def test_a_screen_reader_hears_states_and_one_alert_but_no_numbers(live: LivePag
     expect(polite).to_contain_text("This page cannot reach its server.")
 
 
+def test_a_lost_connection_blames_no_gpu_and_counts_nothing_down(live: LivePage) -> None:
+    tell_first(live, "countdown")
+    item = live.page.locator(".jp-gpu-Status button")
+    expect(live.panel.get_by_role("button", name="Keep 30")).to_be_visible()
+    live.hang_up()
+    expect(item).to_have_text("GPU: server not reached")
+    expect(live.panel).not_to_contain_text("Stops in")
+    expect(live.panel).not_to_contain_text("Waits now")
+    expect(live.panel.get_by_role("button", name="Keep 30")).to_have_count(0)
+    expect(live.panel.get_by_role("meter", name="Memory")).to_be_visible()
+    live.refuses = False
+    expect(live.panel).to_contain_text("Stops in")
+    expect(item).to_contain_text("stops in 8")
+
+
 def test_a_closed_panel_is_not_redrawn(live: LivePage) -> None:
     tell_first(live, "training")
     tab = live.page.locator('.jp-SideBar li[data-id="jupyterhub-gpu-panel"]')
