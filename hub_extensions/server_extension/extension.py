@@ -90,7 +90,7 @@ class GpuExtension(ExtensionApp):
         events.register_event_schema(SCHEMA_FILE)
         link = self._link = ServiceLink(address, self._report, told=EndEvents(events.emit).take)
         live.use(link)
-        self._sampler.use(server=lambda: link.state, after_look=live.wake)
+        self._sampler.use(server=None if address is None else lambda: link.state, after_look=live.wake)
         if uuids:
             book = self._book = KernelBook(self.serverapp.session_manager, self.serverapp.kernel_manager)
             onlooker = Onlooker(os.environ[LEASE_MARK], str(self.serverapp.root_dir), book.kernels)

@@ -1,7 +1,8 @@
 """The last ten minutes of each device, in memory: what a panel draws from its first second.
 
-Points are kept by the running clock, so a jump of the wall clock moves none of them. Written by the sampler's thread,
-read by the server's loop. Not here: what is read, and when (``sampler.py``).
+Points are kept by the running clock, so a jump of the wall clock moves none of them. Each has the device's memory and
+this server's own, and one of the two is told for the whole line: whose it is may come to be known later than the first
+reading. Written by the sampler's thread, read by the server's loop. Not here: what is read, and when (``sampler.py``).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Point:
     at: float
     used_percent: float | None
     memory_bytes: int | None
+    own_memory_bytes: int | None = None
 
 
 class Ring:
@@ -33,10 +35,14 @@ class Ring:
         self._span_seconds = span_seconds
         self._lock = threading.Lock()
         self._points: dict[str, deque[Point]] = {uuid: deque(maxlen=MOST_POINTS) for uuid in uuids}
+        self._shared = set(uuids)
 
-    def add(self, uuid: str, point: Point) -> None:
-        """One more point of one of the devices."""
+    def add(self, uuid: str, point: Point, shared: bool | None = None) -> None:
+        """One more point of one of the devices. `shared`: from now on its line is this server's own memory (True, and
+        until something is said), or the device's (False); None: as before."""
         with self._lock:
+            if shared is not None:
+                (self._shared.add if shared else self._shared.discard)(uuid)
             points = self._points[uuid]
             points.append(point)
             while points[0].at < point.at - self._span_seconds:
@@ -55,6 +61,7 @@ class Ring:
         """Everything, oldest first, as ages before `now`; `silent`: at `now` it is not known."""
         with self._lock:
             kept = {uuid: tuple(points) for uuid, points in self._points.items()}
+            shared = frozenset(self._shared)
         found = []
         for uuid, points in kept.items():
             if silent and points:
@@ -65,7 +72,7 @@ class Ring:
                     uuid,
                     tuple(round(max(0.0, now - point.at), 1) for point in young),
                     tuple(None if point.used_percent is None else round(point.used_percent, 1) for point in young),
-                    tuple(point.memory_bytes for point in young),
+                    tuple(point.own_memory_bytes if uuid in shared else point.memory_bytes for point in young),
                 )
             )
         return tuple(found)
@@ -83,4 +90,4 @@ class Ring:
 
 
 def _is_gap(point: Point) -> bool:
-    return point.used_percent is None and point.memory_bytes is None
+    return point.used_percent is None and point.memory_bytes is None and point.own_memory_bytes is None

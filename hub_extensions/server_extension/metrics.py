@@ -16,12 +16,14 @@ from hub_extensions.core.messages import GpuReading
 from hub_extensions.server_extension.sampler import Sampled
 
 PREFIX = "jupyterhub_gpu_"
+OLD_PERIODS = 3.0
+"""After so many periods without a reading its values are left out; the panel calls them old then."""
 VALUES: dict[str, tuple[str, Callable[[GpuReading], float | None]]] = {
     "memory_used_bytes": ("Memory in use on the device, by everybody on it.", lambda gpu: gpu.memory_used_bytes),
     "own_memory_bytes": ("Memory in use by this server's own programs.", lambda gpu: gpu.own_memory_bytes),
     "memory_limit_bytes": (
         "Memory that this server may use: its share, its limit, or the device's.",
-        lambda gpu: gpu.memory_total_bytes if gpu.limit_bytes is None else gpu.limit_bytes,
+        lambda gpu: gpu.memory_total_bytes if gpu.limit_bytes is None and not gpu.shared else gpu.limit_bytes,
     ),
     "use_percent": ("How much of the time the device works, 0 to 100.", lambda gpu: gpu.used_percent),
     "sm_percent": (
@@ -72,9 +74,12 @@ class GpuCollector(Collector):
         yield state
         if sampled.read_at is None:
             return
-        age = GaugeMetricFamily(PREFIX + "sample_age_seconds", "How old the other values are.")
-        age.add_metric([], max(0.0, self._clock() - sampled.read_at))
+        seconds = max(0.0, self._clock() - sampled.read_at)
+        age = GaugeMetricFamily(PREFIX + "sample_age_seconds", "How old the last reading is.")
+        age.add_metric([], seconds)
         yield age
+        if seconds > OLD_PERIODS * max(sampled.period_seconds, 1.0):
+            return  # a driver that hangs: values of then are not values of now
         for name, (meaning, value_of) in VALUES.items():
             family = GaugeMetricFamily(PREFIX + name, meaning, labels=["uuid", "profile", "product"])
             for gpu in sampled.gpus:

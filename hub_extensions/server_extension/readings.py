@@ -1,4 +1,4 @@
-"""From what was read of a device to what the panel is told of it: limits, figures from elsewhere, plain sentences.
+"""From what was read of a device to what the panel is told of it: whose it is, figures from elsewhere, sentences.
 
 Values in, values out. Not here: reading (``sampler.py``), and who holds the device's memory (``holders.py``).
 """
@@ -30,6 +30,32 @@ class Held:
     own_memory_bytes: int | None = None
     holders: tuple[Holder, ...] | None = None
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What this server may have of its devices, as far as it can be known.
+
+    Attributes:
+        uuids: its devices, in their order.
+        environ: where HAMi's limits stand.
+        asked: there is a service that says what it leases; without one nobody shares a device by agreement.
+        state: the service's last word; None: not yet, or it knows nothing of this server.
+    """
+
+    uuids: tuple[str, ...]
+    environ: Mapping[str, str]
+    asked: bool = False
+    state: ServerState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Of one device, decided once: `shared`, `limit_bytes` and `limit_source` as in ``messages.GpuReading``."""
+
+    shared: bool
+    limit_bytes: int | None = None
+    limit_source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +91,7 @@ def reading_of(
     at: datetime,
     *,
     held: Held | None = None,
-    limit: tuple[int | None, str] = (None, ""),
+    terms: Terms,
     outside: Outside | None = None,
 ) -> GpuReading:
     """What the panel is told of one device. `at` is used where there is no sample."""
@@ -81,11 +107,12 @@ def reading_of(
         at=at if sample is None else sample.at,
         note=_note(sample),
         own_memory_bytes=held.own_memory_bytes,
-        limit_bytes=limit[0],
-        limit_source=limit[1],
+        limit_bytes=terms.limit_bytes,
+        limit_source=terms.limit_source,
         counters=None if sample is None else sample.counters,
         holders=held.holders,
         holders_note=held.note,
+        shared=terms.shared,
     )
     if outside is None or outside.figures.uuid != device.uuid:
         return reading
@@ -120,7 +147,7 @@ def _finite(counters: Counters) -> Counters:
     return Counters(*(value if value is not None and math.isfinite(value) else None for value in known))
 
 
-# ------------------------------------------------------------------ limits
+# ------------------------------------------------------------------ whose it is
 
 _SIZE = re.compile(r"(\d{1,20})(?:\.\d+)?\s*([kmgt]?)i?b?", re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -128,27 +155,37 @@ _MOST_WITHOUT_TOTAL = 1 << 40
 """No card has a tebibyte: a limit above it, where the card's size is not known, says nothing."""
 
 
-def limit_of(
-    environ: Mapping[str, str], index: int, device: Device, state: ServerState | None
-) -> tuple[int | None, str]:
-    """What this server may use of its device number `index`, and who says so; (None, "") where nothing is less.
+def terms_of(device: Device, right: Right) -> Terms:
+    """What this server has of one of its devices. In doubt it is shared: nobody is told a neighbour's memory as his.
 
-    HAMi's limit (``CUDA_DEVICE_MEMORY_LIMIT_<index>``, else without a number) is what CUDA programs meet, so it goes
-    before a share by agreement. Values beyond the device, which have been seen, are cut to it.
+    HAMi's limit is what CUDA programs meet, so it goes before a share by agreement; it is set where a device is cut
+    into parts, whatever the lease says.
     """
-    text = environ.get(f"CUDA_DEVICE_MEMORY_LIMIT_{index}") or environ.get("CUDA_DEVICE_MEMORY_LIMIT") or ""
-    hami = _bytes(text)
+    hami = _hami_limit(device, right)
+    if hami is not None:
+        return Terms(True, hami, "hami")
+    if not right.asked:
+        return Terms(False)
+    state = right.state
+    if state is None or not {device.uuid, state.uuid} <= set(right.uuids):
+        return Terms(True)
+    if state.share >= 1:
+        return Terms(False)  # a lease of several devices names one of them, and all are whole
+    if state.uuid != device.uuid or state.memory_bytes is None:
+        return Terms(True)
     total = device.memory_bytes
-    if hami is not None and (total is not None or hami < _MOST_WITHOUT_TOTAL):
-        return (hami if total is None else min(hami, total)), "hami"
-    if state is None or state.uuid != device.uuid or state.share >= 1 or state.memory_bytes is None:
-        return None, ""
-    return (state.memory_bytes if total is None else min(state.memory_bytes, total)), "share"
+    return Terms(True, state.memory_bytes if total is None else min(state.memory_bytes, total), "share")
 
 
-def is_shared(device: Device, state: ServerState | None) -> bool:
-    """May others be on this device? In doubt, yes: nobody is then told a neighbour's memory as his own."""
-    return state is None or state.uuid != device.uuid or state.share < 1
+def _hami_limit(device: Device, right: Right) -> int | None:
+    """``CUDA_DEVICE_MEMORY_LIMIT_<index>``, else without a number. Values beyond the device, which have been seen, are
+    cut to it."""
+    index = right.uuids.index(device.uuid) if device.uuid in right.uuids else 0
+    name = "CUDA_DEVICE_MEMORY_LIMIT"
+    limit, total = _bytes(right.environ.get(f"{name}_{index}") or right.environ.get(name) or ""), device.memory_bytes
+    if limit is None or (total is None and limit >= _MOST_WITHOUT_TOTAL):
+        return None
+    return limit if total is None else min(limit, total)
 
 
 def _bytes(text: str) -> int | None:

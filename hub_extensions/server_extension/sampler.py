@@ -18,7 +18,7 @@ from typing import Protocol
 from hub_extensions.core.inventory import Device, GpusUnavailable, InventoryReading
 from hub_extensions.core.messages import GpuReading, Series, ServerState
 from hub_extensions.server_extension.history import Point, Ring
-from hub_extensions.server_extension.readings import NOT_WHICH, FiguresWatch, Held, is_shared, limit_of, reading_of
+from hub_extensions.server_extension.readings import NOT_WHICH, FiguresWatch, Held, Right, reading_of, terms_of
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
 """Bounds of the period that a listener may want."""
@@ -121,7 +121,7 @@ class Sampler:
         self._call: _Call | None = None
         self._took = 0.0
         self._logged = ""
-        self._server: Callable[[], ServerState | None] = lambda: None
+        self._server: Callable[[], ServerState | None] | None = None
         self._holding: Look = lambda reading, shared, clock: {}
         self._holding_failed = False
         self._after_look: Callable[[], None] = lambda: None
@@ -134,8 +134,8 @@ class Sampler:
         holding: Look | None = None,
         after_look: Callable[[], None] | None = None,
     ) -> None:
-        """What else it goes by, before `start`: the service's last word, who holds memory, whom to wake. All three
-        are called in the sampler's thread."""
+        """What else it goes by, before `start`: the service's last word (not set: there is no service), who holds
+        memory, whom to wake. All three are called in the sampler's thread."""
         self._server = server or self._server
         self._holding = holding or self._holding
         self._after_look = after_look or self._after_look
@@ -254,9 +254,10 @@ class Sampler:
 
     def _tell(self, mine: Mapping[str, Device], reading: InventoryReading, clock: float) -> tuple[GpuReading, ...]:
         """Each device as the panel is told of it, and a point more in the history."""
-        server = self._server()
-        shared = {uuid: is_shared(device, server) for uuid, device in mine.items()}
-        held = self._who_holds(reading, shared, clock)
+        server = None if self._server is None else self._server()
+        right = Right(self._uuids, self._environ, self._server is not None, server)
+        terms = {uuid: terms_of(device, right) for uuid, device in mine.items()}
+        held = self._who_holds(reading, {uuid: one.shared for uuid, one in terms.items()}, clock)
         outside = self._figures.judge(None if server is None else server.figures, self._wall(), clock)
         told = []
         for uuid, device in mine.items():
@@ -265,12 +266,11 @@ class Sampler:
                 reading.samples.get(uuid),
                 reading.at,
                 held=held.get(uuid),
-                limit=limit_of(self._environ, self._uuids.index(uuid), device, server),
+                terms=terms[uuid],
                 outside=outside,
             )
-            own = gpu.own_memory_bytes if shared[uuid] and server is not None else None
-            memory = gpu.memory_used_bytes if own is None else own
-            self._ring.add(uuid, Point(clock, gpu.used_percent, memory))
+            point = Point(clock, gpu.used_percent, gpu.memory_used_bytes, gpu.own_memory_bytes)
+            self._ring.add(uuid, point, gpu.shared)
             told.append(gpu)
         for uuid in self._uuids:
             if uuid not in mine:

@@ -27,7 +27,7 @@ from hub_extensions.server_extension.holders import (
     held,
 )
 from hub_extensions.server_extension.onlooker import KernelBook, Onlooker
-from hub_extensions.server_extension.readings import NOT_WHICH, is_shared, limit_of
+from hub_extensions.server_extension.readings import NOT_WHICH, Right, Terms, terms_of
 from tests.fakes.gpu_readers import GIB, UUID
 from tests.fakes.panel_service import a_state
 
@@ -212,25 +212,48 @@ MIG = Device(UUID, "NVIDIA A100-PCIE-40GB", profile="1g.5gb", memory_bytes=5 * G
     ],
 )
 def test_hamis_limit_is_read_and_cut_to_the_device(environ: dict[str, str], limit: tuple[int | None, str]) -> None:
-    assert limit_of(environ, 0, MIG, None) == limit
+    terms = terms_of(MIG, Right((UUID,), environ))
+    assert (terms.limit_bytes, terms.limit_source) == limit
+    assert terms.shared is (limit[0] is not None)
 
 
 def test_a_limit_above_every_card_says_nothing_where_the_cards_size_is_not_known() -> None:
     unknown = Device(UUID, "NVIDIA A100-PCIE-40GB")
-    assert limit_of({"CUDA_DEVICE_MEMORY_LIMIT_0": "17T"}, 0, unknown, None) == (None, "")
-    assert limit_of({"CUDA_DEVICE_MEMORY_LIMIT_0": "10g"}, 0, unknown, None) == (10 * GIB, "hami")
+    assert terms_of(unknown, Right((UUID,), {"CUDA_DEVICE_MEMORY_LIMIT_0": "17T"})) == Terms(False)
+    assert terms_of(unknown, Right((UUID,), {"CUDA_DEVICE_MEMORY_LIMIT_0": "10g"})) == Terms(True, 10 * GIB, "hami")
 
 
-def test_a_fraction_is_a_limit_by_agreement_and_a_whole_device_is_none() -> None:
-    assert limit_of({}, 0, MIG, a_state(uuid=UUID, share=0.5, memory_bytes=2 * GIB)) == (2 * GIB, "share")
-    assert limit_of({}, 0, MIG, a_state(uuid=UUID, share=1.0)) == (None, "")
-    assert limit_of({}, 0, MIG, a_state(uuid="GPU-other", share=0.5)) == (None, "")
+def leased(state: Any, *uuids: str) -> Right:
+    return Right(uuids or (UUID,), {}, True, state)
 
 
-def test_in_doubt_others_are_on_the_device() -> None:
-    assert is_shared(MIG, None)
-    assert is_shared(MIG, a_state(uuid=UUID, share=0.5))
-    assert not is_shared(MIG, a_state(uuid=UUID, share=1.0))
+def test_a_fraction_is_shared_and_a_limit_by_agreement_and_a_whole_device_is_neither() -> None:
+    half = a_state(uuid=UUID, share=0.5, memory_bytes=2 * GIB)
+    assert terms_of(MIG, leased(half)) == Terms(True, 2 * GIB, "share")
+    assert terms_of(MIG, leased(a_state(uuid=UUID, share=1.0))) == Terms(False)
+
+
+@pytest.mark.parametrize("state", [None, a_state(uuid=None, share=0.0), a_state(uuid="GPU-other", share=1.0)])
+def test_in_doubt_others_are_on_the_device(state: Any) -> None:
+    """Before the service's first answer, when it knows nothing of this server, and when it speaks of another device."""
+    assert terms_of(MIG, leased(state)) == Terms(True)
+
+
+def test_of_several_whole_devices_none_is_shared_though_the_service_names_one() -> None:
+    several = leased(a_state(uuid=UUID, share=1.0), UUID, "GPU-b")
+    assert terms_of(MIG, several) == Terms(False)
+    assert terms_of(Device("GPU-b", "NVIDIA A100-PCIE-40GB"), several) == Terms(False)
+    fractions = leased(a_state(uuid=UUID, share=0.5, memory_bytes=GIB), UUID, "GPU-b")
+    assert terms_of(Device("GPU-b", "NVIDIA A100-PCIE-40GB"), fractions) == Terms(True)
+
+
+def test_outside_a_hub_nothing_is_shared() -> None:
+    assert terms_of(MIG, Right((UUID,), {})) == Terms(False)
+
+
+def test_where_hami_sets_a_limit_the_device_is_shared_though_the_lease_is_a_whole_one() -> None:
+    right = Right((UUID,), {"CUDA_DEVICE_MEMORY_LIMIT_0": "1024m"}, True, a_state(uuid=UUID, share=1.0))
+    assert terms_of(MIG, right) == Terms(True, GIB, "hami")
 
 
 # ------------------------------------------------------------------ looking at real processes

@@ -141,6 +141,17 @@ def test_what_is_not_known_is_absent_from_the_metrics_and_never_zero() -> None:
     assert values(Sampled("no-gpu", "This server has no GPU.")) == {"state": [1.0]}
 
 
+def test_a_limit_is_absent_from_the_metrics_while_it_is_not_known_whether_the_device_is_shared() -> None:
+    gpu = GpuReading(UUID, "A100", None, GIB, 5 * GIB, 3.0, "nvml", datetime.now(timezone.utc), shared=True)
+    assert values(Sampled("ok", "", (gpu,), 97.5, 1))["memory_limit_bytes"] == []
+
+
+def test_values_of_a_driver_that_hangs_are_left_out_of_the_metrics_after_three_periods() -> None:
+    gpu = GpuReading(UUID, "A100", None, GIB, 5 * GIB, 3.0, "nvml", datetime.now(timezone.utc))
+    assert values(Sampled("not-answering", "", (gpu,), 95.0, 1, 2.0))["use_percent"] == [3.0]
+    assert set(values(Sampled("not-answering", "", (gpu,), 90.0, 1, 2.0))) == {"state", "sample_age_seconds"}
+
+
 def test_loading_us_costs_a_server_little() -> None:
     """Over what Jupyter Server imports itself. The bound is wide, for a busy machine; benchmarks/panel measures."""
     code = (

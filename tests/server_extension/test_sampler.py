@@ -14,7 +14,7 @@ import pytest
 from hub_extensions.core.inventory import GpusUnavailable
 from hub_extensions.core.messages import Figures
 from hub_extensions.core.usage import Counters
-from hub_extensions.server_extension.readings import NOT_MEASURABLE, NOT_WHICH
+from hub_extensions.server_extension.readings import NOT_MEASURABLE, NOT_WHICH, Held
 from hub_extensions.server_extension.sampler import Paces, Reader, Sampler, leased_uuids
 from tests.fakes.gpu_readers import (
     GIB,
@@ -378,7 +378,60 @@ def test_figures_of_another_device_are_not_shown() -> None:
 
 def test_a_share_of_the_device_is_the_limit() -> None:
     found = first_look(OneGpu(), share=0.5, memory_bytes=2 * GIB)
-    assert (found.limit_bytes, found.limit_source) == (2 * GIB, "share")
+    assert (found.limit_bytes, found.limit_source, found.shared) == (2 * GIB, "share", True)
+
+
+# ------------------------------------------------------------------ whose memory the history has
+
+
+class Servers:
+    """The service's last word, and one GiB of the device that is this server's own."""
+
+    def __init__(self, state: Any = None, own: int | None = GIB) -> None:
+        self.state = state
+        self.own = own
+
+    def look(self, reading: Any, shared: Any, clock: float) -> Any:
+        return dict.fromkeys(shared, Held(self.own, ()))
+
+    def memory_after(self, *states: Any, **options: Any) -> list[tuple[int | None, ...]]:
+        """What the history has after two looks with each of the states."""
+        reader, found = OneGpu(), []
+        sampler = sampler_of(reader, **options)
+        sampler.use(server=lambda: self.state, holding=self.look)
+        self.state = states[0]
+        sampler.start()
+        sampler.watch("panel", QUICK)
+        for state in states:
+            self.state = state
+            until(lambda reads=reader.reads: reader.reads >= reads + 3)
+            found.append(tuple(sampler.history()[0].memory_bytes))
+        sampler.stop()
+        return found
+
+
+HALF = a_state(uuid=UUID, share=0.5, memory_bytes=2 * GIB)
+WHOLE = a_state(uuid=UUID, share=1.0)
+
+
+def test_on_a_fraction_the_history_is_this_servers_own_memory_from_the_first_look_before_any_answer() -> None:
+    before, after = Servers().memory_after(None, HALF)
+    assert set(before) == set(after) == {GIB}
+
+
+def test_own_memory_that_is_not_known_is_a_gap_and_never_the_devices() -> None:
+    for memory in Servers(own=None).memory_after(None, HALF, None):
+        assert set(memory) == {None}
+
+
+def test_a_line_has_one_meaning_also_when_it_comes_to_be_known_that_nobody_shares_the_device() -> None:
+    doubt, sure, doubt_again = Servers().memory_after(None, WHOLE, None)
+    assert (set(doubt), set(sure), set(doubt_again)) == ({GIB}, {3 * GIB}, {GIB})
+
+
+def test_under_hamis_limit_the_history_is_own_memory_on_a_whole_lease() -> None:
+    (memory,) = Servers().memory_after(WHOLE, environ={"CUDA_DEVICE_MEMORY_LIMIT_0": "2g"})
+    assert set(memory) == {GIB}
 
 
 # ------------------------------------------------------------------ what the machine does to it
