@@ -2,7 +2,8 @@
 
 Nothing is read here: the sampler's and the service's last words are put together. The listeners' connections are
 one-way (see ``routes.py``), so that an open panel is no activity. A listener has one message under way at most; one
-that does not read is dropped. Each message is written once, however many listeners take it.
+that does not read is dropped. Each message is written once, however many listeners take it. A fault in making one
+costs no connection: pages that come again would only meet it again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from datetime import datetime, timedelta, timezone
 from time import monotonic
 from typing import Protocol
 
-from hub_extensions.core.messages import GpuReading, History, Holder, Numbers, Push, ServerState, Snapshot
+from hub_extensions.core.messages import GpuReading, History, Holder, Numbers, Push, Snapshot
 from hub_extensions.server_extension.sampler import Sampled, Sampler
 from hub_extensions.server_extension.service import ServiceLink
 from hub_extensions.server_extension.wire import WIRE_VERSION, encode
@@ -55,13 +56,18 @@ class Listener(Protocol):
 
 @dataclass
 class _Told:
-    """What a listener has been sent: which snapshot, which look of the sampler, when; `under_way`: not taken yet."""
+    """What a listener has been sent: which snapshot, which look of the sampler, when; `under_way`: not taken yet.
 
-    change: int
-    look: int
-    numbers_at: float
+    `lines`: of which devices the history is this server's own memory; None: no history was sent. Where a line becomes
+    one of the other kind, the history is sent anew.
+    """
+
     at: float
-    under_way: asyncio.Future[None]
+    change: int = 0
+    look: int = -1
+    numbers_at: float = 0.0
+    lines: dict[str, bool] | None = None
+    under_way: asyncio.Future[None] | None = None
 
 
 class Live:
@@ -93,6 +99,8 @@ class Live:
         self._last: Snapshot | None = None
         self._change = 0
         self._first: tuple[tuple[int, int, float], float, str] | None = None
+        self._fault = ""
+        self._broken: set[str] = set()
         self.opened = False
 
     @property
@@ -114,9 +122,9 @@ class Live:
         except RuntimeError:
             self._loop = None  # the server has ended
 
-    def snapshot(self, every_seconds: float = 0.0) -> Snapshot:
-        """The last words of sampler and service, together, for one who wants numbers every so many seconds."""
-        return self._paced(self._snapshot(self._sampler.latest()), every_seconds)
+    def snapshot(self) -> Snapshot:
+        """The last words of sampler and service, together."""
+        return self._snapshot(self._sampler.latest())
 
     def history(self) -> History:
         """The last ten minutes."""
@@ -132,15 +140,9 @@ class Live:
             self._link.soon()
         self._loop = asyncio.get_running_loop()
         self._sampler.watch(listener, listener.every_seconds)
-        sampled = self._sampler.latest()
-        snapshot = self._noted(sampled)
-        future = listener.push(self._greeting(snapshot, sampled, listener.every_seconds))
-        if future is None:
-            self._sampler.unwatch(listener)
-            return
-        now = monotonic()
-        self._listeners[listener] = _Told(self._change, sampled.number, now, now, future)
-        if self._task is None or self._task.done():
+        told = self._listeners[listener] = _Told(monotonic())
+        self._guarded(lambda: self._greet(listener, told))
+        if self._listeners and (self._task is None or self._task.done()):
             self._task = self._loop.create_task(self._run())
 
     def leave(self, listener: Listener) -> None:
@@ -157,48 +159,72 @@ class Live:
             listener.drop(1001, "the server stops")
 
     async def _run(self) -> None:
-        try:
-            await self._tell_on()
-        except Exception:
-            log.exception("The panels cannot be told anything; they are asked to connect again.")
-            for listener in tuple(self._listeners):
-                self.leave(listener)
-                listener.drop(1011, "a fault of the server")
-
-    async def _tell_on(self) -> None:
         while self._listeners:
             # when the time is over: the service, or a hung driver, may have news all the same
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._news.wait(), self._tick_seconds)
             self._news.clear()
-            self._tick()
+            self._guarded(self._tick)
+
+    def _guarded(self, tell: Callable[[], None]) -> None:
+        """A fault of ours: the connections stay and it is tried again with the next news; one log line a change."""
+        try:
+            tell()
+            self._fault = ""
+        except Exception as error:
+            if self._fault != type(error).__name__:
+                log.exception("The panels cannot be told anything now.")
+            self._fault = type(error).__name__
+
+    def _greet(self, listener: Listener, told: _Told) -> None:
+        sampled = self._sampler.latest()
+        snapshot, now = self._noted(sampled), monotonic()
+        if self._sent(listener, told, self._greeting(snapshot, sampled, listener.every_seconds), now):
+            told.look, told.numbers_at, told.lines = sampled.number, now, _lines(snapshot)
 
     def _tick(self) -> None:
         sampled = self._sampler.latest()
         snapshot, now = self._noted(sampled), monotonic()
-        numbers = tuple(_numbers(gpu) for gpu in snapshot.gpus)
-        texts: dict[tuple[bool, bool, float], str] = {}
+        numbers, lines = tuple(_numbers(gpu) for gpu in snapshot.gpus), _lines(snapshot)
+        texts: dict[tuple[bool, bool, bool, float], str] = {}
         for listener, told in tuple(self._listeners.items()):
             if not self._takes(listener, told, now):
                 continue
-            changed = told.change != self._change
+            changed, anew = told.change != self._change, _turned(told.lines, lines)
             read = told.look != sampled.number and (changed or self._due(listener, told, sampled, now))
             if not changed and not read and now - told.at < self._quiet_seconds:
                 continue
-            key = (changed, read, listener.every_seconds if changed else 0.0)
+            key = (changed, anew, read, listener.every_seconds if changed else 0.0)
             if key not in texts:
                 paced = self._paced(snapshot, listener.every_seconds) if changed else None
-                texts[key] = encode(Push(WIRE_VERSION, snapshot.at, paced, None, numbers if read else ()))
-            future = listener.push(texts[key])
-            if future is None:
-                self.leave(listener)
+                history = self._sampler.history() if anew else None
+                texts[key] = encode(Push(WIRE_VERSION, snapshot.at, paced, history, numbers if read else ()))
+            if not self._sent(listener, told, texts[key], now):
                 continue
-            told.change, told.at, told.under_way = self._change, now, future
+            told.lines = {**(told.lines or {}), **lines}
             if read:
                 told.look, told.numbers_at = sampled.number, now
 
+    def _sent(self, listener: Listener, told: _Told, text: str, now: float) -> bool:
+        """On its way; a listener that is gone, or whose connection breaks, is forgotten."""
+        try:
+            future = listener.push(text)
+        except Exception as error:
+            if type(error).__name__ not in self._broken:
+                log.exception("A panel's connection has a fault and is closed.")
+            self._broken.add(type(error).__name__)
+            listener.drop(1011, "a fault of the server")
+            future = None
+        if future is None:
+            self.leave(listener)
+            return False
+        told.change, told.at, told.under_way = self._change, now, future
+        return True
+
     def _takes(self, listener: Listener, told: _Told, now: float) -> bool:
         """Can it be sent something? One whose last message is still under way gets the newest later, or is dropped."""
+        if told.under_way is None:
+            return True
         if told.under_way.done():
             if told.under_way.cancelled() or told.under_way.exception() is None:
                 return True
@@ -251,6 +277,16 @@ class Live:
         return replace(snapshot, period_seconds=max(snapshot.period_seconds, every_seconds))
 
 
+def _lines(snapshot: Snapshot) -> dict[str, bool]:
+    """Device -> is its line in the history this server's own memory?"""
+    return {gpu.uuid: gpu.shared for gpu in snapshot.gpus}
+
+
+def _turned(before: dict[str, bool] | None, now: dict[str, bool]) -> bool:
+    """Is there a line of another kind than the one that was sent?"""
+    return before is None or any(before.get(uuid, shared) != shared for uuid, shared in now.items())
+
+
 def _numbers(gpu: GpuReading) -> Numbers:
     used = None if gpu.used_percent is None else round(gpu.used_percent, 1)
     return Numbers(gpu.uuid, gpu.at, gpu.memory_used_bytes, gpu.own_memory_bytes, used, gpu.counters)
@@ -265,11 +301,9 @@ def _differs(before: Snapshot, after: Snapshot) -> bool:
 
 
 def _without_numbers(snapshot: Snapshot) -> Snapshot:
+    """What is left is compared; figures from elsewhere too: their age is told with them, and they come seldom."""
     gpus = tuple(_without_numbers_of(gpu) for gpu in snapshot.gpus)
-    server: ServerState | None = snapshot.server
-    if server is not None:
-        server = replace(server, figures=None)
-    return replace(snapshot, at=LONG_AGO, gpus=gpus, server=server)
+    return replace(snapshot, at=LONG_AGO, gpus=gpus)
 
 
 def _without_numbers_of(gpu: GpuReading) -> GpuReading:

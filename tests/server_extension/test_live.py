@@ -164,7 +164,8 @@ async def test_what_the_service_says_anew_is_one_more_snapshot() -> None:
     assert len(panel.snapshots()) == 2
 
 
-async def test_figures_from_elsewhere_come_as_numbers_only() -> None:
+async def test_figures_from_elsewhere_are_one_snapshot_each_with_their_time() -> None:
+    """Else the page would say that they grow older and older."""
     async with a_live(OneGpu(used_percent=None)) as (live, link, _):
         now = datetime.now(timezone.utc)
         link.state = a_state(uuid=UUID, figures=Figures(UUID, now, 40.0, "dcgm"))
@@ -174,7 +175,24 @@ async def test_figures_from_elsewhere_come_as_numbers_only() -> None:
         told = len(panel.snapshots())
         link.state = replace(link.state, figures=Figures(UUID, now + timedelta(seconds=1), 55.0, "dcgm"))
         await until(lambda: panel.numbers()[-1]["used_percent"] == 55.0)
-    assert len(panel.snapshots()) == told
+        numbers = len(panel.numbers())
+        await until(lambda: len(panel.numbers()) >= numbers + 3)
+    assert len(panel.snapshots()) == told + 1
+    before, after = (snapshot["server"]["figures"]["at"] for snapshot in panel.snapshots()[-2:])
+    assert before < after
+
+
+async def test_when_a_line_becomes_one_of_the_other_kind_the_history_comes_anew() -> None:
+    async with a_live() as (live, link, sampler):
+        await until(lambda: sampler.latest().state == "ok")
+        panel = PanelThatListens()
+        live.join(panel)
+        link.state = a_state(uuid=UUID, share=1.0)
+        await until(lambda: panel.snapshots()[-1]["gpus"][0]["shared"] is False)
+        numbers = len(panel.numbers())
+        await until(lambda: len(panel.numbers()) >= numbers + 3)
+    lines = [message["history"][0]["memory_bytes"] for message in panel.heard if message["history"]]
+    assert [set(line) for line in lines] == [{None}, {3 * GIB}]
 
 
 async def test_a_page_that_wants_numbers_seldom_gets_them_seldom_and_knows_it() -> None:
@@ -322,16 +340,35 @@ class PanelThatBreaks(PanelThatListens):
         return super().push(text)
 
 
-async def test_a_fault_in_telling_is_logged_and_the_panels_connect_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_connection_with_a_fault_is_closed_alone_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async with a_live() as (live, _, _):
-        broken, other = PanelThatBreaks(), PanelThatListens()
-        live.join(broken)
+        other = PanelThatListens()
         live.join(other)
-        await until(lambda: other.dropped)
-        assert (broken.dropped, other.dropped) == (1011, 1011)
-        again = PanelThatListens()
-        live.join(again)
-        await until(again.numbers)
+        for _ in range(3):
+            broken = PanelThatBreaks()
+            live.join(broken)
+            await until(lambda broken=broken: broken.dropped == 1011)
+        heard = len(other.numbers())
+        await until(lambda: len(other.numbers()) > heard)
+        assert other.dropped is None
+    assert len([line for line in caplog.messages if "has a fault" in line]) == 1
+
+
+async def test_a_fault_of_ours_costs_no_connection_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Pages that are closed come again each second, for all of the history, and meet the same fault."""
+    async with a_live() as (live, link, sampler):
+        await until(lambda: sampler.latest().state == "ok")
+        first, late = PanelThatListens(), PanelThatListens()
+        live.join(first)
+        link.state = a_state(title=object())  # no message can be made of it
+        reads = sampler.latest().number
+        await until(lambda: sampler.latest().number >= reads + 5)
+        live.join(late)
+        link.state = a_state(title="well again")
+        await until(lambda: late.snapshots() and first.snapshots()[-1]["server"]["title"] == "well again")
+        await until(late.numbers)
+        assert (first.dropped, late.dropped) == (None, None)
+    assert late.heard[0]["history"] and late.heard[0]["snapshot"]["server"]["title"] == "well again"
     assert len([line for line in caplog.messages if "cannot be told" in line]) == 1
 
 
