@@ -336,7 +336,8 @@ export function warningWords(countdown: Countdown, now: number, trans: Translati
   return `${stopWords(countdown, now, trans)} ${serverWords(countdown.reason, now, trans)}`;
 }
 
-function stopWords(countdown: Countdown, now: number, trans: TranslationBundle): string {
+/** What interrupts a screen reader, once a countdown: the time alone, because reasons count on. */
+export function stopWords(countdown: Countdown, now: number, trans: TranslationBundle): string {
   return trans.__('This server stops at %1.', clock(countdown.stops_at, now));
 }
 
@@ -446,15 +447,4 @@ export function announcement(
     parts.push(trans.__('This server is kept.'));
   }
   return parts.join(' ');
-}
-
-/** What interrupts a screen reader, once a countdown; "" without a warning. */
-export function alertWords(
-  snapshot: Snapshot | null,
-  now: number,
-  trans: TranslationBundle
-): string {
-  const countdown = snapshot?.server?.countdown;
-  // while the service is away the countdown stands still: its time would be wrong
-  return countdown?.warn && snapshot?.service_note === '' ? stopWords(countdown, now, trans) : '';
 }

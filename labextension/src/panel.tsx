@@ -7,15 +7,17 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { Devices } from './device';
+import { warnedOf } from './end';
 import {
-  alertWords,
   announcement,
   freeNow,
   isReached,
   serverWords,
+  stopWords,
   unreachedWords,
   viewOf
 } from './format';
+import type { Countdown } from './messages';
 import type { IGpuModel } from './model';
 import { type IShown, SeenWidget } from './seen';
 import { Server } from './server';
@@ -56,11 +58,24 @@ export class GpuPanel extends SeenWidget {
           {announcement(snapshot, model.keeping === 'kept', shown.now, trans)}
         </div>
         <div className="jp-gpu-Heard" role="alert">
-          {alertWords(snapshot, shown.now, trans)}
+          {this._alertWords(shown.now)}
         </div>
       </section>
     );
   }
+
+  /** Said once a countdown: the same words stay, whatever comes between. */
+  private _alertWords(now: number): string {
+    const warned = warnedOf(this._warned, this.model.end);
+    if (warned !== this._warned) {
+      this._warned = warned;
+      this._alert = warned === null ? '' : stopWords(warned, now, this.trans);
+    }
+    return this._alert;
+  }
+
+  private _warned: Countdown | null = null;
+  private _alert = '';
 }
 
 /** What this server has, or in one sentence why nothing is shown. */

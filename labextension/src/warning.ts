@@ -6,12 +6,11 @@
 import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
+import { warnedOf } from './end';
 import { keepLabel, serverWords, warningWords } from './format';
 import type { Countdown, Keep } from './messages';
 import type { IGpuModel } from './model';
 
-// an end that moves by less is the same end: the service counts anew each time it looks
-const SAME_END_MS = 60_000;
 const MINUTE_MS = 60_000;
 
 /** Keep the server from outside the panel: a refusal is a notification, because the panel may be closed. */
@@ -25,7 +24,7 @@ export async function keepAndTell(model: IGpuModel, trans: TranslationBundle): P
   }
 }
 
-/** Warns once a countdown; takes the warning back when the server is kept. */
+/** Warns once a countdown, also where the user closes the warning; takes it back when the server is kept. */
 export class Warning {
   constructor(
     private _model: IGpuModel,
@@ -37,15 +36,15 @@ export class Warning {
 
   private _changed = (): void => {
     const { end, settings, snapshot } = this._model;
-    const countdown = end?.word === 'over' ? null : end?.countdown;
-    if (!countdown?.warn) {
+    const countdown = warnedOf(this._countdown, end);
+    if (countdown !== this._countdown) {
       this._takeBack();
-      return;
+      this._countdown = countdown;
     }
-    if (this._isWarnedOf(countdown)) {
-      return;
+    if (countdown === null || this._warned || end === null) {
+      return; // nothing to say, said already, or nobody knows now whether it still holds
     }
-    this._takeBack();
+    window.clearTimeout(this._timer);
     const stops = Date.parse(countdown.stops_at);
     const early =
       settings.warnMinutes === null
@@ -55,17 +54,9 @@ export class Warning {
       this._timer = window.setTimeout(this._changed, early);
       return;
     }
-    this._warned = countdown;
-    this._warn(countdown, end?.keep ?? snapshot?.server?.keep ?? null);
+    this._warned = true;
+    this._warn(countdown, end.keep ?? snapshot?.server?.keep ?? null);
   };
-
-  private _isWarnedOf(countdown: Countdown): boolean {
-    if (this._warned?.cause !== countdown.cause) {
-      return false;
-    }
-    const moved = Date.parse(this._warned.stops_at) - Date.parse(countdown.stops_at);
-    return Math.abs(moved) < SAME_END_MS;
-  }
 
   private _warn(countdown: Countdown, keep: Keep | null): void {
     const actions: Notification.IAction[] = [];
@@ -85,10 +76,11 @@ export class Warning {
       Notification.dismiss(this._id);
     }
     this._id = null;
-    this._warned = null;
+    this._warned = false;
   }
 
   private _id: string | null = null;
-  private _warned: Countdown | null = null;
+  private _countdown: Countdown | null = null;
+  private _warned = false;
   private _timer = 0;
 }

@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import {
-  alertWords,
   announcement,
   besideWords,
   chartWords,
@@ -21,6 +20,7 @@ import {
   serverWords,
   sourceWords,
   statusWords,
+  stopWords,
   useWords,
   viewOf,
   waitWords
@@ -316,7 +316,6 @@ test('a countdown that stands still is not shown as running', () => {
     service_note: 'The GPU service is not answering.'
   });
   assert.equal(words(away), NUMBERS);
-  assert.equal(alertWords(away, NOW, trans), '');
 });
 
 test('numbers older than three periods are not shown as if they were new', () => {
@@ -381,12 +380,9 @@ test('a screen reader hears states, never numbers that move', () => {
 });
 
 test('the deadline interrupts once: its words do not count down', () => {
-  const one = snapshot({ server: { countdown: countdown() } });
-  const later = snapshot({ server: { countdown: countdown({ reason: 'Idle for 25 min.' }) } });
-  assert.match(alertWords(one, NOW, trans), /^This server stops at [^.]*\.$/);
-  assert.equal(alertWords(one, NOW, trans), alertWords(later, NOW + 240_000, trans));
-  const far = snapshot({ server: { countdown: countdown({ warn: false }) } });
-  assert.equal(alertWords(far, NOW, trans), '');
+  const later = countdown({ reason: 'Idle for 25 min.' });
+  assert.match(stopWords(countdown(), NOW, trans), /^This server stops at [^.]*\.$/);
+  assert.equal(stopWords(countdown(), NOW, trans), stopWords(later, NOW + 240_000, trans));
 });
 
 test('a chart is one sentence for who does not see it', () => {

@@ -216,6 +216,14 @@ def test_a_screen_reader_hears_states_and_one_alert_but_no_numbers(live: LivePag
         expect(live.panel).to_contain_text(f"Idle for {minutes}")
     expect(alert).to_contain_text("This server stops at")
     assert live.page.evaluate("window.heard") == 1, "said once, however often the reason changes"
+    live.page.evaluate(COUNT_CHANGES, [f"{HEARD}[role=alert]", "spoken"])
+    counted = countdown_with(Keep(30, 1, 2))
+    away = "The GPU service is not answering."
+    live.push(push(reading(), server=replace(counted, countdown=stops), service_note=away))
+    expect(live.panel).to_contain_text("Its countdown and its end stand still")
+    live.push(push(reading(), server=replace(counted, countdown=replace(stops, reason="Idle for 26 min."))))
+    expect(live.panel).to_contain_text("Idle for 26")
+    assert live.page.evaluate("window.spoken") == 0, "an outage between does not say it again"
     polite = live.panel.locator("[aria-live=polite]")
     tell(live, "not-answering")
     expect(polite).to_contain_text("The GPU driver is not answering since")

@@ -1,0 +1,27 @@
+/**
+ * Which stop the user is warned of, from one word about the end to the next. Pure; how it is said is elsewhere.
+ */
+import type { Countdown, EndEvent } from './messages';
+
+// an end that moves by less is the same end: the service counts anew each time it looks
+const SAME_END_MS = 60_000;
+
+/**
+ * The countdown to warn of now: `before` itself while it is still the same one.
+ *
+ * Only the word that it is over takes it back: a service that is away for a moment (`end` null) says nothing new.
+ */
+export function warnedOf(before: Countdown | null, end: EndEvent | null): Countdown | null {
+  if (end?.word === 'over') {
+    return null;
+  }
+  const countdown = end?.countdown;
+  return !countdown?.warn || isSame(countdown, before) ? before : countdown;
+}
+
+function isSame(one: Countdown, other: Countdown | null): boolean {
+  return (
+    one.cause === other?.cause &&
+    Math.abs(Date.parse(one.stops_at) - Date.parse(other.stops_at)) < SAME_END_MS
+  );
+}
