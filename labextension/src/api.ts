@@ -85,11 +85,15 @@ export function listen(
   return end;
 }
 
-/** Our event in what the event stream emitted; null: somebody else's, or a word of another version. */
+/**
+ * Our event in what the event stream emitted; null: somebody else's, or a word not known here.
+ *
+ * Its version is in the schema's id, and not the wire's: also a page older than its server is warned.
+ */
 export function endEventIn(emission: { schema_id: string }): EndEvent | null {
   const event = emission as { schema_id: string } & Partial<EndEvent>;
-  const ours = event.schema_id === END_EVENT && event.version === WIRE_VERSION;
-  return ours && event.at && WORDS.has(event.word) ? (event as EndEvent) : null;
+  const ours = event.schema_id === END_EVENT && event.at;
+  return ours && WORDS.has(event.word) ? (event as EndEvent) : null;
 }
 
 function messageIn(text: string): Push | null {

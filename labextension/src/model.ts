@@ -41,6 +41,10 @@ const TELL_AGAIN_MS = 2000;
 // words come by two ways: one may be overtaken, but what seems older by more is of a clock that was set back
 const OVERTAKEN_MS = 10_000;
 const SET_BACK_MS = 1000;
+// a network may keep a message back for as long
+const SET_FORWARD_MS = 10_000;
+// until then the same request to save may still come by the other way
+const ANSWERED_MS = 10_000;
 
 /** How the page's connection stands; ``outdated``: the server speaks another version, only a reload helps. */
 export type Connection = 'connecting' | 'open' | 'lost' | 'absent' | 'hidden' | 'outdated';
@@ -179,6 +183,7 @@ export class GpuModel implements IGpuModel, IDisposable {
       // not told a second time: the next word that asks is a new request
       await saved(this._parts.server).catch(() => (this._saving = false));
     }
+    this._savedAt = this.now();
   }
 
   async endKernel(holder: Holder): Promise<void> {
@@ -249,8 +254,9 @@ export class GpuModel implements IGpuModel, IDisposable {
 
   private _take(push: Push): void {
     const at = Date.parse(push.at);
-    if (at < this._serverAt - SET_BACK_MS) {
-      this._history = shifted(this._history, at - this._serverAt);
+    const jump = at - this.now();
+    if (at < this._serverAt - SET_BACK_MS || jump > SET_FORWARD_MS) {
+      this._history = shifted(this._history, jump); // its clock was set: what was read is as old as it was
     }
     this._serverAt = at;
     this._sinceServer.restart();
@@ -315,8 +321,10 @@ export class GpuModel implements IGpuModel, IDisposable {
     if (savingIsOver) {
       this._saving = false;
     }
-    if (end?.word === 'save' && !this._saving) {
+    const answered = this.now() - this._savedAt > ANSWERED_MS;
+    if (end?.word === 'save' && (!this._saving || answered)) {
       this._saving = true;
+      this._savedAt = Infinity; // not yet
       this._saveAsked.emit();
     }
   }
@@ -397,6 +405,7 @@ export class GpuModel implements IGpuModel, IDisposable {
   private _keeping: Keeping = 'idle';
   private _end: EndEvent | null = null;
   private _saving = false;
+  private _savedAt = Infinity;
   private _asked = false;
   private _started = false;
   private _disposed = false;

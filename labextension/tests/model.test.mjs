@@ -338,6 +338,7 @@ test('the same reading told twice is one point, and after ten minutes it is gone
   socket().tell(first());
   socket().tell(push({ at: iso(1), numbers: [reading()] }));
   assert.equal(model.history.get('GPU-1').length, 1);
+  mock.timers.setTime(START + 601_000);
   socket().tell(push({ at: iso(601), numbers: [reading({ at: iso(601) })] }));
   assert.deepEqual(
     model.history.get('GPU-1').map(point => point.at),
@@ -356,6 +357,27 @@ test('a server whose clock is set back goes on with its line and its words', () 
   );
   socket().tell(first({}, { at: iso(-3598) }));
   assert.equal(model.end.word, 'over');
+});
+
+test('a server whose clock is set forward goes on with its line', () => {
+  const model = aModel();
+  socket().tell(first());
+  pass(1);
+  socket().tell(push({ at: iso(3601), numbers: [reading({ at: iso(3601), used_percent: 20 })] }));
+  assert.deepEqual(
+    model.history.get('GPU-1').map(point => [point.at, point.used]),
+    [
+      [START + 3_600_000, 10],
+      [START + 3_601_000, 20]
+    ]
+  );
+});
+
+test('a message that comes late is no clock that was set', () => {
+  const model = aModel();
+  socket().tell(first());
+  socket().tell(push({ at: iso(9), numbers: [reading({ at: iso(9), used_percent: 20 })] }));
+  assert.equal(model.history.get('GPU-1')[0].at, START);
 });
 
 test('on a shared device this server’s own memory is drawn, or none', () => {
@@ -515,10 +537,18 @@ test('the end comes by the socket and by the event stream, the newer word counts
   assert.equal(model.end.word, 'warn');
 });
 
+test('a page older than its server is still warned', () => {
+  const model = aModel();
+  socket().tell(first({}, { version: 3 }));
+  assert.equal(model.connection, 'outdated');
+  emit('warn', { version: 3, countdown: countdown() });
+  assert.equal(model.end.word, 'warn');
+});
+
 test('other events, and ours of another version, are not ours', () => {
   const model = aModel();
   emit('warn', { schema_id: 'https://else.invalid/', countdown: countdown() });
-  emit('warn', { version: 9, countdown: countdown() });
+  emit('warn', { schema_id: END_EVENT.replace('/v1', '/v2'), countdown: countdown() });
   emit('warn', { at: undefined });
   emit('farewell', { countdown: countdown() });
   assert.equal(model.end, null);
@@ -555,6 +585,25 @@ test('a request to save is one request, whichever way and however often it comes
   emit('over', { at: iso(80) });
   emit('save', { at: iso(90) });
   assert.equal(asked, 3);
+});
+
+test('after it was answered a later word is a new request to save, also on a hidden page', async () => {
+  const model = aModel();
+  server.answers['/user/ada/gpu/saved'] = [204, null];
+  let asked = 0;
+  model.saveAsked.connect(() => asked++);
+  socket().tell(first({ server: state({ save: true, countdown: countdown() }) }));
+  page.become(true);
+  await model.saved();
+  pass(5);
+  emit('save', { at: iso(5) });
+  assert.equal(asked, 1, 'the same request, by the other way');
+  pass(10);
+  emit('save', { at: iso(15) });
+  assert.equal(asked, 2);
+  pass(60);
+  emit('save', { at: iso(75) });
+  assert.equal(asked, 2, 'it was not answered yet');
 });
 
 test('"saved" is told a second time when the first was not taken', async () => {

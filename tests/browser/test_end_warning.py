@@ -168,7 +168,7 @@ def test_a_keep_that_is_refused_outside_the_panel_says_why(
 def test_the_same_end_is_notified_once(
     page: Page, server: UserServer, service: PanelService, live: Connections
 ) -> None:
-    """It comes by the socket and by the event stream; a moved end is a new one."""
+    """It comes by the socket and by the event stream, and again after an outage; a moved end is a new one."""
     service.state = a_state(uuid=UUID, countdown=a_countdown(540))
     open_lab(page, server)
     expect(toast(page)).to_have_count(1)
@@ -180,6 +180,13 @@ def test_the_same_end_is_notified_once(
     hide(page)
     hide(page, False)
     until(lambda: len(live.now_open()) == 1, page)
+    expect(page.locator("#jupyterhub-gpu-panel")).to_contain_text("Stops in")
+    expect(toast(page)).to_have_count(0)
+    service.go()
+    try:
+        expect(page.locator("#jupyterhub-gpu-panel")).to_contain_text("The GPU service is not answering since")
+    finally:
+        service.come()
     expect(page.locator("#jupyterhub-gpu-panel")).to_contain_text("Stops in")
     expect(toast(page)).to_have_count(0)
     service.state = a_state(uuid=UUID, countdown=a_countdown(300))
