@@ -13,23 +13,24 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from hub_extensions.core.messages import Countdown, EndEvent, ServerState
+from hub_extensions.core.messages import Countdown, EndEvent, Keep, ServerState
 from hub_extensions.server_extension.wire import WIRE_VERSION, encode
 
 END_EVENT_SCHEMA = "https://jupyterhub-gpu.invalid/events/server-end/v1"
 """The schema's id. The name ends in .invalid because nothing is to be fetched from there."""
 SCHEMA_FILE = Path(__file__).parent / "event_schemas" / "server-end" / "v1.yaml"
 REPEAT_SECONDS = 60.0
-QUIET_SECONDS = 45.0
-"""Longest silence: proxies cut a stream that is silent for a minute (nginx: ``proxy_read_timeout``, 60 s), and JupyterLab
-does not mend it while its page is hidden."""
+QUIET_SECONDS = 30.0
+"""Silence after which the next look says ``quiet``: proxies cut a stream that is silent for a minute (nginx:
+``proxy_read_timeout``, 60 s), and JupyterLab does not mend it while its page is hidden. Looks come each 10 s, and 10 s
+later where neither the kernels nor the service answer."""
 
 
 class EndWatch:
     """Turns the service's successive words into events: when the end comes near, when it moves, when it is off.
 
-    `word` decides; nothing is sent here. While it warns it says so again each minute: a page may have missed it, and
-    knows by cause and time that it is the same.
+    Nothing is sent here; `clock` runs in seconds. While it warns it says so again each minute: a page may have missed it,
+    and knows by cause and time that it is the same.
     """
 
     def __init__(self, repeat_seconds: float = REPEAT_SECONDS, quiet_seconds: float = QUIET_SECONDS) -> None:
@@ -41,8 +42,7 @@ class EndWatch:
         self._sent_at: float | None = None
 
     def words(self, state: ServerState, clock: float) -> tuple[str, ...]:
-        """The words to say now: of ``warn``, ``over``, ``save``, none or more; ``quiet`` after a long silence. `clock`
-        runs in seconds."""
+        """The words to say now that the service has answered: of ``warn``, ``over``, ``save``, none or more."""
         words = []
         before = self._warned
         countdown = state.countdown if state.countdown is not None and state.countdown.warn else None
@@ -56,11 +56,15 @@ class EndWatch:
         self._warned, self._saving = countdown, state.save
         if words:
             self._said_at = self._sent_at = clock
-            return tuple(words)
+        return tuple(words)
+
+    def quiet(self, clock: float) -> bool:
+        """Has nothing been said for so long that ``quiet`` is to be? Whether the service answers does not matter."""
+        first = self._sent_at is None
         if self._sent_at is None or clock - self._sent_at >= self._quiet_seconds:
-            first, self._sent_at = self._sent_at is None, clock
-            return () if first else ("quiet",)
-        return ()
+            self._sent_at = clock
+            return not first
+        return False
 
 
 class EndEvents:
@@ -68,17 +72,29 @@ class EndEvents:
 
     Args:
         emit: Jupyter Server's ``event_logger.emit``, by keyword `schema_id` and `data`.
+        clock: runs in seconds.
     """
 
-    def __init__(self, emit: Callable[..., Any], watch: EndWatch | None = None) -> None:
+    def __init__(
+        self, emit: Callable[..., Any], watch: EndWatch | None = None, *, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._emit = emit
         self._watch = watch or EndWatch()
+        self._clock = clock
 
     def take(self, state: ServerState) -> None:
         """The service has said something: pass on what the pages need to know of it."""
-        for word in self._watch.words(state, monotonic()):
-            event = EndEvent(WIRE_VERSION, datetime.now(timezone.utc), word, state.countdown, state.keep)
-            self._emit(schema_id=END_EVENT_SCHEMA, data=json.loads(encode(event)))
+        for word in self._watch.words(state, self._clock()):
+            self._say(word, state.countdown, state.keep)
+
+    def look(self) -> None:
+        """The service was asked, whether it answered or not: no stream is to be silent for long."""
+        if self._watch.quiet(self._clock()):
+            self._say("quiet", None, None)
+
+    def _say(self, word: str, countdown: Countdown | None, keep: Keep | None) -> None:
+        event = EndEvent(WIRE_VERSION, datetime.now(timezone.utc), word, countdown, keep)
+        self._emit(schema_id=END_EVENT_SCHEMA, data=json.loads(encode(event)))
 
 
 def _of(countdown: Countdown) -> tuple[str, datetime]:

@@ -30,7 +30,7 @@ from hub_extensions.server_extension.sampler import (
     Sampler,
     leased_uuids,
 )
-from hub_extensions.server_extension.service import ServiceLink, address_in
+from hub_extensions.server_extension.service import REQUEST_SECONDS, ServiceLink, address_in
 
 if TYPE_CHECKING:
     from hub_extensions.server_extension.metrics import GpuCollector
@@ -88,7 +88,8 @@ class GpuExtension(ExtensionApp):
         events = self.serverapp.event_logger
         assert events is not None  # made before any extension
         events.register_event_schema(SCHEMA_FILE)
-        link = self._link = ServiceLink(address, self._report, told=EndEvents(events.emit).take)
+        said = EndEvents(events.emit)
+        link = self._link = ServiceLink(address, self._report, told=said.take, asked=said.look)
         live.use(link)
         self._sampler.use(server=None if address is None else lambda: link.state, after_look=live.wake)
         if uuids:
@@ -148,10 +149,11 @@ class GpuExtension(ExtensionApp):
         try:
             manager: Any = self.serverapp.kernel_manager
             listed = manager.list_kernels()
-            models = await listed if inspect.isawaitable(listed) else listed
+            # a far gateway that is slow must not keep us from the service
+            models = await asyncio.wait_for(listed, REQUEST_SECONDS) if inspect.isawaitable(listed) else listed
             return [str(model.get("execution_state", "")) for model in models]
         except Exception as error:  # noqa: BLE001 - a kernel provider of the site's own; not known is then the truth
-            self.log.debug("The kernels cannot be listed: %s", error)
+            self.log.debug("The kernels cannot be listed: %r", error)
             return None
 
 

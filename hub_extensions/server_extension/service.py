@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from time import monotonic
 
-from tornado.httpclient import AsyncHTTPClient, HTTPError, HTTPRequest, HTTPResponse
-from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError
+from tornado.httpclient import HTTPError, HTTPRequest, HTTPResponse
+from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError, SimpleAsyncHTTPClient
 
 from hub_extensions.core.messages import Problem, Report, ServerState
 from hub_extensions.server_extension.sampler import NOT_UNDER_A_HUB
@@ -30,12 +30,14 @@ SAME_TIME = timedelta(seconds=2)
 REPORT_EVERY_SECONDS = 30.0
 REQUEST_SECONDS = 5.0
 MOST_BYTES = 1024 * 1024
+"""An answer is some kilobytes; a longer one than this is none of the service's."""
 
 NO_SCOPE = (
     "The hub does not let this server ask the GPU service. "
     "An admin has to give the roles user and server the scope access:services!service=gpu."
 )
 NOT_KNOWN = "The GPU service does not know this server yet."
+UNREADABLE = "unreadable"
 
 log = logging.getLogger(__name__)
 
@@ -60,13 +62,17 @@ def address_in(environ: Mapping[str, str]) -> Address | None:
     return Address(url.rstrip("/"), token)
 
 
-class Refused(Exception):
-    """The service, or the way to it, said no; `status` and `problem` are for the browser."""
+AWAY = Problem("The GPU service is not answering. Nothing was changed.", word="away")
 
-    def __init__(self, status: int, problem: Problem) -> None:
+
+class Refused(Exception):
+    """The service, or the way to it, said no; `status` and `problem` are for the browser, `detail` for the log."""
+
+    def __init__(self, status: int, problem: Problem, detail: str = "") -> None:
         super().__init__(problem.message)
         self.status = status
         self.problem = problem
+        self.detail = detail or problem.message
 
 
 class ServiceLink:
@@ -81,6 +87,7 @@ class ServiceLink:
         report: what to tell the service about this server, without `saved`; takes the running clock's time of the
             last report that arrived.
         told: is given each state as it comes.
+        asked: is called after each question of the loop, answered or not.
         pace: the periods are divided by this (tests).
     """
 
@@ -90,19 +97,22 @@ class ServiceLink:
         report: Callable[[float], Awaitable[Report]],
         *,
         told: Callable[[ServerState], None] = lambda state: None,
+        asked: Callable[[], None] = lambda: None,
         pace: float = 1.0,
     ) -> None:
         self._address = address
         self._report = report
         self._told = told
+        self._asked = asked
         self._pace = pace
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        self._client: AsyncHTTPClient | None = None
+        self._client: SimpleAsyncHTTPClient | None = None
         self._reported: tuple[Report, float] | None = None
         self._made_at = 0.0
         self._saved = False
         self._away_since: datetime | None = None
+        self._faults: dict[str, str] = {}
         self.state: ServerState | None = None
         self.note = "" if address is not None else NOT_UNDER_A_HUB
 
@@ -111,7 +121,12 @@ class ServiceLink:
         if self._address is None or self._task is not None:
             return
         # its own client: a slow service must not take the connections of the rest of the server
-        self._client = AsyncHTTPClient(force_instance=True, defaults={"user_agent": "jupyterhub-gpu"})
+        self._client = SimpleAsyncHTTPClient(
+            force_instance=True,
+            defaults={"user_agent": "jupyterhub-gpu", "decompress_response": False},  # the bound is for what comes out
+            max_body_size=MOST_BYTES,
+            max_buffer_size=MOST_BYTES,
+        )
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
@@ -162,8 +177,13 @@ class ServiceLink:
             self._wake.clear()
             try:
                 await self._poll()
+                self._faults.pop("poll", None)
             except Refused as refused:
                 self._away(refused)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the service is asked again; it is logged and told
+                self._log_fault("poll", error)
+                self._away(Refused(503, AWAY, repr(error)))
+            self._safely("asked", self._asked)
             try:
                 await asyncio.wait_for(self._wake.wait(), self.period())
             except asyncio.TimeoutError:
@@ -196,21 +216,39 @@ class ServiceLink:
     def _take(self, state: ServerState) -> None:
         if not state.save:
             self._saved = False  # a later request to save is a new one
-        if self.note and self._away_since is not None:
+        if self.note:
             log.info("The GPU service answers again.")
-        self.state, self.note, self._away_since = _steady(state, self.state), "", None
-        self._told(self.state)
+        steady = _steady(state, self.state)
+        self.state, self.note, self._away_since = steady, "", None
+        self._safely("told", lambda: self._told(steady))
 
     def _away(self, refused: Refused) -> None:
-        self._away_since = self._away_since or datetime.now(timezone.utc)
         note = refused.problem.message
-        if refused.status >= 500:
-            note = f"The GPU service is not answering since {self._away_since.strftime('%Y-%m-%dT%H:%M:%SZ')}."
+        if refused.status >= 500 and refused.problem.word != UNREADABLE:
+            since = self._away_since = self._away_since or datetime.now(timezone.utc)
+            note = f"The GPU service is not answering since {since.strftime('%Y-%m-%dT%H:%M:%SZ')}."
+        else:
+            self._away_since = None  # it answers
         if refused.status == 404:
             self.state = None  # it answers, and has nothing about this server: an old state would be wrong
         if note != self.note:
-            log.warning("%s (%s)", note, refused.problem.message)
+            log.warning("%s (%s)", note, refused.detail)
             self.note = note
+
+    def _safely(self, what: str, call: Callable[[], None]) -> None:
+        """Tell another part; its fault (a site's own event logger) is not the service's, and ends nothing here."""
+        try:
+            call()
+            self._faults.pop(what, None)
+        except Exception as error:  # noqa: BLE001 - logged, once a change
+            self._log_fault(what, error)
+
+    def _log_fault(self, what: str, error: Exception) -> None:
+        """One log entry a change, with where it happened."""
+        kind = type(error).__name__
+        if self._faults.get(what) != kind:
+            log.exception("The server's end cannot be followed as it should: %r", error)
+        self._faults[what] = kind
 
     async def _ask(self, method: str, path: str, body: str | None = None) -> ServerState:
         """One request. Raises Refused for everything but a good answer."""
@@ -228,17 +266,16 @@ class ServiceLink:
         try:
             response = await self._client.fetch(request, raise_error=False)
         except (OSError, HTTPError, HTTPTimeoutError, HTTPStreamClosedError, socket.gaierror) as error:
-            raise Refused(
-                503, Problem("The GPU service is not answering. Nothing was changed.", word="away")
-            ) from error
+            raise Refused(503, AWAY, repr(error)) from error
         if response.code != 200:
             raise Refused(_status(response), _problem(response))
         try:
             return decode(ServerState, response.body)
         except WireError as error:
-            log.warning("The GPU service's answer cannot be read: %s", error)
-            problem = Problem("The GPU service's answer cannot be read. Its version may differ from this server's.")
-            raise Refused(502, problem) from error
+            problem = Problem(
+                "The GPU service's answer cannot be read. Its version may differ from this server's.", word=UNREADABLE
+            )
+            raise Refused(502, problem, str(error)) from error
 
 
 def _steady(state: ServerState, before: ServerState | None) -> ServerState:
@@ -274,7 +311,7 @@ def _status(response: HTTPResponse) -> int:
 
 def _problem(response: HTTPResponse) -> Problem:
     if _status(response) == 503:
-        return Problem("The GPU service is not answering. Nothing was changed.", word="away")
+        return AWAY
     words = {403: NO_SCOPE, 401: NO_SCOPE, 404: NOT_KNOWN}
     ours = Problem(words.get(response.code, f"The GPU service answered with {response.code}."))
     if response.code in words:

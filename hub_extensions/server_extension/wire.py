@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -37,7 +38,7 @@ def decode(kind: type[T], text: str | bytes) -> T:
     """
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WireError(f"{kind.__name__}: not JSON") from error
     message: T = _message(kind, data, kind.__name__)
     return message
@@ -104,12 +105,23 @@ def _scalar(hint: Any, data: Any, path: str) -> Any:
     if hint is datetime:
         return _time(data, path)
     if hint is float and isinstance(data, (int, float)) and not isinstance(data, bool):
-        return float(data)
+        return _number(data, path)
     if hint is int and isinstance(data, int) and not isinstance(data, bool):
         return data
     if hint in (str, bool) and isinstance(data, hint):
         return data
     raise WireError(f"{path}: expected {getattr(hint, '__name__', hint)}")
+
+
+def _number(data: float, path: str) -> float:
+    """Finite: what is not (Python reads NaN, and 1e999) could not be written again."""
+    try:
+        number = float(data)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise WireError(f"{path}: expected float")
+    return number
 
 
 def _time(data: Any, path: str) -> datetime:
@@ -119,8 +131,10 @@ def _time(data: Any, path: str) -> datetime:
         # Python 3.10 reads neither "Z" nor fractions of other than 3 or 6 digits
         text = data[:-1] + "+00:00" if data.endswith("Z") else data
         at = datetime.fromisoformat(text)
-    except ValueError as error:
+        if at.tzinfo is None:
+            raise WireError(f"{path}: expected a time with its zone")
+        return at.astimezone(timezone.utc)
+    except WireError:
+        raise
+    except (ValueError, OverflowError) as error:  # the first and the last day of all times have no other zone
         raise WireError(f"{path}: expected a time") from error
-    if at.tzinfo is None:
-        raise WireError(f"{path}: expected a time with its zone")
-    return at

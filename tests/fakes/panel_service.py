@@ -81,7 +81,8 @@ def a_countdown(seconds: float = 540, **changes: Any) -> Countdown:
 
 
 class PanelService:
-    """The fake service. `state` None answers 404; `refuse` is a (status, body) for every *keep*; `redirect` an address.
+    """The fake service. `state` None answers 404; `refuse` is a (status, body) for every *keep*; `redirect` an address;
+    `odd` is what it says instead of any state.
 
     Attributes:
         calls: (method, path) in order; `reports`: the bodies of the reports; `keeps`: how many were granted.
@@ -91,6 +92,7 @@ class PanelService:
         self.state: ServerState | None = a_state()
         self.refuse: tuple[int, dict[str, str]] | None = None
         self.redirect = ""
+        self.odd = ""
         self.calls: list[tuple[str, str]] = []
         self.reports: list[dict[str, Any]] = []
         self.keeps = 0
@@ -142,6 +144,9 @@ class PanelService:
         self.calls.append((request.command, path))
         if path == "api/server/report":
             self.reports.append(json.loads(body))
+        if self.odd:
+            _send(request, 200, self.odd)
+            return
         if path == "api/server/keep":
             if self.refuse is not None:
                 _send(request, self.refuse[0], json.dumps(self.refuse[1]))

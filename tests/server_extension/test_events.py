@@ -14,7 +14,9 @@ import pytest
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
+from hub_extensions.core.messages import Report
 from hub_extensions.server_extension.events import END_EVENT_SCHEMA, EndEvents, EndWatch
+from hub_extensions.server_extension.service import Address, ServiceLink
 from tests.fakes.panel_service import TOKEN, PanelService, a_countdown, a_state
 from tests.fakes.user_server import LOGIN_TOKEN, UserServer
 
@@ -36,8 +38,53 @@ def test_a_warning_is_said_once_and_again_each_minute() -> None:
 def test_a_stream_is_never_silent_for_a_minute() -> None:
     """A proxy that cuts what is silent (nginx: 60 s) would leave a hidden page without its warning."""
     watch = EndWatch()
-    said = [clock for clock in range(0, 200, 10) if watch.words(a_state(), 1000.0 + clock) == ("quiet",)]
-    assert said == [50, 100, 150]
+    said = [clock for clock in range(0, 150, 10) if watch.quiet(1000.0 + clock)]
+    assert said == [30, 60, 90, 120]
+
+
+def test_quiet_is_said_when_nothing_else_was_and_slow_looks_leave_no_minute_of_silence() -> None:
+    watch, warned = EndWatch(), a_state(countdown=a_countdown())
+    assert not watch.quiet(1000.0)
+    assert watch.words(warned, 1025.0) == ("warn",)
+    assert [clock for clock in (1025.0, 1045.0, 1065.0, 1085.0) if watch.quiet(clock)] == [1065.0]
+
+
+async def test_while_the_service_is_away_for_minutes_the_stream_is_not_silent() -> None:
+    """With a clock that runs a hundred times as fast; the service was never there, then comes, and goes again."""
+    said: list[tuple[float, str]] = []
+
+    def clock() -> float:
+        return time.monotonic() * 100
+
+    def emit(schema_id: str, data: dict[str, Any]) -> None:
+        said.append((clock(), data["word"]))
+
+    async def no_report(since: float) -> Report:
+        return Report(False, None, None)
+
+    async def quiet_words(number: int) -> None:
+        before, deadline = len(said), time.monotonic() + 20
+        while len(said) < before + number:
+            assert time.monotonic() < deadline, f"the stream is silent: {said}"
+            await asyncio.sleep(0.01)
+        assert {word for _, word in said[before:]} == {"quiet"}
+
+    service = PanelService().come()
+    service.go()
+    events = EndEvents(emit, clock=clock)
+    link = ServiceLink(Address(service.url, TOKEN), no_report, told=events.take, asked=events.look, pace=100.0)
+    link.start()
+    try:
+        await quiet_words(4)
+        service.come()
+        await quiet_words(2)
+        assert link.state is not None
+        service.go()
+        await quiet_words(4)
+        assert link.note
+    finally:
+        link.stop()
+        service.go()
 
 
 def test_an_end_that_moves_while_it_is_warned_is_said_at_once() -> None:
@@ -53,7 +100,7 @@ def test_a_warning_that_is_taken_back_is_over_once(after: Any) -> None:
     watch = EndWatch()
     watch.words(a_state(countdown=a_countdown()), 0.0)
     assert watch.words(a_state(countdown=after), 5.0) == ("over",)
-    assert watch.words(a_state(countdown=after), 500.0) == ("quiet",)
+    assert watch.words(a_state(countdown=after), 500.0) == ()
 
 
 def test_a_request_to_save_is_said_with_the_warning_that_still_stands() -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from hub_extensions.core.messages import Report, ServerState
 from hub_extensions.server_extension.sampler import NOT_UNDER_A_HUB
-from hub_extensions.server_extension.service import Address, Refused, ServiceLink, address_in
+from hub_extensions.server_extension.service import MOST_BYTES, Address, Refused, ServiceLink, address_in
+from hub_extensions.server_extension.wire import encode
 from tests.fakes.panel_service import TOKEN, PanelService, a_countdown, a_state
 
 
@@ -216,3 +217,80 @@ async def test_a_redirect_never_takes_the_token_along(service: PanelService) -> 
         assert elsewhere.calls == []
     finally:
         elsewhere.go()
+
+
+UNREADABLE = "The GPU service's answer cannot be read. Its version may differ from this server's."
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ["", "[]", "{}", "[" * 100_000, encode(a_state()).replace('"share":1.0', '"share":1e999')],
+    ids=["no JSON", "no object", "nothing in it", "nested without end", "no finite number"],
+)
+async def test_an_answer_that_cannot_be_read_is_a_note_of_its_own_and_one_log_line(
+    service: PanelService, odd: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with linked(address(service)) as link:
+        await until(lambda: link.state is not None)
+        service.odd = odd or "not JSON"
+        await until(lambda: link.note)
+        calls = len(service.calls)
+        await until(lambda: len(service.calls) >= calls + 5)
+        assert link.note == UNREADABLE
+        with pytest.raises(Refused) as refused:
+            await link.keep()
+        assert (refused.value.status, refused.value.problem.message) == (502, UNREADABLE)
+        service.odd = ""
+        await until(lambda: not link.note)
+    assert len([line for line in caplog.messages if "cannot be read" in line]) == 1
+
+
+async def test_an_answer_that_is_much_too_long_is_none(service: PanelService) -> None:
+    async with linked(address(service)) as link:
+        await until(lambda: link.state is not None)
+        service.state = a_state(title="x" * (MOST_BYTES + 1))
+        await until(lambda: link.note)
+        assert link.state is not None and len(link.state.title) < 100
+        service.state = a_state(title="y" * (MOST_BYTES // 2))
+        await until(lambda: not link.note)
+
+
+async def test_a_fault_of_whoever_is_told_ends_nothing_and_is_logged_once(
+    service: PanelService, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A site's own handler of Jupyter Server's events may raise anything."""
+
+    def broken(state: ServerState) -> None:
+        raise RuntimeError("a site's own event handler")
+
+    def also_broken() -> None:
+        raise KeyError("once more")
+
+    link = ServiceLink(address(service), Server().report, told=broken, asked=also_broken, pace=100.0)
+    link.start()
+    try:
+        await until(lambda: len(service.calls) >= 5)
+        assert (await link.keep()).keep is not None
+        assert link.note == ""
+    finally:
+        link.stop()
+    assert len([line for line in caplog.messages if "event handler" in line]) == 1
+    assert len([line for line in caplog.messages if "once more" in line]) == 1
+
+
+class ServerWithAFault(Server):
+    """What it would report cannot be found out, at first."""
+
+    async def report(self, since: float) -> Report:
+        if len(self.asked_since) < 5:
+            self.asked_since.append(since)
+            raise ValueError("an odd kernel manager")
+        return await super().report(since)
+
+
+async def test_a_fault_of_ours_does_not_end_the_asking(service: PanelService, caplog: pytest.LogCaptureFixture) -> None:
+    async with linked(address(service), ServerWithAFault()) as link:
+        await until(lambda: link.note)
+        assert link.note.startswith("The GPU service is not answering since")
+        await until(lambda: link.state is not None and not link.note)
+    assert len([line for line in caplog.messages if "as it should" in line]) == 1

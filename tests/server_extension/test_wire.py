@@ -51,6 +51,9 @@ def test_a_newer_service_may_say_more() -> None:
         ({"warnings": "none"}, "ServerState.warnings"),
         ({"waits": [{}]}, r"ServerState.waits\[0\].id"),
         ({"countdown": []}, "ServerState.countdown"),
+        ({"share": float("nan")}, "ServerState.share"),
+        ({"share": 10**400}, "ServerState.share"),
+        ({"ends_at": "9999-12-31T23:59:59-12:00"}, "ServerState.ends_at"),
     ],
 )
 def test_a_wrong_field_is_named(change: dict[str, object], named: str) -> None:
