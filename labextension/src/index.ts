@@ -19,12 +19,15 @@ import { GpuPanel } from './panel';
 import { saveOpenDocuments } from './save';
 import { followSettings } from './settings';
 import { GpuStatus } from './status';
+import { speak } from './units';
 import { Warning } from './warning';
 
 const SETTINGS_MS = 5000;
 
 function words(translator: ITranslator | null): TranslationBundle {
-  return (translator ?? nullTranslator).load('jupyterhub_gpu');
+  const spoken = translator ?? nullTranslator;
+  speak(spoken.languageCode, navigator.languages);
+  return spoken.load('jupyterhub_gpu');
 }
 
 const model: JupyterFrontEndPlugin<IGpuModel> = {

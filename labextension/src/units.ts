@@ -7,9 +7,29 @@ export type Unit = 'GiB' | 'GB';
 
 const BYTES: Record<Unit, number> = { GiB: 1024 ** 3, GB: 1e9 };
 
+// the browser's own, until it is known which one the words are in
+let language: string | undefined;
+let hourCycle: Intl.DateTimeFormatOptions['hourCycle'];
+
+/**
+ * Write from now on as the language of the words beside does.
+ * @param code - the language JupyterLab speaks; one that is none is left out.
+ * @param own - the reader's: of the same language his own kind is taken, and always his clock's twelve or 24 hours.
+ */
+export function speak(code: string, own: readonly string[]): void {
+  const [kind] = code.split('-');
+  const chosen = own.find(one => one.split('-')[0] === kind) ?? code;
+  try {
+    [language] = Intl.getCanonicalLocales(chosen);
+  } catch {
+    language = undefined;
+  }
+  hourCycle = new Intl.DateTimeFormat(undefined, { hour: 'numeric' }).resolvedOptions().hourCycle;
+}
+
 /** A number as the reader's language writes it. */
 export function number(value: number, digits = 0): string {
-  return value.toLocaleString(undefined, { maximumFractionDigits: digits });
+  return value.toLocaleString(language, { maximumFractionDigits: digits });
 }
 
 /** A count of bytes in `unit`, without the unit; two digits where one would say zero; null is "unknown". */
@@ -48,9 +68,9 @@ export function duration(seconds: number, trans: TranslationBundle, up = false):
 /** A time of day as the reader's clock writes it; with its weekday when it is not today. */
 export function clock(at: string | number, now: number): string {
   const date = new Date(at);
-  const time: Intl.DateTimeFormatOptions = { hour: '2-digit', minute: '2-digit' };
+  const time: Intl.DateTimeFormatOptions = { hour: '2-digit', minute: '2-digit', hourCycle };
   const today = new Date(now).toDateString() === date.toDateString();
   return today
-    ? date.toLocaleTimeString(undefined, time)
-    : date.toLocaleString(undefined, { weekday: 'short', ...time });
+    ? date.toLocaleTimeString(language, time)
+    : date.toLocaleString(language, { weekday: 'short', ...time });
 }

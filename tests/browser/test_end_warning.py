@@ -319,8 +319,15 @@ def test_in_jupyter_notebook_the_panel_opens_from_the_menu_and_warns(
 
 
 LANGUAGES = {
-    "fi_FI": ("Tämä palvelin", "Muisti", "Joutilaana 21\u00a0min.", "Pidä 30\u00a0min", "Tämä palvelin pysähtyy klo"),
-    "ja_JP": ("このサーバー", "メモリ", "21\u00a0分 使われていません。", "30\u00a0分 残す", "このサーバーは"),
+    "fi_FI": (
+        "4,75",
+        "Tämä palvelin",
+        "Muisti",
+        "Joutilaana 21\u00a0min.",
+        "Pidä 30\u00a0min",
+        "Tämä palvelin pysähtyy klo",
+    ),
+    "ja_JP": ("4.75", "このサーバー", "メモリ", "21\u00a0分 使われていません。", "30\u00a0分 残す", "このサーバーは"),
 }
 
 
@@ -334,9 +341,10 @@ def test_the_panel_speaks_the_language_of_jupyterlab(
     server = a_server(tmp_path, service, python_path=tmp_path / "packs")
     try:
         panel = open_lab(page, server)
-        heading, memory, reason, keep, warning = LANGUAGES[language]
+        limit, heading, memory, reason, keep, warning = LANGUAGES[language]
         expect(panel.get_by_role("heading", name=heading)).to_be_visible()
         expect(panel.get_by_role("meter", name=memory)).to_be_visible()
+        expect(panel).to_contain_text(limit)
         expect(panel).to_contain_text(reason)
         expect(panel.get_by_role("button", name=keep)).to_be_visible()
         expect(toast(page, warning)).to_have_count(1)

@@ -1,0 +1,36 @@
+// Numbers and times in the language of the page, by node's own test runner over what tsc made. Run: npm test
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { clock, number, speak } from '../lib/units.js';
+
+const NOW = Date.parse('2026-11-21T14:00:00');
+const reader = new Intl.DateTimeFormat(undefined, { hour: 'numeric' }).resolvedOptions().hourCycle;
+const inTwoDays = NOW + 48 * 3_600_000;
+
+test('numbers and weekdays stand in the language of the words beside them', () => {
+  speak('fi-FI', ['en-GB', 'de']);
+  assert.equal(number(3.1, 1), '3,1');
+  assert.match(clock(inTwoDays, NOW), /^ma /);
+  speak('en', ['fi-FI']);
+  assert.equal(number(3.1, 1), '3.1');
+  assert.match(clock(inTwoDays, NOW), /^Mon/);
+});
+
+test('of one language the reader’s own kind is taken', () => {
+  speak('de', ['en-GB', 'de-CH']);
+  assert.equal(number(1234567), (1234567).toLocaleString('de-CH'));
+});
+
+test('the clock has as many hours as the reader’s', () => {
+  speak('fi-FI', []);
+  const hours = clock(NOW, NOW).includes('ip.') ? 'h12' : 'h23';
+  assert.equal(hours, reader);
+});
+
+test('a language that is no language leaves what the browser has', () => {
+  for (const code of ['', 'sr@latin']) {
+    speak(code, ['en-GB']);
+    assert.equal(number(3.1, 1), (3.1).toLocaleString());
+  }
+});
