@@ -1,6 +1,7 @@
 """Every state of the panel as the message that brings it: what a picture is taken of.
 
-Times are made at the call, so that a state can be told again to a page that connects anew.
+Times are made at the call, so that a state can be told again to a page that connects anew. Sentences are the product's
+own (``tests/packaging/test_catalogues.py`` looks that they are).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from datetime import datetime, timedelta, timezone
 from math import sin
 from typing import Any
 
+from hub_extensions.adapters.nvml_states import MEANINGS
 from hub_extensions.core.messages import (
     Figures,
     GpuReading,
@@ -23,6 +25,10 @@ from hub_extensions.core.messages import (
     Wait,
 )
 from hub_extensions.core.usage import Counters
+from hub_extensions.server_extension.holders import NOT_HOW_MUCH, NOT_WHOSE
+from hub_extensions.server_extension.readings import NOT_MEASURABLE, NOT_READ, OLD_FIGURES
+from hub_extensions.server_extension.sampler import GONE, NO_GPU, NOT_UNDER_A_HUB, ONE_GONE
+from hub_extensions.server_extension.service import NOT_KNOWN
 from hub_extensions.server_extension.wire import WIRE_VERSION
 from tests.fakes.panel_service import GIB, a_countdown, a_state, offer
 
@@ -70,6 +76,7 @@ def part(**changes: Any) -> GpuReading:
         "limit_source": "share",
         "source": "nvml",
         "counters": None,
+        "shared": True,
     }
     return reading(**{**values, **changes})
 
@@ -84,8 +91,7 @@ def history(gpus: tuple[GpuReading, ...], points: int, silent: float) -> tuple[S
             ages_seconds=tuple(ages),
             used_percent=tuple(None if gpu.used_percent is None else _use(age, gpu.used_percent) for age in ages),
             memory_bytes=tuple(
-                _bytes(age, gpu.memory_used_bytes if gpu.own_memory_bytes is None else gpu.own_memory_bytes)
-                for age in ages
+                _bytes(age, gpu.own_memory_bytes if gpu.shared else gpu.memory_used_bytes) for age in ages
             ),
         )
         for gpu in gpus
@@ -106,10 +112,10 @@ def _bytes(age: float, last: int | None) -> int | None:
 
 def server(**changes: Any) -> ServerState:
     """A server with three other offers: a likely range, an unknown wait, a free one."""
-    busy = Wait(False, 1500.0, 2400.0, 4200.0, 7800.0, "The one device is in use; 2 people are ahead of you.")
-    unknown = Wait(False, None, None, None, None, "Waiting for news from node gpu-3.")
-    free = Wait(True, 0.0, 0.0, 0.0, 0.0, "Two are free.")
-    always = Wait(True, 0.0, 0.0, 0.0, 0.0, "")
+    busy = Wait(False, 1500.0, 2400.0, 4200.0, 7800.0, "The servers ahead end by their time limit at the latest.")
+    unknown = Wait(False, None, None, None, None, "How long others keep their GPU has no limit here.")
+    free = Wait(True, 0.0, 0.0, 0.0, 0.0, "One is free.")
+    always = Wait(True, 0.0, 0.0, 0.0, 0.0, "It starts now.")
     waits = (
         offer("mig-2g.20gb", "MIG 2g.20gb", busy, waiting=2),
         offer("gpu-0.5", "Half of a GPU", unknown, free=None),
@@ -149,7 +155,7 @@ def many(count: int) -> tuple[GpuReading, ...]:
             used_percent=None if place % 5 == 4 else float(place * 37 % 101),
             source="nvml",
             holders=(holder("train.ipynb", None),),
-            holders_note="How much each program holds is not known on this system.",
+            holders_note=NOT_HOW_MUCH,
         )
         for place in range(count)
     )
@@ -163,22 +169,25 @@ def figures() -> ServerState:
     return server(figures=Figures(UUID, now() - timedelta(seconds=25), 61.0, "dcgm"))
 
 
-NO_USE = {"used_percent": None, "source": "none", "counters": None, "note": "Use cannot be measured on this card."}
+NO_USE = {"used_percent": None, "source": "none", "counters": None, "note": NOT_MEASURABLE}
 UNKNOWN = {"memory_used_bytes": None, "used_percent": None, "holders": None, "counters": None}
 AGE = timedelta(seconds=40)
 SILENT = "The GPU driver is not answering since {since}."
-DRIVER = (
-    "The GPU driver is not loaded on this machine. Whoever runs it has to load it; this panel looks again by itself."
-)
-LOST = "Your GPU is gone: the hub lost its device. Save your work, stop this server and start it again."
+AWAY = "The GPU service is not answering since {since}."
+LOST = "The GPU of this server is gone from the machine. Save your work and stop the server."
+TRESPASSED = "A program of another server uses this GPU. The administrators see it too."
+NOT_LOADED, DETACHED = MEANINGS[9], MEANINGS[999]
 
 
-def not_answering() -> Push:
-    since = (now() - AGE).strftime("%Y-%m-%dT%H:%M:%SZ")
+def since(sentence: str) -> str:
+    """With the time at which the last numbers came."""
+    return sentence.format(since=(now() - AGE).strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+
+def without_news(state: str, sentence: str) -> Push:
+    """The last numbers, and why there are no newer ones."""
     old = reading(at=now() - AGE)
-    return push(
-        old, state="not-answering", sentence=SILENT.format(since=since), silent=AGE.total_seconds(), period_seconds=10.0
-    )
+    return push(old, state=state, sentence=sentence, silent=AGE.total_seconds(), period_seconds=10.0)
 
 
 STATES: dict[str, tuple[Callable[[], Push], str]] = {
@@ -201,10 +210,14 @@ STATES: dict[str, tuple[Callable[[], Push], str]] = {
     "share": (lambda: push(part(), server=shared_server()), "yours 3.1 of about 19.8"),
     "share-own-unknown": (
         lambda: push(
-            part(own_memory_bytes=None, holders=None, holders_note="Which of your programs use it cannot be seen."),
+            part(own_memory_bytes=None, holders=(holder("train.ipynb", None),), holders_note=NOT_WHOSE),
             server=shared_server(),
         ),
         "yours unknown of about 19.8",
+    ),
+    "share-in-doubt": (
+        lambda: push(part(limit_bytes=None, limit_source=""), server=None, service_note=NOT_KNOWN),
+        "GiB, limit unknown",
     ),
     "share-exceeded": (
         lambda: push(part(own_memory_bytes=int(22.4 * GIB)), server=shared_server()),
@@ -219,24 +232,35 @@ STATES: dict[str, tuple[Callable[[], Push], str]] = {
         lambda: push(reading(source="dcgm", used_percent=61.0), server=figures()),
         "Use is measured by the cluster's monitoring",
     ),
-    "unknown": (lambda: push(reading(**UNKNOWN, note="The driver refuses to tell.")), "unknown of 9.75"),
-    "not-answering": (not_answering, "Numbers from 4"),
-    "no-driver": (lambda: without_gpu("driver-not-loaded", DRIVER), "The GPU driver is not loaded"),
+    "monitoring-silent": (
+        lambda: push(
+            reading(source="dcgm", used_percent=None, counters=None, note=since(OLD_FIGURES)), server=server()
+        ),
+        "which has said nothing new since",
+    ),
+    "unknown": (lambda: push(reading(**UNKNOWN, source="nvml", note=NOT_READ)), "unknown of 9.75"),
+    "not-answering": (lambda: without_news("not-answering", since(SILENT)), "Numbers from 4"),
+    "detached": (lambda: without_news(DETACHED.word, DETACHED.sentence), "the GPU has been taken away from it"),
+    "no-driver": (lambda: without_gpu(NOT_LOADED.word, NOT_LOADED.sentence), "installed but not loaded"),
     "no-gpu": (
-        lambda: without_gpu("no-gpu", "This server has no GPU.", server=cpu_server()),
+        lambda: without_gpu("no-gpu", NO_GPU, server=cpu_server()),
         "Free now: MIG 1g.10gb (2 of 5 free). To get a GPU:",
     ),
     "service-away": (
-        lambda: push(reading(), service_note=f"The GPU service is not answering since {now():%Y-%m-%dT%H:%M:%SZ}."),
+        lambda: push(reading(), service_note=since(AWAY)),
         "The GPU service is not answering since",
     ),
     "no-service": (
-        lambda: push(reading(), server=None, service_note="No GPU service is set up for this server."),
-        "No GPU service is set up",
+        lambda: push(reading(), server=None, service_note=NOT_UNDER_A_HUB),
+        "not started by a hub",
     ),
     "gpu-lost": (
-        lambda: push(reading(), server=server(lease_state="lost", warnings=(LOST,))),
-        "Your GPU is gone",
+        lambda: without_gpu("lost", GONE, server=server(lease_state="lost", warnings=(LOST,))),
+        "is gone from this machine",
+    ),
+    "one-lost": (
+        lambda: push(reading(), state="lost", sentence=ONE_GONE, server=server(warnings=(TRESPASSED,))),
+        "One of this server's GPUs is gone",
     ),
     "simulated": (
         lambda: push(reading(source="simulated", counters=None), server=server(simulated=True)),

@@ -76,8 +76,7 @@ def test_every_state_fits_and_has_no_findings_of_axe(
 
     def look(state: str, width: int) -> None:
         wrong.extend(f"{state} {width}: cut off: {words}" for words in live.cut_off())
-        if width == WIDTHS[0]:
-            wrong.extend(f"{state}: {finding}" for finding in live.findings(axe))
+        wrong.extend(f"{state} {width}: {finding}" for finding in live.findings(axe))
         panel.screenshot(path=pictures / f"{state}-{theme}-{width}.png")
 
     def look_in_both_widths(state: str) -> None:

@@ -11,10 +11,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
 from babel.messages.pofile import read_po
+
+from tests.browser.states import STATES
 
 ROOT = Path(__file__).parents[2]
 CATALOGUES = sorted((ROOT / "hub_extensions" / "locale").glob("*/LC_MESSAGES/jupyterhub_gpu.json"))
@@ -41,6 +44,13 @@ NOT_FOR_THE_PANEL = {
     # put together from parts: see RULES
     "Stops when its GPU is idle for %1 (you are warned %2 before)%3.",
 }
+OF_THE_LINE = {
+    # of the line's many sentences the reasons of a wait that the panel shows
+    "It is not known which GPUs are free.",
+    "Other servers are starting; this takes a minute or two.",
+}
+WHERE_IT_STARTS_NOW = {"One is free.", "It starts now."}
+"""Reasons that the panel leaves out."""
 RULES = {
     "Stops when its GPU is idle for %1 (you are warned %2 before).",
     "Stops when its GPU is idle for %1 (you are warned %2 before); at most %3.",
@@ -90,7 +100,20 @@ def _numbered(sentence: str) -> str:
 
 def all_sentences() -> set[str]:
     found = {one for name in SPEAKERS for one in sentences(ROOT / "hub_extensions" / name)}
-    return (found | RULES) - NOT_FOR_THE_PANEL
+    return (found | RULES | OF_THE_LINE) - NOT_FOR_THE_PANEL
+
+
+def shown(value: object) -> Iterator[str]:
+    """The sentences in a message to the panel, as the panel looks them up."""
+    if is_dataclass(value):
+        for field in fields(value):
+            yield from shown(getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from shown(one)
+    elif isinstance(value, str) and SENTENCE.fullmatch(value):
+        for sentence in re.split(r"(?<=\.) (?=[A-Z])", value):
+            yield _numbered(re.sub(r"\d{4}-\d\d-\d\dT[\d:]+Z", "{}", sentence))
 
 
 def test_the_catalogues_are_what_their_sources_say() -> None:
@@ -108,6 +131,16 @@ def test_there_are_a_finnish_and_a_japanese_catalogue() -> None:
 def test_every_sentence_of_the_server_is_in_the_catalogue(path: Path) -> None:
     assert len(all_sentences()) > 40
     assert all_sentences() - set(json.loads(path.read_text(encoding="utf-8"))) == set()
+
+
+def test_the_lines_sentences_are_what_the_line_says() -> None:
+    assert set(sentences(ROOT / "hub_extensions" / "core" / "admission.py")) >= OF_THE_LINE
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_panels_pictures_show_only_what_the_product_says(state: str) -> None:
+    made, _ = STATES[state]
+    assert set(shown(made())) - all_sentences() - WHERE_IT_STARTS_NOW == set()
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
