@@ -212,7 +212,7 @@ def _read_whole(driver: Driver, gpu: Gpu, look: _Look) -> None:
     device = whole_gpu(driver, gpu, memory)
     look.devices[device.uuid] = device
     use = use_of_whole(driver, gpu.handle)
-    counted = Counted(use is not None, use)  # nobody asked for the counters of a whole GPU here
+    counted = Counted(not use.lasting, use.percent)  # nobody asked for the counters of a whole GPU here
     look.add_sample(gpu.uuid, counted, memory.used, processes_on(driver, gpu.handle), "nvml")
 
 

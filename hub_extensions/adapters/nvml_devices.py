@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hub_extensions.adapters.nvml_driver import Driver, NvmlFailure
+from hub_extensions.adapters.nvml_states import Scope
 from hub_extensions.core.inventory import Device, Placement
 
 
@@ -87,10 +88,22 @@ def product_of(driver: Driver, handle: Any, otherwise: str = "NVIDIA GPU") -> st
     return re.sub(r"\s*\bMIG \S+\s*$", "", str(name)) if name else otherwise
 
 
-def use_of_whole(driver: Driver, handle: Any) -> float | None:
-    """0 to 100; None for a GPU in MIG mode, and where the driver does not tell."""
-    rates = driver.ask("nvmlDeviceGetUtilizationRates", handle)
-    return None if rates is None else float(min(rates.gpu, 100))
+class Use(NamedTuple):
+    """`percent`: 0 to 100; None where the driver does not tell. `lasting`: it will not tell in a second either."""
+
+    percent: float | None
+    lasting: bool = False
+
+
+def use_of_whole(driver: Driver, handle: Any) -> Use:
+    """How much a GPU is in use; never known of one in MIG mode."""
+    try:
+        return Use(float(min(driver.call("nvmlDeviceGetUtilizationRates", handle).gpu, 100)))
+    except NvmlFailure as failure:
+        if failure.scope is not Scope.CALL:
+            raise
+        driver.note(failure)
+        return Use(None, failure.lasting)
 
 
 class Memory(NamedTuple):

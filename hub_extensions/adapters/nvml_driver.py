@@ -83,7 +83,7 @@ class Driver:
         except NvmlFailure as failure:
             if failure.scope is not Scope.CALL:
                 raise
-            self._note(failure)
+            self.note(failure)
             return None
 
     def ask_either(self, newer: tuple[object, ...], older: tuple[object, ...]) -> Any:
@@ -94,12 +94,13 @@ class Driver:
             except NvmlFailure as failure:
                 if failure.scope is not Scope.CALL:
                     raise
-                self._note(failure)
+                self.note(failure)
                 if failure.code not in _NOT_KNOWN_TO_DRIVER:
                     return None
         return None
 
-    def _note(self, failure: NvmlFailure) -> None:
+    def note(self, failure: NvmlFailure) -> None:
+        """Remember it as `refused`, for one who has used `call` himself."""
         if self.refused is None and failure.code not in _NOT_KNOWN_TO_DRIVER:
             self.refused = failure
 

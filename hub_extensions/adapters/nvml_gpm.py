@@ -47,14 +47,16 @@ class InstanceUse:
 
     def instance(self, driver: Driver, card: str, gpu: Any, instance_id: int, key: str) -> Counted:
         """A GPU instance, by the handle of its GPU. `card` and `key` name card and device from look to look."""
-        if not self._supported(driver, card, gpu):
-            return NOT_COUNTED
+        supported = self._supported(driver, card, gpu)
+        if not supported:
+            return Counted(there=supported is None)
         return self._counted(driver, key, "nvmlGpmMigSampleGet", gpu, instance_id)
 
     def whole(self, driver: Driver, gpu: Any, key: str) -> Counted:
         """A whole GPU that is not in MIG mode."""
-        if not self._supported(driver, key, gpu):
-            return NOT_COUNTED
+        supported = self._supported(driver, key, gpu)
+        if not supported:
+            return Counted(there=supported is None)
         return self._counted(driver, key, "nvmlGpmSampleGet", gpu)
 
     def keep_only(self, driver: Driver, keys: Iterable[str]) -> None:
@@ -68,8 +70,8 @@ class InstanceUse:
         self._support.clear()
         self._refused.clear()
 
-    def _supported(self, driver: Driver, card: str, gpu: Any) -> bool:
-        """Does this card have the counters? Asked once while the driver is open."""
+    def _supported(self, driver: Driver, card: str, gpu: Any) -> bool | None:
+        """Does this card have the counters? Asked once while the driver is open; None: it did not say, this once."""
         if card in self._support:
             return self._support[card]
         try:
@@ -77,8 +79,9 @@ class InstanceUse:
         except NvmlFailure as failure:
             if failure.scope is not Scope.CALL:
                 raise
-            if failure.lasting:
-                self._support[card] = False
+            if not failure.lasting:
+                return None
+            self._support[card] = False
             return False
         self._support[card] = bool(answer.isSupportedDevice)
         return self._support[card]

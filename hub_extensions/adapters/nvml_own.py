@@ -27,7 +27,7 @@ from hub_extensions.adapters.nvml_devices import (
 from hub_extensions.adapters.nvml_driver import Driver, NvmlFailure, OpenDriver
 from hub_extensions.adapters.nvml_gpm import NOT_COUNTED, Counted, InstanceUse
 from hub_extensions.adapters.nvml_processes import processes_on
-from hub_extensions.adapters.nvml_states import INVALID_ARGUMENT, NOT_FOUND, UNINITIALIZED
+from hub_extensions.adapters.nvml_states import INVALID_ARGUMENT, NOT_FOUND, UNINITIALIZED, Scope
 from hub_extensions.core.inventory import Device, InventoryReading
 from hub_extensions.core.usage import DeviceSample
 
@@ -46,16 +46,19 @@ class OwnGpus:
         self._open = OpenDriver(clock)
         self._gpm = InstanceUse(clock)
         self._facts: dict[str, _Facts] = {}
+        self._seen: dict[str, Device] = {}
         self._reopen_after: float | None = None
+        self._patience = _REOPEN_SECONDS
 
     def read(self, now: datetime) -> InventoryReading:
         """Devices and samples as they are now, stamped `now`. Raises `GpusUnavailable` when none can be read.
 
         A device whose UUID is not on the machine any more is not in the reading (all of them: an empty reading), nor is
-        a lost one while another can be read. One that does not answer for now is listed as it was, without a sample.
+        a lost one while another can be read. One that does not answer for now is listed as it was, without a sample
+        (one that never has answered: by its UUID alone).
         """
         if self._reopen_after is not None and self._open.open_for() >= self._reopen_after:
-            self.close()  # some drivers see a new cut, and a device that is given back, only when they are opened anew
+            self._reopen()
         was_open = self._open.is_open
         try:
             return self._look(now)
@@ -71,7 +74,21 @@ class OwnGpus:
             raise failure.as_unavailable() from failure
 
     def close(self) -> None:
-        """Give the driver back. The next `read` opens it again."""
+        """Give the driver back. The next `read` opens it again, and knows nothing of before."""
+        self._seen.clear()
+        self._patience = _REOPEN_SECONDS
+        self._let_go()
+
+    def _reopen(self) -> None:
+        """Some drivers see a new cut, and a device that is given back, only when they are opened anew.
+
+        It costs the others their use for one look: a device that stays away is waited for longer and longer. What a
+        device was is still known, that it did not answer for now is no news of it; its handles are another driver's.
+        """
+        self._patience = min(2 * self._patience, _REOPEN_AT_MOST_SECONDS)
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._reopen_after = None
         self._facts.clear()
         self._open.close(self._gpm.forget)
@@ -94,8 +111,8 @@ class OwnGpus:
                     raise
                 failures.append(failure)
                 problems.append(f"{uuid} cannot be read now. {failure.detail}")
-                if not failure.concerns_device and uuid in self._facts:
-                    devices.append(self._facts[uuid].device)
+                if not failure.concerns_device:
+                    devices.append(self._seen.get(uuid) or _unnamed(uuid))
                 continue
             if read is None:
                 problems.append(f"{uuid} is not on this machine any more.")
@@ -104,12 +121,19 @@ class OwnGpus:
             devices.append(device)
             if sample is not None:
                 samples[uuid] = sample
-        complete = len(samples) == len(self._uuids)
-        self._reopen_after = None if complete else _REOPEN_SECONDS if samples else _REOPEN_SOON_SECONDS
+        self._pace_reopening(len(samples))
         if failures and not samples:
             raise failures[0]
         self._gpm.keep_only(driver, [facts.key for facts in self._facts.values()])
         return InventoryReading(now, tuple(devices), samples, tuple(problems))
+
+    def _pace_reopening(self, read: int) -> None:
+        """`read`: how many of the devices."""
+        if read in (0, len(self._uuids)):
+            self._patience = _REOPEN_SECONDS
+            self._reopen_after = None if read else _REOPEN_SOON_SECONDS  # nobody's use is lost by it
+            return
+        self._reopen_after = self._patience
 
     def _read_device(self, driver: Driver, uuid: str, now: datetime) -> tuple[Device, DeviceSample | None] | None:
         """One device; None when the machine does not have it."""
@@ -118,11 +142,13 @@ class OwnGpus:
         except NvmlFailure as failure:
             if failure.code in (NOT_FOUND, INVALID_ARGUMENT):
                 self._facts.pop(uuid, None)
+                self._seen.pop(uuid, None)
                 return None
             raise
         driver.refused = None
         memory = memory_of(driver, handle)
         facts = self._facts_of(driver, uuid, handle, memory)
+        self._seen[uuid] = facts.device
         listed = processes_on(driver, handle, mps_alone=False)
         counted, source = self._use(driver, handle, facts)
         if counted.used_percent is None and memory.used is None and listed.pids is None and counted.counters is None:
@@ -146,11 +172,15 @@ class OwnGpus:
         if facts.device.profile is None:
             use = use_of_whole(driver, handle)
             counted = self._gpm.whole(driver, handle, facts.key)
-            if use is not None:
-                return counted._replace(used_percent=use), "nvml"
-            return counted, "gpm" if counted.there else "none"
-        if facts.parent is None or instance is None or not facts.fills_instance:
+            if use.percent is not None:
+                return counted._replace(used_percent=use.percent), "nvml"
+            if counted.there:
+                return counted, "gpm"
+            return counted, "none" if use.lasting else "nvml"
+        if not facts.fills_instance:
             return NOT_COUNTED, "none"
+        if facts.parent is None or instance is None:
+            return NOT_COUNTED, "none" if facts.settled else "gpm"
         counted = self._gpm.instance(driver, facts.parent.uuid or facts.key, facts.parent.handle, instance, facts.key)
         return counted, "gpm" if counted.there else "none"
 
@@ -166,7 +196,7 @@ class OwnGpus:
         return facts
 
 
-_REOPEN_SECONDS, _REOPEN_SOON_SECONDS = 60.0, 10.0
+_REOPEN_SECONDS, _REOPEN_SOON_SECONDS, _REOPEN_AT_MOST_SECONDS = 60.0, 10.0, 960.0
 _ASK_AGAIN_SECONDS = 5.0
 UNNAMED = "MIG"
 """The profile of a MIG device whose profile the driver does not name: it is no whole GPU all the same."""
@@ -174,11 +204,13 @@ UNNAMED = "MIG"
 
 @dataclass(frozen=True)
 class _Facts:
-    """What does not move. `parent`: the GPU of a MIG device; `fills_instance`: the counters are this device's alone."""
+    """What does not move. `parent`: the GPU of a MIG device; `fills_instance`: the counters are this device's alone;
+    `settled`: what the counters need and is missing will be missing in a second too."""
 
     device: Device
     parent: Gpu | None = None
     fills_instance: bool = True
+    settled: bool = True
     read_at: float = 0.0
 
     @property
@@ -205,13 +237,13 @@ def _facts_of_whole(driver: Driver, uuid: str, handle: Any, memory: Memory) -> _
 
 def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> _Facts:
     """In a container the GPU itself may answer "no permission" to everything; its handle is enough for the counters."""
-    parent_handle = driver.ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
+    parent_handle, parent_settled = _asked(driver, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
     parent = None
     product = product_of(driver, handle)
     if parent_handle is not None:
         parent_uuid = driver.ask("nvmlDeviceGetUUID", parent_handle)
         parent = Gpu(parent_handle, str(parent_uuid or ""), product_of(driver, parent_handle, product))
-    instance = driver.ask("nvmlDeviceGetGpuInstanceId", handle)
+    instance, instance_settled = _asked(driver, "nvmlDeviceGetGpuInstanceId", handle)
     compute = driver.ask("nvmlDeviceGetComputeInstanceId", handle)
     mig = Mig(handle, uuid, instance, compute)
     device = mig_device(driver, parent or Gpu(None, "", product), mig)
@@ -219,4 +251,20 @@ def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> _Fa
         device = Device(uuid, product, UNNAMED, instance, compute, memory_bytes=memory.total)
     slices = driver.ask("nvmlDeviceGetAttributes", handle)
     alone = slices is None or int(slices.computeInstanceSliceCount) == int(slices.gpuInstanceSliceCount)
-    return _Facts(device, parent, alone)
+    return _Facts(device, parent, alone, parent_settled and instance_settled)
+
+
+def _asked(driver: Driver, name: str, handle: Any) -> tuple[Any, bool]:
+    """Like ``Driver.ask``, with whether the same question would get the same answer in a second."""
+    try:
+        return driver.call(name, handle), True
+    except NvmlFailure as failure:
+        if failure.scope is not Scope.CALL:
+            raise
+        driver.note(failure)
+        return None, failure.lasting
+
+
+def _unnamed(uuid: str) -> Device:
+    """A device of which nothing but its UUID is known, and that it has not been said to be gone."""
+    return Device(uuid, "NVIDIA GPU", profile=UNNAMED if uuid.startswith("MIG-") else None)

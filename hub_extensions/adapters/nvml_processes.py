@@ -39,13 +39,16 @@ def processes_on(driver: Driver, handle: Any, *, mps_alone: bool = True) -> List
             memory[int(process.pid)] = max(memory.get(int(process.pid), 0), int(process.usedGpuMemory))
     pids = sorted({int(process.pid) for process in (*running, *clients)})
     # In a container some drivers list the host's pids, which name other processes here, or none.
-    if not _sees_all_processes() and not all(map(_exists, pids)):
+    if not sees_all_processes() and not all(map(_exists, pids)):
         return Listed(None, {})
     return Listed(tuple(pids), memory)
 
 
-def _sees_all_processes() -> bool:
-    """Is this the machine's own PID namespace? The kernel gives it a fixed number (PROC_PID_INIT_INO)."""
+def sees_all_processes() -> bool:
+    """Is this the machine's own PID namespace? The kernel gives it a fixed number (PROC_PID_INIT_INO).
+
+    Then an empty list of the driver means that there is none; in a container it may mean that it names none there.
+    """
     try:
         return os.readlink("/proc/self/ns/pid") == "pid:[4026531836]"
     except OSError:

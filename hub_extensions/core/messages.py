@@ -376,8 +376,8 @@ class GpuReading:
         limit_bytes: what this server may use, where that is less than the device; `limit_source`: ``share`` (by
             agreement), ``hami`` (enforced by HAMi), "" without one.
         shared: others may be on the device (in doubt they may): then only own_memory_bytes is this server's own.
-        used_percent: 0 to 100, of the device; source: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, or ``none``: use cannot
-            be measured on this card. None with another source: not known now, and `note` says why.
+        used_percent: 0 to 100, of the device; source: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, or ``none``: use
+            cannot be measured on this card. None with another source: not known now, and `note` says why.
         holders: None: it is not known who; `holders_note` says why, or that amounts are not known.
     """
 

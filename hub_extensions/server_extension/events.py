@@ -29,8 +29,8 @@ later where neither the kernels nor the service answer."""
 class EndWatch:
     """Turns the service's successive words into events: when the end comes near, when it moves, when it is off.
 
-    Nothing is sent here; `clock` runs in seconds. While it warns it says so again each minute: a page may have missed it,
-    and knows by cause and time that it is the same.
+    Nothing is sent here; `clock` runs in seconds. While it warns it says so again each minute: a page may have
+    missed it, and knows by cause and time that it is the same.
     """
 
     def __init__(self, repeat_seconds: float = REPEAT_SECONDS, quiet_seconds: float = QUIET_SECONDS) -> None:

@@ -1,8 +1,9 @@
 """Which of this server's own programs hold its GPU, and how much: decided from values.
 
-What the driver lists goes first; where it hides processes (in a container), who has the GPU's memory opened; where that
-cannot be seen either, which one kernel was there when the memory was taken. Else it is not known, and a sentence says
-so. Others on the same device are never named. Not here: looking (``onlooker.py``).
+What the driver lists goes first, and on the machine itself it is all there is to say; where it hides processes (in a
+container), who has the GPU's memory opened; where that cannot be seen either, which one kernel was there when it was
+taken. Else it is not known, and a sentence says so. Others on the same device are never named. Not here: looking
+(``onlooker.py``).
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class Scene:
     """Everything a decision about one device takes.
 
     Attributes:
+        sees_all: the driver's list of processes means the same here as on the machine: an empty one says "nobody". In a
+            container it may be empty because none of them has a name there.
         programs: this server's own.
         shared: others may be on the device; several: this server has more than this one device.
         taken_seconds: since its memory was taken, as the looks saw it; None: that was not seen.
@@ -76,12 +79,13 @@ class Scene:
     several: bool
     taken_seconds: float | None
     root: str
+    sees_all: bool = False
 
 
 def held(scene: Scene) -> Held:
     """Who holds this device's memory, of this server's programs."""
     listed, used = scene.sample.pids, scene.sample.memory_used_bytes
-    if listed or (listed is not None and used is None):
+    if listed or (listed is not None and (used is None or scene.sees_all)):
         return _as_listed(scene, listed)
     if used is not None and used < LITTLE_BYTES:
         return Held(own_memory_bytes=0, holders=())

@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Any
 
 from hub_extensions.adapters import processes
+from hub_extensions.adapters.nvml_processes import sees_all_processes
 from hub_extensions.core.inventory import InventoryReading
 from hub_extensions.server_extension.holders import LITTLE_BYTES, Kernel, Program, Scene, held
 from hub_extensions.server_extension.readings import Held
@@ -91,6 +92,7 @@ class Onlooker:
     Args:
         lease: this server's lease mark: only processes that carry it are its own.
         root: where notebooks' paths begin.
+        sees_all: as in ``holders.Scene``; None: as this process finds it.
     """
 
     def __init__(
@@ -100,7 +102,9 @@ class Onlooker:
         kernels: Callable[[], tuple[Kernel, ...]],
         *,
         scan_seconds: float = SCAN_SECONDS,
+        sees_all: bool | None = None,
     ) -> None:
+        self._sees_all = sees_all_processes() if sees_all is None else sees_all
         self._lease = lease
         self._root = root
         self._kernels = kernels
@@ -115,7 +119,7 @@ class Onlooker:
         mine = {uuid: sample for uuid, sample in reading.samples.items() if uuid in shared}
         for uuid, sample in mine.items():
             self._memory.note(uuid, sample.memory_used_bytes, clock)
-        hidden = any(sample.pids is None or not sample.pids for sample in mine.values())
+        hidden = any(sample.pids is None or not (sample.pids or self._sees_all) for sample in mine.values())
         if self._scanned_at is None or clock - self._scanned_at >= self._scan_seconds:
             self._scan(clock, hidden)
         programs = {program.pid: program for program in self._programs.values()}
@@ -132,6 +136,7 @@ class Onlooker:
                     len(shared) > 1,
                     self._memory.taken(uuid, clock),
                     self._root,
+                    self._sees_all,
                 )
             )
             for uuid, sample in mine.items()

@@ -73,16 +73,19 @@ class FiguresWatch:
     """
 
     def __init__(self) -> None:
-        self._seen: tuple[datetime, float, float] | None = None
+        self._seen: tuple[Figures, float, float] | None = None
 
     def judge(self, figures: Figures | None, now: datetime, clock: float) -> Outside | None:
-        """The figures with whether they are fresh; None without any. `now` is wall-clock, `clock` runs in seconds."""
-        if figures is None:
+        """The last figures with whether they are fresh; None: there never were any, so nobody measures elsewhere.
+
+        The service leaves them out when they are old. `now` is wall-clock, `clock` runs in seconds.
+        """
+        if figures is not None and (self._seen is None or self._seen[0].at != figures.at):
+            self._seen = (figures, clock, max(0.0, (now - figures.at).total_seconds()))
+        if self._seen is None:
             return None
-        if self._seen is None or self._seen[0] != figures.at:
-            self._seen = (figures.at, clock, max(0.0, (now - figures.at).total_seconds()))
-        _, since, age = self._seen
-        return Outside(figures, age + clock - since <= FRESH_SECONDS)
+        last, since, age = self._seen
+        return Outside(last, age + clock - since <= FRESH_SECONDS)
 
 
 def reading_of(
@@ -103,7 +106,7 @@ def reading_of(
         memory_used_bytes=None if sample is None else sample.memory_used_bytes,
         memory_total_bytes=device.memory_bytes,
         used_percent=None if sample is None else sample.used_percent,
-        source="none" if sample is None else sample.source,
+        source="nvml" if sample is None else sample.source,
         at=at if sample is None else sample.at,
         note=_note(sample),
         own_memory_bytes=held.own_memory_bytes,
@@ -135,7 +138,7 @@ def _with_figures(reading: GpuReading, outside: Outside) -> GpuReading:
         return reading
     if not outside.fresh:
         since = figures.at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return replace(reading, note=OLD_FIGURES.format(since=since))
+        return replace(reading, source=figures.source, note=OLD_FIGURES.format(since=since))
     used = max(0.0, min(100.0, figures.used_percent))
     counters = reading.counters if figures.counters is None else _finite(figures.counters)
     return replace(reading, used_percent=used, source=figures.source, counters=counters, note="")

@@ -106,6 +106,29 @@ def test_a_whole_gpu_tells_memory_use_and_who_holds_it(tmp_path: Path, own: Own)
     assert sample.memory_by_pid == {os.getpid(): 2 * GIB}, "a size that the driver does not tell is left out"
 
 
+@pytest.mark.parametrize(
+    ("code", "source"), [(TIMEOUT, "nvml"), (UNKNOWN, "nvml"), (NOT_SUPPORTED, "none"), (NO_PERMISSION, "none")]
+)
+def test_use_is_said_to_be_impossible_only_where_it_stays_so(tmp_path: Path, own: Own, code: int, source: str) -> None:
+    machine = two_gpus(tmp_path).fails("nvmlDeviceGetUtilizationRates", code, on="GPU-a").write()
+    samples = own(machine, "GPU-a", "GPU-b").read(NOW).samples
+    assert (samples["GPU-a"].used_percent, samples["GPU-a"].source) == (None, source)
+    assert (samples["GPU-b"].used_percent, samples["GPU-b"].source) == (0.0, "nvml")
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["nvmlDeviceGetDeviceHandleFromMigDeviceHandle", "nvmlDeviceGetGpuInstanceId", "nvmlGpmQueryDeviceSupport"],
+)
+def test_counters_that_cannot_be_asked_for_once_are_not_said_to_be_none(tmp_path: Path, own: Own, call: str) -> None:
+    machine = hopper_machine(tmp_path).fails(call, TIMEOUT).write()
+    looking = own(machine, "MIG-h-1")
+    sample = looking.read(NOW, clock=1.0).samples["MIG-h-1"]
+    assert (sample.used_percent, sample.source) == (None, "gpm")
+    machine.recovers().fails(call, NO_PERMISSION).write()
+    assert looking.read(NOW, clock=7.0).samples["MIG-h-1"].source == "none"
+
+
 def test_a_v100_is_read_without_mig_and_without_counters(tmp_path: Path, own: Own) -> None:
     reading = own(v100_machine(tmp_path), "GPU-v100").read(NOW)
     (device,) = reading.devices
@@ -311,6 +334,39 @@ def test_a_gpu_that_does_not_answer_for_now_is_listed_without_a_sample(tmp_path:
     assert set(reading.samples) == {"GPU-b"}
     machine.recovers().write()
     assert set(looking.read(NOW, clock=3.0).samples) == {"GPU-a", "GPU-b"}
+
+
+def test_a_gpu_that_does_not_answer_for_minutes_is_not_said_to_be_gone(tmp_path: Path, own: Own) -> None:
+    """The driver is opened anew meanwhile, which is no news of it."""
+    machine = two_gpus(tmp_path)
+    looking = own(machine, "GPU-a", "GPU-b")
+    before = looking.read(NOW, clock=1.0)
+    opened = machine.calls()["nvmlInitWithFlags"]
+    machine.fails("nvmlDeviceGetHandleByUUID", TIMEOUT, on="GPU-a").write()
+    for clock in range(10, 400, 10):
+        assert looking.read(NOW, clock=float(clock)).devices == before.devices
+    assert machine.calls()["nvmlInitWithFlags"] > opened
+
+
+def test_a_gpu_that_has_never_answered_is_listed_by_its_uuid(tmp_path: Path, own: Own) -> None:
+    machine = lab_machine(tmp_path).fails("nvmlDeviceGetHandleByUUID", TIMEOUT, on="MIG-lab-7").write()
+    reading = own(machine, "MIG-lab-4", "MIG-lab-7").read(NOW)
+    assert uuids_of(reading) == ["MIG-lab-4", "MIG-lab-7"]
+    assert reading.devices[1].profile == "MIG", "no whole GPU"
+    assert set(reading.samples) == {"MIG-lab-4"}
+
+
+def test_for_a_gpu_that_is_gone_the_driver_is_opened_anew_less_and_less_often(tmp_path: Path, own: Own) -> None:
+    """Each time costs the other one its use for a look."""
+    machine = two_gpus(tmp_path)
+    looking = own(machine, "GPU-a", "GPU-gone")
+    looking.read(NOW, clock=0.0)
+    anew, opened = [], machine.calls()["nvmlInitWithFlags"]
+    for clock in range(20, 4000, 20):
+        assert uuids_of(looking.read(NOW, clock=float(clock))) == ["GPU-a"]
+        if machine.calls()["nvmlInitWithFlags"] > opened:
+            anew, opened = [*anew, clock], machine.calls()["nvmlInitWithFlags"]
+    assert anew == [60, 180, 420, 900, 1860, 2820, 3780]
 
 
 def test_a_device_that_is_given_back_is_found_without_a_restart(tmp_path: Path, own: Own) -> None:

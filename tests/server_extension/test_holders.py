@@ -27,7 +27,7 @@ from hub_extensions.server_extension.holders import (
     held,
 )
 from hub_extensions.server_extension.onlooker import KernelBook, Onlooker
-from hub_extensions.server_extension.readings import NOT_WHICH, Right, Terms, terms_of
+from hub_extensions.server_extension.readings import NOT_WHICH, Held, Right, Terms, terms_of
 from tests.fakes.gpu_readers import GIB, UUID
 from tests.fakes.panel_service import a_state
 
@@ -51,9 +51,10 @@ def scene(
     shared: bool = False,
     several: bool = False,
     taken: float | None = None,
+    sees_all: bool = False,
 ) -> Scene:
     sample = DeviceSample(UUID, NOW, 50.0, used, pids, "nvml", dict(by_pid or {}))
-    return Scene(sample, programs, kernels, shared, several, taken, ROOT)
+    return Scene(sample, programs, kernels, shared, several, taken, ROOT, sees_all)
 
 
 def holding(*programs: Program) -> tuple[Program, ...]:
@@ -134,6 +135,14 @@ def test_a_driver_that_does_not_tell_sizes_leaves_them_unknown() -> None:
 def test_memory_that_nobody_needs_to_hold_has_no_holder(pids: tuple[int, ...] | None) -> None:
     found = held(scene(pids, used=20 * 1024**2))
     assert (found.own_memory_bytes, found.holders, found.note) == (0, (), "")
+
+
+def test_on_the_machine_itself_an_empty_list_is_the_answer_and_nothing_is_guessed() -> None:
+    """Memory without a process: of graphics, or of one that has just ended. Who has it opened may use another GPU."""
+    guessable = scene((), programs=holding(OF_TRAIN), kernels=(TRAIN,), taken=1.0, sees_all=True)
+    assert held(guessable) == Held(0, ())
+    hidden = scene(None, programs=holding(OF_TRAIN), kernels=(TRAIN,), taken=1.0, sees_all=True)
+    assert [holder.name for holder in held(hidden).holders or ()] == ["train.ipynb"]
 
 
 # ------------------------------------------------------------------ the driver hides them

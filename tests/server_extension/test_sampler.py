@@ -11,10 +11,20 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.core.inventory import GpusUnavailable
+from hub_extensions.core.inventory import Device, GpusUnavailable
 from hub_extensions.core.messages import Figures
-from hub_extensions.core.usage import Counters
-from hub_extensions.server_extension.readings import NOT_MEASURABLE, NOT_WHICH, Held
+from hub_extensions.core.usage import Counters, DeviceSample
+from hub_extensions.server_extension.readings import (
+    NOT_MEASURABLE,
+    NOT_READ,
+    NOT_WHICH,
+    NOT_YET,
+    FiguresWatch,
+    Held,
+    Outside,
+    Terms,
+    reading_of,
+)
 from hub_extensions.server_extension.sampler import Paces, Reader, Sampler, leased_uuids
 from tests.fakes.gpu_readers import (
     GIB,
@@ -340,8 +350,25 @@ def test_what_the_card_tells_itself_goes_before_figures() -> None:
 
 def test_old_figures_are_no_figures_and_a_sentence_says_so() -> None:
     found = first_look(OneGpu(used_percent=None), figures=figures(datetime(2026, 11, 20, 8, 0, tzinfo=timezone.utc)))
-    assert (found.used_percent, found.source) == (None, "none")
+    assert (found.used_percent, found.source) == (None, "dcgm")
     assert found.note.endswith("which has said nothing new since 2026-11-20T08:00:00Z.")
+
+
+def test_figures_that_the_service_leaves_out_as_old_are_old_and_the_card_is_not_said_to_be_unable() -> None:
+    at, watch = datetime.now(timezone.utc), FiguresWatch()
+    assert watch.judge(None, at, 10.0) is None
+    assert watch.judge(figures(at), at, 10.0) == Outside(figures(at), True)
+    assert watch.judge(None, at, 60.0) == Outside(figures(at), True)
+    assert watch.judge(None, at, 80.0) == Outside(figures(at), False)
+
+
+@pytest.mark.parametrize("source", ["nvml", "gpm"])
+def test_use_that_is_not_known_now_is_not_said_to_be_impossible(source: str) -> None:
+    device, at = Device(UUID, "NVIDIA A100-PCIE-40GB", memory_bytes=GIB), datetime.now(timezone.utc)
+    once = reading_of(device, DeviceSample(UUID, at, None, GIB, (), source), at, terms=Terms(False))
+    assert (once.used_percent, once.source, once.note) == (None, source, NOT_YET)
+    not_read = reading_of(device, None, at, terms=Terms(False))
+    assert not_read.source != "none" and not_read.note == NOT_READ
 
 
 def test_figures_that_are_no_numbers_are_not_known() -> None:
