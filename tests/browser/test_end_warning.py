@@ -208,8 +208,7 @@ def test_settings_change_interval_unit_and_status_bar_while_the_page_is_open(
     field = page.locator(".jp-SettingsPanel").get_by_role("spinbutton").first
     expect(field).to_have_value("5")
     field.fill("2")
-    until(lambda: live.now_open() and "every=2" in live.now_open()[-1].url, page)
-    assert len(live.now_open()) == 1
+    until(lambda: ["every=2" in socket.url for socket in live.now_open()] == [True], page)
 
 
 @pytest.mark.parametrize("text", ['{"interval": "often"}', '{"interval": 0}', '{"colour": "red"}'])
