@@ -336,6 +336,29 @@ async def test_while_the_service_is_away_the_gpu_is_shown_and_it_comes_back(
     assert log.count("The GPU service answers again") == 1
 
 
+async def test_before_the_service_has_answered_no_memory_of_others_is_in_the_history(
+    fake_nvml: Path, tmp_path: Path
+) -> None:
+    """Then it turns out that nobody shares the device, and the open page gets the line anew."""
+    machine = lab_machine(tmp_path).changes(MINE, used=GIB).write()
+    service = PanelService().come()
+    service.state = None
+    environ = environ_of(machine, fake_nvml)
+    environ |= {"JUPYTERHUB_GPU_SERVICE_URL": service.url, "JUPYTERHUB_API_TOKEN": TOKEN}
+    try:
+        with a_server(tmp_path / "server", environ) as server:
+            async with page_of(server) as page:
+                await page.until(lambda: len(page.numbers()) >= 2)
+                assert page.snapshot["gpus"][0]["shared"] is True
+                assert GIB not in server.request("gpu/history")[1]["series"][0]["memory_bytes"]
+                service.state = a_state(uuid=MINE, share=1.0)
+                await page.until(lambda: page.snapshot["gpus"][0]["shared"] is False, 30)
+                anew = [message["history"] for message in page.messages if message["history"]][-1]
+                assert set(anew[0]["memory_bytes"]) == {GIB}
+    finally:
+        service.go()
+
+
 async def test_a_foreign_page_and_a_stranger_get_no_history(server: UserServer) -> None:
     assert server.request("gpu/history", token=None)[0] in (302, 403)
     assert server.request("gpu/history")[0] == 200
