@@ -105,7 +105,10 @@ def prepare_panel(env: Mapping[str, str]) -> None:
 
 
 def copy_panel_sources() -> None:
-    """Make ``.work/npm/labextension`` the same as ``labextension``, but for its installed packages."""
+    """Make ``.work/npm/labextension`` the same as ``labextension``, but for its installed packages.
+
+    The catalogues come along: the panel's tests compare its strings with them.
+    """
     target = NPM / "labextension"
     target.mkdir(parents=True, exist_ok=True)
     for old in target.iterdir():
@@ -117,3 +120,4 @@ def copy_panel_sources() -> None:
             old.unlink()
     built = shutil.ignore_patterns("node_modules", "lib", "*.tsbuildinfo")
     shutil.copytree(SOURCES, target, ignore=built, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "hub_extensions" / "locale", NPM / "hub_extensions" / "locale", dirs_exist_ok=True)
