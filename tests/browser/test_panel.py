@@ -36,7 +36,7 @@ def test_the_panel_shows_this_servers_gpu(page: Page, server: UserServer, pictur
     expect(panel).to_contain_text("MIG 2g.10gb")
     expect(panel).to_contain_text("1 in line, at most 2 h 10 min")
     expect(panel).to_contain_text("0 of 1 free")
-    expect(panel).to_contain_text("The server now on it must end by then.")
+    expect(panel).to_contain_text("The servers ahead end by their time limit at the latest.")
     expect(panel).to_contain_text("wait unknown")
     expect(panel).to_contain_text("Stops when its GPU is idle for 30 min")
     expect(panel).not_to_contain_text("No end is planned")

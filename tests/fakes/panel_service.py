@@ -46,8 +46,8 @@ def offer(offer_id: str, title: str, wait: Wait, *, free: int | None = 0, waitin
 
 def a_state(**changes: Any) -> ServerState:
     """A running server on a simulated 1g.5gb, without a countdown."""
-    busy = Wait(False, None, None, None, 7800.0, "The server now on it must end by then.")
-    unknown = Wait(False, None, None, None, None, "Nothing enforces an end.")
+    busy = Wait(False, None, None, None, 7800.0, "The servers ahead end by their time limit at the latest.")
+    unknown = Wait(False, None, None, None, None, "It is not known which GPUs are free.")
     now = Wait(True, 0.0, 0.0, 0.0, 0.0, "One is free.")
     state = ServerState(
         user="ada",
