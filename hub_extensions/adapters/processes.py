@@ -34,6 +34,7 @@ class Process:
         cpu_seconds: processor time used so far, without that of its children.
         rss_bytes: resident memory; pages shared with other processes are counted in each.
         device: ``CUDA_VISIBLE_DEVICES`` as it is set, None where it is not.
+        service: the GPU service its server asks (``JUPYTERHUB_GPU_SERVICE_URL``): whose installation it belongs to.
     """
 
     pid: int
@@ -49,6 +50,7 @@ class Process:
     rss_bytes: int
     device: str | None = None
     session: str | None = None
+    service: str | None = None
 
 
 def marked() -> tuple[Process, ...]:
@@ -195,6 +197,7 @@ class _Marks(NamedTuple):
     notebook: str | None = None
     device: str | None = None
     session: str | None = None
+    service: str | None = None
 
 
 class _Stat(NamedTuple):
@@ -299,6 +302,7 @@ def _marks(pid: int, stat: _Stat) -> _Marks | None:
         kernel=b"JPY_PARENT_PID" in values,
         notebook=(os.path.basename(session) or None) if session else None,
         device=_text(values.get(b"CUDA_VISIBLE_DEVICES")),
+        service=_text(values.get(b"JUPYTERHUB_GPU_SERVICE_URL")),
         session=session,
     )
 
@@ -325,6 +329,7 @@ def _process(pid: int, stat: _Stat, marks: _Marks, uid: int, owner: str) -> Proc
         cpu_seconds=stat.ticks / _TICK,
         rss_bytes=stat.pages * _PAGE,
         device=marks.device,
+        service=marks.service,
         session=marks.session,
     )
 

@@ -18,6 +18,14 @@ from hub_extensions.core.inventory import Device, InventoryReading
 from hub_extensions.core.usage import DeviceSample
 
 
+def of_service(url: str, processes: Callable[[], Sequence[Process]]) -> Callable[[], Sequence[Process]]:
+    """Only the processes whose servers ask this GPU service (``""``: those that ask none).
+
+    Every installation on a machine makes up the same devices: another one's kernels do nothing on ours.
+    """
+    return lambda: [process for process in processes() if (process.service or "") == url]
+
+
 class SimulatedGpus:
     """Reads a layout as if it were a machine.
 
@@ -97,4 +105,4 @@ def _fitted(rss_by_pid: Mapping[int, int], memory_bytes: int | None) -> dict[int
 _SHORTEST_SECONDS = 0.1
 
 
-__all__ = ["PACKED", "Layout", "LayoutError", "SimulatedGpus", "load_layout"]
+__all__ = ["PACKED", "Layout", "LayoutError", "SimulatedGpus", "load_layout", "of_service"]

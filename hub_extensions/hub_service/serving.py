@@ -16,7 +16,7 @@ from tornado.httpserver import HTTPServer
 from hub_extensions.adapters.hub_api import HubApi
 from hub_extensions.adapters.nvml import Nvml
 from hub_extensions.adapters.processes import marked
-from hub_extensions.adapters.simulated import LayoutError, SimulatedGpus, load_layout
+from hub_extensions.adapters.simulated import LayoutError, SimulatedGpus, load_layout, of_service
 from hub_extensions.adapters.store import Store, StoreUnavailable
 from hub_extensions.hub_service.api.base import Parts
 from hub_extensions.hub_service.app import MAX_BODY_BYTES, make_app, make_oauth
@@ -105,7 +105,7 @@ def open_gpus(settings: Settings) -> Gpus:
     """
     if settings.simulate is None:
         return Nvml()
-    return SimulatedGpus(load_layout(settings.simulate), marked)
+    return SimulatedGpus(load_layout(settings.simulate), of_service(settings.url, marked))
 
 
 def _hub_api_url(settings: Settings) -> str:

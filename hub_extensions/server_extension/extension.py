@@ -47,9 +47,10 @@ def open_reader(environ: Mapping[str, str]) -> Reader:
 
         return OwnGpus(leased_uuids(environ))
     from hub_extensions.adapters.processes import marked
-    from hub_extensions.adapters.simulated import SimulatedGpus, load_layout
+    from hub_extensions.adapters.simulated import SimulatedGpus, load_layout, of_service
 
-    return SimulatedGpus(load_layout(layout), marked)
+    service = environ.get("JUPYTERHUB_GPU_SERVICE_URL", "")
+    return SimulatedGpus(load_layout(layout), of_service(service, marked))
 
 
 class GpuExtension(ExtensionApp):

@@ -14,7 +14,7 @@ import pytest
 
 from hub_extensions.adapters.layouts import parse_layout
 from hub_extensions.adapters.processes import Process, marked
-from hub_extensions.adapters.simulated import PACKED, LayoutError, SimulatedGpus, load_layout
+from hub_extensions.adapters.simulated import PACKED, LayoutError, SimulatedGpus, load_layout, of_service
 from hub_extensions.core.inventory import Placement
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
@@ -255,3 +255,17 @@ def test_importing_it_loads_no_yaml() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONPATH": root}
     )
     assert seen.stdout.strip() == "False"
+
+
+def test_another_installations_kernels_do_nothing_on_our_devices() -> None:
+    """Every installation of a machine makes up the same devices."""
+    layout = load_layout("lab-a100")
+    mine = layout.devices[0].uuid
+    ours, others, nobodys = "http://127.0.0.1:1/services/gpu", "http://127.0.0.1:2/services/gpu", None
+    running = [
+        Process(pid, 2, 1, 1000, "ada", "python3", "a", True, None, 1.0, GIB, mine, None, service)
+        for pid, service in enumerate((ours, others, nobodys), start=1)
+    ]
+    for url, pids in ((ours, (1,)), (others, (2,)), ("", (3,))):
+        reading = SimulatedGpus(layout, of_service(url, lambda: running)).read(NOW)
+        assert reading.samples[mine].pids == pids
