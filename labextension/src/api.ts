@@ -127,11 +127,15 @@ async function post(
   if (response.ok) {
     return response;
   }
-  let message = '';
+  throw new Refusal(await refusalIn(response));
+}
+
+/** Our own sentence in a refusal; "" where somebody else refused: a hub or a proxy whose server is gone. */
+async function refusalIn(response: Response): Promise<string> {
   try {
-    message = ((await response.json()) as Problem).message;
+    const problem = (await response.json()) as Partial<Problem>;
+    return typeof problem.word === 'string' ? (problem.message ?? '') : '';
   } catch {
-    message = response.statusText; // not our answer: a proxy's page
+    return '';
   }
-  throw new Refusal(message);
 }

@@ -7,7 +7,7 @@ import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog, type ICommandPalette } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { isReached, keepLabel } from './format';
+import { isReached, keepLength } from './format';
 import type { Holder } from './messages';
 import type { IGpuModel } from './model';
 import { keepAndTell } from './warning';
@@ -74,7 +74,9 @@ export async function confirmEnd(holder: Holder, trans: TranslationBundle): Prom
 
 function keepWords(model: IGpuModel, trans: TranslationBundle): string {
   const server = model.snapshot?.server;
-  return server?.keep ? keepLabel(server, trans) : trans.__('Keep This Server');
+  return server?.keep
+    ? trans.__('Keep This Server for %1', keepLength(server, trans))
+    : trans.__('Keep This Server');
 }
 
 function canKeep(model: IGpuModel): boolean {

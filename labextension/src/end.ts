@@ -19,6 +19,11 @@ export function warnedOf(before: Countdown | null, end: EndEvent | null): Countd
   return !countdown?.warn || isSame(countdown, before) ? before : countdown;
 }
 
+/** Whether a countdown has come to its end. */
+export function isPast(countdown: Countdown, now: number): boolean {
+  return Date.parse(countdown.stops_at) <= now;
+}
+
 function isSame(one: Countdown, other: Countdown | null): boolean {
   return (
     one.cause === other?.cause &&

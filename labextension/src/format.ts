@@ -3,11 +3,20 @@
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import type { Countdown, GpuReading, Keep, OfferState, ServerState, Snapshot } from './messages';
+import type {
+  Countdown,
+  EndEvent,
+  GpuReading,
+  Keep,
+  OfferState,
+  ServerState,
+  Snapshot
+} from './messages';
 import type { Connection } from './model';
 import type { Range } from './series';
 import type { GpuSettings } from './settings';
 // with its ending: node's own test runner imports what tsc makes of this
+import { isPast } from './end.js';
 import { ownMemory } from './history.js';
 import { clock, duration, number, percent, size, type Unit } from './units.js';
 
@@ -92,15 +101,27 @@ export function viewOf(snapshot: Snapshot | null, connection: Connection): View 
 }
 
 /** Why this page hears nothing of its server, and what to do; "" while it does. */
-export function unreachedWords(connection: Connection, trans: TranslationBundle): string {
+export function unreachedWords(
+  connection: Connection,
+  end: EndEvent | null,
+  now: number,
+  trans: TranslationBundle
+): string {
   if (connection === 'outdated') {
     return trans.__('This page is older than its server: reload it.');
   }
-  return connection === 'lost'
+  if (connection !== 'lost') {
+    return '';
+  }
+  const countdown = end?.countdown;
+  return countdown?.warn && isPast(countdown, now)
     ? trans.__(
-        'This page cannot reach its server. It keeps trying. Whether the server still runs: File → Hub Control Panel.'
+        'This server was to stop at %1, and this page cannot reach it any more. To start a new one: File → Hub Control Panel.',
+        clock(countdown.stops_at, now)
       )
-    : '';
+    : trans.__(
+        'This page cannot reach its server. It keeps trying. Whether the server still runs: File → Hub Control Panel.'
+      );
 }
 
 /** How old a reading is, in seconds; `now` is the server's time. */
@@ -315,7 +336,12 @@ export function freeNow(offers: OfferState[], trans: TranslationBundle): string 
 
 /** The keep button's words: "Keep 30 min". */
 export function keepLabel(server: { keep: Keep | null }, trans: TranslationBundle): string {
-  return trans.__('Keep %1', duration((server.keep?.minutes ?? 0) * 60, trans));
+  return trans.__('Keep %1', keepLength(server, trans));
+}
+
+/** How long one *keep* lasts: "30 min". */
+export function keepLength(server: { keep: Keep | null }, trans: TranslationBundle): string {
+  return duration((server.keep?.minutes ?? 0) * 60, trans);
 }
 
 /** How often it can still be pressed: "1 of 2 left in 24 h"; when it cannot, why there is no button. */

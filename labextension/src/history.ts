@@ -5,7 +5,7 @@ import type { GpuReading, Series } from './messages';
 
 export const HISTORY_MS = 600_000;
 // the server reads every 10 s while nobody looks: only a longer silence is a gap
-const SLOWEST_PERIOD_MS = 10_000;
+export const SLOWEST_PERIOD_MS = 10_000;
 const PERIODS_TO_A_GAP = 3;
 // a reading told twice has its time a little different; two readings are a second apart
 const SAME_READING_MS = 500;

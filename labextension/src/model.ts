@@ -15,6 +15,7 @@ import {
   fromSeries,
   shifted,
   withoutMemory,
+  SLOWEST_PERIOD_MS,
   withReadings,
   type History,
   type Point
@@ -38,6 +39,7 @@ const LOOK_MS = 5000;
 const SHORTEST_SILENCE_MS = 15_000;
 const PERIODS_OF_SILENCE = 3;
 const TELL_AGAIN_MS = 2000;
+const KEPT_MS = 10_000;
 // words come by two ways: one may be overtaken, but what seems older by more is of a clock that was set back
 const OVERTAKEN_MS = 10_000;
 const SET_BACK_MS = 1000;
@@ -170,8 +172,16 @@ export class GpuModel implements IGpuModel, IDisposable {
       const server = await keep(this._parts.server);
       this._takeServer(server);
       this._setKeeping('kept');
+      window.setTimeout(() => this._forgetKept(), KEPT_MS);
     } catch (error) {
       this._setKeeping({ refused: error instanceof Refusal ? error.message : '' });
+    }
+  }
+
+  /** "Kept" is news for a moment: said later it would be of another time, or of another server. */
+  private _forgetKept(): void {
+    if (this._keeping === 'kept') {
+      this._setKeeping('idle');
     }
   }
 
@@ -279,7 +289,10 @@ export class GpuModel implements IGpuModel, IDisposable {
       }
     }
     this._snapshot = { ...before, at: push.at, gpus };
-    this._history = withReadings(this._history, gpus, this._serverAt, this._periodMs());
+    const period = this._joined ? this._periodMs() : Math.max(this._periodMs(), SLOWEST_PERIOD_MS);
+    this._history = withReadings(this._history, gpus, this._serverAt, period);
+    // before the first numbers the server may have read as seldom as it does for nobody
+    this._joined = !push.history && (this._joined || push.numbers.length > 0);
     if (push.snapshot) {
       this._takeEnd(endIn(this._snapshot), push.snapshot.server?.save !== true);
       if (push.snapshot.server?.countdown && !counted && this._keeping !== 'asking') {
@@ -403,6 +416,7 @@ export class GpuModel implements IGpuModel, IDisposable {
   private _history: History = new Map();
   private _connection: Connection = 'connecting';
   private _keeping: Keeping = 'idle';
+  private _joined = false;
   private _end: EndEvent | null = null;
   private _saving = false;
   private _savedAt = Infinity;

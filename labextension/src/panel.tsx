@@ -54,7 +54,7 @@ export class GpuPanel extends SeenWidget {
           </div>
         </div>
         <div className="jp-gpu-Heard" aria-live="polite">
-          {unreachedWords(model.connection, trans)}{' '}
+          {unreachedWords(model.connection, model.end, shown.now, trans)}{' '}
           {announcement(snapshot, model.keeping === 'kept', shown.now, trans)}
         </div>
         <div className="jp-gpu-Heard" role="alert">
@@ -89,7 +89,7 @@ function Top({
   const server = snapshot?.server ?? null;
   const view = viewOf(snapshot, connection);
   const said = serverWords(snapshot?.sentence ?? '', now, trans);
-  const unreached = unreachedWords(connection, trans);
+  const unreached = unreachedWords(connection, model.end, now, trans);
   const sentences = {
     loading: trans.__('Reading the GPU of this server.'),
     absent: trans.__(

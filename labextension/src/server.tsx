@@ -31,7 +31,9 @@ export function Server(props: IServer): JSX.Element | null {
           {server ? (
             // an outage moves every end by its length: no time shown now would be right
             <p>
-              {trans.__('Its countdown and its end stand still until the service answers again.')}
+              {trans.__(
+                'The countdown and the end of this server stand still until the service answers again.'
+              )}
             </p>
           ) : null}
         </>
@@ -55,9 +57,15 @@ function Stop({
       {countdown && left !== null ? (
         <p className={countdown.warn ? 'jp-gpu-Warning' : undefined}>
           {serverWords(countdown.reason, now, trans)}{' '}
-          {trans.__('Stops in %1', duration(left, trans))} (
-          <time dateTime={countdown.stops_at}>{clock(countdown.stops_at, now)}</time>
-          ).
+          {left > 0 ? (
+            <>
+              {trans.__('Stops in %1', duration(left, trans))} (
+              <time dateTime={countdown.stops_at}>{clock(countdown.stops_at, now)}</time>
+              ).
+            </>
+          ) : (
+            trans.__('Stopping now.')
+          )}
         </p>
       ) : (
         <p>{ruleWords(server, now, trans)}</p>

@@ -6,7 +6,7 @@
 import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { warnedOf } from './end';
+import { isPast, warnedOf } from './end';
 import { keepLabel, serverWords, warningWords } from './format';
 import type { Countdown, Keep } from './messages';
 import type { IGpuModel } from './model';
@@ -35,11 +35,14 @@ export class Warning {
   }
 
   private _changed = (): void => {
-    const { end, settings, snapshot } = this._model;
+    const { end, settings, snapshot, connection } = this._model;
     const countdown = warnedOf(this._countdown, end);
     if (countdown !== this._countdown) {
       this._takeBack();
       this._countdown = countdown;
+    }
+    if (countdown && connection === 'lost' && isPast(countdown, this._model.now())) {
+      this._dismiss(); // it has stopped as it said: there is nothing to keep any more
     }
     if (countdown === null || this._warned || end === null) {
       return; // nothing to say, said already, or nobody knows now whether it still holds
@@ -72,11 +75,15 @@ export class Warning {
 
   private _takeBack(): void {
     window.clearTimeout(this._timer);
+    this._dismiss();
+    this._warned = false;
+  }
+
+  private _dismiss(): void {
     if (this._id !== null) {
       Notification.dismiss(this._id);
     }
     this._id = null;
-    this._warned = false;
   }
 
   private _id: string | null = null;

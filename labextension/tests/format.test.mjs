@@ -21,6 +21,7 @@ import {
   sourceWords,
   statusWords,
   stopWords,
+  unreachedWords,
   useWords,
   viewOf,
   waitWords
@@ -425,4 +426,27 @@ test("a sentence of the server's that no catalogue knows comes out as it went in
   ]) {
     assert.equal(plain(serverWords(sentence, NOW, trans)), sentence);
   }
+});
+
+test('a page that lost its server says what the server was about to do', () => {
+  const end = {
+    version: 2,
+    at: '2026-11-21T13:58:00Z',
+    word: 'warn',
+    countdown: {
+      stops_at: '2026-11-21T13:59:00Z',
+      cause: 'idle',
+      reason: '',
+      can_keep: true,
+      warn: true
+    },
+    keep: null
+  };
+  assert.match(unreachedWords('lost', end, NOW, trans), /^This server was to stop at /);
+  assert.match(
+    unreachedWords('lost', end, NOW - 120_000, trans),
+    /^This page cannot reach its server/
+  );
+  assert.match(unreachedWords('lost', null, NOW, trans), /^This page cannot reach its server/);
+  assert.equal(unreachedWords('open', end, NOW, trans), '');
 });

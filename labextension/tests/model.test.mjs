@@ -631,13 +631,52 @@ test('keep on a hidden page takes the end back', async () => {
 test('a refused keep has the service’s sentence, and a new countdown forgets it', async () => {
   const model = aModel();
   socket().tell(first({ server: state({ countdown: countdown() }) }));
-  server.answers['/user/ada/gpu/keep'] = [409, { message: 'Both are used for today.' }];
+  server.answers['/user/ada/gpu/keep'] = [
+    409,
+    { message: 'Both are used for today.', field: '', word: 'keeps' }
+  ];
   await model.keep();
   assert.deepEqual(model.keeping, { refused: 'Both are used for today.' });
   assert.equal(model.end.word, 'warn');
   socket().tell(first({}, { at: iso(1) }));
   socket().tell(first({ server: state({ countdown: countdown() }) }, { at: iso(2) }));
   assert.equal(model.keeping, 'idle');
+});
+
+test('a refusal that is not ours has no sentence of ours', async () => {
+  const model = aModel();
+  socket().tell(first({ server: state({ countdown: countdown() }) }));
+  server.answers['/user/ada/gpu/keep'] = [403, { status: 403, message: 'Forbidden' }];
+  await model.keep();
+  assert.deepEqual(model.keeping, { refused: '' });
+});
+
+test('that the server is kept is news for ten seconds', async () => {
+  const model = aModel();
+  socket().tell(first({ server: state({ countdown: countdown() }) }));
+  server.answers['/user/ada/gpu/keep'] = [200, state()];
+  await model.keep();
+  assert.equal(model.keeping, 'kept');
+  mock.timers.tick(10_000);
+  assert.equal(model.keeping, 'idle');
+});
+
+test('the first reading after a longer interval leaves no hole', () => {
+  const model = aModel();
+  const series = {
+    uuid: 'GPU-1',
+    ages_seconds: [5, 0],
+    used_percent: [1, 2],
+    memory_bytes: [100, 200]
+  };
+  socket().tell(first({}, { history: [series] }));
+  for (const seconds of [4, 5, 10]) {
+    socket().tell(push({ at: iso(seconds), numbers: [reading({ at: iso(seconds) })] }));
+  }
+  assert.deepEqual(
+    model.history.get('GPU-1').map(point => point.used),
+    [1, 2, 10, 10, null, 10]
+  );
 });
 
 test('another interval is another connection, other choices are not', () => {

@@ -242,7 +242,7 @@ def test_commands_say_what_they_do_and_only_where_they_can(
     open_lab(page, server)
     page.locator("#jp-MainMenu").get_by_text("View", exact=True).click()
     page.locator(".lm-Menu").get_by_text("GPU", exact=True).hover()
-    keep = page.locator(".lm-Menu-item", has_text="Keep 30")
+    keep = page.locator(".lm-Menu-item", has_text="Keep This Server for 30")
     expect(keep).to_have_class(re.compile("lm-mod-disabled"))
     page.keyboard.press("Escape")
     page.keyboard.press("Escape")
@@ -251,8 +251,8 @@ def test_commands_say_what_they_do_and_only_where_they_can(
     expect(page.locator("#jupyterhub-gpu-panel")).to_contain_text("Stops in")
     page.keyboard.press("Control+Shift+C")
     palette = page.locator(".lm-CommandPalette")
-    palette.locator("input").fill("keep 30")
-    palette.get_by_text("Keep 30").first.click()
+    palette.locator("input").fill("keep this server")
+    palette.get_by_text("Keep This Server for 30").first.click()
     until(lambda: service.keeps == keeps + 1, page)
 
 

@@ -145,7 +145,7 @@ def test_while_the_service_is_away_the_gpu_is_still_shown(
     service.go()
     try:
         expect(panel).to_contain_text("The GPU service is not answering since")
-        expect(panel).to_contain_text("Its countdown and its end stand still")
+        expect(panel).to_contain_text("The countdown and the end of this server stand still")
         expect(panel).not_to_contain_text("Waits now")
         expect(page.locator(".Toastify").get_by_text("This server stops at")).to_have_count(1)
         expect(panel).not_to_contain_text("Stops in")

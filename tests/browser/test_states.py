@@ -219,7 +219,7 @@ def test_a_screen_reader_hears_states_and_one_alert_but_no_numbers(live: LivePag
     counted = countdown_with(Keep(30, 1, 2))
     away = "The GPU service is not answering."
     live.push(push(reading(), server=replace(counted, countdown=stops), service_note=away))
-    expect(live.panel).to_contain_text("Its countdown and its end stand still")
+    expect(live.panel).to_contain_text("The countdown and the end of this server stand still")
     live.push(push(reading(), server=replace(counted, countdown=replace(stops, reason="Idle for 26 min."))))
     expect(live.panel).to_contain_text("Idle for 26")
     assert live.page.evaluate("window.spoken") == 0, "an outage between does not say it again"
