@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from pydantic import TypeAdapter, ValidationError
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 
+from hub_extensions.adapters.within import within
 from hub_extensions.core.messages import Ask, Ended, FormState, Problem, Started, Stopped, TicketState
 
 log = logging.getLogger("jupyterhub.gpu")
@@ -200,11 +201,11 @@ class GpuService:
         """Read one connection to its end. HTTP/1.0 on purpose: lines come as they are, and closing it is ours."""
         place = urlsplit(self._url)
         tls = place.scheme == "https"
-        reader, writer = await asyncio.wait_for(
+        reader, writer = await within(
+            5.0,
             asyncio.open_connection(
                 place.hostname, place.port or (443 if tls else 80), ssl=tls or None, limit=LINE_BYTES
             ),
-            timeout=5,
         )
         try:
             head = (
@@ -213,10 +214,10 @@ class GpuService:
             )
             writer.write(head.encode())
             await writer.drain()
-            status = (await asyncio.wait_for(reader.readline(), HEARTBEAT_SECONDS)).split(b" ", 2)
+            status = (await within(HEARTBEAT_SECONDS, reader.readline())).split(b" ", 2)
             if len(status) < 2 or status[1] != b"200":
                 raise ValueError(f"answered {b' '.join(status[:2]).decode(errors='replace')!r} to hub/events")
-            while (await asyncio.wait_for(reader.readline(), HEARTBEAT_SECONDS)).strip():
+            while (await within(HEARTBEAT_SECONDS, reader.readline())).strip():
                 pass
             self._answered()
             if again:
@@ -231,7 +232,7 @@ class GpuService:
         listed = loop.call_later(LISTED_SECONDS, self._tell_all, Listed(tickets))
         try:
             while True:
-                line = await asyncio.wait_for(reader.readline(), HEARTBEAT_SECONDS)
+                line = await within(HEARTBEAT_SECONDS, reader.readline())
                 if not line:
                     return True
                 if line.strip():
@@ -267,7 +268,7 @@ class GpuService:
         )
         try:
             # the client's own limits do not cover its queue
-            response = await asyncio.wait_for(client.fetch(request, raise_error=False), seconds + 0.2)
+            response = await within(seconds + 0.2, client.fetch(request, raise_error=False))
         except (OSError, asyncio.TimeoutError, HTTPClientError) as error:  # tornado's own time-outs are its errors
             raise self._lost(f"{type(error).__name__}: {error}") from error
         if response.code >= 400:

@@ -16,6 +16,7 @@ from datetime import datetime
 from hub_extensions.adapters import processes
 from hub_extensions.adapters.hub_api import HubApi, HubAway, HubRefused, HubServer
 from hub_extensions.adapters.store import Changes, JournalRow, StoreUnavailable
+from hub_extensions.adapters.within import within
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.inventory import WHOLE, Device
 from hub_extensions.core.line import Lease, LeaseState, Reason, Ticket, TicketEnd, TicketState
@@ -68,7 +69,7 @@ class Reconciler:
         while True:
             await self.reconcile()
             try:
-                await asyncio.wait_for(self._soon.wait(), timeout=WHILE_AWAY if self.away_since else EVERY)
+                await within(WHILE_AWAY if self.away_since else EVERY, self._soon.wait())
             except asyncio.TimeoutError:
                 continue
             finally:

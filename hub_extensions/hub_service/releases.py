@@ -18,6 +18,7 @@ from typing import Protocol
 from hub_extensions.adapters import processes
 from hub_extensions.adapters.processes import Process
 from hub_extensions.adapters.store import Changes, NoticeRow, StoreUnavailable
+from hub_extensions.adapters.within import within
 from hub_extensions.core.inventory import DeviceState, Foreign, GpusUnavailable, InventoryReading
 from hub_extensions.core.line import Lease, LeaseState
 from hub_extensions.hub_service.book import Book
@@ -77,7 +78,7 @@ class Releases:
             busy = any(lease.state is LeaseState.ENDING for lease in self.book.leases.values())
             wait = QUICK if busy or self.book.waiting() else SLOW
             try:
-                await asyncio.wait_for(self._soon.wait(), timeout=wait)
+                await within(wait, self._soon.wait())
             except asyncio.TimeoutError:
                 continue
             finally:

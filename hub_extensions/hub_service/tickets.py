@@ -15,6 +15,7 @@ from datetime import datetime
 
 from hub_extensions.adapters.hub_api import HubApi
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable, TicketRow, UsageRecord
+from hub_extensions.adapters.within import within
 from hub_extensions.core import messages
 from hub_extensions.core.admission import Admission, admit, refuse_to_join, standing
 from hub_extensions.core.culling import ServerFacts
@@ -405,7 +406,7 @@ class Tickets:
         """Tell soon after each round, a few times a second at most; and every 15 s, as waits change by themselves."""
         while True:
             try:
-                await asyncio.wait_for(self._changed.wait(), timeout=15)
+                await within(15.0, self._changed.wait())
             except asyncio.TimeoutError:
                 log.debug("nothing changed for 15 s")
             self._changed.clear()

@@ -30,6 +30,7 @@ from hub_extensions.adapters.gpu_service import (
     Update,
     gpu_service,
 )
+from hub_extensions.adapters.within import within
 from hub_extensions.core.choice import ChoiceError, parse_choice
 from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketState
 from hub_extensions.spawner import refusals
@@ -271,7 +272,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             # not everybody at once
             pause = self.gpu_ask_again_seconds * random.uniform(0.8, 1.0)
             try:
-                update = await asyncio.wait_for(updates.get(), pause)
+                update = await within(pause, updates.get())
             except asyncio.TimeoutError:
                 return await self._gpu_ask(start, ask)
             if isinstance(update, TicketState):
@@ -321,7 +322,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             if left <= 0:
                 self._gpu_refuse_away(start, away.since)
             with contextlib.suppress(asyncio.TimeoutError):  # nothing heard: ask all the same
-                update = await asyncio.wait_for(updates.get(), min(2.0, left))
+                update = await within(min(2.0, left), updates.get())
                 if isinstance(update, TicketState) and update.ticket == start.ticket and start.takes(update):
                     return update
             answer = await self._gpu_ask(start, ask)

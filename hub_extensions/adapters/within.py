@@ -1,0 +1,31 @@
+"""Waiting with a time limit that never loses a cancellation.
+
+``asyncio.wait_for`` before Python 3.12 does (CPython gh-86296): cancelled in the moment its answer comes, it returns
+the answer. A loop around it then goes on, and a hub that is stopping waits for it for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def within(seconds: float, work: Awaitable[T]) -> T:
+    """What `work` gives. Raises ``asyncio.TimeoutError`` after so many seconds, when it is given up."""
+    task = asyncio.ensure_future(work)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if done:
+        return task.result()
+    task.cancel()
+    await asyncio.wait({task}, timeout=1.0)  # so that what it holds is let go
+    raise asyncio.TimeoutError
+
+
+__all__ = ["within"]
