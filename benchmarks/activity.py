@@ -21,10 +21,10 @@ from playwright.async_api import Browser, async_playwright
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.websocket import websocket_connect
 
-from tests.browser.lab import FLAGS, PATIENCE_MS, UUID, choose
+from tests.browser.lab import PATIENCE_MS, UUID, choose
 from tests.fakes.proxy import Proxy
 from tests.fakes.user_server import LOGIN_TOKEN, WITH_US, UserServer
-from tests.machine_needs import built_panel, chromium
+from tests.machine_needs import CHROMIUM_FLAGS, built_panel, chromium
 
 SETTLE_SECONDS = 8.0
 RESOURCE_USAGE = "api/metrics/v1"
@@ -197,7 +197,7 @@ async def watch(
 ) -> tuple[list[list[str]], int]:
     """The lines of the table, and how many messages all websockets heard."""
     async with async_playwright() as playwright, AsyncExitStack() as stack:
-        browser = await playwright.chromium.launch(executable_path=path, args=FLAGS)
+        browser = await playwright.chromium.launch(executable_path=path, args=CHROMIUM_FLAGS)
         stack.push_async_callback(browser.close)
         world = World(proxy, browser, stack)
         for case, server in zip(cases, servers, strict=True):

@@ -24,6 +24,19 @@ def postgresql_programs() -> Path | None:
     return max(usable, default=None, key=lambda folder: int(folder.parent.name) if folder.parent.name.isdigit() else 0)
 
 
+CHROMIUM_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+"""What a Chromium of the tests is started with: no window, and no talk of its own with anybody."""
+
+
 def chromium() -> str | None:
     """A Chromium: the one ``scripts/test`` found to start, else one on the path."""
     if "CHROMIUM_PATH" in os.environ:

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.browser.lab import FLAGS, PATIENCE_MS, UUID, a_server
+from tests.browser.lab import PATIENCE_MS, UUID, a_server
 from tests.fakes.panel_service import PanelService, a_state
 from tests.fakes.user_server import UserServer
+from tests.machine_needs import CHROMIUM_FLAGS
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def server(service: PanelService, tmp_path_factory: pytest.TempPathFactory) -> I
 def browser(chromium_path: str) -> Iterator[Browser]:
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=CHROMIUM_FLAGS)
         yield browser
         browser.close()
 

@@ -21,16 +21,6 @@ from tests.machine_needs import built_panel
 BUILT = built_panel()
 UUID = next(device.uuid for device in load_layout("lab-a100").devices if device.profile == "1g.5gb")
 APPUTILS = "@jupyterlab/apputils-extension"
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PATIENCE_MS = 40_000
 
 

@@ -14,17 +14,8 @@ import requests
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.hubs import ROOT, SINGLEUSER, Hub, free_port, until
+from tests.machine_needs import CHROMIUM_FLAGS
 
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PATIENCE = 60.0
 THREE_SMALL = """
 title: "One A100-40GB with three small parts, for tests"
@@ -148,7 +139,7 @@ def _command(pid: int) -> bytes:
 @contextmanager
 def browsers(chromium_path: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium_path, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=CHROMIUM_FLAGS)
         yield browser
         browser.close()
 

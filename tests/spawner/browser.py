@@ -8,22 +8,13 @@ from contextlib import contextmanager
 from playwright.sync_api import Page, sync_playwright
 
 from tests.hubs import Hub
-
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+from tests.machine_needs import CHROMIUM_FLAGS
 
 
 @contextmanager
 def browser_page(chromium: str, *, script: bool = True, scheme: str = "light", recorder: str = "") -> Iterator[Page]:
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = play.chromium.launch(executable_path=chromium, args=CHROMIUM_FLAGS)
         try:
             context = browser.new_context(java_script_enabled=script, color_scheme=scheme)
             if recorder:
