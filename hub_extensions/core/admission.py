@@ -8,12 +8,12 @@ Not here: where a ticket is stored, who asks, and how a server is started.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
 from hub_extensions.core.forecast import Holding, WaitForecast, forecast_line, starts_now, unknown
-from hub_extensions.core.inventory import WHOLE, Foreign
+from hub_extensions.core.inventory import WHOLE
 from hub_extensions.core.line import (
     Answer,
     Availability,
@@ -26,11 +26,14 @@ from hub_extensions.core.line import (
     Verdict,
 )
 from hub_extensions.core.offers import GpuOffer
+from hub_extensions.core.stock import Stock
+
+UNLESS_OUTSIDE = "The servers ahead end by their time limit at the latest, unless others in the cluster come first."
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """One ticket may start now: on this device (`Device.identity`), or without one (CPU only)."""
+    """One ticket may start now: on this device (`Device.identity`; a cluster's pool), or without one (CPU only)."""
 
     ticket: str
     offer: str
@@ -117,10 +120,10 @@ def admit(line: Line) -> tuple[Admission, ...]:
     """Who starts now. First come, first served in each pool; a ticket with several offers takes the first it can have.
 
     Only the head of a pool's line can be given something of that pool: whoever is behind could use the same devices,
-    so giving him one might delay the head. In another pool he delays nobody.
+    so giving him one might delay the head. In another pool he delays nobody, unless both are cut from the same cards:
+    then who came first goes first there too.
     """
-    starting = sum(1 for t in line.tickets if t.state is TicketState.ADMITTED)
-    room = line.config.max_starting - starting
+    room = line.config.max_starting - line.starting
     lines = Lines(line)
     stock = Stock(line)
     admissions: list[Admission] = []
@@ -141,14 +144,21 @@ def _next_admission(lines: Lines, stock: Stock) -> Admission | None:
         head = lines.head(pool)
         if head is not None and (head[1].id not in heads or head[0] < heads[head[1].id][0]):
             heads[head[1].id] = head
+    kept: set[str] = set()
     for _, ticket in sorted(heads.values(), key=lambda entry: entry[0]):
+        waits_for: set[str] = set()
         for choice in ticket.choices:
             offer = stock.offers.get(choice.offer)
             if offer is None or not lines.is_head(offer.pool or "cpu", ticket.id):
                 continue
             fits, device = stock.fit(offer)
-            if fits:
+            if fits and offer.pool not in kept:
                 return Admission(ticket.id, offer.id, device)
+            others = stock.foreign.get(offer.pool, 0)
+            if offer.pool in stock.cut and stock.total.get(offer.pool, 0) > others:  # else others' pods are in the way
+                waits_for.add(offer.pool)
+        for pool in waits_for:
+            kept |= stock.costing(pool)
     return None
 
 
@@ -199,60 +209,6 @@ class Lines:
         return [ticket for ticket in self._entries.get(pool, ()) if ticket.id not in self._left]
 
 
-class Stock:
-    """The shares of devices that can still be given: leases and foreign processes taken off."""
-
-    def __init__(self, line: Line) -> None:
-        self.offers = {offer.id: offer for offer in line.offers}
-        self.known = line.devices is not None
-        self.held: dict[str, int] = {}
-        for lease in line.leases:
-            if lease.state is not LeaseState.ENDED:
-                self.held[lease.device] = self.held.get(lease.device, 0) + lease.share
-        self._pools: dict[str, list[str]] = {}
-        self._free: dict[str, int] = {}
-        self.total: dict[str, int] = {}
-        self.foreign: dict[str, int] = {}
-        for state in line.devices or ():
-            device = state.device
-            if not state.present or not device.usable:
-                continue
-            self.total[device.pool] = self.total.get(device.pool, 0) + 1
-            if state.foreign is Foreign.SOME:
-                if device.identity not in self.held:
-                    self.foreign[device.pool] = self.foreign.get(device.pool, 0) + 1
-                continue
-            self._pools.setdefault(device.pool, []).append(device.identity)
-
-    def fit(self, offer: GpuOffer) -> tuple[bool, str | None]:
-        """Whether the offer can be given now, and of which device: the fullest that still fits."""
-        if not offer.pool:
-            return True, None
-        best: tuple[int, str] | None = None
-        for identity in self._pools.get(offer.pool, ()):
-            held = self.held.get(identity, 0)
-            if held + offer.share <= WHOLE and (best is None or held > best[0]):
-                best = (held, identity)
-        return best is not None, best[1] if best else None
-
-    def take(self, admission: Admission) -> None:
-        if admission.device is not None:
-            share = self.offers[admission.offer].share
-            self._free.clear()
-            self.held[admission.device] = self.held.get(admission.device, 0) + share
-
-    def free(self, offer: GpuOffer) -> int:
-        """How many servers could be given this offer now."""
-        if offer.id not in self._free:
-            room = (WHOLE - self.held.get(identity, 0) for identity in self._pools.get(offer.pool, ()))
-            self._free[offer.id] = sum(max(0, left) // offer.share for left in room)
-        return self._free[offer.id]
-
-    def devices(self, pool: str) -> tuple[str, ...]:
-        """Identities of the devices of a pool that are ours to give (free or leased)."""
-        return tuple(self._pools.get(pool, ()))
-
-
 # ------------------------------------------------------------------ what everybody is told
 
 
@@ -263,8 +219,7 @@ def standing(line: Line, now: datetime) -> Mapping[str, Verdict]:
     """
     lines = Lines(line)
     stock = Stock(line)
-    starting = sum(1 for t in line.tickets if t.state is TicketState.ADMITTED)
-    braked = starting >= line.config.max_starting
+    braked = line.starting >= line.config.max_starting
     best: dict[str, Verdict] = {}
     for pool in lines.pools:
         waiting = lines.waiting(pool)
@@ -274,7 +229,7 @@ def standing(line: Line, now: datetime) -> Mapping[str, Verdict]:
             told = best.get(ticket.id)
             if told is not None and told.position <= position:
                 continue
-            reason = _why(stock, offer, position - 1, braked, line.config.max_starting)
+            reason = _why(line, stock, offer, position - 1, braked)
             best[ticket.id] = Verdict(
                 Answer.WAIT, reason, offer.id, None, position, position - 1, forecasts[position - 1]
             )
@@ -292,18 +247,15 @@ def _offer_in(stock: Stock, ticket: Ticket, pool: str) -> GpuOffer:
 def _forecasts(
     line: Line, stock: Stock, pool: str, shares: list[int], now: datetime, braked: bool
 ) -> tuple[WaitForecast, ...]:
-    if pool == "cpu":
-        return tuple(unknown("Other servers are starting; this takes a minute or two.") for _ in shares)
-    if line.devices is None:
-        return tuple(unknown("It is not known which GPUs are free.") for _ in shares)
-    holdings = tuple(
-        Holding(lease.device, lease.share, _end(lease, now))
-        for lease in line.leases
-        if lease.pool == pool and lease.state is not LeaseState.ENDED
-    )
+    why = _no_forecast(line, stock, pool)
+    if why:
+        return tuple(unknown(why) for _ in shares)
+    held = [lease for lease in line.leases if lease.pool == pool and lease.state is not LeaseState.ENDED]
+    if line.pools is not None:
+        return _counted_forecasts(line, stock, pool, held, shares, now, braked)
     return forecast_line(
         devices=stock.devices(pool),
-        holdings=holdings,
+        holdings=tuple(Holding(lease.device, lease.share, _end(lease, now)) for lease in held),
         shares=shares,
         lifetime=line.lifetime,
         start_allowance=line.start_allowance,
@@ -313,15 +265,57 @@ def _forecasts(
     )
 
 
+def _no_forecast(line: Line, stock: Stock, pool: str) -> str:
+    """Why nothing can be said of a pool's waits; "" when something can."""
+    if pool == "cpu":
+        return "Other servers are starting; this takes a minute or two."
+    if line.queue:
+        return f"{line.queue} hands out the GPUs here and does not say how long it takes."
+    if not stock.known or pool in stock.unknown:
+        return "It is not known which GPUs are free."
+    if pool in stock.cut:
+        return "GPUs are cut as they are asked for here: it depends on what others ask for."
+    if any(offer.pool == pool and offer.id in line.held_up for offer in line.offers):
+        return "Something outside this hub took the GPU that was free."
+    return ""
+
+
+def _counted_forecasts(
+    line: Line, stock: Stock, pool: str, held: Sequence[Lease], shares: list[int], now: datetime, braked: bool
+) -> tuple[WaitForecast, ...]:
+    """Counted devices have no names: each lease is one, and each that is free. Only equal shares are equal slots."""
+    if len({*shares, *(lease.share for lease in held)}) > 1:
+        return tuple(
+            unknown("Parts of different sizes are handed out here: it depends on how they fit.") for _ in shares
+        )
+    free = sum(room // shares[0] * count for room, count in stock.room(pool).items()) if shares else 0
+    slots = [lease.id for lease in held] + [f"free {number}" for number in range(min(free, len(shares)))]
+    found = forecast_line(
+        devices=slots,
+        holdings=tuple(Holding(lease.id, WHOLE, _end(lease, now)) for lease in held),
+        shares=[WHOLE] * len(shares),
+        lifetime=line.lifetime,
+        start_allowance=line.start_allowance,
+        now=now,
+        max_starting=line.config.max_starting,
+        held_back=braked,
+    )
+    return tuple(each if each.at_most is None else replace(each, reason=UNLESS_OUTSIDE) for each in found)
+
+
 def _end(lease: Lease, now: datetime) -> datetime | None:
     """The enforced end. A lease whose left-overs outlived it has none: what cannot be ended holds its device."""
     late = lease.state is LeaseState.ENDING and lease.ends_at is not None and lease.ends_at < now
     return None if late else lease.ends_at
 
 
-def _why(stock: Stock, offer: GpuOffer, ahead: int, braked: bool, max_starting: int) -> Reason:
+def _why(line: Line, stock: Stock, offer: GpuOffer, ahead: int, braked: bool) -> Reason:
     people = _people_ahead(ahead)
-    if offer.pool and not stock.known:
+    max_starting = line.config.max_starting
+    if offer.id in line.held_up:
+        text = "Something outside this hub took the GPU of the first in line, who is served before anybody else."
+        return Reason(f"{text} {people}", f"an admitted pod of {offer.id} is not scheduled", "taken-outside")
+    if offer.pool and (not stock.known or (offer.pool in stock.unknown and not stock.free(offer))):
         return Reason(
             f"It is not known which GPUs are free now; you start when it is. {people}",
             "inventory unknown",
@@ -339,6 +333,9 @@ def _why(stock: Stock, offer: GpuOffer, ahead: int, braked: bool, max_starting: 
                 f"start brake, max_starting {max_starting}",
                 "start-brake",
             )
+        if offer.pool in stock.cut and not ahead:
+            text = "Somebody who came before you waits for a GPU that yours would be cut from."
+            return Reason(f"{text} {people}", f"the head of a pool of the same cards as {offer.pool} first", "behind")
         return Reason(f"One is free for somebody ahead of you. {people}", f"head of {offer.pool} first", "behind")
     foreign = stock.foreign.get(offer.pool, 0)
     if foreign == total:
@@ -347,6 +344,9 @@ def _why(stock: Stock, offer: GpuOffer, ahead: int, braked: bool, max_starting: 
         text = f"{others} {verb} used by programs that this hub did not start."
         return Reason(f"{text} {people}", f"{foreign} of {total} held by others", "held-by-others")
     used = f"All {total} {offer.title} are in use." if total > 1 else f"The only {offer.title} is in use."
+    if offer.pool in stock.cut:
+        used = f"No {offer.title} can be had now: the GPUs are in use, or cut in another way."
+        return Reason(f"{used} {people}", f"pool {offer.pool} shares its cards, none free", "in-use")
     if foreign:
         used += f" {foreign} of them by programs that this hub did not start."
     return Reason(f"{used} {people}", f"{total} in pool {offer.pool}, none free for share {offer.share}", "in-use")
@@ -375,13 +375,14 @@ def _availability(line: Line, lines: Lines, stock: Stock, offer: GpuOffer, now: 
     held = sum(1 for lease in leases if lease.offer == offer.id) - sum(
         1 for lease in leases if lease.offer == offer.id and lease.state is LeaseState.LOST
     )
-    if line.devices is None:
+    free = stock.free(offer)
+    if not stock.known or (offer.pool in stock.unknown and not free):
         wait = unknown("It is not known which GPUs are free.")
         return Availability(offer, None, None, held, 0, lost, len(waiting), wait)
-    free = stock.free(offer)
     total = stock.total.get(offer.pool, 0) * (WHOLE // offer.share)
     foreign = stock.foreign.get(offer.pool, 0)
-    if free > 0 and not waiting:
+    before = waiting or any(lines.waiting(other) for other in stock.costed(offer.pool))
+    if free > 0 and not before and not line.queue and offer.id not in line.held_up:
         wait = starts_now("One is free.")
     else:
         shares = [_offer_in(stock, ticket, pool).share for ticket in waiting] + [offer.share]

@@ -13,6 +13,7 @@ from enum import Enum
 from hub_extensions.core.forecast import START_ALLOWANCE, WaitForecast
 from hub_extensions.core.inventory import DeviceState
 from hub_extensions.core.offers import GpuOffer
+from hub_extensions.core.pools import Pool
 
 
 class TicketState(Enum):
@@ -89,8 +90,8 @@ class Lease:
     """The right of one server to a share of one device, until it is released.
 
     Attributes:
-        device: `Device.identity`.
-        uuid: the device's UUID (what the server's environment says).
+        device: `Device.identity`; on a cluster, where the scheduler picks one, the pool's id.
+        uuid: the device's UUID (what the server's environment says); "" on a cluster.
         pool: the device's pool.
         share: thousandths of it; 0 for CPU only is never stored.
         ends_at: when a limit that is enforced ends it at the latest; None: no limit is enforced.
@@ -159,7 +160,7 @@ class Verdict:
 
     Attributes:
         offer: the offer it is admitted to (ADMIT), or the one its position is for (WAIT).
-        device: `Device.identity` of the device it is given; None for CPU only or while it waits.
+        device: `Device.identity` of the device it is given, a cluster's pool; None for CPU only or while it waits.
         position: 1 is the next; 0 when admitted or refused.
         ahead: how many are ahead in that line.
     """
@@ -199,7 +200,12 @@ class Line:
     """Everything one round of decisions looks at.
 
     Attributes:
-        devices: None while the inventory is not known: nobody is admitted to a GPU then.
+        devices: of one machine; None while they are not known: nobody is admitted to a GPU then.
+        pools: of a cluster, where devices are counted; None on one machine, and while they are not known.
+        bound: leases whose pod has its place: `pools` counts their devices as taken already.
+        queue: whose line it is where it is not ours (``Kueue``, ``KAI``): everybody is admitted at once.
+        held_up: offers whose first in line was admitted and finds no device: something outside this hub took it.
+        held_back: admitted tickets that the start brake does not count, because their pod is not placed yet.
         tickets: waiting and admitted ones, in any order.
         leases: all that have not ended.
         lifetime: what a new lease may last at most; None: no limit is enforced, and "at most" is never said.
@@ -213,3 +219,13 @@ class Line:
     config: LineConfig = field(default_factory=LineConfig)
     lifetime: timedelta | None = None
     start_allowance: timedelta = START_ALLOWANCE
+    pools: Mapping[str, Pool] | None = None
+    bound: frozenset[str] = frozenset()
+    queue: str = ""
+    held_up: frozenset[str] = frozenset()
+    held_back: frozenset[str] = frozenset()
+
+    @property
+    def starting(self) -> int:
+        """How many servers are between admission and ready, as far as the start brake counts."""
+        return sum(1 for t in self.tickets if t.state is TicketState.ADMITTED and t.id not in self.held_back)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from hub_extensions.core.mechanisms import PodAsk
 from hub_extensions.core.usage import Counters
 
 # ------------------------------------------------------------------ shown to users: offers and waits
@@ -76,6 +77,7 @@ class FormState:
         culling: sentence about when servers stop ("" in a dry run).
         gpu_servers: the user's servers that hold a GPU now (names; "" is the default server).
         last_offers: offer ids the user chose last, if they still exist (for preselection).
+        caution: what the figures do not count, one sentence; "" where they count everything.
     """
 
     offers: tuple[OfferState, ...]
@@ -85,6 +87,7 @@ class FormState:
     gpu_servers: tuple[str, ...]
     notices: tuple[Notice, ...] = ()
     last_offers: tuple[str, ...] = ()
+    caution: str = ""
 
 
 # ------------------------------------------------------------------ hub -> service (authorised by the hub secret)
@@ -115,7 +118,8 @@ class LeaseGrant:
     """What an admitted spawner needs: the lease's id, the device's UUID and what to put in the environment.
 
     `environment` has CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES and, with a GPU, JUPYTERHUB_GPU_LEASE and what the
-    server extension needs. With CPU only `lease` is "" and `uuid` None.
+    server extension needs. With CPU only `lease` is "" and `uuid` None. On a cluster `uuid` is None too, the scheduler
+    picks the device, and `pod` says what to ask it for.
     """
 
     lease: str
@@ -123,6 +127,7 @@ class LeaseGrant:
     uuid: str | None
     share: float
     environment: Mapping[str, str]
+    pod: PodAsk | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,19 +173,29 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The spawner says how an attempt ended: ``left`` (a confirmed stop) or ``failed`` (a failed start)."""
+    """The spawner says how an attempt ended: ``left`` (a confirmed stop) or ``failed`` (a failed start).
+
+    `reason` is for the user, `word` for the metric.
+    """
 
     attempt: int
     how: str
     reason: str = ""
+    word: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The hub stopped this user's server (a hint that saves time; the service looks for itself)."""
+    """The hub stopped this user's server (a hint that saves time; the service looks for itself).
+
+    `reason`: one sentence for the user, where the server ended by itself and it is known why; `word`: for the metric,
+    as in ``core.podstate``. Both are "" for an ordinary stop.
+    """
 
     user: str
     server: str
+    reason: str = ""
+    word: str = ""
 
 
 # ------------------------------------------------------------------ server extension <-> service (the server's token)
@@ -243,7 +258,7 @@ class ServerState:
     """What the service tells a server's own extension.
 
     Attributes:
-        offer, title, uuid, share: the lease; uuid None for CPU only.
+        offer, title, uuid, share: the lease; uuid None for CPU only (share 0), and on a cluster, where nobody knows it.
         memory_bytes: the limit to show (a fraction's share of the device, or the device's).
         lease_state: ``starting``, ``running``, ``ending``, ``lost``, or ``none``.
         warnings: sentences for the user (device lost, somebody else's process on the device).
@@ -298,6 +313,7 @@ class LeaseInfo:
     Attributes:
         use_source: who measured `last_use_percent`: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (its own
             server says so) or ``none``.
+        uuid: "" on a cluster, where the scheduler picked the device. pod, node: where it runs on a cluster; "" else.
     """
 
     lease: str
@@ -317,6 +333,77 @@ class LeaseInfo:
     adopted: bool
     processes: tuple[str, ...] = ()
     use_source: str = "none"
+    pod: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePart:
+    """What one node has of a pool: `why` it does not count; "" when it does."""
+
+    node: str
+    total: int
+    free: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInfo:
+    """One line's worth of equal devices of a cluster, for admins: where they are, and what a pod asks for them.
+
+    `free` None: not known. `mechanism`: a word of ``core.mechanisms.Mechanism``.
+    """
+
+    pool: str
+    mechanism: str
+    resource: str
+    product: str
+    total: int
+    free: int | None
+    held_by_others: int
+    offers: tuple[str, ...]
+    nodes: tuple[NodePart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutInfo:
+    """Something of the cluster that no offer counts, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenPod:
+    """A pod of ours that the hub knows nothing of any more: it goes on and keeps its GPU until somebody ends it."""
+
+    pod: str
+    namespace: str
+    node: str
+    user: str
+    server: str
+    offer: str
+    seconds: float
+    removing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """The cluster as this service sees it, for admins.
+
+    Attributes:
+        problem: why it cannot be read now; "" when it can. configured: the totals are what the admin says there is.
+        queue: whose line it is where it is not ours: ``Kueue``, ``KAI``.
+        held_up: offers whose first in line finds no device: something outside this hub took it.
+    """
+
+    problem: str
+    configured: bool
+    queue: str
+    pools: tuple[PoolInfo, ...]
+    left_out: tuple[LeftOutInfo, ...]
+    held_up: tuple[str, ...]
+    forgotten: tuple[ForgottenPod, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,12 @@ CPU = "cpu"
 GPU = "gpu"
 """The pool of whole GPUs, and the offer of one."""
 
+GPU_SHARED = "gpu.shared"
+"""The pool of places on cards that a cluster's device plugin shares out (time-slicing, MPS)."""
+
 _SHARED = re.compile(r"(?P<pool>.+)-(?P<share>[0-9]+(?:\.[0-9]*)?)")
+_MEMORY = re.compile(r"(?P<pool>.+)-(?P<gib>[1-9][0-9]{0,3})gib")
+_ONE_OF_SEVERAL = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
 
 
 class Kind(Enum):
@@ -69,7 +74,7 @@ class GpuOffer:
     """One line of the spawn form.
 
     Attributes:
-        id: a stable word: ``cpu``, ``gpu``, ``gpu-0.5``, ``mig-1g.5gb``, ``mig-1g.10gb.me``.
+        id: a stable word: ``cpu``, ``gpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.5gb``, ``mig-1g.10gb.me``.
         title, description: for users; an admin's words replace ours.
         pool: the line it waits in: ``gpu`` or ``mig-<profile>``; empty for CPU only.
         share: thousandths of one device (1000 = all of it); 0 for CPU only.
@@ -102,12 +107,14 @@ class OfferConfig:
 
     Attributes:
         fractions: offer id of a device (``gpu``, ``mig-3g.20gb``) -> the shares offered of it, e.g. ``(0.5, 0.25)``.
+        memory_gib: offer id of a whole GPU (``gpu``, ``gpu@tesla-t4``) -> the GiB of its memory that are offered.
         titles, descriptions: offer id -> the admin's words.
         groups: offer id -> the groups that may choose it.
         hidden: offer ids that are not shown and cannot be chosen.
     """
 
     fractions: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    memory_gib: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
     descriptions: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -137,26 +144,37 @@ class OfferId:
     """An offer's id, taken apart.
 
     Attributes:
-        pool: what it is served by; empty for CPU only.
-        share: thousandths of a device.
+        pool: what it is served by; empty for CPU only. On a cluster with several kinds of cards one pool of a kind
+            is told from the next by what stands after ``@``: ``gpu@a100-sxm4-40gb``.
+        share: thousandths of a device; 0 where a part is said by its memory: which share that is depends on the card.
+        gib: GiB of a device's memory; 0 for everything else.
     """
 
     pool: str
     share: int
+    gib: int = 0
 
     @classmethod
     def parse(cls, text: str) -> OfferId:
-        """Read ``cpu``, ``gpu``, ``gpu-0.5``, ``mig-1g.10gb.me``, ``mig-3g.20gb-0.5``.
+        """Read ``cpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.10gb.me``, ``mig-3g.20gb-0.5``, ``gpu-0.5@tesla-t4``.
 
         Raises:
             OfferIdError: it is none of these, or not written the way the form writes it.
         """
         if text == CPU:
             return cls("", 0)
-        shared = _SHARED.fullmatch(text)
+        base, at, which = text.partition("@")
+        if at and not _ONE_OF_SEVERAL.fullmatch(which):
+            raise OfferIdError(f"{text[:60]!r}: after @ stand small letters, digits, dots and hyphens")
+        memory = _MEMORY.fullmatch(base)
+        if memory is not None:
+            if memory["pool"] != GPU:
+                raise OfferIdError(f"{text[:60]!r}: parts by memory are of whole GPUs: write gpu-{memory['gib']}gib")
+            return cls(GPU + at + which, 0, int(memory["gib"]))
+        shared = _SHARED.fullmatch(base)
         if shared is None:
-            return cls(_pool(text), WHOLE)
-        pool = _pool(shared["pool"])
+            return cls(_pool(base) + at + which, WHOLE)
+        pool = _pool(shared["pool"]) + at + which
         share = round(float(shared["share"]) * WHOLE) if len(shared["share"]) <= 12 else WHOLE + 1
         if not 0 < share <= WHOLE:
             raise OfferIdError(f"{text[:60]!r}: a share is above 0 and at most 1")
@@ -168,7 +186,15 @@ class OfferId:
     def __str__(self) -> str:
         if not self.pool:
             return CPU
-        return self.pool if self.share == WHOLE else f"{self.pool}-{share_text(self.share)}"
+        if self.share == WHOLE:
+            return self.pool
+        base, at, which = self.pool.partition("@")
+        return f"{base}-{f'{self.gib}gib' if self.gib else share_text(self.share)}{at}{which}"
+
+
+def part_words(share: int) -> str:
+    """Thousandths as a sentence begins with them: 500 -> ``Half``, 300 -> ``0.3``."""
+    return {500: "Half", 250: "A quarter", 750: "Three quarters", 200: "A fifth"}.get(share, share_text(share))
 
 
 def share_text(share: int) -> str:
@@ -198,12 +224,16 @@ def derive_offers(
     for device in devices:
         if device.usable:
             pools.setdefault(device.pool, []).append(device)
-    offers = [_cpu()]
+    offers = [cpu_offer()]
     for pool, members in pools.items():
         offers.append(_of_pool(pool, members, sm_of_product or _unknown, access))
         offers.extend(_fraction(pool, members, share_of(value), access) for value in config.fractions.get(pool, ()))
-    shown = (offer for offer in offers if offer.id == CPU or offer.id not in config.hidden)
-    return tuple(sorted((_in_words_of(offer, config) for offer in shown), key=_order))
+    return arranged((offer for offer in offers if offer.id == CPU or offer.id not in config.hidden), config)
+
+
+def arranged(offers: Iterable[GpuOffer], config: OfferConfig) -> tuple[GpuOffer, ...]:
+    """Offers in the admin's words and in the form's order."""
+    return tuple(sorted((_in_words_of(offer, config) for offer in offers), key=_order))
 
 
 def check_config(config: OfferConfig) -> None:
@@ -217,6 +247,12 @@ def check_config(config: OfferConfig) -> None:
         if _checked_id(pool, where).share != WHOLE:
             raise OfferConfigError(where, "a fraction is of a device: use gpu or a MIG profile such as mig-3g.20gb")
         _check_shares(shares, where)
+    for pool, sizes in config.memory_gib.items():
+        where = f"memory_gib[{pool!r}]"
+        found = _checked_id(pool, where)
+        if found.share != WHOLE or found.pool.partition("@")[0] != GPU:
+            raise OfferConfigError(where, "parts by memory are of whole GPUs: use gpu, or gpu@ and which one")
+        _check_sizes(sizes, where)
     for name, words in (("titles", config.titles), ("descriptions", config.descriptions)):
         for key, value in words.items():
             _checked_id(key, f"{name}[{key!r}]")
@@ -248,6 +284,8 @@ def config_warnings(devices: Sequence[Device], config: OfferConfig) -> tuple[str
         for pool in config.fractions
         if pool not in pools
     ]
+    if config.memory_gib:
+        lines.append("memory_gib: on one machine nobody shares a GPU out by its memory; KAI does, on a cluster.")
     named = {"titles": config.titles, "descriptions": config.descriptions, "groups": config.groups}
     for name, mapping in named.items():
         lines.extend(f"{name}[{key!r}]: there is no such offer." for key in mapping if key not in known)
@@ -287,7 +325,8 @@ def smaller_free(wanted: GpuOffer, availabilities: Iterable[Availability]) -> tu
 # Words, in the order of the form
 
 
-def _cpu() -> GpuOffer:
+def cpu_offer() -> GpuOffer:
+    """The offer without a GPU."""
     nothing = Isolation(Separation.NONE, Separation.NONE, Separation.NONE, Access.NOT_APPLICABLE)
     words = "No GPU: for writing, editing and small computations. It never waits for a GPU."
     return GpuOffer(id=CPU, kind=Kind.CPU, title="CPU only", description=words, pool="", share=0, isolation=nothing)
@@ -325,11 +364,10 @@ def _of_pool(
 def _fraction(pool: str, devices: Sequence[Device], share: int, access: Access) -> GpuOffer:
     memory = _least(device.memory_bytes for device in devices)
     of = "GPU" if pool == GPU else f"MIG {MigProfile.parse(pool).name}"
-    part = {500: "Half", 250: "A quarter", 750: "Three quarters", 200: "A fifth"}.get(share, share_text(share))
     return GpuOffer(
         id=str(OfferId(pool, share)),
         kind=Kind.FRACTION,
-        title=f"{part} of a {of}",
+        title=f"{part_words(share)} of a {of}",
         description="Shared, no memory or fault isolation: keep to your part of the memory;"
         " a neighbour can slow you down or crash you.",
         pool=pool,
@@ -364,9 +402,10 @@ def _size(offer: GpuOffer) -> tuple[float, int, int]:
 
 def _named_size(offer: GpuOffer) -> tuple[int, int]:
     """Compute slices and the figure of the profile's name: only an order, for offers of which nothing else is known."""
-    if offer.pool in ("", GPU):
+    base = offer.pool.partition("@")[0]
+    if base in ("", GPU, GPU_SHARED):
         return 0, 0
-    profile = MigProfile.parse(offer.pool)
+    profile = MigProfile.parse(base)
     return profile.slices, profile.gb
 
 
@@ -402,8 +441,8 @@ def _unknown(product: str) -> int | None:
 
 
 def _pool(text: str) -> str:
-    if text == GPU:
-        return GPU
+    if text in (GPU, GPU_SHARED):
+        return text
     try:
         pool = MigProfile.parse(text).resource
     except MigProfileError:
@@ -443,9 +482,20 @@ def _check_shares(shares: object, where: str) -> None:
         seen.add(share)
 
 
+def _check_sizes(sizes: object, where: str) -> None:
+    if not isinstance(sizes, Sequence) or isinstance(sizes, str) or not sizes:
+        raise OfferConfigError(where, "a list of GiB is needed, e.g. [8, 16]")
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 < size < 10_000:
+            raise OfferConfigError(where, f"a whole number of GiB above 0 is needed, not {size!r}")
+    if len(set(sizes)) < len(sizes):
+        raise OfferConfigError(where, "two offers would have one id: a size is there twice")
+
+
 __all__ = [
     "CPU",
     "GPU",
+    "GPU_SHARED",
     "WHOLE",
     "Access",
     "GpuOffer",
@@ -456,9 +506,12 @@ __all__ = [
     "OfferId",
     "OfferIdError",
     "Separation",
+    "arranged",
     "check_config",
     "config_warnings",
+    "cpu_offer",
     "derive_offers",
+    "part_words",
     "share_of",
     "share_text",
     "smaller_free",

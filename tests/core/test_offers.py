@@ -159,6 +159,22 @@ def test_the_admins_words_groups_and_hidden_offers_are_followed() -> None:
         (OfferConfig(fractions={"gpu-0.5": (0.5,)}), "fractions['gpu-0.5']", "use gpu or a MIG profile"),
         (OfferConfig(fractions={"big": (0.5,)}), "fractions['big']", "is no offer"),
         (OfferConfig(fractions={"mig-1g.10gb+me": (0.5,)}), "fractions['mig-1g.10gb+me']", "write mig-1g.10gb.me"),
+        (
+            OfferConfig(memory_gib={"mig-3g.20gb": (8,)}),
+            "memory_gib['mig-3g.20gb']",
+            "parts by memory are of whole GPUs",
+        ),
+        (OfferConfig(memory_gib={"gpu-0.5": (8,)}), "memory_gib['gpu-0.5']", "parts by memory are of whole GPUs"),
+        (OfferConfig(memory_gib={"gpu.shared": (8,)}), "memory_gib['gpu.shared']", "parts by memory are of whole GPUs"),
+        (OfferConfig(memory_gib={"big": (8,)}), "memory_gib['big']", "is no offer"),
+        (OfferConfig(memory_gib={"gpu": ()}), "memory_gib['gpu']", "a list of GiB"),
+        (OfferConfig(memory_gib={"gpu": 8}), "memory_gib['gpu']", "a list of GiB"),  # type: ignore[dict-item]
+        (OfferConfig(memory_gib={"gpu": (0,)}), "memory_gib['gpu']", "a whole number of GiB above 0"),
+        (OfferConfig(memory_gib={"gpu": (8.5,)}), "memory_gib['gpu']", "a whole number of GiB"),  # type: ignore[dict-item]
+        (OfferConfig(memory_gib={"gpu": (True,)}), "memory_gib['gpu']", "a whole number of GiB"),
+        (OfferConfig(memory_gib={"gpu": (8, 8)}), "memory_gib['gpu']", "two offers would have one id"),
+        (OfferConfig(hidden=("mig-3g.20gb-8gib",)), "hidden", "write gpu-8gib"),
+        (OfferConfig(hidden=("gpu-08gib",)), "hidden", "is no offer"),
         (OfferConfig(titles={"gpu": " "}), "titles['gpu']", "a text is needed"),
         (OfferConfig(titles={"1g.5gb": "x"}), "titles['1g.5gb']", "write mig-1g.5gb"),
         (OfferConfig(groups={"gpu": "course-a"}), "groups['gpu']", "a list of group names"),  # type: ignore[dict-item]
@@ -193,7 +209,23 @@ def test_every_share_of_thousandths_is_exact_and_its_id_reads_back(share: int) -
     assert share_of(float(str(offer).removeprefix("gpu-"))) == share
 
 
-@given(st.text(max_size=20) | st.from_regex(r"(gpu|mig-[1-7]g\.[0-9]{1,2}gb(-me)?)(-[0-9.]{1,5})?", fullmatch=True))
+@pytest.mark.parametrize(("text", "offer"), [("gpu-8gib", ("gpu", 8)), ("gpu-16gib@tesla-t4", ("gpu@tesla-t4", 16))])
+def test_a_part_by_memory_has_its_size_in_the_id(text: str, offer: tuple[str, int]) -> None:
+    found = OfferId.parse(text)
+    assert (found.pool, found.gib, found.share) == (*offer, 0)
+    assert str(found) == text
+
+
+def test_parts_by_memory_on_one_machine_are_a_warning() -> None:
+    config = OfferConfig(memory_gib={"gpu": (8,)})
+    assert [offer.id for offer in derive_offers((whole(1),), config)] == ["gpu", "cpu"]
+    assert "KAI does, on a cluster" in config_warnings((whole(1),), config)[0]
+
+
+@given(
+    st.text(max_size=20)
+    | st.from_regex(r"(gpu|mig-[1-7]g\.[0-9]{1,2}gb(-me)?)(-[0-9.]{1,5}|-[0-9]{1,4}gib)?(@[a-z]{1,3})?", fullmatch=True)
+)
 def test_any_text_is_an_offers_id_or_refused(text: str) -> None:
     try:
         found = OfferId.parse(text)
