@@ -27,8 +27,9 @@ from hub_extensions.adapters.nvml_devices import (
 from hub_extensions.adapters.nvml_driver import Driver, NvmlFailure, OpenDriver
 from hub_extensions.adapters.nvml_gpm import NOT_COUNTED, Counted, InstanceUse
 from hub_extensions.adapters.nvml_processes import processes_on
-from hub_extensions.adapters.nvml_states import INVALID_ARGUMENT, NOT_FOUND, UNINITIALIZED, Scope
-from hub_extensions.core.inventory import Device, InventoryReading
+from hub_extensions.adapters.nvml_seen import seen_devices
+from hub_extensions.adapters.nvml_states import INVALID_ARGUMENT, NOT_FOUND, UNINITIALIZED, Scope, in_a_container
+from hub_extensions.core.inventory import Device, GpusUnavailable, InventoryReading
 from hub_extensions.core.usage import DeviceSample
 
 
@@ -36,12 +37,18 @@ class OwnGpus:
     """Reads the devices with these UUIDs (``GPU-…``, ``MIG-…``), in their order.
 
     Args:
-        uuids: the server's own devices.
+        uuids: the server's own devices; none: those that can be seen from in here, which are kept once they are found.
         clock: a running clock in seconds: it paces reopening the driver, and the counters of use.
+        pod: this is a container of a cluster: what is wrong is said for its user.
     """
 
-    def __init__(self, uuids: tuple[str, ...], *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, uuids: tuple[str, ...], *, clock: Callable[[], float] = time.monotonic, pod: bool = False
+    ) -> None:
         self._uuids = tuple(dict.fromkeys(uuids))
+        self._all_found = bool(uuids)
+        self._looked_around_at: float | None = None
+        self._pod = pod
         self._clock = clock
         self._open = OpenDriver(clock)
         self._gpm = InstanceUse(clock)
@@ -55,7 +62,7 @@ class OwnGpus:
 
         A device whose UUID is not on the machine any more is not in the reading (all of them: an empty reading), nor is
         a lost one while another can be read. One that does not answer for now is listed as it was, without a sample
-        (one that never has answered: by its UUID alone).
+        (one that never has answered: by its UUID alone). Where none was named and none can be seen, it is empty.
         """
         if self._reopen_after is not None and self._open.open_for() >= self._reopen_after:
             self._reopen()
@@ -65,13 +72,13 @@ class OwnGpus:
         except NvmlFailure as failure:
             self._close_after(failure)
             if failure.code != UNINITIALIZED or not was_open:
-                raise failure.as_unavailable() from failure
+                raise self._unavailable(failure) from failure
         # The driver was loaded anew under us: what it says now is the answer.
         try:
             return self._look(now)
         except NvmlFailure as failure:
             self._close_after(failure)
-            raise failure.as_unavailable() from failure
+            raise self._unavailable(failure) from failure
 
     def close(self) -> None:
         """Give the driver back. The next `read` opens it again, and knows nothing of before."""
@@ -97,8 +104,28 @@ class OwnGpus:
         if failure.concerns_machine:
             self.close()
 
+    def _unavailable(self, failure: NvmlFailure) -> GpusUnavailable:
+        told = failure.as_unavailable()
+        return GpusUnavailable(told.word, in_a_container(failure.code)) if self._pod else told
+
+    def _look_around(self, driver: Driver) -> None:
+        """Where nobody named its devices: find them, and again slowly while one may be missing."""
+        now, before = self._clock(), self._looked_around_at
+        if self._all_found or (before is not None and now - before < _LOOK_AROUND_SECONDS):
+            return
+        try:
+            seen = seen_devices(driver)
+        except NvmlFailure as failure:
+            if failure.concerns_machine or not self._uuids:
+                raise
+            return  # those that were found before are read all the same, and say what is wrong with them
+        self._looked_around_at = now
+        self._uuids = tuple(dict.fromkeys((*self._uuids, *seen.uuids)))
+        self._all_found = bool(self._uuids) and seen.all_answered
+
     def _look(self, now: datetime) -> InventoryReading:
         driver = self._open.get()
+        self._look_around(driver)
         devices: list[Device] = []
         samples: dict[str, DeviceSample] = {}
         problems: list[str] = []
@@ -129,6 +156,9 @@ class OwnGpus:
 
     def _pace_reopening(self, read: int) -> None:
         """`read`: how many of the devices."""
+        if not self._uuids:
+            self._reopen_after = _LOOK_AROUND_SECONDS
+            return
         if read in (0, len(self._uuids)):
             self._patience = _REOPEN_SECONDS
             self._reopen_after = None if read else _REOPEN_SOON_SECONDS  # nobody's use is lost by it
@@ -198,6 +228,8 @@ class OwnGpus:
 
 _REOPEN_SECONDS, _REOPEN_SOON_SECONDS, _REOPEN_AT_MOST_SECONDS = 60.0, 10.0, 960.0
 _ASK_AGAIN_SECONDS = 5.0
+_LOOK_AROUND_SECONDS = 30.0
+"""What a container is given it has from its start: later is the exception."""
 UNNAMED = "MIG"
 """The profile of a MIG device whose profile the driver does not name: it is no whole GPU all the same."""
 

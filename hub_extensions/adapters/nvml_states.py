@@ -33,6 +33,11 @@ def meaning_of(code: int) -> Meaning:
     return MEANINGS.get(code) or Meaning("unknown", Scope.CALL, f"The NVIDIA driver answers with error {code}. {_TELL}")
 
 
+def in_a_container(code: int) -> str:
+    """The sentence of `code` for the user of a container whose devices a cluster gave."""
+    return _IN_A_CONTAINER.get(code) or meaning_of(code).sentence
+
+
 SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 0, 2, 3, 4, 6
 UNINITIALIZED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH = 1, 13, 25
 
@@ -119,3 +124,11 @@ MEANINGS: dict[int, Meaning] = {
         " Outside a container restart the machine.",
     ),
 }
+
+_IN_A_CONTAINER = {
+    9: "The GPU's driver does not answer in this container."
+    " Tell an admin: no device of a GPU was put into it, or the driver of its node is not loaded.",
+    12: "The GPU's driver is not in this container."
+    " Tell an admin: the container runtime of its node, or this server's runtime class, did not put it in.",
+}
+"""No user of a container can load or install a driver, and no restart of the machine is his."""

@@ -28,6 +28,7 @@ from hub_extensions.server_extension.sampler import (
     UNWATCHED_SECONDS,
     Reader,
     Sampler,
+    in_pod,
     leased_uuids,
 )
 from hub_extensions.server_extension.service import REQUEST_SECONDS, ServiceLink, address_in
@@ -35,17 +36,19 @@ from hub_extensions.server_extension.service import REQUEST_SECONDS, ServiceLink
 if TYPE_CHECKING:
     from hub_extensions.server_extension.metrics import GpuCollector
 
+SIMULATED = "JUPYTERHUB_GPU_SIMULATED"
+"""Environment: which layout the hub simulates; none: the GPUs are real."""
 PACKAGE = "hub_extensions.server_extension"
 KERNELS_WATCHED_SECONDS, KERNELS_SECONDS = 3.0, 10.0
 
 
 def open_reader(environ: Mapping[str, str]) -> Reader:
     """What reads this server's own GPUs: the simulation where the hub says so, the driver otherwise."""
-    layout = environ.get("JUPYTERHUB_GPU_SIMULATED", "")
+    layout = environ.get(SIMULATED, "")
     if not layout:
         from hub_extensions.adapters.nvml_own import OwnGpus
 
-        return OwnGpus(leased_uuids(environ))
+        return OwnGpus(leased_uuids(environ), pod=in_pod(environ))
     from hub_extensions.adapters.processes import marked
     from hub_extensions.adapters.simulated import SimulatedGpus, load_layout, of_service
 
@@ -78,9 +81,12 @@ class GpuExtension(ExtensionApp):
         # our modules speak by their own loggers; here they get the server's way of writing, and its level
         logging.getLogger(PACKAGE).parent = self.log
         address, uuids = address_in(os.environ), leased_uuids(os.environ)
+        # a simulated machine shows all of itself: there only what is named is this server's
+        finds = not uuids and in_pod(os.environ) and not os.environ.get(SIMULATED)
         self._sampler = Sampler(
             lambda: open_reader(os.environ),
             uuids,
+            finds=finds,
             no_gpu=NOT_UNDER_A_HUB if address is None else NO_GPU,
             environ=os.environ,
         )
@@ -93,7 +99,7 @@ class GpuExtension(ExtensionApp):
         link = self._link = ServiceLink(address, self._report, told=said.take, asked=said.look)
         live.use(link)
         self._sampler.use(server=None if address is None else lambda: link.state, after_look=live.wake)
-        if uuids:
+        if uuids or finds:
             book = self._book = KernelBook(self.serverapp.session_manager, self.serverapp.kernel_manager)
             onlooker = Onlooker(os.environ[LEASE_MARK], str(self.serverapp.root_dir), book.kernels)
             self._sampler.use(holding=onlooker.look)

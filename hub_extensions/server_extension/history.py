@@ -29,7 +29,7 @@ class Point:
 
 
 class Ring:
-    """The points of this server's devices."""
+    """The points of this server's devices: those that are known at the start, and what is added later."""
 
     def __init__(self, uuids: tuple[str, ...], span_seconds: float = SPAN_SECONDS) -> None:
         self._span_seconds = span_seconds
@@ -41,6 +41,9 @@ class Ring:
         """One more point of one of the devices. `shared`: from now on its line is this server's own memory (True, and
         until something is said), or the device's (False); None: as before."""
         with self._lock:
+            if uuid not in self._points:  # it was found only now
+                self._points[uuid] = deque(maxlen=MOST_POINTS)
+                self._shared.add(uuid)
             if shared is not None:
                 (self._shared.add if shared else self._shared.discard)(uuid)
             points = self._points[uuid]

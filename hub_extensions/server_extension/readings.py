@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from hub_extensions.core.inventory import Device
+from hub_extensions.core.mechanisms import ALONE, POD_MARK
 from hub_extensions.core.messages import Figures, GpuReading, Holder, ServerState
 from hub_extensions.core.usage import Counters, DeviceSample
 
@@ -38,7 +39,7 @@ class Right:
 
     Attributes:
         uuids: its devices, in their order.
-        environ: where HAMi's limits stand.
+        environ: where HAMi's limits and a pod's mechanism stand.
         asked: there is a service that says what it leases; without one nobody shares a device by agreement.
         state: the service's last word; None: not yet, or it knows nothing of this server.
     """
@@ -167,6 +168,9 @@ def terms_of(device: Device, right: Right) -> Terms:
     hami = _hami_limit(device, right)
     if hami is not None:
         return Terms(True, hami, "hami")
+    mechanism = right.environ.get(POD_MARK)
+    if mechanism:
+        return _terms_in_pod(device, right, mechanism)
     if not right.asked:
         return Terms(False)
     state = right.state
@@ -178,6 +182,21 @@ def terms_of(device: Device, right: Right) -> Terms:
         return Terms(True)
     total = device.memory_bytes
     return Terms(True, state.memory_bytes if total is None else min(state.memory_bytes, total), "share")
+
+
+def _terms_in_pod(device: Device, right: Right, mechanism: str) -> Terms:
+    """On a cluster the service knows no device, only how it was handed out; of an unknown way nobody says "alone"."""
+    if mechanism in _ALONE:
+        return Terms(False)
+    state = right.state
+    if state is None or state.memory_bytes is None or state.memory_enforced or len(right.uuids) != 1:
+        return Terms(True)
+    if device.memory_bytes is not None and state.memory_bytes >= device.memory_bytes:
+        return Terms(True)  # no part of it was said
+    return Terms(True, state.memory_bytes, "share")
+
+
+_ALONE = frozenset(mechanism.value for mechanism in ALONE)
 
 
 def _hami_limit(device: Device, right: Right) -> int | None:

@@ -15,7 +15,9 @@ from datetime import datetime, timezone
 from time import monotonic
 from typing import Protocol
 
+from hub_extensions.adapters.processes import LEASE_MARK
 from hub_extensions.core.inventory import Device, GpusUnavailable, InventoryReading
+from hub_extensions.core.mechanisms import POD_MARK
 from hub_extensions.core.messages import GpuReading, Series, ServerState
 from hub_extensions.server_extension.history import Point, Ring
 from hub_extensions.server_extension.readings import NOT_WHICH, FiguresWatch, Held, Right, reading_of, terms_of
@@ -29,6 +31,7 @@ HUNG_AFTER_SECONDS = 5.0
 NOT_UNDER_A_HUB = "This server was not started by a hub with GPU offers."
 NO_GPU = "This server has no GPU."
 GONE = "The GPU of this server is gone from this machine. Save your work."
+NONE_SEEN = "No GPU can be seen in this container, though this server was given one. Tell an admin."
 ONE_GONE = "One of this server's GPUs is gone from this machine. Save your work."
 
 log = logging.getLogger(__name__)
@@ -79,11 +82,24 @@ class Paces:
 
 
 def leased_uuids(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The devices this server was given, from its environment; empty for CPU only (``void``) and outside a hub."""
-    if "JUPYTERHUB_GPU_LEASE" not in environ:
+    """The devices this server was given, from its environment; empty for CPU only (``void``) and outside a hub.
+
+    In a pod the hub names none: there a device plugin or KAI may have named them to the container's runtime. A place on
+    a shared device is named as the device with a number (``GPU-…::0``), which is left out.
+    """
+    if LEASE_MARK not in environ:
         return ()
-    words = (word.strip() for word in environ.get("CUDA_VISIBLE_DEVICES", "").split(","))
-    return tuple(dict.fromkeys(word for word in words if word.startswith(("GPU-", "MIG-"))))
+    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
+        words = (word.strip().partition("::")[0] for word in environ.get(name, "").split(","))
+        uuids = tuple(dict.fromkeys(word for word in words if word.startswith(("GPU-", "MIG-"))))
+        if uuids:
+            return uuids
+    return ()
+
+
+def in_pod(environ: Mapping[str, str]) -> bool:
+    """Is this a pod with a lease? Where nobody names its devices (CDI, DRA), they are those that can be seen in it."""
+    return bool(environ.get(LEASE_MARK)) and bool(environ.get(POD_MARK))
 
 
 class Sampler:
@@ -91,8 +107,8 @@ class Sampler:
 
     Args:
         open_reader: makes the reader; called in the thread, at the first use.
-        uuids: the leased devices; without one nothing is opened and no thread is started.
-        no_gpu: the sentence to show then.
+        uuids: the leased devices; without one nothing is opened and no thread is started, and `no_gpu` is shown.
+        finds: none is named: this server's devices are those that the reader finds.
         environ: where HAMi's limits stand.
         wall: wall-clock time, for what is shown; everything else goes by the running clock.
     """
@@ -102,6 +118,7 @@ class Sampler:
         open_reader: Callable[[], Reader],
         uuids: tuple[str, ...],
         *,
+        finds: bool = False,
         no_gpu: str = NO_GPU,
         environ: Mapping[str, str] | None = None,
         paces: Paces | None = None,
@@ -109,6 +126,7 @@ class Sampler:
     ) -> None:
         self._open_reader = open_reader
         self._uuids = uuids
+        self._finds = finds
         self._environ = environ or {}
         self._paces = paces or Paces()
         self._wall = wall
@@ -125,7 +143,8 @@ class Sampler:
         self._holding: Look = lambda reading, shared, clock: {}
         self._holding_failed = False
         self._after_look: Callable[[], None] = lambda: None
-        self._sampled = Sampled("starting", "The GPU is being read.") if uuids else Sampled("no-gpu", no_gpu)
+        reads = bool(uuids) or finds
+        self._sampled = Sampled("starting", "The GPU is being read.") if reads else Sampled("no-gpu", no_gpu)
 
     def use(
         self,
@@ -142,7 +161,7 @@ class Sampler:
 
     def start(self) -> None:
         """Start the thread; does nothing without a GPU, or when it runs already."""
-        if not self._uuids or self._thread is not None:
+        if not (self._uuids or self._finds) or self._thread is not None:
             return
         self._thread = threading.Thread(target=self._run, name="jupyterhub-gpu-sampler", daemon=True)
         self._thread.start()
@@ -245,6 +264,10 @@ class Sampler:
             clock = monotonic()  # what came back after all is news of now
             self._ring.gap(clock)
         devices = {device.uuid: device for device in reading.devices}
+        if self._finds:
+            self._uuids = tuple(dict.fromkeys((*self._uuids, *devices)))  # what was found once is this server's
+            if not self._uuids:
+                return self._without_news("detached", NONE_SEEN)
         mine = {uuid: devices[uuid] for uuid in self._uuids if uuid in devices}
         gpus = self._tell(mine, reading, clock)
         number = self._sampled.number + 1

@@ -104,7 +104,7 @@ function Top({
     <>
       <header>
         <h2>{trans.__('GPU')}</h2>
-        {server && server.uuid !== null && view !== 'outdated' ? <span>{server.title}</span> : null}
+        {server && server.share > 0 && view !== 'outdated' ? <span>{server.title}</span> : null}
         {server?.simulated ? (
           <span className="jp-gpu-Simulated">{trans.__('simulated GPU')}</span>
         ) : null}

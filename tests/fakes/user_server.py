@@ -83,12 +83,20 @@ class UserServer:
         return self.directory / "work"
 
     def stop(self) -> float:
-        """End it as a hub does (SIGTERM); returns how many seconds it took."""
+        """End it as a hub does (SIGTERM, and again); returns how many seconds it took.
+
+        Again, because the server writes to its log inside its signal handler: a signal that comes in the middle of a
+        line of the log is lost ("reentrant call inside <_io.BufferedWriter>", jupyter_server 2.21.1).
+        """
         began = time.monotonic()
-        self.process.terminate()
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
+        for seconds in (4, 16):
+            self.process.terminate()
+            try:
+                self.process.wait(seconds)
+                break
+            except subprocess.TimeoutExpired:
+                pass
+        else:
             self.process.kill()
             self.process.wait(10)
         return time.monotonic() - began

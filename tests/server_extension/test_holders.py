@@ -260,6 +260,41 @@ def test_outside_a_hub_nothing_is_shared() -> None:
     assert terms_of(MIG, Right((UUID,), {})) == Terms(False)
 
 
+def in_a_pod(mechanism: str, state: Any, *uuids: str, **environ: str) -> Right:
+    return Right(uuids or (UUID,), {"JUPYTERHUB_GPU_POD": mechanism, **environ}, True, state)
+
+
+@pytest.mark.parametrize("mechanism", ["whole", "mig", "mig-single", "dra"])
+@pytest.mark.parametrize("state", [None, a_state(uuid=None, share=1.0)])
+def test_in_a_pod_nobody_else_is_on_a_device_that_hardware_separates(mechanism: str, state: Any) -> None:
+    """The service names no device there, so it is not asked for one; and how a device was given does not change."""
+    assert terms_of(MIG, in_a_pod(mechanism, state)) == Terms(False)
+    assert terms_of(MIG, in_a_pod(mechanism, state, "GPU-b", UUID)) == Terms(False)
+
+
+@pytest.mark.parametrize(
+    "mechanism", ["time-slicing", "mps", "hami", "kai-fraction", "kai-memory", "1", "of-next-year"]
+)
+@pytest.mark.parametrize("state", [None, a_state(uuid=None, share=1.0, memory_bytes=None)])
+def test_in_a_pod_others_are_on_every_other_device(mechanism: str, state: Any) -> None:
+    assert terms_of(MIG, in_a_pod(mechanism, state)) == Terms(True)
+
+
+def test_in_a_pod_a_part_by_agreement_is_the_limit_and_one_that_is_enforced_elsewhere_is_not_called_that() -> None:
+    part = {"uuid": None, "share": 1.0, "memory_bytes": GIB}
+    sliced = a_state(**part, memory_enforced=False)
+    assert terms_of(MIG, in_a_pod("time-slicing", sliced)) == Terms(True, GIB, "share")
+    assert terms_of(MIG, in_a_pod("time-slicing", sliced, UUID, "GPU-b")) == Terms(True)
+    assert terms_of(MIG, in_a_pod("mps", a_state(**part, memory_enforced=True))) == Terms(True)
+    all_of_it = a_state(uuid=None, share=1.0, memory_bytes=MIG.memory_bytes, memory_enforced=False)
+    assert terms_of(MIG, in_a_pod("time-slicing", all_of_it)) == Terms(True)
+
+
+def test_in_a_pod_hamis_limit_goes_first() -> None:
+    right = in_a_pod("hami", a_state(uuid=None, share=0.5), CUDA_DEVICE_MEMORY_LIMIT_0="1024m")
+    assert terms_of(MIG, right) == Terms(True, GIB, "hami")
+
+
 def test_where_hami_sets_a_limit_the_device_is_shared_though_the_lease_is_a_whole_one() -> None:
     right = Right((UUID,), {"CUDA_DEVICE_MEMORY_LIMIT_0": "1024m"}, True, a_state(uuid=UUID, share=1.0))
     assert terms_of(MIG, right) == Terms(True, GIB, "hami")

@@ -25,7 +25,7 @@ from hub_extensions.server_extension.readings import (
     Terms,
     reading_of,
 )
-from hub_extensions.server_extension.sampler import Paces, Reader, Sampler, leased_uuids
+from hub_extensions.server_extension.sampler import Paces, Reader, Sampler, in_pod, leased_uuids
 from tests.fakes.gpu_readers import (
     GIB,
     UUID,
@@ -66,10 +66,33 @@ def sampler_of(reader: Reader, *, unwatched: float = 30.0, hung_after: float = 0
         ({"JUPYTERHUB_GPU_LEASE": "l1", "CUDA_VISIBLE_DEVICES": f"{UUID}, GPU-b"}, (UUID, "GPU-b")),
         ({"JUPYTERHUB_GPU_LEASE": "l1", "CUDA_VISIBLE_DEVICES": "void"}, ()),
         ({"JUPYTERHUB_GPU_LEASE": "l1", "CUDA_VISIBLE_DEVICES": "0"}, ()),
+        ({"NVIDIA_VISIBLE_DEVICES": UUID}, ()),
+        ({"JUPYTERHUB_GPU_LEASE": "l1", "NVIDIA_VISIBLE_DEVICES": UUID}, (UUID,)),
+        ({"JUPYTERHUB_GPU_LEASE": "l1", "NVIDIA_VISIBLE_DEVICES": "GPU-a::0"}, ("GPU-a",)),
+        ({"JUPYTERHUB_GPU_LEASE": "l1", "NVIDIA_VISIBLE_DEVICES": "GPU-a::0,GPU-a::3, GPU-b::1"}, ("GPU-a", "GPU-b")),
+        ({"JUPYTERHUB_GPU_LEASE": "l1", "CUDA_VISIBLE_DEVICES": "GPU-a", "NVIDIA_VISIBLE_DEVICES": "all"}, ("GPU-a",)),
+        ({"JUPYTERHUB_GPU_LEASE": "l1", "CUDA_VISIBLE_DEVICES": "0", "NVIDIA_VISIBLE_DEVICES": "GPU-a"}, ("GPU-a",)),
+        ({"JUPYTERHUB_GPU_LEASE": "l1", "NVIDIA_VISIBLE_DEVICES": "all"}, ()),
+        ({"JUPYTERHUB_GPU_LEASE": "l1", "NVIDIA_VISIBLE_DEVICES": "void"}, ()),
+        ({"JUPYTERHUB_GPU_LEASE": "l1", "NVIDIA_VISIBLE_DEVICES": "/var/run/nvidia-container-devices"}, ()),
     ],
 )
 def test_the_devices_are_those_of_the_lease(environ: dict[str, str], uuids: tuple[str, ...]) -> None:
     assert leased_uuids(environ) == uuids
+
+
+@pytest.mark.parametrize(
+    ("environ", "there"),
+    [
+        ({"JUPYTERHUB_GPU_LEASE": "l1", "JUPYTERHUB_GPU_POD": "mig"}, True),
+        ({"JUPYTERHUB_GPU_LEASE": "l1", "JUPYTERHUB_GPU_POD": "1"}, True),
+        ({"JUPYTERHUB_GPU_LEASE": "l1"}, False),
+        ({"JUPYTERHUB_GPU_LEASE": "", "JUPYTERHUB_GPU_POD": "mig"}, False),
+        ({"JUPYTERHUB_GPU_POD": "mig"}, False),
+    ],
+)
+def test_devices_are_looked_for_in_a_pod_with_a_lease_only(environ: dict[str, str], there: bool) -> None:
+    assert in_pod(environ) is there
 
 
 def test_a_server_without_a_gpu_opens_nothing() -> None:
@@ -207,6 +230,53 @@ def test_a_gpu_that_is_gone_is_said_to_be_gone() -> None:
     until(lambda: sampler.latest().state == "lost")
     assert "gone" in sampler.latest().sentence
     assert sampler.latest().gpus == ()
+    sampler.stop()
+
+
+# ------------------------------------------------------------------ devices that nobody named
+
+
+def finding(reader: Reader) -> Sampler:
+    return Sampler(lambda: reader, (), finds=True, paces=Paces(shortest=0.005))
+
+
+def test_a_device_that_the_reader_finds_is_this_servers_from_the_first_look() -> None:
+    reader = OneGpu()
+    sampler = finding(reader)
+    assert sampler.latest().state == "starting"
+    sampler.start()
+    until(lambda: sampler.latest().state == "ok")
+    sampler.stop()
+    assert reader.thread == "jupyterhub-gpu-sampler"
+    assert [gpu.uuid for gpu in sampler.latest().gpus] == [UUID]
+    assert [(series.uuid, series.used_percent) for series in sampler.history()] == [(UUID, (84.0,))]
+
+
+def test_a_device_that_was_found_and_goes_away_is_gone_and_comes_back() -> None:
+    reader = GpuThatGoesAway()
+    sampler = finding(reader)
+    sampler.start()
+    sampler.watch("panel", QUICK)
+    until(lambda: sampler.latest().state == "ok")
+    reader.gone = True
+    until(lambda: sampler.latest().state == "lost")
+    assert "gone" in sampler.latest().sentence
+    reader.gone = False
+    until(lambda: sampler.latest().state == "ok")
+    sampler.stop()
+
+
+def test_while_none_is_found_it_says_so_and_shows_the_first_that_is() -> None:
+    reader = GpuThatGoesAway()
+    reader.gone = True
+    sampler = finding(reader)
+    sampler.start()
+    sampler.watch("panel", QUICK)
+    until(lambda: sampler.latest().state == "detached")
+    assert sampler.latest().sentence.startswith("No GPU can be seen in this container")
+    assert (sampler.latest().gpus, sampler.history()) == ((), ())
+    reader.gone = False
+    until(lambda: sampler.latest().state == "ok")
     sampler.stop()
 
 

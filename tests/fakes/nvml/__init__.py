@@ -246,11 +246,14 @@ class ReaderProcess:
         machine: what there is.
         library: the folder of the fake library; None: no driver on this machine.
         own: a server's own devices, read as its panel reads them; none: all GPUs, as the service reads them.
+        pod: it is a server in a pod; without `own` it reads what it sees.
     """
 
-    def __init__(self, machine: FakeNvml, library: Path | None, own: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, machine: FakeNvml, library: Path | None, own: tuple[str, ...] = (), *, pod: bool = False
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fakes.nvml.reader", *own],
+            [sys.executable, "-m", "tests.fakes.nvml.reader", *(["--pod"] if pod else []), *own],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,

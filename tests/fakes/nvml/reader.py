@@ -1,6 +1,7 @@
 """Reads the fake machine when asked on standard input, and answers on standard output, pickled.
 
-Without arguments it reads all GPUs; with UUIDs as arguments it reads those, as a user's server does.
+Without arguments it reads all GPUs; with UUIDs as arguments it reads those, as a user's server does. With ``--pod``
+first it does so in a pod, where it reads what it sees when no UUID is named.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from hub_extensions.core.inventory import GpusUnavailable
 
 def main() -> None:
     now = [0.0]
-    uuids = tuple(sys.argv[1:])
-    reader = OwnGpus(uuids, clock=lambda: now[0]) if uuids else Nvml(clock=lambda: now[0])
+    pod = sys.argv[1:2] == ["--pod"]
+    uuids = tuple(sys.argv[2:] if pod else sys.argv[1:])
+    mine = OwnGpus(uuids, clock=lambda: now[0], pod=pod) if uuids or pod else None
+    reader = mine or Nvml(clock=lambda: now[0])
     while True:
         try:
             question = pickle.load(sys.stdin.buffer)
