@@ -1,0 +1,122 @@
+"""What goes wrong between several values files, or within one: lists that replace lists, keys that stand twice.
+
+Not here: whether the result fits the chart (``values_shape.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hub_extensions.core.values import (
+    Finding,
+    Path,
+    Release,
+    ValuesFile,
+    calls_configure,
+    dotted,
+    find,
+    found,
+    has,
+    leaves,
+)
+
+SHARED = ("hub.extraConfig", "hub.extraFiles", "singleuser.extraFiles", "singleuser.extraEnv", "hub.services")
+"""Mappings in which each entry belongs to whoever wrote it: one file's entry should not take another's place."""
+
+MERGED_BY_HAND = "Lists are replaced whole by the last file: write in it what both want."
+
+
+def check_files(release: Release) -> Iterator[Finding]:
+    """Everything that is lost on the way from the files to one tree."""
+    for file in release.files:
+        yield from _twice(file)
+    base = _base(release)
+    for at, later in enumerate(release.files):
+        for path, value in leaves(later.values):
+            # what files after our base say of our own settings is laid over each other on purpose
+            before = release.files[: min(at, base) if _is_ours(path) else at]
+            earlier = _last_with(before, path)
+            if earlier is not None:
+                yield from _replaced(later, earlier, path, find(earlier.values, path), value)
+        yield from _entries(later, release.files[:at])
+    yield from _whole_replaced(release)
+
+
+def _base(release: Release) -> int:
+    """The place of the first file that calls our `configure(c)`; 0 where none does."""
+    for at, file in enumerate(release.files):
+        entries = find(file.values, ("hub", "extraConfig"))
+        if isinstance(entries, Mapping) and any(map(calls_configure, entries.values())):
+            return at
+    return 0
+
+
+def _is_ours(path: Path) -> bool:
+    return path[:2] == ("hub", "config") and len(path) > 2 and path[2].startswith("Gpu")
+
+
+def _twice(file: ValuesFile) -> Iterator[Finding]:
+    for each in file.twice:
+        key = dotted(each.path)
+        text = f"{key} stands twice in {file.name}, in the lines {each.first} and {each.last}: only the last counts."
+        yield Finding("twice", "problem", key, text, "Put both parts below one key.", file.name, each.last)
+
+
+def _last_with(files: Any, path: Path) -> ValuesFile | None:
+    return next((file for file in reversed(files) if has(file.values, path)), None)
+
+
+def _replaced(later: ValuesFile, earlier: ValuesFile, path: Path, before: Any, after: Any) -> Iterator[Finding]:
+    """A list whose entries a later file does not have; a mapping in the place of a list loses them too."""
+    if not isinstance(before, list) or not before:
+        return
+    kept = after if isinstance(after, list) else []
+    lost = [item for item in before if item not in kept]
+    if lost:
+        key = dotted(path)
+        count = f"{len(lost)} of its {len(before)} entries" if len(lost) < len(before) else "all of it"
+        text = f"{later.name} replaces the list {key} of {earlier.name}, and {count} would be gone ({_names(lost)})."
+        yield Finding("list-replaced", "look at", key, text, MERGED_BY_HAND, later.name, later.lines.get(path))
+
+
+def _names(items: list[Any]) -> str:
+    """What an admin knows entries of a list by."""
+
+    def name(item: Any) -> str:
+        if not isinstance(item, Mapping):
+            return str(item)
+        known = next((item[key] for key in ("name", "display_name", "slug", "key") if key in item), None)
+        return str(known) if known is not None else f"one with {', '.join(map(str, item))}"
+
+    shown = [name(item) for item in items[:3]]
+    return ", ".join([*shown, "…"] if len(items) > 3 else shown)
+
+
+def _entries(later: ValuesFile, before: Any) -> Iterator[Finding]:
+    for place in SHARED:
+        mine = find(later.values, place.split("."))
+        for name, value in mine.items() if isinstance(mine, Mapping) else ():
+            path = (*place.split("."), name)
+            earlier = _last_with(before, path)
+            old = None if earlier is None else find(earlier.values, path)
+            if earlier is None or old is None or value is None or old == value or isinstance(value, Mapping):
+                continue
+            key = dotted(path)
+            text = f"{later.name} replaces {key} of {earlier.name}."
+            fix = "Give one of the two another key, where both are wanted."
+            yield Finding("entry-replaced", "look at", key, text, fix, later.name, later.lines.get(path))
+
+
+def _whole_replaced(release: Release) -> Iterator[Finding]:
+    """A mapping of the chart for which a file puts null: everything below is gone."""
+    for file in release.files:
+        for path, value in leaves(file.values):
+            default = find(release.facts.defaults, path)
+            if value is None and isinstance(default, Mapping) and default:
+                text = f"null takes all of {dotted(path)} away, which the chart counts on."
+                fix = "Take the line out, or null only the single keys below it that you do not want."
+                yield found(release, "nulled", path, text, fix)
+
+
+__all__ = ["check_files"]
