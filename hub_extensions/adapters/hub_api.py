@@ -211,6 +211,21 @@ class HubApi:
         self._callers.keep(token, caller, now)
         return caller
 
+    async def service_info(self, name: str) -> Mapping[str, Any]:
+        """What the hub's configuration says in a service's field ``info``. Needs ``read:services``."""
+        info = _mapping(_parsed(await self._ask(_UP, "GET", f"/services/{_quoted(name)}"))).get("info")
+        return info if isinstance(info, dict) else {}
+
+    async def own_token(self) -> str:
+        """The hub's name for our token; "": it tells none. A hub that ran without our service gives it a new one.
+
+        For a hub forgets, at its start, the services that its configuration does not have, and their tokens with them.
+        """
+        try:
+            return str(_mapping(_parsed(await self._ask(_UP, "GET", "/user"))).get("token_id") or "")
+        except HubRefused:
+            return ""
+
     async def up(self) -> bool:
         """The hub answers. Never raises."""
         try:
@@ -352,6 +367,8 @@ def _message(answer: HTTPResponse) -> str:
 
 
 def _why(error: Exception, purpose: _Purpose) -> str:
+    if isinstance(error, HTTPClientError) and "Timeout while connecting" in str(error):
+        return "no connection"
     if isinstance(error, HTTPClientError) and "Timeout" in str(error):
         return f"nothing within {purpose.seconds:g} s"
     return getattr(error, "strerror", None) or str(error)

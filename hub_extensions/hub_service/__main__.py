@@ -1,7 +1,8 @@
-"""``python -m hub_extensions.hub_service --config FILE``: starts the service, and ends it with its hub.
+"""``python -m hub_extensions.hub_service``: starts the service, and ends it with its hub.
 
-Wires the parts: settings, lock, port, store, hub, GPUs, desk, application. Heavy imports wait until the parent is noted
-and signals work: a hub that stops while we import must not wait for us (T14, T16).
+``--config FILE`` is how the hub starts it. ``--ask-hub --state-dir DIR`` is for a service that something else starts
+(its own Deployment): the environment says where the hub is, and the hub tells the settings. Heavy imports wait until
+the parent is noted and signals work: a hub that stops while we import must not wait for us (T14, T16).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import asyncio
 import os
 import signal
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 EXIT_BAD_SETTINGS = 78
 """As in sysexits.h: something is wrong with the configuration, and starting again will not help."""
@@ -19,22 +22,59 @@ EXIT_BAD_SETTINGS = 78
 def main(arguments: list[str] | None = None) -> int:
     """Run until told to stop; returns the exit status."""
     parent = os.getppid()
+    options = _options(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
-        # a hub in the background of a script hands down SIGINT as ignored; until the loop runs, the default is right
-        signal.signal(number, signal.SIG_DFL)
-    parser = argparse.ArgumentParser(prog="python -m hub_extensions.hub_service", description="The GPU service.")
-    parser.add_argument("--config", required=True, metavar="FILE", help="settings that configure(c) wrote")
-    options = parser.parse_args(arguments)
+        # a hub in the background of a script hands down SIGINT as ignored; until the loop runs, the default is right.
+        # the first process of a container has none: without a handler of its own it would not even notice
+        signal.signal(number, _leave if options.ask_hub else signal.SIG_DFL)
 
-    from hub_extensions.hub_service.serving import serve
-    from hub_extensions.hub_service.settings import Settings, SettingsError
+    from hub_extensions.hub_service.settings import SettingsError
 
     try:
-        settings = Settings.load(options.config)
+        return _apart(options) if options.ask_hub else _of_hub(options, parent)
     except SettingsError as problem:
         sys.stderr.write(f"{problem}\n")
         return EXIT_BAD_SETTINGS
-    return asyncio.run(serve(settings, parent))
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m hub_extensions.hub_service", description="The GPU service.")
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("--config", metavar="FILE", help="settings that configure(c) wrote; this is how the hub starts it")
+    how.add_argument(
+        "--ask-hub",
+        action="store_true",
+        help="ask the hub for the settings: JUPYTERHUB_API_URL and JUPYTERHUB_API_TOKEN say where and with what",
+    )
+    parser.add_argument("--state-dir", metavar="DIR", help="with --ask-hub: the service's own folder, on a local disk")
+    parser.add_argument(
+        "--host", metavar="ADDRESS", default="0.0.0.0", help="with --ask-hub: listen there (default: %(default)s)"
+    )
+    options = parser.parse_args(arguments)
+    if options.ask_hub and not options.state_dir:
+        parser.error("--ask-hub needs --state-dir DIR")
+    return options
+
+
+def _of_hub(options: argparse.Namespace, parent: int) -> int:
+    from hub_extensions.hub_service.serving import serve
+    from hub_extensions.hub_service.settings import Settings
+
+    return asyncio.run(serve(Settings.load(options.config), parent))
+
+
+def _apart(options: argparse.Namespace) -> int:
+    from hub_extensions.hub_service.serving import serve_apart
+    from hub_extensions.hub_service.state_folder import folder_apart
+    from hub_extensions.hub_service.told import Own
+
+    own = Own.of(os.environ, Path(options.state_dir), options.host)
+    folder = folder_apart(own.state_dir)
+    return asyncio.run(serve_apart(replace(own, state_dir=folder)))
+
+
+def _leave(number: int, _: object) -> None:
+    os._exit(0)
 
 
 if __name__ == "__main__":

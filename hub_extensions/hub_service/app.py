@@ -13,9 +13,11 @@ from tornado.web import Application
 
 from hub_extensions.hub_service.api.base import NothingHere, Parts
 from hub_extensions.hub_service.api.routes import ROUTES
+from hub_extensions.hub_service.api.status import HealthRoute
 from hub_extensions.hub_service.auth import cookie_secret
 from hub_extensions.hub_service.logs import log_request
 from hub_extensions.hub_service.pages import (
+    GiveUp,
     KeepOn,
     Leave,
     LoginCallback,
@@ -28,6 +30,8 @@ from hub_extensions.hub_service.settings import SERVICE_NAME
 
 MAX_BODY_BYTES = 1024 * 1024
 """Beyond this tornado itself hangs up; JSON routes answer 413 far below it."""
+HEALTH_ANYWHERE = r"/healthz"
+"""Ready or not, whatever the hub's base URL is: for the kubelet. The hub's proxy does not lead there."""
 LOGIN_SECONDS = 60
 """How long a login is believed before the hub is asked again."""
 
@@ -35,6 +39,7 @@ PAGES = (
     ("", YourGpu),
     ("leave", Leave),
     ("keep", KeepOn),
+    ("give-up", GiveUp),
     (r"static/([a-z.]+)", StaticFile),
     ("oauth_callback", LoginCallback),
 )
@@ -46,6 +51,7 @@ def make_app(parts: Parts) -> Application:
     given = {"parts": parts}
     specs = [URLSpec(f"{prefix}{address.pattern}", address.handler, given) for address in ROUTES]
     specs += [URLSpec(f"{prefix}{path}", handler, given) for path, handler in PAGES]
+    specs.append(URLSpec(HEALTH_ANYWHERE, HealthRoute, given))
     return Application(
         specs,
         default_handler_class=NothingHere,

@@ -7,19 +7,23 @@ write, nothing has changed. Not here: what to change (``tickets.py``, ``releases
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.mig_tables import sm_of_product
-from hub_extensions.adapters.store import Changes, NoticeRow, Store, StoreUnavailable
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, Store, StoreUnavailable, UsageRecord
 from hub_extensions.core.admission import availability
+from hub_extensions.core.cluster_offers import ClusterOffers
 from hub_extensions.core.culling import CullPolicy, ServerFacts
 from hub_extensions.core.forecast import START_ALLOWANCE
 from hub_extensions.core.inventory import Device, DeviceState, InventoryReading
 from hub_extensions.core.line import Availability, Lease, LeaseState, Line, LineConfig, Ticket, TicketState
+from hub_extensions.core.mechanisms import PodAsk
 from hub_extensions.core.offers import GpuOffer, OfferConfig, derive_offers
+from hub_extensions.core.pools import PoolSurvey
 from hub_extensions.core.usage import DeviceSample
 from hub_extensions.hub_service.clock import RunningClock
 
@@ -28,6 +32,24 @@ log = logging.getLogger("hub_extensions.hub_service")
 INVENTORY_GOES_STALE = timedelta(seconds=60)
 NOTICES_LAST = timedelta(hours=24)
 CLOCK = "clock"
+POOL_NAMES = "pool-names"
+TOKEN_NAME = "token-name"
+
+
+@dataclass(frozen=True)
+class ClusterStand:
+    """How a cluster stands: what was counted, what is offered of it, and whose pods are held up.
+
+    Attributes:
+        queue, held_up, held_back: as in `core.line.Line`. caution: what the figures do not count, for users.
+    """
+
+    survey: PoolSurvey
+    offers: ClusterOffers
+    queue: str = ""
+    held_up: frozenset[str] = frozenset()
+    held_back: frozenset[str] = frozenset()
+    caution: str = ""
 
 
 class Book:
@@ -67,6 +89,9 @@ class Book:
         self.samples: Mapping[str, DeviceSample] = {}
         self.reading: InventoryReading | None = None
         self.read_at: datetime | None = None
+        self.cluster: ClusterStand | None = None
+        self.pool_names: Mapping[str, str] = {}
+        self.token_name = ""
         self.problem = ""
         self.first_start = False
         self.revision = 0
@@ -93,6 +118,8 @@ class Book:
             book._index(lease)
         book.facts = {(facts.user, facts.server): facts for facts in stored.facts}
         book.next_place = stored.next_place
+        book.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
+        book.token_name = stored.meta.get(TOKEN_NAME, "")
         book.last_choices = dict(await store.last_choices())
         for notice in reversed(await store.notices(None, book.clock.utc_now() - NOTICES_LAST)):
             book.notices.setdefault(notice.user, []).append(notice)
@@ -108,6 +135,33 @@ class Book:
             StoreUnavailable: nothing has changed, in memory or in the store.
         """
         await asyncio.shield(asyncio.ensure_future(self._commit(changes)))  # a caller that goes away tears nothing
+
+    async def write_leases(
+        self,
+        changed: Sequence[Lease],
+        journal: Sequence[JournalRow],
+        notices: Sequence[NoticeRow],
+        usage: Sequence[UsageRecord],
+    ) -> None:
+        """Leases as they are after a look; the facts of a server whose lease ends go with it.
+
+        Raises:
+            StoreUnavailable: nothing has changed.
+        """
+        gone = []
+        for lease in changed:
+            facts = self.facts.get((lease.user, lease.server))
+            if lease.state in (LeaseState.ENDED, LeaseState.ENDING) and facts is not None and facts.lease == lease.id:
+                gone.append((lease.user, lease.server))
+        await self.write(
+            Changes(
+                leases=tuple(changed),
+                gone_facts=tuple(gone),
+                journal=tuple(journal),
+                notices=tuple(notices),
+                usage=tuple(usage),
+            )
+        )
 
     async def _commit(self, changes: Changes) -> None:
         stamp = {CLOCK: self.clock.now().isoformat()}
@@ -142,6 +196,9 @@ class Book:
             self.facts[(facts.user, facts.server)] = facts
         for notice in changes.notices:
             self.notices.setdefault(notice.user, []).append(notice)
+        if POOL_NAMES in changes.meta:
+            self.pool_names = json.loads(changes.meta[POOL_NAMES])
+        self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
         if not changes.empty:
             self.revision += 1
 
@@ -180,16 +237,39 @@ class Book:
         )
         self.revision += 1
 
+    async def see_cluster(self, stand: ClusterStand) -> None:
+        """Take in a look at a cluster.
+
+        Raises:
+            StoreUnavailable: a new pool's name cannot be kept, so it is not offered yet; nothing has changed.
+        """
+        if dict(stand.survey.names) != dict(self.pool_names):
+            await self.write(Changes(meta={POOL_NAMES: json.dumps(dict(stand.survey.names), sort_keys=True)}))
+        self.read_at = self.clock.now()
+        self.problem = ""
+        if stand == self.cluster:
+            return
+        self.cluster = stand
+        self.offers = stand.offers.offers
+        self.revision += 1
+
+    def ask_of(self, offer: str) -> PodAsk | None:
+        """What an offer asks of a pod; None: this is one machine, or there is no such offer."""
+        return self.cluster.offers.asks.get(offer) if self.cluster is not None else None
+
     def inventory_age(self) -> timedelta | None:
         """Running time since the GPUs were last read; None: never yet."""
         return None if self.read_at is None else self.clock.now() - self.read_at
 
     def known_devices(self) -> tuple[DeviceState, ...] | None:
         """The devices, or None while they are not known."""
-        age = self.inventory_age()
-        if age is None or age > INVENTORY_GOES_STALE:
+        if self.cluster is not None or not self._fresh():
             return None
         return tuple(self.devices.values())
+
+    def _fresh(self) -> bool:
+        age = self.inventory_age()
+        return age is not None and age <= INVENTORY_GOES_STALE
 
     def device(self, identity: str) -> Device | None:
         """A device by `Device.identity`, gone ones under a lease included."""
@@ -201,7 +281,7 @@ class Book:
     def line(self) -> Line:
         """What a round of decisions looks at."""
         lifetime = self.policy.lifetime if self.policy.enabled else None
-        return Line(
+        line = Line(
             self.offers,
             self.known_devices(),
             tuple(self.tickets.values()),
@@ -209,6 +289,18 @@ class Book:
             self.config,
             lifetime,
             self.start_allowance,
+        )
+        stand = self.cluster
+        if stand is None:
+            return line
+        known = stand.survey.known and self._fresh()
+        return replace(
+            line,
+            pools=stand.survey.pools if known else None,
+            bound=stand.survey.bound,
+            queue=stand.queue,
+            held_up=stand.held_up,
+            held_back=stand.held_back,
         )
 
     def availability(self) -> tuple[Availability, ...]:

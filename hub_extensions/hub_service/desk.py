@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hub_extensions import __version__
 from hub_extensions.adapters.hub_api import HubApi, HubAway, HubRefused
@@ -29,6 +29,9 @@ from hub_extensions.hub_service.releases import Gpus, Releases
 from hub_extensions.hub_service.settings import Settings
 from hub_extensions.hub_service.tickets import Tickets
 
+if TYPE_CHECKING:
+    from hub_extensions.hub_service.pods import Cluster, Pods
+
 log = logging.getLogger("hub_extensions.hub_service")
 
 PRUNE_EVERY = 6 * 3600.0
@@ -39,22 +42,28 @@ AGAIN = 5.0
 class Desk:
     """One running service: made by :meth:`open`, working between :meth:`start` and :meth:`stop`."""
 
-    def __init__(self, settings: Settings, store: Store, book: Book, hub: HubApi, gpus: Gpus) -> None:
+    def __init__(self, settings: Settings, store: Store, book: Book, hub: HubApi, gpus: Gpus | Cluster) -> None:
         self.settings = settings
         self.store = store
         self.book = book
         self.hub = hub
-        self.gpus = gpus
-        self.line = Tickets(book, hub, service_url=settings.url, simulate=settings.simulate)
-        self.releases = Releases(book, self.line, gpus)
+        self.line = Tickets(book, hub, service_url=settings.servers_url, simulate=settings.simulate)
+        self.releases: Releases | Pods
+        self.pods: Pods | None = None
+        if settings.cluster is not None:
+            from hub_extensions.hub_service.pods import Pods  # one machine needs no library of Kubernetes
+
+            self.releases = self.pods = Pods(book, self.line, cast("Cluster", gpus), settings.cluster)
+        else:
+            self.releases = Releases(book, self.line, cast(Gpus, gpus))
         self.dcgm = Dcgm(book, open_prometheus(settings))
         self.culler = Culler(book, self.line, hub, self.dcgm)
-        self.reconciler = Reconciler(book, self.line, self.culler, hub)
+        self.reconciler = Reconciler(book, self.line, self.culler, hub, self.pods)
         self._loops: list[asyncio.Task[None]] = []
         self._failed_at: float | None = None
 
     @classmethod
-    async def open(cls, settings: Settings, store: Store, hub: HubApi, gpus: Gpus) -> Desk:
+    async def open(cls, settings: Settings, store: Store, hub: HubApi, gpus: Gpus | Cluster) -> Desk:
         """Read the store and look at the machine once. GPUs that cannot be read are an answer, not an error."""
         allowance = timedelta(seconds=settings.start_seconds)
         book = await Book.open(store, settings.line, settings.culling, settings.offers, allowance)
@@ -164,6 +173,7 @@ class Desk:
             ),
             notices=tuple(messages.Notice(n.at, n.server, n.text) for n in self.book.recent_notices(user)),
             last_offers=tuple(offer for offer in self.book.last_choices.get(user, ()) if offer in offers),
+            caution=self.book.cluster.caution if self.book.cluster is not None else "",
         )
 
     def tickets(self, user: str | None) -> tuple[messages.TicketInfo, ...]:
@@ -233,6 +243,7 @@ class Desk:
         wall = self.book.clock.wall
         left = self.releases.leftovers.get(lease.id, ()) if lease.state is LeaseState.ENDING else ()
         used, source = self.culler.measured(lease)
+        pod = self.pods.pod_of(lease) if self.pods is not None else None
         return messages.LeaseInfo(
             lease=lease.id,
             user=lease.user,
@@ -251,7 +262,19 @@ class Desk:
             adopted=lease.adopted,
             processes=tuple(f"{p.command} (pid {p.pid}, {p.owner})" for p in left),
             use_source=source,
+            pod=pod.name if pod else "",
+            node=pod.node if pod else "",
         )
+
+    def cluster(self) -> messages.ClusterInfo | None:
+        """The cluster, for admins; None: this is one machine."""
+        return self.pods.info() if self.pods is not None else None
+
+    async def give_up(self, lease: str) -> None:
+        """See `Pods.give_up`. Raises Refused: 404 on one machine, where no lease can be given up."""
+        if self.pods is None:
+            raise Refused(404, "There is no cluster here: a lease ends when nothing runs on its GPU.", "lease", "local")
+        await self.pods.give_up(lease)
 
     def health(self) -> messages.Health:
         """How the service is; `ready` is all a stranger may see."""

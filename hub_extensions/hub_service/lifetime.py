@@ -1,14 +1,16 @@
-"""When this process starts to serve and when it ends: parent, signals, lock and port.
+"""When this process starts to serve and when it ends: parent, signals, locks and port.
 
 A service that outlives its hub keeps the port with an old token, and its successor dies of "Address already in use"
 (T14); one started from a script inherits SIGINT as ignored and holds up the hub's stop (T16). So: it ends itself when
-its parent does, has its own signal handlers, and waits for a predecessor's lock and port instead of dying.
+its parent does, has its own signal handlers, and waits for a predecessor's locks and port instead of dying. One that
+stands apart from the hub has no parent to watch: signals end it, and what it finds at hub and database.
 Not here: what is served.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import logging
@@ -17,11 +19,14 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 
 from tornado.netutil import bind_sockets
+
+from hub_extensions.adapters.store import DatabaseLock
+from hub_extensions.adapters.within import within
 
 log = logging.getLogger("hub_extensions.hub_service.lifetime")
 
@@ -29,27 +34,34 @@ PARENT_SECONDS = 1.0
 STOP_SECONDS = 2.5
 """An orderly stop that takes longer than this is cut off: the hub waits, and after a `kill -9` nobody may find us."""
 TRY_AGAIN_SECONDS = 0.2
+DATABASE_SECONDS = 1.0
+"""Seconds between two attempts at the database's lock, and between two looks at whether it is still ours."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Lifetime:
     """Says when to stop: a signal, or the parent is gone, sets `stopping`; a hard end follows STOP_SECONDS later.
 
-    Made in the event loop's thread. `parent` is the process id of the parent as it was at the very start.
+    Made in the event loop's thread. `parent` is the process id of the parent as it was at the very start; None: there
+    is none whose end means anything.
+
+    Attributes:
+        status: the exit status that the stop asks for.
     """
 
-    def __init__(self, parent: int) -> None:
+    def __init__(self, parent: int | None) -> None:
         self.stopping = asyncio.Event()
         self.why = ""
+        self.status = 0
         self._parent = parent
         self._loop = asyncio.get_running_loop()
         self._done = threading.Event()
-        self._watch = threading.Thread(target=self._watch_parent, name="parent-watch", daemon=True)
 
     def __enter__(self) -> Lifetime:
         for number in STOP_SIGNALS:
             self._loop.add_signal_handler(number, self.stop, signal.Signals(number).name)
-        self._watch.start()
+        if self._parent is not None:
+            threading.Thread(target=self._watch_parent, name="parent-watch", daemon=True).start()
         return self
 
     def __exit__(
@@ -57,11 +69,12 @@ class Lifetime:
     ) -> None:
         self._done.set()
 
-    def stop(self, why: str) -> None:
+    def stop(self, why: str, status: int = 0) -> None:
         """Begin the orderly stop. Said twice, it is the same stop."""
         if self.stopping.is_set():
             return
         self.why = why
+        self.status = status
         log.info("stopping: %s", why)
         self.stopping.set()
         threading.Thread(target=self._cut_off, name="cut-off", daemon=True).start()
@@ -125,6 +138,30 @@ async def wait_for_lock(path: Path, lifetime: Lifetime) -> StoreLock | None:
     return lock if await _until(lock.take, waiting, lifetime) else None
 
 
+async def wait_for_database(lock: DatabaseLock, lifetime: Lifetime) -> bool:
+    """Take the lock in the database, as soon as no other service has it; False: we were told to stop before.
+
+    Raises:
+        StoreUnavailable: the database does not answer.
+    """
+
+    def waiting() -> str:
+        return f"waiting for {lock.where}: another GPU service has it"
+
+    return await _until(lock.take, waiting, lifetime, DATABASE_SECONDS)
+
+
+async def watch_database(lock: DatabaseLock, lifetime: Lifetime, status: int) -> None:
+    """Stop with `status` when the lock in the database is lost: from then on another service may have the store."""
+    while not lifetime.stopping.is_set() and await lock.held():
+        with contextlib.suppress(asyncio.TimeoutError):
+            await within(DATABASE_SECONDS, lifetime.stopping.wait())
+    if lifetime.stopping.is_set():
+        return
+    log.critical("the lock on %s is lost, so another GPU service may have it", lock.where)
+    lifetime.stop("the lock in the database is lost", status)
+
+
 async def wait_for_port(host: str, port: int, lifetime: Lifetime) -> list[socket.socket] | None:
     """Listening sockets, as soon as the port is free; None: we were told to stop before.
 
@@ -146,11 +183,17 @@ async def wait_for_port(host: str, port: int, lifetime: Lifetime) -> list[socket
     return sockets if await _until(bind, lambda: said, lifetime) else None
 
 
-async def _until(attempt: Callable[[], bool], waiting: Callable[[], str], lifetime: Lifetime) -> bool:
+async def _until(
+    attempt: Callable[[], bool | Awaitable[bool]],
+    waiting: Callable[[], str],
+    lifetime: Lifetime,
+    pause: float = TRY_AGAIN_SECONDS,
+) -> bool:
     """Try until it works (True) or we are told to stop (False); one log line at the start of a wait, one at its end."""
     began: float | None = None
     while not lifetime.stopping.is_set():
-        if attempt():
+        done = attempt()
+        if done if isinstance(done, bool) else await done:
             if began is not None:
                 log.info("waited %.1f s", time.monotonic() - began)
             return True
@@ -158,11 +201,11 @@ async def _until(attempt: Callable[[], bool], waiting: Callable[[], str], lifeti
             began = time.monotonic()
             log.warning("%s", waiting())
         try:
-            await asyncio.wait_for(lifetime.stopping.wait(), TRY_AGAIN_SECONDS)
-        except (asyncio.TimeoutError, TimeoutError):
+            await within(pause, lifetime.stopping.wait())
+        except asyncio.TimeoutError:
             # not told to stop: try again
             continue
     return False
 
 
-__all__ = ["Lifetime", "StoreLock", "wait_for_lock", "wait_for_port"]
+__all__ = ["Lifetime", "StoreLock", "wait_for_database", "wait_for_lock", "wait_for_port", "watch_database"]

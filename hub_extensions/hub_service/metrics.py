@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from datetime import datetime, timezone
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -23,6 +24,9 @@ COUNTERS = {
     "refused": ("refusals", "word", "Tickets refused, by the word of the reason."),
     "ended": ("ticket_ends", "how", "Tickets ended, by how they ended."),
     "culled": ("culls", "cause", "Servers stopped by this service, by cause."),
+    "server-end": ("server_ends", "word", "Servers that ended by themselves, by what happened to them."),
+    "start-failed": ("start_failures", "word", "Admitted starts that failed, by what happened to them."),
+    "pods": ("pods_removed", "why", "Pods that this service removed."),
     "store": ("store_errors", "what", "Writes that the store could not take."),
 }
 """What the desk counts -> name, label and help of its counter."""
@@ -38,7 +42,9 @@ class DeskCollector(Collector):
         """All metrics, once for each scrape."""
         yield from self._offers()
         yield self._tickets()
+        yield self._longest_wait()
         yield self._leases()
+        yield from self._cluster()
         yield from self._use()
         yield from self._counters()
         yield from self._health()
@@ -62,6 +68,54 @@ class DeskCollector(Collector):
         for state in ("waiting", "admitted"):
             family.add_metric([state], states[state])
         return family
+
+    def _longest_wait(self) -> Metric:
+        family = GaugeMetricFamily(
+            PREFIX + "longest_wait_seconds",
+            "Since when the one who waits longest is in line, by the first offer asked for; absent where nobody waits.",
+            labels=["offer"],
+        )
+        now = datetime.now(timezone.utc)
+        longest: dict[str, float] = {}
+        for ticket in self._desk.tickets(None):
+            if ticket.state == "waiting":
+                waited = (now - ticket.since).total_seconds()
+                longest[ticket.offers[0]] = max(waited, longest.get(ticket.offers[0], 0.0))
+        for offer, seconds in sorted(longest.items()):
+            family.add_metric([offer], seconds)
+        return family
+
+    def _cluster(self) -> Iterator[Metric]:
+        """What a cluster has, by pool, and what is wrong with it; nothing on one machine."""
+        info = self._desk.cluster()
+        if info is None:
+            return
+        devices = GaugeMetricFamily(
+            PREFIX + "pool_devices",
+            "Devices of a pool: total that can be given, free, held by pods of others. Not known ones are absent.",
+            labels=["pool", "what"],
+        )
+        nodes = GaugeMetricFamily(PREFIX + "pool_nodes", "Nodes of a pool.", labels=["pool", "counts"])
+        for pool in info.pools:
+            figures = {"total": pool.total, "free": pool.free, "others": pool.held_by_others}
+            for what, figure in figures.items():
+                if figure is not None:
+                    devices.add_metric([pool.pool, what], figure)
+            for word, wanted in (("yes", True), ("no", False)):
+                nodes.add_metric([pool.pool, word], sum(1 for node in pool.nodes if (not node.why) is wanted))
+        yield devices
+        yield nodes
+        yield GaugeMetricFamily(
+            PREFIX + "forgotten_pods", "Pods of ours that the hub has forgotten.", value=len(info.forgotten)
+        )
+        yield GaugeMetricFamily(
+            PREFIX + "offers_held_up",
+            "Offers whose first in line finds no GPU: something outside this hub took it.",
+            value=len(info.held_up),
+        )
+        yield GaugeMetricFamily(
+            PREFIX + "cluster_readable", "1: the cluster can be read.", value=float(not info.problem)
+        )
 
     def _leases(self) -> Metric:
         family = GaugeMetricFamily(PREFIX + "leases", "Leases that are not ended, by state.", labels=["state"])
@@ -87,6 +141,15 @@ class DeskCollector(Collector):
             "Mean use of the devices under running leases, 0 to 100; absent where none is known.",
             labels=["offer"],
         )
+        idle = GaugeMetricFamily(
+            PREFIX + "leases_idle",
+            "Running leases whose device is known to do nothing now, by offer.",
+            labels=["offer"],
+        )
+        doing_nothing = Counter(lease.offer for lease in leases if lease.last_use_percent == 0)
+        for offer in sorted({lease.offer for lease in leases}):
+            idle.add_metric([offer], doing_nothing[offer])
+        yield idle
         known: dict[str, list[float]] = {}
         for lease in leases:
             if lease.last_use_percent is not None:

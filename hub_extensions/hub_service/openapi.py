@@ -7,6 +7,7 @@ the code drift apart.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from importlib.resources import files
 from pathlib import Path
@@ -114,8 +115,8 @@ def _operation(address: Address, name: str, method: Method) -> dict[str, Any]:
 
 def _parameters(address: Address, method: Method) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    if "{ticket}" in address.path:
-        found.append({"name": "ticket", "in": "path", "required": True, "schema": {"type": "string"}})
+    for name in re.findall(r"{(\w+)}", address.path):
+        found.append({"name": name, "in": "path", "required": True, "schema": {"type": "string"}})
     for name, description in method.query:
         schema: dict[str, Any] = {"type": "string"}
         if "repeated" in description:

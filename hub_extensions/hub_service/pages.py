@@ -102,6 +102,7 @@ class YourGpu(Page):
         }
         if person.admin:
             values |= {"line": desk.tickets(None), "leases": desk.leases(), "health": desk.health()}
+            values |= {"cluster": desk.cluster()}
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.finish(self.rendered("your_gpu.html", **values))
 
@@ -122,6 +123,17 @@ class KeepOn(Page):
     async def post(self) -> None:
         """Back to the page afterwards."""
         await self.desk.keep(user_of(self.person), self.get_body_argument("server", ""))
+        self.redirect(self.parts.prefix, status=303)
+
+
+class GiveUp(Page):
+    """POST from an admin's page: give up a lease whose machine will not come back."""
+
+    who = Who.ADMIN
+
+    async def post(self) -> None:
+        """Back to the page afterwards."""
+        await self.desk.give_up(self.get_body_argument("lease"))
         self.redirect(self.parts.prefix, status=303)
 
 

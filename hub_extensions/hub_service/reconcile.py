@@ -1,29 +1,34 @@
 """The service trusts facts, not messages: what the hub really runs is compared with the book, every 30 s and more.
 
 Waiting tickets whose spawn the hub forgot (it was restarted) are started again, admitted ones first, five at a time.
-Servers that ran before this product did are adopted. A ticket that nobody wants any more ends.
+Servers that ran before this product did are adopted. A ticket that nobody wants any more ends, and so does one from
+before the hub ran without us for a while: its user has chosen something else since, or has gone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from hub_extensions.adapters import processes
 from hub_extensions.adapters.hub_api import HubApi, HubAway, HubRefused, HubServer
 from hub_extensions.adapters.store import Changes, JournalRow, StoreUnavailable
 from hub_extensions.adapters.within import within
 from hub_extensions.core.culling import ServerFacts
-from hub_extensions.core.inventory import WHOLE, Device
+from hub_extensions.core.inventory import Device
 from hub_extensions.core.line import Lease, LeaseState, Reason, Ticket, TicketEnd, TicketState
-from hub_extensions.hub_service.book import Book
+from hub_extensions.hub_service.adoption import adopted_lease
+from hub_extensions.hub_service.book import TOKEN_NAME, Book
 from hub_extensions.hub_service.culler import Culler
 from hub_extensions.hub_service.refused import Refused
 from hub_extensions.hub_service.tickets import Tickets
+
+if TYPE_CHECKING:
+    from hub_extensions.hub_service.pods import Pods
 
 log = logging.getLogger("hub_extensions.hub_service")
 
@@ -31,6 +36,12 @@ EVERY = 30.0
 WHILE_AWAY = 1.0
 """Seconds between looks at a hub that does not answer."""
 AT_A_TIME = 5
+LINE_WAS_OFF = Reason(
+    "This hub ran without its line for GPUs for a while, so your place in it has ended. Join again, or choose another "
+    "offer.",
+    "the hub ran without this service in between",
+    "line-was-off",
+)
 
 Servers = Mapping[tuple[str, str], HubServer]
 
@@ -40,14 +51,20 @@ class Reconciler:
 
     Attributes:
         away_since: wall-clock time since which the hub does not answer; None: it answers.
+        superseded: asked after every listing, with whether the hub may be a new one; True: this service ends, and does
+            nothing more. None: the hub itself ends the service.
+        refused: told when the hub refuses to answer.
     """
 
-    def __init__(self, book: Book, tickets: Tickets, culler: Culler, hub: HubApi) -> None:
+    def __init__(self, book: Book, tickets: Tickets, culler: Culler, hub: HubApi, pods: Pods | None = None) -> None:
+        self.pods = pods
         self.book = book
         self.tickets = tickets
         self.culler = culler
         self.hub = hub
         self.away_since: datetime | None = None
+        self.superseded: Callable[[bool], Awaitable[bool]] | None = None
+        self.refused: Callable[[HubRefused], None] | None = None
         self._resume = True
         self._unattended: dict[str, datetime] = {}
         self._changed_since: set[tuple[str, str]] = set()
@@ -80,16 +97,24 @@ class Reconciler:
         listed_at = self.book.clock.elapsed()
         try:
             servers = {(item.user, item.server): item for item in await self.hub.servers()}
+            token_name = await self.hub.own_token() if self._resume else self.book.token_name
         except (HubAway, HubRefused) as problem:
             self._hub_is_away(str(problem))
+            if self.refused is not None and isinstance(problem, HubRefused):
+                self.refused(problem)
+            return
+        if self.superseded is not None and await self.superseded(self._resume):
             return
         self._hub_is_back()
+        if self.pods is not None:
+            self.pods.listed = frozenset(servers)
         resume, self._resume = self._resume, False
         try:
             async with self.tickets.lock:
                 self._take_in_activity(servers)
                 self._changed_since = {key for key, at in self.tickets.touched.items() if at >= listed_at}
                 self.tickets.touched = {key: self.tickets.touched[key] for key in self._changed_since}
+                await self._end_old_line(servers, token_name)
                 await self._servers(servers)
                 forgotten = await self._tickets(servers)
                 await self.tickets.round()
@@ -108,6 +133,8 @@ class Reconciler:
             self.away_since = self.book.clock.utc_now()
             self.book.clock.pause()
             self.tickets.hub_up = False
+            if self.pods is not None:
+                self.pods.hub_is_away()
             self._resume = True
             log.warning("the hub does not answer: %s", why)
 
@@ -137,6 +164,21 @@ class Reconciler:
         self.culler.people = {**asked, **listed}
 
     # -------------------------------------------------------------- tickets
+
+    async def _end_old_line(self, servers: Servers, token_name: str) -> None:
+        """The hub has forgotten us and knows us anew: it ran without this product, so nobody waits any more.
+
+        A hub that was only restarted calls our token by the name it always had.
+        """
+        if not token_name or token_name == self.book.token_name:
+            return
+        if self.book.token_name:
+            for ticket in tuple(self.book.tickets.values()):
+                server = servers.get((ticket.user, ticket.server))
+                started = server is not None and server.ready and ticket.state is TicketState.ADMITTED
+                if not started and (server is None or server.pending != "spawn"):
+                    await self.tickets.end_ticket(ticket, TicketEnd.ABANDONED, LINE_WAS_OFF)
+        await self.book.write(Changes(meta={TOKEN_NAME: token_name}))
 
     async def _tickets(self, servers: Servers) -> tuple[Ticket, ...]:
         """End what is over; return the tickets whose spawn the hub does not know."""
@@ -215,7 +257,10 @@ class Reconciler:
             if server_now is None or not (server_now.ready or server_now.pending):
                 changes.append(self._forget(facts))
         for lease in tuple(self.book.leases.values()):
-            if lease.state is LeaseState.RUNNING and lease.pid is None and (lease.user, lease.server) not in servers:
+            key = (lease.user, lease.server)
+            if key in self._changed_since:
+                continue
+            if lease.state is LeaseState.RUNNING and lease.pid is None and key not in servers:
                 changes.append(Changes(leases=(replace(lease, state=LeaseState.ENDING),)))
         for change in changes:
             if not change.empty:
@@ -241,6 +286,8 @@ class Reconciler:
         """A lease given up too early: the hub says the server is ready, and its process lives."""
         mine = (each for each in self.book.leases.values() if (each.user, each.server) == (server.user, server.server))
         ending = next((each for each in mine if each.state is LeaseState.ENDING), None)
+        if ending is not None and self.pods is not None:
+            return ending if self.pods.lives(ending) else None
         alive = ending is not None and ending.pid is not None and processes.alive(ending.pid, ending.pid_started or 0)
         return ending if alive else None
 
@@ -258,6 +305,8 @@ class Reconciler:
 
     def _lease_of_a_stranger(self, server: HubServer, now: datetime) -> Lease | None:
         """The device a server that we did not start is on: by its environment, or by the driver's process list."""
+        if self.pods is not None:
+            return self.pods.lease_of_a_stranger(server, now)
         if server.pid is None:
             return None
         process = processes.describe(server.pid)
@@ -266,25 +315,7 @@ class Reconciler:
         device = self._named(process.device) or self._used_below(server.pid)
         if device is None or any(lease.device == device.identity for lease in self.book.leases.values()):
             return None
-        lease = Lease(
-            id=secrets.token_hex(8),
-            ticket="",
-            user=server.user,
-            server=server.server,
-            offer=device.pool,
-            device=device.identity,
-            uuid=device.uuid,
-            pool=device.pool,
-            share=WHOLE,
-            state=LeaseState.RUNNING,
-            since=now,
-            ready_at=now,
-            ends_at=None,
-            pid=server.pid,
-            pid_started=process.started,
-            adopted=True,
-        )
-        return replace(lease, ends_at=self.book.end_of(lease))
+        return adopted_lease(server, device, now, self.book.end_of, process.started)
 
     def _named(self, visible: str | None) -> Device | None:
         if not visible:

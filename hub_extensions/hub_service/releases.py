@@ -17,7 +17,7 @@ from typing import Protocol
 
 from hub_extensions.adapters import processes
 from hub_extensions.adapters.processes import Process
-from hub_extensions.adapters.store import Changes, NoticeRow, StoreUnavailable
+from hub_extensions.adapters.store import NoticeRow, StoreUnavailable
 from hub_extensions.adapters.within import within
 from hub_extensions.core.inventory import DeviceState, Foreign, GpusUnavailable, InventoryReading
 from hub_extensions.core.line import Lease, LeaseState
@@ -134,22 +134,7 @@ class Releases:
             if after.state is LeaseState.ENDED:
                 usage.append(self.tickets.usage_record(lease, "released"))
         if changed:
-            gone = tuple(
-                (lease.user, lease.server)
-                for lease in changed
-                if lease.state in (LeaseState.ENDED, LeaseState.ENDING)
-                and (facts := self.book.facts.get((lease.user, lease.server))) is not None
-                and facts.lease == lease.id
-            )
-            await self.book.write(
-                Changes(
-                    leases=tuple(changed),
-                    gone_facts=gone,
-                    journal=tuple(rows),
-                    notices=tuple(notices),
-                    usage=tuple(usage),
-                )
-            )
+            await self.book.write_leases(changed, rows, notices, usage)
 
     def _states(self, reading: InventoryReading, by_lease: dict[str, list[Process]]) -> dict[str, DeviceState]:
         """Every device with who else uses it; a device that is gone stays, not present, as long as a lease names it."""

@@ -5,31 +5,50 @@ Not here: when to stop (``lifetime.py``) and what the parts do.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from tornado.httpserver import HTTPServer
 
 from hub_extensions.adapters.hub_api import HubApi
+from hub_extensions.adapters.mig_tables import packed_tables
 from hub_extensions.adapters.nvml import Nvml
 from hub_extensions.adapters.processes import marked
 from hub_extensions.adapters.simulated import LayoutError, SimulatedGpus, load_layout, of_service
-from hub_extensions.adapters.store import Store, StoreUnavailable
+from hub_extensions.adapters.store import DatabaseLock, Store, StoreUnavailable
 from hub_extensions.hub_service.api.base import Parts
 from hub_extensions.hub_service.app import MAX_BODY_BYTES, make_app, make_oauth
+from hub_extensions.hub_service.asking import HubsWord
 from hub_extensions.hub_service.auth import Auth
 from hub_extensions.hub_service.desk import Desk
-from hub_extensions.hub_service.lifetime import Lifetime, wait_for_lock, wait_for_port
+from hub_extensions.hub_service.lifetime import (
+    Lifetime,
+    wait_for_database,
+    wait_for_lock,
+    wait_for_port,
+    watch_database,
+)
 from hub_extensions.hub_service.logs import log_json
 from hub_extensions.hub_service.releases import Gpus
 from hub_extensions.hub_service.settings import SERVICE_NAME, Settings
+from hub_extensions.hub_service.told import Own, hub_secret_of
+
+if TYPE_CHECKING:
+    from hub_extensions.adapters.kubernetes import ClusterWatch
 
 log = logging.getLogger("hub_extensions.hub_service")
 
 LOCK_FILE = "service.lock"
+SETTINGS_FILE = "service.json"
+SHORTEST_HIDDEN = 5
+"""A shorter password is not looked for in log lines: its letters are in every second word. No line is made with one."""
 EXIT_UNAVAILABLE = 69
 """As in sysexits.h: something this needs cannot be used now; the hub starts it again."""
 
@@ -37,32 +56,57 @@ EXIT_UNAVAILABLE = 69
 async def serve(settings: Settings, parent: int) -> int:
     """Serve until the parent is gone or a signal comes; returns the exit status."""
     tokens = (settings.api_token, settings.metrics_token or "", settings.prometheus_token)
-    log_json((settings.hub_secret, *tokens, settings.database_url))
+    log_json((settings.hub_secret, *tokens, *_secrets_in(settings.database_url)))
     with Lifetime(parent) as lifetime:
-        try:
-            async with _answering(settings, lifetime) as started:
-                if started:
-                    log.info("answering at %s", settings.url)
-                    await lifetime.stopping.wait()
-        except (StoreUnavailable, LayoutError) as problem:
-            log.critical("%s", problem)
-            return EXIT_UNAVAILABLE
-        except OSError as problem:
-            log.critical("cannot listen at %s port %d: %s", settings.host, settings.port, problem.strerror or problem)
-            return EXIT_UNAVAILABLE
+        return await _served(settings, lifetime)
+
+
+async def serve_apart(own: Own) -> int:
+    """Serve with the settings that the hub tells, until it has others or a signal comes; returns the exit status."""
+    given = [secret for value in own.secrets.values() for secret in _secrets_in(value)]
+    log_json((own.api_token, hub_secret_of(own.api_token), *given))
+    with Lifetime(None) as lifetime, closing(HubsWord(own, lifetime)) as word:
+        settings = await word.wait_for_settings()
+        if settings is None:
+            return lifetime.status
+        # for `jupyterhub-gpu offers --state-dir`; who can read it needs none of these
+        replace(settings, database_url="", prometheus_token="", metrics_token=None).dump(
+            settings.state_dir / SETTINGS_FILE
+        )
+        return await _served(settings, lifetime, word)
+
+
+async def _served(settings: Settings, lifetime: Lifetime, word: HubsWord | None = None) -> int:
+    try:
+        async with _answering(settings, lifetime, word) as started:
+            if started:
+                log.info("answering at %s", settings.url)
+                await lifetime.stopping.wait()
+    except (StoreUnavailable, LayoutError, CannotServe) as problem:
+        log.critical("%s", problem)
+        return EXIT_UNAVAILABLE
+    except OSError as problem:
+        log.critical("cannot listen at %s port %d: %s", settings.host, settings.port, problem.strerror or problem)
+        return EXIT_UNAVAILABLE
     log.info("stopped")
-    return 0
+    return lifetime.status
 
 
 @asynccontextmanager
-async def _answering(settings: Settings, lifetime: Lifetime) -> AsyncIterator[bool]:
-    """Everything open; False: told to stop while waiting for lock or port."""
+async def _answering(settings: Settings, lifetime: Lifetime, word: HubsWord | None) -> AsyncIterator[bool]:
+    """Everything open; False: told to stop while waiting for a lock or the port."""
     async with AsyncExitStack() as opened:
         lock = await wait_for_lock(settings.state_dir / LOCK_FILE, lifetime)
         if lock is None:
             yield False
             return
         opened.callback(lock.free)
+        in_database = DatabaseLock(settings.store_url) if DatabaseLock.needed(settings.store_url) else None
+        if in_database is not None:
+            opened.callback(in_database.close)
+            if not await wait_for_database(in_database, lifetime):
+                yield False
+                return
         sockets = await wait_for_port(settings.host, settings.port, lifetime)
         if sockets is None:
             yield False
@@ -71,11 +115,15 @@ async def _answering(settings: Settings, lifetime: Lifetime) -> AsyncIterator[bo
             opened.callback(socket.close)
         store = Store.open(settings.store_url)
         opened.callback(store.close)
+        if in_database is not None:
+            store.guard = in_database.guard
+            watch = asyncio.ensure_future(watch_database(in_database, lifetime, EXIT_UNAVAILABLE))
+            opened.callback(watch.cancel)
         hub = HubApi(_hub_api_url(settings), settings.api_token)
         opened.callback(hub.close)
-        gpus = open_gpus(settings)
-        opened.callback(gpus.close)
-        desk = await Desk.open(settings, store, hub, gpus)
+        desk = await Desk.open(settings, store, hub, await _open_machine(settings, opened))
+        if word is not None:
+            desk.reconciler.superseded, desk.reconciler.refused = word.is_other, word.refused
         desk.start()
         gc.freeze()  # what is loaded now stays: a full collection would stop the loop for nothing
         gc.set_threshold(20_000, 20, 50)
@@ -87,6 +135,40 @@ async def _answering(settings: Settings, lifetime: Lifetime) -> AsyncIterator[bo
         opened.callback(server.stop)
         opened.callback(parts.closing.set)
         yield True
+
+
+def _secrets_in(value: str) -> Iterator[str]:
+    """What must not be in a log: the value itself, and the password where it is an address with one."""
+    yield value
+    try:
+        password = urlsplit(value).password or ""
+    except ValueError:
+        return
+    if len(password) >= SHORTEST_HIDDEN:
+        yield password
+        yield unquote(password)
+
+
+async def _open_machine(settings: Settings, opened: AsyncExitStack) -> Gpus | ClusterWatch:
+    """Where the GPUs are: a cluster that is watched, or this machine."""
+    if settings.cluster is None:
+        gpus = open_gpus(settings)
+        opened.callback(gpus.close)
+        return gpus
+    from hub_extensions.adapters.kubernetes import ClusterError, ClusterWatch
+
+    await asyncio.to_thread(packed_tables)  # it is read once, and the first look would stand still for it
+    watch = ClusterWatch(settings.cluster)
+    opened.push_async_callback(watch.close)
+    try:
+        await watch.start()
+    except ClusterError as problem:
+        raise CannotServe(f"The cluster cannot be read: {problem.sentence}") from problem
+    return watch
+
+
+class CannotServe(Exception):
+    """Something this needs cannot be used; one sentence for an admin."""
 
 
 def make_parts(settings: Settings, desk: Desk, hub: HubApi) -> Parts:
@@ -113,4 +195,4 @@ def _hub_api_url(settings: Settings) -> str:
     return settings.hub_api_url or os.environ.get("JUPYTERHUB_API_URL") or at_hub
 
 
-__all__ = ["serve"]
+__all__ = ["serve", "serve_apart"]

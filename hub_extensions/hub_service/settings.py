@@ -1,6 +1,7 @@
 """What the service is started with: one JSON file, written by ``configure(c)`` and read once at the service's start.
 
-The file holds secrets: it is written with mode 0600, and no secret appears in a ``repr``.
+A service that the hub does not start has no such file: it asks the hub (``told.py``, ``asking.py``). The file holds
+secrets: it is written with mode 0600, and no secret appears in a ``repr``.
 Not here: how an admin sets these (``spawner/config.py``), and what they mean (the dataclasses of ``core``).
 """
 
@@ -15,9 +16,11 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from hub_extensions.core.cluster import ClusterConfig
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.line import LineConfig
 from hub_extensions.core.offers import OfferConfig
+from hub_extensions.hub_service.address import at
 
 SERVICE_NAME = "gpu"
 
@@ -36,7 +39,8 @@ class Settings:
         api_token: the service's own token at the hub's API (fixed in configuration, so a restart does not change it).
         metrics_token: opens ``/services/gpu/metrics`` and nothing else; None: only hub and admins may read it.
         database_url: SQLAlchemy URL; empty means an SQLite file in `state_dir` (ask `store_url`).
-        host, port: where the service listens; the hub's proxy and the user servers of this machine reach it there.
+        host, port: where the service listens.
+        connect_url: where the hub and its proxy reach it (``http://10.0.0.7:8191``); empty: at host and port.
         base_url: the hub's base URL, starting and ending in a slash.
         hub_api_url: the hub's API; empty means the environment of a hub-managed service says it.
         public_url: the hub's public address where the admin has set one; else empty.
@@ -46,6 +50,7 @@ class Settings:
         offers, line, culling: the admin's settings as `core` reads them.
         prometheus_url: who is asked what DCGM measured; empty: nobody. prometheus_token: sent as a bearer token.
         dcgm_scale: what 100 % of a MIG device's figures is: ``instance`` or ``card``.
+        cluster: servers are pods of a cluster, whose GPUs are watched; None: they are processes of this machine.
     """
 
     state_dir: Path
@@ -55,6 +60,7 @@ class Settings:
     database_url: str = field(default="", repr=False)
     host: str = "127.0.0.1"
     port: int = 8191
+    connect_url: str = ""
     base_url: str = "/"
     hub_api_url: str = ""
     public_url: str = ""
@@ -67,6 +73,7 @@ class Settings:
     prometheus_url: str = ""
     prometheus_token: str = field(default="", repr=False)
     dcgm_scale: Literal["instance", "card"] = "instance"
+    cluster: ClusterConfig | None = None
 
     @property
     def prefix(self) -> str:
@@ -75,8 +82,18 @@ class Settings:
 
     @property
     def url(self) -> str:
-        """The service's direct URL on this machine, without a slash at the end: ``http://127.0.0.1:8191/services/gpu``."""
-        return f"http://{self.host}:{self.port}{self.prefix.rstrip('/')}"
+        """The service's direct URL, without a slash at the end: ``http://127.0.0.1:8191/services/gpu``."""
+        return f"{self.origin}{self.prefix.rstrip('/')}"
+
+    @property
+    def origin(self) -> str:
+        """Where hub and proxy reach the service, without a path: ``http://127.0.0.1:8191``."""
+        return self.connect_url or at(self.host, self.port)
+
+    @property
+    def servers_url(self) -> str:
+        """Where users' servers reach the service: the direct URL, unless the admin names another."""
+        return (self.cluster.servers_url if self.cluster is not None else "") or self.url
 
     @property
     def store_url(self) -> str:
@@ -102,7 +119,7 @@ class Settings:
             raw = json.loads(text)
         except ValueError as problem:
             raise SettingsError(f"The settings file {file} is not JSON: {problem}.") from problem
-        return _checked(file, raw)
+        return checked(f"The settings file {file}", raw)
 
     def dump(self, path: str | os.PathLike[str]) -> None:
         """Write the file with mode 0600: whole, or not at all."""
@@ -123,19 +140,24 @@ def write_private(path: Path, text: str) -> None:
         raise
 
 
-def _checked(file: Path, raw: Any) -> Settings:
+def checked(what: str, raw: Any) -> Settings:
+    """Settings from JSON values. `what` begins the sentences: "The settings file /srv/gpu-state/service.json".
+
+    Raises:
+        SettingsError: a field is unknown, missing or wrong.
+    """
     if not isinstance(raw, dict):
-        raise SettingsError(f"The settings file {file} has to hold one JSON object.")
+        raise SettingsError(f"{what} has to hold one JSON object.")
     unknown = sorted(set(raw) - set(Settings.__dataclass_fields__))
     if unknown:
         known = ", ".join(Settings.__dataclass_fields__)
-        raise SettingsError(f"The settings file {file} has the unknown field {unknown[0]!r}. Known: {known}.")
+        raise SettingsError(f"{what} has the unknown field {unknown[0]!r}. Known: {known}.")
     try:
         return TypeAdapter(Settings).validate_python(raw)
     except ValidationError as problem:
         first = problem.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise SettingsError(f"The settings file {file}: {where}: {first['msg']}.") from None
+        raise SettingsError(f"{what}: {where}: {first['msg']}.") from None
 
 
-__all__ = ["SERVICE_NAME", "Settings", "SettingsError", "write_private"]
+__all__ = ["SERVICE_NAME", "Settings", "SettingsError", "checked", "write_private"]

@@ -6,15 +6,18 @@ Pure, but for the clock it is given to turn running time into wall-clock time. N
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from hub_extensions.core.culling import Action, CullDecision
-from hub_extensions.core.forecast import WaitForecast
+from hub_extensions.core.forecast import WaitForecast, unknown
 from hub_extensions.core.inventory import WHOLE, Device
 from hub_extensions.core.line import Answer, Availability, Lease, Reason, Ticket, Verdict
-from hub_extensions.core.messages import Countdown, LeaseGrant, OfferState, Wait
+from hub_extensions.core.mechanisms import POD_MARK, PodAsk
+from hub_extensions.core.messages import Countdown, LeaseGrant, NodePart, OfferState, PoolInfo, Wait
 from hub_extensions.core.messages import TicketState as TicketMessage
-from hub_extensions.core.offers import smaller_free
+from hub_extensions.core.offers import GpuOffer, smaller_free
+from hub_extensions.core.pools import PoolSurvey
 from hub_extensions.hub_service.clock import RunningClock
 
 VOID = "void"
@@ -81,15 +84,19 @@ def smaller_and_free(wanted: Sequence[str], stands: Sequence[Availability]) -> t
     return tuple(a for a in stands if a.offer.id in both and a.wait.now and a.offer.id not in wanted)
 
 
-def grant(lease: Lease | None, offer: str, service_url: str, simulate: str | None) -> LeaseGrant:
-    """What an admitted spawner puts into the server's environment."""
+def grant(
+    lease: Lease | None, offer: str, service_url: str, simulate: str | None, pod: PodAsk | None = None
+) -> LeaseGrant:
+    """What an admitted spawner puts into the server's environment; with `pod`, what it asks a cluster for."""
     common = {"JUPYTERHUB_GPU_OFFER": offer, "JUPYTERHUB_GPU_SERVICE_URL": service_url}
     if simulate:
         common["JUPYTERHUB_GPU_SIMULATED"] = simulate
     if lease is None:
-        return LeaseGrant(
-            "", offer, None, 0.0, {**common, "CUDA_VISIBLE_DEVICES": VOID, "NVIDIA_VISIBLE_DEVICES": VOID}
-        )
+        nothing = {**common, "CUDA_VISIBLE_DEVICES": VOID, "NVIDIA_VISIBLE_DEVICES": VOID}
+        return LeaseGrant("", offer, None, 0.0, nothing, pod)
+    if pod is not None:  # the device plugin names the device, in the container only
+        common |= {"JUPYTERHUB_GPU_LEASE": lease.id, POD_MARK: pod.mechanism.value}
+        return LeaseGrant(lease.id, offer, None, lease.share / WHOLE, common, pod)
     devices = {
         "CUDA_VISIBLE_DEVICES": lease.uuid,
         "NVIDIA_VISIBLE_DEVICES": lease.uuid,
@@ -164,6 +171,11 @@ def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> Ti
     )
 
 
+def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMessage:
+    """A ticket that keeps its place, of which nothing can be said now."""
+    return replace(over(ticket, "wait", reason, clock), position=1, wait=wait(unknown(reason.text)))
+
+
 def countdown(decision: CullDecision, clock: RunningClock) -> Countdown | None:
     """A decision as a countdown; None: no end in sight."""
     if decision.stops_at is None or decision.cause is None:
@@ -177,11 +189,32 @@ def countdown(decision: CullDecision, clock: RunningClock) -> Countdown | None:
     )
 
 
-def memory_of(lease: Lease, device: Device | None) -> int | None:
-    """The memory a server may use: its share of the device."""
+def memory_of(lease: Lease, device: Device | None, offer: GpuOffer | None) -> int | None:
+    """The memory a server may use: its share of the device; what the offer says where the device is not known."""
     if device is None or device.memory_bytes is None:
-        return None
+        return offer.memory_bytes if offer is not None else None
     return device.memory_bytes * lease.share // WHOLE
+
+
+def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolInfo, ...]:
+    """Every pool of a cluster, explained."""
+    by_pool: dict[str, list[str]] = {}
+    for offer in offers:
+        by_pool.setdefault(offer.pool, []).append(offer.id)
+    return tuple(
+        PoolInfo(
+            pool=pool.id,
+            mechanism=pool.mechanism.value,
+            resource=pool.resource or f"claim template {pool.claim_template}",
+            product=pool.product,
+            total=pool.total,
+            free=pool.free if survey.known and not (pool.unknown and not pool.free) else None,
+            held_by_others=pool.foreign,
+            offers=tuple(by_pool.get(pool.id, ())),
+            nodes=tuple(NodePart(part.node, part.total, part.free, part.why) for part in pool.nodes),
+        )
+        for pool in sorted(survey.pools.values(), key=lambda pool: pool.id)
+    )
 
 
 def server_words(server: str) -> str:

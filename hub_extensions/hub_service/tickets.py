@@ -19,7 +19,6 @@ from hub_extensions.adapters.within import within
 from hub_extensions.core import messages
 from hub_extensions.core.admission import Admission, admit, refuse_to_join, standing
 from hub_extensions.core.culling import ServerFacts
-from hub_extensions.core.forecast import unknown
 from hub_extensions.core.line import Choice, Lease, LeaseState, Reason, Ticket, TicketEnd, TicketState
 from hub_extensions.hub_service import telling
 from hub_extensions.hub_service.book import Book
@@ -29,10 +28,21 @@ from hub_extensions.hub_service.rights import UNANSWERED, Rights
 log = logging.getLogger("hub_extensions.hub_service")
 
 PLACE_ENDED = Reason("Your place in line has ended. Choose again.", "asked for a ticket that ended", "ended")
+NONE_THERE = Reason("None of your offers is there now.", "offers gone", "none-there")
+NOT_READ = Reason(
+    "The cluster cannot be read now. Your GPU is kept, and the start goes on as soon as it can.",
+    "the cluster has not been read yet",
+    "unknown-inventory",
+)
 STORE_AWAY = Reason(
     "The GPU service cannot write its records now. Your place is kept as soon as it can.",
     "the store cannot be written",
     "store-unavailable",
+)
+HUB_AWAY = Reason(
+    "The GPU service does not reach the hub, so nobody's server is started now. Your place is kept.",
+    "the hub does not answer",
+    "hub-away",
 )
 
 
@@ -81,8 +91,9 @@ class Tickets:
             now = self.book.clock.now()
             self.touch(ask.user, ask.server)
             self.rights.remember(ask.user, ask.groups)
-            refusal = refuse_to_join(self.book.line(), ask.user, ask.server, ask.offers, ask.groups)
             live = self.book.live_ticket(ask.user, ask.server)
+            judged = self._to_be_judged(ask.offers, live)
+            refusal = refuse_to_join(self.book.line(), ask.user, ask.server, judged, ask.groups)
             if ask.ticket and (live is None or live.id != ask.ticket):
                 gone = Ticket(ask.ticket, ask.user, ask.server, (), now)
                 return telling.over(gone, "ended", PLACE_ENDED, self.book.clock)
@@ -97,6 +108,11 @@ class Tickets:
             ticket = await self._write_ask(ask, live, now)
             await self.round()
             return self._state(self.book.tickets[ticket.id])
+
+    def _to_be_judged(self, offers: Sequence[str], live: Ticket | None) -> list[str]:
+        """An offer that a ticket has may be gone for a while (the cluster cannot be read yet): no place ends for it."""
+        had = {choice.offer for choice in live.choices} if live is not None else set()
+        return [offer for offer in offers if offer not in had or self.book.offer(offer) is not None]
 
     async def _clear_a_dead_start(self, ask: messages.Ask) -> None:
         """An admitted ticket is asked for again: what its first start left behind ends, before the lock is taken."""
@@ -209,6 +225,7 @@ class Tickets:
                 reason = Reason(
                     told.reason or "The server did not start.", f"start failed: {told.reason}", "start-failed"
                 )
+                self._count("start-failed", told.word or "unknown")
                 await self._end(ticket, TicketEnd.FAILED, reason)
             else:
                 await self._end(ticket, TicketEnd.LEFT, Reason("You left the line.", "left", "left"))
@@ -218,15 +235,20 @@ class Tickets:
         """The hub stopped a server: look at once whether its device is free."""
         async with self.lock:
             self.touch(told.user, told.server)
+            notices: tuple[NoticeRow, ...] = ()
+            if told.reason:
+                notices = (NoticeRow(self.book.clock.utc_now(), told.user, told.server, told.reason),)
+                self._count("server-end", told.word or "unknown")
             lease = self.book.lease_of(told.user, told.server)
             gone = ((told.user, told.server),) if (told.user, told.server) in self.book.facts else ()
             if lease is not None and lease.state is not LeaseState.STARTING:
-                row = self._row_of_lease("stopped", lease, "the hub stopped its server")
-                await self._write(
-                    Changes(leases=(replace(lease, state=LeaseState.ENDING),), gone_facts=gone, journal=(row,))
-                )
-            elif gone and lease is None:
-                await self._write(Changes(gone_facts=gone))
+                row = self._row_of_lease("stopped", lease, told.reason or "the hub stopped its server")
+                ending = (replace(lease, state=LeaseState.ENDING),)
+                await self._write(Changes(leases=ending, gone_facts=gone, journal=(row,), notices=notices))
+            elif (gone or notices) and lease is None:
+                await self._write(Changes(gone_facts=gone, notices=notices))
+            elif notices:
+                await self._write(Changes(notices=notices))
 
     # -------------------------------------------------------------- users
 
@@ -294,7 +316,7 @@ class Tickets:
             lease = self._lease(admission, started, now)
             tickets.append(TicketRow(started))
             leases.extend([lease] if lease else [])
-            where = f" on {lease.uuid}" if lease else ""
+            where = f" on {lease.uuid}" if lease and lease.uuid else ""
             row = self._row("admitted", started, f"{admission.offer}{where}")
             journal.append(replace(row, lease=lease.id if lease else None))
         return Changes(tickets=tuple(tickets), leases=tuple(leases), journal=tuple(journal))
@@ -302,7 +324,7 @@ class Tickets:
     def _lease(self, admission: Admission, ticket: Ticket, now: datetime) -> Lease | None:
         if admission.device is None:
             return None
-        device = self.book.devices[admission.device].device
+        device = self.book.device(admission.device)  # None on a cluster, where the scheduler picks one
         offer = self.book.offer(admission.offer)
         lease = Lease(
             id=secrets.token_hex(8),
@@ -311,8 +333,8 @@ class Tickets:
             server=ticket.server,
             offer=admission.offer,
             device=admission.device,
-            uuid=device.uuid,
-            pool=device.pool,
+            uuid=device.uuid if device else "",
+            pool=device.pool if device else admission.device,
             share=offer.share if offer else 1000,
             state=LeaseState.STARTING,
             since=now,
@@ -430,18 +452,19 @@ class Tickets:
             lease = self.book.lease_of_ticket(ticket.id)
             offer = self.book.offer(ticket.admitted_offer or "cpu")
             title = offer.title if offer else ticket.admitted_offer or "CPU only"
-            given = telling.grant(lease, ticket.admitted_offer or "cpu", self.service_url, self.simulate)
+            chosen = ticket.admitted_offer or "cpu"
+            asked = self.book.ask_of(chosen)
+            if lease is not None and not lease.uuid and asked is None:  # a cluster's, which has not been read yet
+                return telling.not_there(ticket, NOT_READ, self.book.clock)
+            given = telling.grant(lease, chosen, self.service_url, self.simulate, asked)
             simulated = bool(offer and offer.simulated)
             return telling.admitted(ticket, given, title, simulated, self.book.clock)
         known = verdicts if isinstance(verdicts, dict) else standing(self.book.line(), self.book.clock.now())
         verdict = known.get(ticket.id)
         if verdict is None:
-            reason = Reason("None of your offers is there now.", "offers gone", "none-there")
-            return replace(
-                telling.over(ticket, "wait", reason, self.book.clock),
-                position=1,
-                wait=telling.wait(unknown(reason.text)),
-            )
+            return telling.not_there(ticket, NONE_THERE, self.book.clock)
+        if not self.hub_up:
+            verdict = replace(verdict, reason=HUB_AWAY)
         stands = telling.allowed(self.book.availability(), ticket.groups, False)
         smaller = telling.smaller_and_free([choice.offer for choice in ticket.choices], stands)
         simulated = any(a.offer.simulated for a in stands)

@@ -51,6 +51,7 @@ class DeskInMemory:
         self.line: dict[str, messages.TicketState] = {}
         self.servers: dict[tuple[str, str], messages.ServerState] = {}
         self.held: list[messages.LeaseInfo] = []
+        self.pods: messages.ClusterInfo | None = None
         self.told: list[tuple[object, ...]] = []
         self.is_ready = True
         self.as_of: datetime | None = NOON
@@ -67,6 +68,12 @@ class DeskInMemory:
     @property
     def readers(self) -> int:
         return len(self._queues)
+
+    def cluster(self) -> messages.ClusterInfo | None:
+        return self.pods
+
+    async def give_up(self, lease: str) -> None:
+        self.told.append(("give-up", lease))
 
     def publish(self, state: messages.TicketState) -> None:
         for queue in self._queues:

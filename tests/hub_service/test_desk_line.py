@@ -405,6 +405,20 @@ async def test_a_ticket_that_nobody_wants_ends_after_120_s_in_which_the_hub_answ
         assert r.positions() == {}
 
 
+async def test_who_waits_reads_that_the_hub_is_not_reached_and_not_that_it_is_the_next(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0), small(1)) as r:
+        r.hub.away = "no connection"
+        await r.desk.reconciler.reconcile()
+        state = await r.ask("ada", "mig-1g.5gb")
+        assert (state.answer, state.position) == ("wait", 1)
+        assert state.reason == "The GPU service does not reach the hub, so nobody's server is started now. " + (
+            "Your place is kept."
+        )
+        r.hub.away = ""
+        await r.desk.reconciler.reconcile()
+        assert [state.answer for state in r.desk.line.states()] == ["admit"]
+
+
 async def test_max_wait_ends_a_ticket_and_tells_its_user(tmp_path: Path) -> None:
     async with room(tmp_path, small(0), line=LineConfig(max_wait=timedelta(hours=1))) as r:
         await r.run("ada", "mig-1g.5gb")

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from hub_extensions.core import messages
 from hub_extensions.core.messages import Health, TicketInfo, Wait
 from hub_extensions.hub_service import words
 from tests.fakes.desk import NOON, offer
@@ -94,6 +95,47 @@ async def test_every_table_says_as_of_when(service: Running) -> None:
     assert len(tables) == 5
     for table in tables:
         assert re.search(r"<caption>[^<]*<time datetime=\"\d{4}-", table)
+
+
+CLUSTER = messages.ClusterInfo(
+    problem="",
+    configured=False,
+    queue="",
+    pools=(
+        messages.PoolInfo(
+            "mig-1g.5gb",
+            "mig",
+            "nvidia.com/mig-1g.5gb",
+            "NVIDIA-A100",
+            5,
+            2,
+            1,
+            ("mig-1g.5gb",),
+            (messages.NodePart("node-a", 5, 2, ""), messages.NodePart("node-b", 7, 0, "it is cordoned")),
+        ),
+    ),
+    left_out=(messages.LeftOutInfo("node node-b", "it is cordoned"),),
+    held_up=("mig-1g.5gb",),
+    forgotten=(messages.ForgottenPod("jupyter-old", "hub", "node-a", "old", "", "mig-1g.5gb", 90.0, False),),
+)
+
+
+async def test_an_admin_of_a_cluster_sees_where_the_offers_are_from_and_what_the_hub_has_forgotten(
+    service: Running,
+) -> None:
+    service.desk.pods = CLUSTER
+    text = await page(service, "admin-token")
+    for told in ("node-a", "it is cordoned", "jupyter-old", "something outside this hub took the GPU"):
+        assert told in text
+    assert "jupyter-old" not in await page(service, "ada-token")
+
+
+async def test_a_cluster_is_counted_for_prometheus(service: Running) -> None:
+    service.desk.pods = CLUSTER
+    text = (await service.ask("GET", "metrics", "admin-token")).body.decode()
+    assert 'jupyterhub_gpu_pool_devices{pool="mig-1g.5gb",what="free"} 2.0' in text
+    assert 'jupyterhub_gpu_pool_nodes{counts="no",pool="mig-1g.5gb"} 1.0' in text
+    assert "jupyterhub_gpu_forgotten_pods 1.0" in text
 
 
 async def test_times_leave_in_utc_and_machine_readable(service: Running) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 
 from hub_extensions.hub_service.api.routes import ROUTES
-from hub_extensions.hub_service.app import PAGES
+from hub_extensions.hub_service.app import HEALTH_ANYWHERE, PAGES
 from hub_extensions.hub_service.auth import Who
 from tests.hub_service.conftest import METRICS, PREFIX, SECRET, Running, said
 
 EVERY_ROUTE = [
-    (method.upper(), address.path.replace("{ticket}", "t1"), address.handler.who)
+    (method.upper(), address.path.replace("{ticket}", "t1").replace("{lease}", "t1"), address.handler.who)
     for address in ROUTES
     for method in address.methods
 ]
@@ -44,7 +46,23 @@ async def test_no_route_is_served_that_is_not_in_the_tables(service: Running) ->
             served.add(rule.matcher.regex.pattern)
     start = re.escape(PREFIX)
     known = {f"{start}{address.pattern}$" for address in ROUTES} | {f"{start}{path}$" for path, _ in PAGES}
-    assert served == known
+    assert served == known | {f"{HEALTH_ANYWHERE}$"}
+
+
+async def test_a_kubelet_asks_whether_it_is_ready_without_knowing_the_base_url(service: Running) -> None:
+    here = service.url.removesuffix(PREFIX)
+    answer = await service.client.fetch(f"{here}/healthz", raise_error=False)
+    assert (answer.code, said(answer)) == (200, {"ready": True})
+    service.desk.is_ready = False
+    answer = await service.client.fetch(f"{here}/healthz", raise_error=False)
+    assert (answer.code, said(answer)) == (503, {"ready": False})
+
+
+def test_the_shipped_deployment_asks_there() -> None:
+    shipped = Path(__file__).parents[2] / "helm-values" / "manifests" / "service-deployment" / "service.yaml"
+    (deployment,) = [each for each in yaml.safe_load_all(shipped.read_text()) if each["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["httpGet"] == {"path": HEALTH_ANYWHERE, "port": "http"}
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "leave"), ("POST", "keep"), ("GET", "static/page.css")])

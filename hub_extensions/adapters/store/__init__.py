@@ -6,6 +6,7 @@ The one place that knows SQLAlchemy and alembic. Not here: any rule about what i
 from __future__ import annotations
 
 from hub_extensions.adapters.store.errors import StoreTooNew, StoreUnavailable
+from hub_extensions.adapters.store.locking import DatabaseLock
 from hub_extensions.adapters.store.records import (
     Changes,
     JournalRow,
@@ -18,6 +19,7 @@ from hub_extensions.adapters.store.store import Store
 
 __all__ = [
     "Changes",
+    "DatabaseLock",
     "JournalRow",
     "NoticeRow",
     "Store",

@@ -31,7 +31,13 @@ _LAST_COMMIT = "last-commit"
 
 
 class Store:
-    """What the service remembers. Every method may raise `StoreUnavailable`; the next call tries again by itself."""
+    """What the service remembers. Every method may raise `StoreUnavailable`; the next call tries again by itself.
+
+    Attributes:
+        guard: asked in every transaction of changes, before it writes; what it raises keeps them out.
+    """
+
+    guard: Callable[[Connection], None] | None = None
 
     def __init__(self, engine: Engine, thread: ThreadPoolExecutor) -> None:
         """Use `Store.open`. `engine` is used in `thread` only."""
@@ -80,6 +86,8 @@ class Store:
         marked = Changes(meta={_LAST_COMMIT: mark})
 
         def write(connection: Connection) -> None:
+            if self.guard is not None:
+                self.guard(connection)
             line.write(connection, changes)
             servers.write(connection, changes)
             history.write(connection, changes)

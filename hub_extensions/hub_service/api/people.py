@@ -14,6 +14,7 @@ from hub_extensions.hub_service.api.wire import BadInput
 from hub_extensions.hub_service.auth import Forbidden, Person, Who
 from hub_extensions.hub_service.desk import Desk
 from hub_extensions.hub_service.openapi import stored_document
+from hub_extensions.hub_service.refused import Refused
 
 
 def form_for(desk: Desk, person: Person, server: str = "") -> FormState:
@@ -89,6 +90,31 @@ class Leases(JsonRoute):
         self.answer(self.desk.leases())
 
 
+class OneLease(JsonRoute):
+    """DELETE: give a lease up whose machine will not come back (admins, on a cluster)."""
+
+    who = Who.ADMIN
+
+    async def delete(self, lease: str) -> None:
+        """Its pod is deleted by force; the lease ends with it."""
+        await self.desk.give_up(lease)
+        self.no_content()
+
+
+class TheCluster(JsonRoute):
+    """GET: the cluster: from which nodes every offer is, what was left out and why (admins)."""
+
+    who = Who.ADMIN
+
+    async def get(self) -> None:
+        """The cluster as it was seen last."""
+        self.only_queries()
+        info = self.desk.cluster()
+        if info is None:
+            raise Refused(404, "There is no cluster here: servers are processes of this machine.", "", "local")
+        self.answer(info)
+
+
 class Description(JsonRoute):
     """GET: the OpenAPI document of this service."""
 
@@ -111,4 +137,4 @@ def user_of(person: Person) -> str:
     return person.name
 
 
-__all__ = ["Description", "Leases", "Offers", "OneTicket", "Tickets", "form_for", "user_of"]
+__all__ = ["Description", "Leases", "Offers", "OneLease", "OneTicket", "TheCluster", "Tickets", "form_for", "user_of"]

@@ -5,11 +5,13 @@ The application and the OpenAPI document are both made from it, so neither can h
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from hub_extensions.core.messages import (
     Ask,
+    ClusterInfo,
     Ended,
     FormState,
     Health,
@@ -59,7 +61,7 @@ class Address:
     @property
     def pattern(self) -> str:
         """The path as tornado takes it."""
-        return self.path.replace("{ticket}", r"([0-9A-Za-z_-]{1,64})")
+        return re.sub(r"\{(ticket|lease)\}", r"([0-9A-Za-z_-]{1,64})", self.path)
 
 
 FORM_QUERY = (
@@ -114,6 +116,28 @@ ROUTES: tuple[Address, ...] = (
         "api/leases",
         people.Leases,
         {"get": Method("Who holds what, for admins.", gives=LeaseInfo, many=True, errors=(400, 503))},
+    ),
+    Address(
+        "api/leases/{lease}",
+        people.OneLease,
+        {
+            "delete": Method(
+                "Give a lease up whose machine will not come back, for admins of a cluster.",
+                status=204,
+                errors=(404, 409, 502, 503),
+            )
+        },
+    ),
+    Address(
+        "api/cluster",
+        people.TheCluster,
+        {
+            "get": Method(
+                "From which nodes every offer is, and what was left out and why, for admins of a cluster.",
+                gives=ClusterInfo,
+                errors=(400, 404, 503),
+            )
+        },
     ),
     Address(
         "api/server",

@@ -1,0 +1,149 @@
+"""One service a database: a lock in PostgreSQL, held on a connection of its own for the service's whole life.
+
+A lock file keeps two services of one machine apart; two pods share no file. The lock is PostgreSQL's own advisory lock,
+so it is free the moment its holder's connection is gone, also after a ``kill -9``. It is held by an open transaction
+rather than by the session: a connection pooler between service and database may change the session under us, never a
+transaction. At READ COMMITTED such a transaction keeps no snapshot, so it holds up no vacuum.
+Not here: SQLite, where the lock file does it (``hub_service/lifetime.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from hub_extensions.adapters.store.errors import StoreUnavailable, explained
+from hub_extensions.adapters.store.opening import make_engine, parse_url, where
+
+T = TypeVar("T")
+
+HIGH, LOW = 0x6A686770, 0x75000001
+"""The lock's number in two halves, as ``pg_locks`` shows it: always the same, as each database has its own locks."""
+
+_LASTING = sa.text(
+    "select set_config(name, '0', true) from pg_settings "
+    "where name in ('idle_in_transaction_session_timeout', 'transaction_timeout')"
+)
+_TAKE = sa.text("select pg_try_advisory_xact_lock(:number)").bindparams(number=HIGH << 32 | LOW)
+_WHO = sa.text("select pg_backend_pid()")
+_HELD = sa.text(
+    "select count(*) from pg_locks where locktype = 'advisory' and granted and pid = :pid and objsubid = 1 "
+    "and classid = :high and objid = :low "
+    "and database = (select oid from pg_database where datname = current_database())"
+)
+
+
+class DatabaseLock:
+    """The lock on one PostgreSQL database. Lost once, it stays lost: whoever had it ends.
+
+    Attributes:
+        where: the database in words, without a password.
+    """
+
+    def __init__(self, url: str) -> None:
+        """`url` is one that `needed` is true for.
+
+        Raises:
+            StoreUnavailable: it is no address of a database.
+        """
+        parsed = parse_url(url)
+        self.where = where(parsed)
+        self._engine = make_engine(parsed).execution_options(isolation_level="READ COMMITTED")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gpu-store-lock")
+        self._connection: Connection | None = None
+        self._pid: int | None = None
+
+    @staticmethod
+    def needed(url: str) -> bool:
+        """True for a database that a service on another machine may use too.
+
+        Raises:
+            StoreUnavailable: it is no address of a database.
+        """
+        return parse_url(url).get_backend_name() == "postgresql"
+
+    async def take(self) -> bool:
+        """Try once; False: another service has it.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
+        return await self._do(self._take)
+
+    async def held(self) -> bool:
+        """It is still ours, by its own connection. Never raises."""
+        try:
+            return await self._do(self._ask)
+        except (StoreUnavailable, RuntimeError):
+            return False
+
+    def guard(self, connection: Connection) -> None:
+        """Look for the lock from another connection, in the transaction that is about to write.
+
+        Raises:
+            StoreUnavailable: it is not there any more.
+        """
+        asked = {"pid": self._pid, "high": HIGH, "low": LOW}
+        if self._pid is None or not connection.execute(_HELD, asked).scalar():
+            raise StoreUnavailable(
+                f"This service lost its lock on {self.where} (database_url), so another one may have taken over."
+            )
+
+    def close(self) -> None:
+        """Give it back. Can be called twice."""
+        try:
+            self._thread.submit(self._give_back).result()
+        except RuntimeError:
+            return  # closed before
+        self._thread.shutdown()
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        def run() -> T:
+            try:
+                return work()
+            except Exception as error:
+                self._drop()
+                said = explained(error, self.where)
+                if said is None:
+                    raise
+                raise said from error
+
+        return await asyncio.shield(asyncio.wrap_future(self._thread.submit(run)))
+
+    def _take(self) -> bool:
+        connection = self._connection or self._engine.connect()
+        self._connection = connection
+        connection.execute(_LASTING)
+        if not connection.execute(_TAKE).scalar():
+            connection.rollback()
+            return False
+        self._pid = int(connection.execute(_WHO).scalar_one())
+        return True
+
+    def _ask(self) -> bool:
+        if self._connection is None or self._pid is None:
+            return False
+        return bool(self._connection.execute(_WHO).scalar() == self._pid)
+
+    def _give_back(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(SQLAlchemyError):
+                self._connection.rollback()  # it is free when this returns, and not only when the database notices
+        self._drop()
+
+    def _drop(self) -> None:
+        connection, self._connection, self._pid = self._connection, None, None
+        if connection is not None:
+            connection.invalidate()  # nothing of it is used again, and the database frees the lock
+            connection.close()
+        self._engine.dispose()
+
+
+__all__ = ["DatabaseLock"]

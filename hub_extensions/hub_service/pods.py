@@ -1,0 +1,471 @@
+"""Leases on a cluster: a lease ends when its pod is gone from the API server, and not before.
+
+It watches, never asks: what is free, which pod has which lease, whose pod finds no place, which machine does not
+answer, and which pods the hub has forgotten. No release depends on a message. Not here: what is counted
+(``core/pools.py``), one machine's processes (``releases.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from hub_extensions.adapters.hub_api import HubServer
+from hub_extensions.adapters.kubernetes import ClusterError
+from hub_extensions.adapters.mig_tables import sm_of_product
+from hub_extensions.adapters.processes import Process
+from hub_extensions.adapters.store import NoticeRow, StoreUnavailable, UsageRecord
+from hub_extensions.core import messages
+from hub_extensions.core.cluster import ClusterConfig, ClusterView, PodFacts
+from hub_extensions.core.cluster_offers import derive_cluster_offers
+from hub_extensions.core.line import Lease, LeaseState, Ticket, TicketState
+from hub_extensions.core.podstate import why_unscheduled
+from hub_extensions.core.pools import NodeReadings, PoolSurvey, read_ahead, survey_pools
+from hub_extensions.hub_service import telling
+from hub_extensions.hub_service.adoption import adopted_lease
+from hub_extensions.hub_service.book import Book, ClusterStand
+from hub_extensions.hub_service.refused import Refused
+from hub_extensions.hub_service.telling import server_words
+from hub_extensions.hub_service.tickets import Tickets
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+LOOK_AT_LEAST = 5.0
+"""Seconds after which we look without a change: what was held up may be no longer, and clocks run."""
+TOGETHER = 0.1
+"""Changes within so many seconds are looked at once."""
+GONE_FOR = 1.0
+"""Seconds for which a pod that was there has to be gone: a list that is read anew lacks it for a moment."""
+REMOVE_AGAIN = 60.0
+"""Seconds until a forgotten pod that could not be deleted is tried again."""
+SETTLES = timedelta(seconds=30)
+"""So long a lease may be without its pod: the API server, the hub and we are told of it one after the other."""
+
+Server = tuple[str, str]
+
+
+class Cluster(Protocol):
+    """The cluster as it is watched: ``adapters.kubernetes.ClusterWatch``, or a table in a test."""
+
+    def view(self, now: datetime) -> ClusterView:
+        """The cluster as far as it is known."""
+
+    async def wait_changed(self, timeout: float) -> bool:
+        """True as soon as something changed since the last time; False after `timeout` seconds without."""
+
+    async def delete_pod(self, namespace: str, name: str, uid: str, *, force: bool = False) -> bool:
+        """Delete this very pod. Raises ClusterError."""
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """A pod of ours that the hub knows nothing of any more.
+
+    Attributes:
+        since: machine's seconds. removing: it is being deleted, by policy. refused: when that was refused last.
+    """
+
+    pod: PodFacts
+    since: float
+    removing: bool = False
+    refused: float | None = None
+
+
+class Pods:
+    """Takes the cluster in and ends leases whose pod is gone.
+
+    Attributes:
+        leftovers, trespassers: of one machine only; empty here.
+        forgotten: uid -> a pod of ours that the hub has forgotten.
+        listed: the servers the hub has, as its list said last; None: not known.
+    """
+
+    def __init__(self, book: Book, tickets: Tickets, cluster: Cluster, config: ClusterConfig) -> None:
+        self.book = book
+        self.tickets = tickets
+        self.cluster = cluster
+        self.config = config
+        self.leftovers: dict[str, tuple[Process, ...]] = {}
+        self.trespassers: dict[str, bool] = {}
+        self.forgotten: dict[str, Forgotten] = {}
+        self.listed: frozenset[Server] | None = None
+        self.problem = ""
+        self.sampled = asyncio.Event()
+        self.pod_of_lease: dict[str, PodFacts] = {}
+        self._pod_of_server: dict[Server, PodFacts] = {}
+        self._seen: set[str] = set()
+        self._without_place: dict[str, float] = {}
+        self._gone_since: dict[str, float] = {}
+        self._notes: tuple[str, ...] = ()
+        self._readings = NodeReadings()
+        self._held_up_before: frozenset[str] = frozenset()
+        self._soon = asyncio.Event()
+
+    async def keep_looking(self) -> None:
+        """Look at each change until cancelled."""
+        while True:
+            await self.look()
+            await self._next()
+            await asyncio.sleep(TOGETHER)
+
+    async def _next(self) -> None:
+        changed = asyncio.ensure_future(self.cluster.wait_changed(LOOK_AT_LEAST))
+        soon = asyncio.ensure_future(self._soon.wait())
+        try:
+            await asyncio.wait({changed, soon}, timeout=LOOK_AT_LEAST, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+            soon.cancel()
+            self._soon.clear()
+
+    def look_soon(self) -> None:
+        """Somebody expects a change."""
+        self._soon.set()
+
+    async def look(self) -> None:
+        """Look once, take it in, end what has ended, and admit whoever can go on."""
+        async with self.tickets.lock:
+            view = self.cluster.view(self.book.clock.utc_now())  # not before: others may hold the lock for a while
+            try:
+                if self._can_be_read(view):
+                    await self._take_in(view)
+                await asyncio.sleep(0)
+                await self.tickets.round()
+            except (StoreUnavailable, Refused) as problem:
+                log.debug("nothing is released: %s", problem)
+        await self._remove_forgotten()
+
+    def _can_be_read(self, view: ClusterView) -> bool:
+        """What cannot be read any more keeps its last figures for a while; then they are not known."""
+        self.problem = self.book.problem = view.problem
+        return view.at is not None and not view.problem
+
+    # -------------------------------------------------------------- taking in
+
+    async def _take_in(self, view: ClusterView) -> None:
+        self._know_pods(view)
+        if self.book.cluster is None:
+            await self._count_first(view)
+        stand = self._stand(view)
+        await asyncio.sleep(0)  # a large cluster takes long to count: between the steps others have a turn
+        await self.book.see_cluster(stand)
+        self.sampled.set()
+        if view.pods is None:
+            return  # no pod may be read: what is gone is the hub's word alone
+        self._find_forgotten(view, view.pods)
+        changed, rows, notices, usage = [], [], [], list[UsageRecord]()
+        for lease in tuple(self.book.leases.values()):
+            after = self._after(lease, view)
+            if after is lease:
+                continue
+            changed.append(after)
+            rows.append(self.tickets.journal_of_lease(after.state.value, lease, self._words(lease, after)))
+            if after.state is LeaseState.LOST:
+                notices.append(self._lost_notice(lease))
+            if after.state is LeaseState.ENDED:
+                usage.append(self.tickets.usage_record(lease, "released"))
+        if changed:
+            await self.book.write_leases(changed, rows, notices, usage)
+
+    def _know_pods(self, view: ClusterView) -> None:
+        """Which pod has which lease, and which server is which pod; of two the one that is not over."""
+        by_lease: dict[str, PodFacts] = {}
+        by_server: dict[Server, PodFacts] = {}
+        for pod in (view.pods or {}).values():
+            if not (pod.lease or pod.user):
+                continue
+            server = (pod.user, pod.server)
+            at_home = not view.namespace or pod.namespace == view.namespace
+            lease = self.book.leases.get(pod.lease)
+            if not at_home and (lease is None or (lease.user, lease.server) != server):
+                continue  # another hub's, or somebody's who wrote our label on it
+            _prefer(by_lease, pod.lease, pod, home=view.namespace)
+            _prefer(by_server, server if pod.user else None, pod, home=view.namespace)
+        self.pod_of_lease = by_lease
+        self._pod_of_server = by_server
+
+    async def _count_first(self, view: ClusterView) -> None:
+        """All nodes are counted for the first time: in steps."""
+        ours = {pod.uid for pod in self._adopted_and_bound().values()}
+        for _ in read_ahead(view, self.config, leases=self.book.leases, ours=ours, kept=self._readings):
+            await asyncio.sleep(0)
+
+    def _stand(self, view: ClusterView) -> ClusterStand:
+        adopted = self._adopted_and_bound()
+        survey = survey_pools(
+            view,
+            self.book.offer_config,
+            self.config,
+            names=self.book.pool_names,
+            leases=self.book.leases,
+            ours={pod.uid for pod in adopted.values()},
+            kept=self._readings,
+        )
+        survey = replace(survey, bound=(survey.bound & self.pod_of_lease.keys()) | adopted.keys())
+        offers = derive_cluster_offers(survey.pools, self.book.offer_config, self.config, sm_of_product=sm_of_product)
+        if offers.notes != self._notes:
+            self._notes = offers.notes
+            for note in offers.notes:
+                # a word for an offer that is not there now harms nobody: values files have words for many
+                harmless = note.startswith(("titles[", "descriptions["))
+                log.log(logging.INFO if harmless else logging.WARNING, "c.GpuOffers.%s", note)
+        queue = "Kueue" if self.config.kueue_queue else "KAI" if self.config.kai_queue else ""
+        held_up, held_back = self._without_a_place(queue)
+        return ClusterStand(survey, offers, queue, held_up, held_back, _caution(view))
+
+    def _adopted_and_bound(self) -> dict[str, PodFacts]:
+        """Pods that ran before this product did have no label of ours; they hold what they hold all the same."""
+        found = ((lease, self.pod_of(lease)) for lease in self.book.leases.values() if lease.adopted)
+        return {lease.id: pod for lease, pod in found if pod is not None and pod.node}
+
+    def pod_of(self, lease: Lease) -> PodFacts | None:
+        """The pod of a lease that is not over; None: there is none."""
+        pod = self.pod_of_lease.get(lease.id)
+        if pod is None and lease.adopted:
+            pod = self._pod_of_server.get((lease.user, lease.server))
+            if pod is not None and pod.lease:
+                pod = None  # a later server of that name, with a lease of its own
+        return None if pod is None or pod.over else pod
+
+    def _without_a_place(self, queue: str) -> tuple[frozenset[str], frozenset[str]]:
+        """(offers whose admitted pod finds no device, admitted tickets that do not count as starting)."""
+        now = self.book.clock.elapsed()
+        up, back, still = set(), set(), {}
+        for ticket in self.book.tickets.values():
+            pod = self._waiting_pod(ticket)
+            if pod is None:
+                continue
+            since = still[ticket.id] = self._without_place.get(ticket.id, now)
+            late = now - since > self.config.outside_after.total_seconds()
+            if queue or late:
+                back.add(ticket.id)
+            wants_gpu = ticket.admitted_offer not in (None, "cpu")
+            # for want of anything else (processors, storage) it holds up nobody but itself
+            for_a_gpu = not pod.unscheduled_why or why_unscheduled(pod.unscheduled_why)[1]
+            if late and not queue and wants_gpu and for_a_gpu:
+                up.add(str(ticket.admitted_offer))
+                if ticket.id not in self._held_up_before:
+                    log.warning(
+                        "an admitted pod has no place: %s",
+                        pod.unscheduled_why or pod.unscheduled,
+                        extra={"ticket": ticket.id},
+                    )
+        self._without_place = still
+        self._held_up_before = frozenset(back)
+        return frozenset(up), frozenset(back)
+
+    def _waiting_pod(self, ticket: Ticket) -> PodFacts | None:
+        """The pod of an admitted ticket that has no place on a node; None: it has one, or it is not made yet."""
+        if ticket.state is not TicketState.ADMITTED:
+            return None
+        lease = self.book.lease_of_ticket(ticket.id)
+        pod = self.pod_of_lease.get(lease.id) if lease else self._pod_of_server.get((ticket.user, ticket.server))
+        return pod if pod is not None and not pod.node and not pod.over and not pod.deleting else None
+
+    # -------------------------------------------------------------- leases
+
+    def _after(self, lease: Lease, view: ClusterView) -> Lease:
+        """The lease as it is after this look (the same object when nothing changed)."""
+        pod = self.pod_of(lease)
+        if pod is not None:
+            self._seen.add(lease.id)
+            self._gone_since.pop(lease.id, None)
+        if lease.state is LeaseState.STARTING:
+            # its ticket decides: ready, failed, left or abandoned; without one nobody does
+            return lease if lease.ticket in self.book.tickets else replace(lease, state=LeaseState.ENDING)
+        if pod is None:
+            return self._without_pod(lease)
+        if lease.state is LeaseState.ENDING:
+            return lease
+        lost = self._node_lost(pod, view)
+        if lost and lease.state is LeaseState.RUNNING:
+            return replace(lease, state=LeaseState.LOST)
+        if lost is False and lease.state is LeaseState.LOST:
+            return replace(lease, state=LeaseState.RUNNING)
+        return lease
+
+    def _without_pod(self, lease: Lease) -> Lease:
+        """Ended, when its pod was there and is gone; one we never saw may still be on its way to us."""
+        now = self.book.clock.elapsed()
+        since = self._gone_since.setdefault(lease.id, now)
+        sure = lease.id in self._seen or lease.state is LeaseState.ENDING
+        patience = GONE_FOR if sure else SETTLES.total_seconds()
+        if now - since < patience:
+            if patience < LOOK_AT_LEAST:
+                asyncio.get_running_loop().call_later(patience, self._soon.set)
+            return lease
+        self._gone_since.pop(lease.id, None)
+        self._seen.discard(lease.id)
+        return replace(lease, state=LeaseState.ENDED)
+
+    @staticmethod
+    def _node_lost(pod: PodFacts, view: ClusterView) -> bool | None:
+        """Does the machine under a running pod not answer? None: not known."""
+        if view.nodes is None or not pod.node:
+            return None
+        node = view.nodes.get(pod.node)
+        return None if node is None else node.ready is not True
+
+    def _lost_notice(self, lease: Lease) -> NoticeRow:
+        text = (
+            f"The machine that {server_words(lease.server)} runs on does not answer. "
+            "Your GPU there stays yours until it does, or until an administrator gives it up."
+        )
+        return NoticeRow(self.book.clock.utc_now(), lease.user, lease.server, text)
+
+    @staticmethod
+    def _words(before: Lease, after: Lease) -> str:
+        return {
+            LeaseState.ENDING: "its server is gone",
+            LeaseState.ENDED: "its pod is gone",
+            LeaseState.LOST: "the node of its pod does not answer",
+        }.get(after.state, "the node of its pod answers again")
+
+    async def give_up(self, lease_id: str) -> None:
+        """An admin says that a pod on a lost node will not come back: it is deleted by force, and its lease ends.
+
+        Raises:
+            Refused: 404: no such lease; 409: its machine answers, so stop the server instead.
+        """
+        lease = self.book.leases.get(lease_id)
+        if lease is None:
+            raise Refused(404, "There is no such lease.", "lease", "unknown-lease")
+        pod = self.pod_of(lease)
+        lost = lease.state is LeaseState.LOST
+        if lease.state is LeaseState.ENDING and pod is not None:  # its server was stopped; the machine cannot end it
+            lost = self._node_lost(pod, self.cluster.view(self.book.clock.utc_now())) is True
+        if not lost or pod is None:
+            raise Refused(409, "Its machine answers. Stop the server instead.", "lease", "not-lost")
+        try:
+            await self.cluster.delete_pod(pod.namespace, pod.name, pod.uid, force=True)
+        except ClusterError as problem:
+            raise Refused(502, problem.sentence, "", "cluster") from problem
+        log.warning("an administrator gave a lost pod up", extra={"lease": lease.id, "user": lease.user})
+        self.look_soon()
+
+    # -------------------------------------------------------------- servers that ran before
+
+    def lease_of_a_stranger(self, server: HubServer, now: datetime) -> Lease | None:
+        """What a server that the book does not know holds: by its label of an offer, else by what its pod asked for.
+
+        A pod that has a lease's label is ours, from a store that is gone: it keeps that lease.
+        """
+        pod = self._pod_of_server.get((server.user, server.server))
+        stand = self.book.cluster
+        if pod is None or pod.over or stand is None:
+            return None
+        offer = next((each for each in stand.offers.offers if each.pool and each.id == pod.offer), None)
+        pool = offer.pool if offer else _pool_of(pod, stand.survey) if pod.requests else None
+        if pool is None:
+            return None
+        lease = adopted_lease(server, pool, now, self.book.end_of)
+        if pod.lease and pod.lease not in self.book.leases:
+            lease = replace(lease, id=pod.lease)
+        if offer is not None:
+            lease = replace(lease, offer=offer.id, share=offer.share)
+        return replace(lease, ends_at=self.book.end_of(lease))
+
+    def lives(self, lease: Lease) -> bool:
+        """Its pod is there, and nobody deletes it."""
+        pod = self.pod_of(lease)
+        return pod is not None and not pod.deleting
+
+    # -------------------------------------------------------------- for admins
+
+    def info(self) -> messages.ClusterInfo:
+        """The cluster as it was seen last."""
+        stand = self.book.cluster
+        now = self.book.clock.elapsed()
+        forgotten = tuple(_told(item, now) for item in self.forgotten.values())
+        if stand is None:
+            return messages.ClusterInfo(self.problem, False, "", (), (), (), forgotten)
+        left_out = tuple(messages.LeftOutInfo(item.what, item.why) for item in stand.survey.left_out)
+        return messages.ClusterInfo(
+            problem=self.problem,
+            configured=stand.survey.configured,
+            queue=stand.queue,
+            pools=telling.cluster_info(stand.survey, stand.offers.offers),
+            left_out=left_out,
+            held_up=tuple(sorted(stand.held_up)),
+            forgotten=forgotten,
+        )
+
+    # -------------------------------------------------------------- pods the hub has forgotten
+
+    def hub_is_away(self) -> None:
+        """What the hub has is not known any more: nothing counts as forgotten until it has answered for a while."""
+        self.listed = None
+        self.forgotten = {}
+
+    def _find_forgotten(self, view: ClusterView, pods: Mapping[str, PodFacts]) -> None:
+        """Pods with our label, alive, of a server that neither the hub's list nor the line nor the book knows."""
+        if self.listed is None or not self.tickets.hub_up or not view.namespace:
+            return
+        now = self.book.clock.elapsed()
+        active = {(t.user, t.server) for t in self.book.tickets.values()}
+        active |= self.listed | self.book.facts.keys() | self.tickets.touched.keys()
+        found: dict[str, Forgotten] = {}
+        for pod in pods.values():
+            ours = bool(pod.lease or pod.offer) and pod.user and pod.namespace == view.namespace
+            if not ours or pod.over or pod.deleting or (pod.user, pod.server) in active:
+                continue
+            known = self.forgotten.get(pod.uid)
+            if known is None:
+                log.warning("the hub has forgotten the pod %s", pod.name, extra={"user": pod.user})
+            found[pod.uid] = replace(known, pod=pod) if known else Forgotten(pod, now)
+        self.forgotten = found
+
+    async def _remove_forgotten(self) -> None:
+        if not self.config.remove_forgotten or not self.tickets.hub_up or self.problem:
+            return
+        now = self.book.clock.elapsed()
+        for uid, item in tuple(self.forgotten.items()):
+            if item.removing or now - item.since < self.config.forgotten_after.total_seconds():
+                continue
+            if item.refused is not None and now - item.refused < REMOVE_AGAIN:
+                continue
+            try:
+                await self.cluster.delete_pod(item.pod.namespace, item.pod.name, uid)
+            except ClusterError as problem:
+                if item.refused is None:
+                    log.warning("the forgotten pod %s cannot be removed: %s", item.pod.name, problem)
+                self.forgotten[uid] = replace(item, refused=now)
+                continue
+            self.forgotten[uid] = replace(item, removing=True)
+            log.warning("the forgotten pod %s is removed", item.pod.name, extra={"user": item.pod.user})
+            self.tickets.count("pods", "forgotten-removed")
+
+
+def _prefer(known: dict[Any, PodFacts], key: Any, pod: PodFacts, *, home: str) -> None:
+    """Of several pods for one key: one of our own namespace before others, one that is not over before one that is."""
+    other = known.get(key) if key else pod
+    if other is None or (pod.namespace == home, not pod.over) > (other.namespace == home, not other.over):
+        known[key] = pod
+
+
+def _caution(view: ClusterView) -> str:
+    """What the figures do not count, for users."""
+    says = []
+    if view.nodes is None:
+        says.append("How many GPUs there are is what an administrator wrote down.")
+    if view.own_pods_only:
+        says.append("What others in the cluster use is not counted, so fewer may be free.")
+    return " ".join(says)
+
+
+def _told(item: Forgotten, now: float) -> messages.ForgottenPod:
+    pod = item.pod
+    return messages.ForgottenPod(
+        pod.name, pod.namespace, pod.node, pod.user, pod.server, pod.offer, now - item.since, item.removing
+    )
+
+
+def _pool_of(pod: PodFacts, survey: PoolSurvey) -> str | None:
+    """The pool whose resource a pod asks for, on its node where several have it."""
+    wanted = [pool for pool in survey.pools.values() if pod.requests.get(pool.resource)]
+    here = [pool for pool in wanted if any(node.node == pod.node for node in pool.nodes)]
+    return next((pool.id for pool in here or wanted), None)
