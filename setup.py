@@ -38,6 +38,8 @@ HUB = [
     "traitlets>=5.14",
     "nvidia-ml-py>=12.535",
 ]
+KUBERNETES = ["jupyterhub-kubespawner>=7.0,<8", "kubernetes>=37,<38"]
+HELM = ["helm-python-sdk>=0.2.2,<0.3"]
 TEST = [
     "jupyterlab>=4.6,<5",
     "psycopg[binary]>=3.2",
@@ -141,10 +143,17 @@ setup(
     exclude_package_data={"hub_extensions": ["labextension/*", "labextension/**/*"]},
     data_files=data_files(),
     install_requires=[],
-    extras_require={"hub": HUB, "server": SERVER, "test": [*HUB, *SERVER, *TEST]},
+    extras_require={
+        "hub": HUB,
+        "server": SERVER,
+        "kubernetes": KUBERNETES,
+        "helm": HELM,
+        "test": [*HUB, *SERVER, *KUBERNETES, *TEST],
+    },
     entry_points={
         "console_scripts": ["jupyterhub-gpu = hub_extensions.cli:main"],
         "jupyterhub.spawners": [
+            "gpu = hub_extensions.spawner.kube:GpuKubeSpawner",
             "gpu-local = hub_extensions.spawner.local:GpuLocalSpawner",
             "gpu-demo = hub_extensions.spawner.local:GpuDemoSpawner",
         ],

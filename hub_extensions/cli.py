@@ -1,7 +1,7 @@
 """``jupyterhub-gpu``: an admin's shell. ``demo`` to try it, ``doctor`` for what is wrong, ``offers`` for what there is.
 
-Words and tables only: what is looked up and decided is in ``demo.py``, ``doctor.py`` and below. Exit codes: 0 all is
-well, 1 something is wrong, 2 the command cannot run as it was typed.
+Words and tables only: what is looked up and decided is in ``demo.py``, ``doctor.py``, ``helm_check.py`` and below. Exit
+codes: 0 all is well, 1 something is wrong, 2 the command cannot run as it was typed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import click
 from pydantic import TypeAdapter, ValidationError
@@ -24,12 +24,15 @@ from rich.table import Table
 from rich.text import Text
 
 from hub_extensions import __version__
+from hub_extensions.adapters.helm import HelmUnusable
+from hub_extensions.cluster_report import explain_cluster
 from hub_extensions.core.inventory import GpusUnavailable, InventoryReading
 from hub_extensions.core.messages import FormState, OfferState, Wait
 from hub_extensions.core.offers import GpuOffer, OfferConfig, derive_offers
 from hub_extensions.demo import DemoOptions, DemoRefused
 from hub_extensions.demo import run as run_demo
 from hub_extensions.doctor import as_dict, examine, failed
+from hub_extensions.helm_check import Asked, check, dumped, tell
 from hub_extensions.hub_service.settings import Settings, SettingsError
 
 GIB = 1024**3
@@ -107,8 +110,19 @@ def doctor(config: Path | None, as_json: bool) -> None:
 @click.option(
     "--token", envvar="JUPYTERHUB_API_TOKEN", help="Token for --url; by default the variable JUPYTERHUB_API_TOKEN."
 )
-def offers(as_json: bool, layout: str | None, state_dir: Path | None, url: str | None, token: str | None) -> None:
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="Look at a Kubernetes cluster, by KUBECONFIG or as the pod one is in, and explain every offer.",
+)
+def offers(
+    as_json: bool, layout: str | None, state_dir: Path | None, url: str | None, token: str | None, cluster: bool
+) -> None:
     """List what can be offered, with what it really gives; from a running service also what is free."""
+    if cluster:
+        if layout or url:
+            _refuse("--cluster looks at the cluster itself: leave --layout and --url out.")
+        sys.exit(explain_cluster(state_dir, _console(), as_json=as_json))
     try:
         listed = _asked(state_dir, url, token) if state_dir or url else _own(layout)
     except Unanswered as problem:
@@ -117,6 +131,59 @@ def offers(as_json: bool, layout: str | None, state_dir: Path | None, url: str |
         click.echo(TypeAdapter(list[OfferState]).dump_json(list(listed), indent=2).decode())
         return
     _print_offers(listed, running=bool(state_dir or url))
+
+
+@main.group()
+def helm() -> None:
+    """Helm values of the chart zero-to-jupyterhub."""
+
+
+@helm.command("check")
+@click.option(
+    "-f",
+    "--values",
+    "files",
+    multiple=True,
+    required=True,
+    help="A values file, as for helm upgrade; - reads the input. Later ones win.",
+)
+@click.option(
+    "--chart",
+    type=click.Path(path_type=Path, exists=True),
+    help="The chart itself, .tgz or folder: ask Helm too, by its schema and by rendering it.",
+)
+@click.option(
+    "--manifests",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="File or folder of Kubernetes objects that you apply beside the chart. Without it those of "
+    "helm-values/manifests are taken to be there as they are.",
+)
+@click.option("--namespace", default="jhub", show_default=True, help="Where the release is, or will be.")
+@click.option("--release", default="hub", show_default=True, help="Its name.")
+@click.option("--cluster", is_flag=True, help="Also look at the cluster of KUBECONFIG: offers that no node has.")
+@click.option("--strict", is_flag=True, help="Exit status 1 also where something is only to be looked at.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def helm_check(
+    files: tuple[str, ...],
+    chart: Path | None,
+    manifests: tuple[Path, ...],
+    namespace: str,
+    release: str,
+    cluster: bool,
+    strict: bool,
+    as_json: bool,
+) -> None:
+    """Say what of these values would not work, by key, and the fix. No Python in them is run."""
+    try:
+        report = check(Asked(files, manifests, chart, namespace, release, cluster))
+    except HelmUnusable as problem:
+        _refuse(str(problem))
+    if as_json:
+        click.echo(dumped(report, strict=strict))
+    else:
+        tell(report, _console())
+    sys.exit(report.status(strict=strict))
 
 
 class Unanswered(Exception):
@@ -269,7 +336,7 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _refuse(text: str, code: int = 2) -> Any:
+def _refuse(text: str, code: int = 2) -> NoReturn:
     click.echo(text, err=True)
     sys.exit(code)
 

@@ -6,10 +6,7 @@ It overwrites nothing an admin has set, and prints a line for each thing it left
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
-import stat
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
@@ -23,9 +20,15 @@ from urllib.parse import urlsplit
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
+from hub_extensions.core.cluster import ClusterConfig
 from hub_extensions.core.offers import OfferConfig
-from hub_extensions.hub_service.settings import SERVICE_NAME, Settings, write_private
-from hub_extensions.spawner.config import GpuCulling
+from hub_extensions.core.tokens import SHORTEST_TOKEN
+from hub_extensions.hub_service.address import at, reached_at
+from hub_extensions.hub_service.settings import SERVICE_NAME, Settings, SettingsError
+from hub_extensions.hub_service.state_folder import NAMES, kept_secrets, state_folder
+from hub_extensions.hub_service.told import brought, hub_secret_of, tell
+from hub_extensions.spawner.config import GpuCulling, GpuService
+from hub_extensions.spawner.own_classes import servers_are_pods
 from hub_extensions.spawner.sections import Sections, check_together, read_sections
 
 ROLE_NAME = "gpu-service"
@@ -43,12 +46,23 @@ SERVICE_SCOPES = (
 """What the service may do at the hub's API. `servers` starts and stops on JupyterHub 5 and 6 alike; the narrower
 ``start:servers`` does not exist on 5 (T13). `admin:server_state` shows the process ids of servers that ran before."""
 
+SETTINGS_SCOPE = f"read:services!service={SERVICE_NAME}"
+"""Only for a service that the hub does not start: to read what the hub tells it."""
+
 ACCESS_SCOPE = f"access:services!service={SERVICE_NAME}"
 DEFAULT_ROLE_SCOPES = {"user": ("self",), "server": ("users:activity!user", "access:servers!server")}
 """JupyterHub's own scopes of the two roles that ours are added to."""
 
 SLOW_SPAWN_SECONDS = 1
 """A start that was refused at once is answered with its reason; one that waits shows the waiting page after this."""
+
+HANDED_DOWN = ("KUBERNETES_SERVICE_", "PG")
+
+CONNECT_SECONDS = 2
+"""How long JupyterHub 6 waits at its start for a service apart. It would wait 30 s, and the service may wait for it."""
+
+COMMAND = ["-m", "hub_extensions.hub_service"]
+"""How the service is started, after the interpreter."""
 
 TEMPLATES = Path(__file__).parent / "spawner" / "templates"
 
@@ -62,10 +76,12 @@ def apply(c: Any) -> None:
     notes: list[str] = [] if looking is None else looking
     sections = read_sections(c)
     settings = build_settings(c, sections)
-    if looking is None:
+    apart = not sections.service.started_by_hub
+    if looking is None and not apart:
         settings.dump(settings.state_dir / "service.json")
-    _add_service(c, settings, notes)
-    _add_roles(c, notes)
+    _note_place(c, sections.service, apart, notes)
+    _add_service(c, settings, apart, notes)
+    _add_roles(c, apart, notes)
     _add_templates(c)
     _add_spawner(c, settings, notes)
     _add_limits(c, notes)
@@ -89,23 +105,29 @@ def build_settings(c: Any, sections: Sections) -> Settings:
     """The service's settings; makes the state folder and the secrets unless we are only looking.
 
     Raises:
-        ValueError: the state folder cannot be used, or a section's values do not fit; the text names the setting.
+        ValueError: the state folder cannot be used, or a section's values or a variable's do not fit; the text names
+            the setting or the variable.
     """
     offers, line, culling = (_built(section) for section in (sections.offers, sections.line, sections.culling))
     check_together(sections)
     simulate, offers = _simulated(sections.offers.simulate, offers)
     service = sections.service
+    metrics_token = service.public_metrics_token or _environment("metrics_token") or None
+    database_url = service.database_url or _environment("database_url")
+    prometheus_token = service.prometheus_token or _environment("prometheus_token")
     state_dir = Path(service.state_dir).expanduser().absolute()
-    keys = {"hub_secret": "", "api_token": ""} if _looking.get() is not None else _secrets(_state_folder(state_dir))
+    keys = _keys(c, service, state_dir)
     return Settings(
         state_dir=state_dir,
         hub_secret=keys["hub_secret"],
         api_token=keys["api_token"],
-        metrics_token=service.public_metrics_token or None,
-        database_url=service.database_url,
+        metrics_token=metrics_token,
+        database_url=database_url,
         host=service.host,
         port=service.port,
+        connect_url=service.url.rstrip("/") or reached_at(service.host, service.port)[0],
         base_url=hub_base_url(c),
+        hub_api_url=_own_hub(c) if service.started_by_hub else "",
         public_url=str(_get(c, "JupyterHub", "public_url") or ""),
         simulate=simulate,
         start_seconds=_start_seconds(c),
@@ -114,9 +136,92 @@ def build_settings(c: Any, sections: Sections) -> Settings:
         line=line,
         culling=culling,
         prometheus_url=service.prometheus_url,
-        prometheus_token=service.prometheus_token,
+        prometheus_token=prometheus_token,
         dcgm_scale="card" if service.dcgm_scale == "card" else "instance",
+        cluster=_cluster(c, sections, hub_base_url(c)) if servers_are_pods(c) else None,
     )
+
+
+def _environment(setting: str) -> str:
+    """A secret that the environment brings: in a chart it comes from a Secret of the admin's own."""
+    try:
+        return brought(setting, os.environ)
+    except SettingsError as problem:
+        raise ValueError(str(problem)) from None
+
+
+def _keys(c: Any, service: GpuService, state_dir: Path) -> Mapping[str, str]:
+    """``hub_secret`` and ``api_token``: kept in the state folder, or by the token of a service apart."""
+    looking = _looking.get() is not None
+    entry = next((each for each in _get(c, "JupyterHub", "services", []) if each.get("name") == SERVICE_NAME), None)
+    token = str((entry or {}).get("api_token") or "")
+    if service.started_by_hub:
+        kept = dict.fromkeys(NAMES, "") if looking else kept_secrets(state_folder(state_dir), _lasting(c))
+        # the chart makes one with `hub.services.gpu`, and the hub knows the service by that
+        return {**kept, "api_token": token} if token and _is_our_process(entry or {}) else kept
+    if entry is None or (len(token) < SHORTEST_TOKEN and not looking):
+        raise ValueError(
+            "c.GpuService.started_by_hub is False, so hub and service need a token that both know, and there is none: "
+            "in the chart set `hub.services.gpu: {}`, elsewhere put {'name': 'gpu', 'api_token': …} with at least "
+            f"{SHORTEST_TOKEN} characters into c.JupyterHub.services."
+        )
+    return {"hub_secret": "" if looking else hub_secret_of(token), "api_token": token}
+
+
+def _lasting(c: Any) -> str | bytes:
+    """A secret of the hub's own that is the same at its next start, where its configuration has one."""
+    return _get(c, "JupyterHub", "cookie_secret") or b""
+
+
+def _is_our_process(entry: Mapping[str, Any]) -> bool:
+    """An entry of ``c.JupyterHub.services`` under our name is for the process that `apply` adds, not for another."""
+    command = entry.get("command")
+    if not command:
+        return not entry.get("url")
+    return isinstance(command, list) and command[1:3] == COMMAND
+
+
+def _cluster(c: Any, sections: Sections, base_url: str) -> ClusterConfig:
+    """The admin's words about the cluster, with what the spawner's own settings say of its pods."""
+    config: ClusterConfig = _built(sections.cluster)
+    tolerations = _of_pods(c, "tolerations") or ()
+    listed = tolerations.values() if isinstance(tolerations, Mapping) else tolerations
+    proxy = _chart_proxy(os.environ)
+    public = f"{proxy}{base_url}services/{SERVICE_NAME}" if proxy else ""
+    return replace(
+        config,
+        namespace=str(_of_pods(c, "namespace") or ""),
+        node_labels={str(key): str(value) for key, value in (_of_pods(c, "node_selector") or {}).items()},
+        tolerated=tuple(_toleration(each) for each in listed if isinstance(each, Mapping)),
+        servers_url=config.servers_url or public,
+    )
+
+
+def _chart_proxy(environ: Mapping[str, str]) -> str:
+    """Where pods reach the chart's proxy by plain HTTP; "" where the chart's Services are not there.
+
+    With HTTPS the first port of proxy-public is 443. With a certificate of Let's Encrypt it is not the proxy that
+    stands there, but proxy-http leads to it.
+    """
+    if inner := environ.get("PROXY_HTTP_SERVICE_HOST"):
+        return at(inner, int(environ.get("PROXY_HTTP_SERVICE_PORT") or 8000))
+    public = environ.get("PROXY_PUBLIC_SERVICE_HOST")
+    names = ("PROXY_PUBLIC_SERVICE_PORT_HTTP", "PROXY_PUBLIC_SERVICE_PORT")
+    port = next((environ[name] for name in names if environ.get(name)), "80")
+    return at(public, int(port)) if public else ""
+
+
+def _toleration(each: Mapping[str, Any]) -> str:
+    """A toleration as `ClusterConfig.tolerated` has it; without a key it is for all taints."""
+    key, value, effect = (str(each.get(name) or "") for name in ("key", "value", "effect"))
+    by_value = key and each.get("operator", "Equal") == "Equal"
+    return f"{key or '*'}{f'={value}' if by_value else ''}{f':{effect}' if effect else ''}"
+
+
+def _of_pods(c: Any, key: str) -> Any:
+    """A setting of the spawner: our own section wins over the stock one's, as traitlets has it."""
+    ours = _get(c, "GpuKubeSpawner", key)
+    return _get(c, "KubeSpawner", key) if ours is None else ours
 
 
 def _start_seconds(c: Any) -> float:
@@ -125,6 +230,18 @@ def _start_seconds(c: Any) -> float:
     start = max([60.0, *(float(_get(c, name, "start_timeout", 0)) for name in sections)])
     answer = max([30.0, *(float(_get(c, name, "http_timeout", 0)) for name in sections)])
     return max(180.0, start + answer + 30.0)
+
+
+def _own_hub(c: Any) -> str:
+    """The hub's API for a service that the hub starts, where the hub listens on every address: the short way, inside.
+
+    In a pod the long one, by the hub's own Service, is a way that network policies may close. "": JupyterHub tells it.
+    """
+    bound = urlsplit(str(_get(c, "JupyterHub", "hub_bind_url") or "").replace("//*", "//0.0.0.0"))
+    everywhere = (bound.hostname or "") in ("", "0.0.0.0", "::")
+    if bound.scheme != "http" or not everywhere or not bound.port or _get(c, "JupyterHub", "internal_ssl"):
+        return ""
+    return f"http://127.0.0.1:{bound.port}{hub_base_url(c)}hub/api"
 
 
 def hub_base_url(c: Any) -> str:
@@ -158,54 +275,6 @@ def _simulated(simulate: str | None, offers: OfferConfig) -> tuple[str | None, O
     return place, replace(offers, fractions={**layout.fractions, **offers.fractions})
 
 
-# ------------------------------------------------------------------ state folder and secrets
-
-
-def _state_folder(path: Path) -> Path:
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = path.stat()
-    except OSError as problem:
-        raise ValueError(
-            f"c.GpuService.state_dir is {path}, which cannot be made ({problem.strerror}). "
-            "It has to be a folder that the hub's account may write."
-        ) from problem
-    if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
-        raise ValueError(
-            f"c.GpuService.state_dir is {path}: the hub's account has to be able to write into this folder."
-        )
-    if facts.st_uid != os.geteuid():
-        raise ValueError(
-            f"c.GpuService.state_dir is {path}, which belongs to another account (uid {facts.st_uid}, the hub runs as "
-            f"{os.geteuid()}). Give the folder to the hub's account, or choose another one."
-        )
-    if stat.S_IMODE(facts.st_mode) & 0o077:
-        path.chmod(0o700)
-    return path
-
-
-def _secrets(folder: Path) -> Mapping[str, str]:
-    path = folder / "secrets.json"
-    if not path.exists():
-        fresh = {"hub_secret": secrets.token_hex(32), "api_token": secrets.token_hex(32)}
-        write_private(path, json.dumps(fresh, indent=2) + "\n")
-        return fresh
-    path.chmod(0o600)
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        return {name: _secret(kept[name]) for name in ("hub_secret", "api_token")}
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(
-            f"{path} is damaged: it has to hold hub_secret and api_token. Delete the file; new secrets are made."
-        ) from None
-
-
-def _secret(value: object) -> str:
-    if not isinstance(value, str) or len(value) < 32:
-        raise ValueError
-    return value
-
-
 # ------------------------------------------------------------------ the hub's own settings
 
 
@@ -216,33 +285,69 @@ def _get(c: Any, section: str, key: str, default: Any = None) -> Any:
     return value.get_value(default) if isinstance(value, LazyConfigValue) else value
 
 
-def _add_service(c: Any, settings: Settings, notes: list[str]) -> None:
+def _note_place(c: Any, service: GpuService, apart: bool, notes: list[str]) -> None:
+    if not service.url and (guess := reached_at(service.host, service.port)[1]):
+        notes.append(guess)
+    if apart and _get(c, "JupyterHub", "subdomain_host"):
+        notes.append(
+            "c.JupyterHub.subdomain_host is set and c.GpuService.started_by_hub is False: users cannot log in to the "
+            "GPU service's own page then. All else works."
+        )
+
+
+def _add_service(c: Any, settings: Settings, apart: bool, notes: list[str]) -> None:
     services = list(_get(c, "JupyterHub", "services", []))
     ours: dict[str, Any] = {
         "name": SERVICE_NAME,
-        "url": f"http://{settings.host}:{settings.port}",
-        "command": [
-            sys.executable,
-            "-m",
-            "hub_extensions.hub_service",
-            "--config",
-            str(settings.state_dir / "service.json"),
-        ],
+        "url": settings.origin,
         "api_token": settings.api_token,
         "oauth_no_confirm": True,
     }
+    file = str(settings.state_dir / "service.json")
+    if apart:
+        ours["info"] = tell(settings)
+        if not version("jupyterhub").startswith("5."):
+            ours["timeout"] = CONNECT_SECONDS
+    else:
+        ours["command"] = [sys.executable, *COMMAND, "--config", file]
+        if environment := _handed_down():
+            ours["environment"] = environment
     for place, service in enumerate(services):
         if service.get("name") == SERVICE_NAME:
-            services[place] = _merged_service(service, ours, notes)
+            services[place] = (_told_service if apart else _merged_service)(service, ours, notes)
             break
     else:
         services.append(ours)
     c.JupyterHub.services = services
 
 
+def _handed_down() -> dict[str, str]:
+    """What the service needs of the hub's own environment, of which JupyterHub hands next to nothing to a service.
+
+    Where a pod finds its cluster, and what libpq connects with (``PGPASSWORD`` and the like).
+    """
+    return {name: value for name, value in os.environ.items() if name.startswith(HANDED_DOWN)}
+
+
+def _told_service(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """Of a service apart: what `tell` says is always ours."""
+    if theirs.get("command"):
+        notes.append(
+            f"your service {SERVICE_NAME!r} has a command and c.GpuService.started_by_hub is False: the hub starts a "
+            "second one. Take the command out."
+        )
+    info = {**(theirs.get("info") or {}), **ours["info"]}
+    if "settings" in (theirs.get("info") or {}):
+        return {**theirs, **ours, "info": info}  # an earlier configure(c) wrote it
+    rest = {key: value for key, value in theirs.items() if key != "info"}
+    return {**_merged_service(rest, ours, notes), "info": info}
+
+
 def _merged_service(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    command = theirs.get("command")
-    if isinstance(command, list) and command[1:3] == ours["command"][1:3]:
+    if environment := {**ours.get("environment", {}), **(theirs.get("environment") or {})}:
+        ours["environment"] = environment  # both: theirs win
+        theirs = {**theirs, "environment": environment}
+    if theirs.get("command") and "command" in ours and _is_our_process(theirs):
         return {**theirs, **ours}
     kept = sorted(key for key in ours if key != "name" and key in theirs and theirs[key] != ours[key])
     if kept:
@@ -253,7 +358,7 @@ def _merged_service(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list
     return {**ours, **theirs}
 
 
-def _add_roles(c: Any, notes: list[str]) -> None:
+def _add_roles(c: Any, apart: bool, notes: list[str]) -> None:
     roles = [dict(role) for role in _get(c, "JupyterHub", "load_roles", [])]
     extra = _get(c, "JupyterHub", "extra_user_scopes")
     if extra and not any(role.get("name") == "user" for role in roles):
@@ -263,7 +368,7 @@ def _add_roles(c: Any, notes: list[str]) -> None:
     else:
         _grant(roles, "user")
         _grant(roles, "server")
-    _grant_service(roles, notes)
+    _grant_service(roles, (*SERVICE_SCOPES, SETTINGS_SCOPE) if apart else SERVICE_SCOPES, notes)
     c.JupyterHub.load_roles = roles
     for section, key in _set_in_spawners(c, "server_token_scopes"):
         notes.append(
@@ -281,11 +386,11 @@ def _grant(roles: list[dict[str, Any]], name: str) -> None:
     roles.append({"name": name, "scopes": [*DEFAULT_ROLE_SCOPES[name], ACCESS_SCOPE]})
 
 
-def _grant_service(roles: list[dict[str, Any]], notes: list[str]) -> None:
+def _grant_service(roles: list[dict[str, Any]], scopes: tuple[str, ...], notes: list[str]) -> None:
     for role in roles:
         if role.get("name") != ROLE_NAME:
             continue
-        missing = sorted(set(SERVICE_SCOPES) - set(role.get("scopes", [])))
+        missing = sorted(set(scopes) - set(role.get("scopes", [])))
         if missing:
             notes.append(
                 f"your role {ROLE_NAME!r} is left alone: it lacks {', '.join(missing)}, "
@@ -295,9 +400,7 @@ def _grant_service(roles: list[dict[str, Any]], notes: list[str]) -> None:
             role["services"] = [*role.get("services", []), SERVICE_NAME]
         return
     description = "What the GPU service may do: see who has servers, start those in line, stop idle ones."
-    roles.append(
-        {"name": ROLE_NAME, "description": description, "services": [SERVICE_NAME], "scopes": list(SERVICE_SCOPES)}
-    )
+    roles.append({"name": ROLE_NAME, "description": description, "services": [SERVICE_NAME], "scopes": list(scopes)})
 
 
 def _add_templates(c: Any) -> None:
@@ -319,7 +422,7 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
     elif not _is_ours(chosen):
         notes.append(
             f"c.JupyterHub.spawner_class is left alone ({chosen}): servers start as before, without the choice of a "
-            'GPU. "gpu-local" is ours.'
+            'GPU. "gpu-local" is ours, and "gpu" on Kubernetes.'
         )
     for key, value in (("gpu_service_url", settings.url), ("gpu_hub_secret", settings.hub_secret)):
         if not _get(c, "GpuSpawnerMixin", key):
@@ -329,9 +432,19 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
                 f"c.GpuSpawnerMixin.{key} is left alone: it has to fit the GPU service, else no server with a GPU "
                 "starts."
             )
+    if settings.servers_url != settings.url and not _get(c, "GpuSpawnerMixin", "gpu_servers_url"):
+        c.GpuSpawnerMixin.gpu_servers_url = settings.servers_url
     culling = settings.culling
     if culling.enabled and culling.unopened and _get(c, "GpuSpawnerMixin", "gpu_unopened_minutes") is None:
         c.GpuSpawnerMixin.gpu_unopened_minutes = culling.unopened.total_seconds() / 60
+    if settings.cluster is not None:
+        same = {
+            "gpu_outside_seconds": settings.cluster.outside_after.total_seconds(),
+            "gpu_max_wait_hours": settings.line.max_wait.total_seconds() / 3600,
+        }
+        for key, number in same.items():
+            if _get(c, "GpuKubeSpawner", key) is None:
+                c.GpuKubeSpawner[key] = number
 
 
 def _own_spawner() -> str:
@@ -342,7 +455,7 @@ def _own_spawner() -> str:
 def _is_ours(chosen: Any) -> bool:
     if isinstance(chosen, type):
         return any(base.__module__.startswith("hub_extensions.") for base in chosen.__mro__)
-    return str(chosen) in {"gpu-local", "gpu-demo"} or str(chosen).startswith("hub_extensions.")
+    return str(chosen) in {"gpu", "gpu-local", "gpu-demo"} or str(chosen).startswith("hub_extensions.")
 
 
 def _add_limits(c: Any, notes: list[str]) -> None:
@@ -402,6 +515,7 @@ __all__ = [
     "ACCESS_SCOPE",
     "ROLE_NAME",
     "SERVICE_SCOPES",
+    "SETTINGS_SCOPE",
     "apply",
     "build_settings",
     "hub_base_url",

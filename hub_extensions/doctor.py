@@ -7,11 +7,13 @@ printed (``cli.py``).
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import socket
 import stat
 import sys
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -24,10 +26,20 @@ from traitlets.config import Config
 from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
 
 from hub_extensions.adapters import processes
+from hub_extensions.adapters.kubernetes_once import ClusterUnreadable, look_once
 from hub_extensions.adapters.prometheus import WHY, DcgmReading
-from hub_extensions.configuration import ACCESS_SCOPE, ROLE_NAME, SERVICE_SCOPES, only_looking, settings_of
+from hub_extensions.configuration import (
+    ACCESS_SCOPE,
+    ROLE_NAME,
+    SERVICE_SCOPES,
+    SETTINGS_SCOPE,
+    only_looking,
+    settings_of,
+)
+from hub_extensions.core.cluster import ClusterConfig
 from hub_extensions.core.inventory import Device, GpusUnavailable
 from hub_extensions.core.offers import config_warnings
+from hub_extensions.core.pools import survey_pools
 from hub_extensions.hub_service.settings import SERVICE_NAME, Settings
 
 State = Literal["ok", "warning", "problem"]
@@ -35,6 +47,7 @@ NETWORK_DISKS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "afs", "9p"}
     | {"fuse.sshfs", "fuse.glusterfs", "fuse.ceph-fuse"}
 )
+MOST_LEFT_OUT = 5
 OLDEST_HUB, NEWEST_HUB = (5, 3), (7, 0)
 
 
@@ -62,9 +75,14 @@ def examine(config: Path | None) -> tuple[Finding, ...]:
     if loaded is None:
         return (*findings, *_gpus(None), problem)
     settings = settings_of(loaded)
-    findings += [problem, *_gpus(settings), *_other_accounts(), *_wiring(loaded), *_limits(loaded)]
-    findings += [*_state_dir(settings), *_database(settings), *_port(settings), *_culling(settings)]
-    return (*findings, *_prometheus(settings))
+    machine = [*_cluster(settings)] if settings.cluster is not None else [*_gpus(settings), *_other_accounts()]
+    findings += [problem, *machine, *_wiring(loaded), *_limits(loaded)]
+    if _apart(loaded):
+        text = f"The GPU service is not started by the hub; hub and proxy reach it at {settings.origin}."
+        findings.append(Finding("place", "ok", text))
+    else:
+        findings += [*_state_dir(settings), *_database(settings), *_port(settings)]
+    return (*findings, *_culling(settings), *_prometheus(settings))
 
 
 def load_config(path: Path) -> tuple[Config | None, Finding]:
@@ -123,8 +141,9 @@ def _proxy() -> Iterator[Finding]:
 
 def _entry_points() -> Iterator[Finding]:
     names = {entry.name for entry in entry_points(group="jupyterhub.spawners")}
-    if "gpu-local" in names:
-        yield Finding("package", "ok", "The spawner gpu-local is installed.")
+    ours = [name for name in ("gpu", "gpu-local") if name in names]
+    if ours:
+        yield Finding("package", "ok", f"The spawners {' and '.join(ours)} are installed.")
     else:
         fix = "Install it into the hub's environment: pip install jupyterhub-gpu[hub]."
         yield Finding("package", "warning", "The package is used from a folder and is not installed.", fix)
@@ -168,6 +187,35 @@ def _gpus(settings: Settings | None) -> Iterator[Finding]:
             )
 
 
+def _cluster(settings: Settings) -> Iterator[Finding]:
+    """What the account that asks may see of the cluster; the hub's own may see more, or less."""
+    config = settings.cluster or ClusterConfig()
+    try:
+        view = look_once(config)
+    except ClusterUnreadable as problem:
+        fix = "Give the hub's kubeconfig (c.GpuCluster.kubeconfig, or KUBECONFIG), or run this in the hub's pod."
+        yield Finding("cluster", "problem", str(problem), fix)
+        return
+    manifest = "kubectl apply -f helm-values/manifests/rbac.yaml"
+    if view.nodes is None:
+        fix = f"{manifest}; or say in c.GpuCluster.capacity how many there are."
+        yield Finding("cluster", "warning", "The cluster's nodes may not be read.", fix)
+    if view.own_pods_only:
+        text = "Only this namespace's pods may be read: what others hold looks free."
+        yield Finding("cluster", "warning", text, f"{manifest}.")
+    survey = survey_pools(view, settings.offers, config, names={}, leases=())
+    counts = ", ".join(f"{pool.total} x {pool.id}" for pool in survey.pools.values() if pool.total)
+    if counts:
+        yield Finding("gpus", "ok", f"Devices that can be offered: {counts}.")
+    else:
+        fix = "jupyterhub-gpu offers --cluster says which nodes were left out, and why."
+        yield Finding("gpus", "problem", "The cluster has no GPU that could be offered now.", fix)
+    for item in survey.left_out[:MOST_LEFT_OUT]:
+        yield Finding(
+            "nodes", "warning", f"{item.what}: {item.why}.", "jupyterhub-gpu offers --cluster shows them all."
+        )
+
+
 def _other_accounts() -> Iterator[Finding]:
     if os.geteuid() == 0:
         yield Finding("processes", "ok", "Left-overs of servers can be found and ended: this account is root.")
@@ -184,6 +232,10 @@ def _other_accounts() -> Iterator[Finding]:
 # ------------------------------------------------------------------ the configuration
 
 
+def _apart(config: Config) -> bool:
+    return config.GpuService.get("started_by_hub", True) is False
+
+
 def _wiring(config: Config) -> Iterator[Finding]:
     names = [service.get("name") for service in config.JupyterHub.get("services", [])]
     if SERVICE_NAME not in names:
@@ -192,7 +244,8 @@ def _wiring(config: Config) -> Iterator[Finding]:
         return
     yield Finding("service", "ok", "The GPU service is configured.")
     roles = {role.get("name"): role for role in config.JupyterHub.get("load_roles", [])}
-    missing = sorted(set(SERVICE_SCOPES) - set(roles.get(ROLE_NAME, {}).get("scopes", [])))
+    wanted = {*SERVICE_SCOPES, SETTINGS_SCOPE} if _apart(config) else set(SERVICE_SCOPES)
+    missing = sorted(wanted - set(roles.get(ROLE_NAME, {}).get("scopes", [])))
     if missing:
         fix = f"Let the role {ROLE_NAME} have them, or leave the role out: configure(c) makes it."
         yield Finding("roles", "problem", f"The GPU service lacks the scopes {', '.join(missing)}.", fix)
@@ -203,8 +256,11 @@ def _wiring(config: Config) -> Iterator[Finding]:
             fix = f"Add it to the role {name} after configure(c), or call configure(c) last."
             yield Finding("roles", "problem", f"The role {name} lacks {ACCESS_SCOPE}.", fix)
     spawner = str(config.JupyterHub.get("spawner_class", ""))
-    if not any(word in spawner for word in ("gpu-", "hub_extensions", "Gpu")):
-        fix = 'c.JupyterHub.spawner_class = "gpu-local", or a class of yours that inherits from GpuSpawnerMixin.'
+    if spawner != "gpu" and not any(word in spawner for word in ("gpu-", "hub_extensions", "Gpu")):
+        fix = (
+            'c.JupyterHub.spawner_class = "gpu-local" (on Kubernetes "gpu"), or a class of yours that inherits from '
+            "GpuSpawnerMixin."
+        )
         yield Finding("spawner", "warning", f"The spawner is {spawner}: no GPU can be chosen.", fix)
 
 
@@ -334,11 +390,24 @@ def _port(settings: Settings) -> Iterator[Finding]:
         try:
             probe.bind((settings.host, settings.port))
         except OSError as problem:
+            if _answers_there(settings):
+                yield Finding("port", "ok", f"The GPU service answers at {settings.origin}.")
+                return
             fix = "If the hub runs now, that is its GPU service and all is well. Else: c.GpuService.port = another one."
             where = f"{settings.host}:{settings.port}"
             yield Finding("port", "warning", f"{where} cannot be used now ({problem.strerror}).", fix)
             return
     yield Finding("port", "ok", f"Port {settings.port} is free.")
+
+
+def _answers_there(settings: Settings) -> bool:
+    """Is what has the port our own service?"""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{settings.url}/health", timeout=5) as answer:
+            return "ready" in json.loads(answer.read())
+    except (OSError, ValueError):
+        return False
 
 
 def as_dict(finding: Finding) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -168,6 +169,16 @@ def test_a_service_that_is_not_there_is_a_sentence(free_port: int) -> None:
 # ------------------------------------------------------------------ doctor
 
 
+def test_a_service_apart_has_no_folder_database_or_port_here(config: Path) -> None:
+    more = 'c.JupyterHub.services = [{"name": "gpu", "api_token": "t" * 32}]\nc.GpuService.started_by_hub = False\n'
+    text = config.read_text().replace("configure(c)", f'{more}c.GpuService.url = "http://gpu:8191"\nconfigure(c)')
+    config.write_text(text)
+    code, found = findings("--config", str(config))
+    assert code == 0
+    assert "http://gpu:8191" in found["place"][0]["text"]
+    assert not {"state-dir", "database", "port", "roles"} & set(found)
+
+
 def test_a_right_configuration_has_no_problem(config: Path) -> None:
     code, found = findings("--config", str(config))
     assert [finding for several in found.values() for finding in several if finding["state"] == "problem"] == []
@@ -265,6 +276,30 @@ def test_a_configuration_without_a_prometheus_says_nothing_of_it(config: Path) -
     assert "prometheus" not in findings("--config", str(config))[1]
 
 
+def test_a_port_that_the_service_itself_has_is_no_trouble_and_one_of_somebody_else_is(tmp_path: Path) -> None:
+    class Answer(BaseHTTPRequestHandler):
+        said = b'{"ready": true}'
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(self.said)
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        path = write(tmp_path, 'c.GpuOffers.simulate = "lab-a100"', f"c.GpuService.port = {port}")
+        _, found = findings("--config", str(path))
+        assert found["port"][0]["text"] == f"The GPU service answers at http://127.0.0.1:{port}."
+        Answer.said = b"hello"
+        _, found = findings("--config", str(path))
+        assert (found["port"][0]["state"], "cannot be used now" in found["port"][0]["text"]) == ("warning", True)
+        server.shutdown()
+
+
 def test_doctor_says_which_mig_devices_prometheus_lacks_and_what_to_do() -> None:
     now = datetime(2026, 1, 5, tzinfo=timezone.utc)
     known = {"MIG-1": Figures("MIG-1", now, 3.0, "dcgm")}
@@ -280,3 +315,29 @@ def test_people_read_the_fix_below_the_problem(tmp_path: Path) -> None:
     place = next(i for i, line in enumerate(lines) if "configure(c) is not called" in line)
     assert lines[place].startswith("wrong")
     assert lines[place + 1].startswith("On the last line:")
+
+
+# ------------------------------------------------------------------ a cluster
+
+
+def test_doctor_of_a_hub_on_a_cluster_that_does_not_answer_says_so_and_looks_for_no_card(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        cluster = {"server": f"http://127.0.0.1:{probe.getsockname()[1]}"}
+        context = {"cluster": "away", "user": "hub"}
+        away = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "away",
+            "clusters": [{"name": "away", "cluster": cluster}],
+            "contexts": [{"name": "away", "context": context}],
+            "users": [{"name": "hub", "user": {}}],
+        }
+        kubeconfig.write_text(json.dumps(away))
+        lines = ('c.JupyterHub.spawner_class = "gpu"', f"c.GpuCluster.kubeconfig = {str(kubeconfig)!r}")
+        code, found = findings("--config", str(write(tmp_path, *lines)))
+    assert code == 1
+    assert [finding["state"] for finding in found["cluster"]] == ["problem"]
+    assert "cannot be read" in found["cluster"][0]["text"]
+    assert "gpus" not in found and "spawner" not in found

@@ -13,7 +13,7 @@ import pytest
 from traitlets.config import Config
 
 from hub_extensions import configure
-from hub_extensions.configuration import ACCESS_SCOPE, ROLE_NAME, SERVICE_SCOPES, settings_of
+from hub_extensions.configuration import ACCESS_SCOPE, ROLE_NAME, SERVICE_SCOPES, only_looking, settings_of
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.line import LineConfig
 from hub_extensions.core.offers import OfferConfig
@@ -152,6 +152,49 @@ def test_hub_spawner_and_service_share_one_secret_that_stays(c: Config, tmp_path
     assert len(first.api_token) == 64  # JupyterHub 6.1 takes no longer ones
 
 
+COOKIE = bytes(range(32))
+
+
+def secrets_of(folder: Path, cookie_secret: object = None) -> tuple[str, str]:
+    """Of a hub that starts with an empty folder, as its pod does where the chart gives it no volume."""
+    config = Config()
+    config.GpuService.state_dir = str(folder)
+    if cookie_secret is not None:
+        config.JupyterHub.cookie_secret = cookie_secret
+    configure(config)
+    there = settings(config)
+    assert config.JupyterHub.services[0]["api_token"] == there.api_token
+    assert stat.S_IMODE((folder / "secrets.json").stat().st_mode) == 0o600
+    return there.hub_secret, there.api_token
+
+
+@pytest.mark.parametrize("cookie", [COOKIE, COOKIE.hex(), "no hexadecimal digits at all"])
+def test_a_hub_without_a_volume_has_the_secrets_that_it_had_before(tmp_path: Path, cookie: str | bytes) -> None:
+    """Else its token is unknown at each start, and all who wait in line lose their places."""
+    first, second = secrets_of(tmp_path / "one", cookie), secrets_of(tmp_path / "two", cookie)
+    assert first == second
+    assert first[0] != first[1]
+    assert {len(each) for each in first} == {64}
+    plain = cookie if isinstance(cookie, str) else cookie.hex()
+    assert not [each for each in first if each in plain or plain in each]
+    assert not set(first) & set(secrets_of(tmp_path / "three", b"another" + COOKIE))
+
+
+def test_the_cookie_secret_may_be_written_in_both_of_the_hubs_ways(tmp_path: Path) -> None:
+    assert secrets_of(tmp_path / "one", COOKIE) == secrets_of(tmp_path / "two", COOKIE.hex())
+
+
+@pytest.mark.parametrize("cookie", [None, "", b"", b"short"])
+def test_without_a_cookie_secret_that_nobody_guesses_the_secrets_are_random(
+    tmp_path: Path, cookie: str | bytes | None
+) -> None:
+    assert not set(secrets_of(tmp_path / "one", cookie)) & set(secrets_of(tmp_path / "two", cookie))
+
+
+def test_secrets_that_are_there_stay_whatever_the_cookie_secret_is(tmp_path: Path) -> None:
+    assert secrets_of(tmp_path / "one") == secrets_of(tmp_path / "one", COOKIE)
+
+
 def test_files_with_secrets_are_private(c: Config) -> None:
     configure(c)
     folder = Path(c.GpuService.state_dir)
@@ -161,6 +204,79 @@ def test_files_with_secrets_are_private(c: Config) -> None:
     loaded = settings(c)
     assert loaded.hub_secret not in repr(loaded)
     assert loaded.api_token not in repr(loaded)
+
+
+def test_the_service_in_the_hubs_pod_finds_the_cluster_and_the_database(
+    c: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JupyterHub hands a service hardly anything of its own environment."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.97.0.1")
+    monkeypatch.setenv("PGPASSWORD", "of the database")
+    monkeypatch.setenv("SOMETHING_ELSE", "x")
+    c.JupyterHub.services = [{"name": "gpu", "environment": {"TZ": "Europe/Berlin", "PGPASSWORD": "the admin's own"}}]
+    configure(c)
+    configure(c)
+    [service] = c.JupyterHub.services
+    assert service["environment"]["KUBERNETES_SERVICE_HOST"] == "10.97.0.1"
+    assert service["environment"]["PGPASSWORD"] == "the admin's own"
+    assert service["environment"]["TZ"] == "Europe/Berlin"
+    assert "SOMETHING_ELSE" not in service["environment"]
+
+
+PUBLIC = {"PROXY_PUBLIC_SERVICE_HOST": "10.97.0.9"}
+WITH_HTTPS = {**PUBLIC, "PROXY_PUBLIC_SERVICE_PORT": "443", "PROXY_PUBLIC_SERVICE_PORT_HTTPS": "443"}
+BOTH_PORTS = {**WITH_HTTPS, "PROXY_PUBLIC_SERVICE_PORT_HTTP": "80"}
+INNER = {"PROXY_HTTP_SERVICE_HOST": "10.97.0.10", "PROXY_HTTP_SERVICE_PORT": "8000"}
+
+
+@pytest.mark.parametrize(
+    ("services", "reached"),
+    [
+        (PUBLIC, "10.97.0.9:80"),
+        ({**PUBLIC, "PROXY_PUBLIC_SERVICE_PORT": "8080"}, "10.97.0.9:8080"),
+        (BOTH_PORTS, "10.97.0.9:80"),
+        (WITH_HTTPS, "10.97.0.9:443"),  # type offload without the port of plain HTTP: it is plain HTTP there
+        ({**BOTH_PORTS, **INNER}, "10.97.0.10:8000"),
+        ({"PROXY_PUBLIC_SERVICE_HOST": "fd00::9"}, "[fd00::9]:80"),
+    ],
+)
+def test_a_pod_that_starts_while_the_service_is_away_is_told_the_way_through_the_proxy(
+    c: Config, monkeypatch: pytest.MonkeyPatch, services: dict[str, str], reached: str
+) -> None:
+    for name, value in services.items():
+        monkeypatch.setenv(name, value)
+    c.JupyterHub.spawner_class = "gpu"
+    configure(c)
+    assert c.GpuSpawnerMixin.gpu_servers_url == f"http://{reached}/services/gpu"
+    assert settings(c).servers_url == c.GpuSpawnerMixin.gpu_servers_url
+
+
+def test_the_admins_own_way_to_the_service_wins(c: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in WITH_HTTPS.items():
+        monkeypatch.setenv(name, value)
+    c.JupyterHub.spawner_class = "gpu"
+    c.GpuCluster.servers_url = "https://hub.example.org/services/gpu"
+    configure(c)
+    assert c.GpuSpawnerMixin.gpu_servers_url == "https://hub.example.org/services/gpu"
+
+
+@pytest.mark.parametrize(
+    ("bound", "way"),
+    [
+        ("http://:8081", "http://127.0.0.1:8081/lab/hub/api"),
+        ("http://*:9000/", "http://127.0.0.1:9000/lab/hub/api"),
+        ("http://10.0.0.3:8081", ""),
+        ("https://:8081", ""),
+        ("", ""),
+    ],
+)
+def test_a_service_in_the_hubs_pod_asks_the_hub_inside_it(c: Config, bound: str, way: str) -> None:
+    """By the hub's own Service a pod's network policies may keep it from itself."""
+    c.JupyterHub.base_url = "/lab/"
+    if bound:
+        c.JupyterHub.hub_bind_url = bound
+    configure(c)
+    assert settings(c).hub_api_url == way
 
 
 def test_the_admins_settings_reach_the_service(c: Config) -> None:
@@ -263,6 +379,27 @@ def test_a_service_named_gpu_that_is_not_ours_is_left_alone(c: Config, capsys: p
     assert "left alone in api_token, url" in capsys.readouterr().err
 
 
+def test_a_token_that_the_chart_made_for_the_service_is_used_on_both_sides(
+    c: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`hub.services.gpu: {}` stays in the values when the service goes back into the hub's pod."""
+    c.JupyterHub.services = [{"name": "gpu", "api_token": "made-by-the-chart" * 2}]
+    for _ in range(2):
+        configure(c)
+        (service,) = c.JupyterHub.services
+        assert service["api_token"] == settings(c).api_token == "made-by-the-chart" * 2
+        assert service["command"][1:3] == ["-m", "hub_extensions.hub_service"]
+    assert "left alone" not in capsys.readouterr().err
+    assert settings_of(c).api_token == ""
+
+
+def test_looking_at_a_configuration_with_such_a_token_finds_nothing_wrong(c: Config) -> None:
+    c.JupyterHub.services = [{"name": "gpu", "api_token": "made-by-the-chart" * 2}]
+    with only_looking() as notes:
+        configure(c)
+    assert notes == []
+
+
 # ------------------------------------------------------------------ bad input
 
 
@@ -287,12 +424,18 @@ def test_a_service_named_gpu_that_is_not_ours_is_left_alone(c: Config, capsys: p
         ("GpuOffers", "fractions", {"gpu": [0.5, 0.5]}, "two offers would have one id"),
         ("GpuOffers", "fractions", {"gpu": [0.3333]}, "at most three decimals"),
         ("GpuOffers", "fractions", {"cpu": [0.5]}, "a fraction is of a device"),
+        ("GpuOffers", "memory_gib", {"gpu": [8]}, "needs c.GpuCluster.fractions_by = 'kai'"),
+        ("GpuOffers", "memory_gib", {"gpu": [8.5]}, "a dict from an offer's id to a list"),
+        ("GpuOffers", "memory_gib", {"gpu": [0]}, "a whole number of GiB above 0"),
+        ("GpuOffers", "memory_gib", {"mig-1g.5gb": [2]}, "parts by memory are of whole GPUs"),
         ("GpuOffers", "titles", {"<b>": "x"}, "is no offer"),
         ("GpuOffers", "hidden", ["cpu"], "CPU only is always offered"),
         ("GpuOffers", "hidden", "cpu", "a list of texts"),
         ("GpuOffers", "simulate", 3, "a text or None"),
         ("GpuService", "port", 0, "a whole number from 1 to 65535"),
         ("GpuService", "public_metrics_token", "short", "at least 16 characters"),
+        ("GpuService", "public_metrics_token", "with a space in it", "without a space"),
+        ("GpuService", "public_metrics_token", "a-line-break-at-its-end\n", "also at its end"),
         ("GpuService", "prometheus_url", "prometheus:9090", "an address such as http://prometheus:9090"),
         ("GpuService", "prometheus_url", "http://me:word@prometheus:9090", "without a user, a password"),
         ("GpuService", "prometheus_url", "http://prometheus:port", "an address such as"),
@@ -311,6 +454,39 @@ def test_a_wrong_setting_is_named_with_what_would_be_right(
     assert str(refused.value).startswith(f"c.{section}.{key}")
     assert right in str(refused.value)
     assert not Path(c.GpuService.state_dir).exists()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "right"),
+    [
+        ("JUPYTERHUB_GPU_METRICS_TOKEN", "word", "at least 16 characters"),
+        ("JUPYTERHUB_GPU_METRICS_TOKEN", "a-word-of-a-file-with-its-line-break\n", "line break, also at its end"),
+        ("JUPYTERHUB_GPU_METRICS_TOKEN", "long enough but several words", "without a space"),
+        ("JUPYTERHUB_GPU_PROMETHEUS_TOKEN", "word\n", "line break, also at its end"),
+        ("JUPYTERHUB_GPU_PROMETHEUS_TOKEN", "several words", "without a space"),
+        ("JUPYTERHUB_GPU_DATABASE_URL", "postgresql://gpu:word@db/gpu\n", "has a line break"),
+        ("JUPYTERHUB_GPU_DATABASE_URL", " postgresql://gpu:word@db/gpu", "begins or ends with a space"),
+    ],
+)
+def test_a_wrong_secret_of_the_environment_is_named_and_not_shown(
+    c: Config, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, right: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError) as refused:
+        configure(c)
+    assert str(refused.value).startswith(variable)
+    assert right in str(refused.value)
+    assert "word" not in str(refused.value)
+    assert not Path(c.GpuService.state_dir).exists()
+
+
+def test_a_secret_of_the_environment_that_a_setting_replaces_is_not_looked_at(
+    c: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTERHUB_GPU_PROMETHEUS_TOKEN", "two words")
+    c.GpuService.prometheus_token = "word"
+    configure(c)
+    assert settings(c).prometheus_token == "word"
 
 
 def test_an_unknown_section_is_named(c: Config) -> None:

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from traitlets import Bool, Dict, Float, HasTraits, Int, List, Unicode
 
+from hub_extensions.core.cluster import ClusterConfig
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.line import LineConfig
 from hub_extensions.core.offers import OfferConfig, OfferId, OfferIdError, check_config
@@ -25,6 +26,14 @@ class GpuOffers(HasTraits):
         help="Parts of one device that several servers share: the id of the device's offer, and the shares to offer of "
         'it, each larger than 0 and smaller than 1. {"gpu": [0.5], "mig-3g.20gb": [0.5]} offers half a GPU and half a '
         "3g.20gb. Servers on one device can slow each other down and take each other's memory.",
+    ).tag(config=True)
+    memory_gib = Dict(
+        key_trait=Unicode(),
+        value_trait=List(Int()),
+        help="Parts of a whole GPU by memory, on a cluster where KAI shares GPUs out (c.GpuCluster.fractions_by is "
+        "'kai'): the id of the GPU's offer, and the sizes to offer of it. {\"gpu\": [8, 16]} offers 8 GiB and 16 GiB "
+        "of a GPU, as gpu-8gib and gpu-16gib. A size that is not less than the card's memory is not offered. "
+        "Unit: GiB.",
     ).tag(config=True)
     titles = Dict(
         key_trait=Unicode(),
@@ -61,6 +70,7 @@ class GpuOffers(HasTraits):
         """
         config = OfferConfig(
             fractions={offer: tuple(shares) for offer, shares in self.fractions.items()},
+            memory_gib={offer: tuple(sizes) for offer, sizes in self.memory_gib.items()},
             titles=dict(self.titles),
             descriptions=dict(self.descriptions),
             groups={offer: tuple(names) for offer, names in self.groups.items()},
@@ -191,12 +201,25 @@ class GpuService(HasTraits):
     ).tag(config=True)
     database_url = Unicode(
         "",
-        help="SQLAlchemy URL of the database: postgresql+psycopg://user@host/name. Empty: an SQLite file in state_dir.",
+        help="SQLAlchemy URL of the database: postgresql+psycopg://user@host/name. Empty: what the environment "
+        "variable JUPYTERHUB_GPU_DATABASE_URL says, else an SQLite file in state_dir.",
     ).tag(config=True)
     host = Unicode(
-        "127.0.0.1", help="Address the service listens on. The hub's proxy and the users' servers reach it there."
+        "127.0.0.1",
+        help="Address the service listens on. 0.0.0.0: on all of this machine, or of the hub's pod; the hub and its "
+        "proxy are then told the machine's own address.",
     ).tag(config=True)
     port = Int(8191, min=1, max=65535, help="Port the service listens on. It has to be free.").tag(config=True)
+    url = Unicode(
+        "",
+        help="Address at which hub and proxy reach the service: http://jupyterhub-gpu:8191. Empty: at host and port.",
+    ).tag(config=True)
+    started_by_hub = Bool(
+        True,
+        help="False: the service is started by something else, as python -m hub_extensions.hub_service --ask-hub, and "
+        "asks the hub for these settings; it needs url, and a token in c.JupyterHub.services (in the chart "
+        "hub.services.gpu). True: the hub starts and ends it.",
+    ).tag(config=True)
     public_metrics_token = Unicode(
         "",
         help="A token for your Prometheus: it opens /services/gpu/metrics and nothing else; at least 16 characters. "
@@ -218,7 +241,92 @@ class GpuService(HasTraits):
     ).tag(config=True)
 
 
-SECTIONS: tuple[type[HasTraits], ...] = (GpuOffers, GpuLine, GpuCulling, GpuService)
+class GpuCluster(HasTraits):
+    """A Kubernetes cluster, where servers are pods (``c.JupyterHub.spawner_class = "gpu"``).
+
+    A standard cluster needs none of these: what it has is found by node labels and allocatable resources.
+    """
+
+    kubeconfig = Unicode(
+        "", help="Kubeconfig file to read the cluster with. Empty: the service account of the hub's own pod."
+    ).tag(config=True)
+    context = Unicode("", help="Which context of the kubeconfig file. Empty: its current one.").tag(config=True)
+    capacity = Dict(
+        key_trait=Unicode(),
+        value_trait=Int(min=0),
+        help='How many devices there are, by offer: {"mig-1g.5gb": 5, "mig-2g.10gb": 1}. Used only where this hub may '
+        "not read the cluster's nodes.",
+    ).tag(config=True)
+    kueue_queue = Unicode(
+        "", help="Name of a LocalQueue of Kueue in the servers' namespace: Kueue decides then who is next."
+    ).tag(config=True)
+    kai_queue = Unicode(
+        "", help="Name of a queue of KAI-Scheduler: its scheduler places the servers and decides who is next."
+    ).tag(config=True)
+    kai_scheduler = Unicode("kai-scheduler", help="Name of KAI's scheduler.").tag(config=True)
+    fractions_by = Unicode(
+        "",
+        help="Who shares a GPU out for c.GpuOffers.fractions: 'kai', 'hami', or empty for nobody. Time-slicing and MPS "
+        "of NVIDIA's device plugin need no word here.",
+    ).tag(config=True)
+    runtime_class = Unicode("", help="RuntimeClass of servers with a GPU. Empty: the cluster's default.").tag(
+        config=True
+    )
+    remove_forgotten = Bool(
+        False,
+        help="True deletes a server's pod that the hub has forgotten; its user's files stay. False only shows it to "
+        "admins: it goes on and keeps its GPU. Leave it off where two hubs have one namespace: they cannot tell their "
+        "pods apart.",
+    ).tag(config=True)
+    forgotten_minutes = Float(
+        5.0, min=0.0, help="A forgotten pod is deleted after this long, where that is allowed. Unit: minutes."
+    ).tag(config=True)
+    outside_seconds = Float(
+        30.0,
+        min=0.0,
+        help="An admitted server that finds no GPU for this long: something outside this hub took it. Nobody else is "
+        "let past, and the waiting page says so. Unit: seconds.",
+    ).tag(config=True)
+    servers_url = Unicode(
+        "",
+        help="Address at which users' servers reach the GPU service, ending in /services/gpu. Empty: through the hub's "
+        "proxy by plain HTTP where the chart's service is there, else the service's own address. With the chart's "
+        "proxy.https of the type manual or secret the proxy sends plain HTTP away: set https://your-host/services/gpu "
+        "then.",
+    ).tag(config=True)
+
+    def build(self) -> ClusterConfig:
+        """The cluster's settings as `core` reads them.
+
+        Raises:
+            ValueError: an id that no offer can have, or a word that is none; the text starts with the trait's name.
+        """
+        for pool in self.capacity:
+            try:
+                OfferId.parse(pool)
+            except OfferIdError as problem:
+                raise ValueError(f"capacity[{pool!r}]: {problem}") from None
+        if self.fractions_by not in ("", "kai", "hami"):
+            raise ValueError(f"fractions_by is {self.fractions_by!r}: it has to be 'kai', 'hami' or empty.")
+        if self.fractions_by == "kai" and not self.kai_queue:
+            raise ValueError("fractions_by is 'kai', which needs kai_queue: KAI refuses pods without a queue.")
+        return ClusterConfig(
+            kubeconfig=self.kubeconfig,
+            context=self.context,
+            capacity=dict(self.capacity),
+            kueue_queue=self.kueue_queue,
+            kai_queue=self.kai_queue,
+            kai_scheduler=self.kai_scheduler,
+            fractions_by=self.fractions_by,
+            runtime_class=self.runtime_class,
+            remove_forgotten=self.remove_forgotten,
+            forgotten_after=timedelta(minutes=self.forgotten_minutes),
+            outside_after=timedelta(seconds=self.outside_seconds),
+            servers_url=self.servers_url,
+        )
+
+
+SECTIONS: tuple[type[HasTraits], ...] = (GpuOffers, GpuLine, GpuCulling, GpuService, GpuCluster)
 """Every section of the configuration, in the order the reference lists them."""
 
 
@@ -231,4 +339,4 @@ def fields_of(section: type[HasTraits]) -> Mapping[str, str]:
     return {name: str(trait.help) for name, trait in section.class_traits(config=True).items()}
 
 
-__all__ = ["SECTIONS", "GpuCulling", "GpuLine", "GpuOffers", "GpuService", "fields_of"]
+__all__ = ["SECTIONS", "GpuCluster", "GpuCulling", "GpuLine", "GpuOffers", "GpuService", "fields_of"]

@@ -80,7 +80,9 @@ async def render_form(spawner: Any) -> str:
         spawner.log.warning("No figures for the form of %s: %s", spawner.user.name, error)
         away, state = utc(datetime.now(timezone.utc)), None
     saved = _saved_choice(spawner.user_options or getattr(spawner.orm_spawner, "user_options", None), spawner)
-    return form_html(state, saved=saved, away_since=away)
+    profiles = await spawner.gpu_profiles_form()
+    above = f'<fieldset class="gpu-profiles text-start mb-3">{profiles}</fieldset>' if profiles else ""
+    return above + form_html(state, saved=saved, away_since=away)
 
 
 def form_html(state: FormState | None, *, saved: tuple[str, ...] = (), away_since: str = "") -> str:
@@ -105,6 +107,7 @@ def form_html(state: FormState | None, *, saved: tuple[str, ...] = (), away_sinc
         as_of_clock=clock(as_of) if as_of else "",
         away_since=away_since,
         away_clock=clock(datetime.fromisoformat(away_since.replace("Z", "+00:00"))) if away_since else "",
+        caution=state.caution if state else "",
         culling=culling_words(state.culling) if state else "",
         gpu_servers=state.gpu_servers if state else (),
         notices=[(utc(notice.at), clock(notice.at), notice.text) for notice in (state.notices if state else ())],
@@ -219,7 +222,7 @@ def _saved_choice(options: object, spawner: Any) -> tuple[str, ...]:
     if not options:
         return ()
     try:
-        return parse_choice(options, also=tuple(spawner.gpu_other_options))
+        return parse_choice(options, also=spawner.gpu_other_keys(options))
     except ChoiceError:
         return ()
 

@@ -47,10 +47,6 @@ TELL_SECONDS = (0.0, 1.0, 3.0, 10.0, 30.0)
 CLAIM_SECONDS = 5.0
 """So long a started process waits for the word that its lease stands. The service itself ends what has none."""
 PLACE_ENDED = "Your place in line has ended."
-LEASE_GONE = (
-    "Your place in line ended while the server was being started, so it was stopped and its GPU given back. "
-    "Choose again."
-)
 CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"}
 
 T = TypeVar("T")
@@ -61,6 +57,10 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
 
     gpu_service_url = Unicode(
         help="Address at which the hub reaches the GPU service, ending in /services/gpu. Set by configure(c)."
+    ).tag(config=True)
+    gpu_servers_url = Unicode(
+        help="Address at which users' servers reach the GPU service. Empty: the one at which the hub does. Set by "
+        "configure(c)."
     ).tag(config=True)
     gpu_hub_secret = Unicode(
         help="The secret between hub and GPU service. Set by configure(c); kept in the service's state folder."
@@ -118,13 +118,28 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
 
     def _gpu_checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options in their plain form. Raises a refusal that names the field and what would be right."""
+        others = self.gpu_other_keys(options)
         try:
-            offers = parse_choice(options, also=tuple(self.gpu_other_options))
+            offers = parse_choice(options, also=others)
         except ChoiceError as error:
-            log = f"{self._log_name}: {error.field}: {error.text}"
-            raise refusals.refusal(error.text, word="bad-choice", log=log) from error
+            raise self._gpu_bad_choice(error) from error
         chosen: dict[str, Any] = {"offer": offers[0]} if len(offers) == 1 else {"offers": list(offers)}
-        return {**{key: options[key] for key in self.gpu_other_options if key in options}, **chosen}
+        return {**{key: options[key] for key in others if key in options}, **chosen}
+
+    def _gpu_bad_choice(self, error: ChoiceError) -> web.HTTPError:
+        log = f"{self._log_name}: {error.field}: {error.text}"
+        return refusals.refusal(error.text, word="bad-choice", log=log)
+
+    def gpu_other_keys(self, options: object) -> tuple[str, ...]:
+        """Keys of the user options that are not ours to judge here."""
+        return tuple(self.gpu_other_options)
+
+    async def _gpu_check_others(self, options: Mapping[str, Any]) -> None:
+        """What can only be checked with time: the real spawner's own choices. Raises a refusal."""
+
+    async def gpu_profiles_form(self) -> str:
+        """HTML of the real spawner's own choices, which stand above ours; "" for none."""
+        return ""
 
     # ---------------------------------------------------------------- start
 
@@ -137,7 +152,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         except web.HTTPError as error:
             refusals.spare_the_count(self, error)
             raise
-        start = self._gpu_start = Start(offers=parse_choice(options, also=tuple(self.gpu_other_options)))
+        start = self._gpu_start = Start(offers=parse_choice(options, also=self.gpu_other_keys(options)))
 
         if self._gpu_admin_timeout is None:
             self._gpu_admin_timeout = self.start_timeout
@@ -151,6 +166,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
 
     async def _gpu_run(self, start: Start, options: Mapping[str, Any], limit: float) -> Any:
         try:
+            await self._gpu_check_others(options)
             start.grant = await self._gpu_admission(start, options)
         except web.HTTPError as error:
             refusals.spare_the_count(self, error)
@@ -159,13 +175,19 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             await asyncio.Event().wait()  # nothing is started any more; the hub cancels us, the lease is kept
         say_starting(start, self._gpu_service.titles)
         try:
-            return await asyncio.wait_for(self._gpu_launch(start), limit)
+            return await self._gpu_timed(start, limit)
         except asyncio.TimeoutError as error:
             self._gpu_restore_timeout()  # the hub's log names it
+            if isinstance(error, refusals.StartTookTooLong):
+                raise
             raise refusals.StartTookTooLong(limit) from error
         except web.HTTPError as error:
             refusals.spare_the_count(self, error)
             raise
+
+    async def _gpu_timed(self, start: Start, limit: float) -> Any:
+        """Launch within `limit` seconds. Raises TimeoutError."""
+        return await asyncio.wait_for(self._gpu_launch(start), limit)
 
     async def _gpu_launch(self, start: Start) -> Any:
         self._gpu_ran = True
@@ -179,22 +201,29 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         telling = self._gpu_tell_started(start, message)
         if telling is None or start.grant is None or not start.grant.lease:
             return  # CPU only waits for nobody
+        await self._gpu_await_claim(start, telling)
+
+    async def _gpu_await_claim(self, start: Start, telling: asyncio.Future[ServiceRefused | None]) -> None:
         await asyncio.wait({telling}, timeout=CLAIM_SECONDS)
         if not telling.done():
             telling.add_done_callback(functools.partial(self._gpu_claimed_late, start))
-        elif _takes_the_lease(telling.result()):
+        else:
+            self._gpu_check_claim(start, telling.result())
+
+    def _gpu_check_claim(self, start: Start, answer: ServiceRefused | None) -> None:
+        if refusals.takes_the_lease(answer):
             start.over = True
-            log = f"{self._log_name}: the process was started and is stopped again: {telling.result()}"
-            raise refusals.refusal(LEASE_GONE, word="lease-gone", log=log, status=409)
+            log = f"{self._log_name}: the server was started and is stopped again: {answer}"
+            raise refusals.refusal(refusals.LEASE_GONE, word="lease-gone", log=log, status=409)
 
     def _gpu_claimed_late(self, start: Start, telling: asyncio.Future[ServiceRefused | None]) -> None:
         """The service was away when the process was started, and says only now that the lease is gone."""
-        if telling.cancelled() or not _takes_the_lease(telling.result()):
+        if telling.cancelled() or not refusals.takes_the_lease(telling.result()):
             return
         if self._gpu_start is not start or self.ready:
             return  # a server that is ready has no ticket any more, and the service found it by itself
         start.over = True
-        self.log.warning("%s: %s (%s)", self._log_name, LEASE_GONE, telling.result())
+        self.log.warning("%s: %s (%s)", self._log_name, refusals.LEASE_GONE, telling.result())
         self._gpu_later(self.stop(now=True))
 
     def _gpu_restore_timeout(self, _: object = None) -> None:
@@ -208,11 +237,14 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
     def get_env(self) -> dict[str, Any]:
         """The admin's environment with the lease's variables on top; without a lease no GPU is visible."""
         env: dict[str, Any] = super().get_env()
-        start = self._gpu_start
-        env.update(CPU_ENVIRONMENT)
-        if start is not None and start.grant is not None:
-            env.update(start.grant.environment)
-        env.setdefault("JUPYTERHUB_GPU_SERVICE_URL", self.gpu_service_url)
+        grant = self._gpu_start.grant if self._gpu_start is not None else None
+        if grant is None or grant.pod is None or not grant.lease:
+            env.update(CPU_ENVIRONMENT)
+        else:
+            for name in CPU_ENVIRONMENT:
+                env.pop(name, None)  # whoever places the pod says which devices it sees
+        env.update(grant.environment if grant is not None else {})
+        env.setdefault("JUPYTERHUB_GPU_SERVICE_URL", self.gpu_servers_url or self.gpu_service_url)
         return env
 
     # ---------------------------------------------------------------- the line
@@ -370,7 +402,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             self._gpu_tell_started(start, Started(start.attempt, *self._gpu_process(), ready=True))
             return
         reason = getattr(error, "jupyterhub_message", "") or (str(error) if error else "The server did not come up.")
-        self._gpu_tell_ended(start, Ended(start.attempt, "failed", reason))
+        self._gpu_tell_ended(start, Ended(start.attempt, "failed", reason, refusals.word_of(error)))
 
     async def _gpu_confirm_left(self, start: Start) -> None:
         """A cancel is a user's stop, or the hub's own end, and both look the same: wait and see who is still here."""
@@ -420,9 +452,13 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         """However the server ended: a hint to the service, which no stop waits for and none fails of."""
         if self._gpu_ran:
             self._gpu_ran = False
-            message = Stopped(self.user.name, self.name)
+            message = Stopped(self.user.name, self.name, *self._gpu_ending())
             self._gpu_later(self._gpu_hint(message))
         await maybe_future(super().run_post_stop_hook())
+
+    def _gpu_ending(self) -> tuple[str, str]:
+        """Why the server ended by itself, and the word for it; empty where somebody stopped it, or nothing is known."""
+        return "", ""
 
     async def _gpu_hint(self, message: Stopped) -> None:
         try:
@@ -463,11 +499,6 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
     async def poll(self) -> Any:
         """As the real spawner does."""
         return await maybe_future(super().poll())
-
-
-def _takes_the_lease(refused: ServiceRefused | None) -> bool:
-    """Was `started` refused because its ticket is gone, or another attempt's?"""
-    return refused is not None and refused.status in (404, 409)
 
 
 _LATER: set[asyncio.Future[Any]] = set()

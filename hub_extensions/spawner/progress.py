@@ -15,10 +15,14 @@ from html import escape
 from typing import Any
 
 from hub_extensions.core.messages import LeaseGrant, TicketState, Wait
+from hub_extensions.core.podstate import PodState
 from hub_extensions.spawner.words import clock, duration, gives, likely, offer_words, ordinal, utc
 
 LOG_EVENTS = 200
 """So many events of one start are kept for tabs that open later; the first (joined) always is."""
+
+HELD = frozenset({"waiting-for-queue", "unscheduled", "outside", "cluster-away"})
+"""Words of a pod (``core.podstate``) that waits for the cluster, and is not being started yet."""
 
 Event = dict[str, Any]
 
@@ -68,7 +72,7 @@ class Start:
             return
         self._key = key
         event: Event = {
-            "progress": progress,
+            "progress": max(progress, self.latest["progress"] if self.latest else 0),  # a bar never goes back
             "message": message,
             "html_message": html or escape(message),
             "gpu": {"at": utc(datetime.now(timezone.utc)), **gpu},
@@ -153,6 +157,34 @@ def say_starting(start: Start, titles: Mapping[str, str]) -> None:
         "simulated": offer != "cpu" and start.last is not None and start.last.simulated,
     }
     start.say(60, text, gpu)
+
+
+def say_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None:
+    """The event for an admitted start whose pod is on its way: held by the cluster, or being started."""
+    if not state.sentence:
+        return
+    offer = start.grant.offer if start.grant else "cpu"
+    title = titles.get(offer, offer_words(offer))
+    held = state.word in HELD
+    text = f"Waiting for {title}." if offer != "cpu" else "Waiting for a place in the cluster."
+    if not held:
+        text = "Your server is starting." if offer == "cpu" else f"Your server is starting on {title}."
+    gpu = {
+        "state": "held" if held else "starting",
+        "word": state.word,
+        "reason": state.sentence,
+        "offer": offer,
+        "offer_title": title,
+        "offers": list(start.offers),
+        "simulated": False,
+    }
+    html = f"{escape(text)} {escape(state.sentence)}"
+    start.say(40 if held else 70, text, gpu, html=html, key=("pod", state.word, state.sentence))
+
+
+def say_cluster_away(start: Start, reason: str, titles: Mapping[str, str]) -> None:
+    """The event for a cluster that does not take the server now; the start is tried again. `reason`: a sentence."""
+    say_pod(start, PodState("cluster-away", reason), titles)
 
 
 def _wait(wait: Wait) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from typing import Any
 
 from tornado import web
 
+from hub_extensions.adapters.gpu_service import ServiceRefused
+
 try:  # JupyterHub 6 and later
     from jupyterhub.spawner import SpawnException
 except ImportError:  # JupyterHub 5
@@ -22,6 +24,11 @@ except ImportError:  # JupyterHub 5
 
 COUNTS_REFUSALS = SpawnException is None
 """This JupyterHub counts a refusal as a failed spawn unless we take it back."""
+
+LEASE_GONE = (
+    "Your place in line ended while the server was being started, so it was stopped and its GPU given back. "
+    "Choose again."
+)
 
 
 def refusal(text: str, *, word: str, log: str = "", status: int = 400) -> web.HTTPError:
@@ -52,6 +59,17 @@ def refusal(text: str, *, word: str, log: str = "", status: int = 400) -> web.HT
 def is_refusal(error: BaseException | None) -> bool:
     """Was this error made by `refusal`?"""
     return bool(getattr(error, "gpu_word", ""))
+
+
+def word_of(error: BaseException | None) -> str:
+    """The metric's word for why a start failed: a refusal's own, or ``too-slow``; "" where there is none."""
+    slow = "too-slow" if isinstance(error, asyncio.TimeoutError) else ""
+    return str(getattr(error, "gpu_word", "")) or slow
+
+
+def takes_the_lease(refused: ServiceRefused | None) -> bool:
+    """Was `started` refused because its ticket is gone, or another attempt's?"""
+    return refused is not None and refused.status in (404, 409)
 
 
 class StartTookTooLong(asyncio.TimeoutError):

@@ -13,25 +13,28 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from traitlets import Bool, Dict, Float, HasTraits, Int, List, TraitError, TraitType, Unicode
-from traitlets.config.loader import LazyConfigValue
+from traitlets.config.loader import Config, LazyConfigValue
 
-from hub_extensions.spawner.config import SECTIONS, GpuCulling, GpuLine, GpuOffers, GpuService
+from hub_extensions.core.tokens import SHORTEST_TOKEN, token_problem
+from hub_extensions.spawner.config import SECTIONS, GpuCluster, GpuCulling, GpuLine, GpuOffers, GpuService
+from hub_extensions.spawner.own_classes import spawner_traits
 
 Section = TypeVar("Section", bound=HasTraits)
 
 
 @dataclass(frozen=True)
 class Sections:
-    """Our four sections of a configuration, read and checked."""
+    """Our sections of a configuration, read and checked."""
 
     offers: GpuOffers
     line: GpuLine
     culling: GpuCulling
     service: GpuService
+    cluster: GpuCluster
 
 
 def read_sections(c: Any) -> Sections:
-    """Read and check ``c.GpuOffers``, ``c.GpuLine``, ``c.GpuCulling`` and ``c.GpuService``.
+    """Read and check ``c.GpuOffers``, ``c.GpuLine``, ``c.GpuCulling``, ``c.GpuService`` and ``c.GpuCluster``.
 
     Raises:
         ValueError: a section or key is unknown, or a value is wrong; the text names it and says what would be right.
@@ -42,7 +45,25 @@ def read_sections(c: Any) -> Sections:
             raise ValueError(
                 f"c.{name} is not a section of this product.{_nearest(name, known)} Known: {_listed(known)}."
             )
-    return Sections(_read(c, GpuOffers), _read(c, GpuLine), _read(c, GpuCulling), _read(c, GpuService))
+    _check_spawners(c)
+    return Sections(
+        _read(c, GpuOffers), _read(c, GpuLine), _read(c, GpuCulling), _read(c, GpuService), _read(c, GpuCluster)
+    )
+
+
+def _check_spawners(c: Any) -> None:
+    """traitlets drops a key it does not know in silence, and the spawner goes on with its default."""
+    for section, (traits, whole) in spawner_traits(c).items():
+        for key in c[section]:
+            if key in traits or isinstance(c[section][key], Config):
+                continue
+            nearest = _nearest(key, traits)
+            if not whole and not nearest:
+                continue  # a setting of the admin's own class, which we do not know
+            raise ValueError(
+                f"c.{section}.{key} is not a setting of {section}.{nearest} Ours are in the reference "
+                "(docs/reference/configuration.md), the others in the documentation of JupyterHub and KubeSpawner."
+            )
 
 
 def check_together(sections: Sections) -> None:
@@ -51,6 +72,7 @@ def check_together(sections: Sections) -> None:
     Raises:
         ValueError: the text names the setting and says what would be right.
     """
+    _check_place(sections.service)
     culling, token = sections.culling, sections.service.public_metrics_token
     shortest = min([culling.idle_minutes, *culling.idle_minutes_by_offer.values()])
     if culling.warn_minutes > shortest:
@@ -58,9 +80,13 @@ def check_together(sections: Sections) -> None:
             f"c.GpuCulling.warn_minutes is {culling.warn_minutes:g}: it has to be at most the shortest idle limit "
             f"({shortest:g} minutes), else users are warned before their GPU is idle."
         )
-    if token and len(token) < 16:
-        raise ValueError("c.GpuService.public_metrics_token is too short: it has to have at least 16 characters.")
+    if token and (problem := token_problem(token, SHORTEST_TOKEN)):
+        raise ValueError(f"c.GpuService.public_metrics_token {problem}")
     _check_prometheus(sections.service)
+    if sections.offers.memory_gib and sections.cluster.fractions_by != "kai":
+        raise ValueError(
+            "c.GpuOffers.memory_gib needs c.GpuCluster.fractions_by = 'kai': only KAI shares a GPU out by its memory."
+        )
 
 
 def _check_prometheus(service: GpuService) -> None:
@@ -69,10 +95,23 @@ def _check_prometheus(service: GpuService) -> None:
             "c.GpuService.prometheus_url cannot be used: it has to be an address such as http://prometheus:9090, "
             "without a user, a password, a ? or a #."
         )
-    if not all("!" <= letter <= "~" for letter in service.prometheus_token):
-        raise ValueError("c.GpuService.prometheus_token has to be letters, digits and signs without a space.")
+    if problem := token_problem(service.prometheus_token):
+        raise ValueError(f"c.GpuService.prometheus_token {problem}")
     if service.dcgm_scale not in ("instance", "card"):
         raise ValueError(f"c.GpuService.dcgm_scale is {service.dcgm_scale!r}: it has to be 'instance' or 'card'.")
+
+
+def _check_place(service: GpuService) -> None:
+    if service.url and (not _is_address(service.url) or urlsplit(service.url).path not in ("", "/")):
+        raise ValueError(
+            "c.GpuService.url cannot be used: it has to be an address such as http://jupyterhub-gpu:8191, without a "
+            "path, a user, a password, a ? or a #."
+        )
+    if not service.started_by_hub and not service.url:
+        raise ValueError(
+            "c.GpuService.url is empty, and c.GpuService.started_by_hub is False: it has to be the address at which "
+            "hub and proxy reach the service, such as http://jupyterhub-gpu:8191."
+        )
 
 
 def _is_address(url: str) -> bool:
@@ -126,7 +165,12 @@ def wanted(trait: TraitType[Any, Any]) -> str:
         return "a list of texts"
     if isinstance(trait, Dict):
         value = getattr(trait, "_value_trait", None)
-        inner = {List: "a list", Float: "a number of at least 0", Unicode: "a text"}
+        inner = {
+            List: "a list",
+            Int: "a whole number of at least 0",
+            Float: "a number of at least 0",
+            Unicode: "a text",
+        }
         words = next((word for kind, word in inner.items() if isinstance(value, kind)), "a value")
         return f"a dict from an offer's id to {words}"
     raise AssertionError(f"no words for a setting of type {type(trait).__name__}")

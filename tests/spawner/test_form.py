@@ -145,3 +145,9 @@ def test_the_fields_become_one_choice_in_order() -> None:
     several = choice_from_form({"offer": ["mig-2g.10gb"], "also": ["mig-1g.5gb", "mig-2g.10gb"]})
     assert parse_choice(several) == ("mig-2g.10gb", "mig-1g.5gb")
     assert parse_choice(choice_from_form({})) == ("cpu",)
+
+
+def test_figures_that_do_not_count_everything_say_so() -> None:
+    caution = "What others in the cluster use is not counted, so fewer may be free."
+    assert caution in form_html(replace(state(SMALL, CPU), caution=caution))
+    assert caution not in form_html(state(SMALL, CPU))

@@ -53,7 +53,7 @@ def test_from_the_form_into_the_line_and_out_of_it_into_the_server(
         page.wait_for_function("document.title.startsWith('(1) in line')")
         assert page.inner_text("#gpu-headline") == "You are 1st in line for MIG 1g.5gb"
         assert "Why: All 1 are in use" in page.inner_text("#gpu-why")
-        assert "joined as 1st" in page.inner_text("#gpu-history")
+        page.wait_for_function("document.getElementById('gpu-history').innerText.includes('joined as 1st')")
         assert page.inner_text("#gpu-alternatives") == "Take MIG 2g.10gb instead – starts now"
         service.release("ada")
         page.wait_for_url("**/user/ben/**", timeout=20000)

@@ -178,7 +178,7 @@
   function starting(gpu, message) {
     el("gpu-headline").textContent = message;
     el("gpu-figures").textContent = "";
-    el("gpu-why").textContent = "";
+    el("gpu-why").textContent = gpu.reason || "";
     el("gpu-simulated").hidden = !gpu.simulated;
     el("gpu-leave").textContent = STOP;
     promise(true);
@@ -188,6 +188,21 @@
     title("Starting");
     say(message);
     if (waitedInLine) { notify(message); waitedInLine = false; }
+  }
+  function held(gpu, message) {
+    waitedInLine = true;
+    el("gpu-headline").textContent = message;
+    el("gpu-figures").textContent = "";
+    el("gpu-why").textContent = "Why: " + gpu.reason;
+    el("gpu-simulated").hidden = true;
+    el("gpu-leave").textContent = page.dataset.gpu === "1" ? LEAVE : STOP;
+    promise(true);
+    alternatives([], []);
+    notifyLine(true);
+    el("gpu-cpu").hidden = !page.dataset.cpuServer || page.dataset.gpu !== "1";
+    history(gpu.at, "waiting for the cluster");
+    title("Waiting");
+    say(message + " " + gpu.reason);
   }
   function away(gpu) {
     var since = "The GPU service is not answering, since " + clock(gpu.away_since) + ".";
@@ -246,6 +261,7 @@
     if (!gpu) { return; }
     if (gpu.state === "waiting") { waiting(gpu, event.message); }
     if (gpu.state === "starting") { starting(gpu, event.message); }
+    if (gpu.state === "held") { held(gpu, event.message); }
     if (gpu.state === "away") { away(gpu); }
     if (gpu.state === "held-up") { heldUp(gpu); }
   }
@@ -291,6 +307,14 @@
     title("Reconnecting");
     say("Reconnecting. Your place is kept.");
   }
+  // A hub that was set back to a time before us has no GPU service: said only when it says so several times.
+  var offTimes = 0;
+  function lineIsOff() {
+    return fetch(hub.replace(/hub\/$/, "services/gpu/health"), { cache: "no-store" }).then(function (answer) {
+      offTimes = answer.status === 404 ? offTimes + 1 : 0;
+      return offTimes >= GONE_TRIES;
+    }, function () { return false; });
+  }
   // Ask for this page again until the start is pending again, or ready. `outage`: the hub was seen to be away.
   function retry(tries, outage, since) {
     if (over) { return; }
@@ -314,7 +338,10 @@
           return;
         }
         if (outage) { reconnecting(false); }
-        pause(outage ? RETRY_SECONDS : 1).then(function () { retry(tries + 1, outage, since); });
+        return pause(outage ? RETRY_SECONDS : 1).then(lineIsOff).then(function (off) {
+          if (off) { refused("This hub runs without its line for GPUs now, so your place in it has ended. Choose again."); return; }
+          retry(tries + 1, outage, since);
+        });
       })
       .catch(function () {
         reconnecting(true);

@@ -1,0 +1,358 @@
+"""Our spawner on Kubernetes: all of KubeSpawner, with a GPU lease before the pod and the offer's mechanism on it.
+
+Uses KubeSpawner 7's extension points only (its manifest, options, form, state, start, stop, poll), so that its
+profiles, hooks, overrides, named servers and REST go on as they are. Profiles choose image and size, offers the GPU.
+Not here: the line (``mixin.py``), the launch and its words (``launch.py``), the pod's changes (``mechanisms.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from jupyterhub.utils import maybe_future
+from kubernetes_asyncio.client import V1Pod
+from kubespawner import KubeSpawner
+from tornado import web
+from traitlets import Float, Unicode, default
+
+from hub_extensions.core.choice import ChoiceError
+from hub_extensions.core.mechanisms import AskError
+from hub_extensions.core.messages import Started
+from hub_extensions.core.podstate import LOST_WORDS, PodState, pod_state
+from hub_extensions.spawner import refusals
+from hub_extensions.spawner.form import choice_from_form
+from hub_extensions.spawner.launch import CLUSTER_ERRORS, DELETE_SECONDS, Launch, events_of
+from hub_extensions.spawner.mechanisms import CPU_ASK, apply
+from hub_extensions.spawner.mixin import NO_LIMIT_SECONDS, GpuSpawnerMixin
+from hub_extensions.spawner.profiles import OWN_KEYS, PROFILE, check_profile, still_there
+from hub_extensions.spawner.progress import Start
+
+START_ANNOTATION = "jupyterhub-gpu/start"
+"""On every pod: which launch made it, so that no state of an earlier pod of that name is taken for its own."""
+FORM_KEYS = (*OWN_KEYS, "also")
+MEND_SECONDS = 5.0
+
+Pod = Mapping[str, Any]
+
+
+class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # neither jupyterhub nor kubespawner has types
+    """Servers as pods, under a GPU lease."""
+
+    gpu_shm_size = Unicode(
+        "1Gi",
+        help="Size of /dev/shm in every server, as Kubernetes writes it; it counts against the server's memory. A "
+        "mount of your own there is left alone. Empty: the container's own 64 MB.",
+    ).tag(config=True)
+    gpu_max_wait_hours = Float(
+        24.0,
+        min=0.0,
+        help="How long a server that was let in may wait for its place in the cluster: for Kueue or KAI where the line "
+        "is theirs, or for a GPU that something outside this hub took. Unit: hours.",
+    ).tag(config=True)
+    gpu_outside_seconds = Float(
+        30.0,
+        min=0.0,
+        help="After this long without a place, the waiting page says that something outside this hub took the GPU. "
+        "Unit: seconds.",
+    ).tag(config=True)
+
+    gpu_limit_of_profile = 0.0
+    """``start_timeout`` as a profile of this start sets it, in seconds; 0: none does."""
+    profile_list: Any
+    user_options: Any
+    _start_future: asyncio.Future[Any] | None
+    _gpu_token = ""
+    _gpu_whole: asyncio.Future[Any] | None = None
+    _gpu_up = False
+    _gpu_lease: str | None = None
+    _gpu_pod_uid = ""
+    _gpu_last_pod: Pod | None = None
+    _gpu_end: PodState | None = None
+    _gpu_mended_at = float("-inf")
+
+    # ---------------------------------------------------------------- what the user chose
+
+    def gpu_other_keys(self, options: object) -> tuple[str, ...]:
+        """A profile's keys have any name: they are checked against the profile, which may take time to find."""
+        mine = tuple(self.gpu_other_options)
+        if not isinstance(options, Mapping):
+            return mine
+        return (*mine, *(str(key) for key in options if key not in OWN_KEYS and key not in mine))
+
+    async def _gpu_check_others(self, options: Mapping[str, Any]) -> None:
+        try:
+            check_profile(await self._gpu_profiles(), options, also=tuple(self.gpu_other_options))
+        except ChoiceError as error:
+            raise self._gpu_bad_choice(error) from error
+
+    async def _gpu_profiles(self) -> list[Mapping[str, Any]]:
+        """The admin's profiles as they are now. KubeSpawner 7.1 takes a dict as well, sorted by its keys."""
+        profiles = self.profile_list
+        if callable(profiles):
+            profiles = await maybe_future(profiles(self))
+        if isinstance(profiles, Mapping):
+            profiles = [profiles[key] for key in sorted(profiles)]
+        return list(profiles or ())
+
+    async def load_user_options(self) -> None:
+        """As KubeSpawner does; what a profile says of ``start_timeout`` is kept by our own clock (T10)."""
+        try:
+            await super().load_user_options()
+        except (ValueError, KeyError, StopIteration) as error:
+            text = "This choice is not there any more as it was. Choose again."
+            raise refusals.refusal(text, word="bad-choice", log=f"{self._log_name}: {error!r}") from error
+        if self._gpu_whole is not None and self.start_timeout != NO_LIMIT_SECONDS:
+            self.gpu_limit_of_profile, self.start_timeout = float(self.start_timeout), NO_LIMIT_SECONDS
+
+    @default("options_from_form")
+    def _gpu_options_from_form(self) -> Callable[[Mapping[str, list[Any]]], Awaitable[dict[str, Any]]]:
+        return self._gpu_from_form
+
+    def options_from_query(self, query_data: Mapping[str, list[Any]]) -> Any:
+        """``?opt-profile=small&opt-offer=mig-1g.5gb``: the same fields as the form's."""
+        prefixed = {key[4:]: value for key, value in query_data.items() if key.startswith("opt-")}
+        return self._gpu_from_form(prefixed or query_data)
+
+    async def _gpu_from_form(self, formdata: Mapping[str, list[Any]]) -> dict[str, Any]:
+        """The profile as KubeSpawner reads it from its fields, and the offer. Raises a refusal."""
+        ours = choice_from_form({key: value for key, value in formdata.items() if key in FORM_KEYS})
+        others = {key: formdata[key] for key in self.gpu_other_options if key in formdata}
+        theirs = {key: v for key, v in formdata.items() if key not in (*FORM_KEYS, *others, "_xsrf") and list(v)}
+        options = self._gpu_checked({**self._options_from_form(theirs), **others, **ours})
+        await self._gpu_check_others(options)
+        return options
+
+    async def gpu_profiles_form(self) -> str:
+        """KubeSpawner's own form of the profiles, with an old choice preselected only where it is still there (T7)."""
+        profiles = await self._gpu_profiles()
+        if not profiles:
+            return ""
+        saved = self.user_options or getattr(self.orm_spawner, "user_options", None) or {}
+        before = self.profile_list, self.user_options
+        # nothing else runs until it is as it was: KubeSpawner renders at once from a list
+        try:
+            self.profile_list, self.user_options = profiles, still_there(profiles, saved)
+            return str(super()._options_form_default())
+        finally:
+            self.profile_list, self.user_options = before
+
+    # ---------------------------------------------------------------- start
+
+    def start(self) -> asyncio.Future[Any]:
+        """As the mixin's; ``_start_future`` is the whole of it, the wait included."""
+        self._gpu_end = self._gpu_last_pod = self._gpu_lease = None
+        self._gpu_up, self._gpu_pod_uid, self.gpu_limit_of_profile = False, "", 0.0
+        whole: asyncio.Future[Any] = super().start()
+        self._gpu_whole = self._start_future = whole
+        return whole
+
+    async def _gpu_timed(self, start: Start, limit: float) -> Any:
+        self._gpu_ran = True
+        grant = start.grant
+        self._gpu_lease = grant.lease if grant is not None else ""
+        await asyncio.shield(self._gpu_later(self._gpu_first_look()))
+        address = await Launch(self, start, limit).run()
+        self._gpu_up = True
+        self._gpu_remember()
+        return address
+
+    async def _gpu_first_look(self) -> None:
+        """Read pods and events before KubeSpawner does, and to the end, whatever becomes of this start.
+
+        KubeSpawner 7.0 and 7.1 share what is read between all servers: a start that is cancelled in its first reading
+        leaves a copy that never gets ready, and every later start and stop of the hub waits for it for ever.
+        """
+        try:
+            await self._start_watching_pods()
+            if self.events_enabled:
+                await self._start_watching_events()
+        except CLUSTER_ERRORS as error:
+            self.log.debug("%s: the cluster is not read yet: %s", self._log_name, error)  # the launch meets it again
+
+    def gpu_make_pod(self) -> tuple[str, asyncio.Future[Any]]:
+        """Let KubeSpawner make the pod: the mark it will have, and the future of its address."""
+        self._gpu_token = secrets.token_hex(8)
+        launched: asyncio.Future[Any] = super(GpuSpawnerMixin, self).start()
+        self._start_future = self._gpu_whole
+        return self._gpu_token, launched
+
+    async def gpu_delete_pod(self) -> None:
+        """Delete the pod at once, and wait until it is gone."""
+        await super(GpuSpawnerMixin, self).stop(now=True)
+
+    def gpu_tell_made(self, start: Start) -> asyncio.Future[Any] | None:
+        """Tell the service that the pod is there; the future of what it says."""
+        return self._gpu_tell_started(start, Started(start.attempt))
+
+    async def get_pod_manifest(self) -> V1Pod:
+        """KubeSpawner's pod, with what the offer asks.
+
+        Raises:
+            web.HTTPError: a refusal: the offer cannot be had as it is set up.
+        """
+        pod = await super().get_pod_manifest()
+        grant = self._gpu_start.grant if self._gpu_start is not None else None
+        ask = grant.pod if grant is not None and grant.pod is not None else CPU_ASK
+        lease = grant.lease if grant is not None else ""
+        if grant is not None and lease and grant.pod is None:
+            raise self._gpu_not_set_up("the GPU service gave a GPU of its own machine; it was not set up for a cluster")
+        try:
+            applied = apply(ask, pod, lease=lease, offer=grant.offer if grant else "cpu", shm=self.gpu_shm_size)
+        except AskError as error:
+            raise self._gpu_not_set_up(str(error)) from error
+        for note in applied.notes:
+            self.log.warning("%s: %s", self._log_name, note)
+        applied.pod.metadata.annotations[START_ANNOTATION] = self._gpu_token
+        return applied.pod
+
+    def _gpu_not_set_up(self, log: str) -> web.HTTPError:
+        text = "This offer cannot be started as it is set up here. Choose another one, and tell an admin."
+        return refusals.refusal(text, word="bad-offer", log=f"{self._log_name}: {log}", status=409)
+
+    @property
+    def gpu_titles(self) -> Mapping[str, str]:
+        """The admin's words for the offers, as far as the service told them."""
+        return self._gpu_service.titles
+
+    # ---------------------------------------------------------------- what KubeSpawner knows of the pod
+
+    def gpu_pod_of(self, token: str) -> tuple[Pod | None, bool]:
+        """The pod of this launch, and whether its absence would mean anything."""
+        reflector = self.pod_reflector
+        if reflector is None or not reflector.first_load_future.done() or self.gpu_watch_broke():
+            return None, False
+        pod: Pod | None = reflector.pods.get(f"{self.namespace}/{self.pod_name}")
+        marks = (pod["metadata"].get("annotations") or {}) if pod is not None else {}
+        return (pod if marks.get(START_ANNOTATION) == token else None), True
+
+    def gpu_watch_broke(self) -> bool:
+        """KubeSpawner gives its watch up after half a minute of errors, and shows what it last saw for ever after."""
+        return _broke(self.pod_reflector)
+
+    def gpu_mend_watch(self) -> None:
+        """Begin the watch anew, beside us; one attempt at a time for all servers."""
+        now = asyncio.get_running_loop().time()
+        if now - GpuKubeSpawner._gpu_mended_at >= MEND_SECONDS:
+            GpuKubeSpawner._gpu_mended_at = now
+            self._gpu_later(self._gpu_mend())
+
+    async def _gpu_mend(self) -> None:
+        for broken, watch in (
+            (self.pod_reflector, self._start_watching_pods),
+            (self.event_reflector, self._start_watching_events),
+        ):
+            if not _broke(broken):
+                continue
+            key = next((key for key, reflector in self.reflectors.items() if reflector is broken), None)
+            try:
+                # a watch that cannot list at once would show every server as gone: ask first
+                answer = await self.api.list_namespaced_pod(
+                    self.namespace, limit=1, _request_timeout=5, _preload_content=False
+                )
+                answer.raise_for_status()
+                await watch(replace=True)
+                self.log.info("The cluster is watched again.")
+            except Exception as error:  # noqa: BLE001  whatever it is: the old copy stays, and it is tried again
+                if key is not None:
+                    self.reflectors[key] = broken
+                self.log.warning("The cluster cannot be watched now: %s", error)
+                return
+
+    async def poll(self) -> Any:
+        """As KubeSpawner does, and why it ended is remembered while there is something left to read.
+
+        While the cluster cannot be read, a server that ran is taken to run on.
+        """
+        if self.gpu_watch_broke():
+            self.gpu_mend_watch()
+            if self._gpu_up:
+                return None
+        self._gpu_remember()
+        try:
+            status = await super().poll()
+        except CLUSTER_ERRORS as error:
+            if not self._gpu_up:
+                raise
+            self.log.warning("%s: not known whether it runs, the cluster does not answer: %s", self._log_name, error)
+            return None
+        self._gpu_remember()
+        if status is None and self._gpu_start is None and self._gpu_never_ran():
+            await self._gpu_clear_unfinished()
+            return 1
+        if status is not None and self._gpu_up and self._gpu_end is None:
+            self._gpu_end = self._gpu_why()
+            self.log.warning("%s: %s: %s", self._log_name, self._gpu_end.word, self._gpu_end.log)
+        return status
+
+    async def _gpu_clear_unfinished(self) -> None:
+        """A pod that had no place yet when its hub ended is nobody's start: its ticket makes a new one."""
+        self.log.info("%s: a start of the hub before this one is not finished: its pod is deleted", self._log_name)
+        try:
+            await asyncio.wait_for(self.gpu_delete_pod(), DELETE_SECONDS)
+        except CLUSTER_ERRORS as error:
+            self.log.warning("%s: it is not deleted yet: %r", self._log_name, error)
+
+    def _gpu_remember(self) -> None:
+        reflector = self.pod_reflector
+        pod = reflector.pods.get(f"{self.namespace}/{self.pod_name}") if reflector is not None else None
+        if pod is not None:
+            self._gpu_last_pod, self._gpu_pod_uid = pod, pod["metadata"]["uid"]
+
+    def _gpu_never_ran(self) -> bool:
+        pod = self._gpu_last_pod
+        return pod is not None and (pod.get("status") or {}).get("phase") == "Pending"
+
+    def _gpu_why(self) -> PodState:
+        events = events_of(self.event_reflector, self._gpu_pod_uid, fresh=True)
+        grant = self._gpu_start.grant if self._gpu_start is not None else None
+        queue = grant.pod.queue if grant is not None and grant.pod is not None else ""
+        now = datetime.now(timezone.utc)
+        last = pod_state(self._gpu_last_pod, events, now=now, queue=queue) if self._gpu_last_pod else None
+        if last is not None and (last.word in LOST_WORDS or last.word == "ended"):
+            return last
+        return pod_state(None, events, now=now, queue=queue)
+
+    def _gpu_ending(self) -> tuple[str, str]:
+        end, self._gpu_end = self._gpu_end, None
+        if end is None:
+            return "", ""
+        if end.word == "gone":
+            end = self._gpu_why()  # pods and events are heard of apart: by now the event may be there
+        return (end.sentence if end.word in LOST_WORDS else ""), end.word
+
+    # ---------------------------------------------------------------- over a restart of the hub
+
+    def get_state(self) -> dict[str, Any]:
+        """KubeSpawner's, and the lease of a server that runs ("" for CPU only)."""
+        state: dict[str, Any] = super().get_state()
+        if self._gpu_ran and self._gpu_lease is not None:
+            state["gpu_lease"] = self._gpu_lease
+        return state
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """After a hub restart: a stop of this server is told to the service as any other."""
+        super().load_state(state)
+        if "gpu_lease" in state:
+            self._gpu_lease = str(state["gpu_lease"])
+            self._gpu_ran = self._gpu_up = True
+
+    def clear_state(self) -> None:
+        super().clear_state()
+        self._gpu_lease = None
+        self._gpu_up = False
+
+
+def _broke(reflector: Any) -> bool:
+    """Its watch has ended, or its very first list failed: it will not change any more."""
+    if reflector is None:
+        return False
+    if reflector.watch_task is None:
+        return bool(reflector.first_load_future.done())
+    return bool(reflector.watch_task.done())
+
+
+__all__ = ["PROFILE", "START_ANNOTATION", "GpuKubeSpawner"]

@@ -1,0 +1,293 @@
+"""A real hub with our spawner on a played cluster: the pod, retries, what the page says, and why a server ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub_extensions.core.mechanisms import LEASE_LABEL, Mechanism, PodAsk
+from hub_extensions.core.messages import Ended, LeaseGrant, Started, Stopped, TicketState
+from hub_extensions.spawner.refusals import COUNTS_REFUSALS
+from tests.fakes.service import SECRET, GpuServiceInATest
+from tests.hubs import Hub, until
+from tests.spawner.played_cluster import KUEUE_DOWN, LACKING, OVER_QUOTA, PlayedCluster
+
+pytestmark = pytest.mark.hub
+ONE = "mig-1g.5gb"
+RECLAIMED = (
+    "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to reclamation within the cohort; preemptor path: "
+    "/gpus/proj-b; preemptee path: /gpus/proj-a"
+)
+
+
+class GpuServiceOfACluster(GpuServiceInATest):
+    """Grants say what a pod asks for. `queue`: whose line it is; "" for its own."""
+
+    queue = ""
+
+    def grant(self, state: TicketState, offer: str) -> LeaseGrant:
+        plain = super().grant(state, offer)
+        if offer == "cpu":
+            return plain
+        ask = PodAsk(
+            Mechanism.MIG,
+            limits={f"nvidia.com/{offer}": "1"},
+            tolerations=("nvidia.com/gpu",),
+            labels={"kueue.x-k8s.io/queue-name": "lab"} if self.queue else {},
+            queue=self.queue,
+        )
+        environment = {"JUPYTERHUB_GPU_LEASE": plain.lease}
+        return replace(plain, uuid=None, environment=environment, pod=ask)
+
+
+@pytest.fixture
+def service() -> Iterator[GpuServiceOfACluster]:
+    with GpuServiceOfACluster({ONE: 2}) as running:
+        yield running
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[PlayedCluster]:
+    with PlayedCluster(tmp_path / "cluster") as running:
+        yield running
+
+
+def a_hub(tmp_path: Path, cluster: PlayedCluster, service: GpuServiceInATest, more: str = "") -> Hub:
+    config = f"""
+import hub_extensions.spawner.form as form
+c.JupyterHub.spawner_class = "hub_extensions.spawner.kube.GpuKubeSpawner"
+c.GpuSpawnerMixin.gpu_service_url = {service.url!r}
+c.GpuSpawnerMixin.gpu_hub_secret = {SECRET!r}
+c.JupyterHub.template_paths = [str(form.TEMPLATES)]
+c.JupyterHub.concurrent_spawn_limit = 0
+c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 1}}
+c.KubeSpawner.namespace = "hub"
+c.KubeSpawner.start_timeout = 20
+c.KubeSpawner.image = "lab:1"
+c.GpuKubeSpawner.gpu_outside_seconds = 2
+{more}
+"""
+    return Hub(tmp_path / "hub", config, env=cluster.env)
+
+
+def events(hub: Hub, user: str, seconds: float = 20) -> list[dict[str, Any]]:
+    return list(hub.progress(user, seconds=seconds))
+
+
+def refused(hub: Hub, user: str, options: object) -> str:
+    """What a start that is turned down says, at once or on its waiting page."""
+    answer = hub.spawn(user, options)
+    if answer.status_code != 202:
+        assert not answer.ok, answer.text
+        return str(answer.json()["message"])
+    last = events(hub, user)[-1]
+    assert last.get("failed"), last
+    return str(last["message"])
+
+
+def test_a_pod_is_made_once_admitted_and_its_server_answers(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    with a_hub(tmp_path, cluster, service) as hub:
+        hub.add_users("ada", "ben", "cem", "dora")
+        for user in ("ada", "ben"):
+            hub.spawn(user, {"offer": ONE})
+            hub.wait_ready(user)
+        hub.spawn("cem", {"offer": ONE})
+        hub.spawn("dora", {"offer": "cpu"})
+        hub.wait_ready("dora")
+        until(lambda: hub.pending("cem") == "spawn")
+        assert len(cluster.made) == 3, "who waits has no pod"
+        pod = cluster.pods["jupyter-ada"]
+        assert pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/mig-1g.5gb"] == "1"
+        assert pod["metadata"]["labels"][LEASE_LABEL] == service.lease_of("t1")
+        seen = hub.environ("ada")
+        assert "CUDA_VISIBLE_DEVICES" not in seen and "NVIDIA_VISIBLE_DEVICES" not in seen
+        assert seen["JUPYTERHUB_GPU_LEASE"] == service.lease_of("t1")
+        assert hub.environ("dora")["NVIDIA_VISIBLE_DEVICES"] == "void"
+        assert "CPU only has no lease" and LEASE_LABEL not in cluster.pods["jupyter-dora"]["metadata"]["labels"]
+        hub.stop_server("ada")
+        hub.wait_ready("cem")
+        assert [m.user for m in service.told_of(Stopped)] == ["ada"]
+        assert service.told_of(Stopped)[0].reason == ""
+        assert [m.ready for m in service.told_of(Started)].count(True) == 4
+
+
+def test_a_pod_that_its_machine_turned_down_is_made_once_more_under_the_same_lease(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    """T19."""
+    cluster.plan = ["refuse", "run", "refuse", "refuse"]
+    with a_hub(tmp_path, cluster, service) as hub:
+        hub.add_users("ada", "ben")
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        leases = [made["metadata"]["labels"][LEASE_LABEL] for made in cluster.made]
+        assert len(leases) == 2 and len(set(leases)) == 1
+        assert "nodeName" not in cluster.made[1]["spec"], "placed by the scheduler as ever"
+        hub.spawn("ben", {"offer": ONE})
+        said = events(hub, "ben")[-1]
+        assert said["failed"]
+        assert "The machine that was chosen could not hand out the GPU. It was tried twice." in said["message"]
+        assert len(cluster.made) == 4
+        until(lambda: "jupyter-ben" not in cluster.pods, what="the failed pod is deleted")
+        until(lambda: [m.how for m in service.told_of(Ended)] == ["failed"])
+        assert "no such device" in hub.log()
+
+
+def test_something_outside_took_the_device_is_said_and_the_limit_of_the_start_does_not_run_meanwhile(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    """T10: `start_timeout` begins when a machine was found."""
+    cluster.plan = ["no-place"]
+    with a_hub(tmp_path, cluster, service, "c.KubeSpawner.start_timeout = 10") as hub:
+        hub.add_users("ada")
+        began = time.monotonic()
+        hub.spawn("ada", {"offer": ONE})
+        for event in hub.progress("ada", seconds=20):
+            if (event.get("gpu") or {}).get("word") == "outside":
+                assert event["gpu"]["state"] == "held"
+                assert "Something outside this hub took the MIG 1g.5gb" in event["gpu"]["reason"]
+                break
+        until(lambda: time.monotonic() - began > 12, what="longer than the limit of a start")
+        assert hub.pending("ada") == "spawn"
+        cluster.run_pod("jupyter-ada")
+        hub.wait_ready("ada")
+        assert LACKING in hub.log()
+
+
+def test_kueues_line_is_waited_in_and_a_server_it_takes_back_is_told_apart_from_a_crash(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    service.queue = "Kueue"
+    cluster.plan = ["gated"]
+    with a_hub(tmp_path, cluster, service, "c.KubeSpawner.start_timeout = 10") as hub:
+        hub.add_users("ada")
+        began = time.monotonic()
+        hub.spawn("ada", {"offer": ONE})
+        held = next(e for e in hub.progress("ada") if (e.get("gpu") or {}).get("state") == "held")
+        assert held["gpu"]["reason"] == "Kueue hands out the GPUs here, and has not given MIG 1g.5gb to it yet."
+        until(lambda: time.monotonic() - began > 12)
+        assert hub.pending("ada") == "spawn"
+        cluster.run_pod("jupyter-ada")
+        hub.wait_ready("ada")
+        cluster.event("jupyter-ada", "Stopped", RECLAIMED, "Normal")
+        until(lambda: any("watch=" in line and "/events" in line for line in cluster.requests))
+        cluster.remove("jupyter-ada")
+        until(lambda: service.told_of(Stopped))
+        assert service.told_of(Stopped)[0].word == "reclaimed"
+        assert service.told_of(Stopped)[0].reason.startswith("Kueue took its GPU back")
+
+
+def test_a_kueue_that_is_down_reads_as_such_and_the_start_goes_on_when_it_is_back(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    service.queue = "Kueue"
+    cluster.answers = [(500, KUEUE_DOWN)] * 2
+    with a_hub(tmp_path, cluster, service) as hub:
+        hub.add_users("ada")
+        hub.spawn("ada", {"offer": ONE})
+        said = [e["gpu"]["reason"] for e in hub.progress("ada") if (e.get("gpu") or {}).get("reason")]
+        assert said[0] == (
+            "Kueue, which hands out the GPUs here, does not answer. The start is tried again until it does."
+        )
+        assert hub.ready("ada")
+
+
+def test_a_quota_and_an_image_that_is_not_there_are_refusals_in_words_and_no_fault_of_the_hub(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    cluster.answers = [(403, OVER_QUOTA)]
+    cluster.plan = ["no-image"]
+    with a_hub(
+        tmp_path, cluster, service, "c.KubeSpawner.image = 'no/such:1'\nc.Spawner.consecutive_failure_limit = 1"
+    ) as hub:
+        hub.add_users("ada", "ben")
+        quota = refused(hub, "ada", {"offer": ONE})
+        assert "The cluster's quota for this hub is used up: 2 of mig-1g.5gb." in quota
+        image = refused(hub, "ben", {"offer": ONE})
+        assert "The image no/such:1 cannot be pulled: there is no such image." in image
+        until(lambda: not cluster.pods, what="the pod that failed is deleted")
+        assert hub.running
+        if not COUNTS_REFUSALS:
+            metrics = hub.api("GET", "metrics").text
+            assert 'reason="quota"' in metrics and 'reason="image"' in metrics
+
+
+def test_a_server_that_runs_out_of_memory_is_told_apart_from_a_crash(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    with a_hub(tmp_path, cluster, service) as hub:
+        hub.add_users("ada", "ben")
+        for user, reason, code in (("ada", "OOMKilled", 137), ("ben", "Error", 1)):
+            hub.spawn(user, {"offer": ONE})
+            hub.wait_ready(user)
+
+            def end(pod: dict[str, Any], reason: str = reason, code: int = code) -> None:
+                ended = {"terminated": {"reason": reason, "exitCode": code}}
+                pod["status"]["containerStatuses"][0] |= {"state": ended, "ready": False}
+
+            cluster.change(f"jupyter-{user}", end)
+        until(lambda: len(service.told_of(Stopped)) == 2, 30)
+        words = {m.user: (m.word, m.reason) for m in service.told_of(Stopped)}
+        assert words["ada"] == ("out-of-memory", "The server needed more memory than it has and was ended.")
+        assert words["ben"] == ("crashed", "The server crashed with exit code 1.")
+
+
+def test_a_stop_while_the_cluster_has_no_place_deletes_the_pod_and_gives_the_place_up(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    cluster.plan = ["no-place"]
+    with a_hub(tmp_path, cluster, service) as hub:
+        hub.add_users("ada")
+        hub.spawn("ada", {"offer": ONE}, "exam")
+        until(lambda: cluster.pods)
+        hub.stop_server("ada", "exam")
+        until(lambda: not cluster.pods)
+        until(lambda: [m.how for m in service.told_of(Ended)] == ["left"])
+
+
+def test_a_restarted_hub_keeps_its_servers_and_tells_of_their_end(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    """T3: a pod that had no place when the hub was killed is made anew under its ticket, and not taken for ready."""
+    cluster.plan = ["run", "no-place"]
+    with a_hub(tmp_path, cluster, service) as hub:
+        hub.add_users("ada", "ben")
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        hub.spawn("ben", {"offer": ONE})
+        until(lambda: "jupyter-ben" in cluster.pods)
+        first = cluster.pods["jupyter-ben"]["metadata"]["uid"]
+        hub.kill()
+        hub.start()
+        assert hub.ready("ada")
+        until(lambda: hub.server("ben") is None)
+        hub.spawn("ben", {"offer": ONE})
+        hub.wait_ready("ben")
+        assert cluster.pods["jupyter-ben"]["metadata"]["uid"] != first
+        hub.stop_server("ada")
+        until(lambda: service.told_of(Stopped))
+        assert [m.user for m in service.told_of(Stopped)] == ["ada"]
+
+
+def test_an_api_server_that_is_away_for_a_while_costs_nobody_a_place_or_a_server(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    with a_hub(tmp_path, cluster, service) as hub:
+        hub.add_users("ada", "ben")
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        cluster.close()
+        hub.spawn("ben", {"offer": ONE})
+        held = next(e for e in hub.progress("ben") if (e.get("gpu") or {}).get("word") == "cluster-away")
+        assert held["gpu"]["reason"] == "The cluster does not answer now. The start is tried again until it does."
+        assert hub.ready("ada")
+        cluster.open()
+        hub.wait_ready("ben", seconds=60)
+        assert hub.ready("ada")
