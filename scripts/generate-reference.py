@@ -23,6 +23,7 @@ from hub_extensions.hub_service.openapi import stored_document  # noqa: E402
 from hub_extensions.server_extension.extension import GpuExtension  # noqa: E402
 from hub_extensions.server_extension.routes import ROUTES  # noqa: E402
 from hub_extensions.spawner.config import SECTIONS  # noqa: E402
+from hub_extensions.spawner.kube import GpuKubeSpawner  # noqa: E402
 from hub_extensions.spawner.mixin import GpuSpawnerMixin  # noqa: E402
 from hub_extensions.spawner.sections import wanted  # noqa: E402
 
@@ -67,9 +68,15 @@ def configuration() -> str:
         "",
         "## c.GpuSpawnerMixin",
         "",
-        "How the spawners `gpu-local` and `gpu-demo` (and one of yours that inherits from `GpuSpawnerMixin`) behave.",
+        "How all our spawners (and one of yours that inherits from `GpuSpawnerMixin`) behave.",
         "",
         *_settings(GpuSpawnerMixin),
+        "",
+        "## c.GpuKubeSpawner",
+        "",
+        "Of the spawner `gpu`, beside all of KubeSpawner's own settings, which stand under `c.KubeSpawner` or here.",
+        "",
+        *_settings(GpuKubeSpawner),
         "",
         "## c.GpuExtension",
         "",
@@ -157,11 +164,19 @@ def command_line() -> str:
     lines = ["# The command line", "", MADE]
     root = click.Context(commands, info_name="jupyterhub-gpu", max_content_width=100, terminal_width=100)
     lines += ["```text", commands.get_help(root), "```"]
-    for name, command in sorted(commands.commands.items()):
-        context = click.Context(command, info_name=name, parent=root, max_content_width=100, terminal_width=100)
-        lines += ["", f"## jupyterhub-gpu {name}", "", "```text", command.get_help(context), "```"]
+    lines += _helps(commands, root)
     lines += ["", "Exit codes: 0 all is well, 1 something is wrong, 2 the command cannot run as it was typed."]
     return "\n".join(lines) + "\n"
+
+
+def _helps(group: click.Group, above: click.Context) -> Iterator[str]:
+    """A chapter for each command; of a group, one for each of its own."""
+    for name, command in sorted(group.commands.items()):
+        context = click.Context(command, info_name=name, parent=above, max_content_width=100, terminal_width=100)
+        if isinstance(command, click.Group):
+            yield from _helps(command, context)
+        else:
+            yield from ("", f"## {context.command_path}", "", "```text", command.get_help(context), "```")
 
 
 def _first_sentence(section: type[HasTraits]) -> str:

@@ -20,6 +20,14 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.fixtures import (  # noqa: F401  (fixtures: pytest finds them here)
+    cluster_folder,
+    control_plane,
+    kueue,
+    namespace,
+    played_nodes,
+    real_node,
+)
 from tests.machine_needs import chromium, missing, postgresql_programs
 from tests.report import (  # noqa: F401  (hooks: pytest finds them here)
     pytest_collectreport,
@@ -30,13 +38,29 @@ from tests.report import (  # noqa: F401  (hooks: pytest finds them here)
 )
 
 UNPRIVILEGED = 65534
+ROOTS = {"root", "cluster", "own-cluster", "kueue", "real-node"}
+MAY_BE_AWAY = {"gpu": "TEST_GPU", "chart": "TEST_CHART"}
+"""What nobody can be asked to have, and what says that it is there: without it a test is *not run*, also for CI."""
 LONGEST = Path(__file__).parent / "loop"
 FAKE_NVML_SOURCE = Path(__file__).parent / "fakes" / "nvml" / "fake_nvml.c"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--only-root``: just the tests that need root."""
+    """``--only-root``: just the tests that need root. ``--cluster=existing``: on the cluster of KUBECONFIG.
+
+    ``--chart``: the packed chart of zero-to-jupyterhub, or its folder, which no package registry has.
+    """
     parser.addoption("--only-root", action="store_true", help="run only the tests that need root")
+    parser.addoption("--cluster", choices=["existing"], help="existing: test on the cluster of the current KUBECONFIG")
+    parser.addoption("--chart", help="the zero-to-jupyterhub chart 4.4.0: a .tgz or its folder")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What a test needs of the machine is asked without pytest's options (tests/machine_needs.py)."""
+    if config.getoption("--cluster") == "existing":
+        os.environ["TEST_CLUSTER_EXISTING"] = "1"
+    if chart := config.getoption("--chart"):
+        os.environ["TEST_CHART"] = str(Path(chart).resolve())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -44,16 +68,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: not item.path.is_relative_to(LONGEST))
     if not config.getoption("--only-root"):
         return
-    left_out = [item for item in items if "root" not in _needs(item)]
+    left_out = [item for item in items if ROOTS.isdisjoint(_needs(item))]
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if "root" in _needs(item)]
+    items[:] = [item for item in items if not ROOTS.isdisjoint(_needs(item))]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test whose needs are not met is not run, and says why."""
     for thing in _needs(item):
         if reason := missing(thing):
-            if thing == "gpu" and os.environ.get("TEST_GPU") != "1":
+            if thing in MAY_BE_AWAY and not os.environ.get(MAY_BE_AWAY[thing]):
                 item.user_properties.append(("allowed_not_run", True))
             pytest.skip(reason)
 

@@ -109,7 +109,7 @@ class Hub:
         self.hub_port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.token = secrets.token_hex(16)
-        self._mark = secrets.token_hex(16)
+        self.mark = secrets.token_hex(16)
         self._env = env or {}
         self.process: subprocess.Popen[bytes] | None = None
         command = proxy_command()
@@ -118,7 +118,7 @@ class Hub:
             "public": f"{self.url}/",
             "hub": f"http://127.0.0.1:{self.hub_port}",
             "proxy_api": f"http://127.0.0.1:{free_port()}",
-            "proxy_token": self._mark,
+            "proxy_token": self.mark,
             "proxy_command": command,
             "folder": str(folder),
             "token": self.token,
@@ -153,7 +153,7 @@ class Hub:
             "PATH": os.pathsep.join(folders),
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
-            "HUB_TEST_MARK": self._mark,
+            "HUB_TEST_MARK": self.mark,
         }
         with open(self.log_file, "ab") as log:
             self.process = subprocess.Popen(
@@ -224,7 +224,7 @@ class Hub:
 
     def processes(self) -> Iterator[int]:
         """Every live process of this hub: itself, its proxy, its services and servers and their children."""
-        marks = (self._mark.encode(), f"127.0.0.1:{self.hub_port}/hub/api".encode())
+        marks = (self.mark.encode(), f"127.0.0.1:{self.hub_port}/hub/api".encode())
         for entry in os.listdir("/proc"):
             if not entry.isdigit() or int(entry) == os.getpid():
                 continue

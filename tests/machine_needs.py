@@ -121,6 +121,60 @@ def _node() -> str:
     return "no Node and configurable-http-proxy on the path"
 
 
+def _chart() -> str:
+    if not (chart := os.environ.get("TEST_CHART")):
+        return "needs the zero-to-jupyterhub chart, which no package registry has: --chart FILE.tgz"
+    return "" if Path(chart).exists() else f"--chart: there is no {chart}"
+
+
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kwok")
+NODE = ("kubelet", "containerd", "ctr", "containerd-shim-runc-v2", "deviceplugin", "pause")
+NODE_PACKAGES = {"runc": "runc", "iptables": "iptables", "debootstrap": "debootstrap", "iproute2": "ip"}
+
+
+def _cluster() -> str:
+    if os.environ.get("TEST_CLUSTER_EXISTING"):
+        kubeconfig = Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+        return not_built("kwok") if kubeconfig.exists() else f"--cluster=existing: there is no {kubeconfig}"
+    if os.environ.get("TEST_CLUSTER") != "1":
+        return "needs the cluster: ./scripts/test --with-cluster"
+    if os.geteuid() != 0:
+        return "needs root: start ./scripts/test --with-cluster as root"
+    return not_built(*CONTROL_PLANE)
+
+
+def _own_cluster() -> str:
+    if os.environ.get("TEST_CLUSTER_EXISTING"):
+        return "stops and starts parts of the cluster: not with --cluster=existing"
+    return _cluster()
+
+
+def _kueue() -> str:
+    return _own_cluster() or not_built("kueue")
+
+
+def _real_node() -> str:
+    if reason := _own_cluster() or not_built(*NODE):
+        return reason
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
+    lacking = [package for package, command in NODE_PACKAGES.items() if not shutil.which(command, path=path)]
+    if not Path("/usr/lib/cni/bridge").exists():
+        lacking.append("containernetworking-plugins")
+    return f"a real node needs the Debian packages {', '.join(lacking)}" if lacking else ""
+
+
+@cache
+def not_built(*programs: str) -> str:
+    """Why these programs of the cluster are not there; empty when they are."""
+    from tests.cluster.programs.build import missing as missing_programs
+    from tests.cluster.programs.build import why_no_go
+
+    if not (names := missing_programs(*programs)):
+        return ""
+    said = os.environ.get("CLUSTER_MISSING") or why_no_go()
+    return said or f"{', '.join(names)}: not built yet (python tests/cluster/programs/build.py)"
+
+
 _ASK: dict[str, Callable[[], str]] = {
     "browser": _browser,
     "postgresql": _postgresql,
@@ -129,5 +183,10 @@ _ASK: dict[str, Callable[[], str]] = {
     "plain-user": _plain_user,
     "hub5": _hub5,
     "gpu": _gpu,
+    "chart": _chart,
     "node": _node,
+    "cluster": _cluster,
+    "own-cluster": _own_cluster,
+    "kueue": _kueue,
+    "real-node": _real_node,
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from account import check_reach, is_root, own_folder
 from checks import not_selected, run_checks
+from cluster import prepare_cluster
 from demo import WAITING, prepare
 from kept import watched
 from node_env import copy_panel_sources
@@ -31,21 +32,23 @@ class Asked:
     """What the command line asks for; `selection` goes to pytest as it is."""
 
     gpu: bool
+    with_cluster: bool
     set_up_only: bool
     selection: tuple[str, ...]
 
 
 def test(words: list[str]) -> int:
     """Set up, run, report. Returns the exit status: 0 when nothing failed and, with CI=true, nothing was left out."""
-    ours = {"--gpu", "--set-up-only"}
-    asked = Asked("--gpu" in words, "--set-up-only" in words, tuple(word for word in words if word not in ours))
+    ours = ("--gpu", "--with-cluster", "--set-up-only")
+    asked = Asked(*(word in words for word in ours), tuple(word for word in words if word not in ours))
     env = environment()
     began = time.monotonic()
     if is_root():
         check_reach()
     say(f"Setting up in {WORK}")
     with only_one("set-up", WAITING), beating("Setting up"):
-        _prepare(env)
+        # only root's tests use the cluster; a set-up alone is also made for another who runs them
+        _prepare(env, with_cluster=asked.with_cluster and (is_root() or asked.set_up_only))
     if asked.set_up_only:
         say("Set up.")
         return 0
@@ -53,7 +56,7 @@ def test(words: list[str]) -> int:
         return _run(asked, env, began)
 
 
-def _prepare(env: dict[str, str]) -> None:
+def _prepare(env: dict[str, str], *, with_cluster: bool) -> None:
     prepare(env)
     prepare_test_packages(env)
     prepare_hub5(env)
@@ -64,6 +67,7 @@ def _prepare(env: dict[str, str]) -> None:
     browser, missing = prepare_browser(env)
     env["CHROMIUM_PATH"] = str(browser or "")
     env["CHROMIUM_MISSING"] = missing
+    env["CLUSTER_MISSING"] = prepare_cluster(env) if with_cluster else ""
     own_folder(RUN)
     copy_panel_sources()
 
@@ -79,6 +83,7 @@ def _run(asked: Asked, env: dict[str, str], began: float) -> int:
         HYPOTHESIS_STORAGE_DIRECTORY=str(RUN / "hypothesis"),
         PYTHONDONTWRITEBYTECODE="1" if is_root() else "",  # else root's files lie in somebody's clone
         TEST_GPU="1" if asked.gpu else "",
+        TEST_CLUSTER="1" if asked.with_cluster else "",
         TEST_CURRENT=str(NOW),
     )
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"):

@@ -62,6 +62,11 @@ class HubAsTold:
         self.known: tuple[str, ...] = ()
         self.started: list[tuple[str, str, Mapping[str, object]]] = []
         self.stopped: list[tuple[str, str]] = []
+        self.token_name = "a1"
+
+    async def own_token(self) -> str:
+        self._answers()
+        return self.token_name
 
     def run(self, user: str, server: str = "", *, ready: bool = True, pid: int | None = None) -> None:
         now = datetime.now(timezone.utc)

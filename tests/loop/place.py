@@ -66,6 +66,11 @@ configure(c)
 """,
         )
 
+    @property
+    def host(self) -> str:
+        """Where the service listens."""
+        return "127.0.0.1"
+
     @contextmanager
     def open(self) -> Iterator[Place]:
         with self.hub:
@@ -77,7 +82,7 @@ configure(c)
 
     def service(self, path: str) -> requests.Response:
         """Ask the service as the hub does."""
-        url = f"http://127.0.0.1:{self.port}/services/gpu/{path}"
+        url = f"http://{self.host}:{self.port}/services/gpu/{path}"
         return requests.get(url, headers={"Authorization": f"Bearer {self.secret()}"}, timeout=5)
 
     def wait_service(self, seconds: float = 60.0) -> None:
@@ -120,7 +125,7 @@ configure(c)
             made = self.hub.api("POST", "users/root-admin/tokens", {"note": "tests"})
             self._admin_token = made.json()["token"]
         answer = requests.get(
-            f"http://127.0.0.1:{self.port}/services/gpu/{path}",
+            f"http://{self.host}:{self.port}/services/gpu/{path}",
             headers={"Authorization": f"token {self._admin_token}"},
             timeout=10,
         )

@@ -1,0 +1,1 @@
+"""The Go modules of the cluster's programs, and what builds them."""

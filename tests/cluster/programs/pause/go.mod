@@ -1,0 +1,3 @@
+module jupyterhub-gpu/tests/cluster/pause
+
+go 1.26.0

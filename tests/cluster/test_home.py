@@ -1,0 +1,118 @@
+"""A home outlives its server: killed, and started again with another slice, the files are there.
+
+And a container without NVIDIA's driver, as every one here is: JupyterLab works in it, and the panel says what is
+missing. The volume is a folder of this machine that a PersistentVolume names; the claim is KubeSpawner's own.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.namespaces import fresh_namespace
+from tests.cluster.place import ClusterPlace
+from tests.cluster.real_node import RealNode
+from tests.hubs import until
+
+pytestmark = [pytest.mark.needs("real-node"), pytest.mark.timeout(400)]
+
+SMALL, LARGE = "mig-1g.5gb", "mig-2g.10gb"
+SECONDS = 120.0
+STORAGE = """
+c.KubeSpawner.storage_pvc_ensure = True
+c.KubeSpawner.pvc_name_template = "claim-{username}"
+c.KubeSpawner.storage_class = ""
+c.KubeSpawner.storage_capacity = "10Mi"
+c.KubeSpawner.volumes = {"home": {"name": "home", "persistentVolumeClaim": {"claimName": "{pvc_name}"}}}
+c.KubeSpawner.volume_mounts = {"home": {"name": "home", "mountPath": "/home/jovyan"}}
+c.KubeSpawner.working_dir = "/home/jovyan"
+"""
+
+
+@pytest.fixture
+def place(control_plane: ControlPlane, real_node: RealNode, tmp_path: Path) -> Iterator[ClusterPlace]:
+    volumes = "/api/v1/persistentvolumes"
+    with fresh_namespace(control_plane, f"homes-{secrets.token_hex(3)}") as namespace:
+        control_plane.call("POST", volumes, _volume(tmp_path / "home-of-ada", namespace))
+        try:
+            place = ClusterPlace(control_plane, namespace, tmp_path / "hub", address=real_node.address, config=STORAGE)
+            with place.open():
+                place.until_offered(SMALL, 5)
+                yield place
+        finally:
+            control_plane.call("DELETE", f"{volumes}/home-{namespace}")
+
+
+def test_a_home_is_kept_when_the_pod_is_killed_and_another_slice_is_chosen(place: ClusterPlace) -> None:
+    hub = place.hub
+    hub.add_users("ada")
+    hub.spawn("ada", {"offer": SMALL})
+    hub.wait_ready("ada", seconds=SECONDS)
+    written = _ask(place, "PUT", "api/contents/thesis.txt", {"type": "file", "format": "text", "content": "42 pages"})
+    assert written["size"] == len("42 pages")
+
+    name = place.pods()["ada"]["metadata"]["name"]
+    place.control_plane.call("DELETE", f"/api/v1/namespaces/{place.namespace}/pods/{name}?gracePeriodSeconds=0")
+    until(lambda: hub.server("ada") is None, 90, "the hub has not seen that the pod is gone")
+    place.until_offered(SMALL, 5)
+    hub.spawn("ada", {"offer": LARGE})
+    hub.wait_ready("ada", seconds=SECONDS)
+
+    assert place.limits("ada") == {f"nvidia.com/{LARGE}": "1"}
+    assert _ask(place, "GET", "api/contents/thesis.txt?content=1")["content"] == "42 pages"
+
+
+def test_without_the_driver_in_its_container_jupyterlab_works_and_the_panel_says_so(place: ClusterPlace) -> None:
+    place.hub.add_users("ada")
+    place.hub.spawn("ada", {"offer": SMALL})
+    place.hub.wait_ready("ada", seconds=SECONDS)
+
+    def told() -> dict[str, Any] | None:
+        snapshot = _ask(place, "GET", "gpu/snapshot")
+        return None if snapshot["state"] == "starting" else snapshot
+
+    snapshot = until(told, 20, "the panel never knows")
+    assert snapshot["state"] == "no-library"
+    assert "driver" in snapshot["sentence"]
+    kernel = _ask(place, "POST", "api/kernels", {})
+    assert kernel["execution_state"] in ("starting", "idle", "busy")
+
+
+def _volume(folder: Path, namespace: str) -> dict[str, Any]:
+    """A folder of this machine that only ada's claim may have."""
+    folder.mkdir()
+    os.chmod(folder, 0o777)  # the kubelet gives such a folder to nobody, and servers are user 1000
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"home-{namespace}"},
+        "spec": {
+            "capacity": {"storage": "10Mi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "",
+            "claimRef": {"namespace": namespace, "name": "claim-ada"},
+            "hostPath": {"path": str(folder), "type": "Directory"},
+        },
+    }
+
+
+def _ask(place: ClusterPlace, method: str, path: str, body: object = None) -> dict[str, Any]:
+    """A request to ada's server, as ada, through the proxy."""
+    answer = requests.request(
+        method,
+        f"{place.hub.url}/user/ada/{path}",
+        json=body,
+        headers={"Authorization": f"token {place.hub.token_of('ada')}"},
+        timeout=30,
+    )
+    assert answer.ok, answer.text
+    found: dict[str, Any] = answer.json()
+    return found

@@ -1,0 +1,166 @@
+"""The manifests on a real API server: all are accepted, and each account may do exactly what its page says, no more.
+
+RBAC and the schemas are the API server's own. Network policies are only checked for their form here: nothing enforces
+them on this cluster (who calls whom is proved with the policies' own text elsewhere). kustomize is not run here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.place import CHART_ROLE, in_namespace
+
+pytestmark = pytest.mark.needs("cluster")
+
+MANIFESTS = Path(__file__).parents[2] / "helm-values" / "manifests"
+OWN = "service-deployment/"
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+BEYOND = {"roles": ("bind", "escalate"), "clusterroles": ("bind", "escalate"), "serviceaccounts": ("impersonate",)}
+"""Verbs by which an account could give itself another's rights."""
+READ = {"get", "list", "watch"}
+CHART = {
+    **{
+        ("", name): {"get", "watch", "list", "create", "delete"}
+        for name in ("persistentvolumeclaims", "secrets", "services")
+    },
+    ("", "pods"): {"get", "watch", "list", "create", "delete"},
+    ("", "events"): READ,
+}
+"""What the chart's own Role gives its hub in its namespace."""
+
+BY_KUBERNETES = {
+    ("authorization.k8s.io", "selfsubjectaccessreviews"): {"create"},
+    ("authorization.k8s.io", "selfsubjectrulesreviews"): {"create"},
+    ("authentication.k8s.io", "selfsubjectreviews"): {"create"},
+}
+"""What Kubernetes gives every account: to ask what it may do, and who it is."""
+
+Allowed = dict[tuple[str, str], set[str]]
+
+
+def documents(*files: str) -> list[dict[str, Any]]:
+    return [one for file in files for one in yaml.safe_load_all((MANIFESTS / file).read_text(encoding="utf-8")) if one]
+
+
+@pytest.fixture
+def give(control_plane: ControlPlane, namespace: str) -> Iterator[Any]:
+    """Applies manifests for the test's namespace; what is cluster-wide is taken away afterwards."""
+    wide: list[tuple[str, str]] = []
+
+    def apply(*files: str) -> None:
+        for one in documents(*files):
+            moved = in_namespace(one, namespace)
+            if moved["kind"].startswith("Cluster"):
+                wide.append((moved["kind"].lower() + "s", moved["metadata"]["name"]))
+            control_plane.apply(yaml.safe_dump(moved), namespace)
+
+    control_plane.apply(CHART_ROLE, namespace)
+    yield apply
+    for kind, name in wide:
+        control_plane.call("DELETE", f"/apis/rbac.authorization.k8s.io/v1/{kind}/{name}")
+
+
+def everything_served(control_plane: ControlPlane) -> set[tuple[str, str]]:
+    """(group, resource) of all that the API server has, subresources too, and what others would add to it."""
+    places = [("", "/api/v1")]
+    for group in control_plane.call("GET", "/apis")["groups"]:
+        places.append((group["name"], f"/apis/{group['preferredVersion']['groupVersion']}"))
+    served = {(group, one["name"]) for group, path in places for one in control_plane.call("GET", path)["resources"]}
+    assert {("", "pods/exec"), ("", "secrets"), ("apps", "deployments")} <= served
+    return served | {("kueue.x-k8s.io", "localqueues"), ("kueue.x-k8s.io", "clusterqueues")}
+
+
+def allowed(control_plane: ControlPlane, account: str, own: str, asked_in: str) -> Allowed:
+    """Each thing and verb that the account may use in a namespace ("": cluster-wide), asked one by one."""
+    found: Allowed = {}
+    user = f"system:serviceaccount:{own}:{account}"
+    groups = ["system:serviceaccounts", f"system:serviceaccounts:{own}", "system:authenticated"]
+    for group, resource in sorted(everything_served(control_plane)):
+        name, _, subresource = resource.partition("/")
+        for verb in (*VERBS, *BEYOND.get(resource, ())):
+            attributes = {"group": group, "resource": name, "subresource": subresource, "verb": verb}
+            question = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SubjectAccessReview",
+                "spec": {"user": user, "groups": groups, "resourceAttributes": {**attributes, "namespace": asked_in}},
+            }
+            answer = control_plane.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", question)
+            if answer["status"]["allowed"]:
+                found.setdefault((group, resource), set()).add(verb)
+    return found
+
+
+def with_these(*parts: Allowed) -> Allowed:
+    together: Allowed = {}
+    for part in (BY_KUBERNETES, *parts):
+        for thing, verbs in part.items():
+            together[thing] = together.get(thing, set()) | verbs
+    return together
+
+
+EVERYWHERE: Allowed = {("", "nodes"): READ, ("", "pods"): READ}
+HERE: Allowed = {("", "pods"): READ | {"delete"}}
+DRA: Allowed = {("resource.k8s.io", name): {"list", "watch"} for name in ("resourceslices", "resourceclaims")}
+DRA_HERE: Allowed = {("resource.k8s.io", "resourceclaimtemplates"): {"list", "watch"}}
+KUEUE: Allowed = {("kueue.x-k8s.io", "localqueues"): {"get"}}
+WAYS = {
+    "the hub with the service in its pod": ("hub", ("rbac.yaml",), EVERYWHERE, with_these(CHART, HERE)),
+    "the hub with DRA and Kueue": (
+        "hub",
+        ("rbac.yaml", "dra.yaml", "kueue.yaml"),
+        {**EVERYWHERE, **DRA},
+        with_these(CHART, HERE, DRA_HERE, KUEUE),
+    ),
+    "the hub beside the service's Deployment": ("hub", (OWN + "rbac.yaml",), {}, with_these(CHART)),
+    "the service in its own Deployment": ("jupyterhub-gpu", (OWN + "rbac.yaml",), EVERYWHERE, with_these(HERE)),
+    "the service in its own Deployment, with DRA": (
+        "jupyterhub-gpu",
+        (OWN + "rbac.yaml", OWN + "dra.yaml"),
+        {**EVERYWHERE, **DRA},
+        with_these(HERE, DRA_HERE),
+    ),
+}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("way", WAYS)
+def test_an_account_may_do_exactly_this_of_all_there_is(
+    way: str, control_plane: ControlPlane, namespace: str, give: Any
+):
+    account, files, everywhere, here = WAYS[way]
+    give(*files)
+    assert allowed(control_plane, account, namespace, "kube-system") == with_these(everywhere)
+    assert allowed(control_plane, account, namespace, namespace) == with_these(everywhere, here)
+
+
+def test_every_manifest_is_one_that_the_api_server_takes(control_plane: ControlPlane, namespace: str, give: Any):
+    give("rbac.yaml", "dra.yaml", "kueue.yaml", "networkpolicy.yaml", "metadata-policy.yaml", "dra-templates.yaml")
+    give(*(OWN + name for name in ("rbac.yaml", "dra.yaml", "service.yaml", "pdb.yaml", "networkpolicy.yaml")))
+    policies = control_plane.call("GET", f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies")["items"]
+    ours = ("in-hub", "proxy-to-hub", "proxy-to-service", "hub-to-service", "service", "no-metadata")
+    assert {one["metadata"]["name"] for one in policies} == {f"jupyterhub-gpu-{name}" for name in ours}
+
+
+def test_the_services_pod_is_taken_by_a_namespace_with_pod_security_restricted(
+    control_plane: ControlPlane, namespace: str, give: Any
+):
+    give(OWN + "rbac.yaml")
+    deployment = next(one for one in documents(OWN + "service.yaml") if one["kind"] == "Deployment")
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "gpu-service", **deployment["spec"]["template"]["metadata"]},
+        "spec": deployment["spec"]["template"]["spec"],
+    }
+    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+    assert control_plane.call("POST", path, pod)["spec"]["serviceAccountName"] == "jupyterhub-gpu"
+    del pod["spec"]["containers"][0]["securityContext"]["capabilities"]
+    with pytest.raises(requests.HTTPError, match=r"must set securityContext\.capabilities\.drop"):
+        control_plane.call("POST", path, pod)
