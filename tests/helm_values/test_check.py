@@ -1,0 +1,258 @@
+"""``helm check`` over values files: each bad example says its sentence, and its good twin nothing.
+
+A bad example begins with two comment lines: what is said, and whether it is a ``problem`` or only to be looked at, with
+the key. It comes after ``helm-values/gpu.yaml``; ``NAME.first.yaml`` beside it comes between the two, and
+``NAME.manifests.yaml`` is given by ``--manifests``. The good twin has the same name in ``good/``.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hub_extensions.adapters.chart_facts import types
+from hub_extensions.cli import main
+from hub_extensions.core.values import Finding
+from hub_extensions.helm_check import Asked, check
+
+HERE = Path(__file__).parent
+BASE = "../../../helm-values/gpu.yaml"
+CODE = HERE.parents[1] / "hub_extensions"
+NO_VALUES = {"chart-version", "helm", "rendered", "no-such-offer"}
+"""Rules that ask the real chart, Helm or a cluster: ``test_check_chart.py``, ``test_check_cluster.py``."""
+
+ALONE = {"not-ours"}
+"""Examples without our base."""
+
+NAMES = sorted(file.stem for file in (HERE / "bad").glob("*.yaml") if "." not in file.stem)
+
+
+def asked(name: str) -> Asked:
+    """The files of an example in the current folder."""
+    before = [] if name in ALONE else [BASE]
+    first = [f"{name}.first.yaml"] if Path(f"{name}.first.yaml").exists() else []
+    manifests = [Path(f"{name}.manifests.yaml")] if Path(f"{name}.manifests.yaml").exists() else []
+    return Asked([*before, *first, f"{name}.yaml"], manifests)
+
+
+def command(name: str, *more: str) -> Result:
+    given = asked(name)
+    words = [word for file in given.files for word in ("-f", file)]
+    words += [word for file in given.manifests for word in ("--manifests", str(file))]
+    return CliRunner().invoke(main, ["helm", "check", *words, *more], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bad_example_says_its_sentence_by_its_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(HERE / "bad")
+    said, about = (line[2:] for line in Path(f"{name}.yaml").read_text().splitlines()[:2])
+    severity, _, key = about.partition(": ")
+    findings = check(asked(name)).findings
+    assert [f for f in findings if (f.text, f.severity, f.key) == (said, severity, key.strip())], findings
+    assert all(finding.fix for finding in findings)
+    result = command(name)
+    assert said in result.output
+    assert result.exit_code == (1 if any(finding.severity == "problem" for finding in findings) else 0)
+    assert command(name, "--strict").exit_code == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_good_twin_says_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(HERE / "good")
+    assert check(asked(name)).findings == []
+    assert command(name, "--strict").exit_code == 0
+
+
+def test_every_bad_example_has_a_good_twin_and_the_other_way_round() -> None:
+    assert {file.stem for file in (HERE / "good").glob("*.yaml") if "." not in file.stem} == set(NAMES)
+
+
+def written_rules() -> Iterator[str]:
+    """The name of each rule, as the code of the rules gives it to a finding."""
+    for file in (CODE / "helm_check.py", *sorted(CODE.glob("core/values_*.py"))):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                at = {"Finding": 0, "found": 1, "_about": 1}.get(node.func.id)
+                name = node.args[at] if at is not None and len(node.args) > at else None
+                if isinstance(name, ast.Constant):
+                    yield str(name.value)
+
+
+def test_every_rule_has_a_bad_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(HERE / "bad")
+    said = {finding.rule for name in NAMES for finding in check(asked(name)).findings}
+    assert said == set(written_rules()) - NO_VALUES
+
+
+# ------------------------------------------------------------------ the command
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, ["helm", "check", *words], catch_exceptions=False)
+
+
+def write(folder: Path, text: str, name: str = "values.yaml") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def test_a_clean_run_says_how_much_it_looked_at_and_for_which_chart() -> None:
+    result = run("-f", str(HERE / "bad" / BASE))
+    assert result.exit_code == 0
+    assert result.output == "All is well: 7 keys of 1 file, chart 4.4.0.\n"
+
+
+def test_json_names_file_and_line_of_every_finding(tmp_path: Path) -> None:
+    file = write(tmp_path, "hub:\n  # a comment\n  concurrentSpawnLimit: 5\n")
+    result = run("-f", str(HERE / "bad" / BASE), "-f", file, "--json")
+    answer = json.loads(result.output)
+    assert (result.exit_code, answer["ok"], answer["chart"]) == (1, False, "4.4.0")
+    finding = answer["findings"][0]
+    assert (finding["key"], finding["file"], finding["line"]) == ("hub.concurrentSpawnLimit", file, 3)
+    assert set(finding) == set(Finding.__dataclass_fields__)
+
+
+def test_the_last_file_has_the_last_word(tmp_path: Path) -> None:
+    own = write(tmp_path, "hub: {concurrentSpawnLimit: 64, consecutiveFailureLimit: 5}\ncull: {enabled: true}\n")
+    assert run("-f", own, "-f", str(HERE / "bad" / BASE), "--strict").exit_code == 0
+    assert run("-f", str(HERE / "bad" / BASE), "-f", own).exit_code == 1
+
+
+def test_several_wrong_settings_of_ours_are_told_at_once(tmp_path: Path) -> None:
+    file = write(tmp_path, "hub: {config: {GpuLine: {max_lines: 1}, GpuCulling: {keeps_per_day: many}}}\n")
+    keys = {f["key"] for f in json.loads(run("-f", str(HERE / "bad" / BASE), "-f", file, "--json").output)["findings"]}
+    assert keys == {"hub.config.GpuLine.max_lines", "hub.config.GpuCulling.keeps_per_day"}
+
+
+def test_no_python_of_the_values_is_run(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    file = write(tmp_path, f"hub:\n  extraConfig:\n    own: |\n      open({str(mark)!r}, 'w')\n")
+    assert run("-f", str(HERE / "bad" / BASE), "-f", file).exit_code == 0
+    assert not mark.exists()
+
+
+def test_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("-f", str((HERE / "bad" / BASE).resolve())).exit_code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_secret_in_values_is_not_repeated(tmp_path: Path) -> None:
+    text = "hub: {config: {GpuService: {public_metrics_token: [never-a-real-one], prometheus_token: 7}}}\n"
+    result = run("-f", str(HERE / "bad" / BASE), "-f", write(tmp_path, text))
+    assert result.exit_code == 1
+    assert "never-a-real-one" not in result.output
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        "hub: {extraEnv: {PASSWORD: 98127634}}",
+        "proxy: {chp: {extraEnv: {PASSWORD: 98127634.5}}}",
+        "hub: {extraConfig: {password: 98127634}}",
+        "hub: {db: {password: 98127634}}",
+        "proxy: {secretToken: 98127634}",
+    ],
+)
+def test_a_password_without_quotes_is_said_to_be_a_number_and_not_which(values: str, tmp_path: Path) -> None:
+    result = run("-f", str(HERE / "bad" / BASE), "-f", write(tmp_path, values))
+    assert result.exit_code == 1
+    assert "It is a number, where " in result.output
+    assert "98127634" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-f", "/nowhere/values.yaml"), "/nowhere/values.yaml cannot be read: No such file or directory."),
+        ((), "Missing option '-f'"),
+        (("-f", "-", "--manifests", "/nowhere"), "There is no /nowhere."),
+        (("-f", "-", "--chart", "/nowhere.tgz"), "'/nowhere.tgz' does not exist"),
+    ],
+)
+def test_what_cannot_be_run_as_it_was_typed_is_exit_status_two(words: tuple[str, ...], said: str) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert said in result.output + result.stderr
+
+
+def test_values_are_read_from_the_standard_input_too() -> None:
+    result = CliRunner().invoke(main, ["helm", "check", "-f", "-"], input="hub: {extraCofig: {}}\n")
+    assert result.exit_code == 1
+    assert "Did you mean hub.extraConfig?" in result.output
+
+
+def test_several_broken_files_are_told_each_with_its_line(tmp_path: Path) -> None:
+    one, two = write(tmp_path, "a: [1\n", "one.yaml"), write(tmp_path, "x: 1\ny: : 2\n", "two.yaml")
+    findings = json.loads(run("-f", one, "-f", two, "--json").output)["findings"]
+    assert [(f["file"], f["line"]) for f in findings] == [(one, 2), (two, 2)]
+
+
+def test_a_finding_is_printed_with_key_file_and_line_then_sentence_then_fix(tmp_path: Path) -> None:
+    file = write(tmp_path, "cull: {enabled: true}\n")
+    lines = run("-f", str(HERE / "bad" / BASE), "-f", file).output.splitlines()
+    assert lines == [
+        f"look at  cull.enabled ({file}, line 1)",
+        "         The chart's culler is on: it stops servers whose GPU is busy, when no browser asks for them.",
+        "         Set it to false, and hub.config.GpuCulling.enabled to true when the service's log looks right.",
+        "0 wrong, 1 to look at: 7 keys of 2 files, chart 4.4.0.",
+    ]
+
+
+def test_our_own_settings_may_be_laid_over_each_other_but_not_over_an_admins_earlier_file(tmp_path: Path) -> None:
+    base = str(HERE / "bad" / BASE)
+    groups = "hub: {config: {GpuOffers: {groups: {gpu: [%s]}}}}\n"
+    one, two = write(tmp_path, groups % "thesis", "one.yaml"), write(tmp_path, groups % "staff", "two.yaml")
+    assert check(Asked([base, one, two])).findings == []
+    said = [finding.text for finding in check(Asked([one, base, two])).findings]
+    assert said == [
+        f"{two} replaces the list hub.config.GpuOffers.groups.gpu of {one}, and all of it would be gone (thesis)."
+    ]
+
+
+# ------------------------------------------------------------------ values of any shape
+
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-2, 10_000), st.text(max_size=5))
+SHAPES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2),
+        st.dictionaries(
+            st.sampled_from(["name", "from", "ports", "scopes", "gpu", "url", "KubeSpawner"]), inner, max_size=2
+        ),
+    ),
+    max_leaves=4,
+)
+OWN = [f"hub.config.{section}" for section in ("GpuOffers", "GpuLine", "GpuService", "KubeSpawner", "JupyterHub")]
+KEYS = sorted({key for key in types() if key and "[" not in key} | set(OWN) | {f"{key}.fractions" for key in OWN})
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(KEYS), SHAPES, min_size=1, max_size=3))
+def test_values_of_any_shape_are_answered_with_findings(tmp_path: Path, wanted: dict[str, Any]) -> None:
+    tree: dict[str, Any] = {}
+    for key, value in wanted.items():
+        *above, last = key.replace("<name>", "x").split(".")
+        place = tree
+        for name in above:
+            inner = place.get(name)
+            if not isinstance(inner, dict):
+                inner = place[name] = {}
+            place = inner
+        place[last] = value
+    file = write(tmp_path, json.dumps(tree))
+    assert check(Asked([str(HERE / "bad" / BASE), file])).keys >= 7
+
+
+def test_a_file_that_refers_to_itself_is_said_so(tmp_path: Path) -> None:
+    result = run("-f", write(tmp_path, "hub: &hub {config: *hub}\n"))
+    assert result.exit_code == 1
+    assert "is nested too deep, or refers to itself." in result.output

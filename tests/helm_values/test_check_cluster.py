@@ -1,0 +1,73 @@
+"""``helm check --cluster`` beside nodes of a cluster: an offer that none has is named, with those there are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hub_extensions.cli import main
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.played_nodes import PlayedNodes
+from tests.hubs import ROOT
+
+BASE = str(ROOT / "helm-values" / "gpu.yaml")
+VALUES = """
+hub:
+  config:
+    GpuOffers:
+      fractions: {mig-3g.20gb: [0.5]}
+      # words for cards that may come do no harm
+      titles: {mig-1g.5gb: Small GPU, mig-1g.10gb: Small GPU}
+      groups: {mig-2g.10gb: [thesis]}
+      hidden: [mig-7g.40gb]
+    GpuCulling:
+      idle_minutes_by_offer: {cpu: 10, mig-1g.5gb: 10}
+"""
+
+
+@pytest.fixture
+def kubeconfig(
+    control_plane: ControlPlane, played_nodes: PlayedNodes, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """KUBECONFIG of a cluster with a node of small and middle slices."""
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}
+    slices: dict[str, str | int] = {"nvidia.com/mig-1g.5gb": 5, "nvidia.com/mig-2g.10gb": 1}
+    monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
+    with played_nodes.node("values-check", slices, labels=labels):
+        yield control_plane.kubeconfig
+
+
+def run(file: Path, *words: str) -> Result:
+    return CliRunner().invoke(main, ["helm", "check", "-f", BASE, "-f", str(file), *words], catch_exceptions=False)
+
+
+def told(result: Result) -> dict[str, Any]:
+    return {finding["key"]: (finding["severity"], finding["fix"]) for finding in json.loads(result.output)["findings"]}
+
+
+@pytest.mark.needs("cluster")
+def test_an_offer_that_no_node_has_is_named_with_those_there_are(kubeconfig: Path, tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(VALUES)
+    assert told(run(file, "--json")) == {}, "without --cluster nobody asks"
+    result = run(file, "--cluster", "--json")
+    assert result.exit_code == 1
+    there = "There are cpu, mig-1g.5gb, mig-2g.10gb."
+    assert told(result) == {
+        'hub.config.GpuOffers.fractions."mig-3g.20gb"': ("problem", there),
+        "hub.config.GpuOffers.hidden": ("look at", there),
+    }
+
+
+def test_a_cluster_that_does_not_answer_is_exit_status_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text("{}\n")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
+    result = run(file, "--cluster")
+    assert result.exit_code == 2
+    assert "--cluster: " in result.output + result.stderr

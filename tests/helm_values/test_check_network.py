@@ -1,0 +1,140 @@
+"""Who calls whom, by the chart's policies and ours: the table that was measured, and the manifests as they are shipped.
+
+Policies are evaluated by ``core/netpol.py``; nothing on a test's machine enforces them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub_extensions.adapters.chart import merge
+from hub_extensions.adapters.chart_facts import packed_facts
+from hub_extensions.adapters.helm import read_manifests, read_values
+from hub_extensions.core.netpol import Pod, refused
+from hub_extensions.core.values import Release
+from hub_extensions.core.values_network import (
+    calls_of,
+    chart_policies,
+    check_network,
+    is_apart,
+    pods_of,
+    shipped_policies,
+)
+from tests.hubs import ROOT
+
+VALUES = ROOT / "helm-values"
+MANIFESTS = {False: VALUES / "manifests", True: VALUES / "manifests" / "service-deployment"}
+FILES = {False: ("gpu.yaml",), True: ("gpu.yaml", "service-deployment.yaml")}
+
+
+def release(apart: bool, more: Mapping[str, Any] | None = None, *, manifests: bool = False) -> Release:
+    files = [read_values(str(VALUES / name)) for name in FILES[apart]]
+    facts = packed_facts()
+    values = merge([facts.defaults, *(file.values for file in files), more or {}])
+    given = read_manifests([MANIFESTS[apart]]) if manifests else []
+    return Release(files, values, facts, "jhub", given)
+
+
+SAME = {"kubernetes.io/metadata.name": "jhub"}
+OTHER = {"kubernetes.io/metadata.name": "other"}
+LABEL = {"hub.jupyter.org/network-access-hub": "true"}
+STRANGERS = {
+    "no label": Pod("no label", {"app": "x"}, "jhub", "10.42.1.1", {}, SAME),
+    "label": Pod("label", {"app": "x", **LABEL}, "jhub", "10.42.1.2", {}, SAME),
+    "elsewhere": Pod("elsewhere", {"app": "x"}, "other", "10.42.1.3", {}, OTHER),
+    "elsewhere, label": Pod("elsewhere, label", {"app": "x", **LABEL}, "other", "10.42.1.4", {}, OTHER),
+}
+PORTS = {"hub": 8081, "proxy": 8000, "proxy-api": 8001, "service": 8191, "api": 443}
+MEASURED = {
+    "server": "hub proxy",
+    "hub": "proxy proxy-api service api",
+    "proxy": "hub service api",
+    "no label": "proxy service api",
+    "label": "hub proxy service api",
+    "elsewhere": "proxy service api",
+    "elsewhere, label": "proxy service api",
+}
+"""Caller -> what it reached on a real cluster with the chart's own policies, and a service without one of its own."""
+
+
+@pytest.mark.parametrize("caller", MEASURED)
+def test_the_charts_own_policies_let_through_what_was_measured(caller: str) -> None:
+    subject = release(True)
+    pods = {**pods_of(subject), **STRANGERS}
+    policies = list(chart_policies(subject))
+    reached = {
+        name
+        for name, port in PORTS.items()
+        if name != caller and refused(policies, pods[caller], pods[name.removesuffix("-api")], port) is None
+    }
+    assert reached - {caller, "proxy-api" if caller == "proxy" else ""} == set(MEASURED[caller].split())
+
+
+def test_a_namespace_whose_labels_are_accepted_is_let_in() -> None:
+    subject = release(True, {"hub": {"networkPolicy": {"interNamespaceAccessLabels": "accept"}}})
+    hub = pods_of(subject)["hub"]
+    policies = list(chart_policies(subject))
+    assert refused(policies, STRANGERS["elsewhere, label"], hub, 8081) is None
+    assert refused(policies, STRANGERS["elsewhere"], hub, 8081) is not None
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("manifests", [False, True])
+def test_every_call_of_the_table_goes_through_with_the_shipped_manifests(apart: bool, manifests: bool) -> None:
+    subject = release(apart, manifests=manifests)
+    assert is_apart(subject) is apart
+    assert len(calls_of(subject)) >= 5
+    assert list(check_network(subject)) == []
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("who", ["server", *STRANGERS])
+def test_nobody_but_hub_and_proxy_reaches_the_service_with_the_shipped_manifests(apart: bool, who: str) -> None:
+    subject = release(apart, manifests=True)
+    pods = {**pods_of(subject), **STRANGERS}
+    policies = [*chart_policies(subject), *(each for each in subject.manifests if each["kind"] == "NetworkPolicy")]
+    assert refused(policies, pods[who], pods["service" if apart else "hub"], 8191) is not None
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_the_command_takes_for_the_manifests_says_of_each_call_what_they_say(apart: bool) -> None:
+    shut = {"egressAllowRules": {"privateIPs": False, "nonPrivateIPs": False}}
+    more = {"hub": {"networkPolicy": shut}, "proxy": {"chp": {"networkPolicy": shut}}}
+    for values in (
+        {},
+        more,
+        {"hub": {"networkPolicy": {"enabled": False}}},
+        {"proxy": {"chp": {"networkPolicy": {"enabled": False}}}},
+        {"hub": {"config": {"GpuService": {"prometheus_url": "http://p:9090", "database_url": "postgresql://d/gpu"}}}},
+        {
+            "hub": {
+                "config": {"GpuService": {"prometheus_url": "http://p:9091", "database_url": "postgresql://d:1/gpu"}}
+            }
+        },
+    ):
+        subject = release(apart, values, manifests=True)
+        pods, own = pods_of(subject), list(chart_policies(subject))
+        real = [*own, *(each for each in subject.manifests if each["kind"] == "NetworkPolicy")]
+        taken = [*own, *shipped_policies("jhub", apart=apart)]
+        for call in calls_of(subject):
+            ends = pods[call.caller], pods[call.called], call.port
+            by_manifests, by_us = refused(real, *ends), refused(taken, *ends)
+            assert (by_manifests is None) == (by_us is None), (values, call, by_manifests, by_us)
+
+
+def test_without_our_policies_the_proxy_does_not_reach_a_service_in_the_hubs_pod() -> None:
+    subject = release(False)
+    pods = pods_of(subject)
+    cut = refused(list(chart_policies(subject)), pods["proxy"], pods["hub"], 8191)
+    assert cut is not None
+    assert (cut.side, cut.direction, cut.policies) == ("hub", "Ingress", ("hub",))
+
+
+def test_manifests_of_another_namespace_do_not_help(tmp_path: Path) -> None:
+    subject = release(False, manifests=True)
+    moved = Release(subject.files, subject.values, subject.facts, "elsewhere", subject.manifests)
+    assert [finding.rule for finding in check_network(moved)] == ["network"]

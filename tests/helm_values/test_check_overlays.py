@@ -1,0 +1,122 @@
+"""Over our own overlays ``helm check`` finds nothing: each, every pair, the documented stacks, with their manifests."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+from hub_extensions.core.values import Finding
+from hub_extensions.helm_check import Asked, check
+from tests.hubs import ROOT
+
+VALUES = ROOT / "helm-values"
+MANIFESTS = VALUES / "manifests"
+BASE = VALUES / "gpu.yaml"
+APART = VALUES / "service-deployment.yaml"
+OVERLAYS = sorted(file for file in VALUES.glob("*.yaml") if file != BASE)
+EXAMPLES = sorted(VALUES.glob("examples/*/values.yaml"))
+NOT_TOGETHER = [{"fractions-kai", "kueue"}, {"time-slicing", "mps"}, {"dra", "packing"}]
+"""As ``helm-values/README.md`` says."""
+
+
+def findings(*files: Path, manifests: tuple[Path, ...] = ()) -> list[Finding]:
+    return list(check(Asked([str(file) for file in files], manifests)).findings)
+
+
+def applied(*files: Path) -> tuple[Path, ...]:
+    """The folder of manifests that goes with these files."""
+    return (MANIFESTS / "service-deployment",) if APART in files else (MANIFESTS,)
+
+
+def stack(example: Path) -> list[Path]:
+    """The files that an example's README gives to ``helm upgrade``, in its order, without the admin's own."""
+    text = (example.parent / "README.md").read_text(encoding="utf-8")
+    return [ROOT / name for name in re.findall(r"(?m)^ +-f (helm-values/\S+)", text)]
+
+
+def test_there_is_something_to_check() -> None:
+    assert BASE.exists()
+    assert len(OVERLAYS) >= 11
+    assert len(EXAMPLES) == 4
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda file: file.stem)
+def test_every_overlay_is_clean_over_the_base(overlay: Path) -> None:
+    assert findings(BASE) == []
+    assert findings(BASE, overlay) == []
+    assert [finding.rule for finding in findings(overlay)] == ["not-ours"]
+
+
+@pytest.mark.parametrize(
+    "pair", list(itertools.permutations(OVERLAYS, 2)), ids=lambda pair: "+".join(file.stem for file in pair)
+)
+def test_every_pair_is_clean_in_either_order(pair: tuple[Path, Path]) -> None:
+    if {file.stem for file in pair} not in NOT_TOGETHER:
+        assert findings(BASE, *pair) == []
+
+
+def test_all_overlays_that_go_together_are_clean() -> None:
+    for left_out in itertools.product(*map(sorted, NOT_TOGETHER)):
+        assert findings(BASE, *(file for file in OVERLAYS if file.stem not in left_out)) == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.parent.name)
+def test_every_example_is_clean_as_its_readme_stacks_it(example: Path) -> None:
+    files = stack(example)
+    assert files[0] == BASE
+    assert files[-1] == example
+    assert findings(*files) == []
+    assert findings(BASE, example) == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.parent.name)
+@pytest.mark.parametrize("more", [(), ("restricted",), ("service-deployment",), ("postgres",)], ids="+".join)
+def test_every_example_is_clean_with_what_goes_with_any(example: Path, more: tuple[str, ...]) -> None:
+    added = [VALUES / f"{name}.yaml" for name in more if VALUES / f"{name}.yaml" not in stack(example)]
+    assert findings(*stack(example)[:-1], *added, example) == []
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda file: file.stem)
+def test_the_manifests_as_they_are_fit_every_overlay(overlay: Path) -> None:
+    assert findings(BASE, overlay, manifests=applied(overlay)) == []
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_with_the_service_apart_its_policy_has_the_ports_of_database_and_prometheus(given: bool) -> None:
+    files = (BASE, APART, VALUES / "postgres.yaml", VALUES / "monitoring.yaml")
+    assert findings(*files, manifests=applied(*files) if given else ()) == []
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_prometheus_at_another_port_is_said_to_be_out_of_the_services_reach(given: bool, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("hub: {config: {GpuService: {prometheus_url: 'http://prometheus.lab:9091'}}}\n")
+    (said,) = findings(BASE, APART, own, manifests=applied(APART) if given else ())
+    assert "cannot reach your Prometheus at port 9091" in said.text
+    assert said.fix.startswith("Open port 9091 there")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.parent.name)
+def test_every_example_is_clean_with_the_manifests_that_it_applies(example: Path) -> None:
+    files = stack(example)
+    assert findings(*files, manifests=applied(*files)) == []
+
+
+def test_the_two_lines_are_said_not_to_go_together() -> None:
+    kai, kueue = VALUES / "fractions-kai.yaml", VALUES / "kueue.yaml"
+    assert [finding.rule for finding in findings(BASE, kai, kueue)] == ["two-queues"]
+
+
+def test_packing_is_said_not_to_go_with_claims() -> None:
+    files, templates = (BASE, VALUES / "dra.yaml"), (MANIFESTS, MANIFESTS / "dra-templates.yaml")
+    assert findings(*files, manifests=templates) == []
+    wrong = findings(*files, VALUES / "packing.yaml", manifests=templates)
+    assert [finding.rule for finding in wrong] == ["scheduler-without-dra"]
+
+
+def test_two_folders_of_manifests_at_once_are_said_to_be_two_services() -> None:
+    wrong = findings(BASE, manifests=(MANIFESTS, MANIFESTS / "service-deployment"))
+    assert "two-services" in {finding.rule for finding in wrong}
