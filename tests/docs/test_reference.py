@@ -6,13 +6,16 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from hub_extensions.cli import main
 from hub_extensions.hub_service.openapi import stored_document
 from hub_extensions.spawner.config import SECTIONS
+from hub_extensions.spawner.kube import GpuKubeSpawner
 from hub_extensions.spawner.mixin import GpuSpawnerMixin
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +32,7 @@ def test_the_reference_is_what_the_code_says() -> None:
 
 def test_every_setting_has_its_row() -> None:
     text = (DOCS / "reference" / "configuration.md").read_text()
-    for section in (*SECTIONS, GpuSpawnerMixin):
+    for section in (*SECTIONS, GpuSpawnerMixin, GpuKubeSpawner):
         part = text.split(f"## c.{section.__name__}\n")[1].split("\n## ")[0]
         own = [name for name in vars(section) if name in section.class_traits(config=True)]
         assert own
@@ -46,9 +49,18 @@ def test_every_route_has_its_row() -> None:
             assert f"| `{method.upper()} {path}` |" in text
 
 
+def all_commands(group: click.Group, above: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every command with its whole name, those of groups too."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from all_commands(command, f"{above}{name} ")
+        else:
+            yield f"{above}{name}", command
+
+
 def test_every_command_has_its_section() -> None:
     text = (DOCS / "reference" / "command-line.md").read_text()
-    for name, command in main.commands.items():
+    for name, command in all_commands(main):
         part = text.split(f"## jupyterhub-gpu {name}\n")[1].split("\n## ")[0]
         for option in (option for parameter in command.params for option in parameter.opts):
             assert option in part, f"{name} {option}"
