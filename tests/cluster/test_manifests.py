@@ -1,11 +1,15 @@
 """The manifests on a real API server: all are accepted, and each account may do exactly what its page says, no more.
 
-RBAC and the schemas are the API server's own. Network policies are only checked for their form here: nothing enforces
-them on this cluster (who calls whom is proved with the policies' own text elsewhere). kustomize is not run here.
+RBAC and the schemas are the API server's own, the Prometheus operator's kind is that of its release, and kustomize is
+the release that kubectl carries. Network policies are only checked for their form here: nothing enforces them on this
+cluster (who calls whom is proved with the policies' own text elsewhere).
 """
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,8 @@ import yaml
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.place import CHART_ROLE, in_namespace
+from tests.cluster.programs.build import programs
+from tests.hubs import until
 
 pytestmark = pytest.mark.needs("cluster")
 
@@ -164,3 +170,101 @@ def test_the_services_pod_is_taken_by_a_namespace_with_pod_security_restricted(
     del pod["spec"]["containers"][0]["securityContext"]["capabilities"]
     with pytest.raises(requests.HTTPError, match=r"must set securityContext\.capabilities\.drop"):
         control_plane.call("POST", path, pod)
+
+
+# ------------------------------------------------------------------ kubectl apply -k
+
+
+def kustomized(folder: Path) -> list[dict[str, Any]]:
+    command = [str(programs("kustomize") / "kustomize"), "build", str(folder)]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert made.returncode == 0, made.stderr
+    return [one for one in yaml.safe_load_all(made.stdout) if one]
+
+
+def changed_by_an_admin(folder: Path, namespace: str) -> Path:
+    """A copy with the namespace written into the one place for it, and all that is only there "where it is used"."""
+    copied = shutil.copytree(MANIFESTS, folder / "manifests")
+    for place in (copied, copied / OWN):
+        file = place / "namespace.yaml"
+        file.write_text(re.sub(r"^  namespace: jhub$", f"  namespace: {namespace}", file.read_text(), flags=re.M))
+        file = place / "kustomization.yaml"
+        file.write_text(re.sub(r"^  # - (?=\S+\.yaml$)", "  - ", file.read_text(), flags=re.M))
+    return copied
+
+
+OPTIONAL = ("dra.yaml", "dra-templates.yaml", "kueue.yaml", "metadata-policy.yaml", "monitoring.yaml")
+
+
+@pytest.mark.parametrize(
+    ("folder", "files"),
+    [
+        ("", ("rbac.yaml", "networkpolicy.yaml", *OPTIONAL)),
+        (OWN, [OWN + name for name in ("rbac.yaml", "service.yaml", "pdb.yaml", "networkpolicy.yaml", "dra.yaml")]),
+    ],
+    ids=["in the hub's pod", "in its own Deployment"],
+)
+def test_kustomize_moves_everything_to_the_namespace_and_changes_nothing_else(
+    folder: str, files: tuple[str, ...], tmp_path: Path
+):
+    def by_name(given: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+        return {(one["kind"], one["metadata"]["name"]): one for one in given}
+
+    expected = documents(*files)
+    for one in expected:
+        if not one["kind"].startswith("Cluster"):
+            one["metadata"]["namespace"] = "teaching"
+        for subject in one.get("subjects", ()):
+            subject["namespace"] = "teaching"
+    made = kustomized(changed_by_an_admin(tmp_path, "teaching") / folder)
+    assert by_name(made) == by_name(expected) and len(made) == len(expected)
+
+
+def test_a_second_hub_of_a_cluster_gets_rights_of_its_own_by_a_suffix(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+):
+    """As the kustomization says; what it makes is taken by the API server and works."""
+    folder = changed_by_an_admin(tmp_path, namespace)
+    text = (MANIFESTS / "kustomization.yaml").read_text()
+    (folder / "kustomization.yaml").write_text(text + f"nameSuffix: -{namespace}\n")
+    made = kustomized(folder)
+    try:
+        control_plane.apply(yaml.safe_dump_all(made), namespace)
+        assert allowed(control_plane, "hub", namespace, "kube-system") == with_these(EVERYWHERE)
+        assert allowed(control_plane, "hub", namespace, namespace) == with_these(EVERYWHERE, HERE)
+    finally:
+        for one in made:
+            if one["kind"].startswith("Cluster"):
+                path = f"/apis/rbac.authorization.k8s.io/v1/{one['kind'].lower()}s/{one['metadata']['name']}"
+                control_plane.call("DELETE", path)
+
+
+# ------------------------------------------------------------------ Prometheus
+
+
+def test_the_service_monitor_is_one_of_the_prometheus_operators_kind(control_plane: ControlPlane, namespace: str):
+    """By the schema of the operator's release: an unknown or a wrong field is refused."""
+    files = programs("prometheus-operator") / "prometheus-operator-files" / "example" / "prometheus-operator-crd"
+    kind = files / "monitoring.coreos.com_servicemonitors.yaml"
+    (defined,) = control_plane.apply(kind)
+    (monitor,) = documents("monitoring.yaml")
+    path = f"/apis/monitoring.coreos.com/v1/namespaces/{namespace}/servicemonitors"
+    monitor["metadata"]["namespace"] = namespace
+    try:
+        until(lambda: is_served(control_plane, path), what="the kind is served")
+        taken = control_plane.call("POST", f"{path}?fieldValidation=Strict&dryRun=All", monitor)
+        assert taken["spec"] == monitor["spec"]
+        monitor["spec"]["endpoints"][0]["prot"] = monitor["spec"]["endpoints"][0].pop("port")
+        with pytest.raises(requests.HTTPError, match=r"unknown field .*prot"):
+            control_plane.call("POST", f"{path}?fieldValidation=Strict&dryRun=All", monitor)
+    finally:
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        control_plane.call("DELETE", f"{definitions}/{defined['metadata']['name']}")
+
+
+def is_served(control_plane: ControlPlane, path: str) -> bool:
+    try:
+        control_plane.call("GET", path)
+    except requests.HTTPError:
+        return False
+    return True

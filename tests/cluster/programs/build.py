@@ -28,6 +28,7 @@ OLDEST_GO = (1, 26)
 BUILD_SECONDS = 1800.0
 _KUBERNETES = "k8s.io/kubernetes/cmd/"
 _CONTAINERD = "github.com/containerd/containerd/v2/cmd/"
+_OPERATOR = "github.com/prometheus-operator/prometheus-operator"
 
 
 class CannotBuild(Exception):
@@ -36,7 +37,7 @@ class CannotBuild(Exception):
 
 @dataclass(frozen=True)
 class Program:
-    """One command: the folder of the Go module that pins it, and its package there.
+    """One command: the folder of the Go module that pins it, and its package there ("": only its files are wanted).
 
     Attributes:
         files: a folder of the pinned module (module, folder) kept beside the program: manifests that go with it.
@@ -59,6 +60,8 @@ PINNED = (
     Program("ctr", "containerd", _CONTAINERD + "ctr"),
     Program("containerd-shim-runc-v2", "containerd", _CONTAINERD + "containerd-shim-runc-v2"),
     Program("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", ("sigs.k8s.io/kueue", "config")),
+    Program("kustomize", "kustomize", "sigs.k8s.io/kustomize/kustomize/v5"),
+    Program("prometheus-operator", "prometheus-operator", "", (_OPERATOR, "example/prometheus-operator-crd")),
 )
 """Of other projects. A folder beside this file with a ``main.go`` is a program of ours, named like the folder."""
 
@@ -66,7 +69,8 @@ PINNED = (
 def programs(*names: str) -> Path:
     """The folder with the programs (all of them unless named), built first where missing.
 
-    ``<folder>/kueue-files/config`` holds the manifests of the pinned Kueue.
+    ``<folder>/kueue-files/config`` holds the manifests of the pinned Kueue, ``<folder>/prometheus-operator-files`` the
+    kinds of that operator.
 
     Raises:
         CannotBuild: Go is missing or too old, or a build failed; the text says which and why.
@@ -80,7 +84,8 @@ def programs(*names: str) -> Path:
     folder = cache() / "programs" / together
     folder.mkdir(parents=True, exist_ok=True)
     for program in wanted:
-        _link(folder / program.name, places[program.name])
+        if program.package:
+            _link(folder / program.name, places[program.name])
         if program.files:
             _link(folder / f"{program.name}-files", _files_place(program))
     return folder
@@ -146,7 +151,8 @@ def _given(name: str) -> Path | None:
 
 
 def _is_built(program: Program) -> bool:
-    return _place(program).exists() and (program.files is None or _files_place(program).exists())
+    has_program = not program.package or _place(program).exists()
+    return has_program and (program.files is None or _files_place(program).exists())
 
 
 def _inputs(program: Program) -> str:
@@ -175,13 +181,13 @@ def _build(program: Program) -> None:
     place = cache() / "built" / f"{program.name}-{_inputs(program)}"
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{program.name}-", dir=place.parent) as made:
-        if not _given(program.name):
+        if program.package and not _given(program.name):
             # -trimpath everywhere: Go takes over compiled packages of another program only with the same flags
             flags = ["-mod=readonly", "-modcacherw", "-trimpath", "-buildvcs=false", "-ldflags", _link_flags(program)]
             _go(program, "build", *flags, "-o", str(Path(made, program.name)), program.package)
         if program.files:
             module, folder = program.files
-            lies = json.loads(_go(program, "list", "-mod=readonly", "-modcacherw", "-m", "-json=Dir", module))["Dir"]
+            lies = json.loads(_go(program, "mod", "download", "-modcacherw", "-json", module))["Dir"]
             shutil.copytree(Path(lies, folder), Path(made, "files", folder), copy_function=shutil.copyfile)
         Path(made).chmod(0o755)
         place.mkdir(exist_ok=True)
