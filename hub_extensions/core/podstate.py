@@ -44,6 +44,8 @@ class PodState:
         log: the cluster's own words; "" without.
         final: this pod never becomes a server (any more).
         exit_code: of the server's container; None: it has not ended, or it is not known.
+        lacks_other: it has no machine for want of something that is no GPU, and all machines are there: waiting for
+            GPUs to be given back does not help.
     """
 
     word: str
@@ -51,6 +53,7 @@ class PodState:
     log: str = ""
     final: bool = False
     exit_code: int | None = None
+    lacks_other: bool = False
 
 
 def pod_state(
@@ -407,14 +410,15 @@ def _unscheduled(look: _Look) -> PodState | None:
         return PodState("waiting-for-queue", _kai_why(told, look), _text(reason, told))
     sentence, lacks = why_unscheduled(message, look.wanted)
     log = _text(reason, message)
+    other = bool(message) and not lacks and not _others(_reasons(message))
     if look.queue:
         left = f" {look.queue} has let it in; the GPU is still being given back." if lacks else ""
-        return PodState("unscheduled", f"{sentence}{left}", log)
+        return PodState("unscheduled", f"{sentence}{left}", log, lacks_other=other)
     since = when((look.pod.get("metadata") or {}).get("creationTimestamp")) or when(condition.get("lastTransitionTime"))
     if lacks and look.wanted and since is not None and look.now - since >= look.outside_after:
         outside = f"Something outside this hub took the {look.wanted} that was free. You stay first in line for it."
         return PodState("outside", outside, log)
-    return PodState("unscheduled", sentence, log)
+    return PodState("unscheduled", sentence, log, lacks_other=other)
 
 
 def _gated(look: _Look, message: str) -> PodState:
@@ -462,7 +466,7 @@ def why_unscheduled(message: str, wanted: str = "") -> tuple[str, bool]:
             untolerated taint {...}. no new claims to deallocate, preemption: ...``.
         wanted: title of what was chosen, for where the message does not name it.
     """
-    reasons = re.split(r"\. (?:no new claims|preemption)|, preemption", message)[0]
+    reasons = _reasons(message)
     lacking = _RESOURCE.findall(reasons)
     devices = [resource for resource in lacking if resource.startswith("nvidia.com/")]
     if devices:
@@ -483,6 +487,11 @@ def why_unscheduled(message: str, wanted: str = "") -> tuple[str, bool]:
     if re.search(r"didn't match|node affinity|node selector", reasons):
         return "No machine is of the kind that was asked for.", False
     return "No machine was found for it yet.", False
+
+
+def _reasons(message: str) -> str:
+    """Without what is said of preemption."""
+    return re.split(r"\. (?:no new claims|preemption)|, preemption", message)[0]
 
 
 def _in_use(devices: str) -> str:

@@ -20,7 +20,7 @@ from tornado import web
 from traitlets import Float, Unicode, default
 
 from hub_extensions.core.choice import ChoiceError
-from hub_extensions.core.mechanisms import AskError
+from hub_extensions.core.mechanisms import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, AskError
 from hub_extensions.core.messages import Started
 from hub_extensions.core.podstate import LOST_WORDS, PodState, pod_state
 from hub_extensions.spawner import refusals
@@ -181,8 +181,23 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         return self._gpu_token, launched
 
     async def gpu_delete_pod(self) -> None:
-        """Delete the pod at once, and wait until it is gone."""
-        await super(GpuSpawnerMixin, self).stop(now=True)
+        """Delete the pod, and wait until it is gone. See `stop`."""
+        await super(GpuSpawnerMixin, self).stop(now=False)
+
+    async def stop(self, now: bool = False) -> None:
+        """As KubeSpawner does, but never by force.
+
+        By force a pod is gone from the API server at once, and its lease with it, while its server may go on for as
+        long as its machine does not answer. One that has no machine yet, or that has ended, is gone at once anyway.
+
+        Args:
+            now: KubeSpawner makes room for its new pod. Else, where the last server's pod was in the way of this one's,
+                there is nothing of this one to stop, and whoever started it is not kept waiting for the words.
+        """
+        last = self.gpu_pod_being_ended()
+        if last is not None and not now and self._gpu_token not in ("", _token_of(last)):
+            return
+        await super().stop(now=False)
 
     def gpu_tell_made(self, start: Start) -> asyncio.Future[Any] | None:
         """Tell the service that the pod is there; the future of what it says."""
@@ -226,8 +241,13 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         if reflector is None or not reflector.first_load_future.done() or self.gpu_watch_broke():
             return None, False
         pod: Pod | None = reflector.pods.get(f"{self.namespace}/{self.pod_name}")
-        marks = (pod["metadata"].get("annotations") or {}) if pod is not None else {}
-        return (pod if marks.get(START_ANNOTATION) == token else None), True
+        return (pod if pod is not None and _token_of(pod) == token else None), True
+
+    def gpu_pod_being_ended(self) -> Pod | None:
+        """The pod of this server that is being deleted, whichever launch made it; None: none is known."""
+        reflector = self.pod_reflector
+        pod: Pod | None = reflector.pods.get(f"{self.namespace}/{self.pod_name}") if reflector is not None else None
+        return pod if pod is not None and pod["metadata"].get("deletionTimestamp") else None
 
     def gpu_watch_broke(self) -> bool:
         """KubeSpawner gives its watch up after half a minute of errors, and shows what it last saw for ever after."""
@@ -280,7 +300,8 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
             self.log.warning("%s: not known whether it runs, the cluster does not answer: %s", self._log_name, error)
             return None
         self._gpu_remember()
-        if status is None and self._gpu_start is None and self._gpu_never_ran():
+        # a server that was up once and is to start anew on its machine (after a reboot) is left to it
+        if status is None and self._gpu_start is None and not self._gpu_up and self._gpu_never_ran():
             await self._gpu_clear_unfinished()
             return 1
         if status is not None and self._gpu_up and self._gpu_end is None:
@@ -308,8 +329,7 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
 
     def _gpu_why(self) -> PodState:
         events = events_of(self.event_reflector, self._gpu_pod_uid, fresh=True)
-        grant = self._gpu_start.grant if self._gpu_start is not None else None
-        queue = grant.pod.queue if grant is not None and grant.pod is not None else ""
+        queue = _queue_of(self._gpu_last_pod)
         now = datetime.now(timezone.utc)
         last = pod_state(self._gpu_last_pod, events, now=now, queue=queue) if self._gpu_last_pod else None
         if last is not None and (last.word in LOST_WORDS or last.word == "ended"):
@@ -344,6 +364,17 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         super().clear_state()
         self._gpu_lease = None
         self._gpu_up = False
+
+
+def _token_of(pod: Pod) -> str:
+    """Of the launch that made it; "" for one that was made without us."""
+    return str((pod["metadata"].get("annotations") or {}).get(START_ANNOTATION) or "")
+
+
+def _queue_of(pod: Pod | None) -> str:
+    """Whose line it waited in, by its own labels: a hub that was restarted meanwhile knows no more of it."""
+    labels = ((pod or {}).get("metadata") or {}).get("labels") or {}
+    return next((who for who, label in (("Kueue", KUEUE_QUEUE_LABEL), ("KAI", KAI_QUEUE_LABEL)) if label in labels), "")
 
 
 def _broke(reflector: Any) -> bool:

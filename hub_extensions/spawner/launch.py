@@ -20,7 +20,7 @@ from kubernetes_asyncio.client import ApiException
 
 from hub_extensions.core.kueue import why_held, workload_name
 from hub_extensions.core.mechanisms import KUEUE_QUEUE_LABEL
-from hub_extensions.core.podstate import PodState, bound, pod_state
+from hub_extensions.core.podstate import PodState, bound, pod_state, when
 from hub_extensions.spawner import refusals
 from hub_extensions.spawner.kueue import line_of
 from hub_extensions.spawner.progress import Start, say_cluster_away, say_pod
@@ -35,8 +35,10 @@ GONE_SECONDS = 10.0
 """A pod that is gone for so long does not come back by another try of the same create."""
 MOST_DOUBTS = 3
 """An API server that is just starting may forbid everything: so often it is asked again before that is believed."""
-DELETE_SECONDS = 60.0
-"""So long a pod that failed is given to be gone."""
+DELETE_SECONDS = 15.0
+"""So long a pod that failed is given to be gone. It is never deleted by force: see ``GpuKubeSpawner.stop``."""
+OVERDUE = timedelta(seconds=60)
+"""A pod that should have ended so long ago is on a machine that does not answer."""
 AGAIN_SECONDS = (1.0, 30.0)
 """A cluster that does not answer is asked again after the first, doubled up to the second."""
 EVENTS_SECONDS = 1.0
@@ -67,8 +69,9 @@ class PodOver(Exception):
 class Launch:
     """One start of one server. `limit`: seconds that the start itself may take, as the admin has set it.
 
-    Waiting for the cluster does not count against the limit where a GPU was asked for; the whole is bounded by
-    ``gpu_max_wait_hours``. CPU only has no line to keep, so there every second counts.
+    Waiting for a GPU in the cluster, or for the cluster, does not count against the limit; the whole is bounded by
+    ``gpu_max_wait_hours``. Waiting for anything else does, since a lease is held meanwhile. CPU only has no line to
+    keep, so there every second counts.
     """
 
     def __init__(self, spawner: GpuKubeSpawner, start: Start, limit: float) -> None:
@@ -135,6 +138,8 @@ class Launch:
         """Say what the pod does, and count the time. Raises PodOver, a refusal or StartTookTooLong."""
         pod, known = self.spawner.gpu_pod_of(token)
         state = PodState("creating")
+        if pod is None and not self.uid:
+            state = self._of_the_last(self.spawner.gpu_pod_being_ended())
         if pod is not None:
             self._seen(pod)
             state = self._of_its_line(self._state(pod))
@@ -153,7 +158,23 @@ class Launch:
             self._gone_since = None
         self._log_state(state)
         self._say(state)
-        self._count(held=state.word == "cluster-away" or (pod is not None and not bound(pod)))
+        held = pod is not None and not bound(pod) and not state.lacks_other
+        self._count(held=held or state.word == "cluster-away", why=state.sentence)
+
+    def _of_the_last(self, pod: Mapping[str, Any] | None) -> PodState:
+        """This server cannot be made while the last one of that name is there. Raises a refusal where it stays."""
+        if pod is None:
+            return PodState("creating")
+        ends = when(pod["metadata"]["deletionTimestamp"])
+        if ends is None or datetime.now(timezone.utc) - ends < OVERDUE:
+            return PodState("creating", "Your last server is still being ended.")
+        machine = (pod.get("spec") or {}).get("nodeName") or "its machine"
+        log = f"{self.spawner._log_name}: its last pod should have ended at {ends:%H:%M:%S} UTC: {machine} is silent"
+        text = (
+            "Your last server is on a machine that does not answer, so nobody knows whether it still writes to your "
+            "files. A new one can start when the machine is back, or when an admin has removed the old one."
+        )
+        raise refusals.refusal(text, word="last-server-lost", log=log, status=409)
 
     def _may_come_back(self, state: PodState) -> bool:
         """A create that was answered too late is made again by KubeSpawner, which deletes its own first pod for it."""
@@ -199,14 +220,14 @@ class Launch:
             self._logged = line
             self.spawner.log.info("%s: %s", self.spawner._log_name, line)
 
-    def _count(self, *, held: bool) -> None:
+    def _count(self, *, held: bool, why: str = "") -> None:
         now = asyncio.get_running_loop().time()
         passed, self._looked = now - self._looked, now
         if not (held and self.has_gpu):
             self._used += passed
         limit = self.spawner.gpu_limit_of_profile or self.limit
         if self._used > limit:
-            raise refusals.StartTookTooLong(limit)
+            raise refusals.StartTookTooLong(limit, why)
         hours = self.spawner.gpu_max_wait_hours
         if now - self._began > hours * 3600:
             who = self.queue or "The cluster"

@@ -73,13 +73,16 @@ def takes_the_lease(refused: ServiceRefused | None) -> bool:
 
 
 class StartTookTooLong(asyncio.TimeoutError):
-    """An admitted server did not start within the admin's ``start_timeout``: a failed start, and counted as one."""
+    """An admitted server did not start within the admin's ``start_timeout``: a failed start, and counted as one.
 
-    def __init__(self, seconds: float) -> None:
+    `why`: a sentence on what it waited for last; "" where that is not known.
+    """
+
+    def __init__(self, seconds: float, why: str = "") -> None:
         text = (
-            f"The server was not started within {seconds:g} s, so the start was ended and its GPU given back. "
+            f"{why} The server was not started within {seconds:g} s, so the start was ended and its GPU given back. "
             "Start it again; if it happens again, tell an admin."
-        )
+        ).lstrip()
         super().__init__(text)
         self.jupyterhub_message = text
         self.jupyterhub_html_message = escape(text)

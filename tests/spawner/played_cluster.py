@@ -37,6 +37,10 @@ LACKING = (
     "0/1 nodes are available: 1 Insufficient nvidia.com/mig-1g.5gb. no new claims to deallocate, preemption: "
     "0/1 nodes are available: 1 No preemption victims found for incoming pod."
 )
+NO_MEMORY = (
+    "0/2 nodes are available: 1 Insufficient memory, 1 node(s) didn't match Pod's node affinity/selector. preemption: "
+    "0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful."
+)
 REFUSED_ALLOCATE = (
     "Pod was rejected: Allocate failed due to rpc error: code = Unknown desc = no such device, which is unexpected"
 )
@@ -56,8 +60,11 @@ class PlayedCluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.plan: list[str] = []
-        """What becomes of the next pods: ``run`` (else), ``refuse``, ``no-place``, ``gated``, ``no-image``."""
+        """What becomes of the next pods: ``run`` (else), ``refuse``, ``no-place``, ``no-memory``, ``gated``,
+        ``no-image``."""
         self.answers: list[tuple[int, str]] = []
+        self.silent: set[str] = set()
+        """Pods whose machine does not answer: only by force they are gone."""
         self.list_seconds = 0.0
         """How long the answer to a list takes."""
         self.made: list[Json] = []
@@ -191,6 +198,8 @@ class PlayedCluster:
             pod["status"] = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": REFUSED_ALLOCATE}
         if what == "no-place":
             pod["status"]["conditions"] = [_condition("PodScheduled", "False", "Unschedulable", LACKING)]
+        if what == "no-memory":
+            pod["status"]["conditions"] = [_condition("PodScheduled", "False", "Unschedulable", NO_MEMORY)]
         if what == "gated":
             pod["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
             gated = "Scheduling is blocked due to non-empty scheduling gates"
@@ -237,6 +246,12 @@ class PlayedCluster:
                 for one in pod["spec"]["containers"]
             ],
         }
+        self._put("pods", name, pod)
+
+    def end_by(self, name: str, seconds: float) -> None:
+        """It is being deleted, and nobody says that it has ended. A second request does not change when it should."""
+        pod = json.loads(json.dumps(self._objects["pods", name]))
+        pod["metadata"].setdefault("deletionTimestamp", _now(seconds))
         self._put("pods", name, pod)
 
     def _drop(self, name: str) -> None:
@@ -353,5 +368,10 @@ class _One(_Base):
         if (kind, name) not in self.cluster._objects:
             self.refuse(404, f'{kind} "{name}" not found')
             return
-        self.cluster._drop(name)
+        grace = json.loads(self.request.body or "{}").get("gracePeriodSeconds", 30)
+        grace = int(self.get_query_argument("gracePeriodSeconds", str(grace)))
+        if grace and name in self.cluster.silent:
+            self.cluster.end_by(name, grace)
+        else:
+            self.cluster._drop(name)
         self.say(200, {"kind": "Status", "apiVersion": "v1", "status": "Success"})

@@ -239,6 +239,98 @@ def test_a_server_that_runs_out_of_memory_is_told_apart_from_a_crash(
         assert words["ben"] == ("crashed", "The server crashed with exit code 1.")
 
 
+def test_a_lease_is_not_held_for_hours_by_a_server_that_lacks_something_else_than_a_gpu(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    cluster.plan = ["no-memory"]
+    with a_hub(tmp_path, cluster, service, "c.KubeSpawner.start_timeout = 4") as hub:
+        hub.add_users("ada")
+        hub.spawn("ada", {"offer": ONE})
+        said = events(hub, "ada")
+        assert said[-1]["failed"]
+        assert "No machine has enough free memory for it now. The server was not started within 4 s" in str(said[-1])
+        until(lambda: not cluster.pods)
+        until(lambda: [m.how for m in service.told_of(Ended)] == ["failed"])
+
+
+def test_a_server_on_a_silent_machine_is_never_deleted_by_force_and_its_owner_reads_why_no_new_one_starts(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    """Its lease ends with its pod, and nobody knows whether it still runs and writes."""
+    with a_hub(tmp_path, cluster, service, "c.KubeSpawner.start_timeout = 5") as hub:
+        hub.add_users("ada")
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        uid = cluster.pods["jupyter-ada"]["metadata"]["uid"]
+        cluster.silent.add("jupyter-ada")
+        hub.stop_server("ada")
+        until(lambda: hub.server("ada") is None, 20, "the hub gives its stop up")
+        hub.spawn("ada", {"offer": ONE})
+        said = events(hub, "ada")
+        assert said[-1]["failed"]
+        assert "Your last server is still being ended. The server was not started within 5 s" in str(said[-1])
+
+        def long_ago(pod: dict[str, Any]) -> None:
+            pod["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+
+        cluster.change("jupyter-ada", long_ago)
+        until(lambda: hub.server("ada") is None, 20)
+        assert refused(hub, "ada", {"offer": ONE}).startswith("Your last server is on a machine that does not answer")
+        assert cluster.pods["jupyter-ada"]["metadata"]["uid"] == uid and len(cluster.made) == 1
+        assert not any("gracePeriodSeconds=0" in asked for asked in cluster.requests)
+        cluster.remove("jupyter-ada")
+        until(lambda: hub.server("ada") is None, 20)
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+
+
+def test_a_server_that_its_machine_starts_anew_after_a_restart_of_the_hub_is_left_to_it(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    """A machine that boots runs init containers again, and the pod reads as pending meanwhile."""
+    with a_hub(tmp_path, cluster, service, "c.Spawner.poll_interval = 1") as hub:
+        hub.add_users("ada")
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        hub.kill()
+        hub.start()
+        assert hub.ready("ada")
+
+        def boots(pod: dict[str, Any]) -> None:
+            pod["status"] |= {"phase": "Pending", "containerStatuses": []}
+
+        uid = cluster.pods["jupyter-ada"]["metadata"]["uid"]
+        cluster.change("jupyter-ada", boots)
+        asked, began = len(cluster.requests), time.monotonic()
+        until(lambda: time.monotonic() - began > 4)
+        assert hub.ready("ada") and cluster.pods["jupyter-ada"]["metadata"]["uid"] == uid
+        assert not any(one.startswith("DELETE") for one in cluster.requests[asked:])
+
+
+def test_after_a_restart_of_the_hub_a_server_that_kai_took_back_is_told_as_that(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    with a_hub(tmp_path, cluster, service, "c.Spawner.poll_interval = 1") as hub:
+        hub.add_users("ada")
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        hub.kill()
+        hub.start()
+        assert hub.ready("ada")
+
+        def preempted(pod: dict[str, Any]) -> None:
+            pod["metadata"]["labels"]["kai.scheduler/queue"] = "lab"
+            why = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+            pod["status"]["conditions"].append(why)
+            pod["status"]["phase"] = "Failed"
+            pod["status"]["containerStatuses"][0]["state"] = {"terminated": {"exitCode": 143, "reason": "Error"}}
+
+        cluster.change("jupyter-ada", preempted)
+        until(lambda: service.told_of(Stopped), 20)
+        (told,) = service.told_of(Stopped)
+        assert (told.word, told.reason) == ("reclaimed", "KAI took its GPU back for a group that has a right to it.")
+
+
 def test_a_stop_while_the_cluster_has_no_place_deletes_the_pod_and_gives_the_place_up(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
