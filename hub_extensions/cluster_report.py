@@ -28,7 +28,7 @@ from hub_extensions.hub_service.settings import Settings, SettingsError
 
 
 def explain_cluster(state_dir: Path | None, console: Console, *, as_json: bool) -> int:
-    """Look once and tell. Returns the exit status: 1 when the cluster cannot be read.
+    """Look once and tell. Returns the exit status: 1 when the cluster cannot be read, or by this account not.
 
     Args:
         state_dir: the service's state folder, for the hub's own settings; None: a standard cluster is assumed.
@@ -37,6 +37,7 @@ def explain_cluster(state_dir: Path | None, console: Console, *, as_json: bool) 
         offers, config = _settings(state_dir)
         view = look_once(config)
         survey = survey_pools(view, offers, config, names={}, leases=_leases(view))
+        _refuse_without_nodes(view, survey)
         found = derive_cluster_offers(survey.pools, offers, config, sm_of_product=_sms())
     except (ClusterUnreadable, SettingsError) as problem:
         console.print(str(problem), markup=False, soft_wrap=True)
@@ -46,6 +47,24 @@ def explain_cluster(state_dir: Path | None, console: Console, *, as_json: bool) 
     else:
         _tell(console, view, survey, found)
     return 0
+
+
+def _refuse_without_nodes(view: ClusterView, survey: PoolSurvey) -> None:
+    """Without a node and without a word of the admin's about them every number would be "not known".
+
+    Raises:
+        ClusterUnreadable: that, and where to ask instead.
+    """
+    if view.nodes is not None or survey.pools:
+        return
+    place = f"-n {view.namespace} " if view.namespace else ""
+    raise ClusterUnreadable(
+        "This account may not read the cluster's nodes: what they have is not known here. In the hub's pod that is "
+        "right where the GPU service has its own Deployment, whose account may. Ask there: "
+        f"kubectl exec {place}deploy/jupyterhub-gpu -- python3 -m hub_extensions.cli offers --cluster. "
+        "Else the ClusterRole is missing: kubectl apply -k helm-values/manifests, or, for its own Deployment, "
+        "helm-values/manifests/service-deployment."
+    )
 
 
 def _settings(state_dir: Path | None) -> tuple[OfferConfig, ClusterConfig]:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, entry_points, version
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -75,8 +76,7 @@ def examine(config: Path | None) -> tuple[Finding, ...]:
     if loaded is None:
         return (*findings, *_gpus(None), problem)
     settings = settings_of(loaded)
-    machine = [*_cluster(settings)] if settings.cluster is not None else [*_gpus(settings), *_other_accounts()]
-    findings += [problem, *machine, *_wiring(loaded), *_limits(loaded)]
+    findings += [problem, *_machine(settings, apart=_apart(loaded)), *_wiring(loaded), *_limits(loaded)]
     if _apart(loaded):
         text = f"The GPU service is not started by the hub; hub and proxy reach it at {settings.origin}."
         findings.append(Finding("place", "ok", text))
@@ -110,6 +110,13 @@ def _sentence(text: str) -> str:
 
 
 # ------------------------------------------------------------------ the machine
+
+
+def _machine(settings: Settings, *, apart: bool) -> Iterator[Finding]:
+    """Where the GPUs are: this machine, or a cluster."""
+    if settings.cluster is None:
+        return chain(_gpus(settings), _other_accounts())
+    return _cluster_elsewhere(settings.cluster) if apart else _cluster(settings, settings.cluster)
 
 
 def _python() -> Iterator[Finding]:
@@ -187,9 +194,8 @@ def _gpus(settings: Settings | None) -> Iterator[Finding]:
             )
 
 
-def _cluster(settings: Settings) -> Iterator[Finding]:
+def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Finding]:
     """What the account that asks may see of the cluster; the hub's own may see more, or less."""
-    config = settings.cluster or ClusterConfig()
     try:
         view = look_once(config)
     except ClusterUnreadable as problem:
@@ -214,6 +220,16 @@ def _cluster(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             "nodes", "warning", f"{item.what}: {item.why}.", "jupyterhub-gpu offers --cluster shows them all."
         )
+
+
+def _cluster_elsewhere(config: ClusterConfig) -> Iterator[Finding]:
+    """A service apart reads the cluster where it is, and only its account has the rights: the hub's needs none."""
+    place = f"-n {config.namespace} " if config.namespace else ""
+    text = (
+        "The cluster is read by the GPU service in its own Deployment, with its own account: the hub's needs no right "
+        f"to. Ask there: kubectl exec {place}deploy/jupyterhub-gpu -- python3 -m hub_extensions.cli offers --cluster."
+    )
+    yield Finding("cluster", "ok", text)
 
 
 def _other_accounts() -> Iterator[Finding]:

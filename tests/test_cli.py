@@ -19,9 +19,11 @@ from click.testing import CliRunner, Result
 from hub_extensions import __version__
 from hub_extensions.adapters.prometheus import DcgmReading
 from hub_extensions.cli import main
+from hub_extensions.core.cluster import ClusterConfig
 from hub_extensions.core.messages import Figures
 from hub_extensions.doctor import disk_of, prometheus_finding
 from hub_extensions.hub_service.settings import Settings
+from tests.fakes.kubernetes_api import NODES, PODS, ApiServerAsTold
 from tests.fakes.prometheus import PrometheusAsTold
 
 SECRET = "s" * 64
@@ -341,3 +343,71 @@ def test_doctor_of_a_hub_on_a_cluster_that_does_not_answer_says_so_and_looks_for
     assert [finding["state"] for finding in found["cluster"]] == ["problem"]
     assert "cannot be read" in found["cluster"][0]["text"]
     assert "gpus" not in found and "spawner" not in found
+
+
+ASK_THERE = "kubectl exec -n jhub deploy/jupyterhub-gpu -- python3 -m hub_extensions.cli offers --cluster"
+
+
+def on_a_cluster(folder: Path, kubeconfig: str, *, apart: bool) -> Path:
+    """As the chart's hub has it, with the service in its pod or in a Deployment of its own."""
+    lines = [
+        'c.JupyterHub.spawner_class = "gpu"',
+        'c.KubeSpawner.namespace = "jhub"',
+        f"c.GpuCluster.kubeconfig = {kubeconfig!r}",
+    ]
+    if apart:
+        lines += [
+            "c.GpuService.started_by_hub = False",
+            'c.GpuService.url = "http://jupyterhub-gpu:8191"',
+            f"c.JupyterHub.services = [{{'name': 'gpu', 'api_token': {SECRET!r}}}]",
+        ]
+    return write(folder, *lines)
+
+
+async def test_doctor_wants_no_rights_for_a_hub_whose_service_is_apart_and_says_where_to_ask(tmp_path: Path) -> None:
+    async with ApiServerAsTold(dra=False) as server:
+        server.forbidden |= {NODES, PODS}
+        config = on_a_cluster(tmp_path, server.kubeconfig(tmp_path), apart=True)
+        code, found = await asyncio.to_thread(findings, "--config", str(config))
+        assert server.asked == []
+    assert [finding["state"] for finding in found["cluster"]] == ["ok"]
+    assert ASK_THERE in found["cluster"][0]["text"]
+    assert code == 0 and "gpus" not in found
+    assert "manifests" not in json.dumps(found)
+
+
+async def test_doctor_of_a_hub_that_has_the_service_in_its_pod_says_which_rights_it_lacks(tmp_path: Path) -> None:
+    async with ApiServerAsTold(dra=False) as server:
+        server.forbidden |= {NODES, PODS}
+        config = on_a_cluster(tmp_path, server.kubeconfig(tmp_path), apart=False)
+        _, found = await asyncio.to_thread(findings, "--config", str(config))
+    assert [finding["state"] for finding in found["cluster"]] == ["warning", "warning"]
+    assert all("helm-values/manifests/rbac.yaml" in finding["fix"] for finding in found["cluster"])
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+async def test_offers_of_an_account_that_may_not_read_nodes_is_a_sentence_with_where_to_ask(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ApiServerAsTold(dra=False) as server:
+        server.forbidden |= {NODES, PODS}
+        monkeypatch.setenv("KUBECONFIG", server.kubeconfig(tmp_path))
+        result = await asyncio.to_thread(run, "offers", "--cluster", *words)
+        server.forbidden.clear()
+        allowed = await asyncio.to_thread(run, "offers", "--cluster")
+    assert result.exit_code == 1
+    assert result.output.startswith("This account may not read the cluster's nodes")
+    assert ASK_THERE in result.output and "not known" not in result.output.replace("is not known here", "")
+    assert len(result.output.splitlines()) == 1
+    assert allowed.exit_code == 0 and "From which nodes:" in allowed.output
+
+
+async def test_what_an_admin_says_there_is_stands_in_for_nodes_that_may_not_be_read(tmp_path: Path) -> None:
+    async with ApiServerAsTold(dra=False) as server:
+        server.forbidden |= {NODES, PODS}
+        cluster = ClusterConfig(kubeconfig=server.kubeconfig(tmp_path), capacity={"gpu": 2})
+        settings = Settings(state_dir=tmp_path, hub_secret=SECRET, api_token="", cluster=cluster)
+        settings.dump(tmp_path / "service.json")
+        result = await asyncio.to_thread(run, "offers", "--cluster", "--state-dir", str(tmp_path))
+    assert result.exit_code == 0
+    assert "the totals below are what c.GpuCluster.capacity says" in result.output
