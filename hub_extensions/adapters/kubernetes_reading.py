@@ -231,6 +231,8 @@ class Reading(Generic[T]):
         if self.values is not None and self._refusals == 1:
             self._lost(refused.sentence)
             return self._pace.doubted
+        if self._refusals == 1 and not self.kind.optional:
+            return self._pace.doubted  # not read yet, rather than forbidden
         if not self.unreadable:
             if refused.status == 403:
                 # most clusters have nothing of the optional kinds, and need no right to read them

@@ -259,6 +259,19 @@ async def test_nodes_that_may_not_be_read_are_none_and_read_once_they_may(
             assert len(lines(caplog, "Nodes can be read now")) == 1
 
 
+async def test_an_api_server_that_forbids_everything_as_it_starts_has_not_been_read_yet(tmp_path: Path):
+    async with ApiServerAsTold() as server:
+        server.put(NODES, node())
+        server.forbidden = {NODES, PODS}
+        async with watching(server, tmp_path, Pace(first=0.02, longest=0.1, doubted=0.5), wait=0.2) as watch:
+            view = watch.view(now())
+            assert (view.at, view.problem) == (None, "The cluster has not been read yet.")
+            assert view.nodes == {} and not view.own_pods_only
+            server.forbidden = set()
+            view = await until(watch, lambda view: not view.problem)
+            assert list(view.nodes or ()) == ["n1"] and not view.own_pods_only
+
+
 async def test_pods_of_other_namespaces_that_may_not_be_read_leave_our_own_until_the_right_is_given(tmp_path: Path):
     async with ApiServerAsTold() as server:
         server.put(PODS, pod("mine"), pod("theirs", "elsewhere"))
