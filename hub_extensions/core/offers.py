@@ -332,6 +332,16 @@ def cpu_offer() -> GpuOffer:
     return GpuOffer(id=CPU, kind=Kind.CPU, title="CPU only", description=words, pool="", share=0, isolation=nothing)
 
 
+def named_offer(text: str) -> GpuOffer | None:
+    """An offer of which only the id is known: enough for a place in its line; None: that is no offer's id."""
+    try:
+        found = OfferId.parse(text)
+    except OfferIdError:
+        return None
+    known = replace(cpu_offer(), id=text, title=text, description="What it gives is not known now.")
+    return replace(known, kind=Kind.WHOLE, pool=found.pool, share=found.share or WHOLE) if found.pool else cpu_offer()
+
+
 def _of_pool(
     pool: str, devices: Sequence[Device], sm_of_product: Callable[[str], int | None], access: Access
 ) -> GpuOffer:

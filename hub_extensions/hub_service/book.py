@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from pydantic import TypeAdapter, ValidationError
+
 from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, Store, StoreUnavailable, UsageRecord
 from hub_extensions.core.admission import availability
@@ -22,7 +24,7 @@ from hub_extensions.core.forecast import START_ALLOWANCE
 from hub_extensions.core.inventory import Device, DeviceState, InventoryReading
 from hub_extensions.core.line import Availability, Lease, LeaseState, Line, LineConfig, Ticket, TicketState
 from hub_extensions.core.mechanisms import PodAsk
-from hub_extensions.core.offers import GpuOffer, OfferConfig, derive_offers
+from hub_extensions.core.offers import CPU, GpuOffer, OfferConfig, arranged, cpu_offer, derive_offers, named_offer
 from hub_extensions.core.pools import PoolSurvey
 from hub_extensions.core.usage import DeviceSample
 from hub_extensions.hub_service.clock import RunningClock
@@ -33,7 +35,9 @@ INVENTORY_GOES_STALE = timedelta(seconds=60)
 NOTICES_LAST = timedelta(hours=24)
 CLOCK = "clock"
 POOL_NAMES = "pool-names"
+OFFERS = "offers"
 TOKEN_NAME = "token-name"
+_OFFERS: TypeAdapter[tuple[GpuOffer, ...]] = TypeAdapter(tuple[GpuOffer, ...])
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class Book:
         tickets: live ones (waiting, admitted) by id. leases: not ended, by id. facts: by (user, server).
         reading: the last inventory that could be read; None: none yet. read_at: running time of it.
         problem: why the inventory cannot be read now; "" when it can.
+        on_cluster: devices are a cluster's. cluster: how it stood at the last look; None: it has not been read yet.
         revision: grows with every change; what is computed from the book may be kept as long as it stands.
     """
 
@@ -89,7 +94,9 @@ class Book:
         self.samples: Mapping[str, DeviceSample] = {}
         self.reading: InventoryReading | None = None
         self.read_at: datetime | None = None
+        self.on_cluster = False
         self.cluster: ClusterStand | None = None
+        self._offers_before: tuple[GpuOffer, ...] = ()
         self.pool_names: Mapping[str, str] = {}
         self.token_name = ""
         self.problem = ""
@@ -120,6 +127,7 @@ class Book:
         book.next_place = stored.next_place
         book.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
         book.token_name = stored.meta.get(TOKEN_NAME, "")
+        book._offers_before = _offers_of(stored.meta.get(OFFERS, "[]"))
         book.last_choices = dict(await store.last_choices())
         for notice in reversed(await store.notices(None, book.clock.utc_now() - NOTICES_LAST)):
             book.notices.setdefault(notice.user, []).append(notice)
@@ -237,6 +245,17 @@ class Book:
         )
         self.revision += 1
 
+    def expect_cluster(self) -> None:
+        """The devices are a cluster's. Until it has been read, its offers are those of before, and none is counted."""
+        self.on_cluster = True
+        before = [each for each in self._offers_before if each.id != CPU and each.id not in self.offer_config.hidden]
+        self.offers = arranged([*before, cpu_offer()], self.offer_config)
+
+    @property
+    def unread(self) -> bool:
+        """On a cluster that has not been read yet: what is offered there is not known, which is not *nothing*."""
+        return self.on_cluster and self.cluster is None
+
     async def see_cluster(self, stand: ClusterStand) -> None:
         """Take in a look at a cluster.
 
@@ -245,6 +264,8 @@ class Book:
         """
         if dict(stand.survey.names) != dict(self.pool_names):
             await self.write(Changes(meta={POOL_NAMES: json.dumps(dict(stand.survey.names), sort_keys=True)}))
+        if stand.offers.offers != self._offers_before:
+            await self._keep_offers(stand.offers.offers)
         self.read_at = self.clock.now()
         self.problem = ""
         if stand == self.cluster:
@@ -252,6 +273,15 @@ class Book:
         self.cluster = stand
         self.offers = stand.offers.offers
         self.revision += 1
+
+    async def _keep_offers(self, offers: tuple[GpuOffer, ...]) -> None:
+        """For the next start of this service, which may come before the cluster can be read."""
+        try:
+            await self.write(Changes(meta={OFFERS: _OFFERS.dump_json(offers).decode()}))
+        except StoreUnavailable as problem:
+            log.debug("the offers are not kept: %s", problem.sentence)
+            return
+        self._offers_before = offers
 
     def ask_of(self, offer: str) -> PodAsk | None:
         """What an offer asks of a pod; None: this is one machine, or there is no such offer."""
@@ -278,11 +308,16 @@ class Book:
 
     # -------------------------------------------------------------- views
 
-    def line(self) -> Line:
-        """What a round of decisions looks at."""
+    def line(self, asked: Sequence[str] = ()) -> Line:
+        """What a round of decisions looks at.
+
+        Args:
+            asked: ids of offers that somebody asks for now. On a cluster that has not been read yet they have a line,
+                as those have that anybody waits for.
+        """
         lifetime = self.policy.lifetime if self.policy.enabled else None
         line = Line(
-            self.offers,
+            (*self.offers, *self._by_name(asked)) if self.unread else self.offers,
             self.known_devices(),
             tuple(self.tickets.values()),
             tuple(self.leases.values()),
@@ -303,13 +338,20 @@ class Book:
             held_back=stand.held_back,
         )
 
+    def _by_name(self, asked: Sequence[str]) -> tuple[GpuOffer, ...]:
+        """Offers that are asked for and not known, by their ids; what the admin hides is none."""
+        wanted = [*asked, *(choice.offer for ticket in self.tickets.values() for choice in ticket.choices)]
+        unknown = set(wanted) - {offer.id for offer in self.offers} - set(self.offer_config.hidden)
+        return arranged(filter(None, map(named_offer, unknown)), self.offer_config)
+
     def availability(self) -> tuple[Availability, ...]:
         """How every offer stands; kept for a second as long as nothing changes."""
         now = self.clock.now()
         kept = self._availability
         if kept is not None and kept[0] == self.revision and now - kept[1] < timedelta(seconds=1):
             return kept[2]
-        fresh = availability(self.line(), now)
+        here = {offer.id for offer in self.offers}
+        fresh = tuple(each for each in availability(self.line(), now) if each.offer.id in here)
         self._availability = (self.revision, now, fresh)
         return fresh
 
@@ -347,3 +389,11 @@ class Book:
         kept = [notice for notice in self.notices.get(user, []) if notice.at >= since]
         self.notices[user] = kept
         return tuple(kept)
+
+
+def _offers_of(kept: str) -> tuple[GpuOffer, ...]:
+    """The offers of before; none where another version wrote them otherwise."""
+    try:
+        return _OFFERS.validate_json(kept)
+    except ValidationError:
+        return ()

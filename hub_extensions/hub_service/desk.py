@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("hub_extensions.hub_service")
 
 PRUNE_EVERY = 6 * 3600.0
+UNREAD = "The cluster has not been read yet, so it is not known which GPUs are free. You can join the line already."
+"""Says the form of a service that started while the cluster cannot be read."""
 AGAIN = 5.0
 """Seconds until a loop that failed is begun anew."""
 
@@ -173,8 +175,13 @@ class Desk:
             ),
             notices=tuple(messages.Notice(n.at, n.server, n.text) for n in self.book.recent_notices(user)),
             last_offers=tuple(offer for offer in self.book.last_choices.get(user, ()) if offer in offers),
-            caution=self.book.cluster.caution if self.book.cluster is not None else "",
+            caution=self._caution(),
         )
+
+    def _caution(self) -> str:
+        if self.book.unread:
+            return UNREAD
+        return self.book.cluster.caution if self.book.cluster is not None else ""
 
     def tickets(self, user: str | None) -> tuple[messages.TicketInfo, ...]:
         """Live tickets of one user; None: of all (for admins)."""

@@ -86,6 +86,7 @@ class Pods:
 
     def __init__(self, book: Book, tickets: Tickets, cluster: Cluster, config: ClusterConfig) -> None:
         self.book = book
+        self.book.expect_cluster()
         self.tickets = tickets
         self.cluster = cluster
         self.config = config

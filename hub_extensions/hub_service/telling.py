@@ -172,8 +172,8 @@ def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> Ti
 
 
 def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMessage:
-    """A ticket that keeps its place, of which nothing can be said now."""
-    return replace(over(ticket, "wait", reason, clock), position=1, wait=wait(unknown(reason.text)))
+    """A ticket that keeps its place, which nobody can tell now: its position is 0."""
+    return replace(over(ticket, "wait", reason, clock), wait=wait(unknown(reason.text)))
 
 
 def countdown(decision: CullDecision, clock: RunningClock) -> Countdown | None:

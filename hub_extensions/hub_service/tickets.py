@@ -63,6 +63,7 @@ class Tickets:
         self.hub_up = True
         self.counts: dict[tuple[str, str], int] = {}
         self.last_round_seconds = 0.0
+        self._unjudged: dict[str, tuple[str, ...]] = {}
         self._listeners: set[asyncio.Queue[messages.TicketState]] = set()
         self._told: dict[str, tuple[object, ...]] = {}
         self.rights = Rights(book, hub)
@@ -93,7 +94,7 @@ class Tickets:
             self.rights.remember(ask.user, ask.groups)
             live = self.book.live_ticket(ask.user, ask.server)
             judged = self._to_be_judged(ask.offers, live)
-            refusal = refuse_to_join(self.book.line(), ask.user, ask.server, judged, ask.groups)
+            refusal = refuse_to_join(self.book.line(ask.offers), ask.user, ask.server, judged, ask.groups)
             if ask.ticket and (live is None or live.id != ask.ticket):
                 gone = Ticket(ask.ticket, ask.user, ask.server, (), now)
                 return telling.over(gone, "ended", PLACE_ENDED, self.book.clock)
@@ -159,6 +160,10 @@ class Tickets:
                 tickets=(TicketRow(ticket),), leases=leases, journal=(self._row(kind, ticket, ", ".join(ask.offers)),)
             )
         )
+        if self.book.unread:
+            had = {choice.offer for choice in live.choices} if live is not None else set()
+            fresh = tuple(offer for offer in ask.offers if offer not in had)
+            self._unjudged[ticket.id] = (*self._unjudged.get(ticket.id, ()), *fresh)
         return ticket
 
     def _choices(self, offers: Sequence[str], live: Ticket | None) -> tuple[Choice, ...]:
@@ -273,6 +278,8 @@ class Tickets:
     async def round(self) -> None:
         """Admit whoever can be admitted, tell everybody whose standing changed. Called under the lock."""
         began = asyncio.get_running_loop().time()
+        if self._unjudged and not self.book.unread:
+            await self._judge()
         if self.hub_up:
             for _ in range(len(self.book.tickets) + 1):
                 if not await self._admit_once():
@@ -280,6 +287,18 @@ class Tickets:
         self.last_round_seconds = asyncio.get_running_loop().time() - began
         if self.book.revision != self._told_revision:
             self._changed.set()
+
+    async def _judge(self) -> None:
+        """The cluster is read: who joined before it was is told now if what was asked for is not to be had here."""
+        for ticket_id, fresh in tuple(self._unjudged.items()):
+            ticket = self.book.tickets.get(ticket_id)
+            if ticket is not None and ticket.state is TicketState.WAITING:
+                asked = [choice.offer for choice in ticket.choices if choice.offer in fresh]
+                reason = refuse_to_join(self.book.line(), ticket.user, ticket.server, asked, ticket.groups)
+                if reason is not None:
+                    self._count("refused", reason.word)
+                    await self._end(ticket, TicketEnd.REFUSED, reason)
+            del self._unjudged[ticket_id]
 
     async def _admit_once(self) -> bool:
         """One pass of admissions; True: a ticket was refused its rights, so look again."""

@@ -151,3 +151,10 @@ def test_figures_that_do_not_count_everything_say_so() -> None:
     caution = "What others in the cluster use is not counted, so fewer may be free."
     assert caution in form_html(replace(state(SMALL, CPU), caution=caution))
     assert caution not in form_html(state(SMALL, CPU))
+
+
+def test_gpus_that_were_never_read_are_said_to_be_with_the_reason_where_there_is_one() -> None:
+    assert "The GPUs have not been read yet." in form_html(replace(state(SMALL, CPU), as_of=None))
+    unread = "The cluster has not been read yet."
+    page = form_html(replace(state(SMALL, CPU), as_of=None, caution=unread))
+    assert unread in page and "The GPUs have not" not in page
