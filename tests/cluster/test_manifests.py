@@ -220,23 +220,65 @@ def test_kustomize_moves_everything_to_the_namespace_and_changes_nothing_else(
     assert by_name(made) == by_name(expected) and len(made) == len(expected)
 
 
+def for_a_second_hub(folder: str, namespace: str, copy: Path) -> list[dict[str, Any]]:
+    """What a kustomization makes with a `nameSuffix`, as its top says; without what is only there where it is used."""
+    file = changed_by_an_admin(copy, namespace) / folder / "kustomization.yaml"
+    file.write_text((MANIFESTS / folder / "kustomization.yaml").read_text() + f"nameSuffix: -{namespace}\n")
+    return kustomized(file.parent)
+
+
+def names_of(made: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    return {(one["kind"], one["metadata"]["name"]) for one in made}
+
+
+@pytest.mark.parametrize("folder", ["", OWN], ids=["in the hub's pod", "in its own Deployment"])
 def test_a_second_hub_of_a_cluster_gets_rights_of_its_own_by_a_suffix(
-    control_plane: ControlPlane, namespace: str, tmp_path: Path
+    folder: str, control_plane: ControlPlane, namespace: str, tmp_path: Path
 ):
-    """As the kustomization says; what it makes is taken by the API server and works."""
-    folder = changed_by_an_admin(tmp_path, namespace)
-    text = (MANIFESTS / "kustomization.yaml").read_text()
-    (folder / "kustomization.yaml").write_text(text + f"nameSuffix: -{namespace}\n")
-    made = kustomized(folder)
+    """What it makes is taken by the API server and works."""
+    account, here = (f"jupyterhub-gpu-{namespace}", with_these(HERE)) if folder else ("hub", with_these(CHART, HERE))
+    control_plane.apply(CHART_ROLE, namespace)
+    made = for_a_second_hub(folder, namespace, tmp_path)
     try:
         control_plane.apply(yaml.safe_dump_all(made), namespace)
-        assert allowed(control_plane, "hub", namespace, "kube-system") == with_these(EVERYWHERE)
-        assert allowed(control_plane, "hub", namespace, namespace) == with_these(EVERYWHERE, HERE)
+        assert allowed(control_plane, account, namespace, "kube-system") == with_these(EVERYWHERE)
+        assert allowed(control_plane, account, namespace, namespace) == with_these(EVERYWHERE, here)
     finally:
         for one in made:
             if one["kind"].startswith("Cluster"):
                 path = f"/apis/rbac.authorization.k8s.io/v1/{one['kind'].lower()}s/{one['metadata']['name']}"
                 control_plane.call("DELETE", path)
+
+
+@pytest.mark.parametrize("folder", ["", OWN], ids=["in the hub's pod", "in its own Deployment"])
+def test_a_second_hub_of_a_cluster_takes_nothing_cluster_wide_from_the_first(folder: str, tmp_path: Path):
+    assert "nameSuffix: -two" in (MANIFESTS / folder / "kustomization.yaml").read_text()
+    first, second = names_of(kustomized(MANIFESTS / folder)), names_of(for_a_second_hub(folder, "two", tmp_path))
+    wide = [{one for one in names if one[0].startswith("Cluster")} for names in (first, second)]
+    assert len(wide[0]) == len(wide[1]) == 2
+    assert not wide[0] & wide[1]
+
+
+def test_with_a_suffix_the_parts_of_the_services_deployment_still_find_each_other(tmp_path: Path):
+    """Account, roles, volume, selectors; and the Service has the name that the top of the kustomization says."""
+    made = for_a_second_hub(OWN, "two", tmp_path)
+    names, text = names_of(made), (MANIFESTS / OWN / "kustomization.yaml").read_text()
+    (template,) = [one["spec"]["template"] for one in made if one["kind"] == "Deployment"]
+    pod, labels = template["spec"], template["metadata"]["labels"]
+    account = {"kind": "ServiceAccount", "name": pod["serviceAccountName"], "namespace": "two"}
+    assert (account["kind"], account["name"]) in names
+    volumes = {one["persistentVolumeClaim"]["claimName"] for one in pod["volumes"] if "persistentVolumeClaim" in one}
+    assert volumes == {name for kind, name in names if kind == "PersistentVolumeClaim"}
+    bindings = [one for one in made if one["kind"].endswith("Binding")]
+    assert bindings and all(one["subjects"] == [account] for one in bindings)
+    assert all((one["roleRef"]["kind"], one["roleRef"]["name"]) in names for one in bindings)
+    (service,) = [one for one in made if one["kind"] == "Service"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert f"http://{service['metadata']['name']}:8191" in text
+    (budget,) = [one for one in made if one["kind"] == "PodDisruptionBudget"]
+    assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    policies = {one["metadata"]["name"]: one["spec"] for one in made if one["kind"] == "NetworkPolicy"}
+    assert policies == {f"{one['metadata']['name']}-two": one["spec"] for one in documents(OWN + "networkpolicy.yaml")}
 
 
 # ------------------------------------------------------------------ Prometheus
@@ -252,6 +294,11 @@ def test_the_service_monitor_is_one_of_the_prometheus_operators_kind(control_pla
     monitor["metadata"]["namespace"] = namespace
     try:
         until(lambda: is_served(control_plane, path), what="the kind is served")
+        taken = control_plane.call("POST", f"{path}?fieldValidation=Strict&dryRun=All", monitor)
+        assert taken["spec"] == monitor["spec"]
+        with_https = (MANIFESTS / "monitoring.yaml").read_text().split("write instead\n")[1].split("\n# (")[0]
+        monitor["spec"]["endpoints"][0] |= yaml.safe_load(with_https.replace("#   ", ""))
+        assert {"port", "scheme", "tlsConfig"} <= set(monitor["spec"]["endpoints"][0])
         taken = control_plane.call("POST", f"{path}?fieldValidation=Strict&dryRun=All", monitor)
         assert taken["spec"] == monitor["spec"]
         monitor["spec"]["endpoints"][0]["prot"] = monitor["spec"]["endpoints"][0].pop("port")

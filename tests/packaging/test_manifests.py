@@ -176,6 +176,22 @@ def test_the_variables_that_kubernetes_makes_of_the_services_name_do_not_reach_i
     assert only(OWN + "service.yaml", "Deployment")["spec"]["template"]["spec"]["enableServiceLinks"] is False
 
 
+def test_a_registry_with_a_password_is_one_line_to_take_the_sign_from():
+    text = (FOLDER / OWN / "service.yaml").read_text(encoding="utf-8")
+    changed = text.replace("# imagePullSecrets:", "imagePullSecrets:")
+    (deployment,) = [one for one in yaml.safe_load_all(changed) if one["kind"] == "Deployment"]
+    assert deployment["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "image-pull-secret"}]
+
+
+@pytest.mark.parametrize("folder", ["", OWN], ids=["in the hub's pod", "in its own Deployment"])
+def test_the_kustomization_says_what_a_second_hub_of_the_cluster_needs(folder: str):
+    text = (FOLDER / folder / "kustomization.yaml").read_text(encoding="utf-8")
+    assert "nameSuffix: -two" in text
+    if folder:
+        name = only(OWN + "service.yaml", "Service")["metadata"]["name"]
+        assert f"hub.config.GpuService.url is http://{name}-two:{PORT}" in text
+
+
 # ------------------------------------------------------------------ all files
 
 
