@@ -356,11 +356,14 @@ def _of_claims(ids: Mapping[str, str], found: DraPool) -> Pool:
 
 
 def _by_capacity(pool: Pool, capacity: Mapping[str, int]) -> Pool:
-    """Pods of others cannot be seen: what the admin says there is, less our own; without a word of it not known."""
+    """Pods of others cannot be seen: what the admin says there is, less our own; without a word of it not known.
+
+    The nodes can be seen: there are no more than on those that count.
+    """
     if pool.id not in capacity:
         return replace(pool, room={}, foreign=0, unknown=True)
     used = sum(stand.total - stand.free for stand in pool.nodes if not stand.why)
-    total = capacity[pool.id]
+    total = min(capacity[pool.id], pool.total)
     return replace(pool, total=total, room={WHOLE: max(0, total - used)}, foreign=0)
 
 

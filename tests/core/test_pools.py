@@ -337,6 +337,29 @@ def test_where_pods_of_others_may_not_be_read_the_configured_capacity_counts_and
     assert "pods of other namespaces" in reasons(found)
 
 
+@pytest.mark.parametrize(
+    ("broken", "unknown"),
+    [
+        ({"ready": None}, False),
+        ({"ready": False}, False),
+        ({"cordoned": True}, False),
+        ({"taints": (Taint("exam", "yes", "NoSchedule"),)}, False),
+        ({"labels": {NODE_PRODUCT: A100, "nvidia.com/mig.config.state": "pending"}}, True),
+    ],
+)
+def test_of_a_configured_capacity_no_more_is_free_than_on_the_nodes_that_count(
+    broken: dict[str, object], unknown: bool
+) -> None:
+    there = (node("a", ("mig-1g.5gb", 4)), replace(node("b", ("mig-1g.5gb", 4)), **broken))  # type: ignore[arg-type]
+    ours = (
+        pod("ours", "a", asks="mig-1g.5gb", lease="mine", namespace=HOME),
+        pod("stranded", "b", asks="mig-1g.5gb", lease="other", namespace=HOME),
+    )
+    config = ClusterConfig(capacity={"mig-1g.5gb": 8})
+    found = survey(*there, pods=ours, config=config, own_pods_only=True).pools["mig-1g.5gb"]
+    assert (found.total, found.free, found.unknown) == (4, 3, unknown)
+
+
 def test_where_no_pod_may_be_read_nothing_is_known_of_what_is_free() -> None:
     found = survey_pools(
         ClusterView({"a": node("a", ("gpu", 1))}, None), OfferConfig(), ClusterConfig(), names={}, leases=()
