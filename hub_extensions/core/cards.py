@@ -18,18 +18,23 @@ from hub_extensions.core.cluster import NodeFacts, PodFacts
 from hub_extensions.core.inventory import WHOLE
 
 MIB = 2**20
+KAI_RESERVATIONS = "kai-resource-reservation"
+"""KAI's namespace of pods that hold a card for those who share it (KAI-Scheduler v0.17)."""
 
 
 def kai_room(pods: Sequence[PodFacts], memory_bytes: int | None) -> Mapping[int, int]:
     """What is left of the cards of one node that are shared: thousandths left -> cards.
 
-    A part that cannot be read takes the whole rest of its card.
+    A part that cannot be read takes the whole rest of its card. The pod that holds the card for its sharers carries
+    their group too, and takes nothing of it.
 
     Args:
         memory_bytes: of a whole card, for parts asked for in MiB; None is not known.
     """
     left: dict[str, int] = {}
     for pod in pods:
+        if pod.namespace == KAI_RESERVATIONS:
+            continue
         for group in filter(None, pod.gpu_group.split(",")):
             left[group] = left.get(group, WHOLE) - _kai_part(pod, memory_bytes)
     return Counter(rest for rest in left.values() if rest > 0)
@@ -128,4 +133,4 @@ def _hami_parts(text: str) -> list[tuple[str, int, int]]:
     return parts
 
 
-__all__ = ["hami_cards", "kai_room", "kai_share"]
+__all__ = ["KAI_RESERVATIONS", "hami_cards", "kai_room", "kai_share"]

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hub_extensions.core.cards import hami_cards, kai_room
+from hub_extensions.core.cards import KAI_RESERVATIONS, hami_cards, kai_room
 from hub_extensions.core.cluster import ClusterConfig, NodeFacts, PodFacts, Taint
 from hub_extensions.core.inventory import WHOLE
 from hub_extensions.core.mechanisms import GPU_RESOURCE, GPU_TAINT, NODE_PRODUCT, Mechanism
@@ -24,8 +24,6 @@ PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Taints of the cluster's own: cordoned, not ready, under pressure, not set up yet."""
 SHARED = ".shared"
 MIG_STATE = "nvidia.com/mig.config.state"
-KAI_RESERVATIONS = "kai-resource-reservation"
-"""KAI's namespace of pods that hold a card for those who share it (KAI-Scheduler v0.17)."""
 
 _SINGLE = re.compile(r"(?P<product>.+)-MIG-(?P<profile>[0-9].*)")
 

@@ -144,7 +144,7 @@ def test_memory_of_a_card_whose_size_is_not_known_takes_all_of_it() -> None:
 
 def test_a_reservation_pod_holds_the_card_and_those_who_share_it_hold_their_parts() -> None:
     pods = (
-        pod("reservation", "a", asks="gpu", namespace=KAI_RESERVATIONS),
+        pod("reservation", "a", asks="gpu", namespace=KAI_RESERVATIONS, gpu_group="g1"),
         sharer("ours", "g1", "0.5"),
         pod("other", "a", asks="gpu"),
     )
@@ -153,5 +153,6 @@ def test_a_reservation_pod_holds_the_card_and_those_who_share_it_hold_their_part
 
 
 def test_without_kai_in_the_settings_a_shared_card_is_a_taken_one() -> None:
-    pods = (pod("reservation", "a", asks="gpu", namespace=KAI_RESERVATIONS), sharer("other", "g1", "0.5"))
+    held = pod("reservation", "a", asks="gpu", namespace=KAI_RESERVATIONS, gpu_group="g1")
+    pods = (held, sharer("other", "g1", "0.5"))
     assert dict(survey(node("a", ("gpu", 4)), pods=pods).pools["gpu"].room) == {WHOLE: 3}
