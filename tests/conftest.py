@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests import ports
 from tests.cluster.fixtures import (  # noqa: F401  (fixtures: pytest finds them here)
     cluster_folder,
     control_plane,
@@ -89,24 +89,13 @@ def _needs(item: pytest.Item) -> tuple[str, ...]:
 @pytest.fixture
 def free_port() -> int:
     """A port on 127.0.0.1 that nothing listens on."""
-    return _free_port()
+    return ports.free_port()
 
 
 @pytest.fixture
 def free_ports() -> Callable[[int], list[int]]:
     """``free_ports(n)``: n different ports on 127.0.0.1 that nothing listens on."""
-
-    def ports(count: int) -> list[int]:
-        listening = [socket.socket() for _ in range(count)]
-        try:
-            for one in listening:
-                one.bind(("127.0.0.1", 0))
-            return [int(one.getsockname()[1]) for one in listening]
-        finally:
-            for one in listening:
-                one.close()
-
-    return ports
+    return ports.free_ports
 
 
 @pytest.fixture(scope="session")
@@ -153,7 +142,7 @@ def postgresql_server() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
     if os.geteuid() == 0:
         os.chown(folder, UNPRIVILEGED, UNPRIVILEGED)
-    port = _free_port()
+    port = ports.free_port()
     data, log = folder / "data", folder / "log"
     _as_plain_user([programs / "initdb", "-A", "trust", "-U", "test", "-E", "UTF8", "--no-sync", "-D", data], folder)
     with log.open("wb") as out:
@@ -202,12 +191,6 @@ def postgresql_url(postgresql_server: str) -> Iterator[str]:
     yield postgresql_server.rsplit("/", 1)[0] + "/" + name
     with psycopg.connect(plain, autocommit=True) as connection:
         connection.execute(f"drop database {name} with (force)")
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 def _without_root() -> dict[str, Any]:

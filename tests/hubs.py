@@ -16,7 +16,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import requests
+
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 SINGLEUSER = [sys.executable, str(ROOT / "tests" / "fakes" / "singleuser.py")]
@@ -62,14 +63,6 @@ c.JupyterHub.load_roles = [{{
                "read:hub", "shutdown", "read:metrics", "access:servers", "access:services"],
 }}]
 """
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def until(look: Callable[[], T], seconds: float = 20.0, what: str | Callable[[], str] = "") -> T:

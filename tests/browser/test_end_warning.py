@@ -227,13 +227,13 @@ def test_the_warning_waits_until_as_little_is_left_as_the_user_chose(
     page: Page, server: UserServer, service: PanelService, own_settings: Path
 ) -> None:
     choose(server.directory, "panel", {"warnBefore": 1}, "jupyterhub-gpu")
-    service.state = a_state(uuid=UUID, countdown=a_countdown(80))
+    service.state = a_state(uuid=UUID, countdown=a_countdown(105))
     panel = open_lab(page, server)
     expect(panel).to_contain_text("Stops in")
     seen = time.monotonic()
     expect(toast(page)).to_have_count(0)
-    expect(toast(page)).to_have_count(1)
-    assert time.monotonic() - seen < 30
+    expect(toast(page)).to_have_count(1, timeout=70_000)
+    assert time.monotonic() - seen < 60
 
 
 def test_commands_say_what_they_do_and_only_where_they_can(

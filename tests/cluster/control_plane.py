@@ -11,7 +11,6 @@ RBAC is on, and Pod Security is enforced where a namespace asks for it. It has n
 from __future__ import annotations
 
 import json
-import socket
 import ssl
 import time
 import urllib.request
@@ -27,6 +26,7 @@ from kubernetes import client, config
 from tests.cluster.certificates import Authority, signing_key
 from tests.cluster.daemons import Daemon, DaemonEnded, Daemons
 from tests.cluster.programs.build import programs
+from tests.ports import free_ports
 
 START_SECONDS = 60.0
 SERVICES = "10.213.0.0/16"
@@ -315,18 +315,6 @@ def client_of(kubeconfig: Path) -> client.ApiClient:
         made.close()
         made = client.ApiClient(settings)
     return made
-
-
-def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
-    """Different ports of ``address`` that were free a moment ago."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind((address, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 def _common_flags(kubeconfig: Path, port: int) -> list[str]:

@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import aiohttp
 from aiohttp import web
 
-from tests.cluster.control_plane import ControlPlane, free_ports
+from tests.cluster.control_plane import ControlPlane
+from tests.ports import free_ports
 
 T = TypeVar("T")
 DROPPED = ("host", "content-length", "transfer-encoding", "connection")

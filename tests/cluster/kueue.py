@@ -24,11 +24,12 @@ import requests
 import yaml
 
 from tests.cluster.certificates import Authority
-from tests.cluster.control_plane import ControlPlane, free_ports
+from tests.cluster.control_plane import ControlPlane
 from tests.cluster.daemons import Daemons
 from tests.cluster.namespaces import RESTRICTED, fresh_namespace
 from tests.cluster.programs.build import programs
 from tests.hubs import until
+from tests.ports import free_ports
 
 NAMESPACE = "kueue-system"
 ACCOUNT = "kueue-controller-manager"

@@ -14,10 +14,11 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.control_plane import ControlPlane, free_ports
+from tests.cluster.control_plane import ControlPlane
 from tests.cluster.image import JUPYTERLAB
 from tests.hubs import ROOT, Hub, until
 from tests.loop.place import Place
+from tests.ports import free_ports
 
 MANIFESTS = ROOT / "helm-values" / "manifests"
 CHART_ROLE = """

@@ -19,9 +19,10 @@ from typing import Any, Literal
 
 import requests
 
-from tests.cluster.control_plane import ControlPlane, free_ports
+from tests.cluster.control_plane import ControlPlane
 from tests.cluster.daemons import Daemons
 from tests.cluster.programs.build import programs
+from tests.ports import free_ports
 
 MARK = "kwok.x-k8s.io/node"
 STATE = "tests/ready"

@@ -25,11 +25,12 @@ import requests
 import yaml
 
 from tests.cluster import image
-from tests.cluster.control_plane import ControlPlane, free_ports
+from tests.cluster.control_plane import ControlPlane
 from tests.cluster.daemons import Daemon, DaemonEnded
 from tests.cluster.network import CNI_PROGRAMS, Bridge, bridge_name, make_bridge, write_cni
 from tests.cluster.node_traces import DEVICE_PLUGINS, Traces, make_cgroup, remove, take_the_machine
 from tests.cluster.programs.build import HERE, cache, programs
+from tests.ports import free_ports
 
 LAB = {"nvidia.com/mig-1g.5gb": 5, "nvidia.com/mig-2g.10gb": 1}
 LABELS = {

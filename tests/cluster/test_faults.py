@@ -26,10 +26,13 @@ from tests.hubs import until
 pytestmark = [pytest.mark.needs("own-cluster"), pytest.mark.timeout(300)]
 
 HERE = {"tests/place": "faults"}
+NODE = "faults"
 OFFER = "mig-1g.5gb"
 SMALL = f"nvidia.com/{OFFER}"
 LABELS = {**HERE, "nvidia.com/gpu.product": "NVIDIA-A100-PCIE-40GB", "nvidia.com/mig.config.state": "success"}
-ETCD_SECONDS = 20.0
+ETCD_SECONDS = 60.0
+SETTLES_SECONDS = 5.0
+"""What would go wrong goes wrong in so long: the service looks at each change within a second."""
 SERVICE_LOG = "hub_extensions.hub_service"
 ORDINARY = ("joined:", "asked-again:", "admitted:", "ready:", "stopped:", "ended:", "start resumed", "ending:", "left:")
 
@@ -130,7 +133,7 @@ def line(
         fresh_namespace(control_plane, "faults") as namespace,
         Responder() as responder,
         FaultyApi(control_plane) as api,
-        played_nodes.node("faults", {SMALL: 2}, labels=LABELS),
+        played_nodes.node(NODE, {SMALL: 2}, labels=LABELS),
     ):
         config = f"""
 c.KubeSpawner.port = {responder.port}
@@ -242,6 +245,53 @@ def test_an_etcd_that_stands_still_delays_and_loses_nothing(control_plane: Contr
     said = line.said()
     assert len([one for one in said if "cannot be read" in one]) <= 1, said
     line.goes_on()
+
+
+def test_a_kubelet_that_stands_still_keeps_every_lease_and_lets_nobody_in(played_nodes: PlayedNodes, line: Line):
+    played_nodes.set_ready(NODE, "Unknown")
+    try:
+        until(lambda: {state for _, state, _ in line.facts().values()} == {"lost"}, 20, line.told)
+        assert line.place.offers()[OFFER]["free"] == 0
+        stays(lambda: line.place.waiting() == line.waiting and sorted(line.facts()) == sorted(line.running))
+    finally:
+        played_nodes.set_ready(NODE, "True")
+    line.stands()
+    assert sorted(line.said()) == sorted(
+        f"{what}: {words}"
+        for user in line.running
+        for what, words in (("lost", f"{user}: its machine does not answer"), ("running", f"{user}: it answers again"))
+    )
+    line.goes_on()
+
+
+def test_a_device_that_is_lost_under_a_server_is_given_to_nobody_until_it_is_back(
+    played_nodes: PlayedNodes, line: Line
+):
+    """Whose device it was nobody says; both servers go on, and the next one in line waits for one that there is."""
+    played_nodes.set_allocatable(NODE, {SMALL: 1})
+    try:
+        until(lambda: line.place.offers()[OFFER]["total"] == 1, 20)
+        line.stands()
+        leaver, first = line.running[0], line.waiting[0]
+        assert line.place.hub.stop_server(leaver).status_code in (202, 204)
+        until(lambda: line.place.hub.server(leaver) is None, 30, f"{leaver} has stopped")
+        stays(lambda: line.place.waiting() == line.waiting and sorted(line.facts()) == [line.running[1]])
+        assert line.place.offers()[OFFER]["free"] == 0
+    finally:
+        played_nodes.set_allocatable(NODE, {SMALL: 2})
+    line.place.hub.wait_ready(first, seconds=60)
+    line.running, line.waiting = [line.running[1], first], line.waiting[1:]
+    line.join(leaver)
+    line.mark()
+    line.stands()
+
+
+def stays(look: Callable[[], bool]) -> None:
+    """It is so, for as long as what would go wrong takes to."""
+    end = time.monotonic() + SETTLES_SECONDS
+    while time.monotonic() < end:
+        assert look()
+        time.sleep(0.2)
 
 
 def test_a_service_that_is_killed_finds_everybody_again(line: Line):

@@ -228,7 +228,8 @@ c.KubeSpawner.node_selector = {HERE!r}
             for user in ("dan", "eve"):
                 place.hub.wait_ready(user, seconds=60)
             print(claims.devices(), shown())
-            assert "gpu-1" in claims.devices() and shown() == {small: 1, half: 0, whole: 0}
+            assert "gpu-1" in claims.devices()
+            until(lambda: shown() == {small: 1, half: 0, whole: 0}, 10, lambda: f"{shown()}")
             for user in ("ada", "ben", "dan", "eve"):
                 place.hub.stop_server(user)
             until(lambda: shown() == {small: 14, half: 4, whole: 2}, 30, lambda: f"{shown()}")

@@ -46,7 +46,7 @@ def test_jupyterlab_answers_from_a_restricted_pod_that_sees_one_device(
     _create(control_plane, namespace, _pod("lab", LAB, SMALL))
     address = until(lambda: _status(control_plane, namespace, "lab").get("podIP"), 30, "the pod got no address")
 
-    until(lambda: _get(f"http://{address}:8888/api"), 30, lambda: f"{_status(control_plane, namespace, 'lab')}")
+    until(lambda: _get(f"http://{address}:8888/api"), 90, lambda: f"{_status(control_plane, namespace, 'lab')}")
 
     page = requests.get(f"http://{address}:8888/lab?token=secret", timeout=30)
     assert page.status_code == 200
@@ -80,7 +80,10 @@ def test_five_pods_have_five_devices_and_the_sixth_waits(
     _create(control_plane, namespace, _pod("sixth", "exec sleep 3600", SMALL))
 
     until(lambda: "Insufficient" in _scheduled(control_plane, namespace, "sixth"), 20, "nobody says that it waits")
-    assert len({_log(control_plane, namespace, name).strip() for name in names}) == 5
+    told = until(
+        lambda: len(said := {_log(control_plane, namespace, n).strip() for n in names} - {""}) >= 5 and said, 20
+    )
+    assert len(told) == 5
 
 
 def test_a_refused_allocation_fails_the_pod_with_the_kubelets_words(
@@ -112,7 +115,7 @@ def test_the_devices_of_a_pod_can_be_lost_by_their_ids(
 ) -> None:
     _create(control_plane, namespace, _pod("holder", 'echo "$NVIDIA_VISIBLE_DEVICES"; exec sleep 3600', LARGE))
     until(lambda: _phase(control_plane, namespace, "holder") == "Running", 30, "the pod does not run")
-    device = _log(control_plane, namespace, "holder").strip()
+    device = until(lambda: _log(control_plane, namespace, "holder").strip(), 20, "it does not say its device")
 
     assert real_node.lose("mig-2g.10gb", devices=[device]) == [device]
     try:
@@ -292,7 +295,7 @@ def _run_in(cluster: ControlPlane, namespace: str, name: str, script: str) -> st
 def _get(url: str) -> bool:
     try:
         return requests.get(url, timeout=5).ok
-    except requests.ConnectionError:
+    except requests.RequestException:
         return False
 
 

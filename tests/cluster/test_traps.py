@@ -388,7 +388,7 @@ def test_the_charts_environment_and_init_containers_stay_and_the_leases_variable
     with waiting(chart, "t21"):
         device.let_go()
         try:
-            pods = until(lambda: len(found := chart.pods()) >= 2 and "t21" in found and found, 30, "both have pods")
+            pods = until(lambda: {"t21", "t21-cpu"} <= (found := chart.pods()).keys() and found, 30, "both have pods")
             for user in ("t21", "t21-cpu"):
                 pod = pods[user]
                 assert environment(pod)["COURSE"] == "ml"

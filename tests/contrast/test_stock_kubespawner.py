@@ -173,7 +173,7 @@ def test_a_killed_stock_hub_takes_a_pod_without_a_place_for_a_server_and_deletes
         hub.start()
         until(lambda: not hub.pods(), 60, "the pod is deleted")
         assert "ada does not appear to be running" in hub.log()
-        assert hub.server("ada") is None
+        until(lambda: hub.server("ada") is None, 20, "its stop is over")
         assert hub.api("GET", "users/ada/server/progress").status_code in (400, 404)
 
 

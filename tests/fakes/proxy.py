@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+
+from tests.ports import free_port
 
 START_SECONDS = 30
 
@@ -26,7 +27,7 @@ class Proxy:
         self._directory = directory
         self._routes = routes
         self._process: subprocess.Popen[bytes] | None = None
-        self.port, self._api_port = _free_port(), _free_port()
+        self.port, self._api_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Proxy:
@@ -87,12 +88,6 @@ class Proxy:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(10)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -217,6 +217,8 @@ class Release(ClusterPlace):
         os.kill(pid, signal.SIGTERM)
         if self._service is not None:
             self._service.wait(40)
+        else:
+            until(lambda: pid not in self.hub.processes(), 40, "the service has ended")
 
     def leases(self) -> dict[str, str]:
         """user -> id of the lease; on a cluster the scheduler knows the device."""

@@ -143,6 +143,7 @@ def _command(pid: int) -> bytes:
 
 @contextmanager
 def browsers(chromium_path: str) -> Iterator[Browser]:
+    expect.set_options(timeout=PATIENCE * 1000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium_path, args=CHROMIUM_FLAGS)
         yield browser

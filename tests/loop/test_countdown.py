@@ -38,9 +38,9 @@ def test_idle_is_warned_kept_saved_stopped_and_told(tmp_path: Path, browser: Bro
         layout=ONE_SMALL,
         config=f"""
 c.GpuCulling.enabled = True
-c.GpuCulling.idle_minutes = {40 / SECONDS}
-c.GpuCulling.warn_minutes = {20 / SECONDS}
-c.GpuCulling.keep_minutes = {30 / SECONDS}
+c.GpuCulling.idle_minutes = {70 / SECONDS}
+c.GpuCulling.warn_minutes = {40 / SECONDS}
+c.GpuCulling.keep_minutes = {60 / SECONDS}
 c.GpuCulling.grace_minutes = 0
 c.GpuCulling.lifetime_hours = 0.5
 """,

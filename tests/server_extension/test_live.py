@@ -201,9 +201,8 @@ async def test_a_page_that_wants_numbers_seldom_gets_them_seldom_and_knows_it() 
         quick, slow = PanelThatListens(), PanelThatListens(every=0.5)
         live.join(quick)
         live.join(slow)
-        await until(lambda: len(slow.numbers()) >= 1)
-    assert len(quick.numbers()) >= 8
-    assert len(slow.numbers()) <= 2
+        await until(lambda: len(slow.numbers()) >= 1 and len(quick.numbers()) >= 8)
+    assert len(slow.numbers()) * 3 <= len(quick.numbers())
     assert slow.snapshots()[0]["period_seconds"] == 0.5
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.request
@@ -22,6 +21,7 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from tests.fakes.panel_service import TOKEN, PanelService, a_countdown, a_state
 from tests.fakes.user_server import LOGIN_TOKEN, UserServer
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUTES = [
@@ -291,12 +291,6 @@ class proxied:  # noqa: N801 - a context manager, read as one
     def get(self, path: str) -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
             answer.read()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def test_it_works_without_a_hub_and_ends_quickly(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_pod_is_made_once_admitted_and_its_server_answers(
         hub.wait_ready("cem")
         assert [m.user for m in service.told_of(Stopped)] == ["ada"]
         assert service.told_of(Stopped)[0].reason == ""
-        assert [m.ready for m in service.told_of(Started)].count(True) == 4
+        until(lambda: [m.ready for m in service.told_of(Started)].count(True) == 4, what="the hub told of all four")
 
 
 def test_a_pod_that_its_machine_turned_down_is_made_once_more_under_the_same_lease(

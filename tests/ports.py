@@ -1,0 +1,37 @@
+"""Ports for what tests start: free a moment ago, below those that the kernel hands out by itself, none given twice.
+
+A port of the kernel's own choosing (bind to 0) is somebody's connection a moment later, or is given to the other worker
+of a run before its server listens: of some hundred servers a run, one cannot start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import random
+import socket
+
+FIRST, EACH, WORKERS = 20_000, 3_000, 4
+"""A part for each worker of a run; the last ends below 32768, where the kernel's begin."""
+
+_next = itertools.count(random.randrange(EACH))
+
+
+def free_port(address: str = "127.0.0.1") -> int:
+    """A port of `address` that nothing listens on."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
+    for _ in range(EACH):
+        port = FIRST + EACH * worker + next(_next) % EACH
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((address, port))
+            return port
+    raise RuntimeError(f"no port of {address} is free from {FIRST} on")
+
+
+def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
+    """Different ones."""
+    return [free_port(address) for _ in range(count)]
+
+
+__all__ = ["free_port", "free_ports"]
