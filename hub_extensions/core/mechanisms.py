@@ -81,6 +81,11 @@ class PodAsk:
     queue: str = ""
 
 
+def label_value(text: str) -> str:
+    """An id as a label can hold it: what is no letter, digit, ``.``, ``_`` or ``-`` becomes ``_``."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", text)[:63].strip("._-")
+
+
 class AskError(ValueError):
     """An ask that a cluster would refuse, or worse, take and never serve.
 
@@ -164,4 +169,5 @@ __all__ = [
     "Mechanism",
     "PodAsk",
     "check_ask",
+    "label_value",
 ]

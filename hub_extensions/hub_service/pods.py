@@ -23,6 +23,7 @@ from hub_extensions.core import messages
 from hub_extensions.core.cluster import ClusterConfig, ClusterView, PodFacts
 from hub_extensions.core.cluster_offers import derive_cluster_offers
 from hub_extensions.core.line import Lease, LeaseState, Ticket, TicketState
+from hub_extensions.core.mechanisms import label_value
 from hub_extensions.core.podstate import why_unscheduled
 from hub_extensions.core.pools import NodeReadings, PoolSurvey, read_ahead, survey_pools
 from hub_extensions.hub_service import telling
@@ -353,13 +354,19 @@ class Pods:
     def lease_of_a_stranger(self, server: HubServer, now: datetime) -> Lease | None:
         """What a server that the book does not know holds: by its label of an offer, else by what its pod asked for.
 
-        A pod that has a lease's label is ours, from a store that is gone: it keeps that lease.
+        A pod that has a lease's label is ours, from a store that is gone: it keeps that lease. One whose lease is in
+        the book is no stranger's, and one that is being deleted begins nothing.
         """
-        pod = self._pod_of_server.get((server.user, server.server))
+        key = (server.user, server.server)
+        pod = self._pod_of_server.get(key)
         stand = self.book.cluster
-        if pod is None or pod.over or stand is None:
+        if pod is None or pod.over or pod.deleting or stand is None:
             return None
-        offer = next((each for each in stand.offers.offers if each.pool and each.id == pod.offer), None)
+        known = self.book.leases.get(pod.lease)
+        if known is not None and (known.user, known.server) == key:
+            return None
+        named = [each for each in stand.offers.offers if each.pool and label_value(each.id) == pod.offer]
+        offer = named[0] if len(named) == 1 else None
         pool = offer.pool if offer else _pool_of(pod, stand.survey) if pod.requests else None
         if pool is None:
             return None
@@ -369,6 +376,11 @@ class Pods:
         if offer is not None:
             lease = replace(lease, offer=offer.id, share=offer.share)
         return replace(lease, ends_at=self.book.end_of(lease))
+
+    def is_going(self, server: HubServer) -> bool:
+        """Its pod is being deleted, whatever the hub says of it."""
+        pod = self._pod_of_server.get((server.user, server.server))
+        return pod is not None and not pod.over and pod.deleting
 
     def lives(self, lease: Lease) -> bool:
         """Its pod is there, and nobody deletes it."""

@@ -275,6 +275,8 @@ class Reconciler:
                 known = replace(known, state=LeaseState.RUNNING)
             facts = ServerFacts(server.user, server.server, known.offer, now, lease=known.id, adopted=known.adopted)
             return Changes(facts=(facts,), leases=(known,))
+        if self.pods is not None and self.pods.is_going(server):
+            return Changes()  # a stop that the hub has not heard the end of
         lease = self._lease_of_a_stranger(server, now)
         offer = lease.offer if lease else "cpu"
         facts = ServerFacts(server.user, server.server, offer, now, lease=lease.id if lease else None, adopted=True)

@@ -39,6 +39,7 @@ from hub_extensions.core.mechanisms import (
     Mechanism,
     PodAsk,
     check_ask,
+    label_value,
 )
 from hub_extensions.core.podstate import CONTAINER
 
@@ -99,11 +100,6 @@ def server_container(pod: V1Pod) -> V1Container:
     pod.spec.containers = [get_k8s_model(V1Container, container) for container in pod.spec.containers]
     named = [container for container in pod.spec.containers if container.name == CONTAINER]
     return (named or pod.spec.containers)[0]
-
-
-def label_value(text: str) -> str:
-    """An id as a label can hold it: what is no letter, digit, ``.``, ``_`` or ``-`` becomes ``_``."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", text)[:63].strip("._-")
 
 
 # ------------------------------------------------------------------ what an admin's settings had there
@@ -260,4 +256,4 @@ def _field(thing: object, name: str) -> Any:
     return getattr(thing, name, None)
 
 
-__all__ = ["CPU_ASK", "SHM", "Applied", "apply", "label_value", "server_container"]
+__all__ = ["CPU_ASK", "SHM", "Applied", "apply", "server_container"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hub_extensions.core.mechanisms import AskError, Mechanism, PodAsk, check_ask
+from hub_extensions.core.mechanisms import AskError, Mechanism, PodAsk, check_ask, label_value
 
 GPU = {"nvidia.com/gpu": "1"}
 KAI = PodAsk(Mechanism.KAI_FRACTION, annotations={"gpu-fraction": "0.5"}, scheduler="kai-scheduler")
@@ -94,3 +94,8 @@ def test_what_exclude_one_another_or_is_missing_is_refused_and_the_field_named(a
         check_ask(ask)
     assert refused.value.field == field
     assert str(refused.value).startswith(f"{field}: ")
+
+
+def test_ids_are_written_as_labels_can_hold_them() -> None:
+    assert label_value("gpu@h200-0.5") == "gpu_h200-0.5"
+    assert label_value("mig-1g.10gb.me") == "mig-1g.10gb.me"

@@ -11,6 +11,7 @@ from pathlib import Path
 from hub_extensions.adapters.store import Store
 from hub_extensions.core.cluster import ClusterConfig, PodFacts
 from hub_extensions.core.line import Availability, Lease
+from hub_extensions.core.mechanisms import label_value
 from hub_extensions.core.messages import Ask, Ended, Started, Stopped, TicketState
 from hub_extensions.hub_service.book import Book
 from hub_extensions.hub_service.clock import RunningClock
@@ -54,7 +55,7 @@ class PodRoom:
             asks=asks,
             namespace=HOME,
             lease=state.grant.lease,
-            offer=state.grant.offer,
+            offer=label_value(state.grant.offer),
             user=state.user,
             server=state.server,
         )

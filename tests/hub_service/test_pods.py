@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from hub_extensions.core.cluster import NodeFacts
+from hub_extensions.core.cluster import ClaimFacts, ClusterView, NodeFacts, SliceDevice, TemplateFacts
 from hub_extensions.core.line import LeaseState, LineConfig
+from hub_extensions.core.mechanisms import label_value
 from hub_extensions.core.offers import OfferConfig
 from hub_extensions.hub_service.refused import Refused
 from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
@@ -315,6 +317,74 @@ async def test_with_a_new_store_running_pods_keep_the_leases_they_are_marked_wit
         await r.look()
         await r.look(after=1.1)
         assert not r.holds("ada")
+
+
+class WithClaims(ClusterTable):
+    """One MIG device of node ``c`` that is claimed, by the template ``small``; ada's pod has its claim."""
+
+    def view(self, now: datetime) -> ClusterView:
+        device = ("gpu.nvidia.com", "pool-c", "gpu-0-mig-1")
+        selects = "device.attributes['gpu.nvidia.com'].profile == '1g.5gb'"
+        claimed = any(each.claims for each in (self.pods or {}).values())
+        return replace(
+            super().view(now),
+            slices=(SliceDevice(*device, "c", "mig", "NVIDIA A100-SXM4-40GB", "1g.5gb"),),
+            templates=(TemplateFacts("small", "mig.nvidia.com", 1, (selects,)),),
+            claims=(ClaimFacts(HOME, "claim", (device,), "jupyter-ada"),) if claimed else (),
+        )
+
+
+@pytest.mark.parametrize(
+    ("cluster", "config", "offer", "changes"),
+    [
+        (WithClaims(), {}, "mig-1g.5gb@small", {"claims": ("claim",)}),
+        (
+            ClusterTable(node("c", ("gpu", 1)), node("b", ("gpu", 1), product="NVIDIA-H100-80GB-HBM3")),
+            {"fractions_by": "kai", "kai_queue": "team-a"},
+            "gpu-0.5@a100-sxm4-40gb",
+            {"gpu_group": "g1", "fraction": "0.5"},
+        ),
+    ],
+    ids=["dra", "kai"],
+)
+async def test_with_a_new_store_a_pod_is_known_by_its_label_where_it_asks_for_no_device_by_name(
+    tmp_path: Path, cluster: ClusterTable, config: dict[str, object], offer: str, changes: dict[str, object]
+) -> None:
+    async with pod_room(tmp_path, cluster, **config) as r:
+        r.desk.book.offer_config = OfferConfig(fractions={"gpu": (0.5,)})
+        labels = {"lease": "before", "offer": label_value(offer), "user": "ada"}
+        cluster.put(pod("jupyter-ada", "c", namespace=HOME, **labels, **changes))
+        r.hub.run("ada")
+        await r.look()
+        await r.desk.reconciler.reconcile()
+        await r.look()
+        lease = r.lease("ada")
+        assert (lease.id, lease.offer, lease.state) == ("before", offer, LeaseState.RUNNING)
+        assert (r.stands(offer).held, r.stands(offer).foreign) == (1, 0)
+        assert (await r.ask("ada", offer, server="two")).reason_word == "own-lease-limit"
+
+
+async def test_a_stopped_server_that_the_hub_goes_on_to_list_gets_no_second_lease_while_its_pod_is_deleted(
+    tmp_path: Path,
+) -> None:
+    """The hub was killed in the middle of a stop, and its pod has a long time to end in."""
+    async with pod_room(tmp_path) as r:
+        before = await r.run("ada")
+        await r.look()
+        await r.stop("ada")
+        r.hub.run("ada")
+        for _ in range(5):
+            await r.look(after=16)
+            await r.desk.reconciler.reconcile()
+            await r.look()
+            assert [(each.id, each.state) for each in r.desk.book.leases.values()] == [(before.id, LeaseState.ENDING)]
+            assert r.stands().free == 1
+        assert ("ada", "") not in r.desk.book.facts
+        r.hub.running.clear()
+        r.cluster.remove("jupyter-ada")
+        await r.look()
+        await r.look(after=1.1)
+        assert not r.holds("ada") and r.stands().free == 2
 
 
 async def test_a_pod_that_went_while_the_service_was_away_ends_its_lease_after_30_s(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 from kubespawner.objects import make_pod
 
 from hub_extensions.core.mechanisms import LEASE_LABEL, OFFER_LABEL, AskError, Mechanism, PodAsk
-from hub_extensions.spawner.mechanisms import CPU_ASK, apply, label_value
+from hub_extensions.spawner.mechanisms import CPU_ASK, apply
 
 MIG = PodAsk(Mechanism.MIG, limits={"nvidia.com/mig-1g.5gb": "1"}, tolerations=("nvidia.com/gpu",))
 KAI = PodAsk(
@@ -358,11 +358,6 @@ def test_the_servers_container_is_found_wherever_it_stands() -> None:
 def test_an_ask_that_is_known_to_go_wrong_never_reaches_the_cluster(ask: PodAsk) -> None:
     with pytest.raises(AskError):
         applied(ask, a_pod())
-
-
-def test_ids_are_written_as_labels_can_hold_them() -> None:
-    assert label_value("gpu@h200-0.5") == "gpu_h200-0.5"
-    assert label_value("mig-1g.10gb.me") == "mig-1g.10gb.me"
 
 
 RESOURCES = st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-2g.10gb", "example.com/nic"])
