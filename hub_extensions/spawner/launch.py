@@ -166,9 +166,10 @@ class Launch:
         if pod is None:
             return PodState("creating")
         ends = when(pod["metadata"]["deletionTimestamp"])
-        if ends is None or datetime.now(timezone.utc) - ends < OVERDUE:
+        runs = bound(pod) and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        if not runs or ends is None or datetime.now(timezone.utc) - ends < OVERDUE:
             return PodState("creating", "Your last server is still being ended.")
-        machine = (pod.get("spec") or {}).get("nodeName") or "its machine"
+        machine = pod["spec"]["nodeName"]
         log = f"{self.spawner._log_name}: its last pod should have ended at {ends:%H:%M:%S} UTC: {machine} is silent"
         text = (
             "Your last server is on a machine that does not answer, so nobody knows whether it still writes to your "

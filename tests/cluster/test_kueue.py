@@ -270,6 +270,28 @@ def test_a_kueue_that_is_down_reads_as_such_and_nothing_is_lost(place: KueuePlac
     until(lambda: not place.left(("ada",)), 30, lambda: f"this is left: {place.left(('ada',))}")
 
 
+def test_who_waits_for_kueue_while_the_hub_is_killed_waits_again_with_one_pod(place: KueuePlace) -> None:
+    """Kueue counts from the pod, which is made anew: the place in its line is lost, the start is not."""
+    place.up("ada", WHOLE)
+    place.hub.spawn("ben", {"offer": WHOLE})
+    place.until_said("ben", IN_LINE)
+    before = place.pods()["ben"]["metadata"]["uid"]
+    place.hub.kill()
+    place.hub.start()
+    place.wait_service()
+    until(lambda: _uid(place, "ben") not in (None, before), 60, "its start goes on")
+    place.until_said("ben", IN_LINE)
+    assert place.hub.ready("ada") and place.hub.pending("ben") == "spawn"
+    assert sorted(name for name in place.kueue.workloads(place.namespace)) == ["jupyter-ada", "jupyter-ben"]
+    place.down("ada")
+    place.hub.wait_ready("ben", seconds=60)
+
+
+def _uid(place: KueuePlace, user: str) -> str | None:
+    pod = place.pods().get(user)
+    return None if pod is None else str(pod["metadata"]["uid"])
+
+
 def test_a_line_that_kueue_does_not_know_is_said_until_it_is_there(
     control_plane: ControlPlane, kueue: Kueue, node: None, responder: Responder, tmp_path: Path
 ) -> None:
