@@ -94,7 +94,8 @@ def _sms() -> Any:
 
 def _tell(console: Console, view: ClusterView, survey: PoolSurvey, found: ClusterOffers) -> None:
     if survey.configured:
-        console.print("The nodes may not be read: the totals below are what c.GpuCluster.capacity says.", markup=False)
+        unread = "The nodes may not be read" if view.nodes is None else "Others' pods may not be read"
+        console.print(f"{unread}: the totals below are what c.GpuCluster.capacity says.", markup=False)
     if view.own_pods_only:
         console.print(
             f"Only pods of the namespace {view.namespace} may be read: others' use is not known.", markup=False
@@ -103,6 +104,9 @@ def _tell(console: Console, view: ClusterView, survey: PoolSurvey, found: Cluste
     for offer in found.offers:
         table.add_row(*map(Text, _row(offer, survey, found.asks[offer.id])))
     console.print(table)
+    if any("@" in pool for pool in survey.pools):
+        text = "A new hub would give these ids. Yours keeps those that it gave first: Services, gpu, The cluster."
+        console.print(f"\n{text}", markup=False, soft_wrap=True)
     _tell_nodes(console, survey)
     if survey.left_out:
         console.print("\nLeft out:", markup=False)

@@ -411,3 +411,21 @@ async def test_what_an_admin_says_there_is_stands_in_for_nodes_that_may_not_be_r
         result = await asyncio.to_thread(run, "offers", "--cluster", "--state-dir", str(tmp_path))
     assert result.exit_code == 0
     assert "the totals below are what c.GpuCluster.capacity says" in result.output
+
+
+async def test_with_nodes_but_no_foreign_pods_it_says_which_of_the_two_may_not_be_read(tmp_path: Path) -> None:
+    async with ApiServerAsTold(dra=False) as server:
+        server.forbidden |= {PODS}
+        for name, product in (("a", "NVIDIA-A100-PCIE-40GB"), ("h", "NVIDIA-H100-PCIe")):
+            labels = {"nvidia.com/gpu.product": product}
+            ready = [{"type": "Ready", "status": "True"}]
+            status = {"allocatable": {"nvidia.com/gpu": "2"}, "conditions": ready}
+            server.put(NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
+        cluster = ClusterConfig(kubeconfig=server.kubeconfig(tmp_path), namespace="jhub")
+        settings = Settings(state_dir=tmp_path, hub_secret=SECRET, api_token="", cluster=cluster)
+        settings.dump(tmp_path / "service.json")
+        result = await asyncio.to_thread(run, "offers", "--cluster", "--state-dir", str(tmp_path))
+    assert result.exit_code == 0
+    assert "The nodes may not be read" not in result.output
+    assert "Others' pods may not be read: the totals below are what c.GpuCluster.capacity says." in result.output
+    assert "A new hub would give these ids." in result.output
