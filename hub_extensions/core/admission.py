@@ -378,7 +378,7 @@ def _availability(line: Line, lines: Lines, stock: Stock, offer: GpuOffer, now: 
     free = stock.free(offer)
     if not stock.known or (offer.pool in stock.unknown and not free):
         wait = unknown("It is not known which GPUs are free.")
-        return Availability(offer, None, None, held, 0, lost, len(waiting), wait)
+        return Availability(offer, None, None, held, 0, lost, len(waiting), wait, line.queue)
     total = stock.total.get(offer.pool, 0) * (WHOLE // offer.share)
     foreign = stock.foreign.get(offer.pool, 0)
     before = waiting or any(lines.waiting(other) for other in stock.costed(offer.pool))
@@ -387,7 +387,7 @@ def _availability(line: Line, lines: Lines, stock: Stock, offer: GpuOffer, now: 
     else:
         shares = [_offer_in(stock, ticket, pool).share for ticket in waiting] + [offer.share]
         wait = _forecasts(line, stock, pool, shares, now, False)[-1]
-    return Availability(offer, free, total, held, foreign, lost, len(waiting), wait)
+    return Availability(offer, free, total, held, foreign, lost, len(waiting), wait, line.queue)
 
 
 __all__ = ["Admission", "admit", "availability", "refuse_to_join", "standing"]

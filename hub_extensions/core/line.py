@@ -182,7 +182,7 @@ class Availability:
         free: how many servers could be given it now (before anybody in line is served).
         total: how many there are if nobody had any.
         held: taken by our leases; `foreign`: taken by processes that we never started; `lost`: gone under a lease.
-        waiting: tickets in its line.
+        waiting: tickets in its line. queue: whose line it is where it is not ours, as in `Line`.
     """
 
     offer: GpuOffer
@@ -193,6 +193,7 @@ class Availability:
     lost: int
     waiting: int
     wait: WaitForecast
+    queue: str = ""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ class OfferState:
 
     `isolation` has the keys memory, fault, compute, access; `share` is 0 to 1 of one device (0: CPU only).
     `free`, `total` None: not known. Only what is for one of the user's groups is listed at all.
+    `queue`: whose line it waits in where that is not ours (``Kueue``, ``KAI``): no place in it is known here.
     """
 
     id: str
@@ -57,6 +58,7 @@ class OfferState:
     lost: int
     waiting: int
     wait: Wait
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ def offer_state(stands: Availability) -> OfferState:
         lost=stands.lost,
         waiting=stands.waiting,
         wait=wait(stands.wait),
+        queue=stands.queue,
     )
 
 

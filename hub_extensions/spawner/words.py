@@ -121,7 +121,7 @@ def wait_words(offer: OfferState) -> str:
     """The wait of one offer: ``starts now``, ``you would be 2nd in line, likely 25–70 min``, or why it is unknown."""
     if offer.wait.now:
         return "starts now"
-    if offer.free is None:
+    if offer.free is None or offer.queue:  # of another's line no place is known
         return offer.wait.reason or "wait not known"
     parts = [f"you would be {ordinal(offer.waiting + 1)} in line"]
     guess = likely(offer.wait)

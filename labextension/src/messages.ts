@@ -103,6 +103,7 @@ export interface OfferState {
   lost: number;
   waiting: number;
   wait: Wait;
+  queue: string;
 }
 
 /** An error's body: what is wrong, in which field, and what would be right. */

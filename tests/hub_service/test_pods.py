@@ -15,6 +15,7 @@ from hub_extensions.core.line import LeaseState, LineConfig
 from hub_extensions.core.mechanisms import label_value
 from hub_extensions.core.offers import OfferConfig
 from hub_extensions.hub_service.refused import Refused
+from hub_extensions.spawner.words import wait_words
 from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
 from tests.hub_service.pod_room import SMALL, PodRoom, pod_room
 
@@ -579,6 +580,21 @@ async def test_where_the_line_is_anothers_nobody_waits_in_ours_and_nothing_is_he
         assert (await r.ask("dan")).answer == "admit"
         assert r.pods.info().held_up == ()
         assert said(caplog, "no place") == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "name"), [({"kueue_queue": "lq"}, "Kueue"), ({"kai_queue": "team-a"}, "KAI"), ({}, "")]
+)
+async def test_the_form_says_whose_line_it_is_and_makes_no_place_in_it_up(
+    tmp_path: Path, config: dict[str, str], name: str
+) -> None:
+    async with pod_room(tmp_path, one(), **config) as r:
+        r.cluster.put(pod("training", "a", asks=SMALL))
+        await r.look()
+        (offer, cpu) = r.desk.form("ada", "", (), False).offers
+        assert (offer.queue, cpu.queue) == (name, "")
+        theirs = f"{name} hands out the GPUs here and does not say how long it takes."
+        assert wait_words(offer) == (theirs if name else "you would be 1st in line, wait not known")
 
 
 async def test_pods_that_wait_in_anothers_line_do_not_use_the_start_brake_up(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from hub_extensions.spawner.words import duration, offer_words, ordinal
+from hub_extensions.core.messages import Wait
+from hub_extensions.spawner.words import duration, offer_words, ordinal, wait_words
 from tests.fakes.service import an_offer
 
 
@@ -41,3 +44,10 @@ def test_an_unknown_size_is_said_to_be_unknown() -> None:
     from hub_extensions.spawner.words import gives
 
     assert gives(an_offer("gpu", free=1, total=1, gib=None, sm_count=None)) == "size not known"
+
+
+def test_where_the_line_is_anothers_no_place_in_it_is_made_up() -> None:
+    why = "Kueue hands out the GPUs here and does not say how long it takes."
+    full = an_offer("mig-1g.5gb", free=0, total=2, wait=Wait(False, None, None, None, None, why))
+    assert wait_words(full) == "you would be 1st in line, wait not known"
+    assert wait_words(replace(full, queue="Kueue")) == why
