@@ -284,17 +284,22 @@ def test_a_server_on_a_silent_machine_is_never_deleted_by_force_and_its_owner_re
         hub.wait_ready("ada")
 
 
+def a_server_outlives(hub: Hub) -> None:
+    """ada's server runs, and the hub beside it is another one."""
+    hub.add_users("ada")
+    hub.spawn("ada", {"offer": ONE})
+    hub.wait_ready("ada")
+    hub.kill()
+    hub.start()
+    assert hub.ready("ada")
+
+
 def test_a_server_that_its_machine_starts_anew_after_a_restart_of_the_hub_is_left_to_it(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
     """A machine that boots runs init containers again, and the pod reads as pending meanwhile."""
     with a_hub(tmp_path, cluster, service, "c.Spawner.poll_interval = 1") as hub:
-        hub.add_users("ada")
-        hub.spawn("ada", {"offer": ONE})
-        hub.wait_ready("ada")
-        hub.kill()
-        hub.start()
-        assert hub.ready("ada")
+        a_server_outlives(hub)
 
         def boots(pod: dict[str, Any]) -> None:
             pod["status"] |= {"phase": "Pending", "containerStatuses": []}
@@ -311,12 +316,7 @@ def test_after_a_restart_of_the_hub_a_server_that_kai_took_back_is_told_as_that(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
     with a_hub(tmp_path, cluster, service, "c.Spawner.poll_interval = 1") as hub:
-        hub.add_users("ada")
-        hub.spawn("ada", {"offer": ONE})
-        hub.wait_ready("ada")
-        hub.kill()
-        hub.start()
-        assert hub.ready("ada")
+        a_server_outlives(hub)
 
         def preempted(pod: dict[str, Any]) -> None:
             pod["metadata"]["labels"]["kai.scheduler/queue"] = "lab"
