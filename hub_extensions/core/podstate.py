@@ -447,6 +447,12 @@ def _kai_why(message: str, look: _Look) -> str:
 
 
 _RESOURCE = re.compile(r"Insufficient ([\w./-]+\w)")
+_HAMI_LACKS = re.compile(
+    r"\b(?:NodeUnfitPod|NodeInsufficientDevice|ResourceQuotaNotFit|ExclusiveDeviceAllocateConflict|"
+    r"AllocatedCardsInsufficientRequest|"
+    r"Card(?:InsufficientMemory|InsufficientCore|TimeSlicingExhausted|ComputeUnitsExhausted|NotHealth))\b"
+)
+"""HAMi's words (``pkg/device/common``) for cards that are full; some versions say ``NodeUnfitPod`` for all of them."""
 _COUNTED = re.compile(r"(\d+) (.+)")
 _STORAGE = (
     "PersistentVolumeClaim",
@@ -470,9 +476,9 @@ def why_unscheduled(message: str, wanted: str = "") -> tuple[str, bool]:
     lacking = _RESOURCE.findall(reasons)
     devices = [resource for resource in lacking if resource.startswith("nvidia.com/")]
     if devices:
-        return " ".join([_in_use(_device_words(devices[0])), *_others(reasons)]), True
-    if "cannot allocate all claims" in reasons:
-        return " ".join([_in_use(wanted or "GPUs"), *_others(reasons)]), True
+        return " ".join([_none_free(wanted or _device_words(devices[0])), *_others(reasons)]), True
+    if "cannot allocate all claims" in reasons or _HAMI_LACKS.search(reasons):
+        return " ".join([_none_free(wanted or "GPU"), *_others(reasons)]), True
     if any(part in reasons for part in _STORAGE):
         return "The storage for its files is not ready.", False
     short = {"cpu": "processors", "memory": "memory", "ephemeral-storage": "disk space"}
@@ -484,7 +490,7 @@ def why_unscheduled(message: str, wanted: str = "") -> tuple[str, bool]:
     others = _others(reasons)
     if others:
         return " ".join(["No machine can take it now.", *others]), False
-    if re.search(r"didn't match|node affinity|node selector", reasons):
+    if re.search(r"didn't match|node affinity|node selector|Card(?:Type|Uuid)Mismatch", reasons):
         return "No machine is of the kind that was asked for.", False
     return "No machine was found for it yet.", False
 
@@ -494,8 +500,8 @@ def _reasons(message: str) -> str:
     return re.split(r"\. (?:no new claims|preemption)|, preemption", message)[0]
 
 
-def _in_use(devices: str) -> str:
-    return f"All {devices} of the cluster are in use."
+def _none_free(device: str) -> str:
+    return f"No {device} is free now."
 
 
 def _device_words(resource: str) -> str:
@@ -503,7 +509,7 @@ def _device_words(resource: str) -> str:
     if name.startswith("mig-"):
         profile = name.removeprefix("mig-").removesuffix(".shared")
         return f"MIG {profile.replace('.me', '+me')}"
-    return {"gpu": "GPUs", "gpu.shared": "shares of a GPU"}.get(name, "GPUs")
+    return "share of a GPU" if name == "gpu.shared" else "GPU"
 
 
 def _others(reasons: str) -> list[str]:

@@ -67,10 +67,10 @@ UNPLACED = condition("PodScheduled", "False", "Unschedulable", LACKS)
     ("pod", "queue", "word", "says", "final"),
     [
         (a_pod(age=5), "", "creating", "", False),
-        ({**a_pod(UNPLACED, age=5)}, "", "unscheduled", "All MIG 1g.5gb of the cluster are in use.", False),
+        ({**a_pod(UNPLACED, age=5)}, "", "unscheduled", "No MIG 1g.5gb is free now.", False),
         (a_pod(UNPLACED, age=31), "", "outside", "Something outside this hub took the MIG 1g.5gb", False),
         (a_pod(UNPLACED, age=31), "Kueue", "unscheduled", "the GPU is still being given back", False),
-        (a_pod(UNPLACED, age=31), "KAI", "waiting-for-queue", "KAI hands out the GPUs here. All MIG 1g.5gb", False),
+        (a_pod(UNPLACED, age=31), "KAI", "waiting-for-queue", "KAI hands out the GPUs here. No MIG 1g.5gb", False),
         (
             a_pod(
                 condition(
@@ -306,19 +306,31 @@ def test_a_machine_that_is_silent_is_said_and_nothing_is_given_up() -> None:
 @pytest.mark.parametrize(
     ("message", "says", "lacks"),
     [
-        (LACKS, "All MIG 1g.5gb of the cluster are in use.", True),
+        (LACKS, "No X is free now.", True),
         (
             "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) had untolerated taint "
             "{node.kubernetes.io/not-ready: }. preemption: 0/3 nodes are available: 3 Preemption is not helpful.",
-            "All GPUs of the cluster are in use. 2 machines do not answer.",
+            "No X is free now. 2 machines do not answer.",
             True,
         ),
         (
             "0/2 nodes are available: 1 Insufficient nvidia.com/gpu.shared, 1 node(s) were unschedulable.",
-            "All shares of a GPU of the cluster are in use. 1 machine is closed by an admin.",
+            "No X is free now. 1 machine is closed by an admin.",
             True,
         ),
-        ("0/2 nodes are available: 2 cannot allocate all claims. still not schedulable", "All X of the cluster", True),
+        ("0/2 nodes are available: 2 cannot allocate all claims. still not schedulable", "No X is free now.", True),
+        (
+            "0/2 nodes are available: 1 NodeUnfitPod, 1 Insufficient cpu. preemption: 0/2 nodes",
+            "No X is free now.",
+            True,
+        ),
+        ("0/1 nodes are available: 1 1/2 CardInsufficientMemory, 1/2 CardTypeMismatch.", "No X is free now.", True),
+        ("0/1 nodes are available: 1 2/2 CardInsufficientCore. preemption: not helpful", "No X is free now.", True),
+        ("0/1 nodes are available: 1 2/2 CardTimeSlicingExhausted.", "No X is free now.", True),
+        ("0/1 nodes are available: 1 1/1 CardComputeUnitsExhausted.", "No X is free now.", True),
+        ("0/1 nodes are available: 1 1/1 ExclusiveDeviceAllocateConflict.", "No X is free now.", True),
+        ("0/1 nodes are available: 1 1/1 AllocatedCardsInsufficientRequest.", "No X is free now.", True),
+        ("0/1 nodes are available: 1 2/2 CardTypeMismatch.", "No machine is of the kind that was asked for.", False),
         ("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found", "storage", False),
         ("0/4 nodes are available: 2 Insufficient memory, 2 Insufficient cpu.", "processors and memory", False),
         ("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.", "of the kind", False),
@@ -330,6 +342,23 @@ def test_why_no_machine_was_found_is_one_sentence(message: str, says: str, lacks
     sentence, device = why_unscheduled(message, "X")
     assert says in sentence
     assert device is lacks
+
+
+@pytest.mark.parametrize(
+    ("resource", "says"),
+    [
+        ("nvidia.com/mig-1g.10gb.me", "No MIG 1g.10gb+me is free now."),
+        ("nvidia.com/mig-1g.5gb.shared", "No MIG 1g.5gb is free now."),
+        ("nvidia.com/gpu", "No GPU is free now."),
+        ("nvidia.com/gpu.shared", "No share of a GPU is free now."),
+    ],
+)
+def test_a_device_that_lacks_is_named_by_what_was_chosen_else_by_its_resource(resource: str, says: str) -> None:
+    """Other cards may well be free, which the same resource stands for."""
+    message = f"0/2 nodes are available: 1 Insufficient {resource}, 1 node(s) didn't match Pod's node affinity."
+    assert why_unscheduled(message) == (says, True)
+    chosen = "Whole GPU (A100 SXM4 40GB)"
+    assert why_unscheduled(message, chosen) == (f"No {chosen} is free now.", True)
 
 
 @pytest.mark.parametrize(

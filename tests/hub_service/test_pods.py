@@ -559,6 +559,17 @@ async def test_the_line_goes_on_when_the_pod_got_its_place(tmp_path: Path) -> No
         assert r.positions() == {"ada": 0, "ben": 0}
 
 
+async def test_a_pod_that_hami_finds_no_card_for_holds_its_offer_up(tmp_path: Path) -> None:
+    async with pod_room(tmp_path) as r:
+        state = await r.ask("ada")
+        why = "0/1 nodes are available: 1 NodeUnfitPod. preemption: 0/1 nodes are available."
+        r.cluster.put(r.pod_for(state, unscheduled="Unschedulable", unscheduled_why=why))
+        await r.look()
+        await r.look(after=31)
+        told = await r.ask("ben")
+        assert (told.answer, told.reason_word) == ("wait", "taken-outside")
+
+
 async def test_a_pod_that_is_not_made_yet_holds_nobody_up(tmp_path: Path) -> None:
     async with pod_room(tmp_path) as r:
         await r.ask("ada")
