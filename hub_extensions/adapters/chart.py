@@ -16,6 +16,8 @@ from typing import Any
 
 from traitlets.config import Config
 
+from hub_extensions.core.values import kind_of
+
 CHART_NAME = "jupyterhub"
 CONFIG_FOLDER = "/usr/local/etc/jupyterhub/jupyterhub_config.d/"
 MADE_BY_CHART = {
@@ -245,7 +247,7 @@ class _Reading:
     def _typed(self, path: str, kinds: Any, empty: Any, right: str) -> Any:
         found = self.at(path)
         if found is not None and not isinstance(found, kinds):
-            raise ValueError(f"{path} has to be {right}, not {found!r}.")
+            raise ValueError(f"{path} has to be {right}, not {kind_of(found)}.")
         return empty if found is None else found
 
     def full(self) -> str:
@@ -384,13 +386,13 @@ def _services(c: Config, reading: _Reading, tokens: Mapping[str, str]) -> None:
         _culler(c, reading)
     for key, service in sorted(reading.mapping("hub.services").items()):
         if not isinstance(service, Mapping):
-            raise ValueError(f"hub.services.{key} has to be a dictionary, not {service!r}.")
+            raise ValueError(f"hub.services.{key} has to be a dictionary, not {kind_of(service)}.")
         token = service.get("api_token") or service.get("apiToken") or tokens.get(key)
         rest = {name: value for name, value in service.items() if name not in ("apiToken", "api_token")}
         c.JupyterHub.services.append({"name": key, **rest, **({"api_token": token} if token else {})})
     for key, role in sorted(reading.mapping("hub.loadRoles").items()):
         if not isinstance(role, Mapping):
-            raise ValueError(f"hub.loadRoles.{key} has to be a dictionary, not {role!r}.")
+            raise ValueError(f"hub.loadRoles.{key} has to be a dictionary, not {kind_of(role)}.")
         c.JupyterHub.load_roles.append({"name": key, **role})
 
 
@@ -433,13 +435,13 @@ def _pass_through(c: Config, reading: _Reading) -> None:
         if not name[:1].isupper():
             raise ValueError(f"hub.config.{name} has to be the name of a class, such as JupyterHub: the hub ends here.")
         if not isinstance(section, Mapping):
-            raise ValueError(f"hub.config.{name} has to be a dictionary of settings, not {section!r}.")
+            raise ValueError(f"hub.config.{name} has to be a dictionary of settings, not {kind_of(section)}.")
         left = {key: value for key, value in section.items() if key not in MADE_BY_CHART.get(name, ())}
         c[name].update(left)
     if cookies := reading.at("hub.config.JupyterHub.cookie_secret") or reading.at("hub.cookieSecret"):
         c.JupyterHub.cookie_secret = cookies
-    if keys := reading.items("hub.config.CryptKeeper.keys"):
-        c.CryptKeeper.keys = keys
+    if keys := reading.at("hub.config.CryptKeeper.keys"):
+        c.CryptKeeper.keys = keys.split(";") if isinstance(keys, str) else reading.items("hub.config.CryptKeeper.keys")
 
 
 __all__ = ["config_files", "extra_config", "hub_config", "merge"]

@@ -90,15 +90,21 @@ def parse_values(text: str, name: str) -> ValuesFile:
         values = _plain({} if root is None else loader.construct_document(root))
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark or problem.context_mark
-        said = f"{name} is not YAML: {problem.problem or problem.context}."
+        reason = str(problem.problem or problem.context)
+        if "the tag '" in reason:  # not repeated: it may be a password
+            reason = "a value begins with an exclamation mark, which makes a tag of it"
+        said = f"{name} is not YAML: {reason}."
         fix = "Correct this line; mind indentation by spaces and quotes around texts with : or #."
         raise NotValues(name, mark.line + 1 if mark else None, said, fix) from None
     except RecursionError:
         said = f"{name} is nested too deep, or refers to itself."
         raise NotValues(name, None, said, "Take out the * that names something around it.") from None
-    except (yaml.YAMLError, ValueError) as problem:
+    except yaml.YAMLError as problem:
         said = f"{name} is not YAML: {str(problem).splitlines()[0]}."
         raise NotValues(name, None, said, "Correct the file.") from None
+    except (ValueError, LookupError, AttributeError):  # of a number or a tag that PyYAML trips over; it repeats them
+        said = f"{name} is not YAML: one of its values cannot be read."
+        raise NotValues(name, None, said, "Put texts into quotes, and take tags out (!!int and their like).") from None
     finally:
         loader.dispose()
     if values is None:

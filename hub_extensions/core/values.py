@@ -197,6 +197,18 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return alike or (close[0] if close else "")
 
 
+def kind_of(value: object) -> str:
+    """What it is, and never the value: it may be a password."""
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, (int, float)):
+        return "a number"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    kinds = {str: "a text", list: "a list", type(None): "null"}
+    return kinds.get(type(value), "something else")
+
+
 def listed(names: Iterable[str]) -> str:
     """Names in one line, sorted."""
     return ", ".join(sorted(names))
@@ -229,6 +241,7 @@ __all__ = [
     "found",
     "has",
     "is_own_spawner",
+    "kind_of",
     "leaves",
     "listed",
     "nearest",

@@ -5,7 +5,7 @@ Not here: whether the result fits the chart (``values_shape.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from hub_extensions.core.values import (
@@ -74,23 +74,29 @@ def _replaced(later: ValuesFile, earlier: ValuesFile, path: Path, before: Any, a
     kept = after if isinstance(after, list) else []
     lost = [item for item in before if item not in kept]
     if lost:
-        key = dotted(path)
+        key, names = dotted(path), _names(path, lost)
         count = f"{len(lost)} of its {len(before)} entries" if len(lost) < len(before) else "all of it"
-        text = f"{later.name} replaces the list {key} of {earlier.name}, and {count} would be gone ({_names(lost)})."
+        told = f" ({names})" if names else ""
+        text = f"{later.name} replaces the list {key} of {earlier.name}, and {count} would be gone{told}."
         yield Finding("list-replaced", "look at", key, text, MERGED_BY_HAND, later.name, later.lines.get(path))
 
 
-def _names(items: list[Any]) -> str:
-    """What an admin knows entries of a list by."""
+def _names(path: Path, items: list[Any]) -> str:
+    """What an admin knows entries of a list by; of plain texts nothing, as they may be keys or passwords."""
+    tells_texts = path[:3] == ("hub", "config", "GpuOffers")
 
     def name(item: Any) -> str:
         if not isinstance(item, Mapping):
-            return str(item)
-        known = next((item[key] for key in ("name", "display_name", "slug", "key") if key in item), None)
-        return str(known) if known is not None else f"one with {', '.join(map(str, item))}"
+            return str(item) if tells_texts else ""
+        known = next((item[key] for key in ("name", "display_name", "slug") if isinstance(item.get(key), str)), None)
+        return known or f"one with {', '.join(map(str, item))}"
 
-    shown = [name(item) for item in items[:3]]
-    return ", ".join([*shown, "…"] if len(items) > 3 else shown)
+    return _few(filter(None, map(name, items)))
+
+
+def _few(names: Iterable[object]) -> str:
+    shown = list(map(str, names))
+    return ", ".join([*shown[:3], "…"] if len(shown) > 3 else shown)
 
 
 def _entries(later: ValuesFile, before: Any) -> Iterator[Finding]:

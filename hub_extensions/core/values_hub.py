@@ -11,7 +11,16 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
-from hub_extensions.core.values import Finding, Release, calls_configure, found, has, is_own_spawner, leaves
+from hub_extensions.core.values import (
+    Finding,
+    Release,
+    calls_configure,
+    found,
+    has,
+    is_own_spawner,
+    kind_of,
+    leaves,
+)
 
 ACCESS_SCOPE = "access:services!service=gpu"
 SPAWNERS = ("GpuKubeSpawner", "KubeSpawner", "Spawner")
@@ -98,7 +107,7 @@ def _extra_config(release: Release) -> Iterator[Finding]:
     for name, code in release.tree("hub.extraConfig").items():
         path = ("hub", "extraConfig", name)
         if not isinstance(code, str):
-            text = f"It is {_kind(code)}, where Python belongs: the chart takes it and the hub does not start."
+            text = f"It is {kind_of(code)}, where Python belongs: the chart takes it and the hub does not start."
             fix = "Write a block of text: | after the key, the code below it."
             if code is None:
                 fix = 'Write an empty text (""): null does not take away what another file set.'
@@ -128,7 +137,7 @@ def _templates(release: Release) -> Iterator[Finding]:
     for section in ("hub.extraEnv", "proxy.chp.extraEnv"):
         for name, value in release.tree(section).items():
             if not isinstance(value, (str, Mapping)):
-                text = f"It is {_kind(value)}, where a text belongs: the chart cannot be rendered."
+                text = f"It is {kind_of(value)}, where a text belongs: the chart cannot be rendered."
                 fix = "Put it into quotes."
                 if value is None:
                     fix = 'Write an empty text (""): null does not take away what another file set.'
@@ -136,17 +145,6 @@ def _templates(release: Release) -> Iterator[Finding]:
     if release.at("hub.fsGid") is not None:
         text = "The chart does not take it any more, and cannot be rendered."
         yield found(release, "gone", "hub.fsGid", text, "Write it as hub.podSecurityContext.fsGroup.")
-
-
-def _kind(value: object) -> str:
-    """What it is, and never the value: it may be a password."""
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, (int, float)):
-        return "a number"
-    if isinstance(value, Mapping):
-        return "a mapping"
-    return "a list" if isinstance(value, list) else "null" if value is None else "no text"
 
 
 # ------------------------------------------------------------------ configure(c), and what comes after it

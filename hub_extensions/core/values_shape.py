@@ -20,6 +20,7 @@ from hub_extensions.core.values import (
     find,
     found,
     has,
+    kind_of,
     listed,
     nearest,
 )
@@ -119,7 +120,8 @@ def wrong_kind(facts: KeyFacts, value: object) -> str:
     if facts.enum and value not in facts.enum:
         return f"It is {_shown(value)}, which is none of {_choices(facts)}."
     if facts.types and not any(_is(kind, value) for kind in facts.types):
-        it = _without_value(value) if "string" in facts.types else _shown(value)
+        plain = set(facts.types) <= {"integer", "number", "boolean", "null"}
+        it = _shown(value) if plain else kind_of(value)  # what stands where a text or more belongs may be a password
         return f"It is {it}, where the chart wants {' or '.join(KINDS[kind] for kind in facts.types)}."
     if facts.minimum is not None and isinstance(value, (int, float)) and value < facts.minimum:
         return f"It is {value}, where the chart wants at least {facts.minimum:g}."
@@ -143,13 +145,6 @@ def _shown(value: object) -> str:
     if isinstance(value, list):
         return "a list"
     return f"the text {value!r}" if isinstance(value, str) else f"the number {value}"
-
-
-def _without_value(value: object) -> str:
-    """What stands where a text belongs may be a password without quotes."""
-    if isinstance(value, bool):
-        return KINDS["boolean"]
-    return KINDS["number"] if isinstance(value, (int, float)) else _shown(value)
 
 
 def _choices(facts: KeyFacts) -> str:

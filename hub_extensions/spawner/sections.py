@@ -19,6 +19,9 @@ from hub_extensions.core.tokens import SHORTEST_TOKEN, token_problem
 from hub_extensions.spawner.config import SECTIONS, GpuCluster, GpuCulling, GpuLine, GpuOffers, GpuService
 from hub_extensions.spawner.own_classes import spawner_traits
 
+SECRET = ("token", "secret", "password", "key", "url")
+"""How the names of settings end whose value is never repeated: the sentence goes into the hub's log."""
+
 Section = TypeVar("Section", bound=HasTraits)
 
 
@@ -147,8 +150,8 @@ def _read(c: Any, section: type[Section]) -> Section:
 
 
 def _shown(key: str, value: object) -> str:
-    """A wrong value as it was written; of a secret only what kind of value it is."""
-    return f"of the type {type(value).__name__}" if key.endswith("token") else repr(value)
+    """A wrong value as it was written; of a secret, or an address that may hold one, only what kind of value it is."""
+    return f"of the type {type(value).__name__}" if key.endswith(SECRET) else repr(value)
 
 
 def wanted(trait: TraitType[Any, Any]) -> str:

@@ -179,6 +179,20 @@ def test_a_value_with_which_the_hub_would_not_start_is_named(text: str, said: st
         told(text)
 
 
+def test_what_is_said_of_a_wrong_value_does_not_repeat_it():
+    for text in ("hub: {config: {CryptKeeper: {keys: {a: %s}}}}", "hub: {config: {X: %s}}", "hub: {services: {x: %s}}"):
+        with pytest.raises(ValueError, match=r"has to be a \w+") as refused:
+            told(text % "hunter2")
+        assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"), [("[aa, bb]", ["aa", "bb"]), ('"aa;bb"', ["aa", "bb"]), ("aa", ["aa"]), ('""', None)]
+)
+def test_keys_to_encrypt_with_are_a_list_or_a_text_with_semicolons(text: str, keys: list[str] | None):
+    assert told(f"hub: {{config: {{CryptKeeper: {{keys: {text}}}}}}}").CryptKeeper.get("keys") == keys
+
+
 @pytest.mark.parametrize(
     "file", [{"data": {"a": 1}}, {"binaryData": "no base64!"}, {"binaryData": base64.b64encode(b"\xff").decode()}, {}]
 )
