@@ -99,6 +99,16 @@ class Release:
         found = self.at(dotted)
         return found if isinstance(found, Mapping) else {}
 
+    def variables(self, dotted: str) -> Tree:
+        """An ``extraEnv`` by its variables' names; of a list what stands beside each ``name``."""
+        named = [each for each in self.items(dotted) if isinstance(each, Mapping)]
+        return {str(each.get("name")): each for each in named} or self.tree(dotted)
+
+    def items(self, dotted: str) -> Sequence[Any]:
+        """The list at a key; empty where there is none, or something else stands there."""
+        found = self.at(dotted)
+        return found if isinstance(found, list) else ()
+
     def is_given(self, dotted: str) -> bool:
         """Does one of the files set it (or something below)?"""
         path = tuple(dotted.split("."))

@@ -5,19 +5,21 @@ Not here: whether the result fits the chart (``values_shape.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hub_extensions.core.values import (
     Finding,
     Path,
     Release,
+    Tree,
     ValuesFile,
     calls_configure,
     dotted,
     find,
     found,
     has,
+    kind_of,
     leaves,
 )
 
@@ -39,6 +41,7 @@ def check_files(release: Release) -> Iterator[Finding]:
             earlier = _last_with(before, path)
             if earlier is not None:
                 yield from _replaced(later, earlier, path, find(earlier.values, path), value)
+        yield from _two_forms(later, release.files[:at], later.values, ())
         yield from _entries(later, release.files[:at])
     yield from _whole_replaced(release)
 
@@ -97,6 +100,28 @@ def _names(path: Path, items: list[Any]) -> str:
 def _few(names: Iterable[object]) -> str:
     shown = list(map(str, names))
     return ", ".join([*shown[:3], "…"] if len(shown) > 3 else shown)
+
+
+def _two_forms(later: ValuesFile, before: Sequence[ValuesFile], tree: Tree, path: Path) -> Iterator[Finding]:
+    """A key that takes a list or a mapping, written as one here and as the other before: they never merge."""
+    for name, value in tree.items():
+        here = (*path, name)
+        earlier = _last_with(before, here)
+        if earlier is None:
+            continue
+        old = find(earlier.values, here)
+        if not any(isinstance(old, one) and isinstance(value, two) for one, two in ((list, Mapping), (Mapping, list))):
+            if isinstance(value, Mapping):
+                yield from _two_forms(later, before, value, here)
+        elif old and (value or isinstance(value, list)):
+            key, names = dotted(here), _few(old) if isinstance(old, Mapping) else _names(here, old)
+            text = (
+                f"{later.name} writes {key} as {kind_of(value)} and {earlier.name} as {kind_of(old)}: Helm keeps the "
+                f"later alone, and {names or 'the earlier'} would be gone."
+            )
+            listing = later.name if isinstance(value, list) else earlier.name
+            fix = f"Write a mapping in {listing} too: {'NAME: value' if key.endswith('Env') else 'a name before each'}."
+            yield Finding("two-forms", "problem", key, text, fix, later.name, later.lines.get(here))
 
 
 def _entries(later: ValuesFile, before: Any) -> Iterator[Finding]:

@@ -142,6 +142,9 @@ def _templates(release: Release) -> Iterator[Finding]:
                 if value is None:
                     fix = 'Write an empty text (""): null does not take away what another file set.'
                 yield found(release, "variable-kind", (*section.split("."), name), text, fix)
+    if isinstance(release.at("singleuser.extraEnv"), list):
+        text = "It is a list: the chart takes it and KubeSpawner does not, so no server starts."
+        yield found(release, "variable-list", "singleuser.extraEnv", text, "Write a mapping: NAME: value.")
     if release.at("hub.fsGid") is not None:
         text = "The chart does not take it any more, and cannot be rendered."
         yield found(release, "gone", "hub.fsGid", text, "Write it as hub.podSecurityContext.fsGroup.")
@@ -403,7 +406,7 @@ def _variable(deployment: Mapping[str, Any], name: str) -> Iterator[str]:
 
 def _has_database(release: Release) -> bool:
     given = release.tree("hub.config.GpuService").get("database_url")
-    return bool(given) or DATABASE_VARIABLE in release.tree("hub.extraEnv")
+    return bool(given) or DATABASE_VARIABLE in release.variables("hub.extraEnv")
 
 
 def _database_of(release: Release, spec: Mapping[str, Any]) -> bool:

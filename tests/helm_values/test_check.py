@@ -1,8 +1,8 @@
 """``helm check`` over values files: each bad example says its sentence, and its good twin nothing.
 
 A bad example begins with two comment lines: what is said, and whether it is a ``problem`` or only to be looked at, with
-the key. It comes after ``helm-values/gpu.yaml``; ``NAME.first.yaml`` beside it comes between the two, and
-``NAME.manifests.yaml`` is given by ``--manifests``. The good twin has the same name in ``good/``.
+the key. It comes after ``helm-values/gpu.yaml``; ``NAME.before.yaml`` beside it comes before that, ``NAME.first.yaml``
+between the two, and ``NAME.manifests.yaml`` is given by ``--manifests``. The good twin has the same name in ``good/``.
 """
 
 from __future__ import annotations
@@ -32,15 +32,19 @@ NO_VALUES = {"chart-version", "helm", "rendered", "no-such-offer"}
 ALONE = {"not-ours"}
 """Examples without our base."""
 
+BESIDE = ("before", "first", "manifests")
+"""What else there may be of an example."""
+
 NAMES = sorted(file.stem for file in (HERE / "bad").glob("*.yaml") if "." not in file.stem)
 
 
 def asked(name: str) -> Asked:
     """The files of an example in the current folder."""
-    before = [] if name in ALONE else [BASE]
-    first = [f"{name}.first.yaml"] if Path(f"{name}.first.yaml").exists() else []
-    manifests = [Path(f"{name}.manifests.yaml")] if Path(f"{name}.manifests.yaml").exists() else []
-    return Asked([*before, *first, f"{name}.yaml"], manifests)
+    base = [] if name in ALONE else [BASE]
+    before, first, manifests = (
+        [file] if Path(file).exists() else [] for file in (f"{name}.{kind}.yaml" for kind in BESIDE)
+    )
+    return Asked([*before, *base, *first, f"{name}.yaml"], [Path(file) for file in manifests])
 
 
 def command(name: str, *more: str) -> Result:
