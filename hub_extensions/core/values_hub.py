@@ -13,7 +13,9 @@ from typing import Any, TypeGuard
 
 from hub_extensions.core.values import (
     Finding,
+    Path,
     Release,
+    Severity,
     calls_configure,
     found,
     has,
@@ -21,6 +23,7 @@ from hub_extensions.core.values import (
     kind_of,
     leaves,
 )
+from hub_extensions.core.values_python import last_set, names_our_spawner, python_of
 
 ACCESS_SCOPE = "access:services!service=gpu"
 SPAWNERS = ("GpuKubeSpawner", "KubeSpawner", "Spawner")
@@ -46,6 +49,7 @@ DATABASE_VARIABLE = "JUPYTERHUB_GPU_DATABASE_URL"
 _BREAKS_WIRING = re.compile(
     r"c\.JupyterHub\.(?:services|load_roles|spawner_class|template_paths|concurrent_spawn_limit|tornado_settings)\s*="
 )
+_CULLER = re.compile(r"idle[-_]?culler|cull[-_]?idle")
 _SETS = re.compile(r"\bc\.[A-Z]\w*(?:\.\w+|\[)|\bc\[")
 
 
@@ -169,9 +173,12 @@ def _wiring(release: Release) -> Iterator[Finding]:
     if len(own) > 1:
         text = f"configure(c) is called more than once ({', '.join(own)}): the later call sees the earlier one's work."
         yield found(release, "wired-twice", ("hub", "extraConfig", own[0]), text, "Keep one.", severity="look at")
-    for name, code in release.tree("hub.extraConfig").items():
-        if own and name > own[-1] and isinstance(code, str) and _SETS.search(code):
-            yield _after(release, name, code, own[-1])
+    for path, code in python_of(release):
+        is_after = bool(own) and path[1] == "extraConfig" and path[2] > own[-1]
+        if is_after and _SETS.search(code):
+            yield _after(release, path, code, own[-1])
+        elif not is_after:
+            yield from _past_our_values(release, path, code)
 
 
 def _configured_by_file(release: Release) -> bool:
@@ -181,8 +188,7 @@ def _configured_by_file(release: Release) -> bool:
     )
 
 
-def _after(release: Release, name: str, code: str, own: str) -> Finding:
-    path = ("hub", "extraConfig", name)
+def _after(release: Release, path: Path, code: str, own: str) -> Finding:
     fix = f"Give it a key that sorts before {own}: the chart runs them in the order of their keys."
     if broken := _BREAKS_WIRING.search(code):
         what = broken[0].rstrip("= ")
@@ -192,21 +198,53 @@ def _after(release: Release, name: str, code: str, own: str) -> Finding:
     return found(release, "after-ours", path, text, fix, severity="look at")
 
 
+def _past_our_values(release: Release, path: Path, code: str) -> Iterator[Finding]:
+    """Python runs after ``hub.config``, so what it sets of our base's settings beats them."""
+    spawner = last_set(code, "spawner_class")
+    if spawner is not None and not names_our_spawner(code, spawner):
+        text = (
+            "It sets c.JupyterHub.spawner_class after hub.config has: unless that class inherits from GpuKubeSpawner, "
+            "servers start as before, without the choice of a GPU."
+        )
+        fix = "Take that line out, or make your class from hub_extensions.spawner.kube.GpuKubeSpawner."
+        yield found(release, "other-spawner", path, text, fix, severity="look at")
+    limit = last_set(code, "concurrent_spawn_limit")
+    if limit is not None and limit != "0":
+        what, some = (f" to {limit}", limit) if limit.isdigit() else ("", "so many")
+        text = (
+            f"It sets c.JupyterHub.concurrent_spawn_limit{what}, past hub.concurrentSpawnLimit. It counts servers that "
+            f"wait in line: {some} of them keep everybody else from starting."
+        )
+        severity: Severity = "problem" if what else "look at"
+        fix = "Take that line out; hub.config.GpuLine.max_starting limits the starts."
+        yield found(release, "concurrent-spawns", path, text, fix, severity=severity)
+
+
 # ------------------------------------------------------------------ cullers, limits, time-outs
 
 
 def _cullers(release: Release) -> Iterator[Finding]:
-    if release.at("cull.enabled") is not True:
-        return
-    if release.at("hub.config.GpuCulling.enabled") is True:
-        text = "Both cullers are on: the chart's one stops servers that ours keeps, by what browsers do alone."
-        yield found(
-            release, "two-cullers", "cull.enabled", text, "Set it to false: ours stops idle servers without a GPU too."
-        )
-    else:
-        text = "The chart's culler is on: it stops servers whose GPU is busy, when no browser asks for them."
-        fix = "Set it to false, and hub.config.GpuCulling.enabled to true when the service's log looks right."
-        yield found(release, "stock-culler", "cull.enabled", text, fix, severity="look at")
+    """Another culler beside ours, or where ours would be."""
+    others: list[tuple[Path, str, str]] = []
+    if release.at("cull.enabled") is True:
+        others.append((("cull", "enabled"), "the chart's culler", "Set it to false"))
+    for name, service in release.tree("hub.services").items():
+        if isinstance(service, Mapping) and _CULLER.search(f"{name} {service}"):
+            others.append((("hub", "services", name), f"the service {name}", "Take it out"))
+    for path, who, off in others:
+        if release.at("hub.config.GpuCulling.enabled") is True:
+            text = f"Both cullers are on: {who} stops servers that ours keeps, by what browsers do alone."
+            fix = f"{off}: ours stops idle servers without a GPU too."
+            yield found(release, "two-cullers", path, text, fix)
+        else:
+            text = f"T{who[1:]} is on: it stops servers whose GPU is busy, when no browser asks for them."
+            fix = f"{off}, and set hub.config.GpuCulling.enabled to true when the service's log looks right."
+            yield found(release, "stock-culler", path, text, fix, severity="look at")
+    for key, code in python_of(release):
+        if "idle_culler" in code:
+            text = "It names JupyterHub's idle culler, which stops servers whose GPU is busy, when no browser asks."
+            fix = "Where it starts one, take it out: hub.config.GpuCulling stops idle servers without a GPU too."
+            yield found(release, "stock-culler", key, text, fix, severity="look at")
 
 
 def _limits(release: Release) -> Iterator[Finding]:

@@ -206,7 +206,7 @@ def test_a_finding_is_printed_with_key_file_and_line_then_sentence_then_fix(tmp_
     assert lines == [
         f"look at  cull.enabled ({file}, line 1)",
         "         The chart's culler is on: it stops servers whose GPU is busy, when no browser asks for them.",
-        "         Set it to false, and hub.config.GpuCulling.enabled to true when the service's log looks right.",
+        "         Set it to false, and set hub.config.GpuCulling.enabled to true when the service's log looks right.",
         "0 wrong, 1 to look at: 7 keys of 2 files, chart 4.4.0.",
     ]
 
@@ -254,6 +254,26 @@ def test_values_of_any_shape_are_answered_with_findings(tmp_path: Path, wanted: 
         place[last] = value
     file = write(tmp_path, json.dumps(tree))
     assert check(Asked([str(HERE / "bad" / BASE), file])).keys >= 7
+
+
+@pytest.mark.parametrize("value", [7, True, "text", {"a": 1}, [7], None])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("singleuser.initContainers", "singleuser.extraContainers", "singleuser.extraEnv", "hub.extraEnv"),
+        *("hub.extraVolumes", "hub.extraVolumeMounts", "hub.services", "hub.extraConfig", "hub.extraFiles.x"),
+        *("hub.image", "scheduling.userScheduler", "hub.networkPolicy.egress"),
+    ],
+)
+def test_so_is_something_else_where_a_rule_looks_for_a_list_or_a_mapping(
+    tmp_path: Path, key: str, value: object
+) -> None:
+    tree: Any = value
+    for name in reversed(key.split(".")):
+        tree = {name: tree}
+    restricted = {"hub": {"config": {"KubeSpawner": {"pod_security_context": {"runAsNonRoot": True}}}}}
+    first = write(tmp_path, json.dumps(restricted), "first.yaml")
+    assert check(Asked([first, str(HERE / "bad" / BASE), write(tmp_path, json.dumps(tree))])).keys >= 7
 
 
 def test_a_file_that_refers_to_itself_is_said_so(tmp_path: Path) -> None:
