@@ -52,6 +52,12 @@ def refused(policies: Sequence[Tree], caller: Pod, called: Pod, port: int, proto
     return None
 
 
+def lets_out(policies: Sequence[Tree], caller: Pod, port: int) -> bool:
+    """Has any policy of this pod a rule for the way out to a TCP port, whoever stands there?"""
+    rules = [rule for each in policies if _closes(each, caller, "Egress") for rule in each["spec"].get("egress") or ()]
+    return any(_port_fits(rule.get("ports"), _ANYBODY, port, "TCP") for rule in rules)
+
+
 def _closes(policy: Tree, pod: Pod, direction: Direction) -> bool:
     spec = policy.get("spec") or {}
     types = spec.get("policyTypes") or ["Ingress", *(["Egress"] if spec.get("egress") else [])]
@@ -141,4 +147,4 @@ def _fits(expression: Tree, labels: Mapping[str, str]) -> bool:
     return labels.get(key) not in values  # NotIn
 
 
-__all__ = ["Pod", "Refused", "is_rule", "matches", "refused"]
+__all__ = ["Pod", "Refused", "is_rule", "lets_out", "matches", "refused"]

@@ -80,7 +80,8 @@ class Release:
 
     Attributes:
         files: as given, in order. values: all of them over the chart's defaults.
-        manifests: Kubernetes objects that go beside the chart; NetworkPolicies are read of them.
+        manifests: all Kubernetes objects that go beside the chart; with none given, the policies are taken to be
+            those of ``helm-values/manifests``.
     """
 
     files: Sequence[ValuesFile]

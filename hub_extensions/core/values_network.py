@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hub_extensions.core.netpol import Direction, Pod, Refused, is_rule, refused
+from hub_extensions.core.netpol import Direction, Pod, Refused, is_rule, lets_out, refused
 from hub_extensions.core.values import Finding, Release, found
 from hub_extensions.core.values_hub import DATABASE_VARIABLE, SPAWNERS, given_leaves
 
@@ -22,6 +22,13 @@ HUB_ACCESS = "hub.jupyter.org/network-access-hub"
 _TO_ANYWHERE = (443, 6443, 5432, 9090)
 """The ports of API server, database and Prometheus that our policy opens for a service in its own pod."""
 
+_API_PORTS = (443, 6443)
+"""The API server's Service, and where most clusters really have it: networks judge by the one or the other."""
+
+_ELSEWHERE = ("api", "database", "prometheus")
+"""Called at an address that these values do not tell."""
+
+_CHART_NAME = "jupyterhub"
 _PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 _SECTIONS = {"hub": "hub.networkPolicy", "proxy": "proxy.chp.networkPolicy", "server": "singleuser.networkPolicy"}
 _WORDS = {
@@ -52,10 +59,15 @@ def check_network(release: Release) -> Iterator[Finding]:
     yield from _no_rules(release)
     pods = pods_of(release)
     policies = [*chart_policies(release), *_own_policies(release)]
+    written = [*_written(release), *_own_policies(release)]
     for call in calls_of(release):
         cut = refused(policies, pods[call.caller], pods[call.called], call.port)
-        if cut is not None:
+        if cut is None:
+            continue
+        if call.called not in _ELSEWHERE:
             yield _finding(release, call, cut)
+        elif not any(lets_out(written, pods[call.caller], port) for port in _ports(call)):
+            yield _to_look_at(release, call, cut)
 
 
 # ------------------------------------------------------------------ pods and calls
@@ -93,9 +105,14 @@ def pods_of(release: Release) -> dict[str, Pod]:
 
 
 def _labels(release: Release, component: str) -> dict[str, str]:
-    name = str(release.at("nameOverride") or "jupyterhub")
+    name = _app(release)
     modern = {"app.kubernetes.io/name": name, "app.kubernetes.io/component": component}
     return {"app": name, "component": component, "release": "hub", "app.kubernetes.io/instance": "hub", **modern}
+
+
+def _app(release: Release) -> str:
+    """The label ``app`` of the chart's pods."""
+    return str(release.at("nameOverride") or _CHART_NAME)
 
 
 def _access(*names: str) -> dict[str, str]:
@@ -142,12 +159,16 @@ def calls_of(release: Release) -> tuple[Call, ...]:
     return (*calls, *_to_others(release, service), *_from_servers(release, service, port))
 
 
+def _ports(call: Call) -> Sequence[int]:
+    return _API_PORTS if call.called == "api" else (call.port,)
+
+
 def _to_others(release: Release, service: str) -> Iterator[Call]:
     """What an admin names beside the cluster; taken to be at a private address, as a pod or in the same network."""
     own = release.tree("hub.config.GpuService")
-    database = own.get("database_url") or release.tree("hub.extraEnv").get(DATABASE_VARIABLE)
-    if database and not isinstance(database, str):
-        database = "postgresql://in-a-secret"
+    database = own.get("database_url") or release.variables("hub.extraEnv").get(DATABASE_VARIABLE)
+    if isinstance(database, Mapping):
+        database = database.get("value") or "postgresql://in-a-secret"
     for given, name, usual, why in (
         (database, "database", 5432, "it cannot keep the line"),
         (own.get("prometheus_url"), "prometheus", 80, "the use of MIG devices is not known"),
@@ -173,12 +194,17 @@ def _from_servers(release: Release, service: str, port: int) -> Iterator[Call]:
 
 def chart_policies(release: Release) -> Iterator[Tree]:
     """The chart's policies for the hub, the proxy and users' servers, as far as they are on."""
+    return (policy for policy, _ in _charts(release))
+
+
+def _charts(release: Release) -> Iterator[tuple[Tree, str]]:
+    """Each with the key that it is made from."""
     components = {"hub": "hub", "proxy": "proxy", "server": "singleuser-server"}
     for name, section in _SECTIONS.items():
         values = release.tree(section)
         if values.get("enabled") is not True:
             continue
-        yield {
+        policy = {
             "metadata": {"name": components[name], "namespace": release.namespace},
             "spec": {
                 "podSelector": _chosen(components[name]),
@@ -187,6 +213,14 @@ def chart_policies(release: Release) -> Iterator[Tree]:
                 "egress": [*_own_egress(name), *_egress(release, values)],
             },
         }
+        yield policy, section
+
+
+def _written(release: Release) -> Iterator[Tree]:
+    """The chart's policies with an admin's own rules for the way out alone."""
+    for policy, section in _charts(release):
+        egress = [*_rules(release.tree(section).get("egress"), "Egress")]
+        yield {**policy, "spec": {**policy["spec"], "egress": egress}}
 
 
 def _chosen(component: str) -> dict[str, Any]:
@@ -276,7 +310,7 @@ def _is_policy(spec: Tree) -> bool:
 
 def _own_policies(release: Release) -> Sequence[Tree]:
     given = [each for each in release.manifests if each.get("kind") == "NetworkPolicy" and _is_policy(each["spec"])]
-    return given or shipped_policies(release.namespace, apart=is_apart(release))
+    return given if release.manifests else shipped_policies(release.namespace, apart=is_apart(release))
 
 
 def shipped_policies(namespace: str, *, apart: bool) -> tuple[Tree, ...]:
@@ -312,8 +346,7 @@ def _service_egress() -> list[Tree]:
 
 
 def _finding(release: Release, call: Call, cut: Refused) -> Finding:
-    apart = is_apart(release)
-    caller, called = _said(call.caller, apart), _said(call.called, apart)
+    caller, called = _said(release, call.caller), _said(release, call.called)
     names = " and ".join(cut.policies)
     closed = f"the policy {names} does" if len(cut.policies) == 1 else f"the policies {names} do"
     way = "in" if cut.direction == "Ingress" else "out"
@@ -321,18 +354,48 @@ def _finding(release: Release, call: Call, cut: Refused) -> Finding:
         f"{caller[:1].upper()}{caller[1:]} cannot reach {called} at port {call.port}, so {call.why}: "
         f"{closed} not let it {way}."
     )
+    if _app(release) != _CHART_NAME and _is_by_manifests(release, call):
+        folder = "service-deployment/" if is_apart(release) else ""
+        fix = (
+            f"Write app: {_app(release)} for app: {_CHART_NAME} in helm-values/manifests/{folder}networkpolicy.yaml, "
+            "apply it, and name it by --manifests."
+        )
+        return found(release, "network", "nameOverride", text, fix)
     section = _SECTIONS.get(cut.side)
     if section is None:
         fix = "Let it through there; helm-values/manifests/service-deployment/networkpolicy.yaml has the rule."
-        if call.called in ("database", "prometheus"):
-            fix = f"Open port {call.port} there; service-deployment/networkpolicy.yaml has the rule, for 5432 and 9090."
         return Finding("network", "problem", f"NetworkPolicy {names}", text, fix)
     key = _key(release, section, call, cut)
     return found(release, "network", key, text, _fix(release, call, cut, section))
 
 
-def _said(name: str, apart: bool) -> str:
-    return "the hub's pod, where the GPU service runs," if name == "hub" and not apart else _WORDS[name]
+def _to_look_at(release: Release, call: Call, cut: Refused) -> Finding:
+    """A call to an address that is not known here, with no rule for its port."""
+    caller, names = _said(release, call.caller), " and ".join(cut.policies)
+    ports = " or ".join(map(str, _ports(call)))
+    section = _SECTIONS.get(cut.side)
+    policy = "the policy" if len(cut.policies) == 1 else "the policies"
+    text = (
+        f"{caller[:1].upper()}{caller[1:]} may be cut off from {_WORDS[call.called]}, and then {call.why}: no rule of "
+        f"{policy} {names} opens port {ports}{' to a private address' if section else ''}."
+    )
+    if section is None:
+        fix = f"Open port {call.port} there; service-deployment/networkpolicy.yaml has the rule."
+        return Finding("network", "look at", f"NetworkPolicy {names}", text, fix)
+    fix = f"Add a rule for its address to {section}.egress, or set {section}.egressAllowRules.privateIPs to true."
+    return found(release, "network", _key(release, section, call, cut), text, fix, severity="look at")
+
+
+def _is_by_manifests(release: Release, call: Call) -> bool:
+    """Is this call let through by our own policies, which choose pods by the chart's usual label ``app``?"""
+    ends = {call.caller, call.called}
+    in_hub = (call.caller, call.called, call.port) == ("proxy", "hub", _port(release))
+    return in_hub or ends in ({"hub", "service"}, {"proxy", "service"})
+
+
+def _said(release: Release, name: str) -> str:
+    inside = name == "hub" and not is_apart(release)
+    return "the hub's pod, where the GPU service runs," if inside else _WORDS[name]
 
 
 def _key(release: Release, section: str, call: Call, cut: Refused) -> str | tuple[str, ...]:
@@ -357,7 +420,10 @@ def _fix(release: Release, call: Call, cut: Refused, section: str) -> str:
             f"Change the port in helm-values/manifests/networkpolicy.yaml to {call.port}, and name it by --manifests."
         )
     if release.tree(section).get("enabled") is not True:
-        return f"Set {section}.enabled to true, or leave the policy that selects this pod out of the manifests."
+        return (
+            f"Set {section}.enabled to true. Else do not apply a policy that selects this pod, and name the manifests "
+            "that you do apply by --manifests."
+        )
     if cut.direction == "Egress":
         return f"Set {section}.egressAllowRules.privateIPs to true, or add a rule to {section}.egress."
     if call.caller == "server" and call.called == "hub":
@@ -366,7 +432,8 @@ def _fix(release: Release, call: Call, cut: Refused, section: str) -> str:
         return f'Give the service\'s pods the label {HUB_ACCESS}: "true".'
     if call.called == "proxy":
         return f"Keep http in {section}.allowedIngressPorts."
-    return f"Apply helm-values/manifests/networkpolicy.yaml, or add a rule to {section}.ingress."
+    named = " and name it by --manifests," if release.manifests else ""
+    return f"Apply helm-values/manifests/networkpolicy.yaml,{named} or add a rule to {section}.ingress."
 
 
 __all__ = ["Call", "calls_of", "chart_policies", "check_network", "is_apart", "pods_of", "shipped_policies"]

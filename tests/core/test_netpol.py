@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.core.netpol import Pod, Refused, matches, refused
+from hub_extensions.core.netpol import Pod, Refused, lets_out, matches, refused
 
 HERE = {"kubernetes.io/metadata.name": "jhub"}
 A = Pod("a", {"app": "a"}, "jhub", "10.1.0.1", {}, HERE)
@@ -105,6 +105,23 @@ def test_a_named_port_is_the_called_pods_also_on_the_way_out() -> None:
     assert refused([out], A, B, 8080) is None
     assert refused([out], B, A, 8080) is None, "no policy is for b"
     assert refused([out], A, OUTSIDE, 8080) is not None
+
+
+@pytest.mark.parametrize(
+    ("rules", "fits"),
+    [
+        ([], False),
+        ([{}], True),
+        ([{"ports": [{"port": 443}]}], True),
+        ([{"to": [{"ipBlock": {"cidr": "203.0.113.1/32"}}], "ports": [{"port": 443}]}], True),
+        ([{"to": [{"namespaceSelector": {}}], "ports": [{"port": 400, "endPort": 500}]}], True),
+        ([{"ports": [{"port": 6443}, {"port": 443, "protocol": "UDP"}]}], False),
+    ],
+)
+def test_a_port_that_is_open_to_somebody(rules: list[Mapping[str, Any]], fits: bool) -> None:
+    out = policy("a", policyTypes=["Egress"], egress=rules)
+    assert lets_out([out], A, 443) is fits
+    assert lets_out([out], B, 443) is False, "the policy is for another"
 
 
 @pytest.mark.parametrize(

@@ -138,3 +138,39 @@ def test_manifests_of_another_namespace_do_not_help(tmp_path: Path) -> None:
     subject = release(False, manifests=True)
     moved = Release(subject.files, subject.values, subject.facts, "elsewhere", subject.manifests)
     assert [finding.rule for finding in check_network(moved)] == ["network"]
+
+
+def test_of_the_manifests_that_are_named_none_is_taken_to_be_there(tmp_path: Path) -> None:
+    """Whose network enforces nothing, or who has switched the chart's policies off, applies the rights alone."""
+    rights = read_manifests([VALUES / "manifests" / "rbac.yaml"])
+    off = {"hub": {"networkPolicy": {"enabled": False}}, "proxy": {"chp": {"networkPolicy": {"enabled": False}}}}
+    without = release(False, off)
+    assert len(list(check_network(without))) == 2, "the shipped policies close what they do not open"
+    assert list(check_network(Release(without.files, without.values, without.facts, "jhub", rights))) == []
+    subject = release(False)
+    (said,) = check_network(Release(subject.files, subject.values, subject.facts, "jhub", rights))
+    assert "name it by --manifests" in said.fix
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_another_label_app_is_said_to_be_written_into_the_policies(apart: bool) -> None:
+    """``nameOverride`` changes the chart's labels, and our policies choose pods by them."""
+    named = list(check_network(release(apart, {"nameOverride": "jhub"})))
+    folder = "service-deployment/" if apart else ""
+    assert {finding.key for finding in named} == {"nameOverride"}
+    assert all(
+        f"Write app: jhub for app: jupyterhub in helm-values/manifests/{folder}networkpolicy.yaml" in finding.fix
+        for finding in named
+    )
+
+
+def test_a_port_that_an_admins_rule_opens_is_enough_whatever_stands_there() -> None:
+    """Where the API server, a database and a Prometheus really are, values do not tell."""
+    open_ports = [{"to": [{"ipBlock": {"cidr": "203.0.113.9/32"}}], "ports": [{"port": port}]} for port in (6443, 5433)]
+    own = {"database_url": "postgresql://gpu@db:5433/gpu", "prometheus_url": "http://prometheus"}
+    egress = {"egressAllowRules": {"privateIPs": False}, "egress": open_ports}
+    subject = release(False, {"hub": {"config": {"GpuService": own}, "networkPolicy": egress}})
+    (said,) = check_network(subject)
+    assert said.severity == "look at"
+    assert "your Prometheus" in said.text
+    assert "opens port 80 to a private address" in said.text
