@@ -124,6 +124,23 @@ class Release:
         return "", None
 
     @property
+    def base(self) -> int:
+        """The place of the first file that calls our `configure(c)`; 0 where none does.
+
+        What stands before it is the admin's own, what comes from there on is laid over it on purpose.
+        """
+        for at, file in enumerate(self.files):
+            entries = find(file.values, ("hub", "extraConfig"))
+            if isinstance(entries, Mapping) and any(map(calls_configure, entries.values())):
+                return at
+        return 0
+
+    @property
+    def overlays(self) -> Sequence[ValuesFile]:
+        """The files from our base on."""
+        return self.files[self.base :]
+
+    @property
     def is_ours(self) -> bool:
         """Is our spawner or our `configure(c)` in these values at all?"""
         hub = self.tree("hub.config.JupyterHub").get("spawner_class")

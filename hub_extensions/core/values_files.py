@@ -14,7 +14,6 @@ from hub_extensions.core.values import (
     Release,
     Tree,
     ValuesFile,
-    calls_configure,
     dotted,
     find,
     found,
@@ -33,7 +32,7 @@ def check_files(release: Release) -> Iterator[Finding]:
     """Everything that is lost on the way from the files to one tree."""
     for file in release.files:
         yield from _twice(file)
-    base = _base(release)
+    base = release.base
     for at, later in enumerate(release.files):
         for path, value in leaves(later.values):
             # what files after our base say of our own settings is laid over each other on purpose
@@ -43,16 +42,9 @@ def check_files(release: Release) -> Iterator[Finding]:
                 yield from _replaced(later, earlier, path, find(earlier.values, path), value)
         yield from _two_forms(later, release.files[:at], later.values, ())
         yield from _entries(later, release.files[:at])
+        if at >= base:
+            yield from _images(later, release.files[:base])
     yield from _whole_replaced(release)
-
-
-def _base(release: Release) -> int:
-    """The place of the first file that calls our `configure(c)`; 0 where none does."""
-    for at, file in enumerate(release.files):
-        entries = find(file.values, ("hub", "extraConfig"))
-        if isinstance(entries, Mapping) and any(map(calls_configure, entries.values())):
-            return at
-    return 0
 
 
 def _is_ours(path: Path) -> bool:
@@ -122,6 +114,21 @@ def _two_forms(later: ValuesFile, before: Sequence[ValuesFile], tree: Tree, path
             listing = later.name if isinstance(value, list) else earlier.name
             fix = f"Write a mapping in {listing} too: {'NAME: value' if key.endswith('Env') else 'a name before each'}."
             yield Finding("two-forms", "problem", key, text, fix, later.name, later.lines.get(here))
+
+
+def _images(later: ValuesFile, own: Sequence[ValuesFile]) -> Iterator[Finding]:
+    """An image of the admin's own, from a file before our base, in whose place another is put."""
+    for section, whose in (("hub", "the hub"), ("singleuser", "users' servers")):
+        path = (section, "image", "name")
+        earlier, image = _last_with(own, path), find(later.values, path)
+        old = None if earlier is None else find(earlier.values, path)
+        if earlier is not None and old and image and image != old:
+            key = dotted(path)
+            text = f"{later.name} replaces the image that {earlier.name} gives {whose}: what only that one has is gone."
+            if section == "hub":
+                text = f"{text[:-1]}, such as a way to log in."
+            fix = f"Build the new one FROM it (images/README.md), and take {key} out of {earlier.name}."
+            yield Finding("image-replaced", "look at", key, text, fix, later.name, later.lines.get(path))
 
 
 def _entries(later: ValuesFile, before: Any) -> Iterator[Finding]:

@@ -364,11 +364,16 @@ def _state(release: Release) -> Iterator[Finding]:
         text = "The hub starts the GPU service in its pod, and a Deployment of it is there as well: there would be two."
         fix = "Give helm-values/service-deployment.yaml, or leave the Deployment out."
         yield found(release, "two-services", "hub.config.GpuService.started_by_hub", text, fix)
-    if not _has_database(release) and not _is_kept(release, str(service.get("state_dir") or "gpu-state")):
-        kind, folder = release.at("hub.db.type"), service.get("state_dir")
+    folder = str(service.get("state_dir") or "gpu-state")
+    volume = _volume_of(release, folder)
+    if not _has_database(release) and volume != "kept":
+        kind = release.at("hub.db.type")
         key = "hub.db.type"
         text = f"hub.db.type is {kind}, so the hub's pod keeps no files: tickets and leases are gone at its next start."
-        if kind == "sqlite-pvc":
+        if volume:
+            key = "hub.extraVolumes"
+            text = f"{folder} is on an {volume}, which goes with the hub's pod: tickets and leases go with it."
+        elif kind == "sqlite-pvc":
             key = "hub.config.GpuService.state_dir"
             text = f"{folder} is on no volume of the hub's pod: tickets and leases are gone at its next start."
         fix = (
@@ -378,14 +383,17 @@ def _state(release: Release) -> Iterator[Finding]:
         yield found(release, "state-lost", key, text, fix)
 
 
-def _is_kept(release: Release, state_dir: str) -> bool:
-    """Does the folder lie on a volume of the hub's pod?"""
+def _volume_of(release: Release, state_dir: str) -> str:
+    """On which volume of the hub's pod the folder lies: "kept", ``emptyDir``, or "" for none."""
     place = state_dir if state_dir.startswith("/") else f"{HUB_FOLDER}/{state_dir}"
-    if release.at("hub.db.type") == "sqlite-pvc" and f"{place}/".startswith(f"{HUB_FOLDER}/"):
-        return True
-    mounts = release.at("hub.extraVolumeMounts", [])
-    paths = [str(mount.get("mountPath", "")).rstrip("/") for mount in mounts if isinstance(mount, Mapping)]
-    return any(path and f"{place}/".startswith(f"{path}/") for path in paths)
+    volumes, mounts = release.items("hub.extraVolumes"), release.items("hub.extraVolumeMounts")
+    passing = {each.get("name") for each in volumes if isinstance(each, Mapping) and "emptyDir" in each}
+    kinds = {HUB_FOLDER: "kept"} if release.at("hub.db.type") == "sqlite-pvc" else {}
+    for mount in mounts:
+        if isinstance(mount, Mapping) and (path := str(mount.get("mountPath", "")).rstrip("/")):
+            kinds[path] = "emptyDir" if mount.get("name") in passing else "kept"
+    above = [path for path in kinds if f"{place}/".startswith(f"{path}/")]
+    return kinds[max(above, key=len)] if above else ""  # the innermost mount hides those around it
 
 
 def is_service_deployment(manifest: Mapping[str, Any]) -> bool:

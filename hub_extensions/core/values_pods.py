@@ -5,11 +5,12 @@ Not here: the hub (``values_hub.py``), networks (``values_network.py``).
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hub_extensions.core.values import Finding, Path, Release, Severity, found
+from hub_extensions.core.values import Finding, Path, Release, Severity, dotted, find, found, has
 from hub_extensions.core.values_hub import SPAWNERS
 
 _GPU = re.compile(r"(?:nvidia\.com/(?:gpu(?:\..+)?|mig-.+|gpumem.*|gpucores|vgpu)|amd\.com/gpu|gpu\.intel\.com/.+)")
@@ -91,9 +92,14 @@ def _asked(override: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     found_ones: dict[str, Any] = {}
     for tree in trees:
         for resource, count in tree.items() if isinstance(tree, Mapping) else ():
-            if _GPU.fullmatch(str(resource)):
+            if _GPU.fullmatch(str(resource)) and _is_some(count):
                 found_ones.setdefault(str(resource), count)
     yield from found_ones.items()
+
+
+def _is_some(count: object) -> bool:
+    """Nobody asks for a GPU with 0, ``"0"`` or null."""
+    return bool(count) and count != "0"
 
 
 def _gpus_of_all(release: Release) -> Iterator[Finding]:
@@ -102,7 +108,7 @@ def _gpus_of_all(release: Release) -> Iterator[Finding]:
     keys += [f"hub.config.{section}.{name}" for section in SPAWNERS for name in _RESOURCES]
     for key in keys:
         for resource, count in release.tree(key).items():
-            if _GPU.fullmatch(str(resource)):
+            if _GPU.fullmatch(str(resource)) and _is_some(count):
                 text = f"Every server would ask for {resource}: {count}, whatever its user chose."
                 fix = "Take it out: the GPU comes with the offer."
                 yield found(release, "gpu-for-all", (*key.split("."), resource), text, fix)
@@ -144,7 +150,7 @@ def _named(key: str, what: str) -> Callable[[Release], str]:
 
 
 def _lost_containers(release: Release) -> str:
-    lost = [str(each.get("name")) for each in release.at("singleuser.initContainers", []) if isinstance(each, Mapping)]
+    lost = [str(each.get("name")) for each in release.items("singleuser.initContainers") if isinstance(each, Mapping)]
     if release.at("singleuser.cloudMetadata.blockWithIptables") is True:
         lost.append("block-cloud-metadata")
     return f"the init container {', '.join(lost)}" if lost else ""
@@ -173,7 +179,9 @@ _REPLACES: Mapping[str, tuple[str, Callable[[Release], str]]] = {
 
 def _metadata(release: Release) -> Iterator[Finding]:
     privileged = release.at("singleuser.cloudMetadata.blockWithIptables") is True
-    if privileged and (why := _restricted(release)):
+    why = _restricted(release)
+    yield from _root_containers(release, why)
+    if privileged and why:
         text = f"It adds a privileged init container to every server, which {why} refuses."
         fix = "Set it to false; singleuser.networkPolicy blocks the address (helm-values/restricted.yaml)."
         yield found(release, "privileged", "singleuser.cloudMetadata.blockWithIptables", text, fix)
@@ -214,6 +222,27 @@ def _restricted(release: Release) -> str:
     return ""
 
 
+def _root_containers(release: Release, why: str) -> Iterator[Finding]:
+    """Containers of the admin's own, beside a server, that would not be let in."""
+    for key in ("singleuser.initContainers", "singleuser.extraContainers"):
+        for each in release.items(key):
+            context = each.get("securityContext") if isinstance(each, Mapping) else None
+            if isinstance(context, Mapping) and _is_refused(context, why):
+                what = "runs as root" if context.get("runAsUser") == 0 else "is privileged"
+                text = f"The container {each.get('name', '?')} {what}, which {why} refuses: no server starts."
+                fix = "Give it a user that is not root (runAsUser: 1000); singleuser.fsGid makes volumes writable."
+                yield found(release, "privileged", key, text, f"{fix} Or leave it out.")
+
+
+def _is_refused(context: Mapping[str, Any], why: str) -> bool:
+    privileged, root = context.get("privileged") is True, context.get("runAsUser") == 0
+    if why.endswith("level baseline"):
+        return privileged
+    if why.endswith("level restricted"):
+        return privileged or root
+    return bool(why) and root and context.get("runAsNonRoot") is not False
+
+
 def _true(tree: Mapping[str, Any], *names: str) -> bool:
     return any(tree.get(name) is True for name in names)
 
@@ -239,11 +268,29 @@ def _schedulers(release: Release) -> Iterator[Finding]:
         text = "The chart's scheduler may not read DRA's claims: a server with one is never placed."
         fix = "Set it to false (helm-values/dra.yaml): the cluster's own scheduler places all servers."
         yield found(release, "scheduler-without-dra", "scheduling.userScheduler.enabled", text, fix)
+    else:
+        yield from _two_schedulers(release)
     for section in SPAWNERS[:2]:
         if release.tree(f"hub.config.{section}").get("scheduler_name") and cluster.get("kai_queue"):
             text = "KAI places servers with a GPU whatever stands here; this is for servers without one only."
             key = f"hub.config.{section}.scheduler_name"
             yield found(release, "two-schedulers", key, text, "Leave it out.", severity="look at")
+
+
+def _two_schedulers(release: Release) -> Iterator[Finding]:
+    """Of our overlays one switches the chart's scheduler off, for DRA, and another needs it."""
+    path = ("scheduling", "userScheduler", "enabled")
+    said = [(file, find(file.values, path)) for file in release.overlays if has(file.values, path)]
+    for (earlier, before), (later, after) in itertools.pairwise(said):
+        if before is not after:
+            off, on = (earlier, later) if after else (later, earlier)
+            text = (
+                f"{off.name} switches the chart's scheduler off, and {on.name} on. It knows no claims of DRA: a server "
+                "with one is never placed by it."
+            )
+            fix = f"Leave {on.name} out where servers have claims, else {off.name}."
+            line = later.lines.get(path)
+            yield Finding("two-schedulers", "look at", dotted(path), text, fix, later.name, line)
 
 
 __all__ = ["check_pods"]

@@ -112,6 +112,12 @@ def test_the_two_lines_are_said_not_to_go_together() -> None:
 
 
 def test_packing_is_said_not_to_go_with_claims() -> None:
+    dra, packing = VALUES / "dra.yaml", VALUES / "packing.yaml"
+    for files in ((BASE, dra, packing), (BASE, packing, dra)):
+        assert [(each.rule, each.severity) for each in findings(*files)] == [("two-schedulers", "look at")]
+
+
+def test_packing_is_wrong_beside_templates_of_claims() -> None:
     files, templates = (BASE, VALUES / "dra.yaml"), (MANIFESTS, MANIFESTS / "dra-templates.yaml")
     assert findings(*files, manifests=templates) == []
     wrong = findings(*files, VALUES / "packing.yaml", manifests=templates)
