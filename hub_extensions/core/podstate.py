@@ -416,7 +416,8 @@ def _unscheduled(look: _Look) -> PodState | None:
         return PodState("unscheduled", f"{sentence}{left}", log, lacks_other=other)
     since = when((look.pod.get("metadata") or {}).get("creationTimestamp")) or when(condition.get("lastTransitionTime"))
     if lacks and look.wanted and since is not None and look.now - since >= look.outside_after:
-        outside = f"Something outside this hub took the {look.wanted} that was free. You stay first in line for it."
+        it = look.wanted.removeprefix("a ")
+        outside = f"Something outside this hub took the {it} that was free. You stay first in line for it."
         return PodState("outside", outside, log)
     return PodState("unscheduled", sentence, log, lacks_other=other)
 
@@ -478,7 +479,7 @@ def why_unscheduled(message: str, wanted: str = "") -> tuple[str, bool]:
     if devices:
         return " ".join([_none_free(wanted or _device_words(devices[0])), *_others(reasons)]), True
     if "cannot allocate all claims" in reasons or _HAMI_LACKS.search(reasons):
-        return " ".join([_none_free(wanted or "GPU"), *_others(reasons)]), True
+        return " ".join([_none_free(wanted or "a GPU"), *_others(reasons)]), True
     if any(part in reasons for part in _STORAGE):
         return "The storage for its files is not ready.", False
     short = {"cpu": "processors", "memory": "memory", "ephemeral-storage": "disk space"}
@@ -501,7 +502,7 @@ def _reasons(message: str) -> str:
 
 
 def _none_free(device: str) -> str:
-    return f"No {device} is free now."
+    return f"{device[:1].upper()}{device[1:]} is not free now."
 
 
 def _device_words(resource: str) -> str:
@@ -509,7 +510,7 @@ def _device_words(resource: str) -> str:
     if name.startswith("mig-"):
         profile = name.removeprefix("mig-").removesuffix(".shared")
         return f"MIG {profile.replace('.me', '+me')}"
-    return "share of a GPU" if name == "gpu.shared" else "GPU"
+    return "a share of a GPU" if name == "gpu.shared" else "a GPU"
 
 
 def _others(reasons: str) -> list[str]:

@@ -48,11 +48,12 @@ def offer_words(offer: str) -> str:
         return "CPU only"
     fraction = _FRACTION.search(offer)
     device = offer[: fraction.start()] if fraction else offer
-    name = "a whole GPU" if device == "gpu" else "MIG " + device.removeprefix("mig-").replace(".me", "+me")
+    whole = device.partition("@")[0] == "gpu"
+    name = "a whole GPU" if whole else "MIG " + device.removeprefix("mig-").replace(".me", "+me")
     if not fraction:
         return name
     percent = f"{float(fraction.group(1)) * 100:g} %"
-    return f"{percent} of a GPU" if device == "gpu" else f"{percent} of {name}"
+    return f"{percent} of a GPU" if whole else f"{percent} of {name}"
 
 
 def gives(offer: OfferState) -> str:

@@ -256,11 +256,8 @@ def test_a_kubelet_that_stands_still_keeps_every_lease_and_lets_nobody_in(played
     finally:
         played_nodes.set_ready(NODE, "True")
     line.stands()
-    assert sorted(line.said()) == sorted(
-        f"{what}: {words}"
-        for user in line.running
-        for what, words in (("lost", f"{user}: its machine does not answer"), ("running", f"{user}: it answers again"))
-    )
+    gone, back = "lost: the node of its pod does not answer", "running: the node of its pod answers again"
+    assert line.said() == [gone, gone, back, back], "one line for each lease"
     line.goes_on()
 
 
@@ -275,6 +272,7 @@ def test_a_device_that_is_lost_under_a_server_is_given_to_nobody_until_it_is_bac
         leaver, first = line.running[0], line.waiting[0]
         assert line.place.hub.stop_server(leaver).status_code in (202, 204)
         until(lambda: line.place.hub.server(leaver) is None, 30, f"{leaver} has stopped")
+        until(lambda: sorted(quietly(line.facts)) == [line.running[1]], 20, line.told)
         stays(lambda: line.place.waiting() == line.waiting and sorted(line.facts()) == [line.running[1]])
         assert line.place.offers()[OFFER]["free"] == 0
     finally:

@@ -67,10 +67,10 @@ UNPLACED = condition("PodScheduled", "False", "Unschedulable", LACKS)
     ("pod", "queue", "word", "says", "final"),
     [
         (a_pod(age=5), "", "creating", "", False),
-        ({**a_pod(UNPLACED, age=5)}, "", "unscheduled", "No MIG 1g.5gb is free now.", False),
+        ({**a_pod(UNPLACED, age=5)}, "", "unscheduled", "MIG 1g.5gb is not free now.", False),
         (a_pod(UNPLACED, age=31), "", "outside", "Something outside this hub took the MIG 1g.5gb", False),
         (a_pod(UNPLACED, age=31), "Kueue", "unscheduled", "the GPU is still being given back", False),
-        (a_pod(UNPLACED, age=31), "KAI", "waiting-for-queue", "KAI hands out the GPUs here. No MIG 1g.5gb", False),
+        (a_pod(UNPLACED, age=31), "KAI", "waiting-for-queue", "KAI hands out the GPUs here. MIG 1g.5gb is not", False),
         (
             a_pod(
                 condition(
@@ -306,30 +306,30 @@ def test_a_machine_that_is_silent_is_said_and_nothing_is_given_up() -> None:
 @pytest.mark.parametrize(
     ("message", "says", "lacks"),
     [
-        (LACKS, "No X is free now.", True),
+        (LACKS, "X is not free now.", True),
         (
             "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) had untolerated taint "
             "{node.kubernetes.io/not-ready: }. preemption: 0/3 nodes are available: 3 Preemption is not helpful.",
-            "No X is free now. 2 machines do not answer.",
+            "X is not free now. 2 machines do not answer.",
             True,
         ),
         (
             "0/2 nodes are available: 1 Insufficient nvidia.com/gpu.shared, 1 node(s) were unschedulable.",
-            "No X is free now. 1 machine is closed by an admin.",
+            "X is not free now. 1 machine is closed by an admin.",
             True,
         ),
-        ("0/2 nodes are available: 2 cannot allocate all claims. still not schedulable", "No X is free now.", True),
+        ("0/2 nodes are available: 2 cannot allocate all claims. still not schedulable", "X is not free now.", True),
         (
             "0/2 nodes are available: 1 NodeUnfitPod, 1 Insufficient cpu. preemption: 0/2 nodes",
-            "No X is free now.",
+            "X is not free now.",
             True,
         ),
-        ("0/1 nodes are available: 1 1/2 CardInsufficientMemory, 1/2 CardTypeMismatch.", "No X is free now.", True),
-        ("0/1 nodes are available: 1 2/2 CardInsufficientCore. preemption: not helpful", "No X is free now.", True),
-        ("0/1 nodes are available: 1 2/2 CardTimeSlicingExhausted.", "No X is free now.", True),
-        ("0/1 nodes are available: 1 1/1 CardComputeUnitsExhausted.", "No X is free now.", True),
-        ("0/1 nodes are available: 1 1/1 ExclusiveDeviceAllocateConflict.", "No X is free now.", True),
-        ("0/1 nodes are available: 1 1/1 AllocatedCardsInsufficientRequest.", "No X is free now.", True),
+        ("0/1 nodes are available: 1 1/2 CardInsufficientMemory, 1/2 CardTypeMismatch.", "X is not free now.", True),
+        ("0/1 nodes are available: 1 2/2 CardInsufficientCore. preemption: not helpful", "X is not free now.", True),
+        ("0/1 nodes are available: 1 2/2 CardTimeSlicingExhausted.", "X is not free now.", True),
+        ("0/1 nodes are available: 1 1/1 CardComputeUnitsExhausted.", "X is not free now.", True),
+        ("0/1 nodes are available: 1 1/1 ExclusiveDeviceAllocateConflict.", "X is not free now.", True),
+        ("0/1 nodes are available: 1 1/1 AllocatedCardsInsufficientRequest.", "X is not free now.", True),
         ("0/1 nodes are available: 1 2/2 CardTypeMismatch.", "No machine is of the kind that was asked for.", False),
         ("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found", "storage", False),
         ("0/4 nodes are available: 2 Insufficient memory, 2 Insufficient cpu.", "processors and memory", False),
@@ -347,10 +347,10 @@ def test_why_no_machine_was_found_is_one_sentence(message: str, says: str, lacks
 @pytest.mark.parametrize(
     ("resource", "says"),
     [
-        ("nvidia.com/mig-1g.10gb.me", "No MIG 1g.10gb+me is free now."),
-        ("nvidia.com/mig-1g.5gb.shared", "No MIG 1g.5gb is free now."),
-        ("nvidia.com/gpu", "No GPU is free now."),
-        ("nvidia.com/gpu.shared", "No share of a GPU is free now."),
+        ("nvidia.com/mig-1g.10gb.me", "MIG 1g.10gb+me is not free now."),
+        ("nvidia.com/mig-1g.5gb.shared", "MIG 1g.5gb is not free now."),
+        ("nvidia.com/gpu", "A GPU is not free now."),
+        ("nvidia.com/gpu.shared", "A share of a GPU is not free now."),
     ],
 )
 def test_a_device_that_lacks_is_named_by_what_was_chosen_else_by_its_resource(resource: str, says: str) -> None:
@@ -358,7 +358,7 @@ def test_a_device_that_lacks_is_named_by_what_was_chosen_else_by_its_resource(re
     message = f"0/2 nodes are available: 1 Insufficient {resource}, 1 node(s) didn't match Pod's node affinity."
     assert why_unscheduled(message) == (says, True)
     chosen = "Whole GPU (A100 SXM4 40GB)"
-    assert why_unscheduled(message, chosen) == (f"No {chosen} is free now.", True)
+    assert why_unscheduled(message, chosen) == (f"{chosen} is not free now.", True)
 
 
 @pytest.mark.parametrize(

@@ -51,3 +51,17 @@ def test_where_the_line_is_anothers_no_place_in_it_is_made_up() -> None:
     full = an_offer("mig-1g.5gb", free=0, total=2, wait=Wait(False, None, None, None, None, why))
     assert wait_words(full) == "you would be 1st in line, wait not known"
     assert wait_words(replace(full, queue="Kueue")) == why
+
+
+@pytest.mark.parametrize(
+    ("offer", "words"),
+    [
+        ("gpu", "a whole GPU"),
+        ("gpu@a100-sxm4-40gb", "a whole GPU"),
+        ("mig-1g.5gb", "MIG 1g.5gb"),
+        ("mig-1g.10gb.me", "MIG 1g.10gb+me"),
+        ("cpu", "CPU only"),
+    ],
+)
+def test_an_offer_whose_title_is_not_known_is_called_by_its_id(offer: str, words: str) -> None:
+    assert offer_words(offer) == words
