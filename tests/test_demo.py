@@ -36,7 +36,7 @@ from hub_extensions.demo import (
 )
 from tests.plain_account import PlainAccount, plain_account, until
 
-STOPS_WITHIN_SECONDS = 25
+STOPS_WITHIN_SECONDS = 15
 
 
 # ------------------------------------------------------------------ without starting anything

@@ -50,7 +50,7 @@ def test_a_call_takes_as_long_as_it_is_told(machine: FakeNvml, looking: ReaderPr
     took = seconds_of_a_look(looking)
     assert took >= 0.02 * (machine.calls().total() - before), "every call of the look"
     machine.recovers().write()
-    assert min(seconds_of_a_look(looking) for _ in range(5)) < 0.1
+    assert seconds_of_a_look(looking) < 0.1
 
 
 def test_a_call_that_hangs_comes_back_when_it_is_told(machine: FakeNvml, looking: ReaderProcess) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import pytest
 from playwright.sync_api import Browser, CDPSession, Page, expect
@@ -307,8 +308,9 @@ def test_eight_gpus_with_ten_minutes_each_cost_a_few_milliseconds_a_second(live:
         expect(live.panel).to_contain_text(f"{step}\u00a0%")
         settle(live.page)
         costs.append(1000 * (work(session) - before))
-    print(f"drawing 8 GPUs x 600 points: {min(costs):.1f} to {max(costs):.1f} ms of script, style and layout a message")
-    assert min(costs) < 60, "far more than on any machine so far"
+    each = median(costs)
+    print(f"drawing 8 GPUs x 600 points: {each:.1f} (at most {max(costs):.1f}) ms of script, style, layout a message")
+    assert each < 60, "far more than on any machine so far"
 
 
 def work(session: CDPSession) -> float:

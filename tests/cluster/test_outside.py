@@ -34,8 +34,6 @@ STRICT = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 OUTSIDE_SECONDS = 3
 FORGOTTEN_SECONDS = 6
 FOLLOWS_SECONDS = 2.0
-AT_MOST_SECONDS = 6.0
-"""One look of many may fall into a moment in which the machine itself stands still."""
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +163,7 @@ def test_the_form_follows_within_two_seconds_when_others_take_devices_and_give_t
         took.append(follows(place, 1, "one given back"))
         give_back(control_plane, others, f"two-{round_}")
         took.append(follows(place, 2, "two given back"))
-    assert sorted(took)[len(took) // 2] <= FOLLOWS_SECONDS and max(took) <= AT_MOST_SECONDS, took
+    assert max(took) <= FOLLOWS_SECONDS, took
 
 
 @pytest.mark.needs("own-cluster")
@@ -239,7 +237,7 @@ def test_a_node_that_takes_nothing_new_is_not_counted_and_the_admin_is_told_why(
     there, back, free, why = CHANGES[change]
     played_nodes.patch(NODE, there)
     try:
-        assert follows(place, free, change) <= AT_MOST_SECONDS  # type: ignore[arg-type]
+        assert follows(place, free, change) <= FOLLOWS_SECONDS  # type: ignore[arg-type]
         assert {"what": f"node {NODE}", "why": why} in cluster(place)["left_out"]
         ask(place, "ada")
         told = until(lambda: ticket(place, "ada")["reason"], 20)
@@ -307,7 +305,7 @@ def test_a_pod_with_our_labels_that_the_hub_never_made_is_shown_and_removed_by_p
     made = pod("jupyter-zoe", labels=labels, annotations=marks)
     place.control_plane.call("POST", f"/api/v1/namespaces/{place.namespace}/pods", made)
     began = time.monotonic()
-    assert follows(place, 1, "a pod of nobody") <= AT_MOST_SECONDS
+    assert follows(place, 1, "a pod of nobody") <= FOLLOWS_SECONDS
     until(lambda: forgotten(place) == ["jupyter-zoe"], 20, lambda: str(cluster(place)))
     until(lambda: "zoe" not in place.pods(), 30, "it is removed")
     assert time.monotonic() - began >= FORGOTTEN_SECONDS

@@ -221,5 +221,5 @@ def test_ctrl_c_leaves_nothing_running(demo: dict[str, Any]) -> None:
 
     assert left(), "servers run"
     demo["process"].send_signal(signal.SIGINT)
-    demo["process"].wait(30)
-    until(lambda: not left(), 5, "nothing is left")
+    demo["process"].wait(15)
+    until(lambda: not left(), 2, "nothing is left")

@@ -176,6 +176,7 @@ def test_leaving_the_line_is_confirmed_after_three_seconds(tmp_path: Path, servi
         hub.spawn("ben", {"offer": ONE}, "exam")
         until(lambda: ("ben", "exam") in service.tickets)
         assert hub.stop_server("ben", "exam").status_code in (202, 204)
+        assert ("ben", "exam") in service.tickets
         ended = until(lambda: service.told_of(Ended), 10, "the stop was confirmed")
         assert ended == [Ended(1, "left")]
         assert hub.ready("ben")
