@@ -307,8 +307,13 @@ class Hub:
                         return
 
     def login(self, name: str, password: str = "any") -> requests.Session:
-        """A browser's session without a browser: cookies, and the token of its forms as a header."""
+        """A browser's session without a browser: cookies, and the token of its forms as a header.
+
+        A connection for each request: the proxy (node) closes an idle one after about six seconds, and a request that
+        is sent at that moment is lost. A browser sends it again, `requests` does not.
+        """
         session = requests.Session()
+        session.headers["Connection"] = "close"
         page = session.get(f"{self.url}/hub/login", timeout=20)
         xsrf = session.cookies.get("_xsrf", path="/hub/") or ""
         answer = session.post(
