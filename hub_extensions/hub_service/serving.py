@@ -95,6 +95,8 @@ async def _served(settings: Settings, lifetime: Lifetime, word: HubsWord | None 
 @asynccontextmanager
 async def _answering(settings: Settings, lifetime: Lifetime, word: HubsWord | None) -> AsyncIterator[bool]:
     """Everything open; False: told to stop while waiting for a lock or the port."""
+    # a full collection stops the loop for 70 ms while the modules load and a cluster is read: not one every few seconds
+    gc.set_threshold(20_000, 20, 50)
     async with AsyncExitStack() as opened:
         lock = await wait_for_lock(settings.state_dir / LOCK_FILE, lifetime)
         if lock is None:
@@ -125,8 +127,7 @@ async def _answering(settings: Settings, lifetime: Lifetime, word: HubsWord | No
         if word is not None:
             desk.reconciler.superseded, desk.reconciler.refused = word.is_other, word.refused
         desk.start()
-        gc.freeze()  # what is loaded now stays: a full collection would stop the loop for nothing
-        gc.set_threshold(20_000, 20, 50)
+        gc.freeze()  # what is loaded now stays: no full collection has to look at it
         opened.push_async_callback(desk.stop)
         parts = make_parts(settings, desk, hub)
         server = HTTPServer(make_app(parts), max_body_size=MAX_BODY_BYTES, xheaders=True)
