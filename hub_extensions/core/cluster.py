@@ -192,7 +192,7 @@ class ClusterConfig:
         namespace: of the servers' pods; "" is the service's own.
         kubeconfig: file to read instead of the pod's service account; "" for that.
         context: which context of it; "" is the current one.
-        capacity: pool -> devices, used only where nodes may not be read.
+        capacity: pool -> devices, used only where nodes, or pods of other namespaces, may not be read.
         node_labels: only nodes with all of these labels count (what the servers' node selector says).
         tolerated: taints that the servers' pods tolerate, beside ``nvidia.com/gpu:NoSchedule``: ``key``, ``key=value``,
             either with ``:effect`` behind it, or ``*`` for all.
