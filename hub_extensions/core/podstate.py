@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from hub_extensions.core.unscheduled import machines_out, why_unscheduled
+
 Json = Mapping[str, Any]
 
 OUTSIDE_AFTER = timedelta(seconds=30)
@@ -410,7 +412,7 @@ def _unscheduled(look: _Look) -> PodState | None:
         return PodState("waiting-for-queue", _kai_why(told, look), _text(reason, told))
     sentence, lacks = why_unscheduled(message, look.wanted)
     log = _text(reason, message)
-    other = bool(message) and not lacks and not _others(_reasons(message))
+    other = bool(message) and not lacks and not machines_out(message)
     if look.queue:
         left = f" {look.queue} has let it in; the GPU is still being given back." if lacks else ""
         return PodState("unscheduled", f"{sentence}{left}", log, lacks_other=other)
@@ -445,92 +447,6 @@ def _kai_why(message: str, look: _Look) -> str:
     if "didn't have enough resources: GPUs" in message:
         sentence = "All GPUs of that kind are in use."
     return f"KAI hands out the GPUs here. {sentence}"
-
-
-_RESOURCE = re.compile(r"Insufficient ([\w./-]+\w)")
-_HAMI_LACKS = re.compile(
-    r"\b(?:NodeUnfitPod|NodeInsufficientDevice|ResourceQuotaNotFit|ExclusiveDeviceAllocateConflict|"
-    r"AllocatedCardsInsufficientRequest|"
-    r"Card(?:InsufficientMemory|InsufficientCore|TimeSlicingExhausted|ComputeUnitsExhausted|NotHealth))\b"
-)
-"""HAMi's words (``pkg/device/common``) for cards that are full; some versions say ``NodeUnfitPod`` for all of them."""
-_COUNTED = re.compile(r"(\d+) (.+)")
-_STORAGE = (
-    "PersistentVolumeClaim",
-    "persistentvolumeclaim",
-    "volume node affinity",
-    "persistent volumes to bind",
-    "max volume count",
-    "volume zone",
-)
-
-
-def why_unscheduled(message: str, wanted: str = "") -> tuple[str, bool]:
-    """Why no machine was found, as a sentence, and whether it is for want of a GPU.
-
-    Args:
-        message: kube-scheduler's, e.g. ``0/3 nodes are available: 1 Insufficient nvidia.com/mig-1g.5gb, 2 node(s) had
-            untolerated taint {...}. no new claims to deallocate, preemption: ...``.
-        wanted: title of what was chosen, for where the message does not name it.
-    """
-    reasons = _reasons(message)
-    lacking = _RESOURCE.findall(reasons)
-    devices = [resource for resource in lacking if resource.startswith("nvidia.com/")]
-    if devices:
-        return " ".join([_none_free(wanted or _device_words(devices[0])), *_others(reasons)]), True
-    if "cannot allocate all claims" in reasons or _HAMI_LACKS.search(reasons):
-        return " ".join([_none_free(wanted or "a GPU"), *_others(reasons)]), True
-    if any(part in reasons for part in _STORAGE):
-        return "The storage for its files is not ready.", False
-    short = {"cpu": "processors", "memory": "memory", "ephemeral-storage": "disk space"}
-    named = [short[resource] for resource in short if resource in lacking]
-    if named:
-        return f"No machine has enough free {' and '.join(named)} for it now.", False
-    if "Too many pods" in reasons:
-        return "The machines are full now.", False
-    others = _others(reasons)
-    if others:
-        return " ".join(["No machine can take it now.", *others]), False
-    if re.search(r"didn't match|node affinity|node selector|Card(?:Type|Uuid)Mismatch", reasons):
-        return "No machine is of the kind that was asked for.", False
-    return "No machine was found for it yet.", False
-
-
-def _reasons(message: str) -> str:
-    """Without what is said of preemption."""
-    return re.split(r"\. (?:no new claims|preemption)|, preemption", message)[0]
-
-
-def _none_free(device: str) -> str:
-    return f"{device[:1].upper()}{device[1:]} is not free now."
-
-
-def _device_words(resource: str) -> str:
-    name = resource.removeprefix("nvidia.com/")
-    if name.startswith("mig-"):
-        profile = name.removeprefix("mig-").removesuffix(".shared")
-        return f"MIG {profile.replace('.me', '+me')}"
-    return "a share of a GPU" if name == "gpu.shared" else "a GPU"
-
-
-def _others(reasons: str) -> list[str]:
-    """Machines that are out of it altogether, counted."""
-    silent = closed = 0
-    for part in reasons.partition("available: ")[2].split(", "):
-        counted = _COUNTED.match(part)
-        if counted is None:
-            continue
-        number, text = counted.groups()
-        if "node.kubernetes.io/not-ready" in text or "node.kubernetes.io/unreachable" in text:
-            silent += int(number)
-        elif "unschedulable" in text:
-            closed += int(number)
-    said = []
-    if silent:
-        said.append("1 machine does not answer." if silent == 1 else f"{silent} machines do not answer.")
-    if closed:
-        said.append("1 machine is closed by an admin." if closed == 1 else f"{closed} machines are closed by an admin.")
-    return said
 
 
 # ------------------------------------------------------------------ coming up
@@ -569,5 +485,4 @@ __all__ = [
     "pod_state",
     "scheduled_at",
     "when",
-    "why_unscheduled",
 ]

@@ -24,8 +24,8 @@ from hub_extensions.core.cluster import ClusterConfig, ClusterView, PodFacts
 from hub_extensions.core.cluster_offers import derive_cluster_offers
 from hub_extensions.core.line import Lease, LeaseState, Ticket, TicketState
 from hub_extensions.core.mechanisms import label_value
-from hub_extensions.core.podstate import why_unscheduled
 from hub_extensions.core.pools import NodeReadings, PoolSurvey, read_ahead, survey_pools
+from hub_extensions.core.unscheduled import why_unscheduled
 from hub_extensions.hub_service import telling
 from hub_extensions.hub_service.adoption import adopted_lease
 from hub_extensions.hub_service.book import Book, ClusterStand

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub_extensions.core.podstate import pod_state, scheduled_at, when, why_unscheduled
+from hub_extensions.core.podstate import pod_state, scheduled_at, when
+from hub_extensions.core.unscheduled import why_unscheduled
 
 NOW = datetime(2026, 11, 20, 14, 2, tzinfo=timezone.utc)
 LACKS = (
@@ -335,6 +336,39 @@ def test_a_machine_that_is_silent_is_said_and_nothing_is_given_up() -> None:
         ("0/4 nodes are available: 2 Insufficient memory, 2 Insufficient cpu.", "processors and memory", False),
         ("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.", "of the kind", False),
         ("0/1 nodes are available: 1 Too many pods.", "The machines are full now.", False),
+        (  # the one machine with GPUs has one free, and no memory
+            "0/4 nodes are available: 1 Insufficient memory, 3 Insufficient nvidia.com/mig-1g.5gb. no new claims to "
+            "deallocate, preemption: 0/4 nodes are available: 1 No preemption victims found for incoming pod.",
+            "The machines with a free X do not have enough free memory for it now.",
+            False,
+        ),
+        (
+            "0/4 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {a: b}, 2 Insufficient "
+            "nvidia.com/gpu.",
+            "The machines with a free X do not have enough free processors for it now.",
+            False,
+        ),
+        (
+            "0/4 nodes are available: 1 Too many pods, 3 Insufficient nvidia.com/gpu.",
+            "The machines with a free X are full now.",
+            False,
+        ),
+        (
+            "0/4 nodes are available: 1 node(s) had volume node affinity conflict, 3 Insufficient nvidia.com/gpu.",
+            "The machines with a free X cannot reach its files.",
+            False,
+        ),
+        (  # that machine lacks both
+            "0/4 nodes are available: 1 Insufficient memory, 4 Insufficient nvidia.com/mig-1g.5gb.",
+            "X is not free now.",
+            True,
+        ),
+        (
+            "0/4 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint {a: b}, 3 Insufficient "
+            "nvidia.com/gpu.",
+            "X is not free now.",
+            True,
+        ),
         ("", "No machine was found for it yet.", False),
     ],
 )

@@ -516,11 +516,17 @@ async def test_an_admitted_pod_without_a_place_for_30_s_holds_its_offer_up_and_i
         assert r.pods.info().held_up == (SMALL,)
 
 
-@pytest.mark.parametrize("why", ["1 Insufficient cpu.", "1 node(s) didn't find available persistent volumes to bind."])
+@pytest.mark.parametrize(
+    "why",
+    [
+        "0/1 nodes are available: 1 Insufficient cpu.",
+        "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind.",
+        "0/4 nodes are available: 1 Insufficient memory, 3 Insufficient nvidia.com/mig-1g.5gb.",
+    ],
+)
 async def test_a_pod_that_lacks_something_else_than_a_gpu_holds_up_nobody_but_itself(tmp_path: Path, why: str) -> None:
     async with pod_room(tmp_path, ClusterTable(node("a", (SMALL, 2)))) as r:
         state = await r.ask("ada")
-        why = f"0/1 nodes are available: {why}"
         r.cluster.put(r.pod_for(state, unscheduled="Unschedulable", unscheduled_why=why))
         await r.look()
         await r.look(after=31)
