@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from jupyterhub.utils import maybe_future
-from kubernetes_asyncio.client import V1Pod
+from kubernetes_asyncio.client import V1DeleteOptions, V1Pod, V1Preconditions
 from kubespawner import KubeSpawner
 from tornado import web
 from traitlets import Float, Unicode, default
@@ -27,7 +27,7 @@ from hub_extensions.spawner import refusals
 from hub_extensions.spawner.form import choice_from_form
 from hub_extensions.spawner.launch import CLUSTER_ERRORS, DELETE_SECONDS, Launch, events_of
 from hub_extensions.spawner.mechanisms import CPU_ASK, apply
-from hub_extensions.spawner.mixin import NO_LIMIT_SECONDS, GpuSpawnerMixin
+from hub_extensions.spawner.mixin import CONFIRM_SECONDS, NO_LIMIT_SECONDS, GpuSpawnerMixin
 from hub_extensions.spawner.profiles import OWN_KEYS, PROFILE, check_profile, still_there
 from hub_extensions.spawner.progress import Start
 
@@ -35,6 +35,8 @@ START_ANNOTATION = "jupyterhub-gpu/start"
 """On every pod: which launch made it, so that no state of an earlier pod of that name is taken for its own."""
 FORM_KEYS = (*OWN_KEYS, "also")
 MEND_SECONDS = 5.0
+LEFT_OVER_SECONDS = (CONFIRM_SECONDS, 30.0)
+"""When a pod is looked for that a start which came to nothing has left: a create under way may still be taken."""
 
 Pod = Mapping[str, Any]
 
@@ -155,7 +157,11 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         grant = start.grant
         self._gpu_lease = grant.lease if grant is not None else ""
         await asyncio.shield(self._gpu_later(self._gpu_first_look()))
-        address = await Launch(self, start, limit).run()
+        try:
+            address = await Launch(self, start, limit).run()
+        except BaseException:
+            self._gpu_later(self._gpu_leave_no_pod(self._gpu_token))
+            raise
         self._gpu_up = True
         self._gpu_remember()
         return address
@@ -179,6 +185,33 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         launched: asyncio.Future[Any] = super(GpuSpawnerMixin, self).start()
         self._start_future = self._gpu_whole
         return self._gpu_token, launched
+
+    async def _gpu_leave_no_pod(self, token: str) -> None:
+        """Delete the pod of a launch that came to nothing, where KubeSpawner knew of none: a lease ends with its pod.
+
+        Its copy may be older than the pod, and then it stops nothing; or the create is taken after it was cancelled.
+        """
+        for pause in LEFT_OVER_SECONDS:
+            await asyncio.sleep(pause)
+            if self._gpu_hub_ends():
+                return  # the ticket is kept, and the next hub sees to its pod
+            of = (self.pod_name, self.namespace)
+            raw: dict[str, Any] = {"_request_timeout": 5, "_preload_content": False}
+            try:
+                answer = await self.api.read_namespaced_pod(*of, **raw)
+                answer.raise_for_status()
+                pod = await answer.json()
+                if pod["metadata"].get("deletionTimestamp") or _token_of(pod) != token:
+                    continue
+                self.log.warning("%s: its start has ended and its pod was left: it is deleted", self._log_name)
+                body = V1DeleteOptions(preconditions=V1Preconditions(uid=pod["metadata"]["uid"]))
+                answer = await self.api.delete_namespaced_pod(
+                    *of, body=body, grace_period_seconds=self.delete_grace_period, **raw
+                )
+                answer.raise_for_status()
+            except CLUSTER_ERRORS as error:
+                if getattr(error, "status", None) != 404:
+                    self.log.warning("%s: whether its pod was left is not known: %s", self._log_name, error)
 
     async def gpu_delete_pod(self) -> None:
         """Delete the pod, and wait until it is gone. See `stop`."""
@@ -222,6 +255,9 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         for note in applied.notes:
             self.log.warning("%s: %s", self._log_name, note)
         applied.pod.metadata.annotations[START_ANNOTATION] = self._gpu_token
+        name = applied.pod.metadata.name
+        # KubeSpawner logs this where a create fails, and we try for hours: no token of a server goes into the log
+        applied.pod.to_str = lambda: f"the pod {name}"  # type: ignore[method-assign]
         return applied.pod
 
     def _gpu_not_set_up(self, log: str) -> web.HTTPError:

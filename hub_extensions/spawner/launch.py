@@ -148,7 +148,7 @@ class Launch:
         elif self.spawner.gpu_watch_broke():
             state = PodState("cluster-away", away("").sentence)
             self.spawner.gpu_mend_watch()
-        if self.claim is not None and self.claim.done() and not self.claim.cancelled():
+        if self.has_gpu and self.claim is not None and self.claim.done() and not self.claim.cancelled():
             self.spawner._gpu_check_claim(self.start, self.claim.result())
         if state.final:
             if not self._may_come_back(state):

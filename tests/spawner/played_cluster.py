@@ -67,6 +67,8 @@ class PlayedCluster:
         """Pods whose machine does not answer: only by force they are gone."""
         self.list_seconds = 0.0
         """How long the answer to a list takes."""
+        self.create_seconds = 0.0
+        """How long a create takes; it is taken also where nobody waits for the answer any more."""
         self.made: list[Json] = []
         """Every pod that was created, as it was sent."""
         self.requests: list[str] = []
@@ -327,8 +329,9 @@ class _Many(_Base):
         version = str(next(self.cluster._version))
         self.say(200, {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": items})
 
-    def post(self, kind: str) -> None:
+    async def post(self, kind: str) -> None:
         sent = json.loads(self.request.body)
+        await asyncio.sleep(self.cluster.create_seconds)
         if self.cluster.answers:
             self.refuse(*self.cluster.answers.pop(0))
         elif (kind, sent["metadata"]["name"]) in self.cluster._objects:

@@ -197,6 +197,8 @@ def test_a_kueue_that_is_down_reads_as_such_and_the_start_goes_on_when_it_is_bac
             "Kueue, which hands out the GPUs here, does not answer. The start is tried again until it does."
         )
         assert hub.ready("ada")
+        assert "Failed for the pod jupyter-ada" in hub.log()
+        assert "JUPYTERHUB_API_TOKEN" not in hub.log()
 
 
 def test_a_quota_and_an_image_that_is_not_there_are_refusals_in_words_and_no_fault_of_the_hub(
@@ -342,6 +344,34 @@ def test_a_stop_while_the_cluster_has_no_place_deletes_the_pod_and_gives_the_pla
         hub.stop_server("ada", "exam")
         until(lambda: not cluster.pods)
         until(lambda: [m.how for m in service.told_of(Ended)] == ["left"])
+
+
+def test_a_pod_that_is_made_after_its_start_was_stopped_is_not_left(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    """A create under way when its user stops the start: KubeSpawner knows of no pod then, and stops nothing."""
+    cluster.create_seconds = 2.0
+    with a_hub(tmp_path, cluster, service) as hub:
+        hub.add_users("ada")
+        hub.spawn("ada", {"offer": ONE})
+        until(lambda: any(said.startswith("POST") for said in cluster.requests))
+        hub.stop_server("ada")
+        until(lambda: cluster.made)
+        until(lambda: not cluster.pods, 20)
+        assert "its start has ended and its pod was left" in hub.log()
+
+
+def test_cpu_only_starts_though_the_service_has_lost_its_ticket(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    cluster.create_seconds = 2.0
+    with a_hub(tmp_path, cluster, service) as hub:
+        hub.add_users("ada")
+        hub.spawn("ada", {"offer": "cpu"})
+        until(lambda: any(said.startswith("POST") for said in cluster.requests))
+        service.take_out("ada", unheard=True)
+        hub.wait_ready("ada")
+        until(lambda: "did not take a message" in hub.log())
 
 
 def test_a_restarted_hub_keeps_its_servers_and_tells_of_their_end(
