@@ -57,17 +57,9 @@ def refuse_to_join(line: Line, user: str, server: str, offers: Sequence[str], gr
             return refusal
     if all(wanted == "cpu" for wanted in offers):
         return None
-    holding = [
-        lease
-        for lease in line.leases
-        if lease.user == user and lease.server != server and lease.state in (LeaseState.STARTING, LeaseState.RUNNING)
-    ]
-    if len(holding) >= line.config.gpu_leases_per_user:
-        return Reason(
-            f"You already hold a GPU in {_server_words(holding[0].server)}. Stop it, or start CPU only.",
-            f"user holds {len(holding)} GPU lease(s), limit {line.config.gpu_leases_per_user}",
-            "own-lease-limit",
-        )
+    refusal = over_own_limit(line, user, server)
+    if refusal is not None:
+        return refusal
     waiting = [t for t in line.tickets if t.user == user and t.server != server and not t.is_cpu]
     if len(waiting) >= line.config.tickets_per_user:
         return Reason(
@@ -89,6 +81,20 @@ def refuse_to_join(line: Line, user: str, server: str, offers: Sequence[str], gr
                 "line-full",
             )
     return None
+
+
+def over_own_limit(line: Line, user: str, server: str, given: Sequence[str] = ()) -> Reason | None:
+    """Why this user may not hold one more GPU, or None. `given`: the user's servers that get one in this very round."""
+    held = (LeaseState.STARTING, LeaseState.RUNNING)
+    mine = [lease for lease in line.leases if lease.user == user and lease.server != server and lease.state in held]
+    servers = [*(lease.server for lease in mine), *given]
+    if len(servers) < line.config.gpu_leases_per_user:
+        return None
+    return Reason(
+        f"You already hold a GPU in {_server_words(servers[0])}. Stop it, or start CPU only.",
+        f"user holds {len(servers)} GPU lease(s), limit {line.config.gpu_leases_per_user}",
+        "own-lease-limit",
+    )
 
 
 def _refuse_offer(known: Mapping[str, GpuOffer], wanted: str, groups: Sequence[str]) -> Reason | None:
@@ -390,4 +396,4 @@ def _availability(line: Line, lines: Lines, stock: Stock, offer: GpuOffer, now: 
     return Availability(offer, free, total, held, foreign, lost, len(waiting), wait, line.queue)
 
 
-__all__ = ["Admission", "admit", "availability", "refuse_to_join", "standing"]
+__all__ = ["Admission", "admit", "availability", "over_own_limit", "refuse_to_join", "standing"]

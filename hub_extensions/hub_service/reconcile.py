@@ -224,13 +224,21 @@ class Reconciler:
             forgotten, key=lambda t: (t.state is not TicketState.ADMITTED, min(choice.place for choice in t.choices))
         )
         gate = asyncio.Semaphore(AT_A_TIME)
+        resumed = self.tickets.resumed = {
+            ticket: attempt for ticket, attempt in self.tickets.resumed.items() if ticket in self.book.tickets
+        }
 
         async def start(ticket: Ticket) -> None:
             async with gate:
+                now = self.book.tickets.get(ticket.id)
+                if now is None or now.attempt != ticket.attempt:
+                    return  # its user has left, or has asked again, while others were started
+                resumed[ticket.id] = ticket.attempt
                 try:
                     await self.hub.start(ticket.user, ticket.server, ticket.options)
                     log.info("start resumed", extra={"ticket": ticket.id, "server": ticket.server})
                 except (HubAway, HubRefused) as problem:
+                    resumed.pop(ticket.id, None)
                     self._resume = True
                     log.warning("start not resumed: %s", problem, extra={"ticket": ticket.id})
 

@@ -17,13 +17,13 @@ from hub_extensions.adapters.hub_api import HubApi
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable, TicketRow, UsageRecord
 from hub_extensions.adapters.within import within
 from hub_extensions.core import messages
-from hub_extensions.core.admission import Admission, admit, refuse_to_join, standing
+from hub_extensions.core.admission import Admission, admit, over_own_limit, refuse_to_join, standing
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.line import Choice, Lease, LeaseState, Reason, Ticket, TicketEnd, TicketState
 from hub_extensions.hub_service import telling
 from hub_extensions.hub_service.book import Book
 from hub_extensions.hub_service.refused import Refused
-from hub_extensions.hub_service.rights import UNANSWERED, Rights
+from hub_extensions.hub_service.rights import UNANSWERED, Doubt, Rights
 
 log = logging.getLogger("hub_extensions.hub_service")
 
@@ -71,6 +71,8 @@ class Tickets:
         self._changed = asyncio.Event()
         self._told_revision = -1
         self.touched: dict[tuple[str, str], float] = {}
+        self.resumed: dict[str, int] = {}
+        """Ticket -> the attempt after which the hub was asked to start its server again, by us and not by its user."""
 
     def before_a_restart_of(self, prepare: Callable[[Lease], Awaitable[None]]) -> None:
         """Called with the lease of an admitted ticket that is asked for again: a dead start may have left processes."""
@@ -219,10 +221,16 @@ class Tickets:
         return message
 
     async def ended(self, ticket_id: str, told: messages.Ended) -> None:
-        """A confirmed stop (``left``) or a start that failed (``failed``). An older attempt's word changes nothing."""
+        """A confirmed stop (``left``) or a start that failed (``failed``). An older attempt's word changes nothing.
+
+        But for the one that we took for forgotten, while this word of it could not reach us: nobody wanted the next.
+        """
         async with self.lock:
             ticket = self.book.tickets.get(ticket_id)
-            if ticket is None or ticket.attempt != told.attempt:
+            if ticket is None:
+                return
+            unwanted = self.resumed.get(ticket_id) == told.attempt == ticket.attempt - 1
+            if ticket.attempt != told.attempt and not unwanted:
                 return
             if told.how == "failed":
                 if ticket.state is not TicketState.ADMITTED:
@@ -303,12 +311,17 @@ class Tickets:
     async def _admit_once(self) -> bool:
         """One pass of admissions; True: a ticket was refused its rights, so look again."""
         again = False
-        admissions = admit(self.book.line())
+        line = self.book.line()
+        admissions = admit(line)
         self.rights.begin()
         given: list[tuple[Admission, Ticket]] = []
         for admission in admissions:
             ticket = self.book.tickets[admission.ticket]
-            verdict = await self.rights.ask(ticket, admission.offer)
+            verdict: Reason | Doubt | None = None
+            if admission.device is not None:
+                servers = [one.server for other, one in given if other.device is not None and one.user == ticket.user]
+                verdict = over_own_limit(line, ticket.user, ticket.server, servers)
+            verdict = verdict or await self.rights.ask(ticket, admission.offer)
             if verdict is UNANSWERED:
                 continue
             if isinstance(verdict, Reason):

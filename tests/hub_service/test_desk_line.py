@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -259,6 +260,23 @@ async def test_a_second_gpu_is_refused_and_says_which_server_holds_the_first(tmp
         assert "your default server" in told.reason
 
 
+async def test_two_places_in_line_are_not_two_gpus_where_one_may_be_held(tmp_path: Path) -> None:
+    line = LineConfig(tickets_per_user=2, gpu_leases_per_user=1)
+    async with room(tmp_path, small(0), small(1), line=line) as r:
+        bea = await r.ask("bea", "mig-1g.5gb")
+        cal = await r.ask("cal", "mig-1g.5gb")
+        for server in ("", "thesis"):
+            assert (await r.ask("ada", "mig-1g.5gb", server=server)).answer == "wait"
+        await r.left(bea)
+        await r.left(cal)
+        await r.desk.releases.look()
+        held = [(lease.user, lease.server) for lease in r.desk.leases() if lease.user == "ada"]
+        assert held == [("ada", "")]
+        assert {state.server for state in r.desk.line.states()} == {""}
+        (notice,) = r.desk.form("ada", "thesis", (), False).notices
+        assert notice.text == "You already hold a GPU in your default server. Stop it, or start CPU only."
+
+
 async def test_the_start_brake_holds_until_one_is_ready(tmp_path: Path) -> None:
     async with room(tmp_path, line=LineConfig(max_starting=1)) as r:
         ada = await r.ask("ada", "mig-1g.5gb")
@@ -383,6 +401,49 @@ async def test_after_an_outage_waiting_tickets_are_started_again_in_order_admitt
         await r.desk.reconciler.reconcile()
         await until(lambda: [user for user, _, _ in hub.started] == ["ada", "ben", "cleo"])
         assert hub.started[0][2] == {"offers": ["mig-1g.5gb"]}
+
+
+async def test_who_left_while_the_service_was_away_is_not_brought_back_by_it(tmp_path: Path) -> None:
+    """The hub's word of it comes after the start that we thought it had forgotten; the word of a start does not."""
+    async with room(tmp_path, small(0)) as r:
+        await r.ask("ada", "mig-1g.5gb")
+        ben = await r.ask("ben", "mig-1g.5gb")
+        cleo = await r.ask("cleo", "mig-1g.5gb")
+        hub, hands = r.hub, r.hands
+    hub.running.clear()
+    async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
+        await r.desk.reconciler.reconcile()
+        await until(lambda: len(hub.started) == 3)
+        await r.ask("ben", "mig-1g.5gb")
+        for _ in range(2):
+            await r.ask("cleo", "mig-1g.5gb")  # asked for by herself as well
+        await r.left(ben)
+        await r.left(cleo)
+        assert set(r.positions()) == {"ada", "cleo"}
+
+
+async def test_who_leaves_while_others_are_started_again_is_not_started(tmp_path: Path) -> None:
+    users = [f"u{number}" for number in range(7)]  # five at a time
+    async with room(tmp_path, small(0)) as r:
+        asked = {user: await r.ask(user, "mig-1g.5gb") for user in users}
+        hub, hands = r.hub, r.hands
+    hub.running.clear()
+    goes_on = asyncio.Event()
+    start = hub.start
+
+    async def slowly(user: str, server: str, options: Mapping[str, object]) -> None:
+        await start(user, server, options)
+        await goes_on.wait()
+
+    hub.start = slowly  # type: ignore[method-assign]
+    async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
+        await r.desk.reconciler.reconcile()
+        await until(lambda: len(hub.started) == 5)
+        await r.left(asked["u6"])
+        goes_on.set()
+        await until(lambda: len(hub.started) == 6)
+        await asyncio.sleep(0.05)
+        assert [user for user, _, _ in hub.started] == users[:6]
 
 
 async def test_a_ticket_that_nobody_wants_ends_after_120_s_in_which_the_hub_answers(tmp_path: Path) -> None:
