@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from hub_extensions.adapters.hub_api import HubServer
+from hub_extensions.adapters.hub_api import HubAway, HubRefused, HubServer
 from hub_extensions.adapters.kubernetes import ClusterError
 from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.processes import Process
@@ -67,7 +67,8 @@ class Forgotten:
     """A pod of ours that the hub knows nothing of any more.
 
     Attributes:
-        since: machine's seconds. removing: it is being deleted, by policy. refused: when that was refused last.
+        since: machine's seconds. removing: it is being deleted, by policy. refused: when that was refused last, or not
+            done because the hub does not know the user.
     """
 
     pod: PodFacts
@@ -229,8 +230,8 @@ class Pods:
         pod = self.pod_of_lease.get(lease.id)
         if pod is None and lease.adopted:
             pod = self._pod_of_server.get((lease.user, lease.server))
-            if pod is not None and pod.lease:
-                pod = None  # a later server of that name, with a lease of its own
+            if pod is not None and (pod.lease or pod.offer):
+                pod = None  # a later server of that name that we started, with a lease of its own or on CPU only
         return None if pod is None or pod.over else pod
 
     def _without_a_place(self, queue: str) -> tuple[frozenset[str], frozenset[str]]:
@@ -435,11 +436,25 @@ class Pods:
     async def _remove_forgotten(self) -> None:
         if not self.config.remove_forgotten or not self.tickets.hub_up or self.problem:
             return
-        now = self.book.clock.elapsed()
-        for uid, item in tuple(self.forgotten.items()):
-            if item.removing or now - item.since < self.config.forgotten_after.total_seconds():
-                continue
-            if item.refused is not None and now - item.refused < REMOVE_AGAIN:
+        now, after = self.book.clock.elapsed(), self.config.forgotten_after.total_seconds()
+        due = {
+            uid: item
+            for uid, item in self.forgotten.items()
+            if not item.removing
+            and now - item.since >= after
+            and (item.refused is None or now - item.refused >= REMOVE_AGAIN)
+        }
+        for uid, item in due.items():
+            try:
+                there = await self.tickets.hub.user(item.pod.user) is not None
+            except (HubAway, HubRefused) as problem:
+                log.debug("no forgotten pod is removed: %s", problem)
+                return
+            if not there:  # renamed perhaps, and at work
+                if item.refused is None:
+                    why = "the forgotten pod %s is left: the hub knows nobody called %s"
+                    log.warning(why, item.pod.name, item.pod.user)
+                self.forgotten[uid] = replace(item, refused=now)
                 continue
             try:
                 await self.cluster.delete_pod(item.pod.namespace, item.pod.name, uid)

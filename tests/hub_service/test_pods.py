@@ -275,6 +275,20 @@ async def test_a_gpu_pod_that_ran_before_this_product_is_adopted_and_is_nobody_e
         assert not r.holds("ada")
 
 
+async def test_the_lease_of_a_pod_that_ran_before_is_not_taken_over_by_a_later_one_on_cpu_only(tmp_path: Path) -> None:
+    async with pod_room(tmp_path) as r:
+        r.cluster.put(pod("jupyter-ada", "a", asks=SMALL, namespace=HOME, user="ada"))
+        r.hub.run("ada")
+        await r.look()
+        await r.desk.reconciler.reconcile()
+        await r.look()
+        r.cluster.remove("jupyter-ada")
+        r.cluster.put(pod("jupyter-ada", "a", namespace=HOME, user="ada", offer="cpu"))
+        await r.look()
+        await r.look(after=1.1)
+        assert not r.holds("ada") and r.stands().free == 2
+
+
 async def test_a_server_that_ran_before_without_a_gpu_gets_no_lease(tmp_path: Path) -> None:
     async with pod_room(tmp_path) as r:
         r.cluster.put(pod("jupyter-ada", "a", namespace=HOME, user="ada"))
@@ -475,6 +489,21 @@ async def test_by_policy_a_forgotten_pod_is_removed_after_a_while_and_not_twice(
         await r.look(after=1.1)
         assert not r.holds("ada")
         assert r.desk.counts[("pods", "forgotten-removed")] == 1
+
+
+async def test_a_forgotten_pod_of_somebody_the_hub_does_not_know_is_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A user may be renamed while the server runs: its pod keeps the old name."""
+    async with pod_room(tmp_path, remove_forgotten=True, forgotten_after=timedelta(0)) as r:
+        await r.run("ada")
+        r.hub.deleted.add("ada")
+        await forget(r)
+        await r.look(after=3600)
+        await r.look(after=3600)
+        assert r.cluster.deleted == [] and r.holds("ada")
+        assert [item.pod.name for item in r.pods.forgotten.values()] == ["jupyter-ada"]
+        assert said(caplog, "the hub knows nobody called ada") == 1
 
 
 async def test_a_removal_that_is_refused_is_logged_once_and_tried_again_a_minute_later(
