@@ -197,6 +197,23 @@ def test_whose_device_was_taken_from_outside_stays_first_and_nobody_else_is_let_
     place.hub.wait_ready("ben")
 
 
+def test_a_machine_that_is_full_with_a_gpu_free_is_told_as_that_and_holds_up_nobody(
+    place: ClusterPlace, played_nodes: PlayedNodes
+):
+    with played_nodes.node("outside-without", {}, labels=HERE):
+        played_nodes.set_allocatable(NODE, {"pods": 0})
+        try:
+            ask(place, "ada")
+            says = "The machines with a free MIG 1g.5gb are full now."
+            until(lambda: says in last_event(place, "ada").get("html_message", ""), 20)
+            time.sleep(OUTSIDE_SECONDS + 1)  # as long as it takes to believe that somebody outside took a device
+            assert says in last_event(place, "ada")["html_message"]
+            assert cluster(place)["held_up"] == []
+        finally:
+            played_nodes.set_allocatable(NODE, {"pods": 110})
+    place.hub.wait_ready("ada")
+
+
 def outside(event: dict[str, Any]) -> dict[str, Any]:
     """The event, when it says that something outside took the device."""
     return event if event.get("gpu", {}).get("word") == "outside" else {}

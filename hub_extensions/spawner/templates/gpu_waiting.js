@@ -8,7 +8,7 @@
   var hub = (window.jhdata || {}).base_url || "/hub/";
   var xsrf = (window.jhdata || {}).xsrf_token || "";
   var owner = page.dataset.owner, server = page.dataset.server;
-  var source = null, began = null, joined = false, lastPlace = null, lastHistory = "", leaving = false, missed = null, over = false, waitedInLine = false;
+  var source = null, began = null, joined = false, lastPlace = null, lastHistory = "", outage = false, leaving = false, missed = null, over = false, waitedInLine = false;
 
   function el(id) { return document.getElementById(id); }
   function show(id, text) { el(id).textContent = text; el(id).hidden = !text; }
@@ -166,10 +166,12 @@
     promise(true);
     notifyLine(true);
     el("gpu-cpu").hidden = !page.dataset.cpuServer;
-    if (gpu.position && gpu.position !== lastPlace) {
+    if (gpu.position && (gpu.position !== lastPlace || outage)) {
       if (!joined) { el("gpu-history").replaceChildren(); }
-      history(joined ? gpu.at : gpu.since, (joined ? "now " : "joined as ") + ordinal(gpu.position));
+      var how = !joined ? "joined as " : gpu.position === lastPlace ? "it answers again: still " : "now ";
+      history(joined ? gpu.at : gpu.since, how + ordinal(gpu.position));
       joined = true;
+      outage = false;
       lastPlace = gpu.position;
       say(headline);
     }
@@ -218,6 +220,7 @@
     title("Waiting");
     say(why);
     history(gpu.at, short);
+    outage = true;
   }
   function refused(text) {
     over = true;
