@@ -37,6 +37,9 @@ T = TypeVar("T")
 
 _BASE = """
 import json, os
+import jupyterhub.spawner
+from tests.ports import free_port
+jupyterhub.spawner.random_port = free_port  # its own is bound, closed, and given to somebody else before it is used
 c = get_config()  # noqa
 facts = json.loads({facts!r})
 c.JupyterHub.bind_url = facts["public"]
@@ -138,7 +141,7 @@ class Hub:
     def start(self, *, wait: bool = True) -> None:
         """Start it (again); with `wait` until it answers through the proxy."""
         assert self.process is None or self.process.poll() is not None, "it runs already"
-        keep = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+        keep = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTEST_XDIST_WORKER")
         env = {key: os.environ[key] for key in keep if key in os.environ}
         node = shutil.which("node")
         folders = [str(Path(self.python).parent), *([str(Path(node).parent)] if node else []), env.get("PATH", "")]

@@ -12,17 +12,18 @@ import os
 import random
 import socket
 
-FIRST, EACH, WORKERS = 20_000, 3_000, 4
-"""A part for each worker of a run; the last ends below 32768, where the kernel's begin."""
+FIRST, EACH, PARTS = 20_000, 1_500, 8
+"""Two parts for each worker of a run, its own and its hubs'; the last ends below 32768, where the kernel's begin."""
 
 _next = itertools.count(random.randrange(EACH))
 
 
 def free_port(address: str = "127.0.0.1") -> int:
     """A port of `address` that nothing listens on."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    part = (2 * worker + ("HUB_TEST_MARK" in os.environ)) % PARTS
     for _ in range(EACH):
-        port = FIRST + EACH * worker + next(_next) % EACH
+        port = FIRST + EACH * part + next(_next) % EACH
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind((address, port))
             return port

@@ -201,6 +201,15 @@ def test_a_pod_of_that_name_that_is_there_already_gives_way(control_plane: Contr
     line.stands()
 
 
+def may_list(cluster: ControlPlane, account: str, resource: str) -> bool:
+    """What the API server's authorizer has heard of by now."""
+    attributes = {"verb": "list", "resource": resource}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    review |= {"spec": {"user": account, "resourceAttributes": attributes}}
+    told = cluster.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(told["status"]["allowed"])
+
+
 def test_without_the_right_to_read_nodes_the_configured_capacity_counts_and_the_line_goes_on(
     control_plane: ControlPlane, line: Line
 ):
@@ -210,6 +219,8 @@ def test_without_the_right_to_read_nodes_the_configured_capacity_counts_and_the_
     binding = control_plane.call("GET", f"{path}/{name}")
     control_plane.call("DELETE", f"{path}/{name}")
     try:
+        account = f"system:serviceaccount:{line.place.namespace}:hub"
+        until(lambda: not any(may_list(control_plane, account, what) for what in ("nodes", "pods")), 10)
         line.api.cut()
         until(lambda: line.place.as_admin("api/cluster")["configured"], 30, "only the configured capacity counts")
         line.stands()

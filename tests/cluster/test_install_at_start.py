@@ -7,6 +7,7 @@ image is the base of the tests' own, since the chart's hub image cannot be had h
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
 import sys
 import threading
@@ -45,7 +46,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "versions.txt").write_text("".join(there), encoding="utf-8")
     words = [sys.executable, "-m", "pip", "download", "-q", "--only-binary", ":all:", "-d", str(folder)]
     words += ["-c", str(folder / "versions.txt"), f"jupyterhub-gpu[hub,kubernetes] @ {wheel.as_uri()}"]
-    subprocess.run([*words, "psycopg[binary]>=3.2"], check=True, timeout=400)
+    env = {**os.environ, "PIP_CACHE_DIR": str(cache() / "pip-of-root")}  # pip keeps nothing in somebody else's folder
+    subprocess.run([*words, "--retries", "10", "psycopg[binary]>=3.2"], check=True, timeout=400, env=env)
     assert (folder / wheel.name).exists()
     return folder
 

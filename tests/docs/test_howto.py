@@ -46,6 +46,7 @@ def plain_config(folder: Path, ports: list[int], *before: str) -> str:
             "c.JupyterHub.authenticator_class = 'dummy'",
             "c.Authenticator.allowed_users = {'ada', 'ben'}",
             "c.JupyterHub.cleanup_servers = False",
+            "c.JupyterHub.service_check_interval = 0",  # a check while the hub stops is a traceback of the hub's own
             f"c.JupyterHub.services = [{{'name': 'test', 'api_token': {TOKEN!r}}}]",
             f"c.JupyterHub.load_roles = [{role!r}]",
             f"c.SimpleLocalProcessSpawner.home_dir_template = {str(folder / 'homes' / '{username}')!r}",

@@ -19,6 +19,8 @@ from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
 from tornado.web import Application, Finish, RequestHandler
 
+from tests.ports import free_port
+
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
 DRA = "/apis/resource.k8s.io/v1"
 SLICES, CLAIMS, TEMPLATES = f"{DRA}/resourceslices", f"{DRA}/resourceclaims", f"{DRA}/resourceclaimtemplates"
@@ -49,7 +51,7 @@ class ApiServerAsTold:
         self.said = asyncio.Condition()
         self._lists: dict[str, tuple[int, list[dict[str, Any]]]] = {}
         self._server: HTTPServer | None = None
-        self._port = 0
+        self._port = free_port()
 
     async def __aenter__(self) -> ApiServerAsTold:
         self.come_back()
@@ -61,7 +63,6 @@ class ApiServerAsTold:
     def come_back(self) -> None:
         """Listen, on the port it had before."""
         sockets = bind_sockets(self._port, "127.0.0.1")
-        self._port = sockets[0].getsockname()[1]
         self._server = HTTPServer(Application([(r"/.*", _Api, {"told": self})]))
         self._server.add_sockets(sockets)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from hub_extensions.core.messages import Countdown, Keep, OfferState, ServerState, Wait
 from hub_extensions.server_extension.wire import encode
+from tests.ports import free_port
 
 TOKEN = "token-of-this-server"
 GIB = 1024**3
@@ -97,7 +98,7 @@ class PanelService:
         self.reports: list[dict[str, Any]] = []
         self.keeps = 0
         self._server: ThreadingHTTPServer | None = None
-        self._port = 0
+        self._port = free_port()
 
     @property
     def url(self) -> str:
@@ -118,7 +119,6 @@ class PanelService:
                 """Quiet."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
-        self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         return self
 

@@ -34,6 +34,7 @@ from hub_extensions.core.messages import (
     TicketState,
     Wait,
 )
+from tests.ports import free_port
 
 GIB = 1024**3
 TAKEN_OUT = "An administrator ended it."
@@ -91,7 +92,7 @@ class GpuServiceInATest:
         self._mark = secrets.token_hex(8)
         self._numbers = itertools.count(1)
         self._streams: set[asyncio.Queue[TicketState | None]] = set()
-        self._port = port
+        self._port = port or free_port()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._server: HTTPServer | None = None
@@ -113,7 +114,6 @@ class GpuServiceInATest:
 
         async def listen() -> None:
             sockets = bind_sockets(self._port, "127.0.0.1")
-            self._port = sockets[0].getsockname()[1]
             self._server = HTTPServer(web.Application(self.routes()))
             self._server.add_sockets(sockets)
 

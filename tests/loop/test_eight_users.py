@@ -124,6 +124,12 @@ def panel_says(page: Page, user: str) -> dict[str, Any]:
     return found
 
 
+def panel_knows(page: Page, user: str) -> dict[str, Any] | None:
+    """What the panel says, once it knows its server and has looked at the GPU: two threads, in either order."""
+    said = panel_says(page, user)
+    return said if said["server"] and said["gpus"] else None
+
+
 def in_dark(browser: Browser, demo: dict[str, Any], name: str) -> Person:
     return Person(browser, demo["url"], name, demo["password"], scheme="dark")
 
@@ -165,8 +171,7 @@ def test_eight_users_share_one_card(browser: Browser, demo: dict[str, Any], pict
         env = environ(int(leases(demo, token)[name]["pid"]))
         assert env["CUDA_VISIBLE_DEVICES"] == env["NVIDIA_VISIBLE_DEVICES"] == mine
         assert env["JUPYTERHUB_GPU_LEASE"] == held[name]["lease"]
-        until(lambda name=name: panel_says(people[name].page, name)["server"], 30, "the panel knows its server")
-        said = panel_says(people[name].page, name)
+        said = until(lambda name=name: panel_knows(people[name].page, name), 30, "the panel knows server and GPU")
         assert [gpu["uuid"] for gpu in said["gpus"]] == [mine] and said["server"]["uuid"] == mine
 
     seventh, eighth = people[names[6]], people[names[7]]

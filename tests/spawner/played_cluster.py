@@ -27,6 +27,8 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
 
+from tests.ports import free_port
+
 T = TypeVar("T")
 
 # No two clusters, nor the tests of two processes side by side, may share one: each pod's server listens on its own.
@@ -80,7 +82,7 @@ class PlayedCluster:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._server: HTTPServer | None = None
-        self._port = 0
+        self._port = free_port()
 
     # ------------------------------------------------------------ life
 
@@ -123,7 +125,6 @@ class PlayedCluster:
 
         async def listen() -> None:
             sockets = bind_sockets(self._port, "127.0.0.1")
-            self._port = sockets[0].getsockname()[1]
             place = r"/api/v1/(?:namespaces/[^/]+/)?(pods|events|persistentvolumeclaims)"
             routes = [(place, _Many, {"cluster": self}), (place + "/([^/]+)", _One, {"cluster": self})]
             self._server = HTTPServer(web.Application(routes))

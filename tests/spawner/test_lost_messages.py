@@ -60,7 +60,7 @@ def test_an_end_that_nobody_heard_of_is_found_and_makes_no_new_place(
 
 def test_an_end_before_the_stream_stood_is_found_by_its_list(tmp_path: Path, service: GpuServiceInATest) -> None:
     """The list tells of live tickets only: who is missing in it asks."""
-    service.stream_seconds = 4.0
+    service.stream_seconds = 8.0
     with Hub(tmp_path / "hub", ours(service)) as hub:
         hub.add_users("ben", "cem")
         service.capacity[ONE] = 0
