@@ -96,7 +96,7 @@ class HubServer:
         started, last_activity: aware UTC.
         user_options: as the hub keeps them; empty when there are none.
         admin, groups: of its user.
-        pid: from the spawner's state, where the scope ``admin:server_state`` lets us see it.
+        pid, pod: from the spawner's state, where the scope ``admin:server_state`` lets us see it; "" for no pod.
     """
 
     user: str
@@ -109,6 +109,7 @@ class HubServer:
     admin: bool = False
     groups: tuple[str, ...] = ()
     pid: int | None = None
+    pod: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +384,8 @@ def _servers_of(model: Mapping[str, Any]) -> Iterator[HubServer]:
     for name, each in (model.get("servers") or {}).items():
         if each.get("stopped", False):
             continue
-        pid = (each.get("state") or {}).get("pid")
+        state = each.get("state") or {}
+        pid = state.get("pid")
         yield HubServer(
             user=user.name,
             server=str(name),
@@ -395,6 +397,7 @@ def _servers_of(model: Mapping[str, Any]) -> Iterator[HubServer]:
             admin=user.admin,
             groups=user.groups,
             pid=pid if isinstance(pid, int) and pid > 0 else None,
+            pod=str(state.get("pod_name") or ""),
         )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from hub_extensions.adapters.hub_api import HubAway, HubRefused, HubServer
+from hub_extensions.adapters.hub_api import HubServer
 from hub_extensions.adapters.kubernetes import ClusterError
 from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.processes import Process
@@ -67,8 +67,7 @@ class Forgotten:
     """A pod of ours that the hub knows nothing of any more.
 
     Attributes:
-        since: machine's seconds. removing: it is being deleted, by policy. refused: when that was refused last, or not
-            done because the hub does not know the user.
+        since: machine's seconds. removing: it is being deleted, by policy. refused: when that was refused last.
     """
 
     pod: PodFacts
@@ -83,7 +82,7 @@ class Pods:
     Attributes:
         leftovers, trespassers: of one machine only; empty here.
         forgotten: uid -> a pod of ours that the hub has forgotten.
-        listed: the servers the hub has, as its list said last; None: not known.
+        listed: the servers the hub has, as its list said last; None: not known. listed_pods: the names of their pods.
     """
 
     def __init__(self, book: Book, tickets: Tickets, cluster: Cluster, config: ClusterConfig) -> None:
@@ -96,6 +95,7 @@ class Pods:
         self.trespassers: dict[str, bool] = {}
         self.forgotten: dict[str, Forgotten] = {}
         self.listed: frozenset[Server] | None = None
+        self.listed_pods: frozenset[str] = frozenset()
         self.problem = ""
         self.sampled = asyncio.Event()
         self.pod_of_lease: dict[str, PodFacts] = {}
@@ -416,7 +416,10 @@ class Pods:
         self.forgotten = {}
 
     def _find_forgotten(self, view: ClusterView, pods: Mapping[str, PodFacts]) -> None:
-        """Pods with our label, alive, of a server that neither the hub's list nor the line nor the book knows."""
+        """Pods with our label, alive, of a server that neither the hub's list nor the line nor the book knows.
+
+        A user who was renamed with a running server is in the list under the new name, with the pod of the old.
+        """
         if self.listed is None or not self.tickets.hub_up or not view.namespace:
             return
         now = self.book.clock.elapsed()
@@ -427,6 +430,8 @@ class Pods:
             ours = bool(pod.lease or pod.offer) and pod.user and pod.namespace == view.namespace
             if not ours or pod.over or pod.deleting or (pod.user, pod.server) in active:
                 continue
+            if pod.name in self.listed_pods:
+                continue
             known = self.forgotten.get(pod.uid)
             if known is None:
                 log.warning("the hub has forgotten the pod %s", pod.name, extra={"user": pod.user})
@@ -436,25 +441,11 @@ class Pods:
     async def _remove_forgotten(self) -> None:
         if not self.config.remove_forgotten or not self.tickets.hub_up or self.problem:
             return
-        now, after = self.book.clock.elapsed(), self.config.forgotten_after.total_seconds()
-        due = {
-            uid: item
-            for uid, item in self.forgotten.items()
-            if not item.removing
-            and now - item.since >= after
-            and (item.refused is None or now - item.refused >= REMOVE_AGAIN)
-        }
-        for uid, item in due.items():
-            try:
-                there = await self.tickets.hub.user(item.pod.user) is not None
-            except (HubAway, HubRefused) as problem:
-                log.debug("no forgotten pod is removed: %s", problem)
-                return
-            if not there:  # renamed perhaps, and at work
-                if item.refused is None:
-                    why = "the forgotten pod %s is left: the hub knows nobody called %s"
-                    log.warning(why, item.pod.name, item.pod.user)
-                self.forgotten[uid] = replace(item, refused=now)
+        now = self.book.clock.elapsed()
+        for uid, item in tuple(self.forgotten.items()):
+            if item.removing or now - item.since < self.config.forgotten_after.total_seconds():
+                continue
+            if item.refused is not None and now - item.refused < REMOVE_AGAIN:
                 continue
             try:
                 await self.cluster.delete_pod(item.pod.namespace, item.pod.name, uid)

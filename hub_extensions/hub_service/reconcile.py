@@ -108,6 +108,7 @@ class Reconciler:
         self._hub_is_back()
         if self.pods is not None:
             self.pods.listed = frozenset(servers)
+            self.pods.listed_pods = frozenset(item.pod for item in servers.values())
         resume, self._resume = self._resume, False
         try:
             async with self.tickets.lock:

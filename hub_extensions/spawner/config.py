@@ -276,8 +276,7 @@ class GpuCluster(HasTraits):
     remove_forgotten = Bool(
         False,
         help="True deletes a server's pod that the hub has forgotten; its user's files stay. False only shows it to "
-        "admins: it goes on and keeps its GPU. One whose user the hub does not know (renamed "
-        "perhaps) is only shown in either case. Leave it off where two hubs have one namespace: they cannot tell their "
+        "admins: it goes on and keeps its GPU. Leave it off where two hubs have one namespace: they cannot tell their "
         "pods apart.",
     ).tag(config=True)
     forgotten_minutes = Float(

@@ -200,12 +200,12 @@ def test_whose_device_was_taken_from_outside_stays_first_and_nobody_else_is_let_
 def test_a_machine_that_is_full_with_a_gpu_free_is_told_as_that_and_holds_up_nobody(
     place: ClusterPlace, played_nodes: PlayedNodes
 ):
-    with played_nodes.node("outside-without", {}, labels=HERE):
+    with played_nodes.node("outside-without", {}, labels=LABELS):
         played_nodes.set_allocatable(NODE, {"pods": 0})
         try:
             ask(place, "ada")
             says = "The machines with a free MIG 1g.5gb are full now."
-            until(lambda: says in last_event(place, "ada").get("html_message", ""), 20)
+            until(lambda: says in str(last_event(place, "ada")), 20, lambda: str(last_event(place, "ada")))
             time.sleep(OUTSIDE_SECONDS + 1)  # as long as it takes to believe that somebody outside took a device
             assert says in last_event(place, "ada")["html_message"]
             assert cluster(place)["held_up"] == []
