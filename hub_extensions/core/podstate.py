@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from hub_extensions.core.unscheduled import machines_out, why_unscheduled
+from hub_extensions.core.unscheduled import why_unscheduled
 
 Json = Mapping[str, Any]
 
@@ -410,18 +410,16 @@ def _unscheduled(look: _Look) -> PodState | None:
     if look.queue == "KAI":
         told = str(binding.get("message") or "") if binding and not message else message
         return PodState("waiting-for-queue", _kai_why(told, look), _text(reason, told))
-    sentence, lacks = why_unscheduled(message, look.wanted)
-    log = _text(reason, message)
-    other = bool(message) and not lacks and not machines_out(message)
+    why, log = why_unscheduled(message, look.wanted), _text(reason, message)
     if look.queue:
-        left = f" {look.queue} has let it in; the GPU is still being given back." if lacks else ""
-        return PodState("unscheduled", f"{sentence}{left}", log, lacks_other=other)
+        left = f" {look.queue} has let it in; the GPU is still being given back." if why.lacks_device else ""
+        return PodState("unscheduled", f"{why.sentence}{left}", log, lacks_other=why.lacks_other)
     since = when((look.pod.get("metadata") or {}).get("creationTimestamp")) or when(condition.get("lastTransitionTime"))
-    if lacks and look.wanted and since is not None and look.now - since >= look.outside_after:
+    if why.lacks_device and look.wanted and since is not None and look.now - since >= look.outside_after:
         it = look.wanted.removeprefix("a ")
         outside = f"Something outside this hub took the {it} that was free. You stay first in line for it."
         return PodState("outside", outside, log)
-    return PodState("unscheduled", sentence, log, lacks_other=other)
+    return PodState("unscheduled", why.sentence, log, lacks_other=why.lacks_other)
 
 
 def _gated(look: _Look, message: str) -> PodState:
@@ -443,7 +441,7 @@ def _kai_why(message: str, look: _Look) -> str:
         return "Your group uses as many GPUs as it may."
     if "failed to reserve GPUs" in message:
         return "KAI found a GPU and cannot reserve it yet."
-    sentence, _ = why_unscheduled(message, look.wanted)
+    sentence = why_unscheduled(message, look.wanted).sentence
     if "didn't have enough resources: GPUs" in message:
         sentence = "All GPUs of that kind are in use."
     return f"KAI hands out the GPUs here. {sentence}"

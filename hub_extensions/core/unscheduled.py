@@ -7,6 +7,7 @@ device and lacks something else. Not here: what is made of it, and how long it i
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 _RESOURCE = re.compile(r"Insufficient ([\w./-]+\w)")
 _HAMI_LACKS = re.compile(
@@ -26,73 +27,90 @@ _STORAGE = (
     "persistent volumes to bind",
     "max volume count",
     "volume zone",
+    "PersistentVolume's node affinity",
+    "enough free storage",
+    "no available disk",
+    "non-existent pv",
 )
+_OTHER_PODS = ("pod topology spread", "pod affinity", "anti-affinity rules")
+"""Filters of kube-scheduler that a machine meets after the one for room, as those for storage are."""
 
 
-def why_unscheduled(message: str, wanted: str = "") -> tuple[str, bool]:
-    """Why no machine was found, as a sentence, and whether it is for want of a GPU.
+@dataclass(frozen=True, slots=True)
+class Unscheduled:
+    """Why a pod has no machine.
+
+    Attributes:
+        sentence: for its user.
+        lacks_device: it is for want of a GPU.
+        lacks_other: it is for want of something that the cluster may never have. With neither it is not known, or
+            machines are out of it for a while.
+    """
+
+    sentence: str
+    lacks_device: bool = False
+    lacks_other: bool = False
+
+
+def why_unscheduled(message: str, wanted: str = "") -> Unscheduled:
+    """Why no machine was found.
 
     Args:
         message: kube-scheduler's, e.g. ``0/3 nodes are available: 1 Insufficient nvidia.com/mig-1g.5gb, 2 node(s) had
             untolerated taint {...}. no new claims to deallocate, preemption: ...``.
         wanted: title of what was chosen, for where the message does not name it.
     """
-    reasons = _reasons(message)
-    lacking = _RESOURCE.findall(reasons)
+    reasons = re.split(r"\. (?:no new claims|preemption)|, preemption", message)[0]
+    lacking, out = _RESOURCE.findall(reasons), _machines_out(reasons)
     devices = [resource for resource in lacking if resource.startswith("nvidia.com/")]
-    if devices:
-        device, others = wanted or _device_words(devices[0]), _others(reasons)
-        if beside := _beside_the_device(reasons):
-            return " ".join([beside.format(device=device.removeprefix("a ")), *others]), False
-        return " ".join([_none_free(device), *others]), True
-    if "cannot allocate all claims" in reasons or _HAMI_LACKS.search(reasons):
-        return " ".join([_none_free(wanted or "a GPU"), *_others(reasons)]), True
+    device = wanted or (_device_words(devices[0]) if devices else "a GPU")
+    if beside := _beside_the_device(reasons):
+        return Unscheduled(" ".join([beside.format(device=device.removeprefix("a ")), *out]), lacks_other=True)
+    if devices or "cannot allocate all claims" in reasons or _HAMI_LACKS.search(reasons):
+        none_free = f"{device[:1].upper()}{device[1:]} is not free now."
+        return Unscheduled(" ".join([none_free, *out]), lacks_device=True)
+    return Unscheduled(_without_a_device(reasons, lacking, out), lacks_other=bool(message) and not out)
+
+
+def _without_a_device(reasons: str, lacking: list[str], out: list[str]) -> str:
     if any(part in reasons for part in _STORAGE):
-        return "The storage for its files is not ready.", False
+        return "The storage for its files is not ready."
     if named := _short_of(lacking):
-        return f"No machine has enough free {named} for it now.", False
+        return f"No machine has enough free {named} for it now."
     if "Too many pods" in reasons:
-        return "The machines are full now.", False
-    others = _others(reasons)
-    if others:
-        return " ".join(["No machine can take it now.", *others]), False
+        return "The machines are full now."
+    if out or "untolerated taint(s)" in reasons:  # which taint Kubernetes 1.36 does not say
+        return " ".join(["No machine can take it now.", *out])
     if re.search(r"didn't match|node affinity|node selector|Card(?:Type|Uuid)Mismatch", reasons):
-        return "No machine is of the kind that was asked for.", False
-    return "No machine was found for it yet.", False
-
-
-def _reasons(message: str) -> str:
-    """Without what is said of preemption."""
-    return re.split(r"\. (?:no new claims|preemption)|, preemption", message)[0]
-
-
-def machines_out(message: str) -> bool:
-    """Some machines are out of it altogether: silent, or closed by an admin."""
-    return bool(_others(_reasons(message)))
+        return "No machine is of the kind that was asked for."
+    return "No machine was found for it yet."
 
 
 def _beside_the_device(reasons: str) -> str:
     """What lacks on the machines that do have the device free, as a sentence with ``{device}``; "" where none has.
 
-    Of kube-scheduler's filters each machine names the first that it does not pass; the one for room names each resource
-    that lacks (Kubernetes 1.36, ``noderesources/fit.go``), and those for storage come after it. So what was looked at
-    for room is all machines less those out for a reason of before, and who lacks storage has the device.
+    Of kube-scheduler's filters each machine names the first that it does not pass. The one for room names each resource
+    that lacks, and those for storage and for other pods come after it (Kubernetes 1.36, ``default_plugins.go`` and
+    ``noderesources/fit.go``). So looked at for room are all machines less those out for a reason of before, and who is
+    out for one of after has the device. Of claims, and of two kinds of device, the counts say nothing.
     """
     total = _OF.match(reasons)
     counts = [(int(number), text) for number, text in _counts(reasons)]
-    if total is None or not counts:
+    without = [number for number, text in counts if text.startswith(_NO_DEVICE)]
+    if total is None or len(without) != 1 or "claims" in reasons:
         return ""
     stored = [text for _, text in counts if any(part in text for part in _STORAGE)]
-    before = sum(number for number, text in counts if not text.startswith(_FOR_ROOM) and text not in stored)
-    without = max((number for number, text in counts if text.startswith(_NO_DEVICE)), default=0)
-    if int(total[1]) - before <= without:
+    after = [text for _, text in counts if text in stored or any(part in text for part in _OTHER_PODS)]
+    before = sum(number for number, text in counts if not text.startswith(_FOR_ROOM) and text not in after)
+    if int(total[1]) - before <= without[0]:
         return ""
     if stored:
         return "The machines with a free {device} cannot reach its files."
-    named = _short_of(_RESOURCE.findall(reasons))
-    if named:
+    if named := _short_of(_RESOURCE.findall(reasons)):
         return f"The machines with a free {{device}} do not have enough free {named} for it now."
-    return "The machines with a free {device} are full now." if "Too many pods" in reasons else ""
+    if "Too many pods" in reasons:
+        return "The machines with a free {device} are full now."
+    return "The machines with a free {device} cannot take it now."
 
 
 def _short_of(lacking: list[str]) -> str:
@@ -105,10 +123,6 @@ def _counts(reasons: str) -> list[tuple[str, str]]:
     return [(part[1], part[2]) for part in parts if part is not None]
 
 
-def _none_free(device: str) -> str:
-    return f"{device[:1].upper()}{device[1:]} is not free now."
-
-
 def _device_words(resource: str) -> str:
     name = resource.removeprefix("nvidia.com/")
     if name.startswith("mig-"):
@@ -117,7 +131,7 @@ def _device_words(resource: str) -> str:
     return "a share of a GPU" if name == "gpu.shared" else "a GPU"
 
 
-def _others(reasons: str) -> list[str]:
+def _machines_out(reasons: str) -> list[str]:
     """Machines that are out of it altogether, counted."""
     silent = closed = 0
     for number, text in _counts(reasons):
@@ -133,4 +147,4 @@ def _others(reasons: str) -> list[str]:
     return said
 
 
-__all__ = ["machines_out", "why_unscheduled"]
+__all__ = ["Unscheduled", "why_unscheduled"]

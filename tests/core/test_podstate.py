@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.podstate import pod_state, scheduled_at, when
-from hub_extensions.core.unscheduled import why_unscheduled
+from hub_extensions.core.unscheduled import Unscheduled, why_unscheduled
 
 NOW = datetime(2026, 11, 20, 14, 2, tzinfo=timezone.utc)
 LACKS = (
@@ -358,6 +358,43 @@ def test_a_machine_that_is_silent_is_said_and_nothing_is_given_up() -> None:
             "The machines with a free X cannot reach its files.",
             False,
         ),
+        (  # the same as Kubernetes 1.36 says it
+            "0/4 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity, 3 Insufficient "
+            "nvidia.com/gpu. no new claims to deallocate, preemption: 0/4 nodes are available: 4 Preemption is not "
+            "helpful.",
+            "The machines with a free X cannot reach its files.",
+            False,
+        ),
+        ("0/4 nodes are available: 4 node(s) didn't match PersistentVolume's node affinity.", "storage", False),
+        ("0/4 nodes are available: 4 node(s) did not have enough free storage.", "storage", False),
+        (
+            "0/4 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 3 Insufficient nvidia.com/gpu.",
+            "The machines with a free X cannot take it now.",
+            False,
+        ),
+        (
+            "0/4 nodes are available: 1 node(s) didn't match pod topology spread constraints, 3 Insufficient "
+            "nvidia.com/gpu.",
+            "The machines with a free X cannot take it now.",
+            False,
+        ),
+        (
+            "0/4 nodes are available: 1 Insufficient hugepages-2Mi, 3 Insufficient nvidia.com/gpu.",
+            "The machines with a free X cannot take it now.",
+            False,
+        ),
+        (  # extended resources by DRA: machines without the device say that of their claims
+            "0/5 nodes are available: 1 Insufficient memory, 1 Insufficient nvidia.com/gpu, 3 cannot allocate all "
+            "claims.",
+            "X is not free now.",
+            True,
+        ),
+        (  # two devices of one pod, on different machines
+            "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 Insufficient nvidia.com/mig-1g.5gb.",
+            "X is not free now.",
+            True,
+        ),
+        ("0/2 nodes are available: 2 node(s) had untolerated taint(s).", "No machine can take it now.", False),
         (  # that machine lacks both
             "0/4 nodes are available: 1 Insufficient memory, 4 Insufficient nvidia.com/mig-1g.5gb.",
             "X is not free now.",
@@ -373,9 +410,9 @@ def test_a_machine_that_is_silent_is_said_and_nothing_is_given_up() -> None:
     ],
 )
 def test_why_no_machine_was_found_is_one_sentence(message: str, says: str, lacks: bool) -> None:
-    sentence, device = why_unscheduled(message, "X")
-    assert says in sentence
-    assert device is lacks
+    why = why_unscheduled(message, "X")
+    assert says in why.sentence
+    assert why.lacks_device is lacks
 
 
 @pytest.mark.parametrize(
@@ -390,9 +427,9 @@ def test_why_no_machine_was_found_is_one_sentence(message: str, says: str, lacks
 def test_a_device_that_lacks_is_named_by_what_was_chosen_else_by_its_resource(resource: str, says: str) -> None:
     """Other cards may well be free, which the same resource stands for."""
     message = f"0/2 nodes are available: 1 Insufficient {resource}, 1 node(s) didn't match Pod's node affinity."
-    assert why_unscheduled(message) == (says, True)
+    assert why_unscheduled(message) == Unscheduled(says, lacks_device=True)
     chosen = "Whole GPU (A100 SXM4 40GB)"
-    assert why_unscheduled(message, chosen) == (f"{chosen} is not free now.", True)
+    assert why_unscheduled(message, chosen).sentence == f"{chosen} is not free now."
 
 
 @pytest.mark.parametrize(
