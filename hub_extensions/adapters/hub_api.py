@@ -173,16 +173,20 @@ class HubApi:
         """One server that is not stopped; None: there is none."""
         return _server_in(await self._one_user(user, _LIST), server)
 
-    async def start(self, user: str, server: str, options: Mapping[str, object]) -> None:
-        """Ask the hub to start a server; a spawn that is pending already is fine.
+    async def start(self, user: str, server: str, options: Mapping[str, object]) -> bool:
+        """Ask the hub to start a server. False: nothing was sent, as a spawn of it is pending already.
 
         Raises:
             StartRefused: with the hub's status and words.
         """
+        found = _server_in(await self._one_user(user, _START), server)
+        if found is not None and found.pending == "spawn":
+            return False
         body = dict(options) if await self._takes_whole_body() else {"user_options": dict(options)}
         answer = await self._ask(_START, "POST", _server_path(user, server), body=body)
         if answer.code not in (201, 202):
             raise StartRefused(answer.code, _message(answer))
+        return True
 
     async def stop(self, user: str, server: str) -> bool:
         """Ask the hub to stop a server. True: it stops, or is gone. False: nothing was sent, as a spawn (or the

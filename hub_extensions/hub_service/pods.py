@@ -230,7 +230,7 @@ class Pods:
         pod = self.pod_of_lease.get(lease.id)
         if pod is None and lease.adopted:
             pod = self._pod_of_server.get((lease.user, lease.server))
-            if pod is not None and (pod.lease or pod.offer):
+            if pod is not None and (pod.lease or (pod.offer and not pod.requests)):
                 pod = None  # a later server of that name that we started, with a lease of its own or on CPU only
         return None if pod is None or pod.over else pod
 
@@ -248,7 +248,7 @@ class Pods:
                 back.add(ticket.id)
             wants_gpu = ticket.admitted_offer not in (None, "cpu")
             # for want of anything else (processors, storage) it holds up nobody but itself
-            for_a_gpu = not pod.unscheduled_why or why_unscheduled(pod.unscheduled_why)[1]
+            for_a_gpu = not pod.unscheduled_why or why_unscheduled(pod.unscheduled_why).lacks_device
             if late and not queue and wants_gpu and for_a_gpu:
                 up.add(str(ticket.admitted_offer))
                 if ticket.id not in self._held_up_before:

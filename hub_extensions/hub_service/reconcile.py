@@ -118,6 +118,7 @@ class Reconciler:
                 await self._end_old_line(servers, token_name)
                 await self._servers(servers)
                 forgotten = await self._tickets(servers)
+                self.tickets.compared = True
                 await self.tickets.round()
         except (StoreUnavailable, Refused) as problem:
             log.debug("not reconciled: %s", problem)
@@ -236,8 +237,10 @@ class Reconciler:
                     return  # its user has left, or has asked again, while others were started
                 resumed[ticket.id] = ticket.attempt
                 try:
-                    await self.hub.start(ticket.user, ticket.server, ticket.options)
-                    log.info("start resumed", extra={"ticket": ticket.id, "server": ticket.server})
+                    if await self.hub.start(ticket.user, ticket.server, ticket.options):
+                        log.info("start resumed", extra={"ticket": ticket.id, "server": ticket.server})
+                    else:
+                        del resumed[ticket.id]  # its user was quicker
                 except (HubAway, HubRefused) as problem:
                     resumed.pop(ticket.id, None)
                     self._resume = True

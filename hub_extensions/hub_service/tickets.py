@@ -19,7 +19,7 @@ from hub_extensions.adapters.within import within
 from hub_extensions.core import messages
 from hub_extensions.core.admission import Admission, admit, over_own_limit, refuse_to_join, standing
 from hub_extensions.core.culling import ServerFacts
-from hub_extensions.core.line import Choice, Lease, LeaseState, Reason, Ticket, TicketEnd, TicketState
+from hub_extensions.core.line import Choice, Lease, LeaseState, Line, Reason, Ticket, TicketEnd, TicketState
 from hub_extensions.hub_service import telling
 from hub_extensions.hub_service.book import Book
 from hub_extensions.hub_service.refused import Refused
@@ -71,6 +71,8 @@ class Tickets:
         self._changed = asyncio.Event()
         self._told_revision = -1
         self.touched: dict[tuple[str, str], float] = {}
+        self.compared = False
+        """What the hub runs was compared with the book at least once: else a lease may be of a server long gone."""
         self.resumed: dict[str, int] = {}
         """Ticket -> the attempt after which the hub was asked to start its server again, by us and not by its user."""
 
@@ -317,11 +319,7 @@ class Tickets:
         given: list[tuple[Admission, Ticket]] = []
         for admission in admissions:
             ticket = self.book.tickets[admission.ticket]
-            verdict: Reason | Doubt | None = None
-            if admission.device is not None:
-                servers = [one.server for other, one in given if other.device is not None and one.user == ticket.user]
-                verdict = over_own_limit(line, ticket.user, ticket.server, servers)
-            verdict = verdict or await self.rights.ask(ticket, admission.offer)
+            verdict = self._own_limit(line, admission, ticket, given) or await self.rights.ask(ticket, admission.offer)
             if verdict is UNANSWERED:
                 continue
             if isinstance(verdict, Reason):
@@ -339,6 +337,21 @@ class Tickets:
                 self._count("admitted", admission.offer)
                 self._hear(self._state(self.book.tickets[admission.ticket]))
         return again
+
+    def _own_limit(
+        self, line: Line, admission: Admission, ticket: Ticket, given: Sequence[tuple[Admission, Ticket]]
+    ) -> Reason | Doubt | None:
+        """The user's own limit, asked again. A server that only starts may fail yet: until it runs the ticket waits."""
+        if admission.device is None:
+            return None
+        servers = [other.server for one, other in given if one.device is not None and other.user == ticket.user]
+        over = over_own_limit(line, ticket.user, ticket.server, servers)
+        mine = (lease for lease in line.leases if lease.user == ticket.user and lease.server != ticket.server)
+        if over is None:
+            return None
+        if not self.compared or servers or any(lease.state is LeaseState.STARTING for lease in mine):
+            return UNANSWERED
+        return replace(over, text=f"Your place in line has ended. {over.text}")
 
     def _admissions(self, given: Sequence[tuple[Admission, Ticket]]) -> Changes:
         now = self.book.clock.now()

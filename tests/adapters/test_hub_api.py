@@ -177,8 +177,8 @@ async def test_a_second_start_of_a_running_server_is_refused_in_the_hubs_words(a
 
 
 async def test_a_pending_spawn_is_listed_may_be_asked_for_again_and_is_never_stopped(hub: Hub, api: HubApi) -> None:
-    await api.start("slow", "", {"offer": "gpu"})
-    await api.start("slow", "", {"offer": "gpu"})
+    assert await api.start("slow", "", {"offer": "gpu"}) is True
+    assert await api.start("slow", "", {"offer": "gpu"}) is False
     found = next(each for each in await api.servers() if each.user == "slow")
     assert (found.pending, found.ready, found.user_options) == ("spawn", False, {"offer": "gpu"})
     assert await api.stop("slow", "") is False

@@ -97,10 +97,14 @@ class HubAsTold:
         self._answers()
         return tuple(HubUser(name, False, ()) for name in self.known)
 
-    async def start(self, user: str, server: str, options: Mapping[str, object]) -> None:
+    async def start(self, user: str, server: str, options: Mapping[str, object]) -> bool:
         self._answers()
+        there = self.running.get((user, server))
+        if there is not None and there.pending == "spawn":
+            return False
         self.started.append((user, server, options))
         self.run(user, server, ready=False)
+        return True
 
     async def stop(self, user: str, server: str) -> bool:
         self._answers()

@@ -270,11 +270,18 @@ async def test_two_places_in_line_are_not_two_gpus_where_one_may_be_held(tmp_pat
         await r.left(bea)
         await r.left(cal)
         await r.desk.releases.look()
-        held = [(lease.user, lease.server) for lease in r.desk.leases() if lease.user == "ada"]
-        assert held == [("ada", "")]
-        assert {state.server for state in r.desk.line.states()} == {""}
+        states = {state.server: state for state in r.desk.line.states()}
+        assert (states[""].answer, states["thesis"].answer) == ("admit", "wait"), "a start may fail yet"
+        await r.ready(states[""])
+        await r.desk.releases.look()
+        assert [state.server for state in r.desk.line.states()] == ["thesis"], "the hub was not asked yet what it runs"
+        await r.desk.reconciler.reconcile()
+        assert r.desk.line.states() == ()
+        assert [(lease.user, lease.server) for lease in r.desk.leases() if lease.user == "ada"] == [("ada", "")]
         (notice,) = r.desk.form("ada", "thesis", (), False).notices
-        assert notice.text == "You already hold a GPU in your default server. Stop it, or start CPU only."
+        assert notice.text == (
+            "Your place in line has ended. You already hold a GPU in your default server. Stop it, or start CPU only."
+        )
 
 
 async def test_the_start_brake_holds_until_one_is_ready(tmp_path: Path) -> None:
@@ -431,9 +438,10 @@ async def test_who_leaves_while_others_are_started_again_is_not_started(tmp_path
     goes_on = asyncio.Event()
     start = hub.start
 
-    async def slowly(user: str, server: str, options: Mapping[str, object]) -> None:
-        await start(user, server, options)
+    async def slowly(user: str, server: str, options: Mapping[str, object]) -> bool:
+        sent = await start(user, server, options)
         await goes_on.wait()
+        return sent
 
     hub.start = slowly  # type: ignore[method-assign]
     async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
