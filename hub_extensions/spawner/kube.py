@@ -157,10 +157,12 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         grant = start.grant
         self._gpu_lease = grant.lease if grant is not None else ""
         await asyncio.shield(self._gpu_later(self._gpu_first_look()))
+        before = self._gpu_token
         try:
             address = await Launch(self, start, limit).run()
         except BaseException:
-            self._gpu_later(self._gpu_leave_no_pod(self._gpu_token))
+            if self._gpu_token != before and not self._gpu_hub_ends():  # else the next hub sees to it
+                self._gpu_later(self._gpu_leave_no_pod(self._gpu_token, self.pod_name, self.namespace))
             raise
         self._gpu_up = True
         self._gpu_remember()
@@ -186,7 +188,7 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         self._start_future = self._gpu_whole
         return self._gpu_token, launched
 
-    async def _gpu_leave_no_pod(self, token: str) -> None:
+    async def _gpu_leave_no_pod(self, token: str, *of: str) -> None:
         """Delete the pod of a launch that came to nothing, where KubeSpawner knew of none: a lease ends with its pod.
 
         Its copy may be older than the pod, and then it stops nothing; or the create is taken after it was cancelled.
@@ -194,8 +196,7 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         for pause in LEFT_OVER_SECONDS:
             await asyncio.sleep(pause)
             if self._gpu_hub_ends():
-                return  # the ticket is kept, and the next hub sees to its pod
-            of = (self.pod_name, self.namespace)
+                return
             raw: dict[str, Any] = {"_request_timeout": 5, "_preload_content": False}
             try:
                 answer = await self.api.read_namespaced_pod(*of, **raw)

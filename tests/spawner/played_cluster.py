@@ -69,8 +69,9 @@ class PlayedCluster:
         """Pods whose machine does not answer: only by force they are gone."""
         self.list_seconds = 0.0
         """How long the answer to a list takes."""
-        self.create_seconds = 0.0
-        """How long a create takes; it is taken also where nobody waits for the answer any more."""
+        self.creates = threading.Event()
+        """Cleared, creates wait until it is set; they are taken also where nobody waits for the answer any more."""
+        self.creates.set()
         self.made: list[Json] = []
         """Every pod that was created, as it was sent."""
         self.requests: list[str] = []
@@ -332,7 +333,8 @@ class _Many(_Base):
 
     async def post(self, kind: str) -> None:
         sent = json.loads(self.request.body)
-        await asyncio.sleep(self.cluster.create_seconds)
+        while not self.cluster.creates.is_set():  # noqa: ASYNC110  another thread sets it
+            await asyncio.sleep(0.02)
         if self.cluster.answers:
             self.refuse(*self.cluster.answers.pop(0))
         elif (kind, sent["metadata"]["name"]) in self.cluster._objects:

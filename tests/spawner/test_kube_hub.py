@@ -350,26 +350,29 @@ def test_a_pod_that_is_made_after_its_start_was_stopped_is_not_left(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
     """A create under way when its user stops the start: KubeSpawner knows of no pod then, and stops nothing."""
-    cluster.create_seconds = 2.0
+    cluster.creates.clear()
     with a_hub(tmp_path, cluster, service) as hub:
         hub.add_users("ada")
         hub.spawn("ada", {"offer": ONE})
         until(lambda: any(said.startswith("POST") for said in cluster.requests))
         hub.stop_server("ada")
+        until(lambda: hub.server("ada") is None)
+        cluster.creates.set()
         until(lambda: cluster.made)
-        until(lambda: not cluster.pods, 20)
+        until(lambda: not cluster.pods, 60)
         assert "its start has ended and its pod was left" in hub.log()
 
 
 def test_cpu_only_starts_though_the_service_has_lost_its_ticket(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
-    cluster.create_seconds = 2.0
+    cluster.creates.clear()
     with a_hub(tmp_path, cluster, service) as hub:
         hub.add_users("ada")
         hub.spawn("ada", {"offer": "cpu"})
         until(lambda: any(said.startswith("POST") for said in cluster.requests))
         service.take_out("ada", unheard=True)
+        cluster.creates.set()
         hub.wait_ready("ada")
         until(lambda: "did not take a message" in hub.log())
 
