@@ -45,8 +45,7 @@ def failed_tests(report: Path) -> list[str]:
 
 def read_reports(folder: Path) -> list[Result]:
     """Every test of ``tests/`` with what became of it; tests that nobody selected are *not run: not selected*."""
-    found: dict[tuple[str, str], Result] = {}
-    again: dict[tuple[str, str], Result] = {}
+    passes: dict[str, dict[tuple[str, str], Result]] = {}
     known: dict[str, bool] = {}
     for file in sorted(folder.glob("report-*.jsonl")):
         name = file.stem.removeprefix("report-")
@@ -57,10 +56,14 @@ def read_reports(folder: Path) -> list[Result]:
             elif name != "everything":
                 generation = GENERATIONS[name.removesuffix(AGAIN)]
                 result = Result(row["test"], generation, row["outcome"], row["reason"], row["allowed"])
-                _keep_stronger(again if name.endswith(AGAIN) else found, (row["test"], generation), result)
-    for key, result in again.items():
-        if result.outcome == "passed":
-            found[key] = replace(result, first=found[key].reason or "failed")
+                _keep_stronger(passes.setdefault(name, {}), (row["test"], generation), result)
+    found: dict[tuple[str, str], Result] = {}
+    for name, results in passes.items():
+        again = passes.get(name + AGAIN, {})
+        for key, result in results.items() if not name.endswith(AGAIN) else ():
+            passed = result.outcome == "failed" and key in again and again[key].outcome == "passed"
+            told = replace(again[key], first=result.reason or "failed") if passed else result
+            _keep_stronger(found, key, told)
     for test, both in known.items():
         for generation in ("hub 6.1", "hub 5.5") if both else ("hub 6.1",):
             found.setdefault((test, generation), Result(test, generation, "not run", "not selected"))

@@ -26,7 +26,10 @@ from tools import prepare_browser, prepare_fake_nvml
 
 NOW = RUN / "now"
 AGAIN_AT_MOST = 3
-"""So many failed tests of a pass are run once more, alone. Where more fail it is no accident, and all of them count."""
+"""So many failed tests of a pass are run once more, alone. Where more fail it is no accident, and all of them count.
+
+Not where the command line has options for pytest: they may say on what the tests run.
+"""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,8 @@ def _run(asked: Asked, env: dict[str, str], began: float) -> int:
     for name, venv, how, which in passes:
         code = _pytest(name, venv, [*how, *which, *asked.selection], env)
         failed = failed_tests(RUN / f"report-{name}.jsonl") if code == 1 else []
-        if 0 < len(failed) <= AGAIN_AT_MOST:
+        options = any(word.startswith("-") for word in asked.selection)
+        if 0 < len(failed) <= AGAIN_AT_MOST and not options and all("::" in test for test in failed):
             code = _pytest(name + AGAIN, venv, [*which, *failed], env)
         if code not in (0, 1, 5):  # pytest's: all passed, some failed, none selected
             broken.append(name)

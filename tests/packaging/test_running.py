@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -154,6 +155,22 @@ def test_a_test_that_fails_and_then_passes_alone_is_told_and_one_that_fails_twic
     assert any("test_sometimes (hub 6.1): call: AssertionError: not the first time" in line for line in said)
     assert "1 failed, and passed when run again alone: see above, each is a fault to be mended." in said
     assert "2 passed, 1 failed, 0 skipped" in said
+
+
+def test_what_passes_again_in_one_pass_excuses_it_in_no_other(clone: Path, tmp_path: Path) -> None:
+    row = {
+        "kind": "result",
+        "test": "test_it.py::test_one",
+        "outcome": "failed",
+        "reason": "call: no",
+        "allowed": False,
+    }
+    told = {"hub6": row, "root": row, "root-again": row | {"outcome": "passed", "reason": ""}}
+    for name, result in told.items():
+        known = {"kind": "collected", "test": row["test"], "hub": False}
+        text = "".join(json.dumps(line) + "\n" for line in (known, result))
+        (tmp_path / f"report-{name}.jsonl").write_text(text)
+    assert counted(clone, tmp_path)[-2:] == ["0 passed, 1 failed, 0 skipped", "status: 1 1"]
 
 
 def test_a_pass_that_broke_off_is_a_failure_though_no_test_failed(clone: Path) -> None:
