@@ -44,7 +44,8 @@ SERVICE_SCOPES = (
     "read:hub",
 )
 """What the service may do at the hub's API. `servers` starts and stops on JupyterHub 5 and 6 alike; the narrower
-``start:servers`` does not exist on 5 (T13). `admin:server_state` shows the process ids of servers that ran before."""
+``start:servers`` does not exist on 5 (T13). `admin:server_state` shows processes and pods of
+servers that ran before."""
 
 SETTINGS_SCOPE = f"read:services!service={SERVICE_NAME}"
 """Only for a service that the hub does not start: to read what the hub tells it."""

@@ -255,8 +255,8 @@ class GpuCluster(HasTraits):
         key_trait=Unicode(),
         value_trait=Int(min=0),
         help='How many devices there are, by offer: {"mig-1g.5gb": 5, "mig-2g.10gb": 1}. Used only where this hub may '
-        "not read the cluster's nodes, or not the pods of other namespaces; where it reads the nodes there are never "
-        "more than those that count have.",
+        "not read the cluster's nodes, or not the pods of other namespaces; where it can read the nodes, never more "
+        "than the nodes that count really have.",
     ).tag(config=True)
     kueue_queue = Unicode(
         "", help="Name of a LocalQueue of Kueue in the servers' namespace: Kueue decides then who is next."

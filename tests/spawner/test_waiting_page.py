@@ -149,7 +149,7 @@ def test_a_kept_place_is_said_once_while_the_service_is_away(
         assert seen.count("is kept") == 1
         service.open()
         page.wait_for_selector("#gpu-headline:has-text('You are 1st')", timeout=20000)
-        page.wait_for_selector("#gpu-history li:has-text('it answers again: still 1st')", state="attached")
+        page.wait_for_selector("#gpu-history li:has-text('it goes on: still 1st')", state="attached")
         assert page.is_visible("#gpu-close")
 
 

@@ -168,7 +168,7 @@
     el("gpu-cpu").hidden = !page.dataset.cpuServer;
     if (gpu.position && (gpu.position !== lastPlace || outage)) {
       if (!joined) { el("gpu-history").replaceChildren(); }
-      var how = !joined ? "joined as " : gpu.position === lastPlace ? "it answers again: still " : "now ";
+      var how = !joined ? "joined as " : gpu.position === lastPlace ? "it goes on: still " : "now ";
       history(joined ? gpu.at : gpu.since, how + ordinal(gpu.position));
       joined = true;
       outage = false;
