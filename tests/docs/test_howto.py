@@ -135,12 +135,13 @@ def test_the_how_to_has_five_steps_with_something_to_type() -> None:
     assert {step for step, code in blocks().items() if code} == {1, 2, 3, 4, 5}
 
 
-def test_step_1_names_the_package_and_extras_that_there_are() -> None:
-    found = re.search(r"pip install \"([a-z-]+)\[([a-z,]+)\]\"", blocks()[1][0])
+def test_step_1_installs_the_wheel_that_it_makes_with_extras_that_there_are() -> None:
+    lines = blocks()[1][0].splitlines()
+    assert lines[:2] == ["rm -f dist/*.whl", "python3 -m pip wheel --no-deps --wheel-dir dist ."]
+    found = re.fullmatch(r'python3 -m pip install "\$\(ls dist/\*\.whl\)\[([a-z,]+)\]"', lines[2])
     assert found is not None
     setup = (ROOT / "setup.py").read_text()
-    assert f'NAME = "{found[1]}"' in setup
-    for extra in found[2].split(","):
+    for extra in found[1].split(","):
         assert f'"{extra}":' in setup
 
 
