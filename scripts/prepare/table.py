@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 GENERATIONS = {"hub6": "hub 6.1", "hub5": "hub 5.5", "root": "hub 6.1", "root5": "hub 5.5"}
-AGAIN = "-again"
-"""Ends the name of a pass that runs the failed tests of another once more."""
 
 
 @dataclass(frozen=True)
@@ -24,28 +22,18 @@ class Check:
 
 @dataclass(frozen=True)
 class Result:
-    """One test on one generation of JupyterHub.
-
-    `outcome`: passed, failed, not run; `allowed`: CI may leave it out; `first`: why it failed before it passed alone.
-    """
+    """One test on one generation of JupyterHub. `outcome`: passed, failed, not run; `allowed`: CI may leave it out."""
 
     test: str
     generation: str
     outcome: str
     reason: str
     allowed: bool = False
-    first: str = ""
-
-
-def failed_tests(report: Path) -> list[str]:
-    """The tests that failed in this pass, each once."""
-    rows = (json.loads(line) for line in report.read_text(encoding="utf-8").splitlines())
-    return sorted({row["test"] for row in rows if row.get("outcome") == "failed"})
 
 
 def read_reports(folder: Path) -> list[Result]:
     """Every test of ``tests/`` with what became of it; tests that nobody selected are *not run: not selected*."""
-    passes: dict[str, dict[tuple[str, str], Result]] = {}
+    found: dict[tuple[str, str], Result] = {}
     known: dict[str, bool] = {}
     for file in sorted(folder.glob("report-*.jsonl")):
         name = file.stem.removeprefix("report-")
@@ -54,16 +42,9 @@ def read_reports(folder: Path) -> list[Result]:
             if row["kind"] == "collected":
                 known[row["test"]] = known.get(row["test"], False) or row["hub"]
             elif name != "everything":
-                generation = GENERATIONS[name.removesuffix(AGAIN)]
+                generation = GENERATIONS[name]
                 result = Result(row["test"], generation, row["outcome"], row["reason"], row["allowed"])
-                _keep_stronger(passes.setdefault(name, {}), (row["test"], generation), result)
-    found: dict[tuple[str, str], Result] = {}
-    for name, results in passes.items():
-        again = passes.get(name + AGAIN, {})
-        for key, result in results.items() if not name.endswith(AGAIN) else ():
-            passed = result.outcome == "failed" and key in again and again[key].outcome == "passed"
-            told = replace(again[key], first=result.reason or "failed") if passed else result
-            _keep_stronger(found, key, told)
+                _keep_stronger(found, (row["test"], generation), result)
     for test, both in known.items():
         for generation in ("hub 6.1", "hub 5.5") if both else ("hub 6.1",):
             found.setdefault((test, generation), Result(test, generation, "not run", "not selected"))
@@ -88,10 +69,6 @@ def print_table(checks: list[Check], results: list[Result]) -> None:
         print(f"{check.name:<{width}}  {'check':<8}{count[0]:>7}{count[1]:>7}{count[2]:>8}")
     for (file, generation), counts in sorted(rows.items()):
         print(f"{file:<{width}}  {generation:<8}{counts['passed']:>7}{counts['failed']:>7}{counts['not run']:>8}")
-    if unsteady := [one for one in results if one.first]:
-        print("\nFailed, and passed when run again alone:")
-        for one in unsteady:
-            print(f"  {one.test} ({one.generation}): {one.first[:200]}")
     for word, title in (("failed", "Failed"), ("not run", "Not run, and why")):
         chosen = [one for one in results if one.outcome == word]
         if chosen:

@@ -21,15 +21,10 @@ from node_env import copy_panel_sources
 from place import FAKE_NVML, ROOT, RUN, VENV, VENV_HUB5, WORK, environment
 from python_env import install_package, prepare_hub5, prepare_test_packages
 from steps import beating, only_one, pass_on, say
-from table import AGAIN, GENERATIONS, Check, Result, closing_line, failed_tests, print_table, read_reports
+from table import GENERATIONS, Check, Result, closing_line, print_table, read_reports
 from tools import prepare_browser, prepare_fake_nvml
 
 NOW = RUN / "now"
-AGAIN_AT_MOST = 3
-"""So many failed tests of a pass are run once more, alone. Where more fail it is no accident, and all of them count.
-
-Not where the command line has options for pytest: they may say on what the tests run.
-"""
 
 
 @dataclass(frozen=True)
@@ -97,21 +92,16 @@ def _run(asked: Asked, env: dict[str, str], began: float) -> int:
     if asked.selection:
         _pytest("everything", VENV, ["--collect-only", "-q", "tests"], env)
     side_by_side = ["-n", str(workers()), "--dist", "loadscope", "--no-loadscope-reorder"]
-    passes: list[tuple[str, Path, list[str], list[str]]] = [
-        ("hub6", VENV, side_by_side, []),
-        ("hub5", VENV_HUB5, side_by_side, ["-m", "hub"]),
+    passes: list[tuple[str, Path, list[str]]] = [
+        ("hub6", VENV, side_by_side),
+        ("hub5", VENV_HUB5, [*side_by_side, "-m", "hub"]),
     ]
     if is_root():
-        passes += [("root", VENV, [], ["--only-root"]), ("root5", VENV_HUB5, [], ["--only-root", "-m", "hub"])]
-    broken = []
-    for name, venv, how, which in passes:
-        code = _pytest(name, venv, [*how, *which, *asked.selection], env)
-        failed = failed_tests(RUN / f"report-{name}.jsonl") if code == 1 else []
-        options = any(word.startswith("-") for word in asked.selection)
-        if 0 < len(failed) <= AGAIN_AT_MOST and not options and all("::" in test for test in failed):
-            code = _pytest(name + AGAIN, venv, [*which, *failed], env)
-        if code not in (0, 1, 5):  # pytest's: all passed, some failed, none selected
-            broken.append(name)
+        passes += [("root", VENV, ["--only-root"]), ("root5", VENV_HUB5, ["--only-root", "-m", "hub"])]
+    # pytest's 0, 1 and 5: all passed, some failed, none selected
+    broken = [
+        name for name, venv, extra in passes if _pytest(name, venv, [*extra, *asked.selection], env) not in (0, 1, 5)
+    ]
     results = read_reports(RUN)
     say("")
     print_table(checks, results)
@@ -128,8 +118,6 @@ def verdict(checks: list[Check], results: list[Result], broken: list[str], *, st
         say(f"pytest itself broke off in: {', '.join(broken)}.")
     if left_out:
         say(f"CI=true: {len(left_out)} not run is a failure.")
-    if unsteady := sum(bool(one.first) for one in results):
-        say(f"{unsteady} failed, and passed when run again alone: see above, each is a fault to be mended.")
     say(closing_line(checks, results))
     return 1 if broken or left_out or any(one.outcome == "failed" for one in both) else 0
 
@@ -140,7 +128,7 @@ def workers() -> int:
 
 
 def _pytest(name: str, venv: Path, words: Sequence[str], env: dict[str, str]) -> int:
-    quiet, generation = name == "everything", name.removesuffix(AGAIN)
+    quiet = name == "everything"
     as_root = name.startswith("root")
     mine = {
         **env,
@@ -151,8 +139,7 @@ def _pytest(name: str, venv: Path, words: Sequence[str], env: dict[str, str]) ->
         **({} if not is_root() or as_root else {"USER": "nobody", "LOGNAME": "nobody"}),
     }
     begin = [venv / "bin" / "python", "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-q" if quiet else "-rfE"]
-    title = "Counting the tests" if quiet else f"Tests on {GENERATIONS[generation]}{', as root' if as_root else ''}"
-    title += ", failed ones once more" if name != generation else ""
+    title = "Counting the tests" if quiet else f"Tests on {GENERATIONS[name]}{', as root' if as_root else ''}"
     say(f"\n== {title}")
     for old in NOW.iterdir():
         old.unlink()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import signal
 import subprocess
@@ -63,7 +62,7 @@ def reports_of(folder: Path, tests: str, *words: str, **more: str) -> Path:
     (folder / "test_it.py").write_text(tests)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = needs\n  hub\n")
     reports = folder / "reports"
-    reports.mkdir(exist_ok=True)
+    reports.mkdir()
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TEST_"))}
     env |= {"PYTHONPATH": str(ROOT), "TEST_REPORT": str(reports / "report-hub6.jsonl"), **more}
     begin_with = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pytest.ini"]
@@ -124,53 +123,6 @@ def test_a_file_that_cannot_be_read_is_a_failed_test(clone: Path) -> None:
     said = counted(clone, reports_of(clone, "import nothing_of_this_name\n"))
     assert said[-1] == "status: 1 1"
     assert any("nothing_of_this_name" in line for line in said)
-
-
-UNSTEADY = """
-def test_one(): pass
-
-def test_sometimes():
-    import os
-    from pathlib import Path
-    mark = Path(os.environ["MARK"])
-    seen, _ = mark.exists(), mark.touch()
-    assert seen, "not the first time"
-
-def test_never(): assert False, "never"
-"""
-
-
-def test_a_test_that_fails_and_then_passes_alone_is_told_and_one_that_fails_twice_counts(
-    clone: Path, tmp_path: Path
-) -> None:
-    reports = reports_of(clone, UNSTEADY, MARK=str(tmp_path / "mark"))
-    first = reports / "report-hub6.jsonl"
-    look = f"from pathlib import Path\nfrom table import failed_tests\nprint(failed_tests(Path({str(first)!r})))"
-    failed = run(clone, look)
-    assert failed.strip() == "['test_it.py::test_never', 'test_it.py::test_sometimes']"
-    reports_of(clone, UNSTEADY, "test_it.py::test_never", "test_it.py::test_sometimes", MARK=str(tmp_path / "mark"),
-               TEST_REPORT=str(reports / "report-hub6-again.jsonl"))  # fmt: skip
-    said = counted(clone, reports)
-    assert said[-1] == "status: 1 1"
-    assert any("test_sometimes (hub 6.1): call: AssertionError: not the first time" in line for line in said)
-    assert "1 failed, and passed when run again alone: see above, each is a fault to be mended." in said
-    assert "2 passed, 1 failed, 0 skipped" in said
-
-
-def test_what_passes_again_in_one_pass_excuses_it_in_no_other(clone: Path, tmp_path: Path) -> None:
-    row = {
-        "kind": "result",
-        "test": "test_it.py::test_one",
-        "outcome": "failed",
-        "reason": "call: no",
-        "allowed": False,
-    }
-    told = {"hub6": row, "root": row, "root-again": row | {"outcome": "passed", "reason": ""}}
-    for name, result in told.items():
-        known = {"kind": "collected", "test": row["test"], "hub": False}
-        text = "".join(json.dumps(line) + "\n" for line in (known, result))
-        (tmp_path / f"report-{name}.jsonl").write_text(text)
-    assert counted(clone, tmp_path)[-2:] == ["0 passed, 1 failed, 0 skipped", "status: 1 1"]
 
 
 def test_a_pass_that_broke_off_is_a_failure_though_no_test_failed(clone: Path) -> None:
