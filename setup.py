@@ -151,7 +151,7 @@ setup(
         "test": [*HUB, *SERVER, *KUBERNETES, *TEST],
     },
     entry_points={
-        "console_scripts": ["jupyterhub-gpu = hub_extensions.cli:main"],
+        "console_scripts": ["jupyterhub-gpu = hub_extensions.tools.cli:main"],
         "jupyterhub.spawners": [
             "gpu = hub_extensions.spawner.kube:GpuKubeSpawner",
             "gpu-local = hub_extensions.spawner.local:GpuLocalSpawner",

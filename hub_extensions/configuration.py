@@ -1,7 +1,7 @@
 """``configure(c)``: adds the GPU service, its roles, templates and limits to a hub's configuration.
 
 It overwrites nothing an admin has set, and prints a line for each thing it left alone. Not here: our own settings
-(``spawner/config.py``), how they are read (``spawner/sections.py``), and what they mean (``core``).
+(``spawner/config/traits.py``), how they are read (``spawner/config/loader.py``), and what they mean (``core``).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from urllib.parse import urlsplit
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
-from hub_extensions.core.cluster import ClusterConfig
-from hub_extensions.core.offers import OfferConfig
+from hub_extensions.core.cluster.model import ClusterConfig
+from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.tokens import SHORTEST_TOKEN
-from hub_extensions.hub_service.address import at, reached_at
-from hub_extensions.hub_service.settings import SERVICE_NAME, Settings, SettingsError
-from hub_extensions.hub_service.state_folder import NAMES, kept_secrets, state_folder
-from hub_extensions.hub_service.told import brought, hub_secret_of, tell
-from hub_extensions.spawner.config import GpuCulling, GpuService
-from hub_extensions.spawner.own_classes import servers_are_pods
-from hub_extensions.spawner.sections import Sections, check_together, read_sections
+from hub_extensions.hub_service.setup.addresses import at, reached_at
+from hub_extensions.hub_service.setup.remote_settings import brought, hub_secret_of, tell
+from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
+from hub_extensions.hub_service.setup.state_dir import NAMES, kept_secrets, state_folder
+from hub_extensions.spawner.config.loader import Sections, check_together, read_sections
+from hub_extensions.spawner.config.spawner_classes import servers_are_pods
+from hub_extensions.spawner.config.traits import GpuCulling, GpuService
 
 ROLE_NAME = "gpu-service"
 SERVICE_SCOPES = (
@@ -65,7 +65,7 @@ CONNECT_SECONDS = 2
 COMMAND = ["-m", "hub_extensions.hub_service"]
 """How the service is started, after the interpreter."""
 
-TEMPLATES = Path(__file__).parent / "spawner" / "templates"
+TEMPLATES = Path(__file__).parent / "spawner" / "pages" / "templates"
 
 _looking: ContextVar[list[str] | None] = ContextVar("_looking", default=None)
 """Where the notes go while somebody only looks; None: we configure for real."""
@@ -109,7 +109,7 @@ def build_settings(c: Any, sections: Sections) -> Settings:
         ValueError: the state folder cannot be used, or a section's values or a variable's do not fit; the text names
             the setting or the variable.
     """
-    offers, line, culling = (_built(section) for section in (sections.offers, sections.line, sections.culling))
+    offers, queue, culling = (_built(section) for section in (sections.offers, sections.queue, sections.culling))
     check_together(sections)
     simulate, offers = _simulated(sections.offers.simulate, offers)
     service = sections.service
@@ -134,7 +134,7 @@ def build_settings(c: Any, sections: Sections) -> Settings:
         start_seconds=_start_seconds(c),
         allow_named_servers=bool(_get(c, "JupyterHub", "allow_named_servers", False)),
         offers=offers,
-        line=line,
+        queue=queue,
         culling=culling,
         prometheus_url=service.prometheus_url,
         prometheus_token=prometheus_token,
@@ -266,7 +266,7 @@ def _simulated(simulate: str | None, offers: OfferConfig) -> tuple[str | None, O
     """The layout as the service finds it from any folder, and the offers with the fractions that the layout brings."""
     if simulate is None:
         return None, offers
-    from hub_extensions.adapters.simulated import load_layout
+    from hub_extensions.adapters.simulated.gpus import load_layout
 
     try:
         layout = load_layout(simulate)
@@ -441,7 +441,7 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
     if settings.cluster is not None:
         same = {
             "gpu_outside_seconds": settings.cluster.outside_after.total_seconds(),
-            "gpu_max_wait_hours": settings.line.max_wait.total_seconds() / 3600,
+            "gpu_max_wait_hours": settings.queue.max_wait.total_seconds() / 3600,
         }
         for key, number in same.items():
             if _get(c, "GpuKubeSpawner", key) is None:
@@ -466,7 +466,7 @@ def _add_limits(c: Any, notes: list[str]) -> None:
     elif limit:
         notes.append(
             f"c.JupyterHub.concurrent_spawn_limit is left alone ({limit}): it counts servers that wait in line, so "
-            f"{limit} of them keep everybody else from starting. 0 and c.GpuLine.max_starting are right."
+            f"{limit} of them keep everybody else from starting. 0 and c.GpuQueue.max_starting are right."
         )
     if _get(c, "JupyterHub", "active_server_limit"):
         notes.append(

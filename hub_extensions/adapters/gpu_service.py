@@ -1,7 +1,7 @@
 """Talks to the GPU service for the hub's spawners: asks for admission, tells what happened, follows the line.
 
 One object per hub process and service. Waiters share one connection (an endless stream of changes); it reconnects by
-itself. Not here: what an answer means for a start (``spawner/mixin.py``), and every rule of the line (``core``).
+itself. Not here: what an answer means for a start (``spawner/base.py``), and every rule of the line (``core``).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 from pydantic import TypeAdapter, ValidationError
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 
-from hub_extensions.adapters.within import within
-from hub_extensions.core.messages import Ask, Ended, FormState, Problem, Started, Stopped, TicketState
+from hub_extensions.adapters.timeouts import within
+from hub_extensions.core.messages import Ask, Ended, FormState, Problem, Started, Stopped, TicketStatus
 
 log = logging.getLogger("jupyterhub.gpu")
 
@@ -79,16 +79,16 @@ class Back:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class TicketList:
     """The stream has told of every live ticket: what ended before it stood was not told."""
 
     tickets: Collection[str]
 
 
-Update = TicketState | Away | Back | Listed
+Update = TicketStatus | Away | Back | TicketList
 
 
-class GpuService:
+class GpuServiceClient:
     """The hub's side of the service.
 
     Attributes:
@@ -115,18 +115,18 @@ class GpuService:
 
     # ---------------------------------------------------------------- ask and tell
 
-    async def ask(self, ask: Ask, seconds: float = ASK_SECONDS) -> TicketState:
+    async def ask(self, ask: Ask, seconds: float = ASK_SECONDS) -> TicketStatus:
         """Ask for admission; the same (user, server) finds the same ticket.
 
         Raises:
             ServiceAway: it does not answer; ServiceCannotWrite, one of those: it does, and asking again later helps.
             ServiceRefused: it says no.
         """
-        return await self._send(self._asks, "POST", "hub/tickets", TicketState, ask, seconds)
+        return await self._send(self._asks, "POST", "hub/tickets", TicketStatus, ask, seconds)
 
-    async def started(self, ticket: str, message: Started) -> TicketState:
+    async def started(self, ticket: str, message: Started) -> TicketStatus:
         """Tell that the process was started, or that the server is ready. Raises ServiceAway, ServiceRefused."""
-        return await self._send(self._asks, "POST", f"hub/tickets/{ticket}/started", TicketState, message, ASK_SECONDS)
+        return await self._send(self._asks, "POST", f"hub/tickets/{ticket}/started", TicketStatus, message, ASK_SECONDS)
 
     async def ended(self, ticket: str, message: Ended) -> None:
         """Tell how an attempt ended. Raises ServiceAway, ServiceRefused."""
@@ -229,26 +229,26 @@ class GpuService:
     async def _read_lines(self, reader: asyncio.StreamReader) -> bool:
         tickets: set[str] = set()
         loop = asyncio.get_running_loop()
-        listed = loop.call_later(LISTED_SECONDS, self._tell_all, Listed(tickets))
+        listed = loop.call_later(LISTED_SECONDS, self._tell_all, TicketList(tickets))
         try:
             while True:
                 line = await within(HEARTBEAT_SECONDS, reader.readline())
                 if not line:
                     return True
                 if line.strip():
-                    state = _reader(TicketState).validate_json(line)
+                    state = _reader(TicketStatus).validate_json(line)
                     if loop.time() < listed.when():
                         tickets.add(state.ticket)
                     self._tell(state)
         finally:
             listed.cancel()
 
-    def _tell(self, state: TicketState) -> None:
+    def _tell(self, state: TicketStatus) -> None:
         self.titles.update((offer.id, offer.title) for offer in state.alternatives)
         for queue in self._waiters.get((state.user, state.server), ()):
             queue.put_nowait(state)
 
-    def _tell_all(self, update: Away | Back | Listed) -> None:
+    def _tell_all(self, update: Away | Back | TicketList) -> None:
         for queues in self._waiters.values():
             for queue in queues:
                 queue.put_nowait(update)
@@ -300,14 +300,14 @@ class GpuService:
         self.away_since = None
 
 
-_SERVICES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], GpuService]] = WeakKeyDictionary()
+_SERVICES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], GpuServiceClient]] = WeakKeyDictionary()
 
 
-def gpu_service(url: str, secret: str) -> GpuService:
+def gpu_service(url: str, secret: str) -> GpuServiceClient:
     """The one client of this hub process (of this running loop) for that service."""
     services = _SERVICES.setdefault(asyncio.get_running_loop(), {})
     if (url, secret) not in services:
-        services[(url, secret)] = GpuService(url, secret)
+        services[(url, secret)] = GpuServiceClient(url, secret)
     return services[(url, secret)]
 
 
@@ -331,11 +331,11 @@ def _now() -> datetime:
 __all__ = [
     "Away",
     "Back",
-    "GpuService",
-    "Listed",
+    "GpuServiceClient",
     "ServiceAway",
     "ServiceCannotWrite",
     "ServiceRefused",
+    "TicketList",
     "Update",
     "gpu_service",
 ]

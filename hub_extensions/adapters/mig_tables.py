@@ -1,7 +1,7 @@
 """Reads the table of MIG profiles that is packed with this product, once.
 
 The table plans and tests; on a machine with a card NVML's own figures come first. A value it does not have is None.
-Not here: what a layout may look like (``core/mig.py``).
+Not here: what a layout may look like (``core/gpu/mig.py``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from hub_extensions.core.mig import GpuTable, MigProfileError, ProfileRow, table_for
+from hub_extensions.core.gpu.mig import GpuTable, MigProfileError, ProfileRow, table_for
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The one in C takes 30 ms for our table; the other 130 ms, for which nobody is answered."""

@@ -21,10 +21,10 @@ from urllib.parse import urlencode
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 
 from hub_extensions.adapters.mig_tables import compute_slices_of_product
-from hub_extensions.core.inventory import Device
+from hub_extensions.core.gpu.devices import Device
+from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
+from hub_extensions.core.gpu.samples import Counters
 from hub_extensions.core.messages import Figures
-from hub_extensions.core.mig import MigProfile, MigProfileError
-from hub_extensions.core.usage import Counters
 
 SOURCE = "dcgm"
 USE, SM = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_SM_ACTIVE"
@@ -141,7 +141,7 @@ class Prometheus:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class MetricSeries:
     """One time series: its metric, its device, and its newest sample (a Unix time and a ratio; None: no ratio)."""
 
     metric: str
@@ -157,7 +157,7 @@ def question(cards: Iterable[str]) -> str:
 
 
 def read(
-    series: Sequence[Series], wanted: Sequence[Device], devices: Sequence[Device], now: datetime, scale: str
+    series: Sequence[MetricSeries], wanted: Sequence[Device], devices: Sequence[Device], now: datetime, scale: str
 ) -> DcgmReading:
     """What the series say of the devices wanted."""
     sharers = Counter((_card(device), _instance(device)) for device in devices)
@@ -172,7 +172,7 @@ def read(
     return DcgmReading(figures, missing)
 
 
-def _figures(device: Device, series: Sequence[Series], now: datetime, scale: str) -> Figures | str:
+def _figures(device: Device, series: Sequence[MetricSeries], now: datetime, scale: str) -> Figures | str:
     factor = _factor(device, scale)
     if factor is None:
         return "no-scale"
@@ -193,7 +193,7 @@ def _figures(device: Device, series: Sequence[Series], now: datetime, scale: str
     return Figures(device.uuid, at, shown, SOURCE, None if counters == Counters() else counters)
 
 
-def _agreed(found: Sequence[Series], now: datetime) -> Series | str:
+def _agreed(found: Sequence[MetricSeries], now: datetime) -> MetricSeries | str:
     """The one thing these series of one metric and device say now, or a word of `WHY`."""
     if not found:
         return "none"
@@ -235,7 +235,7 @@ def _instance(device: Device) -> str:
 # ------------------------------------------------------------------ reading the answer
 
 
-def _series(body: bytes) -> tuple[Series, ...] | None:
+def _series(body: bytes) -> tuple[MetricSeries, ...] | None:
     """The series of an answer; None: it is not Prometheus' answer to a range."""
     try:
         said = json.loads(body)
@@ -248,7 +248,7 @@ def _series(body: bytes) -> tuple[Series, ...] | None:
     return tuple(each for each in read if each is not None)
 
 
-def _one(item: Any) -> Series | None:
+def _one(item: Any) -> MetricSeries | None:
     """One series; None: it has no labels or no samples that could be read."""
     labels, values = (item.get("metric"), item.get("values")) if isinstance(item, dict) else (None, None)
     if not isinstance(labels, dict) or not isinstance(values, list):
@@ -260,7 +260,7 @@ def _one(item: Any) -> Series | None:
     ratio = _number(value)
     known = ratio is not None and 0.0 <= ratio <= NO_RATIO
     name, card, instance = (str(labels.get(key, "")) for key in ("__name__", "UUID", "GPU_I_ID"))
-    return Series(name, card, instance, float(at), ratio if known else None)
+    return MetricSeries(name, card, instance, float(at), ratio if known else None)
 
 
 def _number(value: object) -> float | None:
@@ -274,4 +274,4 @@ def _number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-__all__ = ["SCALES", "SOURCE", "WHY", "DcgmReading", "Prometheus", "Series", "question", "read"]
+__all__ = ["SCALES", "SOURCE", "WHY", "DcgmReading", "MetricSeries", "Prometheus", "question", "read"]

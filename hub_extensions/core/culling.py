@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
-from hub_extensions.core.offers import CPU, OfferId, OfferIdError
-from hub_extensions.core.usage import ServerReport
+from hub_extensions.core.gpu.samples import ServerReport
+from hub_extensions.core.offers.model import CPU, OfferId, OfferIdError
+from hub_extensions.core.wording import duration
 
 DAY = timedelta(hours=24)
 """The time in which `CullPolicy.keeps_per_day` are counted."""
@@ -303,11 +304,11 @@ def culling_sentence(policy: CullPolicy) -> str:
     if not policy.enabled:
         return ""
     limits = (policy.idle, *policy.idle_by_offer.values())
-    idle = duration_text(min(limits))
+    idle = duration(min(limits))
     if min(limits) != max(limits):
-        idle = f"{idle} to {duration_text(max(limits))}, depending on the offer"
-    at_most = "" if policy.lifetime is None else f"; at most {duration_text(policy.lifetime)}"
-    return f"Stops when its GPU is idle for {idle} (you are warned {duration_text(policy.warn)} before){at_most}."
+        idle = f"{idle} to {duration(max(limits))}, depending on the offer"
+    at_most = "" if policy.lifetime is None else f"; at most {duration(policy.lifetime)}"
+    return f"Stops when its GPU is idle for {idle} (you are warned {duration(policy.warn)} before){at_most}."
 
 
 def check_policy(policy: CullPolicy) -> None:
@@ -338,19 +339,7 @@ def check_policy(policy: CullPolicy) -> None:
         if limit is not None and limit <= timedelta(0):
             raise PolicyError(name, "longer than 0 is needed")
         if limit is not None and limit <= policy.warn:
-            raise PolicyError(name, f"longer than the warning is needed (warn is {duration_text(policy.warn)})")
-
-
-def duration_text(length: timedelta) -> str:
-    """A length of time as people say it: ``45 s``, ``1 min 30 s``, ``30 min``, ``2 h 10 min``, ``12 h``."""
-    seconds = max(0, int(length.total_seconds()))
-    hours, minutes, seconds = seconds // 3600, seconds // 60 % 60, seconds % 60
-    parts = [f"{hours} h"] if hours else []
-    if minutes:
-        parts.append(f"{minutes} min")
-    if not parts or (seconds and not hours):
-        parts.append(f"{seconds} s")
-    return " ".join(parts)
+            raise PolicyError(name, f"longer than the warning is needed (warn is {duration(policy.warn)})")
 
 
 # How the ends of one server are found
@@ -397,7 +386,7 @@ def _unopened_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End
 def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> _End | None:
     if policy.lifetime is None:
         return None
-    reason = f"The time limit of {duration_text(policy.lifetime)} ends."
+    reason = f"The time limit of {duration(policy.lifetime)} ends."
     return _End(Cause.LIFETIME, evidence.started + policy.lifetime, False, reason)
 
 
@@ -458,7 +447,7 @@ def _why_kept(evidence: Evidence, policy: CullPolicy) -> str:
 
 def _so_far(length: timedelta) -> str:
     """A length that grows while it is read: whole minutes once there is one."""
-    return duration_text(length - length % timedelta(minutes=1) if length >= timedelta(minutes=1) else length)
+    return duration(length - length % timedelta(minutes=1) if length >= timedelta(minutes=1) else length)
 
 
 def _recent_keeps(facts: ServerFacts, now: datetime) -> tuple[datetime, ...]:
@@ -469,7 +458,7 @@ def _none_left(facts: ServerFacts, policy: CullPolicy, now: datetime) -> str:
     if policy.keeps_per_day == 0:
         return "Keeping a server is not offered here."
     oldest = sorted(_recent_keeps(facts, now))[-policy.keeps_per_day]
-    wait = duration_text(oldest + DAY - now)
+    wait = duration(oldest + DAY - now)
     return f"It was kept {policy.keeps_per_day} times in 24 h, which is all; again in {wait}."
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from hub_extensions.core.mechanisms import PodAsk
-from hub_extensions.core.usage import Counters
+from hub_extensions.core.gpu.samples import Counters
+from hub_extensions.core.offers.pod_request import PodAsk
 
 # ------------------------------------------------------------------ shown to users: offers and waits
 
@@ -133,7 +133,7 @@ class LeaseGrant:
 
 
 @dataclass(frozen=True, slots=True)
-class TicketState:
+class TicketStatus:
     """What a ticket is told. `answer` is ``admit``, ``wait``, ``refuse``, or ``ended``: it is gone.
 
     Attributes:

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         # the first process of a container has none: without a handler of its own it would not even notice
         signal.signal(number, _leave if options.ask_hub else signal.SIG_DFL)
 
-    from hub_extensions.hub_service.settings import SettingsError
+    from hub_extensions.hub_service.setup.settings import SettingsError
 
     try:
         return _apart(options) if options.ask_hub else _of_hub(options, parent)
@@ -57,16 +57,16 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _of_hub(options: argparse.Namespace, parent: int) -> int:
-    from hub_extensions.hub_service.serving import serve
-    from hub_extensions.hub_service.settings import Settings
+    from hub_extensions.hub_service.serve import serve
+    from hub_extensions.hub_service.setup.settings import Settings
 
     return asyncio.run(serve(Settings.load(options.config), parent))
 
 
 def _apart(options: argparse.Namespace) -> int:
-    from hub_extensions.hub_service.serving import serve_apart
-    from hub_extensions.hub_service.state_folder import folder_apart
-    from hub_extensions.hub_service.told import Own
+    from hub_extensions.hub_service.serve import serve_apart
+    from hub_extensions.hub_service.setup.remote_settings import Own
+    from hub_extensions.hub_service.setup.state_dir import folder_apart
 
     own = Own.of(os.environ, Path(options.state_dir), options.host)
     folder = folder_apart(own.state_dir)

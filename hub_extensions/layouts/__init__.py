@@ -1,1 +1,1 @@
-"""Machines that can be simulated, one YAML file each: package data, read by ``adapters/simulated.py``."""
+"""Machines that can be simulated, one YAML file each: package data, read by ``adapters/simulated/gpus.py``."""

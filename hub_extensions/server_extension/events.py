@@ -1,7 +1,7 @@
 """What every page of this server is told about its end, seen or hidden: events of Jupyter Server's own stream.
 
 JupyterLab keeps that stream (``api/events/subscribe``) open by itself, so a hidden page needs no connection of ours.
-Not here: what the panel shows (``live.py``), and when a server ends; that is the service's business.
+Not here: what the panel shows (``broadcast.py``), and when a server ends; that is the service's business.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from hub_extensions.core.messages import Countdown, EndEvent, Keep, ServerState
-from hub_extensions.server_extension.wire import WIRE_VERSION, encode
+from hub_extensions.server_extension.codec import WIRE_VERSION, encode
 
 END_EVENT_SCHEMA = "https://jupyterhub-gpu.invalid/events/server-end/v1"
 """The schema's id. The name ends in .invalid because nothing is to be fetched from there."""

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool
 
-from hub_extensions.adapters.processes import LEASE_MARK
+from hub_extensions.adapters.procfs import LEASE_MARK
 from hub_extensions.core.messages import Report
+from hub_extensions.server_extension.broadcast import Broadcast
 from hub_extensions.server_extension.events import SCHEMA_FILE, EndEvents
-from hub_extensions.server_extension.live import Live
-from hub_extensions.server_extension.onlooker import KernelBook, Onlooker
+from hub_extensions.server_extension.gpu_processes import GpuProcesses, KernelReader
 from hub_extensions.server_extension.routes import handlers
 from hub_extensions.server_extension.sampler import (
     NO_GPU,
@@ -31,7 +31,7 @@ from hub_extensions.server_extension.sampler import (
     in_pod,
     leased_uuids,
 )
-from hub_extensions.server_extension.service import REQUEST_SECONDS, ServiceLink, address_in
+from hub_extensions.server_extension.service_client import REQUEST_SECONDS, ServiceLink, address_in
 
 if TYPE_CHECKING:
     from hub_extensions.server_extension.metrics import GpuCollector
@@ -46,11 +46,11 @@ def open_reader(environ: Mapping[str, str]) -> Reader:
     """What reads this server's own GPUs: the simulation where the hub says so, the driver otherwise."""
     layout = environ.get(SIMULATED, "")
     if not layout:
-        from hub_extensions.adapters.nvml_own import OwnGpus
+        from hub_extensions.adapters.nvml.container import OwnGpus
 
         return OwnGpus(leased_uuids(environ), pod=in_pod(environ))
-    from hub_extensions.adapters.processes import marked
-    from hub_extensions.adapters.simulated import SimulatedGpus, load_layout, of_service
+    from hub_extensions.adapters.procfs import marked
+    from hub_extensions.adapters.simulated.gpus import SimulatedGpus, load_layout, of_service
 
     service = environ.get("JUPYTERHUB_GPU_SERVICE_URL", "")
     return SimulatedGpus(load_layout(layout), of_service(service, marked))
@@ -71,8 +71,8 @@ class GpuExtension(ExtensionApp):
 
     _sampler: Sampler | None = None
     _link: ServiceLink | None = None
-    _live: Live | None = None
-    _book: KernelBook | None = None
+    _live: Broadcast | None = None
+    _kernels: KernelReader | None = None
     _collector: GpuCollector | None = None
     _looking: asyncio.Task[None] | None = None
 
@@ -90,7 +90,7 @@ class GpuExtension(ExtensionApp):
             no_gpu=NOT_UNDER_A_HUB if address is None else NO_GPU,
             environ=os.environ,
         )
-        live = self._live = Live(self._sampler)
+        live = self._live = Broadcast(self._sampler)
         assert self.serverapp is not None
         events = self.serverapp.event_logger
         assert events is not None  # made before any extension
@@ -100,9 +100,9 @@ class GpuExtension(ExtensionApp):
         live.use(link)
         self._sampler.use(server=None if address is None else lambda: link.state, after_look=live.wake)
         if uuids or finds:
-            book = self._book = KernelBook(self.serverapp.session_manager, self.serverapp.kernel_manager)
-            onlooker = Onlooker(os.environ[LEASE_MARK], str(self.serverapp.root_dir), book.kernels)
-            self._sampler.use(holding=onlooker.look)
+            kernels = self._kernels = KernelReader(self.serverapp.session_manager, self.serverapp.kernel_manager)
+            processes = GpuProcesses(os.environ[LEASE_MARK], str(self.serverapp.root_dir), kernels.kernels)
+            self._sampler.use(holding=processes.look)
         if self.metrics:
             self._show_metrics(self._sampler)
         self.handlers.extend(handlers(self._live, self._link))
@@ -118,8 +118,8 @@ class GpuExtension(ExtensionApp):
         if self._sampler is not None and self._link is not None:
             self._sampler.start()
             self._link.start()
-        if self._book is not None and self._live is not None:
-            self._looking = asyncio.get_running_loop().create_task(_keep_looking(self._book, self._live))
+        if self._kernels is not None and self._live is not None:
+            self._looking = asyncio.get_running_loop().create_task(_keep_looking(self._kernels, self._live))
 
     async def stop_extension(self) -> None:
         """The server ends: stop asking and sampling; a driver that hangs holds nothing up."""
@@ -164,8 +164,8 @@ class GpuExtension(ExtensionApp):
             return None
 
 
-async def _keep_looking(book: KernelBook, live: Live) -> None:
+async def _keep_looking(kernels: KernelReader, live: Broadcast) -> None:
     """Which kernels there are, while the server runs: often while somebody looks."""
     while True:
-        await book.look()
+        await kernels.look()
         await asyncio.sleep(KERNELS_WATCHED_SECONDS if live.watched else KERNELS_SECONDS)

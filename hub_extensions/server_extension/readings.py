@@ -1,6 +1,6 @@
 """From what was read of a device to what the panel is told of it: whose it is, figures from elsewhere, sentences.
 
-Values in, values out. Not here: reading (``sampler.py``), and who holds the device's memory (``holders.py``).
+Values in, values out. Not here: reading (``sampler.py``), and who holds the device's memory (``attribution.py``).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
-from hub_extensions.core.inventory import Device
-from hub_extensions.core.mechanisms import ALONE, POD_MARK
+from hub_extensions.core.gpu.devices import Device
+from hub_extensions.core.gpu.samples import Counters, DeviceSample
 from hub_extensions.core.messages import Figures, GpuReading, Holder, ServerState
-from hub_extensions.core.usage import Counters, DeviceSample
+from hub_extensions.core.offers.pod_request import ALONE, POD_MARK
 
 NOT_MEASURABLE = "Use cannot be measured on this card. Memory is."
 NOT_YET = "Use is not known yet."
@@ -34,7 +34,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
+class Entitlement:
     """What this server may have of its devices, as far as it can be known.
 
     Attributes:
@@ -159,7 +159,7 @@ _MOST_WITHOUT_TOTAL = 1 << 40
 """No card has a tebibyte: a limit above it, where the card's size is not known, says nothing."""
 
 
-def terms_of(device: Device, right: Right) -> Terms:
+def terms_of(device: Device, right: Entitlement) -> Terms:
     """What this server has of one of its devices. In doubt it is shared: nobody is told a neighbour's memory as his.
 
     HAMi's limit is what CUDA programs meet, so it goes before a share by agreement; it is set where a device is cut
@@ -184,7 +184,7 @@ def terms_of(device: Device, right: Right) -> Terms:
     return Terms(True, state.memory_bytes if total is None else min(state.memory_bytes, total), "share")
 
 
-def _terms_in_pod(device: Device, right: Right, mechanism: str) -> Terms:
+def _terms_in_pod(device: Device, right: Entitlement, mechanism: str) -> Terms:
     """On a cluster the service knows no device, only how it was handed out; of an unknown way nobody says "alone"."""
     if mechanism in _ALONE:
         return Terms(False)
@@ -199,7 +199,7 @@ def _terms_in_pod(device: Device, right: Right, mechanism: str) -> Terms:
 _ALONE = frozenset(mechanism.value for mechanism in ALONE)
 
 
-def _hami_limit(device: Device, right: Right) -> int | None:
+def _hami_limit(device: Device, right: Entitlement) -> int | None:
     """``CUDA_DEVICE_MEMORY_LIMIT_<index>``, else without a number. Values beyond the device, which have been seen, are
     cut to it."""
     index = right.uuids.index(device.uuid) if device.uuid in right.uuids else 0

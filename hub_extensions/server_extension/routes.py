@@ -17,10 +17,10 @@ from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from hub_extensions.server_extension.live import Live
+from hub_extensions.server_extension.broadcast import Broadcast
+from hub_extensions.server_extension.codec import encode
 from hub_extensions.server_extension.sampler import LONGEST_SECONDS, SHORTEST_SECONDS
-from hub_extensions.server_extension.service import Refused, ServiceLink, json_body
-from hub_extensions.server_extension.wire import encode
+from hub_extensions.server_extension.service_client import RequestRefused, ServiceLink, json_body
 
 RESOURCE = "gpu"
 SEND_BUFFER_BYTES = 64 * 1024
@@ -33,7 +33,7 @@ class SnapshotHandler(APIHandler):
     auth_resource = RESOURCE
     _track_activity = False
 
-    def initialize(self, live: Live) -> None:
+    def initialize(self, live: Broadcast) -> None:
         """What it speaks for."""
         self._live = live
 
@@ -51,7 +51,7 @@ class HistoryHandler(APIHandler):
     auth_resource = RESOURCE
     _track_activity = False
 
-    def initialize(self, live: Live) -> None:
+    def initialize(self, live: Broadcast) -> None:
         """What it speaks for."""
         self._live = live
 
@@ -79,7 +79,7 @@ class KeepHandler(APIHandler):
         """See the class."""
         try:
             state = await self._link.keep()
-        except Refused as refused:
+        except RequestRefused as refused:
             self.set_status(refused.status)
             self.finish(json_body(refused.problem))
             return
@@ -102,7 +102,7 @@ class SavedHandler(APIHandler):
         """See the class."""
         try:
             await self._link.saved()
-        except Refused as refused:
+        except RequestRefused as refused:
             self.set_status(refused.status)
             self.finish(json_body(refused.problem))
             return
@@ -118,7 +118,7 @@ class LiveHandler(WebSocketHandler, JupyterHandler):
 
     every_seconds = SHORTEST_SECONDS
 
-    def initialize(self, live: Live) -> None:
+    def initialize(self, live: Broadcast) -> None:
         """What it speaks for."""
         self._live = live
 
@@ -199,7 +199,7 @@ def _heard(future: asyncio.Future[None]) -> None:
         future.exception()
 
 
-class Route(NamedTuple):
+class GpuHandler(NamedTuple):
     """A route below the server's base URL. `part` is what its handler speaks for; `gives` is for the reference."""
 
     path: str
@@ -209,15 +209,15 @@ class Route(NamedTuple):
 
 
 ROUTES = (
-    Route("/gpu/snapshot", SnapshotHandler, "live", "Snapshot"),
-    Route("/gpu/history", HistoryHandler, "live", "History"),
-    Route("/gpu/live", LiveHandler, "live", "Push"),
-    Route("/gpu/keep", KeepHandler, "link", "ServerState"),
-    Route("/gpu/saved", SavedHandler, "link", ""),
+    GpuHandler("/gpu/snapshot", SnapshotHandler, "live", "Snapshot"),
+    GpuHandler("/gpu/history", HistoryHandler, "live", "History"),
+    GpuHandler("/gpu/live", LiveHandler, "live", "Push"),
+    GpuHandler("/gpu/keep", KeepHandler, "link", "ServerState"),
+    GpuHandler("/gpu/saved", SavedHandler, "link", ""),
 )
 
 
-def handlers(live: Live, link: ServiceLink) -> list[tuple[str, type[JupyterHandler], dict[str, Any]]]:
+def handlers(live: Broadcast, link: ServiceLink) -> list[tuple[str, type[JupyterHandler], dict[str, Any]]]:
     """The routes, to be put under the server's base URL."""
     parts: dict[str, Any] = {"live": live, "link": link}
     return [(route.path, route.handler, {route.part: parts[route.part]}) for route in ROUTES]

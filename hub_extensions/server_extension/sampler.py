@@ -15,12 +15,12 @@ from datetime import datetime, timezone
 from time import monotonic
 from typing import Protocol
 
-from hub_extensions.adapters.processes import LEASE_MARK
-from hub_extensions.core.inventory import Device, GpusUnavailable, InventoryReading
-from hub_extensions.core.mechanisms import POD_MARK
+from hub_extensions.adapters.procfs import LEASE_MARK
+from hub_extensions.core.gpu.devices import Device, GpusUnavailable, InventoryReading
 from hub_extensions.core.messages import GpuReading, Series, ServerState
+from hub_extensions.core.offers.pod_request import POD_MARK
 from hub_extensions.server_extension.history import Point, Ring
-from hub_extensions.server_extension.readings import NOT_WHICH, FiguresWatch, Held, Right, reading_of, terms_of
+from hub_extensions.server_extension.readings import NOT_WHICH, Entitlement, FiguresWatch, Held, reading_of, terms_of
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
 """Bounds of the period that a listener may want."""
@@ -278,7 +278,7 @@ class Sampler:
     def _tell(self, mine: Mapping[str, Device], reading: InventoryReading, clock: float) -> tuple[GpuReading, ...]:
         """Each device as the panel is told of it, and a point more in the history."""
         server = None if self._server is None else self._server()
-        right = Right(self._uuids, self._environ, self._server is not None, server)
+        right = Entitlement(self._uuids, self._environ, self._server is not None, server)
         terms = {uuid: terms_of(device, right) for uuid, device in mine.items()}
         held = self._who_holds(reading, {uuid: one.shared for uuid, one in terms.items()}, clock)
         outside = self._figures.judge(None if server is None else server.figures, self._wall(), clock)

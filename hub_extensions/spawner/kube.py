@@ -2,7 +2,8 @@
 
 Uses KubeSpawner 7's extension points only (its manifest, options, form, state, start, stop, poll), so that its
 profiles, hooks, overrides, named servers and REST go on as they are. Profiles choose image and size, offers the GPU.
-Not here: the line (``mixin.py``), the launch and its words (``launch.py``), the pod's changes (``mechanisms.py``).
+Not here: the line (``base.py``), the launch and its words (``pods/launch.py``), the pod's changes
+(``pods/apply_request.py``).
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from kubespawner import KubeSpawner
 from tornado import web
 from traitlets import Float, Unicode, default
 
-from hub_extensions.core.choice import ChoiceError
-from hub_extensions.core.mechanisms import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, AskError
+from hub_extensions.core.cluster.pod_status import LOST_WORDS, PodState, pod_state
 from hub_extensions.core.messages import Started
-from hub_extensions.core.podstate import LOST_WORDS, PodState, pod_state
-from hub_extensions.spawner import refusals
-from hub_extensions.spawner.form import choice_from_form
-from hub_extensions.spawner.launch import CLUSTER_ERRORS, DELETE_SECONDS, Launch, events_of
-from hub_extensions.spawner.mechanisms import CPU_ASK, apply
-from hub_extensions.spawner.mixin import CONFIRM_SECONDS, NO_LIMIT_SECONDS, GpuSpawnerMixin
-from hub_extensions.spawner.profiles import OWN_KEYS, PROFILE, check_profile, still_there
-from hub_extensions.spawner.progress import Start
+from hub_extensions.core.offers.pod_request import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, AskError
+from hub_extensions.core.offers.user_options import ChoiceError
+from hub_extensions.spawner import spawn_errors
+from hub_extensions.spawner.base import CONFIRM_SECONDS, NO_LIMIT_SECONDS, GpuSpawnerMixin
+from hub_extensions.spawner.pages.profiles import OWN_KEYS, PROFILE, check_profile, still_there
+from hub_extensions.spawner.pages.spawn_form import choice_from_form
+from hub_extensions.spawner.pages.start_progress import Start
+from hub_extensions.spawner.pods.apply_request import CPU_ASK, apply
+from hub_extensions.spawner.pods.launch import CLUSTER_ERRORS, DELETE_SECONDS, Launch, events_of
 
 START_ANNOTATION = "jupyterhub-gpu/start"
 """On every pod: which launch made it, so that no state of an earlier pod of that name is taken for its own."""
@@ -106,7 +107,7 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
             await super().load_user_options()
         except (ValueError, KeyError, StopIteration) as error:
             text = "This choice is not there any more as it was. Choose again."
-            raise refusals.refusal(text, word="bad-choice", log=f"{self._log_name}: {error!r}") from error
+            raise spawn_errors.refusal(text, word="bad-choice", log=f"{self._log_name}: {error!r}") from error
         if self._gpu_whole is not None and self.start_timeout != NO_LIMIT_SECONDS:
             self.gpu_limit_of_profile, self.start_timeout = float(self.start_timeout), NO_LIMIT_SECONDS
 
@@ -263,7 +264,7 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
 
     def _gpu_not_set_up(self, log: str) -> web.HTTPError:
         text = "This offer cannot be started as it is set up here. Choose another one, and tell an admin."
-        return refusals.refusal(text, word="bad-offer", log=f"{self._log_name}: {log}", status=409)
+        return spawn_errors.refusal(text, word="bad-offer", log=f"{self._log_name}: {log}", status=409)
 
     @property
     def gpu_titles(self) -> Mapping[str, str]:

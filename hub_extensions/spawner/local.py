@@ -2,7 +2,7 @@
 
 They add one thing to the mixin: a server is a pid **and** its start time, so that neither a poll nor a signal ever
 meets another process that was given the same pid. They never run a server as root with ``--allow-root``.
-Not here: GPUs (``mixin.py``).
+Not here: GPUs (``base.py``).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
 from traitlets import Integer
 
-from hub_extensions.adapters import processes
-from hub_extensions.spawner.mixin import GpuSpawnerMixin
-from hub_extensions.spawner.progress import Start
+from hub_extensions.adapters import procfs
+from hub_extensions.spawner.base import GpuSpawnerMixin
+from hub_extensions.spawner.pages.start_progress import Start
 
 
 class _KnownProcess(GpuSpawnerMixin):
@@ -32,7 +32,7 @@ class _KnownProcess(GpuSpawnerMixin):
         super().load_state(state)
         if not self.pid:
             return
-        self.gpu_pid_started = int(state.get("gpu_pid_started") or processes.start_time(self.pid) or 0)
+        self.gpu_pid_started = int(state.get("gpu_pid_started") or procfs.start_time(self.pid) or 0)
         self.gpu_lease = str(state.get("gpu_lease") or "")
         self._gpu_ran = True
 
@@ -59,7 +59,7 @@ class _KnownProcess(GpuSpawnerMixin):
         if not self.pid:
             return None, None
         if not self.gpu_pid_started:
-            self.gpu_pid_started = processes.start_time(self.pid) or 0
+            self.gpu_pid_started = procfs.start_time(self.pid) or 0
             grant = self._gpu_start.grant if self._gpu_start is not None else None
             self.gpu_lease = grant.lease if grant is not None else ""
         return self.pid, self.gpu_pid_started or None
@@ -80,19 +80,19 @@ class _KnownProcess(GpuSpawnerMixin):
             return signalled
         if sig == 0:
             return self._gpu_is_ours()
-        return processes.send_signal(self.pid, self.gpu_pid_started, sig)
+        return procfs.send_signal(self.pid, self.gpu_pid_started, sig)
 
     def _gpu_is_ours(self) -> bool:
         if self.gpu_pid_started:
-            return processes.alive(self.pid, self.gpu_pid_started)
-        return processes.start_time(self.pid) is not None
+            return procfs.alive(self.pid, self.gpu_pid_started)
+        return procfs.start_time(self.pid) is not None
 
 
 def _end_earlier_attempts(lease: str) -> None:
     """A hub killed between a start and its note of it left a server nobody knows, under our lease: end it."""
-    for process in processes.marked():
+    for process in procfs.marked():
         if process.lease == lease:
-            processes.send_signal(process.pid, process.started, signal.SIGKILL)
+            procfs.send_signal(process.pid, process.started, signal.SIGKILL)
 
 
 class GpuLocalSpawner(_KnownProcess, LocalProcessSpawner):  # type: ignore[misc]  # jupyterhub has no types

@@ -11,7 +11,7 @@ import sys
 import time
 from datetime import datetime, timezone
 
-from hub_extensions.adapters.nvml_own import OwnGpus
+from hub_extensions.adapters.nvml.container import OwnGpus
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.fakes.user_server import UserServer
+from tests.patience import patient
 from tests.server_extension.live_page import page_of
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +25,7 @@ def cost_of(looks: int, uuids: tuple[str, ...], environment: Mapping[str, str] |
         capture_output=True,
         text=True,
         check=True,
-        timeout=300,
+        timeout=patient(300),
         cwd=ROOT,
         env={**os.environ, **(environment or {}), "PYTHONPATH": str(ROOT)},
     )
@@ -52,7 +53,7 @@ def working(mib: int, environment: Mapping[str, str], *how: str) -> Iterator[int
     finally:
         child.stdin.close()
         try:
-            child.wait(timeout=30)
+            child.wait(timeout=patient(30))
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()

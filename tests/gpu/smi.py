@@ -8,7 +8,8 @@ import subprocess
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
-from hub_extensions.core.inventory import InventoryReading
+from hub_extensions.core.gpu.devices import InventoryReading
+from tests.patience import patient
 
 MIB = 1 << 20
 NEAR_BYTES = 64 * MIB
@@ -69,7 +70,7 @@ def differences(reading: InventoryReading, said: dict[str, Said]) -> list[str]:
 
 
 def _run(*words: str) -> str:
-    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=patient(60)).stdout
 
 
 def _bytes(text: str | None) -> int | None:

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.nvml import Nvml
-from hub_extensions.adapters.nvml_own import OwnGpus
-from hub_extensions.core.usage import DeviceSample
+from hub_extensions.adapters.nvml.container import OwnGpus
+from hub_extensions.adapters.nvml.reader import Nvml
+from hub_extensions.core.gpu.samples import DeviceSample
 from tests.gpu.programs import cost_of, named_by_a_server, working
 from tests.gpu.smi import MIB, ask, differences
+from tests.patience import patient
 
 pytestmark = pytest.mark.needs("gpu")
 
@@ -47,7 +48,7 @@ def own(uuids: tuple[str, ...]) -> Iterator[OwnGpus]:
 
 def sample_when(reader: OwnGpus, uuid: str, right: Callable[[DeviceSample], bool]) -> DeviceSample:
     """Look twice a second until the sample is right, 20 s at most; the last one in any case."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + patient(20)
     while True:
         sample = reader.read(now()).samples[uuid]
         if right(sample) or time.monotonic() > deadline:

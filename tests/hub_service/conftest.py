@@ -1,4 +1,4 @@
-"""The service's routes on a real port, with a desk in memory and a hub that knows some tokens."""
+"""The service's routes on a real port, with an engine in memory and a hub that knows some tokens."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
-from hub_extensions.adapters.hub_api import HubApi
-from hub_extensions.hub_service.api.base import Parts
-from hub_extensions.hub_service.app import MAX_BODY_BYTES, make_app, make_oauth
-from hub_extensions.hub_service.auth import Auth
-from tests.fakes.desk import DeskInMemory
+from hub_extensions.adapters.jupyterhub_api import HubApi
+from hub_extensions.hub_service.http.api.base import Parts
+from hub_extensions.hub_service.http.app import MAX_BODY_BYTES, make_app, make_oauth
+from hub_extensions.hub_service.http.auth import Auth
+from tests.fakes.engine import EngineInMemory
 from tests.fakes.hub_of_tokens import ACCESS, SERVICE_TOKEN, HubOfTokens
+from tests.patience import patient
 
 SECRET = "hub-secret-hub-secret"
 METRICS = "metrics-token-metrics"
@@ -26,14 +27,14 @@ PREFIX = "/jh/services/gpu/"
 class Running:
     """The service as a test sees it."""
 
-    def __init__(self, desk: DeskInMemory, hub: HubOfTokens) -> None:
-        self.desk = desk
+    def __init__(self, engine: EngineInMemory, hub: HubOfTokens) -> None:
+        self.engine = engine
         self.hub = hub
         api = HubApi(hub.url, SERVICE_TOKEN)
         oauth = make_oauth(prefix=PREFIX, api_url=hub.url, token=SERVICE_TOKEN)
         auth = Auth(api, oauth, SECRET, METRICS)
         self.api = api
-        self.parts = Parts(desk, api, auth, PREFIX, "/jh/")  # type: ignore[arg-type]
+        self.parts = Parts(engine, api, auth, PREFIX, "/jh/")  # type: ignore[arg-type]
         self.app = make_app(self.parts)
         self.server = HTTPServer(self.app, max_body_size=MAX_BODY_BYTES)
         sockets = bind_sockets(0, "127.0.0.1")
@@ -60,7 +61,7 @@ class Running:
             body=sent,
             allow_nonstandard_methods=True,
             follow_redirects=False,
-            request_timeout=10,
+            request_timeout=patient(10),
         )
         return await self.client.fetch(request, raise_error=False)
 
@@ -94,7 +95,7 @@ def known_hub() -> HubOfTokens:
 
 @pytest.fixture
 async def service() -> AsyncIterator[Running]:
-    running = Running(DeskInMemory(), known_hub())
+    running = Running(EngineInMemory(), known_hub())
     yield running
     await running.stop()
 

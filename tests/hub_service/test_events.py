@@ -10,9 +10,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from hub_extensions.core.messages import Ask
-from hub_extensions.hub_service.api import hub as hub_routes
+from hub_extensions.hub_service.http.api import hub as hub_routes
 from tests.hub_service.conftest import PREFIX, SECRET, Running
+from tests.patience import patient, soon
 
 
 @asynccontextmanager
@@ -20,8 +23,8 @@ async def stream(service: Running, version: str = "1.0") -> AsyncIterator[asynci
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
     head = f"GET {PREFIX}hub/events HTTP/{version}\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n\r\n"
     writer.write(head.encode())
-    assert b" 200 " in await asyncio.wait_for(reader.readline(), 5)
-    while (await asyncio.wait_for(reader.readline(), 5)).strip():
+    assert b" 200 " in await asyncio.wait_for(reader.readline(), patient(5))
+    while (await asyncio.wait_for(reader.readline(), patient(5))).strip():
         continue
     try:
         yield reader
@@ -30,7 +33,7 @@ async def stream(service: Running, version: str = "1.0") -> AsyncIterator[asynci
 
 
 async def line(reader: asyncio.StreamReader, seconds: float = 5) -> bytes:
-    return await asyncio.wait_for(reader.readline(), seconds)
+    return await asyncio.wait_for(reader.readline(), patient(seconds))
 
 
 async def told(reader: asyncio.StreamReader) -> dict[str, Any]:
@@ -42,20 +45,16 @@ async def told(reader: asyncio.StreamReader) -> dict[str, Any]:
 
 
 async def readers_become(service: Running, count: int) -> None:
-    async def wait() -> None:
-        while service.desk.readers != count:  # noqa: ASYNC110 (the desk has no event for it)
-            await asyncio.sleep(0.01)
-
-    await asyncio.wait_for(wait(), hub_routes.READER_SECONDS + 5)
+    await soon(lambda: service.engine.readers == count, hub_routes.READER_SECONDS + 5)
 
 
 async def test_all_live_tickets_come_first_and_then_each_change_as_one_line(service: Running) -> None:
-    await service.desk.ask(Ask("ada", "", ("mig-1g.5gb",)))
-    await service.desk.ask(Ask("ben", "x", ("gpu-0.5",)))
+    await service.engine.ask(Ask("ada", "", ("mig-1g.5gb",)))
+    await service.engine.ask(Ask("ben", "x", ("gpu-0.5",)))
     async with stream(service) as reader:
         first = [await told(reader) for _ in range(2)]
         assert [(state["user"], state["position"]) for state in first] == [("ada", 1), ("ben", 2)]
-        service.desk.publish(replace(service.desk.line["t2"], position=1))
+        service.engine.publish(replace(service.engine.queue["t2"], position=1))
         assert (await told(reader))["position"] == 1
     await readers_become(service, 0)
 
@@ -65,9 +64,10 @@ async def test_the_answer_begins_before_there_is_anything_to_say(service: Runnin
         await readers_become(service, 1)
 
 
-async def test_an_empty_line_comes_while_nothing_happens(service: Running) -> None:
+async def test_an_empty_line_comes_while_nothing_happens(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub_routes, "HEARTBEAT_SECONDS", 0.5)
     async with stream(service) as reader:
-        assert await line(reader, hub_routes.HEARTBEAT_SECONDS + 2) == b"\n"
+        assert await line(reader) == b"\n"
 
 
 async def test_the_stream_ends_when_the_service_stops(service: Running) -> None:
@@ -79,15 +79,18 @@ async def test_the_stream_ends_when_the_service_stops(service: Running) -> None:
 
 
 async def test_a_reader_over_http_1_1_gets_whole_lines_too(service: Running) -> None:
-    await service.desk.ask(Ask("ada", "", ("mig-1g.5gb",)))
+    await service.engine.ask(Ask("ada", "", ("mig-1g.5gb",)))
     async with stream(service, "1.1") as reader:
         size = int(await line(reader), 16)
         assert json.loads(await reader.readexactly(size))["user"] == "ada"
 
 
-async def test_a_reader_that_does_not_read_is_dropped_and_holds_nobody_up(service: Running) -> None:
+async def test_a_reader_that_does_not_read_is_dropped_and_holds_nobody_up(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its socket buffers are filled; the next line does not fit, and after READER_SECONDS it is gone."""
-    state = await service.desk.ask(Ask("ada", "", ("mig-1g.5gb",)))
+    monkeypatch.setattr(hub_routes, "READER_SECONDS", patient(0.5))
+    state = await service.engine.ask(Ask("ada", "", ("mig-1g.5gb",)))
     large = replace(state, reason="x" * 1_000_000)
     lazy = socket.socket()
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -98,10 +101,10 @@ async def test_a_reader_that_does_not_read_is_dropped_and_holds_nobody_up(servic
     await loop.sock_sendall(lazy, head.encode())
     await readers_become(service, 1)
     for _ in range(20):
-        service.desk.publish(large)
+        service.engine.publish(large)
     async with stream(service) as quick:
         assert (await told(quick))["user"] == "ada"
         await readers_become(service, 1)
-        service.desk.publish(state)
+        service.engine.publish(state)
         assert (await told(quick))["ticket"] == state.ticket
     lazy.close()

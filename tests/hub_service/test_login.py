@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import requests
 
-from hub_extensions.hub_service.settings import Settings
+from hub_extensions.hub_service.setup.settings import Settings
 from tests.hubs import Hub, free_port, until
+from tests.patience import patient
 
 pytestmark = pytest.mark.hub
 
@@ -42,9 +43,13 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     settings = Settings(state, "hub-secret-" * 4, "api-token-" * 4, port=free_port(), simulate="lab-a100")
     settings.dump(state / "service.json")
     text = CONFIG.format(config=str(state / "service.json"), port=settings.port, root=str(ROOT))
-    with Hub(folder / "hub", text) as running:
+    with Hub(folder / "hub", text, warm=False) as running:
         running.secret = settings.hub_secret  # type: ignore[attr-defined]
-        until(lambda: requests.get(f"{running.url}/services/gpu/health", timeout=5).ok, 30, "the service is ready")
+        until(
+            lambda: requests.get(f"{running.url}/services/gpu/health", timeout=patient(5)).ok,
+            30,
+            "the service is ready",
+        )
         yield running
 
 
@@ -52,7 +57,7 @@ def page_of(hub: Hub, name: str) -> tuple[requests.Session, str]:
     """A browser that opened the service's page: through the login of the hub and OAuth."""
     session = hub.login(name)
     session.headers.pop("X-XSRFToken", None)
-    answer = session.get(f"{hub.url}/services/gpu/", timeout=20)
+    answer = session.get(f"{hub.url}/services/gpu/", timeout=patient(20))
     assert answer.status_code == 200, answer.text
     assert answer.url == f"{hub.url}/services/gpu/"
     return session, answer.text
@@ -71,7 +76,7 @@ def token_of(hub: Hub, user: str, *scopes: str) -> str:
 
 
 def test_a_browser_without_login_ends_at_the_hubs_login(hub: Hub) -> None:
-    answer = requests.get(f"{hub.url}/services/gpu/", timeout=20)
+    answer = requests.get(f"{hub.url}/services/gpu/", timeout=patient(20))
     assert "/hub/login" in answer.url
 
 
@@ -90,11 +95,11 @@ def test_an_admin_gets_the_machine(hub: Hub) -> None:
 def test_a_form_needs_the_pages_own_xsrf(hub: Hub) -> None:
     session, text = page_of(hub, "ada")
     url = f"{hub.url}/services/gpu/leave"
-    without = session.post(url, data={"ticket": "nothere"}, timeout=10)
+    without = session.post(url, data={"ticket": "nothere"}, timeout=patient(10))
     assert without.status_code == 403
-    wrong = session.post(url, data={"ticket": "nothere", "_xsrf": "2|x|y|1"}, timeout=10)
+    wrong = session.post(url, data={"ticket": "nothere", "_xsrf": "2|x|y|1"}, timeout=patient(10))
     assert wrong.status_code == 403
-    right = session.post(url, data={"ticket": "nothere", "_xsrf": xsrf_of(text)}, timeout=10)
+    right = session.post(url, data={"ticket": "nothere", "_xsrf": xsrf_of(text)}, timeout=patient(10))
     assert right.status_code == 404
     assert "There is no such ticket" in right.text
 
@@ -105,25 +110,25 @@ def test_a_script_reads_with_the_pages_xsrf_and_not_without(hub: Hub) -> None:
     fetch = {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Site": "same-origin"}
     for path in ("", "api/offers", "api/tickets"):
         url = f"{hub.url}/services/gpu/{path}"
-        assert session.get(url, headers=fetch, timeout=10).status_code == 403
-        answer = session.get(url, headers={**fetch, "X-XSRFToken": xsrf_of(text)}, timeout=10)
+        assert session.get(url, headers=fetch, timeout=patient(10)).status_code == 403
+        answer = session.get(url, headers={**fetch, "X-XSRFToken": xsrf_of(text)}, timeout=patient(10))
         assert answer.status_code == 200, answer.text
 
 
 def test_a_delete_by_cookie_needs_the_xsrf_too(hub: Hub) -> None:
     session, text = page_of(hub, "ada")
     url = f"{hub.url}/services/gpu/api/tickets/nothere"
-    assert session.delete(url, timeout=10).status_code == 403
-    assert session.delete(url, headers={"X-XSRFToken": xsrf_of(text)}, timeout=10).status_code == 404
+    assert session.delete(url, timeout=patient(10)).status_code == 403
+    assert session.delete(url, headers={"X-XSRFToken": xsrf_of(text)}, timeout=patient(10)).status_code == 404
 
 
 def test_a_users_api_token_works_and_one_without_the_scope_does_not(hub: Hub) -> None:
     for scopes, status in ((("access:services!service=gpu",), 200), ((), 200), (("read:users!user=ben",), 403)):
         token = token_of(hub, "ben", *scopes)
         headers = {"Authorization": f"token {token}"}
-        answer = requests.get(f"{hub.url}/services/gpu/api/offers", headers=headers, timeout=10)
+        answer = requests.get(f"{hub.url}/services/gpu/api/offers", headers=headers, timeout=patient(10))
         assert answer.status_code == status, scopes
-    assert requests.get(f"{hub.url}/services/gpu/api/offers", timeout=10).status_code == 403
+    assert requests.get(f"{hub.url}/services/gpu/api/offers", timeout=patient(10)).status_code == 403
 
 
 def test_a_servers_own_token_is_its_server_and_only_that(hub: Hub) -> None:
@@ -133,18 +138,18 @@ def test_a_servers_own_token_is_its_server_and_only_that(hub: Hub) -> None:
     headers = {"Authorization": f"Bearer {token}"}
     base = f"{hub.url}/services/gpu"
     # the service does not know the server (a stock spawner started it): known by its token, and no state yet
-    known = requests.get(f"{base}/api/server", headers=headers, timeout=10)
+    known = requests.get(f"{base}/api/server", headers=headers, timeout=patient(10))
     assert known.status_code in (200, 404), known.text
-    assert requests.get(f"{base}/api/offers", headers=headers, timeout=10).status_code == 200
+    assert requests.get(f"{base}/api/offers", headers=headers, timeout=patient(10)).status_code == 200
     for path in ("api/tickets", "api/leases", "metrics", "hub/form?user=ben"):
-        assert requests.get(f"{base}/{path}", headers=headers, timeout=10).status_code == 403, path
+        assert requests.get(f"{base}/{path}", headers=headers, timeout=patient(10)).status_code == 403, path
     hub.stop_server("ben", "lab")
 
 
 def test_a_ticket_by_api_makes_the_hub_start_that_users_server(hub: Hub) -> None:
     headers = {"Authorization": f"token {token_of(hub, 'ada', 'access:services!service=gpu')}"}
     body = {"offers": ["mig-1g.5gb"], "server": "by-api"}
-    answer = requests.post(f"{hub.url}/services/gpu/api/tickets", json=body, headers=headers, timeout=20)
+    answer = requests.post(f"{hub.url}/services/gpu/api/tickets", json=body, headers=headers, timeout=patient(20))
     assert answer.status_code == 202, answer.text
     until(lambda: hub.server("ada", "by-api"), 20, "the hub starts the server")
     assert (hub.server("ada", "by-api") or {})["user_options"] == {"offers": ["mig-1g.5gb"]}

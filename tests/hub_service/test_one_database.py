@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.hub_service.test_apart import PATIENT
-from tests.hub_service.test_lifetime import Place, until
+from tests.hub_service.test_process import Place
+from tests.patience import patient, until
 
 pytestmark = pytest.mark.needs("postgresql")
 
@@ -32,7 +31,7 @@ def pods(tmp_path: Path, postgresql_url: str) -> Iterator[tuple[Place, Place]]:
     for place in made:
         for process in place.started:
             process.kill()
-            process.wait(10)
+            process.wait(patient(10))
             if process.stdout is not None:
                 process.stdout.close()
 
@@ -58,19 +57,19 @@ def test_the_second_waits_says_so_once_and_takes_over(pods: tuple[Place, Place])
         second.wait(2)
     assert not two.answers()
     first.kill()
-    first.wait(30)
+    first.wait(patient(30))
     until(two.answers, 60, "the second answers")
     assert len(two.said("log", "another GPU service has it")) == 1
 
 
 def test_one_that_loses_the_lock_ends_and_another_goes_on(pods: tuple[Place, Place], postgresql_url: str) -> None:
     one, two = pods
-    first = one.start("log", sys.executable, "-c", PATIENT, "--config", str(one.config))
+    first = one.start_patient("log")
     until(one.answers, 30, "the first answers")
     second = two.start("log")
     until(lambda: two.said("log", "another GPU service has it"), 30, "the second waits")
     cut(postgresql_url)
-    assert first.wait(30) == 69, "so that it is started again"
+    assert first.wait(patient(30)) == 69, "so that it is started again"
     assert len(one.said("log", "is lost, so another GPU service may have it")) == 1
     until(two.answers, 60, "the second answers")
     assert second.poll() is None
@@ -80,8 +79,8 @@ def test_one_that_waits_for_the_database_still_stops_on_a_signal(pods: tuple[Pla
     one, two = pods
     one.start("log")
     until(one.answers, 30, "the first answers")
-    second = two.start("log", sys.executable, "-c", PATIENT, "--config", str(two.config))
+    second = two.start_patient("log")
     until(lambda: two.said("log", "another GPU service has it"), 30, "the second waits")
     second.terminate()
-    assert second.wait(30) == 0
+    assert second.wait(patient(30)) == 0
     assert one.answers()

@@ -13,6 +13,7 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from tests.fakes.user_server import LOGIN_TOKEN, UserServer
+from tests.patience import patient
 
 
 class Page:
@@ -26,7 +27,7 @@ class Page:
 
     async def until(self, true: Callable[[], object], seconds: float = 20.0) -> None:
         """Read on until it is so."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patient(seconds)
         while not true():
             left = deadline - time.monotonic()
             assert left > 0, f"it did not come; the last snapshot: {self.snapshot}"
@@ -54,7 +55,7 @@ class Page:
 async def page_of(server: UserServer, query: str = "") -> AsyncIterator[Page]:
     """An open page of this server."""
     url = server.url.replace("http", "ws", 1) + "gpu/live" + query
-    request = HTTPRequest(url, headers={"Authorization": f"token {LOGIN_TOKEN}"}, request_timeout=20)
+    request = HTTPRequest(url, headers={"Authorization": f"token {LOGIN_TOKEN}"}, request_timeout=patient(20))
     connection = await websocket_connect(request)
     try:
         yield Page(connection)

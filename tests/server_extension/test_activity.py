@@ -5,18 +5,18 @@ A hub stops idle servers by what the proxy saw, and the proxy counts every byte 
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
-from hub_extensions.adapters.simulated import load_layout
+from hub_extensions.adapters.simulated.gpus import load_layout
 from tests.fakes.proxy import Proxy
 from tests.fakes.user_server import LOGIN_TOKEN, UserServer
+from tests.patience import patient, soon
 
 pytestmark = pytest.mark.needs("node")
 
@@ -56,7 +56,7 @@ async def through(proxy: Proxy, path: str) -> AsyncIterator[list[str | bytes]]:
             heard.append(message)
 
     url = f"{proxy.url.replace('http', 'ws', 1)}{ROUTE}/{path}"
-    request = HTTPRequest(url, headers={"Authorization": f"token {LOGIN_TOKEN}"}, request_timeout=20)
+    request = HTTPRequest(url, headers={"Authorization": f"token {LOGIN_TOKEN}"}, request_timeout=patient(20))
     connection = await websocket_connect(request, on_message_callback=hear)
     try:
         yield heard
@@ -65,19 +65,12 @@ async def through(proxy: Proxy, path: str) -> AsyncIterator[list[str | bytes]]:
         connection.close()
 
 
-async def until(true: Callable[[], object], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come"
-        await asyncio.sleep(0.1)
-
-
 async def test_the_panel_and_the_event_stream_are_no_use_of_the_server(server: UserServer, proxy: Proxy) -> None:
     """Pages that only listen: pushed to every second, for longer than any of our periods."""
     async with through(proxy, "gpu/live") as panel, through(proxy, "api/events/subscribe"):
-        await until(lambda: panel, 15)
+        await soon(lambda: panel, 15)
         before, since = (proxy.last_activity(ROUTE), server.last_activity()), time.monotonic()
-        await until(lambda: time.monotonic() - since > QUIET_SECONDS, 2 * QUIET_SECONDS)
+        await soon(lambda: time.monotonic() - since > QUIET_SECONDS, 2 * QUIET_SECONDS)
         assert len(panel) >= 2, "something was pushed meanwhile"
         assert (proxy.last_activity(ROUTE), server.last_activity()) == before
 
@@ -88,4 +81,4 @@ async def test_an_open_notebook_still_counts_for_the_proxy(server: UserServer, p
     assert status == 201, kernel
     async with through(proxy, "gpu/live"), through(proxy, f"api/kernels/{kernel['id']}/channels"):
         before = proxy.last_activity(ROUTE)
-        await until(lambda: proxy.last_activity(ROUTE) > before, QUIET_SECONDS)
+        await soon(lambda: proxy.last_activity(ROUTE) > before, QUIET_SECONDS)

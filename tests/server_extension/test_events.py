@@ -16,9 +16,10 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from hub_extensions.core.messages import Report
 from hub_extensions.server_extension.events import END_EVENT_SCHEMA, EndEvents, EndWatch
-from hub_extensions.server_extension.service import Address, ServiceLink
+from hub_extensions.server_extension.service_client import ServiceAddress, ServiceLink
 from tests.fakes.panel_service import TOKEN, PanelService, a_countdown, a_state
 from tests.fakes.user_server import LOGIN_TOKEN, UserServer
+from tests.patience import patient, soon
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,16 +64,14 @@ async def test_while_the_service_is_away_for_minutes_the_stream_is_not_silent() 
         return Report(False, None, None)
 
     async def quiet_words(number: int) -> None:
-        before, deadline = len(said), time.monotonic() + 20
-        while len(said) < before + number:
-            assert time.monotonic() < deadline, f"the stream is silent: {said}"
-            await asyncio.sleep(0.01)
+        before = len(said)
+        await soon(lambda: len(said) >= before + number, what=lambda: f"the stream is silent: {said}")
         assert {word for _, word in said[before:]} == {"quiet"}
 
     service = PanelService().come()
     service.go()
     events = EndEvents(emit, clock=clock)
-    link = ServiceLink(Address(service.url, TOKEN), no_report, told=events.take, asked=events.look, pace=100.0)
+    link = ServiceLink(ServiceAddress(service.url, TOKEN), no_report, told=events.take, asked=events.look, pace=100.0)
     link.start()
     try:
         await quiet_words(4)
@@ -150,12 +149,12 @@ def server(service: PanelService, tmp_path: Path) -> Iterator[UserServer]:
 
 async def subscribed(server: UserServer) -> WebSocketClientConnection:
     url = server.url.replace("http", "ws", 1) + "api/events/subscribe"
-    request = HTTPRequest(url, headers={"Authorization": f"token {LOGIN_TOKEN}"}, request_timeout=20)
+    request = HTTPRequest(url, headers={"Authorization": f"token {LOGIN_TOKEN}"}, request_timeout=patient(20))
     return await websocket_connect(request)
 
 
 async def next_word(stream: WebSocketClientConnection, seconds: float = 20.0) -> dict[str, Any]:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patient(seconds)
     while True:
         message = await asyncio.wait_for(stream.read_message(), deadline - time.monotonic())
         assert message is not None, "the stream was closed"
@@ -164,6 +163,7 @@ async def next_word(stream: WebSocketClientConnection, seconds: float = 20.0) ->
             return event
 
 
+@pytest.mark.programs
 async def test_a_page_that_nobody_sees_hears_the_warning_its_end_and_the_request_to_save(
     server: UserServer, service: PanelService
 ) -> None:

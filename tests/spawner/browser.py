@@ -9,6 +9,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from tests.hubs import Hub
 from tests.machine_needs import CHROMIUM_FLAGS
+from tests.patience import patient
 
 
 @contextmanager
@@ -19,6 +20,7 @@ def browser_page(chromium: str, *, script: bool = True, scheme: str = "light", r
             context = browser.new_context(java_script_enabled=script, color_scheme=scheme)
             if recorder:
                 context.add_init_script(recorder)
+            context.set_default_timeout(patient(30_000))
             yield context.new_page()
         finally:
             browser.close()

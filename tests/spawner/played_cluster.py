@@ -27,6 +27,8 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
 
+from tests import warm
+from tests.patience import patient
 from tests.ports import free_port
 
 T = TypeVar("T")
@@ -109,9 +111,9 @@ class PlayedCluster:
         self.close()
         for process in self._processes.values():
             process.kill()
-            process.wait(5)
+            process.wait(patient(5))
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(patient(5))
 
     @property
     def kubeconfig(self) -> Path:
@@ -139,7 +141,7 @@ class PlayedCluster:
         async def unlisten() -> None:
             if self._server is not None:
                 self._server.stop()
-                await asyncio.wait_for(self._server.close_all_connections(), 5)
+                await asyncio.wait_for(self._server.close_all_connections(), patient(5))
                 self._server = None
 
         self._run(unlisten())
@@ -238,7 +240,7 @@ class PlayedCluster:
         env["JUPYTERHUB_SERVICE_URL"] = urlunsplit(url._replace(netloc=f"{address}:{port}"))
         if name not in self._processes:
             path = {"PATH": os.environ["PATH"]}
-            self._processes[name] = subprocess.Popen(container["args"], env=path | env, cwd=self.folder)
+            self._processes[name] = warm.Popen(container["args"], env=path | env, cwd=self.folder)
         pod["spec"].pop("schedulingGates", None)
         pod["spec"]["nodeName"] = "node-1"
         pod["status"] = {
@@ -263,7 +265,7 @@ class PlayedCluster:
         process = self._processes.pop(name, None)
         if process is not None:
             process.kill()
-            process.wait(5)
+            process.wait(patient(5))
         if pod is not None:
             self._tell("DELETED", "pods", pod)
 

@@ -8,7 +8,7 @@ from tests.fakes.service import SECRET, GpuServiceInATest
 def ours(service: GpuServiceInATest, more: str = "") -> str:
     """What ``configure(c)`` sets for the spawner, by hand, so that these tests need no real service."""
     return f"""
-import hub_extensions.spawner.form as form
+import hub_extensions.spawner.pages.spawn_form as form
 c.JupyterHub.spawner_class = "hub_extensions.spawner.local.GpuDemoSpawner"
 c.GpuSpawnerMixin.gpu_service_url = {service.url!r}
 c.GpuSpawnerMixin.gpu_hub_secret = {SECRET!r}

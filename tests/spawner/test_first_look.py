@@ -9,6 +9,7 @@ import pytest
 
 from tests.fakes.service import SECRET, GpuServiceInATest
 from tests.hubs import Hub, until
+from tests.patience import patient
 from tests.spawner.played_cluster import PlayedCluster
 
 pytestmark = pytest.mark.hub
@@ -26,14 +27,14 @@ def test_a_start_that_is_given_up_while_the_cluster_is_read_for_the_first_time_h
     """KubeSpawner's shared copy of the pods would never get ready, and every start and stop would wait for it."""
     with GpuServiceInATest({}) as service:
         config = f"""
-import hub_extensions.spawner.form as form
+import hub_extensions.spawner.pages.spawn_form as form
 c.JupyterHub.spawner_class = "hub_extensions.spawner.kube.GpuKubeSpawner"
 c.GpuSpawnerMixin.gpu_service_url = {service.url!r}
 c.GpuSpawnerMixin.gpu_hub_secret = {SECRET!r}
 c.JupyterHub.template_paths = [str(form.TEMPLATES)]
 c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 1}}
 c.KubeSpawner.namespace = "hub"
-c.KubeSpawner.start_timeout = 20
+c.KubeSpawner.start_timeout = {int(patient(20))}
 c.KubeSpawner.image = "lab:1"
 """
         cluster.list_seconds = 4.0

@@ -20,14 +20,14 @@ from kubespawner._version import __version__ as kubespawner_version
 from tornado import web
 from traitlets.config import Config
 
-from hub_extensions.core.choice import ChoiceError, parse_choice
-from hub_extensions.core.mechanisms import LEASE_LABEL, Mechanism, PodAsk
 from hub_extensions.core.messages import LeaseGrant
+from hub_extensions.core.offers.pod_request import LEASE_LABEL, Mechanism, PodAsk
+from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
+from hub_extensions.spawner.base import NO_LIMIT_SECONDS
 from hub_extensions.spawner.kube import START_ANNOTATION, GpuKubeSpawner
-from hub_extensions.spawner.mixin import NO_LIMIT_SECONDS
-from hub_extensions.spawner.profiles import check_profile, slug_of, still_there
-from hub_extensions.spawner.progress import Start
-from hub_extensions.spawner.turned_down import turned_down
+from hub_extensions.spawner.pages.profiles import check_profile, slug_of, still_there
+from hub_extensions.spawner.pages.start_progress import Start
+from hub_extensions.spawner.pods.api_rejections import turned_down
 from tests.fakes.service import SECRET, GpuServiceInATest
 from tests.spawner.played_cluster import KUEUE_DOWN, OVER_QUOTA
 
@@ -155,9 +155,9 @@ async def test_an_admins_hooks_and_traits_are_his_own() -> None:
         "environment": {"A": "1"},
         "init_containers": [{"name": "block", "image": "x"}],
     }
-    spawner, stock = a_spawner(**values), a_spawner(kind=KubeSpawner, **values)
+    spawner, capacity = a_spawner(**values), a_spawner(kind=KubeSpawner, **values)
     for name in (*values, "modify_pod_hook", "after_pod_created_hook"):
-        assert getattr(spawner, name) == getattr(stock, name)
+        assert getattr(spawner, name) == getattr(capacity, name)
     pod = await granted(spawner, None).get_pod_manifest()
     assert pod.spec.init_containers[0].name == "block"
     defaults = {
@@ -310,7 +310,7 @@ OPTIONS = st.dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(options=OPTIONS)
 async def test_what_passes_our_check_kubespawner_takes_without_a_fault(options: dict[str, Any]) -> None:
     try:

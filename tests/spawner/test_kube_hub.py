@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.core.mechanisms import LEASE_LABEL, Mechanism, PodAsk
-from hub_extensions.core.messages import Ended, LeaseGrant, Started, Stopped, TicketState
-from hub_extensions.spawner.refusals import COUNTS_REFUSALS
+from hub_extensions.core.messages import Ended, LeaseGrant, Started, Stopped, TicketStatus
+from hub_extensions.core.offers.pod_request import LEASE_LABEL, Mechanism, PodAsk
+from hub_extensions.spawner.spawn_errors import COUNTS_REFUSALS
 from tests.fakes.service import SECRET, GpuServiceInATest
 from tests.hubs import Hub, until
+from tests.patience import patient
 from tests.spawner.played_cluster import KUEUE_DOWN, LACKING, OVER_QUOTA, PlayedCluster
 
 pytestmark = pytest.mark.hub
@@ -24,13 +25,16 @@ RECLAIMED = (
     "/gpus/proj-b; preemptee path: /gpus/proj-a"
 )
 
+LIMIT = int(patient(5))
+"""A `start_timeout` that is long enough for a start, in seconds."""
+
 
 class GpuServiceOfACluster(GpuServiceInATest):
     """Grants say what a pod asks for. `queue`: whose line it is; "" for its own."""
 
     queue = ""
 
-    def grant(self, state: TicketState, offer: str) -> LeaseGrant:
+    def grant(self, state: TicketStatus, offer: str) -> LeaseGrant:
         plain = super().grant(state, offer)
         if offer == "cpu":
             return plain
@@ -59,7 +63,7 @@ def cluster(tmp_path: Path) -> Iterator[PlayedCluster]:
 
 def a_hub(tmp_path: Path, cluster: PlayedCluster, service: GpuServiceInATest, more: str = "") -> Hub:
     config = f"""
-import hub_extensions.spawner.form as form
+import hub_extensions.spawner.pages.spawn_form as form
 c.JupyterHub.spawner_class = "hub_extensions.spawner.kube.GpuKubeSpawner"
 c.GpuSpawnerMixin.gpu_service_url = {service.url!r}
 c.GpuSpawnerMixin.gpu_hub_secret = {SECRET!r}
@@ -67,7 +71,7 @@ c.JupyterHub.template_paths = [str(form.TEMPLATES)]
 c.JupyterHub.concurrent_spawn_limit = 0
 c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 1}}
 c.KubeSpawner.namespace = "hub"
-c.KubeSpawner.start_timeout = 20
+c.KubeSpawner.start_timeout = {int(patient(20))}
 c.KubeSpawner.image = "lab:1"
 c.GpuKubeSpawner.gpu_outside_seconds = 2
 {more}
@@ -145,7 +149,7 @@ def test_something_outside_took_the_device_is_said_and_the_limit_of_the_start_do
 ) -> None:
     """T10: `start_timeout` begins when a machine was found."""
     cluster.plan = ["no-place"]
-    with a_hub(tmp_path, cluster, service, "c.KubeSpawner.start_timeout = 10") as hub:
+    with a_hub(tmp_path, cluster, service, f"c.KubeSpawner.start_timeout = {LIMIT}") as hub:
         hub.add_users("ada")
         began = time.monotonic()
         hub.spawn("ada", {"offer": ONE})
@@ -154,7 +158,7 @@ def test_something_outside_took_the_device_is_said_and_the_limit_of_the_start_do
                 assert event["gpu"]["state"] == "held"
                 assert "Something outside this hub took the MIG 1g.5gb" in event["gpu"]["reason"]
                 break
-        until(lambda: time.monotonic() - began > 12, what="longer than the limit of a start")
+        until(lambda: time.monotonic() - began > LIMIT + 2, what="longer than the limit of a start")
         assert hub.pending("ada") == "spawn"
         cluster.run_pod("jupyter-ada")
         hub.wait_ready("ada")
@@ -166,13 +170,13 @@ def test_kueues_line_is_waited_in_and_a_server_it_takes_back_is_told_apart_from_
 ) -> None:
     service.queue = "Kueue"
     cluster.plan = ["gated"]
-    with a_hub(tmp_path, cluster, service, "c.KubeSpawner.start_timeout = 10") as hub:
+    with a_hub(tmp_path, cluster, service, f"c.KubeSpawner.start_timeout = {LIMIT}") as hub:
         hub.add_users("ada")
         began = time.monotonic()
         hub.spawn("ada", {"offer": ONE})
         held = next(e for e in hub.progress("ada") if (e.get("gpu") or {}).get("state") == "held")
         assert held["gpu"]["reason"] == "Kueue hands out the GPUs here, and has not given MIG 1g.5gb to it yet."
-        until(lambda: time.monotonic() - began > 12)
+        until(lambda: time.monotonic() - began > LIMIT + 2)
         assert hub.pending("ada") == "spawn"
         cluster.run_pod("jupyter-ada")
         hub.wait_ready("ada")
@@ -259,7 +263,7 @@ def test_a_server_on_a_silent_machine_is_never_deleted_by_force_and_its_owner_re
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
     """Its lease ends with its pod, and nobody knows whether it still runs and writes."""
-    with a_hub(tmp_path, cluster, service, "c.KubeSpawner.start_timeout = 5") as hub:
+    with a_hub(tmp_path, cluster, service, f"c.KubeSpawner.start_timeout = {LIMIT}") as hub:
         hub.add_users("ada")
         hub.spawn("ada", {"offer": ONE})
         hub.wait_ready("ada")
@@ -270,7 +274,7 @@ def test_a_server_on_a_silent_machine_is_never_deleted_by_force_and_its_owner_re
         hub.spawn("ada", {"offer": ONE})
         said = events(hub, "ada")
         assert said[-1]["failed"]
-        assert "Your last server is still being ended. The server was not started within 5 s" in str(said[-1])
+        assert f"Your last server is still being ended. The server was not started within {LIMIT} s" in str(said[-1])
 
         def long_ago(pod: dict[str, Any]) -> None:
             pod["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"

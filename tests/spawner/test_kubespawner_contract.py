@@ -2,7 +2,7 @@
 
 The promises are those of KubeSpawner's documentation and of its 7.0.0 and 7.1.0, in tests of our own. Manifests are
 compared whole, after what ours adds for CPU only has been taken out. Not here: what an offer does to a pod
-(``test_mechanisms.py``), and where ours is meant to differ: choices that are none are refused at once, in words.
+(``test_apply_request.py``), and where ours is meant to differ: choices that are none are refused at once, in words.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from traitlets.config import Config
 from hub_extensions.spawner.kube import GpuKubeSpawner
 from tests.fakes.service import SECRET, GpuServiceInATest
 from tests.hubs import Hub, until
+from tests.patience import patient
 from tests.spawner.played_cluster import PlayedCluster
 
 pytestmark = pytest.mark.hub
-BOTH = pytest.mark.parametrize("kind", [KubeSpawner, GpuKubeSpawner])
+BOTH = pytest.mark.parametrize("kind", [pytest.param(KubeSpawner, marks=pytest.mark.whole), GpuKubeSpawner])
 OURS_ALONE = {
     "env": {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "JUPYTERHUB_GPU_SERVICE_URL"},
     "volumes": {"jupyterhub-gpu-shm"},
@@ -217,14 +218,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("server", ["", "exam"])
 @pytest.mark.parametrize("name", SETTINGS)
 async def test_an_admins_setting_makes_the_same_pod_with_either(name: str, server: str) -> None:
-    stock = await manifest(a_spawner(KubeSpawner, server=server, **SETTINGS[name]))
+    capacity = await manifest(a_spawner(KubeSpawner, server=server, **SETTINGS[name]))
     ours = await manifest(a_spawner(GpuKubeSpawner, server=server, **SETTINGS[name]))
-    assert ours == stock
+    assert ours == capacity
 
 
 async def test_what_ours_adds_without_a_gpu_is_no_more_than_is_named_here() -> None:
     """So that the comparison above takes nothing out that it should not."""
-    stock = ApiClient().sanitize_for_serialization(await a_spawner(KubeSpawner).get_pod_manifest())
+    capacity = ApiClient().sanitize_for_serialization(await a_spawner(KubeSpawner).get_pod_manifest())
     ours = ApiClient().sanitize_for_serialization(await a_spawner(GpuKubeSpawner).get_pod_manifest())
     of = {
         "env": lambda pod: {one["name"] for one in notebook(pod)["env"]},
@@ -232,7 +233,7 @@ async def test_what_ours_adds_without_a_gpu_is_no_more_than_is_named_here() -> N
         "labels": lambda pod: set(pod["metadata"]["labels"]),
         "annotations": lambda pod: set(pod["metadata"]["annotations"]),
     }
-    assert {name: look(ours) - look(stock) for name, look in of.items()} == OURS_ALONE
+    assert {name: look(ours) - look(capacity) for name, look in of.items()} == OURS_ALONE
 
 
 @BOTH
@@ -498,7 +499,7 @@ c.GpuSpawnerMixin.gpu_service_url = {service.url!r}
 c.GpuSpawnerMixin.gpu_hub_secret = {SECRET!r}
 c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 0.5}}
 c.KubeSpawner.namespace = "hub"
-c.KubeSpawner.start_timeout = 20
+c.KubeSpawner.start_timeout = {int(patient(20))}
 c.KubeSpawner.image = "lab:1"
 {more}
 """

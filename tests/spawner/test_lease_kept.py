@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters import processes
+from hub_extensions.adapters import procfs
 from hub_extensions.core.messages import Ended, Started
 from tests.fakes.service import GpuServiceInATest, ServiceThatTookTheLeaseBack
 from tests.hubs import Hub, until
@@ -27,7 +27,7 @@ def service() -> Iterator[GpuServiceInATest]:
 def gone(message: Started) -> bool:
     """Has the process that this message tells of ended?"""
     assert message.pid is not None and message.pid_started is not None
-    return not processes.alive(message.pid, message.pid_started)
+    return not procfs.alive(message.pid, message.pid_started)
 
 
 def test_a_server_whose_lease_was_taken_away_while_it_was_started_is_stopped(tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 import requests
 
-from hub_extensions.adapters import processes
+from hub_extensions.adapters import procfs
 from hub_extensions.core.messages import Started, Stopped
 from tests.fakes.service import GpuServiceInATest
 from tests.hubs import SINGLEUSER, Hub, until
+from tests.patience import patient
 from tests.spawner.real_hub import ours
 
 pytestmark = [pytest.mark.hub, pytest.mark.needs("root")]
@@ -73,12 +74,12 @@ def test_a_server_runs_as_its_account_under_its_lease_and_ends_with_its_stop(
     started = service.told_of(Started)[0]
     assert started.pid is not None and started.pid_started is not None
     assert ids_of(started.pid) == {account.pw_uid}
-    marked = {process.pid: process for process in processes.marked() if process.lease == service.lease_of("t1")}
+    marked = {process.pid: process for process in procfs.marked() if process.lease == service.lease_of("t1")}
     assert marked[started.pid].owner == "nobody"
-    answer = requests.get(f"{hub.url}/user/nobody/args", timeout=10).json()
+    answer = requests.get(f"{hub.url}/user/nobody/args", timeout=patient(10)).json()
     assert not [word for word in answer["args"] if "root" in word]
     hub.stop_server("nobody")
-    until(lambda: not processes.alive(started.pid or 0, started.pid_started or 0), what="its process has ended")
+    until(lambda: not procfs.alive(started.pid or 0, started.pid_started or 0), what="its process has ended")
     until(lambda: service.told_of(Stopped) == [Stopped("nobody", "")], what="the stop was told")
 
 
@@ -94,5 +95,5 @@ def test_a_restarted_hub_still_knows_the_servers_of_its_accounts(hub: Hub, servi
     until(lambda: hub.ready("daemon") and hub.ready("nobody"), what="both are known")
     hub.stop_server("daemon")
     until(lambda: hub.server("daemon") is None)
-    left = {process.owner for process in processes.marked() if process.lease in (first, second)}
+    left = {process.owner for process in procfs.marked() if process.lease in (first, second)}
     assert left == {"nobody"}

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes, JournalRow, NoticeRow, UsageRecord
 from hub_extensions.adapters.store.schema import METADATA, SERIAL, Json, UtcTime, Words, upsert
-from hub_extensions.core.usage import DeviceSample
+from hub_extensions.core.gpu.samples import DeviceSample
 
 JOURNAL = sa.Table(
     "gpu_journal",

@@ -4,7 +4,7 @@ A lock file keeps two services of one machine apart; two pods share no file. The
 so it is free the moment its holder's connection is gone, also after a ``kill -9``. It is held by an open transaction
 rather than by the session: a connection pooler between service and database may change the session under us, never a
 transaction. At READ COMMITTED such a transaction keeps no snapshot, so it holds up no vacuum.
-Not here: SQLite, where the lock file does it (``hub_service/lifetime.py``).
+Not here: SQLite, where the lock file does it (``hub_service/process.py``).
 """
 
 from __future__ import annotations

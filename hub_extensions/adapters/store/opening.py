@@ -20,8 +20,9 @@ from sqlalchemy.pool import QueuePool, StaticPool
 from hub_extensions.adapters.store.errors import StoreUnavailable
 
 _RIGHT = "It is like sqlite:////var/lib/jupyterhub-gpu/gpu.sqlite or postgresql://name:password@host/database."
-_BUSY_SECONDS = 5
-_NETWORK = {
+BUSY_SECONDS = 5.0
+"""So long a lock of another process on the file is waited for."""
+NETWORK_DISKS = {
     "9p",
     "afs",
     "beegfs",
@@ -29,6 +30,7 @@ _NETWORK = {
     "cifs",
     "coda",
     "fuse.ceph",
+    "fuse.ceph-fuse",
     "fuse.glusterfs",
     "fuse.s3fs",
     "fuse.sshfs",
@@ -45,6 +47,7 @@ _NETWORK = {
     "smb3",
     "smbfs",
 }
+"""File systems, as ``/proc/mounts`` names them, on which SQLite loses data."""
 
 
 def parse_url(url: str) -> URL:
@@ -79,7 +82,7 @@ def make_engine(url: URL, *, echo: bool = False) -> Engine:
     if not in_memory:
         _prepare_file(Path(str(url.database)))
     pool: dict[str, Any] = {"poolclass": StaticPool} if in_memory else {"poolclass": QueuePool, "pool_size": 1}
-    engine = sa.create_engine(url, echo=echo, connect_args={"timeout": _BUSY_SECONDS}, **pool)
+    engine = sa.create_engine(url, echo=echo, connect_args={"timeout": BUSY_SECONDS}, **pool)
     sa.event.listen(engine, "connect", _tune_sqlite)
     sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -107,7 +110,7 @@ def network_file_system(path: Path, mounts: Iterable[str]) -> str | None:
         point = fields[4].encode("latin-1", "replace").decode("unicode_escape")  # spaces stand as \040
         if path.is_relative_to(point) and len(point) >= longest:
             found, longest = right.split()[0], len(point)
-    return found if found in _NETWORK else None
+    return found if found in NETWORK_DISKS else None
 
 
 def _postgresql(url: URL, echo: bool) -> Engine:
@@ -163,7 +166,7 @@ def _mounts() -> list[str]:
 
 def _tune_sqlite(connection: Any, _: object) -> None:
     connection.isolation_level = None  # transactions are ours, schema changes are part of them
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={_BUSY_SECONDS * 1000}"):
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", f"busy_timeout={int(BUSY_SECONDS * 1000)}"):
         connection.execute(f"PRAGMA {pragma}").close()
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 
 from hub_extensions.core.culling import ServerFacts
-from hub_extensions.core.line import Lease, Ticket, TicketEnd
-from hub_extensions.core.usage import DeviceSample
+from hub_extensions.core.gpu.samples import DeviceSample
+from hub_extensions.core.queue.model import Lease, Ticket, TicketEnd
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What all tables share: their metadata, how times, words and structures are kept, and how a row replaces another.
 
-Not here: the tables themselves (``line.py``, ``servers.py``, ``history.py``).
+Not here: the tables themselves (``queue.py``, ``servers.py``, ``history.py``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`Store`: one writer thread, one synchronous engine, one transaction for each set of changes.
 
-Not here: tables (``line.py``, ``servers.py``, ``history.py``), opening (``opening.py``), schemas (``migrating.py``).
+Not here: tables (``queue.py``, ``servers.py``, ``history.py``), opening (``opening.py``), schemas (``migrating.py``).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import TypeVar
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from hub_extensions.adapters.store import history, line, servers
+from hub_extensions.adapters.store import history, queue, servers
 from hub_extensions.adapters.store.errors import StoreUnavailable, explained
 from hub_extensions.adapters.store.migrating import migrate
 from hub_extensions.adapters.store.opening import make_engine, parse_url, where
 from hub_extensions.adapters.store.records import Changes, JournalRow, NoticeRow, Stored, UsageRecord
-from hub_extensions.core.usage import DeviceSample
+from hub_extensions.core.gpu.samples import DeviceSample
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class Store:
         def write(connection: Connection) -> None:
             if self.guard is not None:
                 self.guard(connection)
-            line.write(connection, changes)
+            queue.write(connection, changes)
             servers.write(connection, changes)
             history.write(connection, changes)
             servers.write(connection, marked)
@@ -101,11 +101,11 @@ class Store:
 
     async def last_choice(self, user: str) -> tuple[str, ...]:
         """The offer ids of the newest ticket of `user`, in their order of preference; empty without one."""
-        return await self._do(lambda connection: line.last_choice(connection, user))
+        return await self._do(lambda connection: queue.last_choice(connection, user))
 
     async def last_choices(self) -> Mapping[str, tuple[str, ...]]:
         """`last_choice` of every user that has one."""
-        return await self._do(line.last_choices)
+        return await self._do(queue.last_choices)
 
     async def users(self) -> tuple[str, ...]:
         """Everybody that usage records or notices name."""
@@ -127,7 +127,7 @@ class Store:
         """Remove samples and notices after 30 days; usage records, ended tickets and journal after 12 months."""
 
         def remove(connection: Connection) -> None:
-            line.prune(connection, now - RECORDS_KEPT)
+            queue.prune(connection, now - RECORDS_KEPT)
             history.prune(connection, samples_before=now - SAMPLES_KEPT, records_before=now - RECORDS_KEPT)
 
         await self._do(remove)
@@ -136,7 +136,7 @@ class Store:
         """A user was deleted: usage records lose the name; ended tickets, facts, notices and journal rows go."""
 
         def forget(connection: Connection) -> None:
-            line.forget(connection, user)
+            queue.forget(connection, user)
             servers.forget(connection, user)
             history.forget(connection, user)
 
@@ -217,10 +217,10 @@ class Store:
 def _load(connection: Connection) -> Stored:
     try:
         return Stored(
-            tickets=line.live_tickets(connection),
-            leases=line.leases(connection),
+            tickets=queue.live_tickets(connection),
+            leases=queue.leases(connection),
             facts=servers.facts(connection),
-            next_place=line.next_place(connection),
+            next_place=queue.next_place(connection),
             meta={name: value for name, value in servers.meta(connection).items() if name != _LAST_COMMIT},
         )
     except (ValueError, TypeError, KeyError) as error:

@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from tests.machine_needs import postgresql_programs
+from tests.patience import patient
 
 PLAIN_UID = 65534
 
@@ -58,7 +59,7 @@ class PostgreSQL:
         subprocess.run(
             [str(self.programs / program), *arguments],
             check=True,
-            timeout=60,
+            timeout=patient(60),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

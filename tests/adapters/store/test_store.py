@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -22,8 +22,8 @@ from hub_extensions.adapters.store import (
     UsageRecord,
 )
 from hub_extensions.core.culling import Cause, ServerFacts
-from hub_extensions.core.line import Choice, Lease, LeaseState, Ticket, TicketEnd, TicketState
-from hub_extensions.core.usage import DeviceSample
+from hub_extensions.core.gpu.samples import DeviceSample
+from hub_extensions.core.queue.model import Choice, Lease, LeaseState, Ticket, TicketEnd, TicketState
 
 NOW = datetime(2027, 3, 1, 12, 0, 0, 123456, tzinfo=timezone.utc)
 
@@ -114,7 +114,7 @@ async def test_a_new_store_is_empty_and_its_first_place_is_one(store: Store) -> 
     assert await store.last_choice("nobody") == ()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     tickets=st.lists(TICKETS, max_size=4, unique_by=lambda each: each.id),
     leases=st.lists(LEASES, max_size=4, unique_by=lambda each: each.id),
@@ -281,16 +281,13 @@ async def test_a_deleted_users_records_stay_without_the_name_and_the_rest_goes(s
     assert [each.user for each in (await store.load()).facts] == ["user2"]
 
 
-async def test_ten_thousand_tickets_are_written_and_read_fast(store: Store) -> None:
-    rows = tuple(TicketRow(ticket(number)) for number in range(10_000))
-    begun = time.process_time()
-    await store.commit(Changes(rows))
-    written = time.process_time()
+async def test_ten_thousand_tickets_are_written_and_read_with_few_statements(store: Store) -> None:
+    said: list[str] = []
+    sa.event.listen(store._engine, "before_cursor_execute", lambda *about: said.append(about[2]))
+    await store.commit(Changes(tuple(TicketRow(ticket(number)) for number in range(10_000))))
     stored = await store.load()
-    read = time.process_time()
     assert len(stored.tickets) == 10_000
-    # processor time of our own, so that a crowded machine says nothing: it is 0.6 s and 0.35 s
-    assert written - begun < 3 and read - written < 1.5
+    assert len(said) < 100, said[:100]
 
 
 async def test_a_caller_that_is_cancelled_does_not_take_its_commit_back(store: Store) -> None:

@@ -17,7 +17,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.pool import Pool
 
-from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, Store, StoreUnavailable
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, Store, StoreUnavailable, opening
+from tests.patience import patient, soon
 
 NOW = datetime(2027, 3, 1, tzinfo=timezone.utc)
 
@@ -85,9 +86,11 @@ async def test_a_full_disk_keeps_what_was_answered_and_nothing_else(sqlite_url: 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """2 MiB, mounted for real."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "gpu-test", str(tmp_path)], check=True, timeout=30)
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "gpu-test", str(tmp_path)], check=True, timeout=patient(30)
+    )
     yield tmp_path
-    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True, timeout=30)
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True, timeout=patient(30))
 
 
 @pytest.mark.needs("root")
@@ -104,7 +107,10 @@ async def test_a_real_disk_that_is_full_loses_nothing_and_works_again_when_there
     store.close()
 
 
-async def test_a_locked_file_is_a_sentence_and_the_next_commit_works(sqlite_url: str) -> None:
+async def test_a_locked_file_is_a_sentence_and_the_next_commit_works(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "BUSY_SECONDS", 0.5)
     store = Store.open(sqlite_url)
     with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -194,10 +200,7 @@ async def test_a_cut_in_the_middle_of_a_decision_leaves_no_part_of_it(
         commit = asyncio.ensure_future(store.commit(decision("lost")))
         with psycopg.connect(own_postgresql.url("postgres"), autocommit=True) as admin:
             cut = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-            deadline = asyncio.get_running_loop().time() + 10
-            while admin.execute(cut).fetchone() is None:
-                assert asyncio.get_running_loop().time() < deadline, "the commit never waited"
-                await asyncio.sleep(0.01)
+            await soon(lambda: admin.execute(cut).fetchone(), what="the commit waits")
         with pytest.raises(StoreUnavailable):
             await commit
         other.rollback()
@@ -263,7 +266,7 @@ async def test_a_cut_at_the_commit_itself_is_answered_by_what_the_database_has(
     names = {"before", "cut"} if arrives else {"before"}
     assert await written(store) == (names, len(names), len(names))
     await asyncio.to_thread(store.close)
-    await asyncio.wait_for(asyncio.gather(*line.open), 10)
+    await asyncio.wait_for(asyncio.gather(*line.open), patient(10))
     relay.close()
 
 

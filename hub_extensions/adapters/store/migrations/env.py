@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from alembic import context
 
-from hub_extensions.adapters.store import history, line, servers  # noqa: F401  (they fill METADATA)
 from hub_extensions.adapters.store.schema import METADATA
 
 VERSION_TABLE = "gpu_alembic_version"

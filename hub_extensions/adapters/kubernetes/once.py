@@ -1,0 +1,60 @@
+"""One look at a cluster, for a command that asks and ends. Not here: what goes on watching (``watch.py``)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from hub_extensions.core.cluster.model import ClusterConfig, ClusterView
+
+READ_SECONDS = 60.0
+SOON_SECONDS = 5.0
+"""After so long a cluster that does not answer is said not to."""
+
+
+class ClusterUnreadable(Exception):
+    """The cluster cannot be looked at; the text says why and what to do."""
+
+
+def look_once(config: ClusterConfig, seconds: float = READ_SECONDS) -> ClusterView:
+    """The cluster as it is now; by the file ``KUBECONFIG`` names where `config` names none.
+
+    Raises:
+        ClusterUnreadable: no packages, no address, no answer within `seconds`.
+    """
+    kubeconfig = config.kubeconfig or os.environ.get("KUBECONFIG", "")
+    return asyncio.run(_look(replace(config, kubeconfig=kubeconfig), seconds))
+
+
+async def _look(config: ClusterConfig, seconds: float) -> ClusterView:
+    try:
+        from hub_extensions.adapters.kubernetes.watch import ClusterError, ClusterWatch
+    except ImportError as problem:
+        raise ClusterUnreadable(
+            f"Python's packages for Kubernetes are missing ({problem.name}): pip install 'jupyterhub-gpu[kubernetes]'."
+        ) from None
+    watch = ClusterWatch(config)
+    give_up = asyncio.get_running_loop().time() + seconds
+    try:
+        await watch.start(min(seconds, SOON_SECONDS))
+        view = watch.view(datetime.now(timezone.utc))
+        while view.problem and watch.is_reading and asyncio.get_running_loop().time() < give_up:
+            await watch.wait_changed(0.5)  # a large cluster takes its time
+            view = watch.view(datetime.now(timezone.utc))
+        if view.problem:
+            raise ClusterUnreadable(view.problem)
+        # the mappings live on: keep what was seen
+        return replace(
+            view,
+            nodes=None if view.nodes is None else dict(view.nodes),
+            pods=None if view.pods is None else dict(view.pods),
+        )
+    except ClusterError as problem:
+        raise ClusterUnreadable(f"The cluster cannot be read: {problem.sentence}") from None
+    finally:
+        await watch.close()
+
+
+__all__ = ["ClusterUnreadable", "look_once"]

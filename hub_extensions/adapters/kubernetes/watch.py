@@ -1,0 +1,295 @@
+"""The cluster, as the service sees it: nodes, pods, and what DRA needs, each listed once and then watched.
+
+No polling, and no question to the API server when somebody asks for a view. Not here: what follows from what is seen
+(``core/cluster/pools.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+from hub_extensions.adapters.kubernetes.api import ClusterAway, ClusterError, ClusterRefused, KubernetesApi
+from hub_extensions.adapters.kubernetes.parse import (
+    Json,
+    SliceFacts,
+    claim_of,
+    counters_of,
+    newest,
+    node_of,
+    pod_of,
+    slice_of,
+    template_of,
+)
+from hub_extensions.adapters.kubernetes.reflector import ObjectKind, Pace, Reflector
+from hub_extensions.adapters.timeouts import within
+from hub_extensions.core.cluster.model import (
+    ClaimFacts,
+    ClusterConfig,
+    ClusterView,
+    CounterFacts,
+    NodeFacts,
+    SliceDevice,
+    TemplateFacts,
+)
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+_log = logging.getLogger("hub_extensions.hub_service")
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRight:
+    """What the service's account has to be allowed. `group` "" is the core group; `own`: in its own namespace only."""
+
+    group: str
+    resource: str
+    verbs: frozenset[str]
+    own: bool = False
+
+
+RIGHTS = (
+    AccessRight("", "nodes", frozenset({"get", "list", "watch"})),
+    AccessRight("", "pods", frozenset({"get", "list", "watch"})),
+    AccessRight("resource.k8s.io", "resourceslices", frozenset({"list", "watch"})),
+    AccessRight("resource.k8s.io", "resourceclaims", frozenset({"list", "watch"})),
+    AccessRight("resource.k8s.io", "resourceclaimtemplates", frozenset({"list", "watch"}), own=True),
+    AccessRight("", "pods", frozenset({"get", "list", "watch", "delete"}), own=True),
+)
+"""All that is ever asked for. ``rbac.yaml`` and ``dra.yaml`` of ``helm-values/manifests`` give exactly this."""
+
+
+class ClusterWatch:
+    """See the top of this file. One `start`, then `view` as often as you like, then `close`."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        pace: Pace | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:
+        """`clock` is the wall clock."""
+        self._clock, self._pace = clock, pace or Pace()
+        self._api = KubernetesApi(config.kubeconfig, config.context, config.namespace)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._news = asyncio.Event()
+        self._lost_at: datetime | None = None
+        self._on_slices: set[str] = set()
+        self._to_ask_for: set[str] = set()
+        self._nodes = self._reading(
+            ObjectKind(
+                "nodes", "/api/v1/nodes", self._node_of, "Nodes may not be read: the configured capacity counts."
+            )
+        )
+        self._pods = self._reading(
+            ObjectKind("pods", "/api/v1/pods", pod_of, "Pods of other namespaces may not be read: only our own count.")
+        )
+        self._own_pods = self._reading(
+            ObjectKind(
+                "own pods", "/api/v1/namespaces/{namespace}/pods", pod_of, "Our own pods may not be read either."
+            )
+        )
+        self._slices = self._reading(_of_dra("resource slices", "resourceslices", slice_of))
+        self._claims = self._reading(_of_dra("resource claims", "resourceclaims", claim_of))
+        self._templates = self._reading(
+            _of_dra("claim templates", "namespaces/{namespace}/resourceclaimtemplates", template_of)
+        )
+        self._flat_slices: _Flat[SliceFacts, SliceDevice] = _Flat(self._slices, newest)
+        self._flat_counters: _Flat[SliceFacts, CounterFacts] = _Flat(self._slices, counters_of)
+        self._flat_claims: _Flat[ClaimFacts, ClaimFacts] = _Flat(self._claims, tuple)
+        self._flat_templates: _Flat[TemplateFacts, TemplateFacts] = _Flat(self._templates, tuple)
+        self._slices_seen = -1
+
+    @property
+    def namespace(self) -> str:
+        """Of our servers' pods; "" before `start`, where it is not configured."""
+        return self._api.namespace
+
+    async def start(self, wait: float = 10.0) -> None:
+        """Begin. Returns when all was read once or found unreadable, or after `wait` seconds: `view` tells.
+
+        Raises:
+            ClusterAway: where the API server is, or who we are, is not written where it should be.
+        """
+        await self._api.open()
+        for reading in self._all():
+            if reading is not self._own_pods:
+                self._begin(reading)
+        try:
+            await within(wait, self._all_decided())
+        except asyncio.TimeoutError:
+            return  # the view says so
+
+    async def close(self) -> None:
+        """End all watches. Can be called twice."""
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._api.close()
+
+    def view(self, now: datetime) -> ClusterView:
+        """The cluster as it is known now. Its mappings live on: read them before you wait for anything."""
+        pods = self._own_pods if self._pods.unreadable else self._pods
+        both: tuple[Reflector[Any], ...] = (self._nodes, pods)
+        heard = [reading.at(now) for reading in both if not reading.unreadable] or [reading.at(now) for reading in both]
+        known = [moment for moment in heard if moment is not None]
+        return ClusterView(
+            nodes=_living(self._nodes),
+            pods=_living(pods),
+            own_pods_only=self._pods.unreadable,
+            slices=self._flat_slices.values(),
+            counters=self._flat_counters.values() or (),
+            claims=self._flat_claims.values(),
+            templates=self._flat_templates.values(),
+            at=min(known) if len(known) == len(heard) else None,
+            problem=self.problem,
+            namespace=self.namespace,
+        )
+
+    @property
+    def problem(self) -> str:
+        """Why the cluster cannot be read now, one sentence for an admin; "" when it can."""
+        troubled = [reading for reading in self._all() if reading.problem and reading.since is not None]
+        if troubled:
+            first = min(troubled, key=lambda reading: reading.since or self._clock())
+            since = (first.since or self._clock()).astimezone()
+            return f"The cluster cannot be read since {since:%H:%M}: {first.problem.rstrip('.')}."
+        pods = self._own_pods if self._pods.unreadable else self._pods
+        if not (self._nodes.decided.is_set() and pods.decided.is_set()):
+            return "The cluster has not been read yet."
+        return ""
+
+    @property
+    def is_reading(self) -> bool:
+        """Nothing is known yet, and nothing went wrong yet."""
+        return not any(reading.problem for reading in self._all())
+
+    async def wait_changed(self, timeout: float) -> bool:
+        """Wait until something of the view changed since the last call; False: nothing did. For one caller."""
+        try:
+            await within(timeout, self._news.wait())
+        except asyncio.TimeoutError:
+            return False
+        self._news.clear()
+        return True
+
+    async def delete_pod(self, namespace: str, name: str, uid: str, *, force: bool = False) -> bool:
+        """Ask for the end of this very pod; `force`: at once, without its node. False: it is gone already.
+
+        Raises:
+            ClusterAway, ClusterRefused: with a sentence.
+        """
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+        return await self._api.delete(path, uid, force=force)
+
+    def _reading(self, kind: ObjectKind[T]) -> Reflector[T]:
+        return Reflector(self._api, kind, self._told, self._clock, self._pace)
+
+    def _all(self) -> tuple[Reflector[Any], ...]:
+        return (self._nodes, self._pods, self._own_pods, self._slices, self._claims, self._templates)
+
+    def _begin(self, reading: Reflector[Any]) -> None:
+        self._tasks[reading.kind.name] = asyncio.create_task(reading.run(), name=f"reading {reading.kind.name}")
+
+    async def _all_decided(self) -> None:
+        for reading in self._all():
+            if reading is not self._own_pods:
+                await reading.decided.wait()
+        if self._pods.unreadable:
+            await self._own_pods.decided.wait()
+
+    def _told(self) -> None:
+        self._news.set()
+        self._follow_pods()
+        self._follow_slices()
+        self._say_lost_or_back()
+
+    def _follow_pods(self) -> None:
+        """Our own pods are watched by themselves only while those of all namespaces may not be read."""
+        task = self._tasks.get(self._own_pods.kind.name)
+        if self._pods.unreadable and task is None and self._pods.kind.name in self._tasks:
+            self._begin(self._own_pods)
+        elif not self._pods.unreadable and task is not None:
+            del self._tasks[self._own_pods.kind.name]
+            task.cancel()
+            self._own_pods.forget()
+
+    def _follow_slices(self) -> None:
+        """A node may have devices to claim and no label that says so: it is asked for by name, and then watched."""
+        if self._slices.values is None or self._nodes.values is None or self._slices.edition == self._slices_seen:
+            return
+        self._slices_seen = self._slices.edition
+        named = {device.node for one in self._slices.values.values() for device in one.devices if device.node}
+        self._to_ask_for |= named - self._on_slices - self._nodes.values.keys()
+        self._on_slices |= named
+        if self._to_ask_for and "nodes by name" not in self._tasks:
+            self._tasks["nodes by name"] = asyncio.create_task(self._ask_for_nodes())
+
+    async def _ask_for_nodes(self) -> None:
+        try:
+            while self._to_ask_for:
+                name = self._to_ask_for.pop()
+                raw = await self._api.one(f"/api/v1/nodes/{quote(name, safe='')}")
+                node = self._node_of(raw) if raw is not None else None
+                if node is not None:
+                    self._nodes.put(name, node)
+        except ClusterError as error:
+            _log.info("Nodes with devices to claim could not be read: %s", error.sentence)
+            self._on_slices -= {name, *self._to_ask_for}  # asked for again with the next change of a slice
+            self._to_ask_for.clear()
+        finally:
+            self._tasks.pop("nodes by name", None)
+
+    def _node_of(self, raw: Json) -> NodeFacts | None:
+        return node_of(raw, self._on_slices)
+
+    def _say_lost_or_back(self) -> None:
+        lost = any(reading.problem for reading in self._all())
+        if lost and self._lost_at is None:
+            self._lost_at = self._clock()
+            _log.warning("%s What was read before stays.", self.problem)
+        elif not lost and self._lost_at is not None:
+            seconds = (self._clock() - self._lost_at).total_seconds()
+            self._lost_at = None
+            _log.info("The cluster can be read again, after %.0f s.", seconds)
+
+
+class _Flat(Generic[T, U]):
+    """The values of a reading as a tuple, made again only after a change."""
+
+    def __init__(self, reading: Reflector[T], flatten: Callable[[Iterable[T]], tuple[U, ...]]) -> None:
+        self._reading, self._flatten = reading, flatten
+        self._edition = -1
+        self._made: tuple[U, ...] = ()
+
+    def values(self) -> tuple[U, ...] | None:
+        """None: there is nothing to be read, or it may not be."""
+        if self._reading.values is None:
+            return None
+        if self._edition != self._reading.edition:
+            self._made, self._edition = self._flatten(self._reading.values.values()), self._reading.edition
+        return self._made
+
+
+def _of_dra(name: str, path: str, take: Callable[[Json], T | None]) -> ObjectKind[T]:
+    why = f"{name.capitalize()} may not be read: there are no offers by claims."
+    return ObjectKind(name, f"/apis/resource.k8s.io/v1/{path}", take, why, optional=True)
+
+
+def _living(reading: Reflector[T]) -> Mapping[str, T] | None:
+    if reading.unreadable:
+        return None
+    return MappingProxyType(reading.values if reading.values is not None else {})
+
+
+__all__ = ["RIGHTS", "AccessRight", "ClusterAway", "ClusterError", "ClusterRefused", "ClusterWatch", "Pace"]

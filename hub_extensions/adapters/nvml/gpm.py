@@ -1,0 +1,156 @@
+"""The NVIDIA driver's GPM counters, which Hopper and newer cards have: how much of a device is in use, and what of it.
+
+``nvmlDeviceGetUtilizationRates`` does not answer for a MIG device (nvml.h), and an A100 or A30 has no GPM either: there
+its use is not known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hub_extensions.adapters.nvml.driver import Driver, NvmlFailure
+from hub_extensions.adapters.nvml.states import NOT_SUPPORTED, SUCCESS, Scope
+from hub_extensions.core.gpu.samples import Counters
+
+
+class Counted(NamedTuple):
+    """What the counters say since the look before.
+
+    Attributes:
+        there: does this device have counters that we may read? Without, nothing will come later either.
+        used_percent: 0 to 100, share of time in which anything ran; None at the first look, and where it fails alone.
+        counters: None where there are none.
+    """
+
+    there: bool
+    used_percent: float | None = None
+    counters: Counters | None = None
+
+
+NOT_COUNTED = Counted(there=False)
+
+
+class InstanceUse:
+    """Use of GPU instances and whole GPUs: the difference of two samples that are kept between reads.
+
+    Two samples a device are allocated, and take turns. `clock` runs in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._windows: dict[str, _Window] = {}
+        self._support: dict[str, bool] = {}
+        self._refused: dict[str, float] = {}
+
+    def instance(self, driver: Driver, card: str, gpu: Any, instance_id: int, key: str) -> Counted:
+        """A GPU instance, by the handle of its GPU. `card` and `key` name card and device from look to look."""
+        supported = self._supported(driver, card, gpu)
+        if not supported:
+            return Counted(there=supported is None)
+        return self._counted(driver, key, "nvmlGpmMigSampleGet", gpu, instance_id)
+
+    def whole(self, driver: Driver, gpu: Any, key: str) -> Counted:
+        """A whole GPU that is not in MIG mode."""
+        supported = self._supported(driver, key, gpu)
+        if not supported:
+            return Counted(there=supported is None)
+        return self._counted(driver, key, "nvmlGpmSampleGet", gpu)
+
+    def keep_only(self, driver: Driver, keys: Iterable[str]) -> None:
+        """Free the samples of devices that are gone: an instance made anew under the same number starts afresh."""
+        for key in set(self._windows) - set(keys):
+            self._windows.pop(key).free(driver)
+
+    def forget(self, driver: Driver) -> None:
+        """Free everything and ask again which cards have the counters: the driver is being closed."""
+        self.keep_only(driver, ())
+        self._support.clear()
+        self._refused.clear()
+
+    def _supported(self, driver: Driver, card: str, gpu: Any) -> bool | None:
+        """Does this card have the counters? Asked once while the driver is open; None: it did not say, this once."""
+        if card in self._support:
+            return self._support[card]
+        try:
+            answer = driver.call("nvmlGpmQueryDeviceSupport", gpu)
+        except NvmlFailure as failure:
+            if failure.scope is not Scope.CALL:
+                raise
+            if not failure.lasting:
+                return None
+            self._support[card] = False
+            return False
+        self._support[card] = bool(answer.isSupportedDevice)
+        return self._support[card]
+
+    def _counted(self, driver: Driver, key: str, take: str, gpu: Any, *instance: int) -> Counted:
+        now = self._clock()
+        if now - self._refused.get(key, -math.inf) < _ASK_AGAIN_SECONDS:
+            return NOT_COUNTED
+        window = self._windows.setdefault(key, _Window())
+        if window.last is not None and now - window.taken < _SHORTEST_SECONDS:
+            return window.counted
+        fresh = window.spare or driver.ask("nvmlGpmSampleAlloc")
+        if fresh is None:
+            return Counted(there=True)
+        window.spare = fresh
+        try:
+            driver.call(take, gpu, *instance, fresh)
+        except NvmlFailure as failure:
+            if failure.scope is not Scope.CALL:
+                raise
+            if not failure.lasting:
+                return Counted(there=True)
+            self._refused[key] = now
+            return NOT_COUNTED
+        counted = Counted(there=True)
+        if window.last is not None and now - window.taken <= _LONGEST_SECONDS:
+            counted = _between(driver, window.last, fresh)
+        window.last, window.spare, window.taken, window.counted = fresh, window.last, now, counted
+        return counted
+
+
+@dataclass
+class _Window:
+    """`last` was `taken` at the look before; `spare` is the sample that the next look fills."""
+
+    last: Any = None
+    spare: Any = None
+    taken: float = 0.0
+    counted: Counted = NOT_COUNTED
+
+    def free(self, driver: Driver) -> None:
+        for sample in (self.last, self.spare):
+            if sample is not None:
+                driver.let_go("nvmlGpmSampleFree", sample)
+
+
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 0.1, 600.0
+_ASK_AGAIN_SECONDS = 60.0
+# nvml.h, nvmlGpmMetricId_t: GRAPHICS_UTIL, SM_UTIL, ANY_TENSOR_UTIL, DRAM_BW_UTIL
+_METRICS = (1, 2, 5, 10)
+
+
+def _between(driver: Driver, first: Any, second: Any) -> Counted:
+    question = driver.library.c_nvmlGpmMetricsGet_t()
+    question.version = 1
+    question.numMetrics = len(_METRICS)
+    question.sample1, question.sample2 = first, second
+    for position, metric in enumerate(_METRICS):
+        question.metrics[position].metricId = metric
+        question.metrics[position].nvmlReturn = NOT_SUPPORTED  # until the library says otherwise
+    if driver.ask("nvmlGpmMetricsGet", question) is None:
+        return Counted(there=True)
+    graphics, sm, tensor, dram = (_percent(question.metrics[position]) for position in range(len(_METRICS)))
+    known = any(value is not None for value in (sm, tensor, dram))
+    return Counted(True, graphics, Counters(sm, tensor, dram) if known else None)
+
+
+def _percent(metric: Any) -> float | None:
+    value = float(metric.value)
+    if metric.nvmlReturn != SUCCESS or not math.isfinite(value):
+        return None
+    return min(max(value, 0.0), 100.0)

@@ -1,0 +1,78 @@
+"""The devices that can be seen from inside a container: where nothing names them, they are the server's own.
+
+The container's runtime keeps the others out, so what the driver lists is what was given. A GPU in MIG mode is no
+device, its MIG devices that may be seen here are. Not here: reading them (``container.py``), and a whole machine
+(``reader.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from hub_extensions.adapters.nvml.driver import Driver, NvmlFailure
+from hub_extensions.adapters.nvml.states import (
+    FUNCTION_NOT_FOUND,
+    INVALID_ARGUMENT,
+    NO_PERMISSION,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+)
+
+
+class Seen(NamedTuple):
+    """`uuids` in the driver's order; `all_answered`: nothing that is here can be missing among them."""
+
+    uuids: tuple[str, ...]
+    all_answered: bool
+
+
+def seen_devices(driver: Driver) -> Seen:
+    """Whole GPUs and MIG devices that this process can see.
+
+    Raises:
+        NvmlFailure: it concerns the driver as a whole, or not one device could be told.
+    """
+    uuids: list[str] = []
+    failures: list[NvmlFailure] = []
+    for index in range(int(driver.call("nvmlDeviceGetCount"))):
+        try:
+            found, failed = _seen_on(driver, driver.call("nvmlDeviceGetHandleByIndex", index))
+        except NvmlFailure as failure:
+            found, failed = [], [failure]
+        for one in failed:
+            if one.concerns_machine:
+                raise one
+        uuids.extend(found)
+        failures.extend(failed)
+    if failures and not uuids:
+        raise failures[0]
+    # the count may have GPUs of others, which may not be asked in here (nvml.h, nvmlDeviceGetCount_v2)
+    return Seen(tuple(dict.fromkeys(uuids)), all(failure.code == NO_PERMISSION for failure in failures))
+
+
+_NO_MIG = {NOT_SUPPORTED, FUNCTION_NOT_FOUND}
+_HIDDEN = {NOT_FOUND, INVALID_ARGUMENT, NO_PERMISSION}
+"""The numbers of MIG devices have gaps, and those of others may not be asked in here."""
+
+
+def _seen_on(driver: Driver, gpu: Any) -> tuple[list[str], list[NvmlFailure]]:
+    """One GPU's devices, and what could not be asked. Where its mode is not told, its MIG devices tell it."""
+    failures: list[NvmlFailure] = []
+    try:
+        cut = int(driver.call("nvmlDeviceGetMigMode", gpu)[0]) == 1
+    except NvmlFailure as failure:
+        cut = failure.code not in _NO_MIG
+        if cut:
+            failures.append(failure)
+    if not cut:
+        return [str(driver.call("nvmlDeviceGetUUID", gpu))], failures
+    found: list[str] = []
+    silent: list[NvmlFailure] = []
+    for slot in range(int(driver.call("nvmlDeviceGetMaxMigDeviceCount", gpu))):
+        try:
+            mig = driver.call("nvmlDeviceGetMigDeviceHandleByIndex", gpu, slot)
+            found.append(str(driver.call("nvmlDeviceGetUUID", mig)))
+        except NvmlFailure as failure:
+            if failure.code not in _HIDDEN:
+                silent.append(failure)
+    return found, silent if found else failures + silent

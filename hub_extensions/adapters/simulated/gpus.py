@@ -1,0 +1,108 @@
+"""GPUs that do not exist, for machines without any: a layout says what there is, the users' own kernels what it does.
+
+Nothing is random. The use of a device is the processor time of the kernels that were given it (100 percent: one core
+busy), its memory their resident memory, as far as it fits the device; so a running cell moves the panel, and an idle
+one counts down. Nothing is counted that they do not do: there are no counters of tensor pipes or bandwidth.
+Not here: real cards (``nvml/reader.py``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from hub_extensions.adapters.procfs import Process
+from hub_extensions.adapters.simulated.layouts import PACKED, Layout, LayoutError, load_layout
+from hub_extensions.core.gpu.devices import Device, InventoryReading
+from hub_extensions.core.gpu.samples import DeviceSample
+
+
+def of_service(url: str, processes: Callable[[], Sequence[Process]]) -> Callable[[], Sequence[Process]]:
+    """Only the processes whose servers ask this GPU service (``""``: those that ask none).
+
+    Every installation on a machine makes up the same devices: another one's kernels do nothing on ours.
+    """
+    return lambda: [process for process in processes() if (process.service or "") == url]
+
+
+class SimulatedGpus:
+    """Reads a layout as if it were a machine.
+
+    Args:
+        layout: what there is.
+        processes: the live marked processes (``processes.marked``).
+        clock: a running clock in seconds.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        processes: Callable[[], Sequence[Process]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.layout = layout
+        self._processes = processes
+        self._clock = clock
+        self._at: float | None = None
+        self._before: dict[tuple[int, int], float] = {}
+        self._use: dict[str, float | None] = {}
+
+    def read(self, now: datetime) -> InventoryReading:
+        """Devices and samples as they are now, stamped `now`. The first look knows no use where a kernel runs."""
+        running = self._running()
+        self._count(running)
+        samples = {device.uuid: self._sample(device, running[device.uuid], now) for device in self.layout.devices}
+        return InventoryReading(now, self.layout.devices, samples)
+
+    def close(self) -> None:
+        """Forget what was counted: the next read is a first look."""
+        self._at = None
+        self._before = {}
+        self._use = {}
+
+    def _running(self) -> dict[str, list[Process]]:
+        """Device -> the kernels that were given it."""
+        running: dict[str, list[Process]] = {device.uuid: [] for device in self.layout.devices}
+        for process in self._processes():
+            if not process.kernel or process.lease is None:
+                continue
+            for uuid in {word.strip() for word in (process.device or "").split(",")}:
+                if uuid in running:
+                    running[uuid].append(process)
+        return running
+
+    def _count(self, running: Mapping[str, Sequence[Process]]) -> None:
+        now = self._clock()
+        elapsed = None if self._at is None else now - self._at
+        if elapsed is not None and elapsed < _SHORTEST_SECONDS:
+            return  # processor time comes in steps of 10 ms: too soon to tell
+        for uuid, processes in running.items():
+            if elapsed is None:
+                self._use[uuid] = None if processes else 0.0
+                continue
+            worked = (p.cpu_seconds - self._before.get((p.pid, p.started), 0.0) for p in processes)
+            self._use[uuid] = min(100.0, 100.0 * sum(max(0.0, seconds) for seconds in worked) / elapsed)
+        self._at = now
+        self._before = {(p.pid, p.started): p.cpu_seconds for each in running.values() for p in each}
+
+    def _sample(self, device: Device, processes: Sequence[Process], now: datetime) -> DeviceSample:
+        by_pid = _fitted({process.pid: process.rss_bytes for process in processes}, device.memory_bytes)
+        pids = tuple(sorted(by_pid))
+        use = self._use.get(device.uuid)
+        return DeviceSample(device.uuid, now, use, sum(by_pid.values()), pids, "simulated", by_pid)
+
+
+def _fitted(rss_by_pid: Mapping[int, int], memory_bytes: int | None) -> dict[int, int]:
+    """Each kernel's memory; where they have more than the device in all, their parts of the full device."""
+    wanted = sum(rss_by_pid.values())
+    if memory_bytes is None or wanted <= memory_bytes:
+        return dict(rss_by_pid)
+    return {pid: rss * memory_bytes // wanted for pid, rss in rss_by_pid.items()}
+
+
+_SHORTEST_SECONDS = 0.1
+
+
+__all__ = ["PACKED", "Layout", "LayoutError", "SimulatedGpus", "load_layout", "of_service"]

@@ -1,0 +1,156 @@
+"""Tickets and leases: who is in line and who holds what. Ended tickets stay for a while, ended leases do not."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from hub_extensions.adapters.store.records import Changes, TicketRow
+from hub_extensions.adapters.store.schema import METADATA, Json, UtcTime, Words, upsert
+from hub_extensions.core.queue.model import Choice, Lease, LeaseState, Ticket, TicketState
+
+TICKETS = sa.Table(
+    "gpu_tickets",
+    METADATA,
+    sa.Column("id", Words, primary_key=True),
+    sa.Column("user", Words, nullable=False),
+    sa.Column("server", Words, nullable=False),
+    sa.Column("state", Words, nullable=False),
+    sa.Column("attempt", sa.BigInteger, nullable=False),
+    sa.Column("place", sa.BigInteger, nullable=False, comment="the largest place of its choices"),
+    sa.Column("choices", Json, nullable=False),
+    sa.Column("joined", UtcTime, nullable=False),
+    sa.Column("groups", Json, nullable=False),
+    sa.Column("options", Json, nullable=False),
+    sa.Column("admitted_offer", Words),
+    sa.Column("admitted_at", UtcTime),
+    sa.Column("end", Words),
+    sa.Column("reason", Words, nullable=False),
+    sa.Column("ended_at", UtcTime),
+    sa.Index("gpu_tickets_by_user", "user", "place"),
+    sa.Index("gpu_tickets_by_state", "state"),
+    sa.Index("gpu_tickets_by_place", "place"),
+)
+
+LEASES = sa.Table(
+    "gpu_leases",
+    METADATA,
+    sa.Column("id", Words, primary_key=True),
+    sa.Column("ticket", Words, nullable=False),
+    sa.Column("user", Words, nullable=False),
+    sa.Column("server", Words, nullable=False),
+    sa.Column("offer", Words, nullable=False),
+    sa.Column("device", Words, nullable=False),
+    sa.Column("uuid", Words, nullable=False),
+    sa.Column("pool", Words, nullable=False),
+    sa.Column("share", sa.Integer, nullable=False),
+    sa.Column("state", Words, nullable=False),
+    sa.Column("since", UtcTime, nullable=False),
+    sa.Column("ready_at", UtcTime),
+    sa.Column("ends_at", UtcTime),
+    sa.Column("pid", sa.BigInteger),
+    sa.Column("pid_started", sa.BigInteger),
+    sa.Column("adopted", sa.Boolean, nullable=False),
+)
+
+
+def write(connection: Connection, changes: Changes) -> None:
+    """Write the tickets and leases of `changes`; leases that ended are removed."""
+    upsert(connection, TICKETS, map(_ticket_values, changes.tickets))
+    upsert(connection, LEASES, (_lease_values(each) for each in changes.leases if each.state is not LeaseState.ENDED))
+    ended = [{"gone": each.id} for each in changes.leases if each.state is LeaseState.ENDED]
+    if ended:
+        connection.execute(sa.delete(LEASES).where(LEASES.c.id == sa.bindparam("gone")), ended)
+
+
+def live_tickets(connection: Connection) -> tuple[Ticket, ...]:
+    """Waiting and admitted tickets, in the order in which they joined."""
+    live = TICKETS.c.state.in_([TicketState.WAITING.value, TicketState.ADMITTED.value])
+    rows = connection.execute(sa.select(TICKETS).where(live).order_by(TICKETS.c.joined, TICKETS.c.place, TICKETS.c.id))
+    return tuple(_ticket(row) for row in rows.mappings())
+
+
+def leases(connection: Connection) -> tuple[Lease, ...]:
+    """Leases that have not ended."""
+    rows = connection.execute(sa.select(LEASES).order_by(LEASES.c.since, LEASES.c.id))
+    return tuple(_lease(row) for row in rows.mappings())
+
+
+def next_place(connection: Connection) -> int:
+    """Larger than the place of any stored ticket, 1 without one."""
+    return int(connection.scalar(sa.select(sa.func.max(TICKETS.c.place))) or 0) + 1
+
+
+def last_choice(connection: Connection, user: str) -> tuple[str, ...]:
+    """The offers of the user's newest ticket. Places only grow, so a clock that was set back does not matter."""
+    newest = sa.select(TICKETS.c.choices).where(TICKETS.c.user == user).order_by(TICKETS.c.place.desc()).limit(1)
+    choices = connection.scalar(newest)
+    return tuple(offer for offer, _ in choices or ())
+
+
+def last_choices(connection: Connection) -> dict[str, tuple[str, ...]]:
+    """`last_choice` of every user."""
+    newest = sa.select(sa.func.max(TICKETS.c.place)).group_by(TICKETS.c.user)
+    rows = connection.execute(sa.select(TICKETS.c.user, TICKETS.c.choices).where(TICKETS.c.place.in_(newest)))
+    return {user: tuple(offer for offer, _ in choices) for user, choices in rows}
+
+
+def prune(connection: Connection, before: datetime) -> None:
+    """Remove tickets that ended before `before`."""
+    ended = TICKETS.c.state == TicketState.ENDED.value
+    connection.execute(sa.delete(TICKETS).where(ended, TICKETS.c.ended_at < before))
+
+
+def forget(connection: Connection, user: str) -> None:
+    """Remove the user's ended tickets. What is live ends first, as it does for everybody."""
+    ended = TICKETS.c.state == TicketState.ENDED.value
+    connection.execute(sa.delete(TICKETS).where(ended, TICKETS.c.user == user))
+
+
+def _ticket_values(row: TicketRow) -> dict[str, object]:
+    ticket = row.ticket
+    return {
+        "id": ticket.id,
+        "user": ticket.user,
+        "server": ticket.server,
+        "state": ticket.state.value,
+        "attempt": ticket.attempt,
+        "place": max((choice.place for choice in ticket.choices), default=0),
+        "choices": [[choice.offer, choice.place] for choice in ticket.choices],
+        "joined": ticket.joined,
+        "groups": list(ticket.groups),
+        "options": dict(ticket.options),
+        "admitted_offer": ticket.admitted_offer,
+        "admitted_at": ticket.admitted_at,
+        "end": None if row.end is None else row.end.value,
+        "reason": row.reason,
+        "ended_at": row.ended_at,
+    }
+
+
+def _ticket(row: Any) -> Ticket:
+    return Ticket(
+        id=row["id"],
+        user=row["user"],
+        server=row["server"],
+        choices=tuple(Choice(offer, place) for offer, place in row["choices"]),
+        joined=row["joined"],
+        state=TicketState(row["state"]),
+        attempt=row["attempt"],
+        groups=tuple(row["groups"]),
+        options=row["options"],
+        admitted_offer=row["admitted_offer"],
+        admitted_at=row["admitted_at"],
+    )
+
+
+def _lease_values(lease: Lease) -> dict[str, object]:
+    values = {column.name: getattr(lease, column.name) for column in LEASES.columns}
+    return {**values, "state": lease.state.value}
+
+
+def _lease(row: Any) -> Lease:
+    return Lease(**{**row, "state": LeaseState(row["state"])})

@@ -1,0 +1,364 @@
+"""Devices that are claimed instead of counted (DRA, ``resource.k8s.io/v1``): what a claim template would still find.
+
+An offer is a ResourceClaimTemplate of the hub's namespace that asks for one device; what it may match is read from
+selectors of the plain form ``device.attributes['gpu.nvidia.com'].profile == '1g.10gb'``. Any other expression is CEL
+that only the scheduler can answer: such a template is left out, with that reason. Several templates may find the same
+devices, or devices cut from the same cards: then each is told what one of another's costs it at most. Names: NVIDIA DRA
+driver v0.4. Not here: how many devices of one card go together (``shared_counters.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Generic, TypeAlias, TypeVar
+
+from hub_extensions.core.cluster.model import ClusterView, CounterFacts, SliceDevice, TemplateFacts
+from hub_extensions.core.cluster.nodes import NodeStand
+from hub_extensions.core.cluster.shared_counters import Counter, Draws, at_once, most_lost, own_counter
+from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
+
+T = TypeVar("T")
+
+DRIVER = "gpu.nvidia.com"
+NO_NODE = "devices of no single node"
+KINDS = {"gpu.nvidia.com": "gpu", "mig.nvidia.com": "mig"}
+"""Device class -> attribute ``type`` of the devices it selects."""
+_EQUALS = re.compile(
+    r"\s*device\.attributes\[(?:'|\")gpu\.nvidia\.com(?:'|\")\]\.(?P<name>profile|productName|type)"
+    r"\s*==\s*(?:'|\")(?P<value>[^'\"]+)(?:'|\")\s*"
+)
+_DRIVER = re.compile(r"\s*device\.driver\s*==\s*(?:'|\")gpu\.nvidia\.com(?:'|\")\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class DraPool:
+    """What one claim template would find.
+
+    Attributes:
+        free: None is not known: the claims may not be read.
+        foreign: how many less there are because of what others have claimed.
+        costs: other template -> how many of its devices one of these can cost at most: they are the same devices, or
+            cut from the same cards.
+    """
+
+    base: str
+    template: str
+    product: str
+    total: int
+    free: int | None
+    foreign: int
+    memory_bytes: int | None
+    sm_count: int | None
+    nodes: tuple[NodeStand, ...] = ()
+    costs: Mapping[str, int] = field(default_factory=dict)
+
+
+def dra_pools(
+    view: ClusterView, why_not: Callable[[str], str], ours: Collection[tuple[str, str]]
+) -> tuple[list[DraPool], list[tuple[str, str]]]:
+    """(what each template would find, what was left out and why).
+
+    Args:
+        why_not: why the node of that name takes no new pods of ours, "" when it does; its name is "" for a device of
+            no single node.
+        ours: namespace and name of the pods that are servers of this hub.
+    """
+    left_out: list[tuple[str, str]] = []
+    if view.slices is None or view.templates is None:
+        return [], left_out
+    cards = _cards(_Same(view.slices), _Same(view.counters))
+    count = _Count(view, ours)
+    found: dict[str, _Selected] = {}
+    seen: dict[tuple[tuple[str, str], ...], str] = {}
+    for template in view.templates:
+        wanted = _wanted(template)
+        if isinstance(wanted, str):
+            left_out.append((f"claim template {template.name}", wanted))
+            continue
+        base = _base(wanted)
+        if base is None:
+            left_out.append((f"claim template {template.name}", "it names no MIG profile: say which one"))
+            continue
+        first = seen.setdefault(tuple(sorted(wanted.items())), template.name)
+        if first != template.name:
+            why = f"it selects the same devices as {first}, and they are given once: delete one of the two"
+            left_out.append((f"claim template {template.name}", why))
+            continue
+        found[template.name] = cards.selected(base, wanted)
+    pools = []
+    for name, mine in found.items():
+        costs = {other: cost for other, its in found.items() if other != name and (cost := cards.cost(mine, its))}
+        pools.append(_pool(name, mine, count, why_not, costs))
+    return pools, left_out
+
+
+def _pool(
+    name: str, mine: _Selected, count: _Count, why_not: Callable[[str], str], costs: Mapping[str, int]
+) -> DraPool:
+    stands: dict[str, list[int]] = {}
+    total = free = foreign = 0
+    for card, (devices, there) in mine.on.items():
+        stand = stands.setdefault(card.node, [0, 0])
+        stand[0] += there
+        if not why_not(card.node):
+            left, without_ours = count.of(card, devices, there)
+            stand[1] += left
+            total, free, foreign = total + there, free + left, foreign + there - without_ours
+    return DraPool(
+        base=mine.base,
+        template=name,
+        product=next(iter(mine.products)) if len(mine.products) == 1 else "",
+        total=total,
+        free=free if count.known else None,
+        foreign=foreign,
+        memory_bytes=_least(mine.memory),
+        sm_count=_least(mine.multiprocessors),
+        nodes=tuple(
+            NodeStand(node or NO_NODE, there, left, why_not(node)) for node, (there, left) in sorted(stands.items())
+        ),
+        costs=costs,
+    )
+
+
+# ------------------------------------------------------------------ cards
+
+
+Kind: TypeAlias = tuple[str, str, str]
+"""Attributes ``type``, ``profile`` and ``productName``."""
+
+
+class _Card:
+    """Devices that draw on the same counters; a device that draws on none is a card by itself.
+
+    Attributes:
+        devices: kind -> draws of each device that can be given. names: of every device, what it draws on.
+    """
+
+    __slots__ = ("counters", "devices", "driver", "memory", "names", "node", "pool", "sms")
+
+    def __init__(self, driver: str, pool: str, node: str, counters: Mapping[Counter, int]) -> None:
+        self.driver, self.pool, self.node, self.counters = driver, pool, node, counters
+        self.devices: dict[Kind, tuple[Draws, ...]] = {}
+        self.names: dict[str, Draws] = {}
+        self.memory: dict[Kind, int | None] = {}
+        self.sms: dict[Kind, int | None] = {}
+
+    def add(self, device: SliceDevice) -> None:
+        draws = _with_own(device.name, device.draws)
+        self.names[device.name] = draws
+        if device.closed:
+            return
+        kind = (device.kind, device.profile, device.product)
+        known = kind in self.devices
+        self.devices[kind] = (*self.devices.get(kind, ()), draws)
+        self.memory[kind] = _least([*([self.memory[kind]] if known else []), device.memory_bytes])
+        self.sms[kind] = _least([*([self.sms[kind]] if known else []), device.multiprocessors])
+
+    def left(self, taken: Iterable[str]) -> Mapping[Counter, int]:
+        """Of each counter, with these devices claimed."""
+        found = {own_counter(name): 1 for name in self.names} | dict(self.counters)
+        for name in taken:
+            for counter_set, counter, amount in self.names[name]:
+                found[counter_set, counter] = found.get((counter_set, counter), 0) - amount
+        return found
+
+
+@lru_cache(maxsize=65536)
+def _with_own(name: str, draws: Draws) -> Draws:
+    """The same object for the devices of that name on all nodes."""
+    return ((*own_counter(name), 1), *draws)
+
+
+class _Same(Generic[T]):
+    """Equal only to the very same object: to find again what was made of it, without looking at all of it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+
+class _Cards:
+    """All cards, and what was found out about them: kept as long as they are."""
+
+    def __init__(self, every: Iterable[_Card]) -> None:
+        self._every = tuple(every)
+        self._selected: dict[frozenset[tuple[str, str]], _Selected] = {}
+        self._costs: dict[tuple[int, int], int] = {}
+
+    def selected(self, base: str, wanted: Mapping[str, str]) -> _Selected:
+        """See `_Selected`."""
+        key = frozenset(wanted.items())
+        if key not in self._selected:
+            self._selected[key] = _Selected(base, wanted, self._every)
+        return self._selected[key]
+
+    def cost(self, one: _Selected, other: _Selected) -> int:
+        """How many of the other's one of these can cost at most."""
+        key = id(one), id(other)
+        if key not in self._costs:
+            both = ((mine[0], other.on[card][0]) for card, mine in one.on.items() if card in other.on)
+            pairs = {(id(given), id(wanted)): (given, wanted) for given, wanted in both}
+            self._costs[key] = max((most_lost(given, wanted) for given, wanted in pairs.values()), default=0)
+        return self._costs[key]
+
+
+@lru_cache(maxsize=2)
+def _cards(slices: _Same[tuple[SliceDevice, ...]], counters: _Same[tuple[CounterFacts, ...]]) -> _Cards:
+    """NVIDIA's devices by card: one for each counter set, or for a whole pool where a device draws on several sets."""
+    values = {(each.driver, each.pool): each.counters for each in counters.value}
+    mine = [device for device in slices.value if device.driver == DRIVER]
+    tangled = {(device.driver, device.pool) for device in mine if len({draw[0] for draw in device.draws}) > 1}
+    found: dict[tuple[str, str, str, str], _Card] = {}
+    for device in mine:
+        pool = device.driver, device.pool
+        where = "" if pool in tangled else device.draws[0][0] if device.draws else ""
+        key = (*pool, where, "" if device.draws else device.name)
+        card = found.get(key)
+        if card is None:
+            there = values.get(pool, ()) if device.draws else ()
+            card = found[key] = _Card(*pool, device.node, _of_set(there, where))
+        card.add(device)
+    return _Cards(found.values())
+
+
+@lru_cache(maxsize=4096)
+def _of_set(counters: tuple[tuple[str, str, int], ...], counter_set: str) -> Mapping[Counter, int]:
+    """The counters of one set, or of all (``""``)."""
+    return {(each, name): value for each, name, value in counters if counter_set in ("", each)}
+
+
+class _Selected:
+    """What a template with these wishes selects.
+
+    Attributes:
+        on: card -> the devices of it, and how many of them can be had with nothing claimed.
+    """
+
+    def __init__(self, base: str, wanted: Mapping[str, str], cards: Iterable[_Card]) -> None:
+        self.base = base
+        self.on: dict[_Card, tuple[tuple[Draws, ...], int]] = {}
+        self.products: set[str] = set()
+        self.memory: set[int | None] = set()
+        self.multiprocessors: set[int | None] = set()
+        matches: dict[Kind, bool] = {}
+        alike: dict[tuple[int, ...], tuple[tuple[Draws, ...], int]] = {}
+        for card in cards:
+            devices: tuple[Draws, ...] = ()
+            for kind, here in card.devices.items():
+                if kind not in matches:
+                    matches[kind] = _matches(kind, wanted)
+                if matches[kind]:
+                    devices += here
+                    self.products.add(kind[2])
+                    self.memory.add(card.memory[kind])
+                    self.multiprocessors.add(card.sms[kind])
+            if not devices:
+                continue
+            key = (id(card.counters), *map(id, devices))
+            if key not in alike:
+                alike[key] = devices, at_once(devices, card.left(()))
+            self.on[card] = alike[key]
+
+
+class _Count:
+    """How many can be had of a card; what was counted once is not counted again for one that is the same.
+
+    Attributes:
+        known: the claims may be read.
+    """
+
+    def __init__(self, view: ClusterView, ours: Collection[tuple[str, str]]) -> None:
+        self.known = view.claims is not None
+        self._taken: dict[tuple[str, str], set[str]] = {}
+        self._by_others: dict[tuple[str, str], set[str]] = {}
+        for claim in view.claims or ():
+            for driver, pool, device in claim.devices:
+                self._taken.setdefault((driver, pool), set()).add(device)
+                if (claim.namespace, claim.pod) not in ours:
+                    self._by_others.setdefault((driver, pool), set()).add(device)
+        self._of_card: dict[_Card, tuple[frozenset[str], frozenset[str]]] = {}
+        self._counted: dict[tuple[int, int, frozenset[str]], int] = {}
+
+    def of(self, card: _Card, devices: tuple[Draws, ...], there: int) -> tuple[int, int]:
+        """How many can be had now, and how many could be if only others had claimed something.
+
+        Args:
+            there: how many with nothing claimed.
+        """
+        found = self._of_card.get(card)
+        if found is None:
+            found = self._of_card[card] = _here(card, self._taken), _here(card, self._by_others)
+        taken, by_others = found
+        if not taken:
+            return there, there
+        return self._count(card, devices, taken), self._count(card, devices, by_others) if by_others else there
+
+    def _count(self, card: _Card, devices: tuple[Draws, ...], taken: frozenset[str]) -> int:
+        key = id(card.counters), id(devices), taken
+        if key not in self._counted:
+            self._counted[key] = at_once(devices, card.left(taken))
+        return self._counted[key]
+
+
+def _here(card: _Card, taken: Mapping[tuple[str, str], set[str]]) -> frozenset[str]:
+    found = taken.get((card.driver, card.pool))
+    return frozenset(found.intersection(card.names)) if found else _NOTHING
+
+
+_NOTHING: frozenset[str] = frozenset()
+
+
+# ------------------------------------------------------------------ templates
+
+
+def _wanted(template: TemplateFacts) -> Mapping[str, str] | str:
+    """Attributes a device has to have; or, as a text, why that is not known."""
+    kind = KINDS.get(template.device_class)
+    if kind is None:
+        return f"its device class {template.device_class} is none of {', '.join(KINDS)}"
+    if template.count != 1:
+        return f"it asks for {template.count} devices: an offer is one"
+    wanted = {"type": kind}
+    for expression in template.selectors:
+        for part in expression.split("&&"):
+            found = _EQUALS.fullmatch(part)
+            if found is None:
+                if _DRIVER.fullmatch(part):
+                    continue
+                return f"only the scheduler can tell what this selects: {part.strip()[:120]}"
+            name, value = found["name"], found["value"]
+            if wanted.setdefault(name, value) != value:
+                return f"it wants {name} to be {wanted[name]} and {value}, which no device is"
+    return wanted
+
+
+def _matches(kind: tuple[str, str, str], wanted: Mapping[str, str]) -> bool:
+    has = dict(zip(("type", "profile", "productName"), kind, strict=True))
+    return all(has[name] == value for name, value in wanted.items())
+
+
+def _base(wanted: Mapping[str, str]) -> str | None:
+    if wanted["type"] == "gpu":
+        return "gpu"
+    try:
+        return MigProfile.parse(wanted.get("profile", "")).resource
+    except MigProfileError:
+        return None
+
+
+def _least(values: Iterable[int | None]) -> int | None:
+    known = list(values)
+    return None if None in known or not known else min(value for value in known if value is not None)
+
+
+__all__ = ["DraPool", "dra_pools"]

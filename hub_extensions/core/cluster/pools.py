@@ -1,0 +1,407 @@
+"""What a cluster has: its nodes put together to pools of equal devices, each with an id that stays, and what is free.
+
+Devices are counted, never named: the scheduler picks one. Pure; what did not change since the last time need not be
+counted again. Not here: one node (``nodes.py``), ResourceSlices (``dra.py``), and who may have one
+(``queue/admission.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hub_extensions.core.cluster.dra import DraPool, dra_pools
+from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
+from hub_extensions.core.cluster.nodes import SHARED, DeviceKind, LeftOut, NodeReadings, NodeShare, NodeStand, why_not
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.offers.model import OfferConfig, OfferId, OfferIdError, check_config
+from hub_extensions.core.offers.pod_request import NODE_PRODUCT, Mechanism
+
+HAMI_NODE = "gpu"
+"""The label, with the value ``on``, of a node whose cards HAMi shares out (HAMi v2.10)."""
+SLUG_LENGTH = 48
+AHEAD = 100
+_SLUG = re.compile(r"[^a-z0-9]+")
+_NOT_IN_ID = re.compile(r"[^a-z0-9.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One line's worth of equal devices.
+
+    Attributes:
+        id: what its tickets wait for, e.g. ``mig-1g.5gb``, ``gpu@a100-sxm4-40gb``.
+        base: the id without the part after ``@``; product: as the node's label says, without its suffixes.
+        total: devices that can be given at all now. room: free share (thousandths) -> devices that have it.
+        foreign: devices that pods of others hold.
+        unknown: of a part of it nothing can be said: then nothing free is *not known*, rather than none.
+        memory_bytes, sm_count: of one device, the least of all; None is not known. sm_total: of the card.
+        replicas: over how many a device is shared out, the most of all nodes; 1 when it is not.
+        node_labels: what a node has to have for a pod to get one of these and nothing else.
+        claim_template: for DRA.
+        costs: id of another pool -> how many of its devices one of these costs at most: they are the same devices, or
+            cut from the same cards.
+    """
+
+    id: str
+    base: str
+    product: str
+    resource: str
+    mechanism: Mechanism
+    total: int = 0
+    room: Mapping[int, int] = field(default_factory=dict)
+    foreign: int = 0
+    unknown: bool = False
+    memory_bytes: int | None = None
+    sm_count: int | None = None
+    sm_total: int | None = None
+    replicas: int = 1
+    node_labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    claim_template: str = ""
+    nodes: tuple[NodeStand, ...] = ()
+    costs: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def free(self) -> int:
+        """Whole devices that can be given now."""
+        return self.room.get(WHOLE, 0)
+
+
+@dataclass(frozen=True)
+class PoolSurvey:
+    """Everything countable in a cluster.
+
+    Attributes:
+        pools: by id. bound: leases whose pod has its place on a node (their devices are counted as taken already).
+        names: key of a pool -> its id, to be given again next time: an id never moves to other devices.
+        configured: nodes, or pods of other namespaces, may not be read: the totals are what the admin says there is.
+        known: False while nothing can be said of what is free.
+    """
+
+    pools: Mapping[str, Pool]
+    bound: frozenset[str]
+    names: Mapping[str, str]
+    left_out: tuple[LeftOut, ...] = ()
+    configured: bool = False
+    known: bool = True
+
+
+def survey_pools(
+    view: ClusterView,
+    offers: OfferConfig,
+    config: ClusterConfig,
+    *,
+    names: Mapping[str, str],
+    leases: Collection[str],
+    ours: Collection[str] = (),
+    kept: NodeReadings | None = None,
+) -> PoolSurvey:
+    """Count what a cluster has and what of it is free.
+
+    Args:
+        names: `PoolSurvey.names` of the time before; empty at first.
+        leases: ids of our leases: pods with another lease, or none, are others'.
+        ours: uids of pods that are ours all the same (servers that ran before this product did).
+        kept: readings of the time before; None counts every node.
+    """
+    check_config(offers)
+    holders = _Holders(view, leases, ours)
+    if view.nodes is None:
+        return _configured(view, config, names, holders)
+    kept = kept if kept is not None else NodeReadings()
+    kept.forget_all_but(view.nodes)
+    parts: dict[str, list[NodeShare]] = {}
+    left_out: list[LeftOut] = []
+    for name in sorted(view.nodes):
+        reading = kept.read(view.nodes[name], holders.on(name), holders.ours_on(name), config)
+        left_out.extend(reading.left_out)
+        for part in reading.parts:
+            parts.setdefault(part.kind.key, []).append(part)
+    # a kind that has only ever been for others is not offered; one that we had stays in the form, with none there
+    parts = {key: found for key, found in parts.items() if key in names or not all(part.closed for part in found)}
+    claimed, unread = dra_pools(view, _why_not(view, config), holders.our_names)
+    left_out.extend(LeftOut(what, why) for what, why in unread)
+    ids, names = _name(parts, claimed, names)
+    kinds = {key: {part.kind for part in found} for key, found in parts.items()}
+    pools = {ids[key]: _put_together(ids[key], found, kinds[key], kinds.values()) for key, found in parts.items()}
+    if view.own_pods_only:
+        pools = {pool.id: _by_capacity(pool, config.capacity) for pool in pools.values()}
+        why = "this hub may not read them: the totals are what c.GpuCluster.capacity says, and without it not known"
+        left_out.append(LeftOut("pods of other namespaces", why))
+    by_template = {pool.template: ids[_dra_key(pool)] for pool in claimed}
+    pools.update((by_template[pool.template], _of_claims(by_template, pool)) for pool in claimed)
+    return PoolSurvey(
+        pools,
+        frozenset(holders.bound),
+        names,
+        tuple(left_out),
+        configured=view.own_pods_only,
+        known=view.pods is not None,
+    )
+
+
+def read_ahead(
+    view: ClusterView,
+    config: ClusterConfig,
+    *,
+    leases: Collection[str],
+    ours: Collection[str] = (),
+    kept: NodeReadings,
+) -> Iterator[None]:
+    """Count the nodes into `kept`, a hundred a step, so that `survey_pools` need not count 1,000 at once."""
+    holders = _Holders(view, leases, ours)
+    for number, node in enumerate(tuple((view.nodes or {}).values())):
+        if number % AHEAD == 0:
+            yield
+        kept.read(node, holders.on(node.name), holders.ours_on(node.name), config)
+
+
+def _why_not(view: ClusterView, config: ClusterConfig) -> Callable[[str], str]:
+    """Why a node takes no new pods of ours, "" when it does. A device of no node that we know of counts."""
+    nodes = view.nodes or {}
+    said: dict[str, str] = {}
+
+    def why(name: str) -> str:
+        if name not in said:
+            said[name] = why_not(nodes[name], config)[0] if name in nodes else ""
+        return said[name]
+
+    return why
+
+
+class _Holders:
+    """Pods that hold what they ask for (bound to a node and not over), by node; and which of them are ours.
+
+    Attributes:
+        pods: all of them. our_names: (namespace, name) of our pods. bound: see `PoolSurvey`.
+    """
+
+    def __init__(self, view: ClusterView, leases: Collection[str], ours: Collection[str]) -> None:
+        self.pods: list[PodFacts] = []
+        self.our_names: set[tuple[str, str]] = set()
+        self.bound: set[str] = set()
+        self._on: dict[str, list[PodFacts]] = {}
+        self._ours: dict[str, list[str]] = {}
+        allocated = {(claim.namespace, claim.name) for claim in view.claims or ()}
+        for pod in (view.pods or {}).values():
+            if pod.phase in ("Succeeded", "Failed"):
+                continue
+            if pod.node:
+                self.pods.append(pod)
+                self._on.setdefault(pod.node, []).append(pod)
+            if pod.lease and _has_its_place(pod, allocated):
+                self.bound.add(pod.lease)
+            if (pod.lease and pod.lease in leases) or pod.uid in ours:
+                self.our_names.add((pod.namespace, pod.name))
+                self._ours.setdefault(pod.node, []).append(pod.uid)
+
+    def on(self, node: str) -> Sequence[PodFacts]:
+        """The pods of one node."""
+        return self._on.get(node, ())
+
+    def ours_on(self, node: str) -> frozenset[str]:
+        """Uids of our pods of one node."""
+        found = self._ours.get(node)
+        return frozenset(found) if found else _NOBODY
+
+    def ours(self, pod: PodFacts) -> bool:
+        """It is a server of this hub."""
+        return pod.uid in self._ours.get(pod.node, ())
+
+
+_NOBODY: frozenset[str] = frozenset()
+
+
+def _has_its_place(pod: PodFacts, allocated: Collection[tuple[str, str]]) -> bool:
+    """What it has is counted as taken. A claim is heard of before or after the place of its pod, and it is counted."""
+    if pod.claims and not pod.requests:
+        return all((pod.namespace, claim) in allocated for claim in pod.claims)
+    return bool(pod.node)
+
+
+# ------------------------------------------------------------------ names
+
+
+def _name(
+    parts: Mapping[str, Sequence[NodeShare]], claimed: Iterable[DraPool], names: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """(key -> id of each pool that is there, the same of all that ever were).
+
+    An id that was given stays, also when its cards are known by their product at last (GPU Feature Discovery came later
+    than the hub). A new pool alone of its kind gets the plain one, else one with its product; a claim template's has
+    the template's name.
+    """
+    kept = dict(names)
+    taken = set(kept.values())
+    fresh = [(key, found[0].kind) for key, found in sorted(parts.items()) if key not in kept]
+    kinds = Counter(kind.base for _, kind in fresh)
+    for key, kind in fresh:
+        unknown = replace(kind, product="").key
+        if kinds[kind.base] == 1 and unknown in kept and unknown not in parts:
+            kept[key] = kept.pop(unknown)
+            continue
+        alone = kinds[kind.base] == 1 and kind.base not in taken
+        kept[key] = _free_id(kind.base, "" if alone else _slug(kind.product), taken)
+    for pool in claimed:
+        if _dra_key(pool) not in kept:
+            kept[_dra_key(pool)] = _free_id(pool.base, _cut(_NOT_IN_ID.sub("-", pool.template)), taken)
+    here = [*parts, *map(_dra_key, claimed)]
+    return {key: kept[key] for key in here}, kept
+
+
+def _free_id(base: str, which: str, taken: set[str]) -> str:
+    number, found = 2, f"{base}@{which}" if which else base
+    while found in taken:
+        found, number = f"{base}@{which}-{number}", number + 1
+    taken.add(found)
+    return found
+
+
+def _dra_key(pool: DraPool) -> str:
+    return "|".join((pool.base, pool.template, "", Mechanism.DRA.value))
+
+
+def _slug(product: str) -> str:
+    """A product as part of an id: ``NVIDIA-A100-SXM4-40GB`` -> ``a100-sxm4-40gb``."""
+    return _cut(_SLUG.sub("-", product.lower().removeprefix("nvidia-")))
+
+
+def _cut(text: str) -> str:
+    return text.strip("-.")[:SLUG_LENGTH].strip("-.") or "other"
+
+
+# ------------------------------------------------------------------ pools
+
+
+def _put_together(
+    pool_id: str, parts: Sequence[NodeShare], mine: set[DeviceKind], every: Iterable[set[DeviceKind]]
+) -> Pool:
+    kind = parts[0].kind
+    room: Counter[int] = Counter()
+    total = foreign = 0
+    for part in parts:
+        if not part.stand.why:
+            total += part.stand.total
+            foreign += part.foreign
+            for share, count in part.room.items():
+                room[share] += count
+    return Pool(
+        id=pool_id,
+        base=kind.base,
+        product=kind.product,
+        resource=kind.resource,
+        mechanism=kind.mechanism,
+        total=total,
+        room=dict(room),
+        foreign=foreign,
+        unknown=any(part.unknown for part in parts),
+        memory_bytes=_least([part.memory_bytes for part in parts]),
+        sm_count=_least([part.sm_count for part in parts]),
+        replicas=max(part.kind.replicas for part in parts),
+        node_labels=_where(mine, every),
+        nodes=tuple([part.stand for part in parts]),
+    )
+
+
+def _where(mine: set[DeviceKind], every: Iterable[set[DeviceKind]]) -> Mapping[str, tuple[str, ...]]:
+    """The same resource may be a card here, a MIG device or a shared card there: labels tell the nodes apart."""
+    one = next(iter(mine))  # of one key: resource and mechanism are the same for all
+    resource = one.resource
+    rivals = {kind for others in every if others is not mine for kind in others if kind.resource == resource}
+    found = _label_of(NODE_PRODUCT, {kind.label for kind in mine}, bool(rivals))
+    alike = {kind for kind in rivals if kind.label in {own.label for own in mine}}
+    by_sharing = {kind for kind in alike if Mechanism.HAMI not in (kind.mechanism, one.mechanism)}
+    if by_sharing:
+        label = f"{resource.removesuffix(SHARED)}.sharing-strategy"
+        found |= _label_of(label, {kind.strategy for kind in mine}, True)
+    if alike - by_sharing:
+        found |= {HAMI_NODE: ("on",) if one.mechanism is Mechanism.HAMI else ()}
+    return found
+
+
+def _label_of(label: str, values: Collection[str], others: bool) -> dict[str, tuple[str, ...]]:
+    """A demand for one of these values; nodes that have none are told apart by the label's absence."""
+    named = tuple(sorted(set(values) - {""}))
+    if named:
+        return {label: named}
+    return {label: ()} if others else {}
+
+
+def _least(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return min(known) if known and len(known) == len(values) else None
+
+
+def _of_claims(ids: Mapping[str, str], found: DraPool) -> Pool:
+    return Pool(
+        id=ids[found.template],
+        base=found.base,
+        product=found.product,
+        resource="",
+        mechanism=Mechanism.DRA,
+        total=found.total,
+        room={} if found.free is None else {WHOLE: found.free},
+        foreign=found.foreign,
+        unknown=found.free is None,
+        memory_bytes=found.memory_bytes,
+        sm_count=found.sm_count,
+        claim_template=found.template,
+        nodes=found.nodes,
+        costs={ids[template]: cost for template, cost in found.costs.items()},
+    )
+
+
+# ------------------------------------------------------------------ not everything may be read
+
+
+def _by_capacity(pool: Pool, capacity: Mapping[str, int]) -> Pool:
+    """Pods of others cannot be seen: what the admin says there is, less our own; without a word of it not known.
+
+    The nodes can be seen: there are no more than on those that count.
+    """
+    if pool.id not in capacity:
+        return replace(pool, room={}, foreign=0, unknown=True)
+    used = sum(stand.total - stand.free for stand in pool.nodes if not stand.why)
+    total = min(capacity[pool.id], pool.total)
+    return replace(pool, total=total, room={WHOLE: max(0, total - used)}, foreign=0)
+
+
+def _configured(view: ClusterView, config: ClusterConfig, names: Mapping[str, str], holders: _Holders) -> PoolSurvey:
+    """What the admin says there is, less what pods we can see hold; and it is said to be no more than that."""
+    why = "this hub may not read the nodes: the totals are what c.GpuCluster.capacity says"
+    left_out = [LeftOut("all nodes", why)]
+    pools = {}
+    for pool_id, total in config.capacity.items():
+        if not _is_device(pool_id):
+            left_out.append(LeftOut(f"capacity[{pool_id!r}]", "it counts devices: write gpu, gpu.shared or mig-1g.5gb"))
+            continue
+        base = pool_id.partition("@")[0]
+        resource = f"nvidia.com/{base}"
+        used = sum(pod.requests.get(resource, 0) for pod in holders.pods)
+        others = sum(pod.requests.get(resource, 0) for pod in holders.pods if not holders.ours(pod))
+        mechanism = Mechanism.TIME_SLICING if base.endswith(SHARED) else Mechanism.MIG
+        if base == "gpu":
+            mechanism = Mechanism.HAMI if config.fractions_by == "hami" else Mechanism.WHOLE
+        room = {WHOLE: max(0, total - used)}
+        pools[pool_id] = Pool(pool_id, base, "", resource, mechanism, total, room, min(others, total))
+    return PoolSurvey(
+        pools,
+        frozenset(holders.bound),
+        dict(names),
+        tuple(left_out),
+        configured=True,
+        known=view.pods is not None,
+    )
+
+
+def _is_device(pool_id: str) -> bool:
+    try:
+        found = OfferId.parse(pool_id)
+    except OfferIdError:
+        return False
+    return bool(found.pool) and found.share == WHOLE
+
+
+__all__ = ["LeftOut", "NodeReadings", "NodeStand", "Pool", "PoolSurvey", "read_ahead", "survey_pools"]

@@ -1,0 +1,1 @@
+"""GPUs as values: devices, MIG profiles, and samples of their use."""

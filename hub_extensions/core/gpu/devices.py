@@ -1,0 +1,124 @@
+"""What GPUs there are and who holds them: the values every decision starts from.
+
+Not here: how they are read (``adapters/nvml/reader.py``, ``adapters/simulated/gpus.py``), and who may have one
+(``queue/admission.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from hub_extensions.core.gpu.samples import DeviceSample
+
+WHOLE = 1000
+"""A whole device, in thousandths: shares are integers so that their sums are exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a GPU instance sits on its GPU's memory axis, as ``nvidia-smi mig -lgipp`` prints it (start:size)."""
+
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One thing a server can be given: a whole GPU, or one MIG device of a GPU in MIG mode.
+
+    Attributes:
+        uuid: what ``CUDA_VISIBLE_DEVICES`` takes (``GPU-…`` or ``MIG-…``).
+        profile: the MIG profile's name (``1g.5gb``, ``1g.10gb+me``), None for a whole GPU.
+        gpu_instance_id, compute_instance_id: NVML's ids, None for a whole GPU.
+        placement: None where the driver does not tell.
+        parent_uuid: the GPU a MIG device was cut from, None for a whole GPU.
+        product: as NVML names it, e.g. ``NVIDIA A100-PCIE-40GB``.
+        memory_bytes, sm_count, compute_slices: what the device really gives; None is not known.
+        usable: False for a GPU instance without a compute instance: no CUDA program runs on it.
+        reason: why it is not usable, in words for an admin; empty otherwise.
+        simulated: there is no such card; every page that shows it has to say so.
+    """
+
+    uuid: str
+    product: str
+    profile: str | None = None
+    gpu_instance_id: int | None = None
+    compute_instance_id: int | None = None
+    placement: Placement | None = None
+    parent_uuid: str | None = None
+    memory_bytes: int | None = None
+    sm_count: int | None = None
+    compute_slices: int | None = None
+    usable: bool = True
+    reason: str = ""
+    simulated: bool = False
+
+    @property
+    def pool(self) -> str:
+        """The line this device is served by: ``gpu``, or ``mig-1g.5gb`` for a MIG profile (resource form)."""
+        return "gpu" if self.profile is None else "mig-" + self.profile.replace("+", ".")
+
+    @property
+    def identity(self) -> str:
+        """Stable name of this very device: a UUID that comes back with another profile or place is another device."""
+        place = "" if self.placement is None else f"{self.placement.start}:{self.placement.size}"
+        gi = "" if self.gpu_instance_id is None else str(self.gpu_instance_id)
+        return "|".join((self.uuid, self.profile or "", gi, place))
+
+
+class Foreign(Enum):
+    """Whether processes that we never started use a device."""
+
+    NONE = "none"
+    SOME = "some"
+    UNKNOWN = "unknown"
+    """The driver does not list processes: the device is taken to be ours to give (it always was)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """A device as it stands now.
+
+    Attributes:
+        foreign: do processes without a lease of ours run on it?
+        present: False once it was seen before and the driver no longer lists it.
+    """
+
+    device: Device
+    foreign: Foreign = Foreign.NONE
+    present: bool = True
+
+
+@dataclass(frozen=True)
+class InventoryReading:
+    """One look at a machine's GPUs: what an adapter's ``read(now)`` returns.
+
+    Attributes:
+        devices: whole GPUs that are not in MIG mode, and MIG devices (with GPU instances that have no compute instance,
+            `usable` False, where the driver lets us see them). A GPU in MIG mode itself is no device.
+        samples: UUID -> sample; a device without one could not be read.
+        problems: sentences for an admin, e.g. a GPU that is lost; empty when all is well.
+    """
+
+    at: datetime
+    devices: tuple[Device, ...]
+    samples: Mapping[str, DeviceSample]
+    problems: tuple[str, ...] = ()
+
+
+class GpusUnavailable(Exception):
+    """The GPUs of this machine cannot be read now.
+
+    Attributes:
+        word: ``no-library``, ``driver-not-loaded``, ``version-mismatch``, ``lost``, ``detached``, ``no-permission``,
+            ``not-answering`` or ``unknown``.
+        sentence: what is wrong and what to do, for a person.
+    """
+
+    def __init__(self, word: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.word = word
+        self.sentence = sentence

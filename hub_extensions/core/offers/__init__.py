@@ -1,0 +1,1 @@
+"""What the spawn form offers, what a user chose, and what a pod asks for."""

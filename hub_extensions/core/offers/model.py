@@ -1,0 +1,504 @@
+"""An offer is one line of the spawn form: CPU only, a MIG profile, a GPU fraction, a whole GPU.
+
+Offers follow from the devices a machine has and from what its admin declares. Their order is the form's: MIG from
+small to large, fractions from small to large, the whole GPU, CPU only last. CPU only is always among them.
+Not here: how many are free (``queue/admission.py`` counts), and how a form shows it (``spawner/pages/spawn_form.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from hub_extensions.core.gpu.devices import WHOLE, Device
+from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
+
+CPU = "cpu"
+"""The offer without a GPU."""
+
+GPU = "gpu"
+"""The pool of whole GPUs, and the offer of one."""
+
+GPU_SHARED = "gpu.shared"
+"""The pool of places on cards that a cluster's device plugin shares out (time-slicing, MPS)."""
+
+_SHARED = re.compile(r"(?P<pool>.+)-(?P<share>[0-9]+(?:\.[0-9]*)?)")
+_MEMORY = re.compile(r"(?P<pool>.+)-(?P<gib>[1-9][0-9]{0,3})gib")
+_ONE_OF_SEVERAL = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
+
+
+class OfferKind(Enum):
+    """What an offer gives a server."""
+
+    CPU = "cpu"
+    MIG = "mig"
+    FRACTION = "fraction"
+    WHOLE = "whole"
+
+
+class Separation(Enum):
+    """How one property is separated from the neighbours': by hardware, softly (can be passed), or not at all."""
+
+    HARDWARE = "hardware"
+    SOFT = "soft"
+    NONE = "none"
+
+
+class Access(Enum):
+    """Whether a process can reach a device that is not its own."""
+
+    ENFORCED = "enforced"
+    BY_AGREEMENT = "by agreement"
+    """``CUDA_VISIBLE_DEVICES`` is advice: a process could use another device; we report it."""
+    NOT_APPLICABLE = "none needed"
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """How an offer is separated from its neighbours (the table of gpu-sharing mechanisms, NVIDIA MIG user guide)."""
+
+    memory: Separation
+    fault: Separation
+    compute: Separation
+    access: Access
+
+
+@dataclass(frozen=True, slots=True)
+class GpuOffer:
+    """One line of the spawn form.
+
+    Attributes:
+        id: a stable word: ``cpu``, ``gpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.5gb``, ``mig-1g.10gb.me``.
+        title, description: for users; an admin's words replace ours.
+        pool: the line it waits in: ``gpu`` or ``mig-<profile>``; empty for CPU only.
+        share: thousandths of one device (1000 = all of it); 0 for CPU only.
+        memory_bytes, sm_count, sm_total: what it really gives, the least of its devices; None is not known.
+            A fraction has no SMs of its own: they are None.
+        memory_enforced: False for a fraction: its memory is a figure to keep to, not a wall.
+        groups: only these groups may choose it; empty is everybody.
+        simulated: its devices do not exist.
+    """
+
+    id: str
+    kind: OfferKind
+    title: str
+    description: str
+    pool: str
+    share: int
+    isolation: Isolation
+    memory_bytes: int | None = None
+    memory_enforced: bool = True
+    sm_count: int | None = None
+    sm_total: int | None = None
+    product: str = ""
+    groups: tuple[str, ...] = ()
+    simulated: bool = False
+
+
+@dataclass(frozen=True)
+class OfferConfig:
+    """What an admin declares about offers.
+
+    Attributes:
+        fractions: offer id of a device (``gpu``, ``mig-3g.20gb``) -> the shares offered of it, e.g. ``(0.5, 0.25)``.
+        memory_gib: offer id of a whole GPU (``gpu``, ``gpu@tesla-t4``) -> the GiB of its memory that are offered.
+        titles, descriptions: offer id -> the admin's words.
+        groups: offer id -> the groups that may choose it.
+        hidden: offer ids that are not shown and cannot be chosen.
+    """
+
+    fractions: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    memory_gib: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
+
+
+class OfferIdError(ValueError):
+    """A text that is no offer's id; the message says what would be right."""
+
+
+class OfferConfigError(ValueError):
+    """A declaration about offers that cannot be followed.
+
+    Attributes:
+        field: which one, e.g. ``fractions['gpu']``.
+        text: what is wrong and what would be right.
+    """
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(f"{field}: {text}")
+        self.field = field
+        self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class OfferId:
+    """An offer's id, taken apart.
+
+    Attributes:
+        pool: what it is served by; empty for CPU only. On a cluster with several kinds of cards one pool of a kind
+            is told from the next by what stands after ``@``: ``gpu@a100-sxm4-40gb``.
+        share: thousandths of a device; 0 where a part is said by its memory: which share that is depends on the card.
+        gib: GiB of a device's memory; 0 for everything else.
+    """
+
+    pool: str
+    share: int
+    gib: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> OfferId:
+        """Read ``cpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.10gb.me``, ``mig-3g.20gb-0.5``, ``gpu-0.5@tesla-t4``.
+
+        Raises:
+            OfferIdError: it is none of these, or not written the way the form writes it.
+        """
+        if text == CPU:
+            return cls("", 0)
+        base, at, which = text.partition("@")
+        if at and not _ONE_OF_SEVERAL.fullmatch(which):
+            raise OfferIdError(f"{text[:60]!r}: after @ stand small letters, digits, dots and hyphens")
+        memory = _MEMORY.fullmatch(base)
+        if memory is not None:
+            if memory["pool"] != GPU:
+                raise OfferIdError(f"{text[:60]!r}: parts by memory are of whole GPUs: write gpu-{memory['gib']}gib")
+            return cls(GPU + at + which, 0, int(memory["gib"]))
+        shared = _SHARED.fullmatch(base)
+        if shared is None:
+            return cls(_pool(base) + at + which, WHOLE)
+        pool = _pool(shared["pool"]) + at + which
+        share = round(float(shared["share"]) * WHOLE) if len(shared["share"]) <= 12 else WHOLE + 1
+        if not 0 < share <= WHOLE:
+            raise OfferIdError(f"{text[:60]!r}: a share is above 0 and at most 1")
+        found = cls(pool, share)
+        if str(found) != text:
+            raise OfferIdError(f"{text[:60]!r}: write {found}")
+        return found
+
+    def __str__(self) -> str:
+        if not self.pool:
+            return CPU
+        if self.share == WHOLE:
+            return self.pool
+        base, at, which = self.pool.partition("@")
+        return f"{base}-{f'{self.gib}gib' if self.gib else share_text(self.share)}{at}{which}"
+
+
+def part_words(share: int) -> str:
+    """Thousandths as a sentence begins with them: 500 -> ``Half``, 300 -> ``0.3``."""
+    return {500: "Half", 250: "A quarter", 750: "Three quarters", 200: "A fifth"}.get(share, share_text(share))
+
+
+def share_text(share: int) -> str:
+    """Thousandths as a decimal: 500 -> ``0.5``."""
+    return f"{share / WHOLE:.3f}".rstrip("0").rstrip(".")
+
+
+def derive_offers(
+    devices: Sequence[Device],
+    config: OfferConfig,
+    *,
+    sm_of_product: Callable[[str], int | None] | None = None,
+    access: Access = Access.BY_AGREEMENT,
+) -> tuple[GpuOffer, ...]:
+    """The offers of a machine, in the form's order.
+
+    Args:
+        devices: all of them; those that are not usable (no compute instance) make no offer.
+        sm_of_product: a GPU's name as NVML says it -> the SMs its MIG profiles are parts of; None is not known.
+        access: how a process is kept to its device; by agreement on one machine.
+
+    Raises:
+        OfferConfigError: as `check_config`.
+    """
+    check_config(config)
+    pools: dict[str, list[Device]] = {}
+    for device in devices:
+        if device.usable:
+            pools.setdefault(device.pool, []).append(device)
+    offers = [cpu_offer()]
+    for pool, members in pools.items():
+        offers.append(_of_pool(pool, members, sm_of_product or _unknown, access))
+        offers.extend(_fraction(pool, members, share_of(value), access) for value in config.fractions.get(pool, ()))
+    return arranged((offer for offer in offers if offer.id == CPU or offer.id not in config.hidden), config)
+
+
+def arranged(offers: Iterable[GpuOffer], config: OfferConfig) -> tuple[GpuOffer, ...]:
+    """Offers in the admin's words and in the form's order."""
+    return tuple(sorted((_in_words_of(offer, config) for offer in offers), key=_order))
+
+
+def check_config(config: OfferConfig) -> None:
+    """Refuse what can be known to be wrong without looking at a device.
+
+    Raises:
+        OfferConfigError: the first thing that is wrong.
+    """
+    for pool, shares in config.fractions.items():
+        where = f"fractions[{pool!r}]"
+        if _checked_id(pool, where).share != WHOLE:
+            raise OfferConfigError(where, "a fraction is of a device: use gpu or a MIG profile such as mig-3g.20gb")
+        _check_shares(shares, where)
+    for pool, sizes in config.memory_gib.items():
+        where = f"memory_gib[{pool!r}]"
+        found = _checked_id(pool, where)
+        if found.share != WHOLE or found.pool.partition("@")[0] != GPU:
+            raise OfferConfigError(where, "parts by memory are of whole GPUs: use gpu, or gpu@ and which one")
+        _check_sizes(sizes, where)
+    for name, words in (("titles", config.titles), ("descriptions", config.descriptions)):
+        for key, value in words.items():
+            _checked_id(key, f"{name}[{key!r}]")
+            if not isinstance(value, str) or not value.strip():
+                raise OfferConfigError(f"{name}[{key!r}]", "a text is needed")
+    for key, groups in config.groups.items():
+        where = f"groups[{key!r}]"
+        _checked_id(key, where)
+        if key == CPU:
+            raise OfferConfigError(where, "CPU only is always offered, to everybody")
+        if not _is_texts(groups):
+            raise OfferConfigError(where, 'a list of group names is needed, e.g. ["course-a"]')
+    if not _is_texts(config.hidden):
+        raise OfferConfigError("hidden", 'a list of offer ids is needed, e.g. ["gpu"]')
+    for key in config.hidden:
+        _checked_id(key, "hidden")
+        if key == CPU:
+            raise OfferConfigError("hidden", "CPU only is always offered and cannot be hidden")
+
+
+def config_warnings(devices: Sequence[Device], config: OfferConfig) -> tuple[str, ...]:
+    """Sentences for an admin about declarations that mean nothing with these devices (a slip, or a card away)."""
+    pools = {device.pool for device in devices}
+    known = {CPU} | pools
+    known |= {str(OfferId(pool, share_of(value))) for pool, values in config.fractions.items() for value in values}
+    found = ", ".join(sorted(pools)) or "no GPU"
+    lines = [
+        f"fractions[{pool!r}]: this machine has no such device (it has {found})."
+        for pool in config.fractions
+        if pool not in pools
+    ]
+    if config.memory_gib:
+        lines.append("memory_gib: on one machine nobody shares a GPU out by its memory; KAI does, on a cluster.")
+    named = {"titles": config.titles, "descriptions": config.descriptions, "groups": config.groups}
+    for name, mapping in named.items():
+        lines.extend(f"{name}[{key!r}]: there is no such offer." for key in mapping if key not in known)
+    lines.extend(f"hidden: there is no offer {key}." for key in config.hidden if key not in known)
+    return tuple(lines)
+
+
+def share_of(value: float) -> int:
+    """A declared share (0.5) in thousandths (500).
+
+    Raises:
+        OfferConfigError: not above 0 and below 1, or finer than a thousandth. The field is ``share``.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        whole = " (1 is the whole device, which is offered anyway)" if value == 1 else ""
+        raise OfferConfigError("share", f"a share is above 0 and below 1, not {value!r}{whole}")
+    share = round(value * WHOLE)
+    if share == 0 or abs(value * WHOLE - share) > 1e-6:
+        raise OfferConfigError("share", f"a share has at most three decimals, not {value!r}")
+    return share
+
+
+def size_of(offer: GpuOffer) -> tuple[float, int, int]:
+    """Memory, then compute slices, then share; the name's figure stands in for memory not known, for order only."""
+    slices, figure = named_size(offer)
+    memory = offer.memory_bytes if offer.memory_bytes is not None else figure * 2**30 * offer.share / WHOLE
+    return memory, slices, offer.share
+
+
+# Words, in the order of the form
+
+
+def cpu_offer() -> GpuOffer:
+    """The offer without a GPU."""
+    nothing = Isolation(Separation.NONE, Separation.NONE, Separation.NONE, Access.NOT_APPLICABLE)
+    words = "No GPU: for writing, editing and small computations. It never waits for a GPU."
+    return GpuOffer(
+        id=CPU, kind=OfferKind.CPU, title="CPU only", description=words, pool="", share=0, isolation=nothing
+    )
+
+
+def named_offer(text: str) -> GpuOffer | None:
+    """An offer of which only the id is known: enough for a place in its line; None: that is no offer's id."""
+    try:
+        found = OfferId.parse(text)
+    except OfferIdError:
+        return None
+    known = replace(cpu_offer(), id=text, title=text, description="What it gives is not known now.")
+    return (
+        replace(known, kind=OfferKind.WHOLE, pool=found.pool, share=found.share or WHOLE) if found.pool else cpu_offer()
+    )
+
+
+def _of_pool(
+    pool: str, devices: Sequence[Device], sm_of_product: Callable[[str], int | None], access: Access
+) -> GpuOffer:
+    own = Separation.HARDWARE
+    sms = _least(device.sm_count for device in devices)
+    if pool == GPU:
+        kind, title, total = OfferKind.WHOLE, "Whole GPU", sms
+        words = "A whole card for you alone, with all of its memory and cores."
+    else:
+        kind, title = OfferKind.MIG, f"MIG {MigProfile.parse(pool).name}"
+        totals = {sm_of_product(device.product) for device in devices}
+        total = totals.pop() if len(totals) == 1 else None
+        words = "Your own memory and cores: nobody else on the card can slow you down or crash you."
+    return GpuOffer(
+        id=pool,
+        kind=kind,
+        title=title,
+        description=words,
+        pool=pool,
+        share=WHOLE,
+        isolation=Isolation(own, own, own, access),
+        memory_bytes=_least(device.memory_bytes for device in devices),
+        sm_count=sms,
+        sm_total=total,
+        product=_product(devices),
+        simulated=any(device.simulated for device in devices),
+    )
+
+
+def _fraction(pool: str, devices: Sequence[Device], share: int, access: Access) -> GpuOffer:
+    memory = _least(device.memory_bytes for device in devices)
+    of = "GPU" if pool == GPU else f"MIG {MigProfile.parse(pool).name}"
+    return GpuOffer(
+        id=str(OfferId(pool, share)),
+        kind=OfferKind.FRACTION,
+        title=f"{part_words(share)} of a {of}",
+        description="Shared, no memory or fault isolation: keep to your part of the memory;"
+        " a neighbour can slow you down or crash you.",
+        pool=pool,
+        share=share,
+        isolation=Isolation(Separation.NONE, Separation.NONE, Separation.NONE, access),
+        memory_bytes=None if memory is None else memory * share // WHOLE,
+        memory_enforced=False,
+        product=_product(devices),
+        simulated=any(device.simulated for device in devices),
+    )
+
+
+def _in_words_of(offer: GpuOffer, config: OfferConfig) -> GpuOffer:
+    return replace(
+        offer,
+        title=config.titles.get(offer.id, offer.title),
+        description=config.descriptions.get(offer.id, offer.description),
+        groups=tuple(config.groups.get(offer.id, ())),
+    )
+
+
+def _order(offer: GpuOffer) -> tuple[int, tuple[float, int, int], str]:
+    return (
+        [OfferKind.MIG, OfferKind.FRACTION, OfferKind.WHOLE, OfferKind.CPU].index(offer.kind),
+        size_of(offer),
+        offer.id,
+    )
+
+
+def named_size(offer: GpuOffer) -> tuple[int, int]:
+    """Compute slices and the figure of the profile's name: only an order, for offers of which nothing else is known."""
+    base = offer.pool.partition("@")[0]
+    if base in ("", GPU, GPU_SHARED):
+        return 0, 0
+    profile = MigProfile.parse(base)
+    return profile.slices, profile.gb
+
+
+def _least(values: Iterable[int | None]) -> int | None:
+    """The least of them; None as soon as one is not known."""
+    known = list(values)
+    return None if None in known else min((value for value in known if value is not None), default=None)
+
+
+def _product(devices: Sequence[Device]) -> str:
+    products = {device.product for device in devices}
+    return products.pop() if len(products) == 1 else ""
+
+
+def _unknown(product: str) -> int | None:
+    return None
+
+
+# Ids and shares
+
+
+def _pool(text: str) -> str:
+    if text in (GPU, GPU_SHARED):
+        return text
+    try:
+        pool = MigProfile.parse(text).resource
+    except MigProfileError:
+        raise OfferIdError(f"{text[:60]!r} is no offer: write for example cpu, gpu, gpu-0.5 or mig-1g.5gb") from None
+    if pool != text:
+        raise OfferIdError(f"{text[:60]!r}: write {pool}")
+    return pool
+
+
+def _checked_id(text: object, where: str) -> OfferId:
+    if not isinstance(text, str):
+        raise OfferConfigError(where, "an offer id is a text, e.g. mig-1g.5gb")
+    try:
+        found = OfferId.parse(text)
+    except OfferIdError as error:
+        raise OfferConfigError(where, str(error)) from error
+    return found
+
+
+def _is_texts(values: object) -> bool:
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        return False
+    return all(isinstance(value, str) and value for value in values)
+
+
+def _check_shares(shares: object, where: str) -> None:
+    if not isinstance(shares, Sequence) or isinstance(shares, str) or not shares:
+        raise OfferConfigError(where, "a list of shares is needed, e.g. [0.5, 0.25]")
+    seen = set()
+    for value in shares:
+        try:
+            share = share_of(value)
+        except OfferConfigError as error:
+            raise OfferConfigError(where, error.text) from error
+        if share in seen:
+            raise OfferConfigError(where, f"two offers would have one id: the share {share_text(share)} is there twice")
+        seen.add(share)
+
+
+def _check_sizes(sizes: object, where: str) -> None:
+    if not isinstance(sizes, Sequence) or isinstance(sizes, str) or not sizes:
+        raise OfferConfigError(where, "a list of GiB is needed, e.g. [8, 16]")
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 < size < 10_000:
+            raise OfferConfigError(where, f"a whole number of GiB above 0 is needed, not {size!r}")
+    if len(set(sizes)) < len(sizes):
+        raise OfferConfigError(where, "two offers would have one id: a size is there twice")
+
+
+__all__ = [
+    "CPU",
+    "GPU",
+    "GPU_SHARED",
+    "WHOLE",
+    "Access",
+    "GpuOffer",
+    "Isolation",
+    "OfferConfig",
+    "OfferConfigError",
+    "OfferId",
+    "OfferIdError",
+    "OfferKind",
+    "Separation",
+    "arranged",
+    "check_config",
+    "config_warnings",
+    "cpu_offer",
+    "derive_offers",
+    "part_words",
+    "share_of",
+    "share_text",
+]

@@ -1,0 +1,173 @@
+"""What an offer asks of a pod, by the way a cluster hands GPUs out, and what is known to be wrong before it is asked.
+
+Pure values and checks. Not here: how a pod object is changed (``spawner/pods/apply_request.py``), what a cluster has
+(``cluster/pools.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Mechanism(Enum):
+    """How a cluster hands out what an offer gives."""
+
+    CPU = "cpu"
+    WHOLE = "whole"
+    MIG = "mig"
+    """The device plugin's *mixed* strategy: one resource a MIG profile."""
+    MIG_SINGLE = "mig-single"
+    """The device plugin's *single* strategy: ``nvidia.com/gpu`` is a MIG device, the node's label says which."""
+    TIME_SLICING = "time-slicing"
+    MPS = "mps"
+    HAMI = "hami"
+    KAI_FRACTION = "kai-fraction"
+    KAI_MEMORY = "kai-memory"
+    DRA = "dra"
+
+
+NODE_PRODUCT = "nvidia.com/gpu.product"
+"""The label by which GPU Feature Discovery names a node's GPUs."""
+GPU_RESOURCE = "nvidia.com/gpu"
+GPU_TAINT = "nvidia.com/gpu"
+LEASE_LABEL = "jupyterhub-gpu/lease"
+OFFER_LABEL = "jupyterhub-gpu/offer"
+"""On every pod that we let start: which lease it has, and what was chosen."""
+POD_MARK = "JUPYTERHUB_GPU_POD"
+"""Environment of a pod with a lease: the mechanism's word. The cluster names its device, or nobody does."""
+KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+KAI_QUEUE_LABEL = "kai.scheduler/queue"
+KAI_FRACTION = "gpu-fraction"
+KAI_MEMORY = "gpu-memory"
+
+SHARED = frozenset({Mechanism.TIME_SLICING, Mechanism.MPS})
+ALONE = frozenset({Mechanism.WHOLE, Mechanism.MIG, Mechanism.MIG_SINGLE, Mechanism.DRA})
+"""Nobody else is on the device; hardware keeps them out."""
+ONE_ONLY = SHARED | {Mechanism.MIG, Mechanism.MIG_SINGLE}
+"""One per pod: two shares are not twice a share, and CUDA before driver 570 sees one MIG device a process."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodAsk:
+    """What one offer asks of the pod of a server.
+
+    Attributes:
+        limits: extended resources of the server's container, resource name -> quantity as text.
+        node_labels: label -> the values of which the node has to have one (required node affinity); no value at all
+            means that the label must not be there.
+        tolerations: keys of taints with the effect NoSchedule that are tolerated, whatever their value.
+        labels, annotations: of the pod. environment: of the server's container.
+        scheduler: the scheduler's name; "" leaves the hub's own choice, "default-scheduler" takes it away.
+        runtime_class: "" leaves it alone.
+        claim_template: name of the ResourceClaimTemplate (``resource.k8s.io/v1``) for DRA; "" for none.
+        forbids_shm: the mechanism mounts ``/dev/shm`` itself (MPS): nothing else may be mounted there.
+        queue: whose line it is when it is not ours: ``Kueue``, ``KAI``; "" for ours.
+    """
+
+    mechanism: Mechanism
+    limits: Mapping[str, str] = field(default_factory=dict)
+    node_labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tolerations: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    scheduler: str = ""
+    runtime_class: str = ""
+    claim_template: str = ""
+    forbids_shm: bool = False
+    queue: str = ""
+
+
+def label_value(text: str) -> str:
+    """An id as a label can hold it: what is no letter, digit, ``.``, ``_`` or ``-`` becomes ``_``."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", text)[:63].strip("._-")
+
+
+class AskError(ValueError):
+    """An ask that a cluster would refuse, or worse, take and never serve.
+
+    Attributes:
+        field: which part of it, e.g. ``limits['nvidia.com/gpu']``.
+    """
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(f"{field}: {text}")
+        self.field = field
+        self.text = text
+
+
+_QUANTITY = re.compile(r"[1-9][0-9]{0,8}")
+_FRACTION = re.compile(r"0\.[0-9]{1,2}")
+_GPU_KEYS = re.compile(r"nvidia\.com/(?:gpu|mig-.+|gpu\.shared)")
+
+
+def check_ask(ask: PodAsk) -> None:
+    """Refuse what is known to go wrong (NVIDIA k8s-device-plugin v0.20, KAI-Scheduler v0.17, HAMi v2.10).
+
+    Raises:
+        AskError: the first thing that is wrong.
+    """
+    for resource, quantity in ask.limits.items():
+        if not _QUANTITY.fullmatch(quantity):
+            raise AskError(f"limits[{resource!r}]", f"a whole number above 0 is needed, not {quantity!r}")
+    devices = [resource for resource in ask.limits if _GPU_KEYS.fullmatch(resource)]
+    if len(devices) > 1:
+        raise AskError("limits", f"one kind of GPU a server, not {' and '.join(sorted(devices))}")
+    if ask.mechanism in ONE_ONLY and any(ask.limits[resource] != "1" for resource in devices):
+        raise AskError(f"limits[{devices[0]!r}]", f"{ask.mechanism.value} gives exactly one")
+    _check_kai(ask, devices)
+    _check_hami(ask)
+    if ask.mechanism is Mechanism.DRA and (devices or not ask.claim_template):
+        raise AskError("claim_template", "DRA needs a claim template and no GPU among the limits")
+    if ask.mechanism is not Mechanism.DRA and ask.claim_template:
+        raise AskError("claim_template", f"{ask.mechanism.value} takes no claim")
+    if ask.mechanism is Mechanism.CPU and ask.environment.get("NVIDIA_VISIBLE_DEVICES") != "void":
+        raise AskError("environment", "CPU only has to set NVIDIA_VISIBLE_DEVICES=void, else it sees every GPU")
+    if ask.mechanism is Mechanism.MPS and not ask.forbids_shm:
+        raise AskError("forbids_shm", "MPS mounts /dev/shm itself")
+
+
+def _check_kai(ask: PodAsk, devices: list[str]) -> None:
+    fraction, memory = ask.annotations.get(KAI_FRACTION), ask.annotations.get(KAI_MEMORY)
+    if fraction is None and memory is None:
+        if ask.mechanism in (Mechanism.KAI_FRACTION, Mechanism.KAI_MEMORY):
+            raise AskError("annotations", f"KAI needs {KAI_FRACTION} or {KAI_MEMORY}")
+        return
+    if devices or (fraction is not None and memory is not None):
+        raise AskError("annotations", f"{KAI_FRACTION}, {KAI_MEMORY} and a GPU among the limits exclude one another")
+    if fraction is not None and (not _FRACTION.fullmatch(fraction) or float(fraction) == 0):
+        raise AskError(KAI_FRACTION, f"a number above 0 and below 1 with at most two decimals, not {fraction!r}")
+    if memory is not None and not _QUANTITY.fullmatch(memory):
+        raise AskError(KAI_MEMORY, f"a whole number of MiB without a unit, not {memory!r}")
+    if ask.scheduler in ("", "default-scheduler"):
+        raise AskError("scheduler", "KAI's scheduler has to be named, else nobody shares a GPU out")
+
+
+def _check_hami(ask: PodAsk) -> None:
+    if ask.mechanism is not Mechanism.HAMI:
+        return
+    if GPU_RESOURCE not in ask.limits or not {"nvidia.com/gpumem", "nvidia.com/gpumem-percentage"} & set(ask.limits):
+        raise AskError("limits", "HAMi needs nvidia.com/gpu and nvidia.com/gpumem or nvidia.com/gpumem-percentage")
+    if ask.scheduler not in ("hami-scheduler", "default-scheduler"):
+        raise AskError("scheduler", "HAMi does nothing for a pod that names another scheduler")
+
+
+__all__ = [
+    "GPU_RESOURCE",
+    "GPU_TAINT",
+    "KAI_FRACTION",
+    "KAI_MEMORY",
+    "KAI_QUEUE_LABEL",
+    "KUEUE_QUEUE_LABEL",
+    "LEASE_LABEL",
+    "NODE_PRODUCT",
+    "OFFER_LABEL",
+    "AskError",
+    "Mechanism",
+    "PodAsk",
+    "check_ask",
+    "label_value",
+]

@@ -1,0 +1,89 @@
+"""What a user chose: one reading of ``user_options`` for the form, the REST API and ``?opt-`` links alike.
+
+Says whether a choice is well written. Not here: whether such an offer exists or is for this user
+(``queue/admission.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from hub_extensions.core.offers.model import CPU, OfferId, OfferIdError
+
+MOST_OFFERS = 8
+"""How many acceptable offers one choice can list."""
+
+
+class ChoiceError(ValueError):
+    """A choice that cannot be followed.
+
+    Attributes:
+        field: the key of ``user_options`` it is about.
+        text: what is wrong and what would be right, naming the field.
+    """
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
+        self.text = text
+
+
+def parse_choice(user_options: object, also: Collection[str] = ()) -> tuple[str, ...]:
+    """The acceptable offer ids in order of preference; without any option CPU only.
+
+    Args:
+        user_options: ``{"offer": id}`` or ``{"offers": [id, ...]}``; from a form or a link every value comes as a list,
+            and ``{"offer": [id]}`` is read as ``{"offer": id}``. None is no option.
+        also: keys of others that are left alone, e.g. KubeSpawner's ``profile``.
+
+    Raises:
+        ChoiceError: an unknown key, both keys, no text, not an offer's id, one twice, none or more than 8.
+    """
+    if user_options is None:
+        return (CPU,)
+    if not isinstance(user_options, Mapping):
+        raise ChoiceError("user_options", 'user_options is an object such as {"offer": "mig-1g.5gb"}.')
+    for key in user_options:
+        if key not in ("offer", "offers") and key not in also:
+            name = str(key)[:60]
+            raise ChoiceError(name, f"{name!r} is not known here: use offer (one id) or offers (a list of ids).")
+    if "offer" in user_options and "offers" in user_options:
+        raise ChoiceError("offers", "offer and offers were both given: use offer for one id, or offers for a list.")
+    if "offers" in user_options:
+        return _several(user_options["offers"])
+    if "offer" in user_options:
+        return (_one(user_options["offer"]),)
+    return (CPU,)
+
+
+def _one(value: object) -> str:
+    if isinstance(value, list | tuple):
+        if len(value) != 1:
+            raise ChoiceError("offer", f"offer is one id, not {len(value)}: for a list use offers.")
+        value = value[0]
+    return _id(value, "offer")
+
+
+def _several(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise ChoiceError("offers", 'offers is a list of ids in order, e.g. ["mig-2g.10gb", "mig-1g.5gb"].')
+    if not 1 <= len(value) <= MOST_OFFERS:
+        raise ChoiceError("offers", f"offers lists 1 to {MOST_OFFERS} ids, not {len(value)}.")
+    found: list[str] = []
+    for item in value:
+        offer = _id(item, "offers")
+        if offer in found:
+            raise ChoiceError("offers", f"offers names {offer} twice: once is enough.")
+        found.append(offer)
+    return tuple(found)
+
+
+def _id(value: object, field: str) -> str:
+    if not isinstance(value, str):
+        raise ChoiceError(field, f"{field} has something that is not a text: an offer's id is one, e.g. mig-1g.5gb.")
+    if not value:
+        raise ChoiceError(field, f"{field} is empty: write for example cpu, gpu or mig-1g.5gb.")
+    try:
+        return str(OfferId.parse(value))
+    except OfferIdError as error:
+        raise ChoiceError(field, f"{field}: {error}.") from error

@@ -1,0 +1,1 @@
+"""Tickets and leases: who is admitted, who waits and how long, and how their states change."""

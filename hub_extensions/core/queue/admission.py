@@ -1,0 +1,403 @@
+"""The line: who may start now, who waits and why, who is refused.
+
+Pure: tickets, leases, devices and rights in, a verdict for each ticket out. The rules are those of the field's oldest
+queues: one line per pool of devices, first come, first served; nobody behind may delay anybody ahead.
+Not here: where a ticket is stored, who asks, and how a server is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.offers.model import GpuOffer
+from hub_extensions.core.queue.capacity import Capacity
+from hub_extensions.core.queue.forecast import Holding, WaitForecast, forecast_line, starts_now, unknown
+from hub_extensions.core.queue.model import (
+    Admission,
+    Answer,
+    Availability,
+    Lease,
+    LeaseState,
+    QueueSnapshot,
+    Reason,
+    Ticket,
+    TicketState,
+    Verdict,
+)
+
+UNLESS_OUTSIDE = "The servers ahead end by their time limit at the latest, unless others in the cluster come first."
+
+
+# ------------------------------------------------------------------ joining
+
+
+def refuse_to_join(
+    snapshot: QueueSnapshot, user: str, server: str, offers: Sequence[str], groups: Sequence[str]
+) -> Reason | None:
+    """Why this user may not take a place in line for these offers, or None.
+
+    A refusal is only for: an offer that is unknown, not for the user's groups, larger than anything there is, the
+    user's own limits, or a line that is full. Being taken is never a reason: that is what the line is for.
+    The user's own live ticket and lease for the same server do not count against him.
+    """
+    known = {offer.id: offer for offer in snapshot.offers}
+    for wanted in offers:
+        refusal = _refuse_offer(known, wanted, groups)
+        if refusal is not None:
+            return refusal
+    if all(wanted == "cpu" for wanted in offers):
+        return None
+    refusal = over_own_limit(snapshot, user, server)
+    if refusal is not None:
+        return refusal
+    waiting = [t for t in snapshot.tickets if t.user == user and t.server != server and not t.is_cpu]
+    if len(waiting) >= snapshot.config.tickets_per_user:
+        return Reason(
+            f"You are already in line for a GPU with {_server_words(waiting[0].server)}. "
+            "Leave that line first, or start CPU only.",
+            f"user has {len(waiting)} GPU ticket(s), limit {snapshot.config.tickets_per_user}",
+            "own-ticket-limit",
+        )
+    lengths = PoolQueues(snapshot)
+    for wanted in offers:
+        pool = known[wanted].pool
+        if any((t.user, t.server) == (user, server) for t in lengths.waiting(pool)):
+            continue  # in that line already
+        if lengths.length(pool) >= snapshot.config.max_waiting:
+            return Reason(
+                f"The line for {known[wanted].title} is full ({snapshot.config.max_waiting}). "
+                "Try again later, or start CPU only.",
+                f"line {pool} has {lengths.length(pool)} tickets, max_waiting {snapshot.config.max_waiting}",
+                "line-full",
+            )
+    return None
+
+
+def over_own_limit(snapshot: QueueSnapshot, user: str, server: str, given: Sequence[str] = ()) -> Reason | None:
+    """Why this user may not hold one more GPU, or None. `given`: the user's servers that get one in this very round."""
+    held = (LeaseState.STARTING, LeaseState.RUNNING)
+    mine = [lease for lease in snapshot.leases if lease.user == user and lease.server != server and lease.state in held]
+    servers = [*(lease.server for lease in mine), *given]
+    if len(servers) < snapshot.config.gpu_leases_per_user:
+        return None
+    return Reason(
+        f"You already hold a GPU in {_server_words(servers[0])}. Stop it, or start CPU only.",
+        f"user holds {len(servers)} GPU lease(s), limit {snapshot.config.gpu_leases_per_user}",
+        "own-lease-limit",
+    )
+
+
+def _refuse_offer(known: Mapping[str, GpuOffer], wanted: str, groups: Sequence[str]) -> Reason | None:
+    offer = known.get(wanted)
+    if offer is None:
+        have = ", ".join(sorted(o.id for o in known.values() if not o.groups or set(o.groups) & set(groups)))
+        return Reason(
+            f"There is no offer \u201c{wanted[:80]}\u201d here. Offers: {have}.",
+            f"unknown offer {wanted!r}",
+            "unknown-offer",
+        )
+    if offer.groups and not set(offer.groups) & set(groups):
+        return Reason(
+            f"{offer.title} is for other groups than yours. Ask your administrator, or choose another offer.",
+            f"offer {offer.id} is for groups {offer.groups}, user has {tuple(groups)}",
+            "not-your-group",
+        )
+    return None
+
+
+def _server_words(server: str) -> str:
+    return f"server {server}" if server else "your default server"
+
+
+# ------------------------------------------------------------------ one round
+
+
+def admit(snapshot: QueueSnapshot) -> tuple[Admission, ...]:
+    """Who starts now. First come, first served in each pool; a ticket with several offers takes the first it can have.
+
+    Only the head of a pool's line can be given something of that pool: whoever is behind could use the same devices,
+    so giving him one might delay the head. In another pool he delays nobody, unless both are cut from the same cards:
+    then who came first goes first there too.
+    """
+    room = snapshot.config.max_starting - snapshot.starting
+    lines = PoolQueues(snapshot)
+    capacity = Capacity(snapshot)
+    admissions: list[Admission] = []
+    while len(admissions) < room:
+        given = _next_admission(lines, capacity)
+        if given is None:
+            break
+        capacity.take(given)
+        lines.leave(given.ticket)
+        admissions.append(given)
+    return tuple(admissions)
+
+
+def _next_admission(lines: PoolQueues, capacity: Capacity) -> Admission | None:
+    """The head with the lowest place that can be given something, at the most preferred of the offers it heads."""
+    heads: dict[str, tuple[int, Ticket]] = {}
+    for pool in lines.pools:
+        head = lines.head(pool)
+        if head is not None and (head[1].id not in heads or head[0] < heads[head[1].id][0]):
+            heads[head[1].id] = head
+    kept: set[str] = set()
+    for _, ticket in sorted(heads.values(), key=lambda entry: entry[0]):
+        waits_for: set[str] = set()
+        for choice in ticket.choices:
+            offer = capacity.offers.get(choice.offer)
+            if offer is None or not lines.is_head(offer.pool or "cpu", ticket.id):
+                continue
+            fits, device = capacity.fit(offer)
+            if fits and offer.pool not in kept:
+                return Admission(ticket.id, offer.id, device)
+            others = capacity.foreign.get(offer.pool, 0)
+            if (
+                offer.pool in capacity.cut and capacity.total.get(offer.pool, 0) > others
+            ):  # else others' pods are in the way
+                waits_for.add(offer.pool)
+        for pool in waits_for:
+            kept |= capacity.costing(pool)
+    return None
+
+
+class PoolQueues:
+    """The waiting tickets of each pool in the order of their places (CPU only is the pool ``cpu``)."""
+
+    def __init__(self, snapshot: QueueSnapshot) -> None:
+        self._pool_of = {offer.id: offer.pool or "cpu" for offer in snapshot.offers}
+        entries: dict[str, list[Ticket]] = {}  # tickets only, no pairs: a long line costs no garbage collection
+        for ticket in snapshot.tickets:
+            if ticket.state is not TicketState.WAITING:
+                continue
+            for pool in {self._pool_of[c.offer] for c in ticket.choices if c.offer in self._pool_of}:
+                entries.setdefault(pool, []).append(ticket)
+        for pool, waiting in entries.items():
+            waiting.sort(key=partial(self._place, pool))
+        self._entries = entries
+        self._first = dict.fromkeys(entries, 0)
+        self._left: set[str] = set()
+
+    def _place(self, pool: str, ticket: Ticket) -> int:
+        return min(choice.place for choice in ticket.choices if self._pool_of.get(choice.offer) == pool)
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        return tuple(self._entries)
+
+    def head(self, pool: str) -> tuple[int, Ticket] | None:
+        waiting = self._entries.get(pool, [])
+        at = self._first.get(pool, 0)
+        while at < len(waiting) and waiting[at].id in self._left:
+            at += 1
+        self._first[pool] = at
+        return (self._place(pool, waiting[at]), waiting[at]) if at < len(waiting) else None
+
+    def is_head(self, pool: str, ticket: str) -> bool:
+        head = self.head(pool)
+        return head is not None and head[1].id == ticket
+
+    def leave(self, ticket: str) -> None:
+        self._left.add(ticket)
+
+    def length(self, pool: str) -> int:
+        return sum(1 for ticket in self._entries.get(pool, ()) if ticket.id not in self._left)
+
+    def waiting(self, pool: str) -> list[Ticket]:
+        """Tickets of one pool in order, each once (a ticket may name two fractions of one pool)."""
+        return [ticket for ticket in self._entries.get(pool, ()) if ticket.id not in self._left]
+
+
+# ------------------------------------------------------------------ what everybody is told
+
+
+def standing(snapshot: QueueSnapshot, now: datetime) -> Mapping[str, Verdict]:
+    """The verdict of every waiting ticket, after :func:`admit` had its round: position, reason, forecast.
+
+    The position told is the best of a ticket's offers.
+    """
+    lines = PoolQueues(snapshot)
+    capacity = Capacity(snapshot)
+    braked = snapshot.starting >= snapshot.config.max_starting
+    best: dict[str, Verdict] = {}
+    for pool in lines.pools:
+        waiting = lines.waiting(pool)
+        offers = [_offer_in(capacity, ticket, pool) for ticket in waiting]
+        forecasts = _forecasts(snapshot, capacity, pool, [offer.share for offer in offers], now, braked)
+        for position, (ticket, offer) in enumerate(zip(waiting, offers, strict=True), start=1):
+            told = best.get(ticket.id)
+            if told is not None and told.position <= position:
+                continue
+            reason = _why(snapshot, capacity, offer, position - 1, braked)
+            best[ticket.id] = Verdict(
+                Answer.WAIT, reason, offer.id, None, position, position - 1, forecasts[position - 1]
+            )
+    return best
+
+
+def _offer_in(capacity: Capacity, ticket: Ticket, pool: str) -> GpuOffer:
+    return next(
+        capacity.offers[c.offer]
+        for c in ticket.choices
+        if c.offer in capacity.offers and (capacity.offers[c.offer].pool or "cpu") == pool
+    )
+
+
+def _forecasts(
+    snapshot: QueueSnapshot, capacity: Capacity, pool: str, shares: list[int], now: datetime, braked: bool
+) -> tuple[WaitForecast, ...]:
+    why = _no_forecast(snapshot, capacity, pool)
+    if why:
+        return tuple(unknown(why) for _ in shares)
+    held = [lease for lease in snapshot.leases if lease.pool == pool and lease.state is not LeaseState.ENDED]
+    if snapshot.pools is not None:
+        return _counted_forecasts(snapshot, capacity, pool, held, shares, now, braked)
+    return forecast_line(
+        devices=capacity.devices(pool),
+        holdings=tuple(Holding(lease.device, lease.share, _end(lease, now)) for lease in held),
+        shares=shares,
+        lifetime=snapshot.lifetime,
+        start_allowance=snapshot.start_allowance,
+        now=now,
+        max_starting=snapshot.config.max_starting,
+        held_back=braked,
+    )
+
+
+def _no_forecast(snapshot: QueueSnapshot, capacity: Capacity, pool: str) -> str:
+    """Why nothing can be said of a pool's waits; "" when something can."""
+    if pool == "cpu":
+        return "Other servers are starting; this takes a minute or two."
+    if snapshot.queue:
+        return f"{snapshot.queue} hands out the GPUs here and does not say how long it takes."
+    if not capacity.known or pool in capacity.unknown:
+        return "It is not known which GPUs are free."
+    if pool in capacity.cut:
+        return "GPUs are cut as they are asked for here: it depends on what others ask for."
+    if any(offer.pool == pool and offer.id in snapshot.held_up for offer in snapshot.offers):
+        return "Something outside this hub took the GPU that was free."
+    return ""
+
+
+def _counted_forecasts(
+    snapshot: QueueSnapshot,
+    capacity: Capacity,
+    pool: str,
+    held: Sequence[Lease],
+    shares: list[int],
+    now: datetime,
+    braked: bool,
+) -> tuple[WaitForecast, ...]:
+    """Counted devices have no names: each lease is one, and each that is free. Only equal shares are equal slots."""
+    if len({*shares, *(lease.share for lease in held)}) > 1:
+        return tuple(
+            unknown("Parts of different sizes are handed out here: it depends on how they fit.") for _ in shares
+        )
+    free = sum(room // shares[0] * count for room, count in capacity.room(pool).items()) if shares else 0
+    slots = [lease.id for lease in held] + [f"free {number}" for number in range(min(free, len(shares)))]
+    found = forecast_line(
+        devices=slots,
+        holdings=tuple(Holding(lease.id, WHOLE, _end(lease, now)) for lease in held),
+        shares=[WHOLE] * len(shares),
+        lifetime=snapshot.lifetime,
+        start_allowance=snapshot.start_allowance,
+        now=now,
+        max_starting=snapshot.config.max_starting,
+        held_back=braked,
+    )
+    return tuple(each if each.at_most is None else replace(each, reason=UNLESS_OUTSIDE) for each in found)
+
+
+def _end(lease: Lease, now: datetime) -> datetime | None:
+    """The enforced end. A lease whose left-overs outlived it has none: what cannot be ended holds its device."""
+    late = lease.state is LeaseState.ENDING and lease.ends_at is not None and lease.ends_at < now
+    return None if late else lease.ends_at
+
+
+def _why(snapshot: QueueSnapshot, capacity: Capacity, offer: GpuOffer, ahead: int, braked: bool) -> Reason:
+    people = _people_ahead(ahead)
+    max_starting = snapshot.config.max_starting
+    if offer.id in snapshot.held_up:
+        text = "Something outside this hub took the GPU of the first in line, who is served before anybody else."
+        return Reason(f"{text} {people}", f"an admitted pod of {offer.id} is not scheduled", "taken-outside")
+    if offer.pool and (not capacity.known or (offer.pool in capacity.unknown and not capacity.free(offer))):
+        return Reason(
+            f"It is not known which GPUs are free now; you start when it is. {people}",
+            "inventory unknown",
+            "unknown-inventory",
+        )
+    total = capacity.total.get(offer.pool, 0)
+    if offer.pool and total == 0:
+        return Reason(
+            f"No {offer.title} is there now. {people}", f"no usable device in pool {offer.pool}", "none-there"
+        )
+    if not offer.pool or capacity.free(offer) > 0:
+        if braked:
+            return Reason(
+                f"{max_starting} servers are starting right now; yours starts after them. {people}",
+                f"start brake, max_starting {max_starting}",
+                "start-brake",
+            )
+        if offer.pool in capacity.cut and not ahead:
+            text = "Somebody who came before you waits for a GPU that yours would be cut from."
+            return Reason(f"{text} {people}", f"the head of a pool of the same cards as {offer.pool} first", "behind")
+        return Reason(f"One is free for somebody ahead of you. {people}", f"head of {offer.pool} first", "behind")
+    foreign = capacity.foreign.get(offer.pool, 0)
+    if foreign == total:
+        others = f"All {total}" if total > 1 else "The only one"
+        verb = "are" if total > 1 else "is"
+        text = f"{others} {verb} used by programs that this hub did not start."
+        return Reason(f"{text} {people}", f"{foreign} of {total} held by others", "held-by-others")
+    used = f"All {total} {offer.title} are in use." if total > 1 else f"The only {offer.title} is in use."
+    if offer.pool in capacity.cut:
+        used = f"No {offer.title} can be had now: the GPUs are in use, or cut in another way."
+        return Reason(f"{used} {people}", f"pool {offer.pool} shares its cards, none free", "in-use")
+    if foreign:
+        used += f" {foreign} of them by programs that this hub did not start."
+    return Reason(f"{used} {people}", f"{total} in pool {offer.pool}, none free for share {offer.share}", "in-use")
+
+
+def _people_ahead(ahead: int) -> str:
+    if ahead == 0:
+        return "You are next."
+    return "1 person is ahead of you." if ahead == 1 else f"{ahead} people are ahead of you."
+
+
+def availability(snapshot: QueueSnapshot, now: datetime) -> tuple[Availability, ...]:
+    """How every offer stands now, and the wait of somebody who joined this moment."""
+    lines = PoolQueues(snapshot)
+    capacity = Capacity(snapshot)
+    return tuple(_availability(snapshot, lines, capacity, offer, now) for offer in snapshot.offers)
+
+
+def _availability(
+    snapshot: QueueSnapshot, lines: PoolQueues, capacity: Capacity, offer: GpuOffer, now: datetime
+) -> Availability:
+    pool = offer.pool or "cpu"
+    waiting = lines.waiting(pool)
+    if not offer.pool:
+        return Availability(offer, None, None, 0, 0, 0, len(waiting), starts_now("It starts now."))
+    leases = [lease for lease in snapshot.leases if lease.pool == offer.pool and lease.state is not LeaseState.ENDED]
+    lost = sum(1 for lease in leases if lease.state is LeaseState.LOST)
+    held = sum(1 for lease in leases if lease.offer == offer.id) - sum(
+        1 for lease in leases if lease.offer == offer.id and lease.state is LeaseState.LOST
+    )
+    free = capacity.free(offer)
+    if not capacity.known or (offer.pool in capacity.unknown and not free):
+        wait = unknown("It is not known which GPUs are free.")
+        return Availability(offer, None, None, held, 0, lost, len(waiting), wait, snapshot.queue)
+    total = capacity.total.get(offer.pool, 0) * (WHOLE // offer.share)
+    foreign = capacity.foreign.get(offer.pool, 0)
+    before = waiting or any(lines.waiting(other) for other in capacity.costed(offer.pool))
+    if free > 0 and not before and not snapshot.queue and offer.id not in snapshot.held_up:
+        wait = starts_now("One is free.")
+    else:
+        shares = [_offer_in(capacity, ticket, pool).share for ticket in waiting] + [offer.share]
+        wait = _forecasts(snapshot, capacity, pool, shares, now, False)[-1]
+    return Availability(offer, free, total, held, foreign, lost, len(waiting), wait, snapshot.queue)
+
+
+__all__ = ["admit", "availability", "over_own_limit", "refuse_to_join", "standing"]

@@ -1,0 +1,35 @@
+"""What else a user could take: offers that are smaller and free right now. Pure. Not here: the words of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hub_extensions.core.offers.model import GpuOffer, OfferKind, named_size, size_of
+from hub_extensions.core.queue.model import Availability
+
+
+def smaller_free(wanted: GpuOffer, availabilities: Iterable[Availability]) -> tuple[GpuOffer, ...]:
+    """Offers with a GPU that are smaller than `wanted` and would start now, the largest first.
+
+    Smaller is less memory, or as much with fewer SMs; where a figure is not known, a smaller share of the same pool,
+    or a smaller MIG profile. What cannot be compared is not suggested. Give only what its user may choose.
+    """
+    found = [
+        item.offer
+        for item in availabilities
+        if item.free and item.wait.now and item.offer.kind is not OfferKind.CPU and _smaller(item.offer, wanted)
+    ]
+    return tuple(sorted(found, key=size_of, reverse=True))
+
+
+def _smaller(offer: GpuOffer, wanted: GpuOffer) -> bool:
+    if offer.pool == wanted.pool:
+        return offer.share < wanted.share
+    if offer.memory_bytes is not None and wanted.memory_bytes is not None:
+        if offer.memory_bytes != wanted.memory_bytes:
+            return offer.memory_bytes < wanted.memory_bytes
+        return None not in (offer.sm_count, wanted.sm_count) and (offer.sm_count or 0) < (wanted.sm_count or 0)
+    if offer.kind is OfferKind.MIG and wanted.kind is OfferKind.MIG:
+        ours, theirs = named_size(offer), named_size(wanted)
+        return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]
+    return False

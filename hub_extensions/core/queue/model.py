@@ -1,0 +1,241 @@
+"""What the line is made of: tickets, leases, verdicts, and everything one round of decisions looks at.
+
+Values only. Not here: any decision about them (``admission.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+
+from hub_extensions.core.cluster.pools import Pool
+from hub_extensions.core.gpu.devices import DeviceState
+from hub_extensions.core.offers.model import GpuOffer
+from hub_extensions.core.queue.forecast import START_ALLOWANCE, WaitForecast
+
+
+class TicketState(Enum):
+    """Where a ticket stands."""
+
+    WAITING = "waiting"
+    ADMITTED = "admitted"
+    ENDED = "ended"
+
+
+class TicketEnd(Enum):
+    """How a ticket ended. There is no other way."""
+
+    READY = "ready"
+    LEFT = "left"
+    ABANDONED = "abandoned"
+    MAX_WAIT = "max-wait"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+class LeaseState(Enum):
+    """Where a lease stands."""
+
+    STARTING = "starting"
+    """Given; its server is not ready yet."""
+    RUNNING = "running"
+    ENDING = "ending"
+    """Its server is gone; left-overs are being ended. The device is still held."""
+    LOST = "lost"
+    """Its device is gone from the machine."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One acceptable offer of a ticket and the ticket's place in that offer's line (a serial number, not a time)."""
+
+    offer: str
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A place in line.
+
+    Attributes:
+        choices: in the user's order of preference.
+        attempt: counts the spawns that asked for it; a cancel of an older attempt does not end it.
+        options: the validated user options, so that the service can start the server by itself (JSON-able).
+        admitted_offer: the offer it was admitted to; None while it waits.
+    """
+
+    id: str
+    user: str
+    server: str
+    choices: tuple[Choice, ...]
+    joined: datetime
+    state: TicketState = TicketState.WAITING
+    attempt: int = 1
+    groups: tuple[str, ...] = ()
+    options: Mapping[str, object] = field(default_factory=dict)
+    admitted_offer: str | None = None
+    admitted_at: datetime | None = None
+
+    @property
+    def is_cpu(self) -> bool:
+        """CPU only: it needs a start slot, never a device."""
+        return all(choice.offer == "cpu" for choice in self.choices)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right of one server to a share of one device, until it is released.
+
+    Attributes:
+        device: `Device.identity`; on a cluster, where the scheduler picks one, the pool's id.
+        uuid: the device's UUID (what the server's environment says); "" on a cluster.
+        pool: the device's pool.
+        share: thousandths of it; 0 for CPU only is never stored.
+        ends_at: when a limit that is enforced ends it at the latest; None: no limit is enforced.
+        pid, pid_started: the server's process and its start time (clock ticks since boot), once known.
+        adopted: its server ran before this product did.
+    """
+
+    id: str
+    ticket: str
+    user: str
+    server: str
+    offer: str
+    device: str
+    uuid: str
+    pool: str
+    share: int
+    state: LeaseState
+    since: datetime
+    ready_at: datetime | None = None
+    ends_at: datetime | None = None
+    pid: int | None = None
+    pid_started: int | None = None
+    adopted: bool = False
+
+
+@dataclass(frozen=True)
+class QueueLimits:
+    """The admin's limits of the line.
+
+    Attributes:
+        max_waiting: longer lines are refused.
+        max_wait: a ticket older than this (running time) ends.
+        max_starting: servers between admission and ready, CPU only included.
+        gpu_leases_per_user, tickets_per_user: a user's own limits.
+        abandon_after: a ticket without a pending spawn in an answering hub ends after this.
+    """
+
+    max_waiting: int = 500
+    max_wait: timedelta = timedelta(hours=24)
+    max_starting: int = 64
+    gpu_leases_per_user: int = 1
+    tickets_per_user: int = 1
+    abandon_after: timedelta = timedelta(seconds=120)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A reason said three times: for the user, for the log, and as a word for the metric (and for programs)."""
+
+    text: str
+    log: str
+    word: str
+
+
+class Answer(Enum):
+    """What admission says."""
+
+    ADMIT = "admit"
+    WAIT = "wait"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """One ticket may start now: on this device (`Device.identity`; a cluster's pool), or without one (CPU only)."""
+
+    ticket: str
+    offer: str
+    device: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one ticket is told.
+
+    Attributes:
+        offer: the offer it is admitted to (ADMIT), or the one its position is for (WAIT).
+        device: `Device.identity` of the device it is given, a cluster's pool; None for CPU only or while it waits.
+        position: 1 is the next; 0 when admitted or refused.
+        ahead: how many are ahead in that line.
+    """
+
+    answer: Answer
+    reason: Reason
+    offer: str | None = None
+    device: str | None = None
+    position: int = 0
+    ahead: int = 0
+    forecast: WaitForecast | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Availability:
+    """How one offer stands now. None is not known.
+
+    Attributes:
+        free: how many servers could be given it now (before anybody in line is served).
+        total: how many there are if nobody had any.
+        held: taken by our leases; `foreign`: taken by processes that we never started; `lost`: gone under a lease.
+        waiting: tickets in its line. queue: whose line it is where it is not ours, as in `QueueSnapshot`.
+    """
+
+    offer: GpuOffer
+    free: int | None
+    total: int | None
+    held: int
+    foreign: int
+    lost: int
+    waiting: int
+    wait: WaitForecast
+    queue: str = ""
+
+
+@dataclass(frozen=True)
+class QueueSnapshot:
+    """Everything one round of decisions looks at.
+
+    Attributes:
+        devices: of one machine; None while they are not known: nobody is admitted to a GPU then.
+        pools: of a cluster, where devices are counted; None on one machine, and while they are not known.
+        bound: leases whose pod has its place: `pools` counts their devices as taken already.
+        queue: whose line it is where it is not ours (``Kueue``, ``KAI``): everybody is admitted at once.
+        held_up: offers whose first in line was admitted and finds no device: something outside this hub took it.
+        held_back: admitted tickets that the start brake does not count, because their pod is not placed yet.
+        tickets: waiting and admitted ones, in any order.
+        leases: all that have not ended.
+        lifetime: what a new lease may last at most; None: no limit is enforced, and "at most" is never said.
+        start_allowance: a start takes at most this long, or it is ended.
+    """
+
+    offers: tuple[GpuOffer, ...]
+    devices: tuple[DeviceState, ...] | None
+    tickets: tuple[Ticket, ...]
+    leases: tuple[Lease, ...]
+    config: QueueLimits = field(default_factory=QueueLimits)
+    lifetime: timedelta | None = None
+    start_allowance: timedelta = START_ALLOWANCE
+    pools: Mapping[str, Pool] | None = None
+    bound: frozenset[str] = frozenset()
+    queue: str = ""
+    held_up: frozenset[str] = frozenset()
+    held_back: frozenset[str] = frozenset()
+
+    @property
+    def starting(self) -> int:
+        """How many servers are between admission and ready, as far as the start brake counts."""
+        return sum(1 for t in self.tickets if t.state is TicketState.ADMITTED and t.id not in self.held_back)

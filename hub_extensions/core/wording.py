@@ -1,0 +1,45 @@
+"""Lengths of time, memory and places as people say them: once, for every page, reason and log. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+GIB = 1024**3
+
+
+def duration(length: timedelta) -> str:
+    """A length that is set, to the second: ``45 s``, ``1 min 30 s``, ``30 min``, ``2 h 10 min``, ``12 h``."""
+    seconds = max(0, int(length.total_seconds()))
+    hours, minutes, seconds = seconds // 3600, seconds // 60 % 60, seconds % 60
+    parts = [f"{hours} h"] if hours else []
+    if minutes:
+        parts.append(f"{minutes} min")
+    if not parts or (seconds and not hours):
+        parts.append(f"{seconds} s")
+    return " ".join(parts)
+
+
+def about(seconds: float) -> str:
+    """A length that is estimated, rounded: ``40 s``, ``25 min``, ``2 h 10 min``, ``3 d 4 h``."""
+    if round(seconds) < 60:
+        return f"{max(0, round(seconds))} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {rest} min" if rest else f"{hours} h"
+    days, rest = divmod(hours, 24)
+    return f"{days} d {rest} h" if rest else f"{days} d"
+
+
+def ordinal(number: int) -> str:
+    """1 -> ``1st``, 12 -> ``12th``, 111 -> ``111th``."""
+    if number % 100 in (11, 12, 13):
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
+
+
+def gib(count: int) -> str:
+    """Bytes as GiB, at most two places: ``4.75 GiB``."""
+    return f"{count / GIB:.2f}".rstrip("0").rstrip(".") + " GiB"

@@ -1,0 +1,485 @@
+"""Leases on a cluster: a lease ends when its pod is gone from the API server, and not before.
+
+It watches, never asks: what is free, which pod has which lease, whose pod finds no place, which machine does not
+answer, and which pods the hub has forgotten. No release depends on a message. Not here: what is counted
+(``core/cluster/pools.py``), one machine's processes (``local_leases.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from hub_extensions.adapters.jupyterhub_api import HubServer
+from hub_extensions.adapters.kubernetes.watch import ClusterError
+from hub_extensions.adapters.mig_tables import sm_of_product
+from hub_extensions.adapters.procfs import Process
+from hub_extensions.adapters.store import NoticeRow
+from hub_extensions.core import messages
+from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
+from hub_extensions.core.cluster.offers import derive_cluster_offers
+from hub_extensions.core.cluster.pools import NodeReadings, PoolSurvey, read_ahead, survey_pools
+from hub_extensions.core.cluster.unschedulable import why_unscheduled
+from hub_extensions.core.offers.pod_request import label_value
+from hub_extensions.core.queue import lifecycle
+from hub_extensions.core.queue.lifecycle import Seen
+from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
+from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine.adoption import adopted_lease
+from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.presenters import server_words
+from hub_extensions.hub_service.engine.state import ClusterSnapshot, State
+from hub_extensions.hub_service.engine.transaction import Transaction, Transactions
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+LOOK_AT_LEAST = 5.0
+"""Seconds after which we look without a change: what was held up may be no longer, and clocks run."""
+TOGETHER = 0.1
+"""Changes within so many seconds are looked at once."""
+GONE_FOR = 1.0
+"""Seconds for which a pod that was there has to be gone: a list that is read anew lacks it for a moment."""
+REMOVE_AGAIN = 60.0
+"""Seconds until a forgotten pod that could not be deleted is tried again."""
+SETTLES = timedelta(seconds=30)
+"""So long a lease may be without its pod: the API server, the hub and we are told of it one after the other."""
+
+Server = tuple[str, str]
+
+
+class Cluster(Protocol):
+    """The cluster as it is watched: ``adapters.kubernetes.ClusterWatch``, or a table in a test."""
+
+    def view(self, now: datetime) -> ClusterView:
+        """The cluster as far as it is known."""
+
+    async def wait_changed(self, timeout: float) -> bool:
+        """True as soon as something changed since the last time; False after `timeout` seconds without."""
+
+    async def delete_pod(self, namespace: str, name: str, uid: str, *, force: bool = False) -> bool:
+        """Delete this very pod. Raises ClusterError."""
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """A pod of ours that the hub knows nothing of any more.
+
+    Attributes:
+        since: machine's seconds. removing: it is being deleted, by policy. refused: when that was refused last.
+    """
+
+    pod: PodFacts
+    since: float
+    removing: bool = False
+    refused: float | None = None
+
+
+class ClusterLeases:
+    """Takes the cluster in and ends leases whose pod is gone.
+
+    Attributes:
+        leftovers, trespassers: of one machine only; empty here.
+        forgotten: uid -> a pod of ours that the hub has forgotten.
+    """
+
+    def __init__(self, state: State, transaction: Transactions, cluster: Cluster, config: ClusterConfig) -> None:
+        self.state = state
+        self.state.expect_cluster()
+        self.transaction = transaction
+        self.cluster = cluster
+        self.config = config
+        self.leftovers: dict[str, tuple[Process, ...]] = {}
+        self.trespassers: dict[str, bool] = {}
+        self.forgotten: dict[str, Forgotten] = {}
+        self.problem = ""
+        self.sampled = asyncio.Event()
+        self.pod_of_lease: dict[str, PodFacts] = {}
+        self._pod_of_server: dict[Server, PodFacts] = {}
+        self._seen: set[str] = set()
+        self._without_place: dict[str, float] = {}
+        self._gone_since: dict[str, float] = {}
+        self._notes: tuple[str, ...] = ()
+        self._readings = NodeReadings()
+        self._held_up_before: frozenset[str] = frozenset()
+        self._soon = asyncio.Event()
+
+    async def keep_looking(self) -> None:
+        """Look at each change until cancelled."""
+        while True:
+            await self.look()
+            await self._next()
+            await asyncio.sleep(TOGETHER)
+
+    async def _next(self) -> None:
+        changed = asyncio.ensure_future(self.cluster.wait_changed(LOOK_AT_LEAST))
+        soon = asyncio.ensure_future(self._soon.wait())
+        try:
+            await asyncio.wait({changed, soon}, timeout=LOOK_AT_LEAST, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+            soon.cancel()
+            self._soon.clear()
+
+    def look_soon(self) -> None:
+        """Somebody expects a change."""
+        self._soon.set()
+
+    async def look(self) -> None:
+        """Look once, take it in, end what has ended, and admit whoever can go on."""
+        try:
+            async with self.transaction(admit=True) as transaction:
+                view = self.cluster.view(self.state.clock.utc_now())  # not before: it may have been waited for
+                if self._can_be_read(view):
+                    await self._take_in(view, transaction)
+                await asyncio.sleep(0)
+        except Refused as problem:
+            log.debug("nothing is released: %s", problem)
+        await self._remove_forgotten()
+
+    def _can_be_read(self, view: ClusterView) -> bool:
+        """What cannot be read any more keeps its last figures for a while; then they are not known."""
+        self.problem = self.state.problem = view.problem
+        return view.at is not None and not view.problem
+
+    # -------------------------------------------------------------- taking in
+
+    async def _take_in(self, view: ClusterView, transaction: Transaction) -> None:
+        self._know_pods(view)
+        if self.state.cluster is None:
+            await self._count_first(view)
+        stand = self._stand(view)
+        await asyncio.sleep(0)  # a large cluster takes long to count: between the steps others have a turn
+        await self.state.see_cluster(stand)
+        self.sampled.set()
+        if view.pods is None:
+            return  # no pod may be read: what is gone is the hub's word alone
+        self._find_forgotten(view, view.pods)
+        changed, rows, notices = [], [], []
+        for lease in tuple(self.state.leases.values()):
+            after = self._after(lease, view)
+            if after is lease:
+                continue
+            changed.append(after)
+            rows.append(transaction.lease_row(after.state.value, lease, self._words(lease, after)))
+            if after.state is LeaseState.LOST:
+                notices.append(self._lost_notice(lease))
+        if changed:
+            await transaction.write_leases(changed, rows, notices)
+
+    def _know_pods(self, view: ClusterView) -> None:
+        """Which pod has which lease, and which server is which pod; of two the one that is not over."""
+        by_lease: dict[str, PodFacts] = {}
+        by_server: dict[Server, PodFacts] = {}
+        for pod in (view.pods or {}).values():
+            if not (pod.lease or pod.user):
+                continue
+            server = (pod.user, pod.server)
+            at_home = not view.namespace or pod.namespace == view.namespace
+            lease = self.state.leases.get(pod.lease)
+            if not at_home and (lease is None or (lease.user, lease.server) != server):
+                continue  # another hub's, or somebody's who wrote our label on it
+            _prefer(by_lease, pod.lease, pod, home=view.namespace)
+            _prefer(by_server, server if pod.user else None, pod, home=view.namespace)
+        self.pod_of_lease = by_lease
+        self._pod_of_server = by_server
+
+    async def _count_first(self, view: ClusterView) -> None:
+        """All nodes are counted for the first time: in steps."""
+        ours = {pod.uid for pod in self._adopted_and_bound().values()}
+        for _ in read_ahead(view, self.config, leases=self.state.leases, ours=ours, kept=self._readings):
+            await asyncio.sleep(0)
+
+    def _stand(self, view: ClusterView) -> ClusterSnapshot:
+        adopted = self._adopted_and_bound()
+        survey = survey_pools(
+            view,
+            self.state.offer_config,
+            self.config,
+            names=self.state.pool_names,
+            leases=self.state.leases,
+            ours={pod.uid for pod in adopted.values()},
+            kept=self._readings,
+        )
+        survey = replace(survey, bound=(survey.bound & self.pod_of_lease.keys()) | adopted.keys())
+        offers = derive_cluster_offers(survey.pools, self.state.offer_config, self.config, sm_of_product=sm_of_product)
+        if offers.notes != self._notes:
+            self._notes = offers.notes
+            for note in offers.notes:
+                # a word for an offer that is not there now harms nobody: values files have words for many
+                harmless = note.startswith(("titles[", "descriptions["))
+                log.log(logging.INFO if harmless else logging.WARNING, "c.GpuOffers.%s", note)
+        queue = "Kueue" if self.config.kueue_queue else "KAI" if self.config.kai_queue else ""
+        held_up, held_back = self._without_a_place(queue)
+        return ClusterSnapshot(survey, offers, queue, held_up, held_back, _caution(view))
+
+    def _adopted_and_bound(self) -> dict[str, PodFacts]:
+        """Pods that ran before this product did have no label of ours; they hold what they hold all the same."""
+        found = ((lease, self.pod_of(lease)) for lease in self.state.leases.values() if lease.adopted)
+        return {lease.id: pod for lease, pod in found if pod is not None and pod.node}
+
+    def pod_of(self, lease: Lease) -> PodFacts | None:
+        """The pod of a lease that is not over; None: there is none."""
+        pod = self.pod_of_lease.get(lease.id)
+        if pod is None and lease.adopted:
+            pod = self._pod_of_server.get((lease.user, lease.server))
+            if pod is not None and (pod.lease or (pod.offer and not pod.requests)):
+                pod = None  # a later server of that name that we started, with a lease of its own or on CPU only
+        return None if pod is None or pod.over else pod
+
+    def _without_a_place(self, queue: str) -> tuple[frozenset[str], frozenset[str]]:
+        """(offers whose admitted pod finds no device, admitted tickets that do not count as starting)."""
+        now = self.state.clock.elapsed()
+        up, back, still = set(), set(), {}
+        for ticket in self.state.tickets.values():
+            pod = self._waiting_pod(ticket)
+            if pod is None:
+                continue
+            since = still[ticket.id] = self._without_place.get(ticket.id, now)
+            late = now - since > self.config.outside_after.total_seconds()
+            if queue or late:
+                back.add(ticket.id)
+            wants_gpu = ticket.admitted_offer not in (None, "cpu")
+            # for want of anything else (processors, storage) it holds up nobody but itself
+            for_a_gpu = not pod.unscheduled_why or why_unscheduled(pod.unscheduled_why).lacks_device
+            if late and not queue and wants_gpu and for_a_gpu:
+                up.add(str(ticket.admitted_offer))
+                if ticket.id not in self._held_up_before:
+                    log.warning(
+                        "an admitted pod has no place: %s",
+                        pod.unscheduled_why or pod.unscheduled,
+                        extra={"ticket": ticket.id},
+                    )
+        self._without_place = still
+        self._held_up_before = frozenset(back)
+        return frozenset(up), frozenset(back)
+
+    def _waiting_pod(self, ticket: Ticket) -> PodFacts | None:
+        """The pod of an admitted ticket that has no place on a node; None: it has one, or it is not made yet."""
+        if ticket.state is not TicketState.ADMITTED:
+            return None
+        lease = self.state.lease_of_ticket(ticket.id)
+        pod = self.pod_of_lease.get(lease.id) if lease else self._pod_of_server.get((ticket.user, ticket.server))
+        return pod if pod is not None and not pod.node and not pod.over and not pod.deleting else None
+
+    # -------------------------------------------------------------- leases
+
+    def _after(self, lease: Lease, view: ClusterView) -> Lease:
+        """The lease as it is after this look (the same object when nothing changed)."""
+        pod = self.pod_of(lease)
+        if pod is not None:
+            self._seen.add(lease.id)
+            self._gone_since.pop(lease.id, None)
+        lost = None if pod is None else self._node_lost(pod, view)
+        gone = pod is None and lease.state is not LeaseState.STARTING and self._is_gone(lease)
+        seen = Seen(
+            ticket_lives=lease.ticket in self.state.tickets,
+            device=None if lost is None else not lost,
+            server_gone=gone,
+            released=gone,
+        )
+        return lifecycle.after_look(lease, seen)
+
+    def _is_gone(self, lease: Lease) -> bool:
+        """Its pod was there and is gone for a while; one that we never saw may still be on its way to us."""
+        now = self.state.clock.elapsed()
+        since = self._gone_since.setdefault(lease.id, now)
+        sure = lease.id in self._seen or lease.state is LeaseState.ENDING
+        patience = GONE_FOR if sure else SETTLES.total_seconds()
+        if now - since < patience:
+            if patience < LOOK_AT_LEAST:
+                asyncio.get_running_loop().call_later(patience, self._soon.set)
+            return False
+        self._gone_since.pop(lease.id, None)
+        self._seen.discard(lease.id)
+        return True
+
+    @staticmethod
+    def _node_lost(pod: PodFacts, view: ClusterView) -> bool | None:
+        """Does the machine under a running pod not answer? None: not known."""
+        if view.nodes is None or not pod.node:
+            return None
+        node = view.nodes.get(pod.node)
+        return None if node is None else node.ready is not True
+
+    def _lost_notice(self, lease: Lease) -> NoticeRow:
+        text = (
+            f"The machine that {server_words(lease.server)} runs on does not answer. "
+            "Your GPU there stays yours until it does, or until an administrator gives it up."
+        )
+        return NoticeRow(self.state.clock.utc_now(), lease.user, lease.server, text)
+
+    @staticmethod
+    def _words(before: Lease, after: Lease) -> str:
+        return {
+            LeaseState.ENDING: "its server is gone",
+            LeaseState.ENDED: "its pod is gone",
+            LeaseState.LOST: "the node of its pod does not answer",
+        }.get(after.state, "the node of its pod answers again")
+
+    async def give_up(self, lease_id: str) -> None:
+        """An admin says that a pod on a lost node will not come back: it is deleted by force, and its lease ends.
+
+        Raises:
+            Refused: 404: no such lease; 409: its machine answers, so stop the server instead.
+        """
+        lease = self.state.leases.get(lease_id)
+        if lease is None:
+            raise Refused(404, "There is no such lease.", "lease", "unknown-lease")
+        pod = self.pod_of(lease)
+        lost = lease.state is LeaseState.LOST
+        if lease.state is LeaseState.ENDING and pod is not None:  # its server was stopped; the machine cannot end it
+            lost = self._node_lost(pod, self.cluster.view(self.state.clock.utc_now())) is True
+        if not lost or pod is None:
+            raise Refused(409, "Its machine answers. Stop the server instead.", "lease", "not-lost")
+        try:
+            await self.cluster.delete_pod(pod.namespace, pod.name, pod.uid, force=True)
+        except ClusterError as problem:
+            raise Refused(502, problem.sentence, "", "cluster") from problem
+        log.warning("an administrator gave a lost pod up", extra={"lease": lease.id, "user": lease.user})
+        self.look_soon()
+
+    # -------------------------------------------------------------- servers that ran before
+
+    def lease_of_a_stranger(self, server: HubServer, now: datetime) -> Lease | None:
+        """What a server that the state does not know holds: by its label of an offer, else by what its pod asked for.
+
+        A pod that has a lease's label is ours, from a store that is gone: it keeps that lease. One whose lease is in
+        the state is no stranger's, and one that is being deleted begins nothing.
+        """
+        key = (server.user, server.server)
+        pod = self._pod_of_server.get(key)
+        stand = self.state.cluster
+        if pod is None or pod.over or pod.deleting or stand is None:
+            return None
+        known = self.state.leases.get(pod.lease)
+        if known is not None and (known.user, known.server) == key:
+            return None
+        named = [each for each in stand.offers.offers if each.pool and label_value(each.id) == pod.offer]
+        offer = named[0] if len(named) == 1 else None
+        pool = offer.pool if offer else _pool_of(pod, stand.survey) if pod.requests else None
+        if pool is None:
+            return None
+        lease = adopted_lease(server, pool, now, self.state.end_of)
+        if pod.lease and pod.lease not in self.state.leases:
+            lease = replace(lease, id=pod.lease)
+        if offer is not None:
+            lease = replace(lease, offer=offer.id, share=offer.share)
+        return replace(lease, ends_at=self.state.end_of(lease))
+
+    def is_going(self, server: HubServer) -> bool:
+        """Its pod is being deleted, whatever the hub says of it."""
+        pod = self._pod_of_server.get((server.user, server.server))
+        return pod is not None and not pod.over and pod.deleting
+
+    def lives(self, lease: Lease) -> bool:
+        """Its pod is there, and nobody deletes it."""
+        pod = self.pod_of(lease)
+        return pod is not None and not pod.deleting
+
+    async def clear_a_dead_start(self, lease: Lease) -> None:
+        """A pod that is there already is taken over by the next start."""
+
+    # -------------------------------------------------------------- for admins
+
+    def info(self) -> messages.ClusterInfo:
+        """The cluster as it was seen last."""
+        stand = self.state.cluster
+        now = self.state.clock.elapsed()
+        forgotten = tuple(_told(item, now) for item in self.forgotten.values())
+        if stand is None:
+            return messages.ClusterInfo(self.problem, False, "", (), (), (), forgotten)
+        left_out = tuple(messages.LeftOutInfo(item.what, item.why) for item in stand.survey.left_out)
+        return messages.ClusterInfo(
+            problem=self.problem,
+            configured=stand.survey.configured,
+            queue=stand.queue,
+            pools=presenters.cluster_info(stand.survey, stand.offers.offers),
+            left_out=left_out,
+            held_up=tuple(sorted(stand.held_up)),
+            forgotten=forgotten,
+        )
+
+    # -------------------------------------------------------------- pods the hub has forgotten
+
+    def hub_is_away(self) -> None:
+        """What the hub has is not known any more: nothing counts as forgotten until it has answered for a while."""
+        self.state.listed = None
+        self.forgotten = {}
+
+    def _find_forgotten(self, view: ClusterView, pods: Mapping[str, PodFacts]) -> None:
+        """Pods with our label, alive, of a server that neither the hub's list nor the line nor the state knows.
+
+        A user who was renamed with a running server is in the list under the new name, with the pod of the old.
+        """
+        if self.state.listed is None or not self.state.hub_up or not view.namespace:
+            return
+        now = self.state.clock.elapsed()
+        active = {(t.user, t.server) for t in self.state.tickets.values()}
+        active |= self.state.listed | self.state.facts.keys() | self.state.touched.keys()
+        found: dict[str, Forgotten] = {}
+        for pod in pods.values():
+            ours = bool(pod.lease or pod.offer) and pod.user and pod.namespace == view.namespace
+            if not ours or pod.over or pod.deleting or (pod.user, pod.server) in active:
+                continue
+            if pod.name in self.state.listed_pods:
+                continue
+            known = self.forgotten.get(pod.uid)
+            if known is None:
+                log.warning("the hub has forgotten the pod %s", pod.name, extra={"user": pod.user})
+            found[pod.uid] = replace(known, pod=pod) if known else Forgotten(pod, now)
+        self.forgotten = found
+
+    async def _remove_forgotten(self) -> None:
+        if not self.config.remove_forgotten or not self.state.hub_up or self.problem:
+            return
+        now = self.state.clock.elapsed()
+        for uid, item in tuple(self.forgotten.items()):
+            if item.removing or now - item.since < self.config.forgotten_after.total_seconds():
+                continue
+            if item.refused is not None and now - item.refused < REMOVE_AGAIN:
+                continue
+            try:
+                await self.cluster.delete_pod(item.pod.namespace, item.pod.name, uid)
+            except ClusterError as problem:
+                if item.refused is None:
+                    log.warning("the forgotten pod %s cannot be removed: %s", item.pod.name, problem)
+                self.forgotten[uid] = replace(item, refused=now)
+                continue
+            self.forgotten[uid] = replace(item, removing=True)
+            log.warning("the forgotten pod %s is removed", item.pod.name, extra={"user": item.pod.user})
+            self.state.count("pods", "forgotten-removed")
+
+
+def _prefer(known: dict[Any, PodFacts], key: Any, pod: PodFacts, *, home: str) -> None:
+    """Of several pods for one key: one of our own namespace before others, one that is not over before one that is."""
+    other = known.get(key) if key else pod
+    if other is None or (pod.namespace == home, not pod.over) > (other.namespace == home, not other.over):
+        known[key] = pod
+
+
+def _caution(view: ClusterView) -> str:
+    """What the figures do not count, for users."""
+    says = []
+    if view.nodes is None:
+        says.append("How many GPUs there are is what an administrator wrote down.")
+    if view.own_pods_only:
+        says.append("What others in the cluster use is not counted, so fewer may be free.")
+    return " ".join(says)
+
+
+def _told(item: Forgotten, now: float) -> messages.ForgottenPod:
+    pod = item.pod
+    return messages.ForgottenPod(
+        pod.name, pod.namespace, pod.node, pod.user, pod.server, pod.offer, now - item.since, item.removing
+    )
+
+
+def _pool_of(pod: PodFacts, survey: PoolSurvey) -> str | None:
+    """The pool whose resource a pod asks for, on its node where several have it."""
+    wanted = [pool for pool in survey.pools.values() if pod.requests.get(pool.resource)]
+    here = [pool for pool in wanted if any(node.node == pod.node for node in pool.nodes)]
+    return next((pool.id for pool in here or wanted), None)

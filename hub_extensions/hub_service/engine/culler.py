@@ -1,0 +1,366 @@
+"""Stopping what holds a GPU for nothing: gather evidence, ask ``core.culling``, warn, save, look again, stop.
+
+The evidence is the service's own look at the device; where the card tells it nothing, what DCGM measured; where nobody
+measured that, what the server says of itself; else it is unknown, and unknown is never idle. Between the decision and
+the stop the server is looked at once more: whoever came back keeps working.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable
+from hub_extensions.core import culling, messages
+from hub_extensions.core.culling import Action, CullDecision, Evidence, ServerFacts
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
+from hub_extensions.core.queue import lifecycle
+from hub_extensions.core.queue.lifecycle import Event
+from hub_extensions.core.queue.model import Lease, LeaseState
+from hub_extensions.core.wording import duration
+from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine.dcgm import Dcgm, merged
+from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.state import State
+from hub_extensions.hub_service.engine.transaction import Transactions
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+EVERY = 5.0
+SAMPLES_STORED_EVERY = timedelta(seconds=10)
+SAVING = timedelta(seconds=10)
+"""How long JupyterLab has to save open notebooks before a stop; it is told at once and usually needs a second."""
+OTHER_PAGES = timedelta(seconds=3)
+"""A server can be open in several pages, and "saved" is the word of one: the others get at least this long."""
+REPORTS_LAST = timedelta(seconds=45)
+
+
+class Culler:
+    """Evidence and decisions about running servers.
+
+    Attributes:
+        reports: (user, server) -> what its own extension said last (and the running time of it).
+        activity: (user, server) -> the hub's last activity, from the last listing.
+        saving: (user, server) -> running time since which its notebooks are being saved.
+        dcgm: what is known of a device's use where the card tells it to nobody here.
+        people: user -> groups and admin or not, as the hub said last.
+    """
+
+    def __init__(self, state: State, transaction: Transactions, hub: HubApi, dcgm: Dcgm) -> None:
+        self.state = state
+        self.transaction = transaction
+        self.hub = hub
+        self.dcgm = dcgm
+        self._stops: set[asyncio.Task[None]] = set()
+        self._stored_at: datetime | None = None
+        self._dry: dict[tuple[str, str], datetime] = {}
+
+    async def keep_deciding(self) -> None:
+        """Decide every few seconds until cancelled."""
+        while True:
+            await asyncio.sleep(EVERY)  # first: the use of some devices is known from the second look on
+            try:
+                await self.decide_all()
+            except Refused as problem:
+                log.debug("nothing is culled: %s", problem)
+
+    async def decide_all(self) -> None:
+        """Fold the samples in, decide about every server, and begin what has to be done."""
+        async with self.transaction() as transaction:
+            now = self.state.clock.now()
+            changed = []
+            for facts in tuple(self.state.facts.values()):
+                seen = self._observe(facts, now)
+                decision = self.decision(seen)
+                seen = culling.settle(seen, decision, now)
+                if seen.stopping is not None and (seen.user, seen.server) not in self.state.saving:
+                    self._begin_stop(seen, decision)  # a new one, or one that a restart of ours broke off
+                self._dry_run(seen, decision, now)
+                if seen != facts:
+                    changed.append(seen)
+            samples = self._samples_to_store(now)
+            await transaction.write(Changes(facts=tuple(changed), samples=samples))
+
+    def decision(self, facts: ServerFacts) -> CullDecision:
+        """What is to be done about a server now."""
+        now = self.state.clock.now()
+        return culling.decide(self._evidence(facts), self.state.policy, now, facts.warned, facts.cause)
+
+    # -------------------------------------------------------------- evidence
+
+    def _observe(self, facts: ServerFacts, now: datetime) -> ServerFacts:
+        lease = self.state.leases.get(facts.lease) if facts.lease else None
+        if lease is not None:
+            facts = culling.observe(facts, self.use_of(lease), self.state.policy, now)
+        report = self.report(facts.user, facts.server)
+        return facts if report is None else culling.reported(facts, report, now)
+
+    def use_of(self, lease: Lease) -> float | None:
+        """Percent of the lease's own use of its device; None: not known."""
+        return self.measured(lease)[0]
+
+    def measured(self, lease: Lease) -> tuple[float | None, str]:
+        """The lease's use of its device, and who measured it (``none``: not known).
+
+        A device shared by several leases tells one thing for sure: when it is idle, everybody on it is. Busy, it does
+        not say who.
+        """
+        age = self.state.inventory_age()
+        if age is None or age > timedelta(seconds=30):
+            return None, "none"
+        sample = self.sample_of(lease.uuid)
+        used, source = (None, "none") if sample is None else (sample.used_percent, sample.source)
+        if used is None:
+            used, source = self._said_by_the_server(lease)
+        sharers = sum(1 for other in self.state.leases.values() if other.device == lease.device)
+        if used is None or (lease.share < WHOLE and sharers > 1 and used >= self.state.policy.idle_below_percent):
+            return None, "none"
+        return used, source
+
+    def sample_of(self, uuid: str) -> DeviceSample | None:
+        """The last sample of a device, with what DCGM measured where the machine could not."""
+        return merged(self.state.samples.get(uuid), self.dcgm.figures(uuid))
+
+    def _said_by_the_server(self, lease: Lease) -> tuple[float | None, str]:
+        """What the server's own extension measured, used only where nobody else could.
+
+        Its user can forge it. That is sound: a low figure stops that user's own server and no other, and a high one
+        keeps a server that a loop of multiplications on the GPU would keep as well, until its lifetime ends it.
+        """
+        report = self.report(lease.user, lease.server)
+        if report is None or report.used_percent is None or self.dcgm.told_lately(lease.uuid):
+            return None, "none"
+        return report.used_percent, "report"
+
+    def report(self, user: str, server: str) -> ServerReport | None:
+        """What the server's own extension said, if it is fresh."""
+        known = self.state.reports.get((user, server))
+        if known is None or self.state.clock.now() - known[1] > REPORTS_LAST:
+            return None
+        return known[0]
+
+    def _evidence(self, facts: ServerFacts) -> Evidence:
+        lease = self.state.leases.get(facts.lease) if facts.lease else None
+        report = self.report(facts.user, facts.server)
+        return culling.evidence_of(
+            facts,
+            use_known=lease is not None and self.use_of(lease) is not None,
+            last_activity=self.state.activity.get((facts.user, facts.server)),
+            busy_kernels=report.busy_kernels if report else None,
+        )
+
+    def _samples_to_store(self, now: datetime) -> tuple[DeviceSample, ...]:
+        if self._stored_at is not None and now - self._stored_at < SAMPLES_STORED_EVERY:
+            return ()
+        self._stored_at = now
+        leased = {lease.uuid for lease in self.state.leases.values()}
+        samples = (self.sample_of(uuid) for uuid in self.state.samples if uuid in leased)
+        return tuple(sample for sample in samples if sample is not None)
+
+    def _dry_run(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> None:
+        """While culling is off, say once a day a server what would have been done."""
+        would = decision.would
+        if would is None:
+            return
+        key = (facts.user, facts.server)
+        if would.action is Action.STOP and now - self._dry.get(key, now - timedelta(days=2)) > timedelta(days=1):
+            self._dry[key] = now
+            log.info(
+                "dry run: would stop this server (%s)",
+                would.reason,
+                extra={"user": facts.user, "server": facts.server},
+            )
+
+    # -------------------------------------------------------------- stopping
+
+    def _begin_stop(self, facts: ServerFacts, decision: CullDecision) -> None:
+        self.state.saving[(facts.user, facts.server)] = self.state.clock.now()
+        task = asyncio.ensure_future(self._stop(facts, decision))
+        self._stops.add(task)
+        task.add_done_callback(self._stops.discard)
+
+    async def _stop(self, facts: ServerFacts, decision: CullDecision) -> None:
+        key = (facts.user, facts.server)
+        try:
+            await self._wait_until_saved(key)
+            current = await self._still_to_stop(facts)
+            if current is None:
+                await self._let_live(key)
+                return
+            if not await self.hub.stop(*key):
+                await self._let_live(key)
+                return
+            await self._stopped(current, decision)
+        except (HubAway, HubRefused) as problem:
+            log.warning("not stopped, tried again later: %s", problem, extra={"user": key[0], "server": key[1]})
+            await self._let_live(key)
+        except Refused as problem:
+            log.warning("stopped, but not recorded: %s", problem, extra={"user": key[0], "server": key[1]})
+        finally:
+            self.state.saving.pop(key, None)
+
+    async def _wait_until_saved(self, key: tuple[str, str]) -> None:
+        began = self.state.clock.now()
+        while self.state.clock.now() - began < SAVING:
+            known = self.state.reports.get(key)
+            if known is None:
+                return  # nobody there to save anything
+            if known[0].saved and known[1] >= began and self.state.clock.now() - began >= OTHER_PAGES:
+                return
+            await asyncio.sleep(0.2)
+
+    async def _still_to_stop(self, facts: ServerFacts) -> ServerFacts | None:
+        """The facts, if this very run of the server still has to be stopped; None: it is another one, or came back."""
+        server: HubServer | None = await self.hub.server(facts.user, facts.server)
+        await self.dcgm.ask()  # what was measured elsewhere is some seconds old
+        async with self.transaction():
+            current = self.state.facts.get((facts.user, facts.server))
+            if current is None or current.started != facts.started or server is None or not server.ready:
+                return None
+            seen = self._observe(current, self.state.clock.now())
+            return seen if self.decision(seen).action is Action.STOP else None
+
+    async def _let_live(self, key: tuple[str, str]) -> None:
+        async with self.transaction() as transaction:
+            current = self.state.facts.get(key)
+            if current is not None:
+                await transaction.write(Changes(facts=(replace(current, stopping=None, cause=None),)))
+
+    async def _stopped(self, facts: ServerFacts, decision: CullDecision) -> None:
+        async with self.transaction() as transaction:
+            lease = self.state.leases.get(facts.lease) if facts.lease else None
+            ending = lifecycle.move(lease, Event.CULLED) if lease is not None else None
+            wall = self.state.clock.utc_now()
+            which = presenters.server_words(facts.server)
+            text = f"{which[:1].upper()}{which[1:]} was stopped. {decision.reason} Your files are kept."
+            row = JournalRow(wall, "culled", None, facts.lease, facts.user, facts.server, decision.reason)
+            self.state.touch(facts.user, facts.server)
+            self.state.count("culled", decision.cause.value if decision.cause else "unknown")
+            log.info("culled: %s", decision.reason, extra={"user": facts.user, "server": facts.server})
+            await transaction.write(
+                Changes(
+                    leases=(ending,) if isinstance(ending, Lease) else (),
+                    gone_facts=((facts.user, facts.server),),
+                    journal=(row,),
+                    notices=(NoticeRow(wall, facts.user, facts.server, text),),
+                )
+            )
+            self.state.reports.pop((facts.user, facts.server), None)
+
+    # -------------------------------------------------------------- what a server and its user say and see
+
+    async def take_report(self, user: str, server: str, told: messages.Report) -> None:
+        """Remember what a server says of itself; its first opening starts the idle clock."""
+        now = self.state.clock.now()
+        self.state.reports[(user, server)] = (
+            ServerReport(
+                self.state.clock.utc_now(),
+                told.opened,
+                told.kernels,
+                told.busy_kernels,
+                told.saved,
+                told.used_percent,
+            ),
+            now,
+        )
+        facts = self.state.facts.get((user, server))
+        if facts is None or culling.reported(facts, self.state.reports[(user, server)][0], now) == facts:
+            return
+        async with self.transaction() as transaction:
+            facts = self.state.facts.get((user, server))
+            if facts is not None:
+                seen = culling.reported(facts, self.state.reports[(user, server)][0], now)
+                await transaction.write(Changes(facts=(seen,)))
+
+    async def keep(self, user: str, server: str) -> None:
+        """Keep a server from being stopped as idle for a while.
+
+        Raises:
+            Refused: 404 no such running server; 409 the budget is used up, or there is nothing to keep it from.
+        """
+        async with self.transaction() as transaction:
+            facts = self.state.facts.get((user, server))
+            if facts is None:
+                raise Refused(404, "This server is not known to run.", "server", "unknown-server")
+            kept = culling.keep(facts, self.state.policy, self.state.clock.now())
+            if isinstance(kept, culling.KeepRefused):
+                raise Refused(409, kept.text, "keep", "keep-refused")
+            until = self.state.clock.wall(kept.kept_until) if kept.kept_until else None
+            row = JournalRow(self.state.clock.utc_now(), "kept", None, facts.lease, user, server, f"kept until {until}")
+            try:
+                await transaction.write(Changes(facts=(kept,), journal=(row,)))
+            except StoreUnavailable as problem:
+                raise Refused(503, f"Not kept: {problem.sentence}", "keep", "store-unavailable") from problem
+
+    def server_state(self, user: str, server: str, trespassed: bool) -> messages.ServerState | None:
+        """What a server's own extension is told; None: the service knows no such server."""
+        facts = self.state.facts.get((user, server))
+        lease = self.state.lease_of(user, server)
+        ticket = self.state.live_ticket(user, server)
+        if facts is None and lease is None and ticket is None:
+            return None
+        offer_id = lease.offer if lease else facts.offer if facts else (ticket and ticket.admitted_offer) or "cpu"
+        offer = self.state.offer(offer_id)
+        device = self.state.device(lease.device) if lease else None
+        decision = self.decision(facts) if facts else None
+        policy = self.state.policy
+        now = self.state.clock.now()
+        keep = None
+        if facts is not None and policy.enabled:
+            keep = messages.Keep(
+                policy.keep.total_seconds() / 60, culling.keeps_left(facts, policy, now), policy.keeps_per_day
+            )
+        allowed = presenters.allowed(self.state.availability(), *self.state.people.get(user, ((), False)))
+        return messages.ServerState(
+            user=user,
+            server=server,
+            offer=offer_id,
+            title=offer.title if offer else offer_id,
+            uuid=lease.uuid or None if lease else None,
+            share=lease.share / WHOLE if lease else 0.0,
+            memory_bytes=presenters.memory_of(lease, device, offer) if lease else None,
+            memory_enforced=offer.memory_enforced if offer else True,
+            simulated=device.simulated if device else False,
+            lease_state=lease.state.value if lease else "none",
+            countdown=presenters.countdown(decision, self.state.clock) if decision else None,
+            keep=keep,
+            ends_at=self.state.clock.wall(decision.ends_at) if decision and decision.ends_at else None,
+            save=(user, server) in self.state.saving,
+            warnings=self._warnings(lease, trespassed),
+            waits=tuple(presenters.offer_state(a) for a in allowed if a.offer.id != offer_id),
+            rule=self._rule(lease, offer_id),
+            figures=self._figures(lease),
+        )
+
+    def _figures(self, lease: Lease | None) -> messages.Figures | None:
+        """What DCGM measured of this server's own device, where the machine itself measures nothing."""
+        if lease is None:
+            return None
+        sample = self.state.samples.get(lease.uuid)
+        measured_here = sample is not None and sample.used_percent is not None
+        return None if measured_here else self.dcgm.hand_out(lease.uuid)
+
+    def _rule(self, lease: Lease | None, offer_id: str) -> str:
+        """When this server stops by itself, in one sentence; "" where nothing stops it."""
+        policy = self.state.policy
+        if not policy.enabled:
+            return ""
+        if lease is None:
+            quiet = policy.cpu_idle
+            return "" if quiet is None else f"Stops after {duration(quiet)} without activity."
+        if self.use_of(lease) is None:
+            return "The use of its GPU is not known now, so it is not stopped for being idle."
+        own_limit = policy.idle_by_offer.get(offer_id, policy.idle)
+        return culling.culling_sentence(replace(policy, idle=own_limit, idle_by_offer={}))
+
+    def _warnings(self, lease: Lease | None, trespassed: bool) -> tuple[str, ...]:
+        said = []
+        if lease is not None and lease.state is LeaseState.LOST:
+            said.append("The GPU of this server is gone from the machine. Save your work and stop the server.")
+        if trespassed:
+            said.append("A program of another server uses this GPU. The administrators see it too.")
+        return tuple(said)

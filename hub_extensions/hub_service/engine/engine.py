@@ -1,0 +1,322 @@
+"""The engine: everything the service's HTTP routes can ask for, and the loops behind it.
+
+It puts the parts together (``tickets.py``, ``local_leases.py``, ``culler.py``, ``reconcile.py`` over one ``state.py``)
+and adds nothing of its own but the views for people.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import aclosing
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+from hub_extensions import __version__
+from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused
+from hub_extensions.adapters.store import Store, StoreUnavailable
+from hub_extensions.core import culling, messages
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.queue.model import Lease, LeaseState, TicketState
+from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine.culler import Culler
+from hub_extensions.hub_service.engine.dcgm import Dcgm, open_prometheus
+from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.leases import LeaseWatcher
+from hub_extensions.hub_service.engine.local_leases import Gpus, LocalLeases
+from hub_extensions.hub_service.engine.reconcile import Reconciler
+from hub_extensions.hub_service.engine.state import State
+from hub_extensions.hub_service.engine.tickets import Tickets
+from hub_extensions.hub_service.setup.settings import Settings
+
+if TYPE_CHECKING:
+    from hub_extensions.hub_service.engine.cluster_leases import Cluster, ClusterLeases
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+PRUNE_EVERY = 6 * 3600.0
+UNREAD = "The cluster has not been read yet, so it is not known which GPUs are free. You can join the line already."
+"""Says the form of a service that started while the cluster cannot be read."""
+AGAIN = 5.0
+"""Seconds until a loop that failed is begun anew."""
+
+
+class Engine:
+    """One running service: made by :meth:`open`, working between :meth:`start` and :meth:`stop`."""
+
+    def __init__(self, settings: Settings, store: Store, state: State, hub: HubApi, gpus: Gpus | Cluster) -> None:
+        self.settings = settings
+        self.store = store
+        self.state = state
+        self.hub = hub
+        self.queue = Tickets(state, hub, service_url=settings.servers_url, simulate=settings.simulate)
+        transaction = self.queue.transaction
+        self.watcher: LeaseWatcher
+        self.cluster_leases: ClusterLeases | None = None
+        if settings.cluster is not None:
+            # one machine needs no library of Kubernetes
+            from hub_extensions.hub_service.engine.cluster_leases import ClusterLeases
+
+            self.cluster_leases = ClusterLeases(state, transaction, cast("Cluster", gpus), settings.cluster)
+            self.watcher = self.cluster_leases
+        else:
+            self.watcher = LocalLeases(state, transaction, cast(Gpus, gpus))
+        self.queue.before_a_restart_of(self.watcher.clear_a_dead_start)
+        self.dcgm = Dcgm(state, open_prometheus(settings))
+        self.culler = Culler(state, transaction, hub, self.dcgm)
+        self.reconciler = Reconciler(state, transaction, hub, self.watcher)
+        self._loops: list[asyncio.Task[None]] = []
+        self._failed_at: float | None = None
+
+    @classmethod
+    async def open(cls, settings: Settings, store: Store, hub: HubApi, gpus: Gpus | Cluster) -> Engine:
+        """Read the store and look at the machine once. GPUs that cannot be read are an answer, not an error."""
+        allowance = timedelta(seconds=settings.start_seconds)
+        state = await State.open(store, settings.queue, settings.culling, settings.offers, allowance)
+        engine = cls(settings, store, state, hub, gpus)
+        await engine.watcher.look()
+        return engine
+
+    def start(self) -> None:
+        """Begin to look, decide, reconcile and tell."""
+        self._loops = [
+            asyncio.ensure_future(self._keep_on(what, work))
+            for what, work in (
+                ("looking at the machine", self.watcher.keep_looking),
+                ("asking Prometheus", self.dcgm.keep_asking),
+                ("deciding about idle servers", self.culler.keep_deciding),
+                ("comparing with the hub", self.reconciler.keep_reconciling),
+                ("telling", self.queue.keep_telling),
+                ("forgetting what is old", self._keep_pruning),
+            )
+        ]
+
+    async def stop(self) -> None:
+        """End the loops. What is written stays; nothing is given up."""
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        self._loops = []
+        self.dcgm.close()
+
+    async def _keep_on(self, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """A fault of ours in one loop ends neither the loop nor the others: it is logged, shown, and tried again."""
+        while True:
+            try:
+                await work()
+            except Exception:
+                self._failed_at = asyncio.get_running_loop().time()
+                log.exception("%s failed; it goes on in %g s", what, AGAIN)
+            await asyncio.sleep(AGAIN)
+
+    async def _keep_pruning(self) -> None:
+        while True:
+            try:
+                await self.store.prune(self.state.clock.utc_now())
+                await self._forget_deleted_users()
+            except (StoreUnavailable, HubAway, HubRefused) as problem:
+                log.debug("nothing is forgotten: %s", problem)
+            self.state.notices = {
+                user: rows for user in self.state.notices if (rows := [*self.state.recent_notices(user)])
+            }
+            await asyncio.sleep(PRUNE_EVERY)
+
+    async def _forget_deleted_users(self) -> None:
+        """Whoever is no user of the hub any more loses the name in the records. An empty list is no answer."""
+        users = {user.name for user in await self.hub.users()}
+        for gone in sorted(set(await self.store.users()) - users) if users else ():
+            await self.store.forget_user(gone)
+            log.info("a deleted user's records were anonymised")
+
+    # -------------------------------------------------------------- the hub
+
+    async def ask(self, ask: messages.Ask) -> messages.TicketStatus:
+        """See `Tickets.ask`."""
+        self.reconciler.hub_spoke()
+        self.state.people[ask.user] = (ask.groups, self.state.people.get(ask.user, ((), False))[1])
+        return await self.queue.ask(ask)
+
+    async def started(self, ticket: str, told: messages.Started) -> messages.TicketStatus:
+        """See `Tickets.started`."""
+        self.reconciler.hub_spoke()
+        return await self.queue.started(ticket, told)
+
+    async def ended(self, ticket: str, told: messages.Ended) -> None:
+        """See `Tickets.ended`."""
+        await self.queue.ended(ticket, told)
+        self.watcher.look_soon()
+
+    async def stopped(self, told: messages.Stopped) -> None:
+        """See `Tickets.stopped`."""
+        await self.queue.stopped(told)
+        self.watcher.look_soon()
+
+    async def changes(self) -> AsyncIterator[messages.TicketStatus]:
+        """All live tickets, then every change; the end of it means that the hub may have been restarted."""
+        self.reconciler.hub_spoke()
+        try:
+            async with aclosing(self.queue.changes()) as changes:
+                async for state in changes:
+                    yield state
+        finally:
+            self.reconciler.hub_connection_lost()
+
+    # -------------------------------------------------------------- users
+
+    def form(self, user: str, server: str, groups: Sequence[str], admin: bool) -> messages.FormState:
+        """Everything the spawn form of this user needs."""
+        stands = presenters.allowed(self.state.availability(), groups, admin)
+        at = self.state.clock.wall(self.state.read_at) if self.state.read_at else None
+        held = (LeaseState.STARTING, LeaseState.RUNNING)
+        offers = {a.offer.id for a in stands}
+        return messages.FormState(
+            offers=tuple(presenters.offer_state(a) for a in stands),
+            simulated=any(a.offer.simulated for a in stands),
+            as_of=at,
+            culling=culling.culling_sentence(self.state.policy),
+            gpu_servers=tuple(
+                lease.server for lease in self.state.leases.values() if lease.user == user and lease.state in held
+            ),
+            notices=tuple(messages.Notice(n.at, n.server, n.text) for n in self.state.recent_notices(user)),
+            last_offers=tuple(offer for offer in self.state.last_choices.get(user, ()) if offer in offers),
+            caution=self._caution(),
+        )
+
+    def _caution(self) -> str:
+        if self.state.unread:
+            return UNREAD
+        return self.state.cluster.caution if self.state.cluster is not None else ""
+
+    def tickets(self, user: str | None) -> tuple[messages.TicketInfo, ...]:
+        """Live tickets of one user; None: of all (for admins)."""
+        told = {state.ticket: state for state in self.queue.states()}
+        return tuple(
+            messages.TicketInfo(
+                ticket=ticket.id,
+                user=ticket.user,
+                server=ticket.server,
+                state=ticket.state.value,
+                offers=tuple(choice.offer for choice in ticket.choices),
+                position=told[ticket.id].position,
+                since=self.state.clock.wall(ticket.joined),
+                reason=told[ticket.id].reason,
+            )
+            for ticket in sorted(self.state.tickets.values(), key=lambda t: min(c.place for c in t.choices))
+            if user is None or ticket.user == user
+        )
+
+    async def leave(self, ticket: str, user: str | None) -> None:
+        """See `Tickets.leave`."""
+        await self.queue.leave(ticket, user)
+        self.watcher.look_soon()
+
+    # -------------------------------------------------------------- servers
+
+    def server_state(self, user: str, server: str) -> messages.ServerState | None:
+        """What a server is told about itself; None: it is not known here."""
+        lease = self.state.lease_of(user, server)
+        trespassed = bool(lease and self.watcher.trespassers.get(lease.device))
+        return self.culler.server_state(user, server, trespassed)
+
+    def servers_of(self, user: str) -> tuple[messages.ServerState, ...]:
+        """This user's running servers, CPU only included, the default one first."""
+        known = {key for key in self.state.facts if key[0] == user}
+        known |= {(lease.user, lease.server) for lease in self.state.leases.values() if lease.user == user}
+        states = (self.server_state(*key) for key in sorted(known))
+        return tuple(state for state in states if state is not None)
+
+    async def report(self, user: str, server: str, told: messages.Report) -> messages.ServerState:
+        """Take a report, answer with the state. Raises Refused (404) when it is not known here."""
+        await self.culler.take_report(user, server, told)
+        return self._state_of(user, server)
+
+    async def keep(self, user: str, server: str) -> messages.ServerState:
+        """Keep a server for a while. Raises Refused: nothing to keep, or the budget is used up."""
+        await self.culler.keep(user, server)
+        return self._state_of(user, server)
+
+    def _state_of(self, user: str, server: str) -> messages.ServerState:
+        state = self.server_state(user, server)
+        if state is None:
+            raise Refused(404, "This server is not known to the GPU service yet.", "server", "unknown-server")
+        return state
+
+    # -------------------------------------------------------------- admins
+
+    def leases(self) -> tuple[messages.LeaseInfo, ...]:
+        """All leases that have not ended, for admins."""
+        return tuple(self._lease_info(lease) for lease in self.state.leases.values())
+
+    def _lease_info(self, lease: Lease) -> messages.LeaseInfo:
+        device = self.state.device(lease.device)
+        facts = self.state.facts.get((lease.user, lease.server))
+        decision = self.culler.decision(facts) if facts else None
+        wall = self.state.clock.wall
+        left = self.watcher.leftovers.get(lease.id, ()) if lease.state is LeaseState.ENDING else ()
+        used, source = self.culler.measured(lease)
+        pod = self.cluster_leases.pod_of(lease) if self.cluster_leases is not None else None
+        return messages.LeaseInfo(
+            lease=lease.id,
+            user=lease.user,
+            server=lease.server,
+            offer=lease.offer,
+            uuid=lease.uuid,
+            profile=device.profile if device else None,
+            share=lease.share / WHOLE,
+            state=lease.state.value,
+            since=wall(lease.since),
+            ready_at=wall(lease.ready_at) if lease.ready_at else None,
+            pid=lease.pid,
+            last_use_percent=used,
+            stops_at=wall(decision.stops_at) if decision and decision.stops_at else None,
+            stop_reason=decision.reason if decision else "",
+            adopted=lease.adopted,
+            processes=tuple(f"{p.command} (pid {p.pid}, {p.owner})" for p in left),
+            use_source=source,
+            pod=pod.name if pod else "",
+            node=pod.node if pod else "",
+        )
+
+    def cluster(self) -> messages.ClusterInfo | None:
+        """The cluster, for admins; None: this is one machine."""
+        return self.cluster_leases.info() if self.cluster_leases is not None else None
+
+    async def give_up(self, lease: str) -> None:
+        """See `ClusterLeases.give_up`. Raises Refused: 404 on one machine, where no lease can be given up."""
+        if self.cluster_leases is None:
+            raise Refused(404, "There is no cluster here: a lease ends when nothing runs on its GPU.", "lease", "local")
+        await self.cluster_leases.give_up(lease)
+
+    def health(self) -> messages.Health:
+        """How the service is; `ready` is all a stranger may see."""
+        age = self.state.inventory_age()
+        away = self.reconciler.away_since
+        failing = self._failed_at is not None and asyncio.get_running_loop().time() - self._failed_at < 3 * AGAIN
+        ready = not self.state.store_problem and bool(self._loops) and not failing
+        return messages.Health(
+            ready=ready,
+            store=self.state.store_problem or self.store.state,
+            hub="answers" if away is None else f"does not answer since {away.isoformat(timespec='seconds')}",
+            inventory_age_seconds=None if age is None else age.total_seconds(),
+            version=__version__,
+            prometheus=self.dcgm.status(),
+            prometheus_answers=self.dcgm.answers(),
+        )
+
+    @property
+    def counts(self) -> dict[tuple[str, str], int]:
+        """(what, word) -> how often since the start: ``admitted``, ``refused``, ``ended``, ``culled``."""
+        return self.state.counts
+
+    @property
+    def last_round_seconds(self) -> float:
+        """How long the last round of admissions took."""
+        return self.queue.last_round_seconds
+
+    def waiting(self) -> int:
+        """How many tickets wait."""
+        return sum(1 for t in self.state.tickets.values() if t.state is TicketState.WAITING)
+
+
+__all__ = ["Engine", "Refused"]

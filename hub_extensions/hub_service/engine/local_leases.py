@@ -1,0 +1,295 @@
+"""When a device is free again: when nothing runs on it, and not before.
+
+A lease ends when no process carries its mark and the driver lists no compute process on its device that is not
+accounted for by another lease. Left-overs of a stopped server get SIGTERM, after 10 s SIGKILL; what cannot be killed
+keeps the device held. No release depends on a message: this looks at the machine itself, again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from hub_extensions.adapters import procfs
+from hub_extensions.adapters.jupyterhub_api import HubServer
+from hub_extensions.adapters.procfs import Process
+from hub_extensions.adapters.store import NoticeRow
+from hub_extensions.adapters.timeouts import within
+from hub_extensions.core.gpu.devices import Device, DeviceState, Foreign, GpusUnavailable, InventoryReading
+from hub_extensions.core.queue import lifecycle
+from hub_extensions.core.queue.lifecycle import Seen
+from hub_extensions.core.queue.model import Lease, LeaseState
+from hub_extensions.hub_service.engine.adoption import adopted_lease
+from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.presenters import server_words
+from hub_extensions.hub_service.engine.state import State
+from hub_extensions.hub_service.engine.transaction import Transaction, Transactions
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+TERM_THEN_KILL_SECONDS = 10.0
+QUICK, SLOW = 0.4, 2.0
+"""Seconds between looks: while a lease is ending or somebody waits, and otherwise."""
+
+
+class Gpus(Protocol):
+    """The machine's GPUs: ``adapters.nvml.Nvml`` or ``adapters.simulated.SimulatedGpus``. Both block."""
+
+    def read(self, now: datetime) -> InventoryReading:
+        """Look at all GPUs now. Raises GpusUnavailable."""
+
+    def close(self) -> None:
+        """Let the driver go."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at the machine: marked processes first, then the GPUs, so that nothing ends unseen in between."""
+
+    marked: tuple[Process, ...]
+    reading: InventoryReading | None
+    problem: str
+
+
+class LocalLeases:
+    """Looks at the machine and ends leases whose device is really free.
+
+    Attributes:
+        leftovers: lease id -> its processes still there, for the admin's page.
+    """
+
+    def __init__(self, state: State, transaction: Transactions, gpus: Gpus) -> None:
+        self.state = state
+        self.transaction = transaction
+        self.gpus = gpus
+        self.leftovers: dict[str, tuple[Process, ...]] = {}
+        self.trespassers: dict[str, bool] = {}
+        self.problem = ""
+        self.sampled: asyncio.Event = asyncio.Event()
+        self._ending_since: dict[str, float] = {}
+        self._soon = asyncio.Event()
+
+    async def keep_looking(self) -> None:
+        """Look until cancelled, quickly while somebody waits for an end."""
+        while True:
+            await self.look()
+            busy = any(lease.state is LeaseState.ENDING for lease in self.state.leases.values())
+            wait = QUICK if busy or self.state.waiting() else SLOW
+            try:
+                await within(wait, self._soon.wait())
+            except asyncio.TimeoutError:
+                continue
+            finally:
+                self._soon.clear()
+
+    def look_soon(self) -> None:
+        """Somebody expects a change: do not wait for the next turn."""
+        self._soon.set()
+
+    async def look(self) -> None:
+        """Look once, take it in, end what has ended, and admit whoever can go on."""
+        look = await asyncio.get_running_loop().run_in_executor(None, self._look)
+        try:
+            async with self.transaction(admit=True) as transaction:
+                await self._take_in(look, transaction)
+        except Refused as problem:
+            log.debug("nothing is released: %s", problem)
+
+    def _look(self) -> Look:
+        marked = procfs.marked()
+        try:
+            reading = self.gpus.read(self.state.clock.utc_now())
+        except GpusUnavailable as problem:
+            return Look(marked, None, problem.sentence)
+        return Look(marked, reading, "")
+
+    # -------------------------------------------------------------- taking in
+
+    async def _take_in(self, look: Look, transaction: Transaction) -> None:
+        by_lease: dict[str, list[Process]] = {}
+        for process in look.marked:
+            if process.lease is not None:
+                by_lease.setdefault(process.lease, []).append(process)
+        self.leftovers = {lease: tuple(found) for lease, found in by_lease.items()}
+        if look.problem != self.problem:
+            self.problem = look.problem
+            log.warning("GPUs: %s", look.problem or "can be read again")
+        self.state.problem = look.problem
+        if look.reading is not None:
+            self.state.see(look.reading, self._states(look.reading, by_lease))
+            self.sampled.set()
+        changed, rows, notices = [], [], []
+        for lease in tuple(self.state.leases.values()):
+            after = self._after(lease, by_lease.get(lease.id, []), look.reading)
+            if after is lease:
+                continue
+            changed.append(after)
+            rows.append(transaction.lease_row(after.state.value, lease, _words(lease, after)))
+            if after.state is LeaseState.LOST:
+                text = f"The GPU of {server_words(lease.server)} is gone from the machine. Save your work and stop it."
+                notices.append(NoticeRow(self.state.clock.utc_now(), lease.user, lease.server, text))
+        if changed:
+            await transaction.write_leases(changed, rows, notices)
+
+    def _states(self, reading: InventoryReading, by_lease: dict[str, list[Process]]) -> dict[str, DeviceState]:
+        """Every device with who else uses it; a device that is gone stays, not present, as long as a lease names it."""
+        ours = {process.pid for lease, found in by_lease.items() if lease in self.state.leases for process in found}
+        known_leases = {process.pid: lease for lease, found in by_lease.items() for process in found}
+        states: dict[str, DeviceState] = {}
+        trespassers: dict[str, bool] = {}
+        for device in reading.devices:
+            sample = reading.samples.get(device.uuid)
+            pids = sample.pids if sample is not None else None
+            adopted = any(lease.adopted and lease.device == device.identity for lease in self.state.leases.values())
+            if pids is None:
+                foreign = Foreign.UNKNOWN
+            elif adopted or not set(pids) - ours:
+                foreign = Foreign.NONE
+            else:
+                foreign = Foreign.SOME
+            trespassers[device.identity] = any(
+                pid in known_leases and not self._leased_here(known_leases[pid], device.identity) for pid in pids or ()
+            )
+            states[device.identity] = DeviceState(device, foreign)
+        for lease in self.state.leases.values():
+            if lease.device not in states and lease.device in self.state.devices:
+                states[lease.device] = replace(self.state.devices[lease.device], present=False)
+        self.trespassers = trespassers
+        return states
+
+    def _leased_here(self, lease_id: str, device: str) -> bool:
+        lease = self.state.leases.get(lease_id)
+        return lease is None or lease.device == device
+
+    def _after(self, lease: Lease, marked: Sequence[Process], reading: InventoryReading | None) -> Lease:
+        """The lease as it is after this look (the same object when nothing changed)."""
+        lives = self.lives(lease)
+        gone = not lives and (lease.pid is not None or (lease.adopted and not marked))
+        over = gone or (not lives and lease.state is LeaseState.ENDING)
+        seen = Seen(
+            ticket_lives=lease.ticket in self.state.tickets,
+            device=None if reading is None else not self._is_gone(lease, reading),
+            server_gone=gone,
+            released=over and not marked and reading is not None and not self._in_use(lease, reading),
+        )
+        after = lifecycle.after_look(lease, seen)
+        if after.state is LeaseState.ENDED:
+            self._ending_since.pop(lease.id, None)
+        elif after.state is LeaseState.ENDING and marked and not lives:  # else the hub is stopping it, gracefully
+            self._end_leftovers(lease, marked)
+        return after
+
+    def _is_gone(self, lease: Lease, reading: InventoryReading) -> bool:
+        return all(device.identity != lease.device for device in reading.devices)
+
+    def _in_use(self, lease: Lease, reading: InventoryReading) -> bool:
+        """Does the driver list a compute process on the device that no other lease accounts for?"""
+        if self._is_gone(lease, reading):
+            return False
+        sample = reading.samples.get(lease.uuid)
+        if sample is None:
+            return True  # it could not be read: not known to be free
+        if sample.pids is None:
+            return False  # the driver lists none for us; the marks have to do
+        others = {
+            process.pid
+            for other, found in self.leftovers.items()
+            if other != lease.id and (held := self.state.leases.get(other)) is not None and held.device == lease.device
+            for process in found
+        }
+        return bool(set(sample.pids) - others)
+
+    # -------------------------------------------------------------- servers that ran before
+
+    def lease_of_a_stranger(self, server: HubServer, now: datetime) -> Lease | None:
+        """The device a server that we did not start is on: by its environment, or by the driver's process list."""
+        if server.pid is None:
+            return None
+        process = procfs.describe(server.pid)
+        if process is None:
+            return None
+        device = self._named(process.device) or self._used_below(server.pid)
+        if device is None or any(lease.device == device.identity for lease in self.state.leases.values()):
+            return None
+        return adopted_lease(server, device, now, self.state.end_of, process.started)
+
+    def _named(self, visible: str | None) -> Device | None:
+        if not visible:
+            return None
+        first = visible.split(",")[0].strip()
+        return next((s.device for s in self.state.devices.values() if s.device.uuid == first and s.present), None)
+
+    def _used_below(self, pid: int) -> Device | None:
+        """The device that the driver lists this process or a descendant of it on."""
+        for state in self.state.devices.values():
+            sample = self.state.samples.get(state.device.uuid)
+            for user in sample.pids or () if sample else ():
+                if _descends(user, pid):
+                    return state.device
+        return None
+
+    def is_going(self, server: HubServer) -> bool:
+        """A process that is being stopped is not told from one that runs."""
+        return False
+
+    def lives(self, lease: Lease) -> bool:
+        """Its process is there."""
+        return lease.pid is not None and procfs.alive(lease.pid, lease.pid_started or 0)
+
+    def hub_is_away(self) -> None:
+        """Processes are looked at all the same."""
+
+    # -------------------------------------------------------------- left-overs
+
+    def _end_leftovers(self, lease: Lease, marked: Sequence[Process]) -> None:
+        now = self.state.clock.elapsed()  # the machine's clock: a hub that is away saves nobody from a signal
+        first = lease.id not in self._ending_since
+        kill = now - self._ending_since.setdefault(lease.id, now) >= TERM_THEN_KILL_SECONDS
+        if not kill and not first:
+            return  # SIGTERM was sent; they have 10 s
+        for process in marked:
+            procfs.send_signal(process.pid, process.started, signal.SIGKILL if kill else signal.SIGTERM)
+        if first:
+            log.info("%d left-over process(es) get SIGTERM", len(marked), extra={"lease": lease.id})
+
+    async def clear_a_dead_start(self, lease: Lease) -> None:
+        """End what a start left behind that the hub no longer knows (it was killed in the middle of it)."""
+        if lease.state is not LeaseState.STARTING:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 6
+        signum = signal.SIGTERM
+        while found := [p for p in await loop.run_in_executor(None, procfs.marked) if p.lease == lease.id]:
+            for process in found:
+                procfs.send_signal(process.pid, process.started, signum)
+            if loop.time() > deadline:
+                log.error("left-overs of a dead start cannot be ended", extra={"lease": lease.id})
+                return
+            signum = signal.SIGKILL if loop.time() > deadline - 4 else signal.SIGTERM
+            await asyncio.sleep(0.2)
+
+
+def _words(before: Lease, after: Lease) -> str:
+    if after.state is LeaseState.ENDING:
+        return "its server is gone"
+    if after.state is LeaseState.ENDED:
+        return f"device {before.uuid} is free"
+    if after.state is LeaseState.LOST:
+        return f"device {before.uuid} is gone"
+    return f"device {before.uuid} is back"
+
+
+def _descends(pid: int, ancestor: int) -> bool:
+    for _ in range(64):
+        if pid == ancestor:
+            return True
+        process = procfs.describe(pid)
+        if process is None or process.ppid <= 1:
+            return False
+        pid = process.ppid
+    return False

@@ -1,0 +1,224 @@
+"""From what the service knows to what it says: values of ``core`` to the messages on the wire.
+
+Pure, but for the clock it is given to turn running time into wall-clock time. No names of other users leave here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from hub_extensions.core.cluster.pools import PoolSurvey
+from hub_extensions.core.culling import Action, CullDecision
+from hub_extensions.core.gpu.devices import WHOLE, Device
+from hub_extensions.core.messages import Countdown, LeaseGrant, NodePart, OfferState, PoolInfo, Wait
+from hub_extensions.core.messages import TicketStatus as TicketMessage
+from hub_extensions.core.offers.model import GpuOffer
+from hub_extensions.core.offers.pod_request import POD_MARK, PodAsk
+from hub_extensions.core.queue.alternatives import smaller_free
+from hub_extensions.core.queue.forecast import WaitForecast, unknown
+from hub_extensions.core.queue.model import Answer, Availability, Lease, Reason, Ticket, Verdict
+from hub_extensions.hub_service.engine.clock import RunningClock
+
+VOID = "void"
+"""What ``NVIDIA_VISIBLE_DEVICES`` has to say so that a container runtime gives no GPU (NVIDIA container toolkit)."""
+
+
+def wait(forecast: WaitForecast) -> Wait:
+    """A forecast on the wire."""
+
+    def seconds(value: timedelta | None) -> float | None:
+        return None if value is None else value.total_seconds()
+
+    return Wait(
+        forecast.now,
+        seconds(forecast.p10),
+        seconds(forecast.p50),
+        seconds(forecast.p90),
+        seconds(forecast.at_most),
+        forecast.reason,
+    )
+
+
+def offer_state(stands: Availability) -> OfferState:
+    """An offer as the form and the API show it."""
+    offer = stands.offer
+    return OfferState(
+        id=offer.id,
+        kind=offer.kind.value,
+        title=offer.title,
+        description=offer.description,
+        pool=offer.pool,
+        share=offer.share / WHOLE,
+        isolation={
+            "memory": offer.isolation.memory.value,
+            "fault": offer.isolation.fault.value,
+            "compute": offer.isolation.compute.value,
+            "access": offer.isolation.access.value,
+        },
+        memory_bytes=offer.memory_bytes,
+        memory_enforced=offer.memory_enforced,
+        sm_count=offer.sm_count,
+        sm_total=offer.sm_total,
+        product=offer.product,
+        simulated=offer.simulated,
+        free=stands.free,
+        total=stands.total,
+        held=stands.held,
+        held_by_others=stands.foreign,
+        lost=stands.lost,
+        waiting=stands.waiting,
+        wait=wait(stands.wait),
+        queue=stands.queue,
+    )
+
+
+def allowed(offers: Iterable[Availability], groups: Sequence[str], admin: bool) -> tuple[Availability, ...]:
+    """The offers a user sees: those for everybody and those for one of the user's groups."""
+    return tuple(a for a in offers if admin or not a.offer.groups or set(a.offer.groups) & set(groups))
+
+
+def smaller_and_free(wanted: Sequence[str], stands: Sequence[Availability]) -> tuple[Availability, ...]:
+    """GPU offers that start now and are smaller than every offer wanted: worth suggesting."""
+    smaller = [{o.id for o in smaller_free(a.offer, stands)} for a in stands if a.offer.id in wanted]
+    both = set.intersection(*smaller) if smaller else set()
+    return tuple(a for a in stands if a.offer.id in both and a.wait.now and a.offer.id not in wanted)
+
+
+def grant(
+    lease: Lease | None, offer: str, service_url: str, simulate: str | None, pod: PodAsk | None = None
+) -> LeaseGrant:
+    """What an admitted spawner puts into the server's environment; with `pod`, what it asks a cluster for."""
+    common = {"JUPYTERHUB_GPU_OFFER": offer, "JUPYTERHUB_GPU_SERVICE_URL": service_url}
+    if simulate:
+        common["JUPYTERHUB_GPU_SIMULATED"] = simulate
+    if lease is None:
+        nothing = {**common, "CUDA_VISIBLE_DEVICES": VOID, "NVIDIA_VISIBLE_DEVICES": VOID}
+        return LeaseGrant("", offer, None, 0.0, nothing, pod)
+    if pod is not None:  # the device plugin names the device, in the container only
+        common |= {"JUPYTERHUB_GPU_LEASE": lease.id, POD_MARK: pod.mechanism.value}
+        return LeaseGrant(lease.id, offer, None, lease.share / WHOLE, common, pod)
+    devices = {
+        "CUDA_VISIBLE_DEVICES": lease.uuid,
+        "NVIDIA_VISIBLE_DEVICES": lease.uuid,
+        "JUPYTERHUB_GPU_LEASE": lease.id,
+    }
+    return LeaseGrant(lease.id, offer, lease.uuid, lease.share / WHOLE, {**common, **devices})
+
+
+def waiting(
+    ticket: Ticket, verdict: Verdict, alternatives: Sequence[Availability], simulated: bool, clock: RunningClock
+) -> TicketMessage:
+    """What a waiting ticket is told."""
+    return TicketMessage(
+        ticket=ticket.id,
+        attempt=ticket.attempt,
+        user=ticket.user,
+        server=ticket.server,
+        answer=Answer.WAIT.value,
+        offers=tuple(choice.offer for choice in ticket.choices),
+        offer=verdict.offer,
+        position=verdict.position,
+        ahead=verdict.ahead,
+        since=clock.wall(ticket.joined),
+        reason=verdict.reason.text,
+        reason_log=verdict.reason.log,
+        reason_word=verdict.reason.word,
+        wait=wait(verdict.forecast) if verdict.forecast else None,
+        alternatives=tuple(offer_state(a) for a in alternatives),
+        simulated=simulated,
+    )
+
+
+def admitted(ticket: Ticket, given: LeaseGrant, title: str, simulated: bool, clock: RunningClock) -> TicketMessage:
+    """What an admitted ticket is told, with its grant."""
+    return TicketMessage(
+        ticket=ticket.id,
+        attempt=ticket.attempt,
+        user=ticket.user,
+        server=ticket.server,
+        answer=Answer.ADMIT.value,
+        offers=tuple(choice.offer for choice in ticket.choices),
+        offer=ticket.admitted_offer,
+        position=0,
+        ahead=0,
+        since=clock.wall(ticket.joined),
+        reason=f"{title} is yours. The server is starting.",
+        reason_log=f"admitted to {ticket.admitted_offer}",
+        reason_word="admitted",
+        wait=None,
+        grant=given,
+        simulated=simulated,
+    )
+
+
+def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> TicketMessage:
+    """A ticket that was refused (``refuse``) or that ended (``ended``)."""
+    return TicketMessage(
+        ticket=ticket.id,
+        attempt=ticket.attempt,
+        user=ticket.user,
+        server=ticket.server,
+        answer=answer,
+        offers=tuple(choice.offer for choice in ticket.choices),
+        offer=ticket.admitted_offer,
+        position=0,
+        ahead=0,
+        since=clock.wall(ticket.joined),
+        reason=reason.text,
+        reason_log=reason.log,
+        reason_word=reason.word,
+        wait=None,
+    )
+
+
+def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMessage:
+    """A ticket that keeps its place, which nobody can tell now: its position is 0."""
+    return replace(over(ticket, "wait", reason, clock), wait=wait(unknown(reason.text)))
+
+
+def countdown(decision: CullDecision, clock: RunningClock) -> Countdown | None:
+    """A decision as a countdown; None: no end in sight."""
+    if decision.stops_at is None or decision.cause is None:
+        return None
+    return Countdown(
+        clock.wall(decision.stops_at),
+        decision.cause.value,
+        decision.reason,
+        decision.can_keep,
+        decision.action is not Action.KEEP,
+    )
+
+
+def memory_of(lease: Lease, device: Device | None, offer: GpuOffer | None) -> int | None:
+    """The memory a server may use: its share of the device; what the offer says where the device is not known."""
+    if device is None or device.memory_bytes is None:
+        return offer.memory_bytes if offer is not None else None
+    return device.memory_bytes * lease.share // WHOLE
+
+
+def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolInfo, ...]:
+    """Every pool of a cluster, explained."""
+    by_pool: dict[str, list[str]] = {}
+    for offer in offers:
+        by_pool.setdefault(offer.pool, []).append(offer.id)
+    return tuple(
+        PoolInfo(
+            pool=pool.id,
+            mechanism=pool.mechanism.value,
+            resource=pool.resource or f"claim template {pool.claim_template}",
+            product=pool.product,
+            total=pool.total,
+            free=pool.free if survey.known and not (pool.unknown and not pool.free) else None,
+            held_by_others=pool.foreign,
+            offers=tuple(by_pool.get(pool.id, ())),
+            nodes=tuple(NodePart(part.node, part.total, part.free, part.why) for part in pool.nodes),
+        )
+        for pool in sorted(survey.pools.values(), key=lambda pool: pool.id)
+    )
+
+
+def server_words(server: str) -> str:
+    """How a sentence names a server of its reader."""
+    return f"server {server}" if server else "your server"

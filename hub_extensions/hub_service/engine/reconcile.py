@@ -1,0 +1,314 @@
+"""The service trusts facts, not messages: what the hub really runs is compared with the state, every 30 s and more.
+
+Waiting tickets whose spawn the hub forgot (it was restarted) are started again, admitted ones first, five at a time.
+Servers that ran before this product did are adopted. A ticket that nobody wants any more ends, and so does one from
+before the hub ran without us for a while: its user has chosen something else since, or has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer
+from hub_extensions.adapters.store import Changes, JournalRow
+from hub_extensions.adapters.timeouts import within
+from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.queue import lifecycle
+from hub_extensions.core.queue.lifecycle import Event
+from hub_extensions.core.queue.model import Lease, LeaseState, Reason, Ticket, TicketState
+from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.leases import LeaseWatcher
+from hub_extensions.hub_service.engine.state import TOKEN_NAME, State
+from hub_extensions.hub_service.engine.transaction import Transaction, Transactions
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+EVERY = 30.0
+WHILE_AWAY = 1.0
+"""Seconds between looks at a hub that does not answer."""
+AT_A_TIME = 5
+LINE_WAS_OFF = Reason(
+    "This hub ran without its line for GPUs for a while, so your place in it has ended. Join again, or choose another "
+    "offer.",
+    "the hub ran without this service in between",
+    "line-was-off",
+)
+
+Servers = Mapping[tuple[str, str], HubServer]
+
+
+class Reconciler:
+    """Compares the state with the hub's server list and mends the difference.
+
+    Attributes:
+        away_since: wall-clock time since which the hub does not answer; None: it answers.
+        superseded: asked after every listing, with whether the hub may be a new one; True: this service ends, and does
+            nothing more. None: the hub itself ends the service.
+        refused: told when the hub refuses to answer.
+    """
+
+    def __init__(self, state: State, transaction: Transactions, hub: HubApi, leases: LeaseWatcher) -> None:
+        self.state = state
+        self.transaction = transaction
+        self.hub = hub
+        self.leases = leases
+        self.away_since: datetime | None = None
+        self.superseded: Callable[[bool], Awaitable[bool]] | None = None
+        self.refused: Callable[[HubRefused], None] | None = None
+        self._resume = True
+        self._unattended: dict[str, datetime] = {}
+        self._changed_since: set[tuple[str, str]] = set()
+        self._starting: asyncio.Task[None] | None = None
+        self._soon = asyncio.Event()
+
+    def hub_connection_lost(self) -> None:
+        """The hub's event stream ended: it may have been restarted."""
+        self._resume = True
+        self._soon.set()
+
+    def hub_spoke(self) -> None:
+        """A request of the hub came in: it is up."""
+        if self.away_since is not None:
+            self._soon.set()
+
+    async def keep_reconciling(self) -> None:
+        """Reconcile every 30 s until cancelled; every second while the hub is away."""
+        while True:
+            await self.reconcile()
+            try:
+                await within(WHILE_AWAY if self.away_since else EVERY, self._soon.wait())
+            except asyncio.TimeoutError:
+                continue
+            finally:
+                self._soon.clear()
+
+    async def reconcile(self) -> None:
+        """One comparison. A hub that does not answer stops the running clock; nothing else happens then."""
+        listed_at = self.state.clock.elapsed()
+        try:
+            servers = {(item.user, item.server): item for item in await self.hub.servers()}
+            token_name = await self.hub.own_token() if self._resume else self.state.token_name
+        except (HubAway, HubRefused) as problem:
+            self._hub_is_away(str(problem))
+            if self.refused is not None and isinstance(problem, HubRefused):
+                self.refused(problem)
+            return
+        if self.superseded is not None and await self.superseded(self._resume):
+            return
+        self._hub_is_back()
+        self.state.listed = frozenset(servers)
+        self.state.listed_pods = frozenset(item.pod for item in servers.values())
+        resume, self._resume = self._resume, False
+        try:
+            async with self.transaction(admit=True) as transaction:
+                self._take_in_activity(servers)
+                self._changed_since = {key for key, at in self.state.touched.items() if at >= listed_at}
+                self.state.touched = {key: self.state.touched[key] for key in self._changed_since}
+                await self._end_old_line(servers, token_name, transaction)
+                await self._servers(servers, transaction)
+                forgotten = await self._tickets(servers, transaction)
+                self.state.compared = True
+        except Refused as problem:
+            log.debug("not reconciled: %s", problem)
+            self._resume = self._resume or resume
+            return
+        if resume and forgotten:
+            if self._starting is not None and not self._starting.done():
+                self._resume = True  # the last round of starts is still on its way
+                return
+            self._starting = asyncio.ensure_future(self._start_again(forgotten))
+
+    def _hub_is_away(self, why: str) -> None:
+        if self.away_since is None:
+            self.away_since = self.state.clock.utc_now()
+            self.state.clock.pause()
+            self.state.hub_up = False
+            self.leases.hub_is_away()
+            self._resume = True
+            log.warning("the hub does not answer: %s", why)
+
+    def _hub_is_back(self) -> None:
+        if self.away_since is not None:
+            log.warning("the hub answers again, away since %s", self.away_since.isoformat(timespec="seconds"))
+        self.away_since = None
+        self.state.clock.resume()
+        self.state.hub_up = True
+
+    def _running(self, wall: datetime) -> datetime:
+        """A hub's wall-clock time on the running clock (never in the future: a user can forge it)."""
+        now = self.state.clock.now()
+        return min(now, now - (self.state.clock.utc_now() - wall))
+
+    def _take_in_activity(self, servers: Servers) -> None:
+        """The hub's figures, but for servers whose notebooks are being saved: the saving itself is activity.
+
+        And who is in which group: the panel shows the waits of the offers that its reader may have.
+        """
+        fresh = {key: self._running(item.last_activity) for key, item in servers.items() if item.last_activity}
+        saving = {key: at for key, at in self.state.activity.items() if key in self.state.saving}
+        self.state.activity = {**fresh, **saving}
+        listed = {item.user: (item.groups, item.admin) for item in servers.values()}
+        in_line = {ticket.user for ticket in self.state.tickets.values()}
+        asked = {user: known for user, known in self.state.people.items() if user in in_line}
+        self.state.people = {**asked, **listed}
+
+    # -------------------------------------------------------------- tickets
+
+    async def _end_old_line(self, servers: Servers, token_name: str, transaction: Transaction) -> None:
+        """The hub has forgotten us and knows us anew: it ran without this product, so nobody waits any more.
+
+        A hub that was only restarted calls our token by the name it always had.
+        """
+        if not token_name or token_name == self.state.token_name:
+            return
+        if self.state.token_name:
+            for ticket in tuple(self.state.tickets.values()):
+                server = servers.get((ticket.user, ticket.server))
+                started = server is not None and server.ready and ticket.state is TicketState.ADMITTED
+                if not started and (server is None or server.pending != "spawn"):
+                    await transaction.end_ticket(ticket, Event.ABANDONED, LINE_WAS_OFF)
+        await transaction.write(Changes(meta={TOKEN_NAME: token_name}))
+
+    async def _tickets(self, servers: Servers, transaction: Transaction) -> tuple[Ticket, ...]:
+        """End what is over; return the tickets whose spawn the hub does not know."""
+        now = self.state.clock.now()
+        forgotten: list[Ticket] = []
+        self._unattended = {ticket: at for ticket, at in self._unattended.items() if ticket in self.state.tickets}
+        for ticket in tuple(self.state.tickets.values()):
+            key = (ticket.user, ticket.server)
+            if key in self._changed_since:
+                continue  # the listing is older than the last word about it
+            server = servers.get(key)
+            if server is not None and server.ready and ticket.state is TicketState.ADMITTED:
+                await transaction.ready(ticket, self.state.lease_of_ticket(ticket.id))
+                continue
+            if ticket.state is TicketState.WAITING and now - ticket.joined > self.state.config.max_wait:
+                hours = self.state.config.max_wait.total_seconds() / 3600
+                reason = Reason(
+                    f"Your place in line ended after {hours:g} h. Join again, or choose another offer.",
+                    "max_wait is over",
+                    "max-wait",
+                )
+                await transaction.end_ticket(ticket, Event.MAX_WAIT, reason)
+                continue
+            if server is not None and server.pending == "spawn":
+                self._unattended.pop(ticket.id, None)
+                continue
+            since = self._unattended.setdefault(ticket.id, now)
+            if now - since > self.state.config.abandon_after:
+                reason = Reason(
+                    "Nobody was waiting for this server any more, so its place in line ended.",
+                    "the hub has no pending spawn for it",
+                    "abandoned",
+                )
+                self._unattended.pop(ticket.id, None)
+                await transaction.end_ticket(ticket, Event.ABANDONED, reason)
+                continue
+            forgotten.append(ticket)
+        return tuple(forgotten)
+
+    async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:
+        """Resume the starts a restarted hub forgot: admitted ones first, then in order, five at a time."""
+        order = sorted(
+            forgotten, key=lambda t: (t.state is not TicketState.ADMITTED, min(choice.place for choice in t.choices))
+        )
+        gate = asyncio.Semaphore(AT_A_TIME)
+        resumed = self.state.resumed = {
+            ticket: attempt for ticket, attempt in self.state.resumed.items() if ticket in self.state.tickets
+        }
+
+        async def start(ticket: Ticket) -> None:
+            async with gate:
+                now = self.state.tickets.get(ticket.id)
+                if now is None or now.attempt != ticket.attempt:
+                    return  # its user has left, or has asked again, while others were started
+                resumed[ticket.id] = ticket.attempt
+                try:
+                    if await self.hub.start(ticket.user, ticket.server, ticket.options):
+                        log.info("start resumed", extra={"ticket": ticket.id, "server": ticket.server})
+                    else:
+                        del resumed[ticket.id]  # its user was quicker
+                except (HubAway, HubRefused) as problem:
+                    resumed.pop(ticket.id, None)
+                    self._resume = True
+                    log.warning("start not resumed: %s", problem, extra={"ticket": ticket.id})
+
+        await asyncio.gather(*(start(ticket) for ticket in order))
+        if self._resume:
+            asyncio.get_running_loop().call_later(WHILE_AWAY * 5, self._soon.set)
+
+    # -------------------------------------------------------------- servers
+
+    async def _servers(self, servers: Servers, transaction: Transaction) -> None:
+        """Servers nobody told us of get facts; facts and leases of servers that are gone go."""
+        changes = []
+        for key, server in servers.items():
+            if key in self._changed_since:
+                continue
+            if server.ready and key not in self.state.facts and self.state.live_ticket(*key) is None:
+                changes.append(self._adopt(server))
+            elif server.ready and key in self.state.facts:
+                changes.append(self._adopt_late(server))
+        for key, facts in tuple(self.state.facts.items()):
+            server_now = servers.get(key)
+            if key in self._changed_since:
+                continue
+            if server_now is None or not (server_now.ready or server_now.pending):
+                changes.append(self._forget(facts))
+        for lease in tuple(self.state.leases.values()):
+            key = (lease.user, lease.server)
+            if key in self._changed_since:
+                continue
+            if lease.state is LeaseState.RUNNING and lease.pid is None and key not in servers:
+                ending = lifecycle.move(lease, Event.SERVER_GONE)
+                changes.append(Changes(leases=() if isinstance(ending, Reason) else (ending,)))
+        for change in changes:
+            if not change.empty:
+                await transaction.write(change)
+
+    def _adopt(self, server: HubServer) -> Changes:
+        """A running server the state does not know: started before this product, or while the service was away."""
+        now = self.state.clock.now()
+        known = self.state.lease_of(server.user, server.server) or self._ending_but_alive(server)
+        if known is not None:
+            back = lifecycle.move(known, Event.SERVER_BACK)  # a stop that failed: it holds its device as before
+            known = known if isinstance(back, Reason) else back
+            facts = ServerFacts(server.user, server.server, known.offer, now, lease=known.id, adopted=known.adopted)
+            return Changes(facts=(facts,), leases=(known,))
+        if self.leases.is_going(server):
+            return Changes()  # a stop that the hub has not heard the end of
+        lease = self.leases.lease_of_a_stranger(server, now)
+        offer = lease.offer if lease else "cpu"
+        facts = ServerFacts(server.user, server.server, offer, now, lease=lease.id if lease else None, adopted=True)
+        what = f"a server that was started before, on {lease.uuid}" if lease else "a server without a GPU of ours"
+        row = JournalRow(self.state.clock.utc_now(), "adopted", None, facts.lease, server.user, server.server, what)
+        return Changes(facts=(facts,), leases=(lease,) if lease else (), journal=(row,))
+
+    def _ending_but_alive(self, server: HubServer) -> Lease | None:
+        """A lease given up too early: the hub says the server is ready, and its process lives."""
+        mine = (each for each in self.state.leases.values() if (each.user, each.server) == (server.user, server.server))
+        ending = next((each for each in mine if each.state is LeaseState.ENDING), None)
+        return ending if ending is not None and self.leases.lives(ending) else None
+
+    def _adopt_late(self, server: HubServer) -> Changes:
+        """An adopted server without a GPU may begin to use one: then it holds it."""
+        facts = self.state.facts[(server.user, server.server)]
+        if not facts.adopted or facts.lease is not None:
+            return Changes()
+        lease = self.leases.lease_of_a_stranger(server, self.state.clock.now())
+        if lease is None:
+            return Changes()
+        return Changes(
+            facts=(replace(facts, lease=lease.id, offer=lease.offer, started=self.state.clock.now()),), leases=(lease,)
+        )
+
+    def _forget(self, facts: ServerFacts) -> Changes:
+        self.state.reports.pop((facts.user, facts.server), None)
+        lease = self.state.leases.get(facts.lease) if facts.lease else None
+        if lease is not None and lease.pid is not None and self.leases.lives(lease):
+            return Changes()  # the hub forgot it, but it runs: it keeps its device, and an admin sees it
+        return Changes(gone_facts=((facts.user, facts.server),))

@@ -1,0 +1,409 @@
+"""The state: what is true now, in memory, and written to the store before anybody is told.
+
+`State.write` is the one place where anything changes: the store's transaction first, then memory. When the store cannot
+write, nothing has changed. Not here: what to change (``tickets.py``, ``local_leases.py``, ``culler.py``,
+``reconcile.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from pydantic import TypeAdapter, ValidationError
+
+from hub_extensions.adapters.mig_tables import sm_of_product
+from hub_extensions.adapters.store import Changes, NoticeRow, Store, StoreUnavailable
+from hub_extensions.core.cluster.offers import ClusterOffers
+from hub_extensions.core.cluster.pools import PoolSurvey
+from hub_extensions.core.culling import CullPolicy, ServerFacts
+from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReading
+from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
+from hub_extensions.core.offers.model import CPU, GpuOffer, OfferConfig, arranged, cpu_offer, derive_offers, named_offer
+from hub_extensions.core.offers.pod_request import PodAsk
+from hub_extensions.core.queue.admission import availability
+from hub_extensions.core.queue.forecast import START_ALLOWANCE
+from hub_extensions.core.queue.model import (
+    Availability,
+    Lease,
+    LeaseState,
+    QueueLimits,
+    QueueSnapshot,
+    Ticket,
+    TicketState,
+)
+from hub_extensions.hub_service.engine.clock import RunningClock
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+Server = tuple[str, str]
+INVENTORY_GOES_STALE = timedelta(seconds=60)
+NOTICES_LAST = timedelta(hours=24)
+CLOCK = "clock"
+POOL_NAMES = "pool-names"
+OFFERS = "offers"
+TOKEN_NAME = "token-name"
+_OFFERS: TypeAdapter[tuple[GpuOffer, ...]] = TypeAdapter(tuple[GpuOffer, ...])
+
+
+@dataclass(frozen=True)
+class ClusterSnapshot:
+    """How a cluster stands: what was counted, what is offered of it, and whose pods are held up.
+
+    Attributes:
+        queue, held_up, held_back: as in `core.queue.model.QueueSnapshot`.
+        caution: what the figures do not count, for users.
+    """
+
+    survey: PoolSurvey
+    offers: ClusterOffers
+    queue: str = ""
+    held_up: frozenset[str] = frozenset()
+    held_back: frozenset[str] = frozenset()
+    caution: str = ""
+
+
+class State:
+    """Tickets, leases, facts of servers, devices and offers.
+
+    Attributes:
+        tickets: live ones (waiting, admitted) by id. leases: not ended, by id. facts: by (user, server).
+        reading: the last inventory that could be read; None: none yet. read_at: running time of it.
+        problem: why the inventory cannot be read now; "" when it can.
+        on_cluster: devices are a cluster's. cluster: how it stood at the last look; None: it has not been read yet.
+        hub_up: the hub answers. listed: the servers it has, as its list said last, None: not known; listed_pods: the
+            names of their pods. people: user -> groups and admin or not, as it said last. activity: of each server.
+        touched: servers of which something was said, and when (the machine's seconds): an older listing knows less.
+        compared: what the hub runs was compared with this at least once: else a lease may be of a server long gone.
+        resumed: ticket -> the attempt after which the hub was asked to start its server again, by us.
+        reports: what each server's own extension said last, and when. saving: since when its notebooks are being saved.
+        counts: (what, reason) -> how often since the start, for the metrics.
+        revision: grows with every change; what is computed from the state may be kept as long as it stands.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: RunningClock,
+        config: QueueLimits,
+        policy: CullPolicy,
+        offers: OfferConfig,
+        start_allowance: timedelta = START_ALLOWANCE,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.config = config
+        self.policy = policy
+        self.offer_config = offers
+        self.start_allowance = start_allowance
+        self.tickets: dict[str, Ticket] = {}
+        self.leases: dict[str, Lease] = {}
+        self._lease_of_ticket: dict[str, str] = {}
+        self.facts: dict[tuple[str, str], ServerFacts] = {}
+        self.notices: dict[str, list[NoticeRow]] = {}
+        self.last_choices: dict[str, tuple[str, ...]] = {}
+        self.next_place = 1
+        self.offers: tuple[GpuOffer, ...] = derive_offers((), offers, sm_of_product=sm_of_product)
+        self.devices: dict[str, DeviceState] = {}
+        self.samples: Mapping[str, DeviceSample] = {}
+        self.reading: InventoryReading | None = None
+        self.read_at: datetime | None = None
+        self.on_cluster = False
+        self.cluster: ClusterSnapshot | None = None
+        self._offers_before: tuple[GpuOffer, ...] = ()
+        self.pool_names: Mapping[str, str] = {}
+        self.token_name = ""
+        self.problem = ""
+        self.first_start = False
+        self.revision = 0
+        self.store_problem = ""
+        self.hub_up = True
+        self.counts: dict[tuple[str, str], int] = {}
+        self.touched: dict[Server, float] = {}
+        self.compared = False
+        self.resumed: dict[str, int] = {}
+        self.people: dict[str, tuple[tuple[str, ...], bool]] = {}
+        self.reports: dict[Server, tuple[ServerReport, datetime]] = {}
+        self.activity: dict[Server, datetime] = {}
+        self.saving: dict[Server, datetime] = {}
+        self.listed: frozenset[Server] | None = None
+        self.listed_pods: frozenset[str] = frozenset()
+        self._availability: tuple[int, datetime, tuple[Availability, ...]] | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        store: Store,
+        config: QueueLimits,
+        policy: CullPolicy,
+        offers: OfferConfig,
+        start_allowance: timedelta = START_ALLOWANCE,
+    ) -> State:
+        """Read what the store kept; a new store makes a new state."""
+        stored = await store.load()
+        kept = stored.meta.get(CLOCK)
+        clock = RunningClock(datetime.fromisoformat(kept) if kept else None)
+        state = cls(store, clock, config, policy, offers, start_allowance)
+        state.tickets = {ticket.id: ticket for ticket in stored.tickets}
+        for lease in stored.leases:
+            state.leases[lease.id] = replace(lease, ends_at=state.end_of(lease))
+            state._index(lease)
+        state.facts = {(facts.user, facts.server): facts for facts in stored.facts}
+        state.next_place = stored.next_place
+        state.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
+        state.token_name = stored.meta.get(TOKEN_NAME, "")
+        state._offers_before = _offers_of(stored.meta.get(OFFERS, "[]"))
+        state.last_choices = dict(await store.last_choices())
+        for notice in reversed(await store.notices(None, state.clock.utc_now() - NOTICES_LAST)):
+            state.notices.setdefault(notice.user, []).append(notice)
+        state.first_start = not kept
+        return state
+
+    # -------------------------------------------------------------- the one way to change
+
+    async def commit(self, changes: Changes) -> None:
+        """Store, then remember.
+
+        Raises:
+            StoreUnavailable: nothing has changed, in memory or in the store.
+        """
+        await asyncio.shield(asyncio.ensure_future(self._commit(changes)))  # a caller that goes away tears nothing
+
+    async def _commit(self, changes: Changes) -> None:
+        stamp = {CLOCK: self.clock.now().isoformat()}
+        try:
+            await self.store.commit(replace(changes, meta={**changes.meta, **stamp}))
+        except StoreUnavailable as problem:
+            if not self.store_problem:
+                log.error("nothing can be written; GPU tickets wait until it can: %s", problem.sentence)
+            self.store_problem = problem.sentence
+            raise
+        if self.store_problem:
+            log.warning("the store can be written again")
+        self.store_problem = ""
+        self._remember(changes)
+
+    def _remember(self, changes: Changes) -> None:
+        for row in changes.tickets:
+            self.last_choices[row.ticket.user] = tuple(choice.offer for choice in row.ticket.choices)
+            if row.end is None:
+                self.tickets[row.ticket.id] = row.ticket
+            else:
+                self.tickets.pop(row.ticket.id, None)
+        for lease in changes.leases:
+            if lease.state is LeaseState.ENDED:
+                self.leases.pop(lease.id, None)
+            else:
+                self.leases[lease.id] = lease
+            self._index(lease)
+        for user, server in changes.gone_facts:
+            self.facts.pop((user, server), None)
+        for facts in changes.facts:
+            self.facts[(facts.user, facts.server)] = facts
+        for notice in changes.notices:
+            self.notices.setdefault(notice.user, []).append(notice)
+        if POOL_NAMES in changes.meta:
+            self.pool_names = json.loads(changes.meta[POOL_NAMES])
+        self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
+        if not changes.empty:
+            self.revision += 1
+
+    def _index(self, lease: Lease) -> None:
+        if lease.state not in (LeaseState.ENDING, LeaseState.ENDED):
+            self._lease_of_ticket[lease.ticket] = lease.id
+        elif self._lease_of_ticket.get(lease.ticket) == lease.id:
+            del self._lease_of_ticket[lease.ticket]
+
+    def end_of(self, lease: Lease) -> datetime | None:
+        """When the lifetime ends a lease at the latest, by the limits of today; None: nothing enforces an end."""
+        if not self.policy.enabled or self.policy.lifetime is None:
+            return None
+        begins = lease.since + self.start_allowance if lease.ready_at is None else lease.ready_at
+        return begins + self.policy.lifetime
+
+    def touch(self, user: str, server: str) -> None:
+        """Something was said of this server just now: a listing of the hub from before knows nothing of it."""
+        self.touched[(user, server)] = self.clock.elapsed()
+
+    def count(self, what: str, reason: str) -> None:
+        """Count something for the metrics."""
+        self.counts[(what, reason)] = self.counts.get((what, reason), 0) + 1
+
+    def new_place(self) -> int:
+        """The next place in line (a serial number, never used twice)."""
+        self.next_place += 1
+        return self.next_place - 1
+
+    # -------------------------------------------------------------- the inventory
+
+    def see(self, reading: InventoryReading, states: dict[str, DeviceState]) -> None:
+        """Take in a look at the GPUs. `states` (by `Device.identity`) keeps devices that are gone under a lease."""
+        changed = states != self.devices
+        self.reading = reading
+        self.samples = reading.samples
+        self.read_at = self.clock.now()
+        self.problem = " ".join(reading.problems)
+        if not changed and self.offers:
+            return
+        self.devices = states
+        self.offers = derive_offers(
+            [s.device for s in states.values() if s.present], self.offer_config, sm_of_product=sm_of_product
+        )
+        self.revision += 1
+
+    def expect_cluster(self) -> None:
+        """The devices are a cluster's. Until it has been read, its offers are those of before, and none is counted."""
+        self.on_cluster = True
+        before = [each for each in self._offers_before if each.id != CPU and each.id not in self.offer_config.hidden]
+        self.offers = arranged([*before, cpu_offer()], self.offer_config)
+
+    @property
+    def unread(self) -> bool:
+        """On a cluster that has not been read yet: what is offered there is not known, which is not *nothing*."""
+        return self.on_cluster and self.cluster is None
+
+    async def see_cluster(self, stand: ClusterSnapshot) -> None:
+        """Take in a look at a cluster.
+
+        Raises:
+            StoreUnavailable: a new pool's name cannot be kept, so it is not offered yet; nothing has changed.
+        """
+        if dict(stand.survey.names) != dict(self.pool_names):
+            await self.commit(Changes(meta={POOL_NAMES: json.dumps(dict(stand.survey.names), sort_keys=True)}))
+        if stand.offers.offers != self._offers_before:
+            await self._keep_offers(stand.offers.offers)
+        self.read_at = self.clock.now()
+        self.problem = ""
+        if stand == self.cluster:
+            return
+        self.cluster = stand
+        self.offers = stand.offers.offers
+        self.revision += 1
+
+    async def _keep_offers(self, offers: tuple[GpuOffer, ...]) -> None:
+        """For the next start of this service, which may come before the cluster can be read."""
+        try:
+            await self.commit(Changes(meta={OFFERS: _OFFERS.dump_json(offers).decode()}))
+        except StoreUnavailable as problem:
+            log.debug("the offers are not kept: %s", problem.sentence)
+            return
+        self._offers_before = offers
+
+    def ask_of(self, offer: str) -> PodAsk | None:
+        """What an offer asks of a pod; None: this is one machine, or there is no such offer."""
+        return self.cluster.offers.asks.get(offer) if self.cluster is not None else None
+
+    def inventory_age(self) -> timedelta | None:
+        """Running time since the GPUs were last read; None: never yet."""
+        return None if self.read_at is None else self.clock.now() - self.read_at
+
+    def known_devices(self) -> tuple[DeviceState, ...] | None:
+        """The devices, or None while they are not known."""
+        if self.cluster is not None or not self._fresh():
+            return None
+        return tuple(self.devices.values())
+
+    def _fresh(self) -> bool:
+        age = self.inventory_age()
+        return age is not None and age <= INVENTORY_GOES_STALE
+
+    def device(self, identity: str) -> Device | None:
+        """A device by `Device.identity`, gone ones under a lease included."""
+        state = self.devices.get(identity)
+        return state.device if state else None
+
+    # -------------------------------------------------------------- views
+
+    def queue_snapshot(self, asked: Sequence[str] = ()) -> QueueSnapshot:
+        """What a round of decisions looks at.
+
+        Args:
+            asked: ids of offers that somebody asks for now. On a cluster that has not been read yet they have a line,
+                as those have that anybody waits for.
+        """
+        lifetime = self.policy.lifetime if self.policy.enabled else None
+        line = QueueSnapshot(
+            (*self.offers, *self._by_name(asked)) if self.unread else self.offers,
+            self.known_devices(),
+            tuple(self.tickets.values()),
+            tuple(self.leases.values()),
+            self.config,
+            lifetime,
+            self.start_allowance,
+        )
+        stand = self.cluster
+        if stand is None:
+            return line
+        known = stand.survey.known and self._fresh()
+        return replace(
+            line,
+            pools=stand.survey.pools if known else None,
+            bound=stand.survey.bound,
+            queue=stand.queue,
+            held_up=stand.held_up,
+            held_back=stand.held_back,
+        )
+
+    def _by_name(self, asked: Sequence[str]) -> tuple[GpuOffer, ...]:
+        """Offers that are asked for and not known, by their ids; what the admin hides is none."""
+        wanted = [*asked, *(choice.offer for ticket in self.tickets.values() for choice in ticket.choices)]
+        unknown = set(wanted) - {offer.id for offer in self.offers} - set(self.offer_config.hidden)
+        return arranged(filter(None, map(named_offer, unknown)), self.offer_config)
+
+    def availability(self) -> tuple[Availability, ...]:
+        """How every offer stands; kept for a second as long as nothing changes."""
+        now = self.clock.now()
+        kept = self._availability
+        if kept is not None and kept[0] == self.revision and now - kept[1] < timedelta(seconds=1):
+            return kept[2]
+        here = {offer.id for offer in self.offers}
+        fresh = tuple(each for each in availability(self.queue_snapshot(), now) if each.offer.id in here)
+        self._availability = (self.revision, now, fresh)
+        return fresh
+
+    def offer(self, offer_id: str) -> GpuOffer | None:
+        """An offer by its id; None: there is none."""
+        return next((offer for offer in self.offers if offer.id == offer_id), None)
+
+    def live_ticket(self, user: str, server: str) -> Ticket | None:
+        """The ticket of a server that waits or starts; None: there is none."""
+        return next((t for t in self.tickets.values() if t.user == user and t.server == server), None)
+
+    def lease_of(self, user: str, server: str) -> Lease | None:
+        """The lease a server runs or starts under (not one that is ending)."""
+        live = (LeaseState.STARTING, LeaseState.RUNNING, LeaseState.LOST)
+        return next(
+            (
+                item
+                for item in self.leases.values()
+                if (item.user, item.server) == (user, server) and item.state in live
+            ),
+            None,
+        )
+
+    def lease_of_ticket(self, ticket: str) -> Lease | None:
+        """The lease a ticket has; None: none (it waits, or CPU only). One it gave up, and that is ending, is not it."""
+        return self.leases.get(self._lease_of_ticket.get(ticket, ""))
+
+    def waiting(self) -> bool:
+        """Somebody waits for a GPU."""
+        return any(t.state is TicketState.WAITING for t in self.tickets.values())
+
+    def recent_notices(self, user: str) -> tuple[NoticeRow, ...]:
+        """What this user is to be told at the next page (the last 24 h)."""
+        since = self.clock.utc_now() - NOTICES_LAST
+        kept = [notice for notice in self.notices.get(user, []) if notice.at >= since]
+        self.notices[user] = kept
+        return tuple(kept)
+
+
+def _offers_of(kept: str) -> tuple[GpuOffer, ...]:
+    """The offers of before; none where another version wrote them otherwise."""
+    try:
+        return _OFFERS.validate_json(kept)
+    except ValidationError:
+        return ()

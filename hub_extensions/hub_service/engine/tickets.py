@@ -1,0 +1,445 @@
+"""Tickets: joining the line, being admitted, starting, leaving; and who listens to them.
+
+Every decision is made here or in a sibling (``local_leases.py``, ``culler.py``, ``reconcile.py``) under one lock: look
+at the state, decide in ``core``, write the state, tell everybody concerned. Nothing is told that is not written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from hub_extensions.adapters.jupyterhub_api import HubApi
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable, TicketRow
+from hub_extensions.adapters.timeouts import within
+from hub_extensions.core import messages
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.queue import lifecycle
+from hub_extensions.core.queue.admission import admit, over_own_limit, refuse_to_join, standing
+from hub_extensions.core.queue.lifecycle import Event, Step
+from hub_extensions.core.queue.model import (
+    Admission,
+    Choice,
+    Lease,
+    LeaseState,
+    QueueSnapshot,
+    Reason,
+    Ticket,
+    TicketState,
+)
+from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.rights import UNANSWERED, Doubt, Rights
+from hub_extensions.hub_service.engine.state import State
+from hub_extensions.hub_service.engine.transaction import Transaction, Transactions, possible
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+PLACE_ENDED = Reason("Your place in line has ended. Choose again.", "asked for a ticket that ended", "ended")
+NONE_THERE = Reason("None of your offers is there now.", "offers gone", "none-there")
+NOT_READ = Reason(
+    "The cluster cannot be read now. Your GPU is kept, and the start goes on as soon as it can.",
+    "the cluster has not been read yet",
+    "unknown-inventory",
+)
+HUB_AWAY = Reason(
+    "The GPU service does not reach the hub, so nobody's server is started now. Your place is kept.",
+    "the hub does not answer",
+    "hub-away",
+)
+
+
+class Tickets:
+    """Joins, admissions, starts and ends of tickets; and who listens to them.
+
+    Args:
+        state: what is true. hub: to ask for rights again. service_url: what a server's extension calls.
+        simulate: the layout's path for the servers' extensions, None on real GPUs.
+    """
+
+    def __init__(self, state: State, hub: HubApi, *, service_url: str, simulate: str | None) -> None:
+        self.state = state
+        self.hub = hub
+        self.service_url = service_url
+        self.simulate = simulate
+        self.last_round_seconds = 0.0
+        self._unjudged: dict[str, tuple[str, ...]] = {}
+        self._listeners: set[asyncio.Queue[messages.TicketStatus]] = set()
+        self._told: dict[str, tuple[object, ...]] = {}
+        self.rights = Rights(state, hub)
+        self._prepare: Callable[[Lease], Awaitable[None]] | None = None
+        self._changed = asyncio.Event()
+        self._told_revision = -1
+        self.transaction = Transactions(state, self.admit_waiting, self._publish)
+
+    def before_a_restart_of(self, prepare: Callable[[Lease], Awaitable[None]]) -> None:
+        """Called with the lease of an admitted ticket that is asked for again: a dead start may have left processes."""
+        self._prepare = prepare
+
+    # -------------------------------------------------------------- hub: ask, started, ended
+
+    async def ask(self, ask: messages.Ask) -> messages.TicketStatus:
+        """Join the line, or find one's ticket again.
+
+        The same user and server always have one ticket. Asked again with other offers it is changed: an offer it had
+        keeps its place, a new one joins its line at the end.
+
+        Raises:
+            Refused: 503 while the store cannot be written.
+        """
+        await self._clear_a_dead_start(ask)
+        async with self.transaction() as transaction:
+            self.state.touch(ask.user, ask.server)
+            self.rights.remember(ask.user, ask.groups)
+            answer = await self._answer(ask, transaction)
+        if isinstance(answer, messages.TicketStatus):
+            return answer
+        ticket = self.state.tickets.get(answer.id)
+        return (
+            presenters.over(answer, "ended", PLACE_ENDED, self.state.clock) if ticket is None else self._state(ticket)
+        )
+
+    async def _answer(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
+        """What is said at once, or the ticket that was written."""
+        now = self.state.clock.now()
+        live = self.state.live_ticket(ask.user, ask.server)
+        judged = self._to_be_judged(ask.offers, live)
+        refusal = refuse_to_join(self.state.queue_snapshot(ask.offers), ask.user, ask.server, judged, ask.groups)
+        if ask.ticket and (live is None or live.id != ask.ticket):
+            gone = Ticket(ask.ticket, ask.user, ask.server, (), now)
+            return presenters.over(gone, "ended", PLACE_ENDED, self.state.clock)
+        if ask.ticket and live is not None and [c.offer for c in live.choices] == list(ask.offers):
+            return self._state(live)  # the same start looks after its place: nothing changes, nothing is written
+        if refusal is not None:
+            self.state.count("refused", refusal.word)
+            unborn = live or Ticket("", ask.user, ask.server, self._choices(ask.offers, None), now)
+            if live is not None:
+                await transaction.end_ticket(live, Event.REFUSED, refusal)
+            return presenters.over(unborn, "refuse", refusal, self.state.clock)
+        return await self._write_ask(ask, live, now, transaction)
+
+    def _to_be_judged(self, offers: Sequence[str], live: Ticket | None) -> list[str]:
+        """An offer that a ticket has may be gone for a while (the cluster cannot be read yet): no place ends for it."""
+        had = {choice.offer for choice in live.choices} if live is not None else set()
+        return [offer for offer in offers if offer not in had or self.state.offer(offer) is not None]
+
+    async def _clear_a_dead_start(self, ask: messages.Ask) -> None:
+        """An admitted ticket is asked for again: what its first start left behind ends, before the lock is taken."""
+        live = self.state.live_ticket(ask.user, ask.server)
+        dead = live is not None and not ask.ticket and live.admitted_offer in ask.offers
+        lease = self.state.lease_of_ticket(live.id) if live is not None and dead else None
+        if lease is not None and self._prepare is not None:
+            await self._prepare(lease)
+
+    async def _write_ask(
+        self, ask: messages.Ask, live: Ticket | None, now: datetime, transaction: Transaction
+    ) -> Ticket:
+        wanted = Ticket(
+            id=secrets.token_hex(8),
+            user=ask.user,
+            server=ask.server,
+            choices=self._choices(ask.offers, live),
+            joined=now,
+            groups=ask.groups,
+            options=ask.options,
+        )
+        lease = self.state.lease_of(ask.user, ask.server) if live is None else self.state.lease_of_ticket(live.id)
+        step = lifecycle.ask(live, lease, wanted)
+        ticket = step.ticket
+        kind = "joined" if live is None else "asked-again"
+        await transaction.write(
+            Changes(
+                tickets=(TicketRow(ticket),),
+                leases=step.leases,
+                journal=(transaction.ticket_row(kind, ticket, ", ".join(ask.offers)),),
+            )
+        )
+        if self.state.unread:
+            had = {choice.offer for choice in live.choices} if live is not None else set()
+            fresh = tuple(offer for offer in ask.offers if offer not in had)
+            self._unjudged[ticket.id] = (*self._unjudged.get(ticket.id, ()), *fresh)
+        return ticket
+
+    def _choices(self, offers: Sequence[str], live: Ticket | None) -> tuple[Choice, ...]:
+        """Places for the offers asked for; all new ones share one place."""
+        had = {} if live is None else {choice.offer: choice.place for choice in live.choices}
+        fresh = self.state.new_place() if any(offer not in had for offer in offers) else 0
+        return tuple(Choice(offer, had.get(offer, fresh)) for offer in offers)
+
+    async def started(self, ticket_id: str, told: messages.Started) -> messages.TicketStatus:
+        """The server's process is known, or the hub found the server ready (which ends the ticket).
+
+        Raises:
+            Refused: 404: no such ticket, or another attempt of it.
+        """
+        async with self.transaction() as transaction:
+            ticket = self._live(ticket_id, told.attempt)
+            self.state.touch(ticket.user, ticket.server)
+            lease = self.state.lease_of_ticket(ticket.id)
+            if lease is not None:
+                lease = possible(lifecycle.start(lease, told.pid, told.pid_started))
+            if told.ready:
+                return await transaction.ready(ticket, lease)
+            if lease is not None:
+                await transaction.write(Changes(leases=(lease,)))
+        return self._state(ticket)
+
+    async def ended(self, ticket_id: str, told: messages.Ended) -> None:
+        """A confirmed stop (``left``) or a start that failed (``failed``). An older attempt's word changes nothing.
+
+        But for the one that we took for forgotten, while this word of it could not reach us: nobody wanted the next.
+        """
+        async with self.transaction() as transaction:
+            ticket = self.state.tickets.get(ticket_id)
+            if ticket is None:
+                return
+            unwanted = self.state.resumed.get(ticket_id) == told.attempt == ticket.attempt - 1
+            if ticket.attempt != told.attempt and not unwanted:
+                return
+            if told.how == "failed":
+                if ticket.state is not TicketState.ADMITTED:
+                    return
+                reason = Reason(
+                    told.reason or "The server did not start.", f"start failed: {told.reason}", "start-failed"
+                )
+                self.state.count("start-failed", told.word or "unknown")
+                await transaction.end_ticket(ticket, Event.FAILED, reason)
+            else:
+                await transaction.end_ticket(ticket, Event.LEFT, Reason("You left the line.", "left", "left"))
+
+    async def stopped(self, told: messages.Stopped) -> None:
+        """The hub stopped a server: look at once whether its device is free."""
+        async with self.transaction() as transaction:
+            self.state.touch(told.user, told.server)
+            notices: tuple[NoticeRow, ...] = ()
+            if told.reason:
+                notices = (NoticeRow(self.state.clock.utc_now(), told.user, told.server, told.reason),)
+                self.state.count("server-end", told.word or "unknown")
+            lease = self.state.lease_of(told.user, told.server)
+            gone = ((told.user, told.server),) if (told.user, told.server) in self.state.facts else ()
+            if lease is not None and not isinstance(ending := lifecycle.move(lease, Event.SERVER_GONE), Reason):
+                row = transaction.lease_row("stopped", lease, told.reason or "the hub stopped its server")
+                await transaction.write(Changes(leases=(ending,), gone_facts=gone, journal=(row,), notices=notices))
+            elif (gone or notices) and lease is None:
+                await transaction.write(Changes(gone_facts=gone, notices=notices))
+            elif notices:
+                await transaction.write(Changes(notices=notices))
+
+    # -------------------------------------------------------------- users
+
+    async def leave(self, ticket_id: str, user: str | None) -> None:
+        """Leave the line; `user` None: an admin ends anybody's ticket.
+
+        Raises:
+            Refused: 404: no such ticket of this user; 409: it waits no more, its server is starting.
+        """
+        async with self.transaction() as transaction:
+            ticket = self.state.tickets.get(ticket_id)
+            if ticket is None or (user is not None and ticket.user != user):
+                raise Refused(404, "There is no such ticket of yours.", "ticket", "unknown-ticket")
+            if ticket.state is TicketState.ADMITTED:
+                raise Refused(409, "Its server is starting. Stop the server instead.", "ticket", "starting")
+            who = "You left the line." if user else "An administrator ended your place in line."
+            await transaction.end_ticket(ticket, Event.LEFT, Reason(who, "left by the API", "left"))
+
+    # -------------------------------------------------------------- one round
+
+    async def admit_waiting(self, transaction: Transaction) -> None:
+        """Admit whoever can be admitted; tell everybody whose standing changed."""
+        began = asyncio.get_running_loop().time()
+        if self._unjudged and not self.state.unread:
+            await self._judge(transaction)
+        if self.state.hub_up:
+            for _ in range(len(self.state.tickets) + 1):
+                if not await self._admit_once(transaction):
+                    break
+        self.last_round_seconds = asyncio.get_running_loop().time() - began
+        if self.state.revision != self._told_revision:
+            self._changed.set()
+
+    async def _judge(self, transaction: Transaction) -> None:
+        """The cluster is read: who joined before it was is told now if what was asked for is not to be had here."""
+        for ticket_id, fresh in tuple(self._unjudged.items()):
+            ticket = self.state.tickets.get(ticket_id)
+            if ticket is not None and ticket.state is TicketState.WAITING:
+                asked = [choice.offer for choice in ticket.choices if choice.offer in fresh]
+                reason = refuse_to_join(self.state.queue_snapshot(), ticket.user, ticket.server, asked, ticket.groups)
+                if reason is not None:
+                    self.state.count("refused", reason.word)
+                    await transaction.end_ticket(ticket, Event.REFUSED, reason)
+            del self._unjudged[ticket_id]
+
+    async def _admit_once(self, transaction: Transaction) -> bool:
+        """One pass of admissions; True: a ticket was refused its rights, so look again."""
+        again = False
+        snapshot = self.state.queue_snapshot()
+        admissions = admit(snapshot)
+        self.rights.begin()
+        given: list[tuple[Admission, Ticket]] = []
+        for admission in admissions:
+            ticket = self.state.tickets[admission.ticket]
+            verdict = self._own_limit(snapshot, admission, ticket, given)
+            verdict = verdict or await self.rights.ask(ticket, admission.offer)
+            if verdict is UNANSWERED:
+                continue
+            if isinstance(verdict, Reason):
+                await transaction.end_ticket(ticket, Event.REFUSED, verdict)
+                again = True
+                continue
+            given.append((admission, ticket))
+        if given:
+            try:
+                await transaction.write(self._admissions(given, transaction))
+            except StoreUnavailable as problem:
+                log.debug("nobody is admitted: %s", problem.sentence)
+                return False
+            for admission, _ in given:
+                self.state.count("admitted", admission.offer)
+                self._hear(self._state(self.state.tickets[admission.ticket]))
+        return again
+
+    def _own_limit(
+        self, snapshot: QueueSnapshot, admission: Admission, ticket: Ticket, given: Sequence[tuple[Admission, Ticket]]
+    ) -> Reason | Doubt | None:
+        """The user's own limit, asked again. A server that only starts may fail yet: until it runs the ticket waits."""
+        if admission.device is None:
+            return None
+        servers = [other.server for one, other in given if one.device is not None and other.user == ticket.user]
+        over = over_own_limit(snapshot, ticket.user, ticket.server, servers)
+        mine = (lease for lease in snapshot.leases if lease.user == ticket.user and lease.server != ticket.server)
+        if over is None:
+            return None
+        if not self.state.compared or servers or any(lease.state is LeaseState.STARTING for lease in mine):
+            return UNANSWERED
+        return replace(over, text=f"Your place in line has ended. {over.text}")
+
+    def _admissions(self, given: Sequence[tuple[Admission, Ticket]], transaction: Transaction) -> Changes:
+        now = self.state.clock.now()
+        tickets, leases, journal = list[TicketRow](), list[Lease](), list[JournalRow]()
+        for admission, ticket in given:
+            step = self._admitted(admission, ticket, now)
+            lease = step.lease
+            tickets.append(TicketRow(step.ticket))
+            leases.extend(step.leases)
+            where = f" on {lease.uuid}" if lease and lease.uuid else ""
+            row = transaction.ticket_row("admitted", step.ticket, f"{admission.offer}{where}")
+            journal.append(replace(row, lease=lease.id if lease else None))
+        return Changes(tickets=tuple(tickets), leases=tuple(leases), journal=tuple(journal))
+
+    def _admitted(self, admission: Admission, ticket: Ticket, now: datetime) -> Step:
+        device = self.state.device(admission.device) if admission.device else None  # None on a cluster, too
+        offer = self.state.offer(admission.offer)
+        step = possible(
+            lifecycle.admit(
+                ticket,
+                admission,
+                now,
+                lease_id=secrets.token_hex(8),
+                uuid=device.uuid if device else "",
+                pool=device.pool if device else admission.device or "",
+                share=offer.share if offer else WHOLE,
+            )
+        )
+        lease = step.lease
+        return step if lease is None else replace(step, lease=replace(lease, ends_at=self.state.end_of(lease)))
+
+    # -------------------------------------------------------------- telling
+
+    async def changes(self) -> AsyncGenerator[messages.TicketStatus, None]:
+        """All live tickets as they stand, then every change. A listener that does not read is dropped by the caller."""
+        queue: asyncio.Queue[messages.TicketStatus] = asyncio.Queue()
+        self.tell()
+        for state in self.states():
+            queue.put_nowait(state)
+        self._listeners.add(queue)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            self._listeners.discard(queue)
+
+    @property
+    def listeners(self) -> int:
+        """How many listen to changes."""
+        return len(self._listeners)
+
+    def states(self) -> tuple[messages.TicketStatus, ...]:
+        """What every live ticket is told now."""
+        verdicts = standing(self.state.queue_snapshot(), self.state.clock.now())
+        return tuple(self._state(ticket, verdicts) for ticket in self.state.tickets.values())
+
+    def tell(self) -> None:
+        """Publish the states that differ from what was told last: one event a change."""
+        self._told_revision = self.state.revision
+        states = self.states()
+        for state in states:
+            self._hear(state)
+        if len(self._told) > 2 * len(states) + 100:
+            self._told = {state.ticket: _heard(state) for state in states}
+
+    async def keep_telling(self) -> None:
+        """Tell soon after each round, a few times a second at most; and every 15 s, as waits change by themselves."""
+        while True:
+            try:
+                await within(15.0, self._changed.wait())
+            except asyncio.TimeoutError:
+                log.debug("nothing changed for 15 s")
+            self._changed.clear()
+            began = asyncio.get_running_loop().time()
+            self.tell()
+            took = asyncio.get_running_loop().time() - began
+            await asyncio.sleep(max(0.2, 4 * took))  # a very long line is told of less often
+
+    def _hear(self, state: messages.TicketStatus) -> None:
+        key = _heard(state)
+        if self._told.get(state.ticket) != key:
+            self._told[state.ticket] = key
+            self._publish(state)
+
+    def _publish(self, state: messages.TicketStatus) -> None:
+        for queue in self._listeners:
+            queue.put_nowait(state)
+
+    def _state(self, ticket: Ticket, verdicts: object = None) -> messages.TicketStatus:
+        if ticket.state is TicketState.ADMITTED:
+            lease = self.state.lease_of_ticket(ticket.id)
+            offer = self.state.offer(ticket.admitted_offer or "cpu")
+            title = offer.title if offer else ticket.admitted_offer or "CPU only"
+            chosen = ticket.admitted_offer or "cpu"
+            asked = self.state.ask_of(chosen)
+            if lease is not None and not lease.uuid and asked is None:  # a cluster's, which has not been read yet
+                return presenters.not_there(ticket, NOT_READ, self.state.clock)
+            given = presenters.grant(lease, chosen, self.service_url, self.simulate, asked)
+            simulated = bool(offer and offer.simulated)
+            return presenters.admitted(ticket, given, title, simulated, self.state.clock)
+        known = (
+            verdicts if isinstance(verdicts, dict) else standing(self.state.queue_snapshot(), self.state.clock.now())
+        )
+        verdict = known.get(ticket.id)
+        if verdict is None:
+            return presenters.not_there(ticket, NONE_THERE, self.state.clock)
+        if not self.state.hub_up:
+            verdict = replace(verdict, reason=HUB_AWAY)
+        stands = presenters.allowed(self.state.availability(), ticket.groups, False)
+        smaller = presenters.smaller_and_free([choice.offer for choice in ticket.choices], stands)
+        simulated = any(a.offer.simulated for a in stands)
+        return presenters.waiting(ticket, verdict, smaller, simulated, self.state.clock)
+
+    # -------------------------------------------------------------- small things
+
+    def _live(self, ticket_id: str, attempt: int) -> Ticket:
+        ticket = self.state.tickets.get(ticket_id)
+        if ticket is None or ticket.attempt != attempt:
+            raise Refused(404, "There is no such ticket any more.", "ticket", "unknown-ticket")
+        return ticket
+
+
+def _heard(state: messages.TicketStatus) -> tuple[object, ...]:
+    """What makes a difference to whoever reads it: not the seconds that passed."""
+    limit = state.wait.at_most_seconds is not None if state.wait else None
+    free = tuple(offer.id for offer in state.alternatives)
+    return (state.answer, state.attempt, state.offer, state.position, state.reason, limit, free, state.offers)

@@ -1,0 +1,199 @@
+"""The one way in which the engine changes: alone with the state, written first, then remembered, then told.
+
+    async with self.transaction() as transaction:
+        await transaction.write(Changes(...))
+
+Parts of the engine get a transaction, never each other's attributes: what they share is a field of `State`. When it is
+over, whoever can start now is admitted, and what happened is published. Not here: the rules (``core/queue``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable, TicketRow, UsageRecord
+from hub_extensions.core import messages
+from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.queue import lifecycle
+from hub_extensions.core.queue.lifecycle import ENDS, Event
+from hub_extensions.core.queue.model import Lease, LeaseState, Reason, Ticket, TicketEnd
+from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.state import State
+
+log = logging.getLogger("hub_extensions.hub_service")
+T = TypeVar("T")
+
+STORE_AWAY = Reason(
+    "The GPU service cannot write its records now. Your place is kept as soon as it can.",
+    "the store cannot be written",
+    "store-unavailable",
+)
+TOLD_LATER = (TicketEnd.MAX_WAIT, TicketEnd.ABANDONED, TicketEnd.REFUSED)
+"""Ends that nobody may be looking at: their users are told at the next page."""
+
+
+class Transactions:
+    """One at a time. Called, it begins one: ``async with self.transaction() as transaction``.
+
+    Args:
+        admit: who admits whoever can start. publish: who tells the listeners.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        admit: Callable[[Transaction], Awaitable[None]],
+        publish: Callable[[messages.TicketStatus], None],
+    ) -> None:
+        self._state = state
+        self._admit = admit
+        self._publish = publish
+        self._lock = asyncio.Lock()
+
+    @asynccontextmanager
+    async def __call__(self, *, admit: bool = False) -> AsyncIterator[Transaction]:
+        """Alone with the state; when it is over, whoever can start now is admitted, and what happened is published.
+
+        Args:
+            admit: look who can start also where no ticket and no lease was written.
+
+        Raises:
+            Refused: 503, the store cannot be written: what was not written has not changed.
+        """
+        async with self._lock:
+            transaction = Transaction(self._state)
+            try:
+                yield transaction
+                if admit or transaction.moved:
+                    await self._admit(transaction)
+            except StoreUnavailable as problem:
+                self._state.count("store", "write")
+                raise Refused(503, f"{STORE_AWAY.text} ({problem.sentence})", "", STORE_AWAY.word) from problem
+            finally:
+                for message in transaction.published:
+                    self._publish(message)
+
+
+class Transaction:
+    """One turn alone with the state.
+
+    Attributes:
+        published: what listeners are told when it is over.
+        moved: a ticket or a lease was written, so somebody else may be able to start.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.published: list[messages.TicketStatus] = []
+        self.moved = False
+
+    async def write(self, changes: Changes) -> None:
+        """Store, then remember. Raises StoreUnavailable: nothing has changed, in memory or in the store."""
+        await self.state.commit(changes)
+        self.moved = self.moved or bool(changes.tickets or changes.leases)
+
+    def publish(self, message: messages.TicketStatus) -> None:
+        """Tell every listener, once this is over."""
+        self.published.append(message)
+
+    # -------------------------------------------------------------- tickets
+
+    async def end_ticket(self, ticket: Ticket, event: Event, reason: Reason) -> None:
+        """A ticket ends without a server; the lease of an admitted one ends too. Raises Refused: it is over already."""
+        step = possible(lifecycle.end(ticket, self.state.lease_of_ticket(ticket.id), event))
+        now, how = self.state.clock.utc_now(), ENDS[event]
+        notices = (NoticeRow(now, ticket.user, ticket.server, reason.text),) if how in TOLD_LATER else ()
+        await self.write(
+            Changes(
+                tickets=(TicketRow(step.ticket, step.end, reason.log, now),),
+                leases=step.leases,
+                journal=(self.ticket_row(how.value, ticket, reason.log),),
+                notices=notices,
+            )
+        )
+        self.state.count("ended", how.value)
+        answer = "ended" if how is TicketEnd.LEFT else "refuse"
+        self.publish(presenters.over(ticket, answer, reason, self.state.clock))
+
+    async def ready(self, ticket: Ticket, lease: Lease | None) -> messages.TicketStatus:
+        """A ticket ends the good way: its server is ready."""
+        now = self.state.clock.now()
+        step = possible(lifecycle.ready(ticket, lease, now, self.state.end_of))
+        offer = ticket.admitted_offer or "cpu"
+        facts = ServerFacts(ticket.user, ticket.server, offer, now, lease=lease.id if lease else None)
+        await self.write(
+            Changes(
+                tickets=(TicketRow(step.ticket, step.end, "", self.state.clock.utc_now()),),
+                leases=step.leases,
+                facts=(facts,),
+                journal=(self.ticket_row("ready", ticket, ticket.admitted_offer or ""),),
+            )
+        )
+        self.state.count("ended", TicketEnd.READY.value)
+        ready = Reason("Your server is ready.", "ready", "ready")
+        message = presenters.over(ticket, "ended", ready, self.state.clock)
+        self.publish(message)
+        return message
+
+    # -------------------------------------------------------------- leases
+
+    async def write_leases(
+        self, changed: Sequence[Lease], journal: Sequence[JournalRow], notices: Sequence[NoticeRow]
+    ) -> None:
+        """Leases as they are after a look. The facts of a server whose lease ends go with it; its use is recorded."""
+        gone = []
+        for lease in changed:
+            facts = self.state.facts.get((lease.user, lease.server))
+            if lease.state in (LeaseState.ENDED, LeaseState.ENDING) and facts is not None and facts.lease == lease.id:
+                gone.append((lease.user, lease.server))
+        usage = [self.usage_record(lease, "released") for lease in changed if lease.state is LeaseState.ENDED]
+        await self.write(
+            Changes(
+                leases=tuple(changed),
+                gone_facts=tuple(gone),
+                journal=tuple(journal),
+                notices=tuple(notices),
+                usage=tuple(usage),
+            )
+        )
+
+    def usage_record(self, lease: Lease, end: str) -> UsageRecord:
+        """The record of a lease that ends now."""
+        wall = self.state.clock.wall
+        return UsageRecord(
+            lease=lease.id,
+            user=lease.user,
+            server=lease.server,
+            offer=lease.offer,
+            pool=lease.pool,
+            share=lease.share,
+            joined=None,
+            admitted=wall(lease.since),
+            ready=wall(lease.ready_at) if lease.ready_at else None,
+            ended=self.state.clock.utc_now(),
+            end=end,
+        )
+
+    # -------------------------------------------------------------- the journal
+
+    def ticket_row(self, kind: str, ticket: Ticket, text: str) -> JournalRow:
+        """A row of the journal about a ticket, logged too."""
+        log.info("%s: %s", kind, text, extra={"ticket": ticket.id, "user": ticket.user, "server": ticket.server})
+        return JournalRow(self.state.clock.utc_now(), kind, ticket.id, None, ticket.user, ticket.server, text)
+
+    def lease_row(self, kind: str, lease: Lease, text: str) -> JournalRow:
+        """A row of the journal about a lease, logged too."""
+        log.info("%s: %s", kind, text, extra={"lease": lease.id, "user": lease.user, "server": lease.server})
+        return JournalRow(self.state.clock.utc_now(), kind, lease.ticket, lease.id, lease.user, lease.server, text)
+
+
+def possible(step: T | Reason) -> T:
+    """What a change of state gives. Raises Refused (409) where it does not fit any more."""
+    if isinstance(step, Reason):
+        raise Refused(409, step.text, "ticket", step.word)
+    return step

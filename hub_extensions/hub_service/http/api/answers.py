@@ -1,0 +1,75 @@
+"""The one place that turns errors into answers: a status and a `Problem` for each, and only our own fault is 500.
+
+Not here: how an answer looks (JSON for the API, a page for people).
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from tornado.web import HTTPError, MissingArgumentError
+
+from hub_extensions.adapters.jupyterhub_api import HubAway, HubRefused
+from hub_extensions.adapters.store import StoreUnavailable
+from hub_extensions.core.messages import Problem
+from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.http.api.wire import BadInput
+from hub_extensions.hub_service.http.auth import Forbidden
+
+OUR_FAULT = Problem(
+    "The GPU service made a mistake; its log says which. What you asked for was not done.", word="our-fault"
+)
+HUB_AWAY = Problem("The hub is not answering, so nobody can tell who you are. Try again in a minute.", word="hub-away")
+
+SENTENCES = {
+    400: "This request cannot be read.",
+    403: "You may not do this.",
+    404: "There is nothing at this address.",
+    405: "This address does not take this method.",
+    413: "The body is too large.",
+}
+
+
+def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Problem]:
+    """What a caller is told: (HTTP status, body). Anything not foreseen is our own fault."""
+    if isinstance(error, BadInput):
+        return error.status, Problem(error.message, error.field, error.word)
+    if isinstance(error, Refused):
+        return error.status, Problem(error.message, error.field, error.word)
+    if isinstance(error, Forbidden):
+        return 403, Problem(error.sentence, word=error.word)
+    if isinstance(error, HubAway):
+        return 503, HUB_AWAY
+    if isinstance(error, StoreUnavailable):
+        return 503, Problem(f"{error.sentence} Nothing was changed.", word="store-away")
+    if isinstance(error, HubRefused):
+        return _hub_says_no(error)
+    if isinstance(error, MissingArgumentError):
+        return 400, Problem(f"{error.arg_name} is missing.", error.arg_name, "bad-input")
+    if isinstance(error, HTTPError):
+        return _plain(error.status_code)
+    return (500, OUR_FAULT) if error is not None else _plain(status)
+
+
+def is_our_fault(error: BaseException | None) -> bool:
+    """True: it belongs in the log with its traceback."""
+    return problem_of(error)[1] is OUR_FAULT
+
+
+def _hub_says_no(error: HubRefused) -> tuple[int, Problem]:
+    if error.status == 429:
+        return 429, Problem("The hub starts too many servers at once. Try again in a minute.", word="hub-busy")
+    if 400 <= error.status < 500:
+        # the hub's words are about the caller's own server
+        return 409, Problem(f"The hub says no: {error.message}", word="hub-refused")
+    return 502, Problem("The hub failed while it did this; its log says why.", word="hub-failed")
+
+
+def _plain(status: int) -> tuple[int, Problem]:
+    if status >= 500:
+        return status, OUR_FAULT
+    sentence = SENTENCES.get(status, f"{HTTPStatus(status).phrase}.")
+    return status, Problem(sentence, word=HTTPStatus(status).phrase.lower().replace(" ", "-"))
+
+
+__all__ = ["HUB_AWAY", "OUR_FAULT", "is_our_fault", "problem_of"]

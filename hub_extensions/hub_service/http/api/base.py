@@ -1,0 +1,211 @@
+"""What every route has in common: who may call it, its body's size, and how its errors become answers.
+
+A handler class names who may call it in `who`; `prepare` asks `Auth` before anything else happens, and before the
+body of a JSON route is read. Not here: what a route does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+from jupyterhub.services.auth import HubOAuthenticated
+from tornado.web import Finish, HTTPError, RequestHandler, stream_request_body
+
+from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway
+from hub_extensions.core.messages import Problem
+from hub_extensions.hub_service.engine.engine import Engine
+from hub_extensions.hub_service.http.api.answers import is_our_fault, problem_of
+from hub_extensions.hub_service.http.api.wire import BODY_LIMIT_BYTES, BadInput, read, write
+from hub_extensions.hub_service.http.auth import Auth, Forbidden, Hub, Person, Server, Who
+
+log = logging.getLogger("hub_extensions.hub_service.http.api")
+
+T = TypeVar("T")
+
+
+@dataclass
+class Parts:
+    """What the routes work with.
+
+    Attributes:
+        prefix: of every route, ``/services/gpu/``. base_url: the hub's own, for links to servers.
+        closing: set when the service stops: endless answers end.
+    """
+
+    engine: Engine
+    hub: HubApi
+    auth: Auth
+    prefix: str
+    base_url: str
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
+    """A route of the service. Subclasses say in `who` who may call it."""
+
+    who: ClassVar[Who]
+    caller: Hub | Server | Person | None = None
+
+    def initialize(self, parts: Parts) -> None:
+        """Called by tornado for each request."""
+        self.parts = parts
+        self.hub_auth = parts.auth.oauth
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, which decides."""
+        return self.parts.engine
+
+    @property
+    def person(self) -> Person:
+        """The caller of a route for people."""
+        if not isinstance(self.caller, Person):
+            raise Forbidden("This is for users of the hub.")
+        return self.caller
+
+    def set_default_headers(self) -> None:
+        """No answer of ours is to be kept, sniffed or framed."""
+        self.set_header("Cache-Control", "no-store")
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+        self.clear_header("Server")
+
+    async def prepare(self) -> None:
+        """Ask who is calling; nothing else of a route runs before that."""
+        self.caller = await self._admitted()
+
+    def get_current_user(self) -> Person | None:
+        """For tornado and for JupyterHub's XSRF cookie."""
+        return self.caller if isinstance(self.caller, Person) else None
+
+    def not_logged_in(self) -> Person:
+        """Nobody known calls a route for people: 403 here, the login on pages."""
+        raise Forbidden("This needs a login at the hub, or a token with the scope access:services!service=gpu.")
+
+    def log_exception(self, typ: Any, value: BaseException | None, tb: Any) -> None:
+        """Our own faults with their traceback; what callers did wrong is in the access log."""
+        if is_our_fault(value):
+            log.error("%s %s failed", self.request.method, self.request.path, exc_info=value)
+
+    def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
+        """Errors become answers here (`problem_of` says which)."""
+        error = kwargs.get("exc_info", (None, None, None))[1] or sys.exc_info()[1]
+        status, problem = problem_of(error, status_code)
+        super().send_error(status, problem=problem, **kwargs)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """The `Problem` as JSON."""
+        problem: Problem = kwargs["problem"]
+        if status_code == 503:
+            self.set_header("Retry-After", "5")
+        self.answer(problem, status_code)
+
+    def answer(self, value: object, status: int = 200) -> None:
+        """Finish with a message as compact JSON."""
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json")
+        self.finish(write(value))
+
+    async def _admitted(self) -> Hub | Server | Person | None:
+        auth, headers = self.parts.auth, self.request.headers
+        if self.who is Who.ANYBODY:
+            return None
+        if self.who is Who.HUB:
+            if not auth.is_hub(headers):
+                raise Forbidden("This is for the hub, which proves itself by its secret.")
+            return Hub()
+        if self.who is Who.METRICS:
+            if not await auth.may_read_metrics(headers):
+                raise Forbidden("This needs the metrics token, or a token with the scope read:metrics.")
+            return None
+        if self.who is Who.SERVER:
+            return await auth.server(headers)
+        return self._may(await self._person())
+
+    async def _person(self) -> Person:
+        try:
+            person = await self.parts.auth.person(self)
+        except HTTPError as problem:
+            if problem.status_code >= 500:
+                raise HubAway(str(problem.log_message)) from problem
+            raise
+        return person if person is not None else self.not_logged_in()
+
+    def _may(self, person: Person) -> Person:
+        if person.by_server and self.who is not Who.READER:
+            raise Forbidden("A server's token is good for its own server (api/server); this needs a user's token.")
+        if self.who is Who.ADMIN and not person.admin:
+            raise Forbidden("This is for admins.")
+        return person
+
+
+@stream_request_body
+class JsonRoute(Route):
+    """A route of the API: its body is read only after the caller is known, and never beyond the limit."""
+
+    def initialize(self, parts: Parts) -> None:
+        """Called by tornado for each request."""
+        super().initialize(parts)
+        self._body = bytearray()
+        self._may_read = False
+
+    async def prepare(self) -> None:
+        """Who is calling, then how large the body is said to be."""
+        await super().prepare()
+        length = self.request.headers.get("Content-Length", "0")
+        if length.isdecimal() and int(length) > BODY_LIMIT_BYTES:
+            raise _too_large()
+        self._may_read = True
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """The `Problem`. Before the body is read tornado closes the connection afterwards: a proxy has to know."""
+        if not self._may_read:
+            self.set_header("Connection", "close")
+        super().write_error(status_code, **kwargs)
+
+    def data_received(self, chunk: bytes) -> None:
+        """A part of the body; what is beyond the limit is dropped (and the request refused)."""
+        if len(self._body) <= BODY_LIMIT_BYTES:
+            self._body += chunk
+
+    def message(self, kind: type[T]) -> T:
+        """The body as a message.
+
+        Raises:
+            BadInput: with the field's name.
+        """
+        if len(self._body) > BODY_LIMIT_BYTES:
+            raise _too_large()
+        return read(kind, bytes(self._body))
+
+    def no_content(self) -> None:
+        """Finish: done, nothing to say."""
+        self.set_status(204)
+        raise Finish
+
+    def only_queries(self, *known: str) -> None:
+        """Refuse a query argument that this route does not have."""
+        for name in self.request.query_arguments:
+            if name not in known and name != "_xsrf":
+                raise BadInput(f"{name!r} is not a query argument here. Known: {', '.join(known) or 'none'}.", name)
+
+
+class NothingHere(JsonRoute):
+    """Every address without a route: nothing is said about what might be there."""
+
+    who = Who.ANYBODY
+
+    async def prepare(self) -> None:
+        """404 for everybody."""
+        raise HTTPError(404)
+
+
+def _too_large() -> BadInput:
+    return BadInput(f"The body is too large; {BODY_LIMIT_BYTES // 1024} KiB is the most.", status=413, word="too-large")
+
+
+__all__ = ["JsonRoute", "NothingHere", "Parts", "Route"]

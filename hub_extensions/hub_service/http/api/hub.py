@@ -1,0 +1,143 @@
+"""The hub's routes: its spawners ask for admission, say what became of a start, and listen for changes.
+
+Authorised by the hub's secret alone, without a call back to the hub: the hub polls its spawners before it listens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+from tornado.iostream import StreamClosedError
+
+from hub_extensions.core.messages import Ask, Ended, Started, Stopped, TicketStatus
+from hub_extensions.hub_service.http.api.base import JsonRoute, Parts
+from hub_extensions.hub_service.http.api.wire import BadInput, write
+from hub_extensions.hub_service.http.auth import Who
+
+log = logging.getLogger("hub_extensions.hub_service.http.api")
+
+HEARTBEAT_SECONDS = 5.0
+READER_SECONDS = 10.0
+"""A reader of events that does not take a line for this long is dropped; it comes back and gets all live tickets."""
+
+
+class HubTickets(JsonRoute):
+    """POST: a spawner asks for admission."""
+
+    who = Who.HUB
+
+    async def post(self) -> None:
+        """Find or make the ticket of (user, server)."""
+        self.answer(await self.engine.ask(self.message(Ask)))
+
+
+class HubTicketStarted(JsonRoute):
+    """POST: the process of an admitted ticket runs, or its server is ready."""
+
+    who = Who.HUB
+
+    async def post(self, ticket: str) -> None:
+        """Note the process, or the end of the ticket."""
+        self.answer(await self.engine.started(ticket, self.message(Started)))
+
+
+class HubTicketEnded(JsonRoute):
+    """POST: an attempt ended: a confirmed stop, or a failed start."""
+
+    who = Who.HUB
+
+    async def post(self, ticket: str) -> None:
+        """End the ticket, if the attempt is its latest."""
+        await self.engine.ended(ticket, self.message(Ended))
+        self.no_content()
+
+
+class HubStopped(JsonRoute):
+    """POST: the hub stopped a server; a hint that saves time."""
+
+    who = Who.HUB
+
+    async def post(self) -> None:
+        """Look at the server's lease now instead of at the next round."""
+        await self.engine.stopped(self.message(Stopped))
+        self.no_content()
+
+
+class HubForm(JsonRoute):
+    """GET: everything the spawn form of one user needs."""
+
+    who = Who.HUB
+
+    async def get(self) -> None:
+        """Query: user, server, group (repeated), admin (0 or 1)."""
+        self.only_queries("user", "server", "group", "admin")
+        admin = self.get_query_argument("admin", "0")
+        if admin not in ("0", "1"):
+            raise BadInput(f"admin is {admin!r}; it has to be 0 or 1.", "admin")
+        user = self.get_query_argument("user")
+        groups = tuple(self.get_query_arguments("group"))
+        self.answer(self.engine.form(user, self.get_query_argument("server", ""), groups, admin == "1"))
+
+
+class HubEvents(JsonRoute):
+    """GET: one line of JSON for every live ticket, then one for every change; an empty line while nothing happens."""
+
+    who = Who.HUB
+
+    def initialize(self, parts: Parts) -> None:
+        """Called by tornado for each request."""
+        super().initialize(parts)
+        self._gone = asyncio.Event()
+
+    def on_connection_close(self) -> None:
+        """The reader is gone."""
+        self._gone.set()
+        super().on_connection_close()
+
+    async def get(self) -> None:
+        """Endless, until the reader goes, does not read, or the service stops."""
+        self.set_header("Content-Type", "application/x-ndjson")
+        self.set_header("X-Accel-Buffering", "no")
+        changes = cast("AsyncGenerator[TicketStatus, None]", self.engine.changes())
+        ends = {asyncio.create_task(_wait_for(event)) for event in (self._gone, self.parts.closing)}
+        try:
+            await asyncio.wait_for(self.flush(), READER_SECONDS)
+            await self._relay(changes, ends)
+        except (asyncio.TimeoutError, TimeoutError):
+            log.warning("a reader of events does not read: dropped")
+            self.detach().close()
+        except StreamClosedError:
+            # the reader went away in the middle of a line: it will be back
+            pass
+        finally:
+            for end in ends:
+                end.cancel()
+            await changes.aclose()
+
+    async def _relay(self, changes: AsyncGenerator[TicketStatus, None], ends: set[asyncio.Task[None]]) -> None:
+        upcoming: asyncio.Future[TicketStatus] = asyncio.ensure_future(anext(changes))
+        try:
+            while True:
+                watched: set[asyncio.Future[Any]] = {upcoming, *ends}
+                await asyncio.wait(watched, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if any(end.done() for end in ends):
+                    return
+                line = b""
+                if upcoming.done():
+                    line = write(upcoming.result())
+                    upcoming = asyncio.ensure_future(anext(changes))
+                self.write(line + b"\n")
+                await asyncio.wait_for(self.flush(), READER_SECONDS)
+        except StopAsyncIteration:
+            # the engine has closed
+            return
+        finally:
+            upcoming.cancel()
+            await asyncio.gather(upcoming, return_exceptions=True)
+
+
+async def _wait_for(event: asyncio.Event) -> None:
+    await event.wait()

@@ -1,0 +1,150 @@
+"""The API for users, admins and programs: offers, tickets, leases, and the description of all this.
+
+A ticket by API means: ask the hub, for that user, to start a server with these offers; its spawner then asks for
+admission as after a click on the form.
+"""
+
+from __future__ import annotations
+
+from hub_extensions.core.messages import FormState
+from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
+from hub_extensions.hub_service.engine.engine import Engine
+from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.http.api.base import JsonRoute
+from hub_extensions.hub_service.http.api.requests import TicketAccepted, TicketRequest
+from hub_extensions.hub_service.http.api.wire import BadInput
+from hub_extensions.hub_service.http.auth import Forbidden, Person, Who
+from hub_extensions.hub_service.http.openapi import stored_document
+
+
+def form_for(engine: Engine, person: Person, server: str = "") -> FormState:
+    """The offers as this caller may see them; a service is no user, whatever its name."""
+    return engine.form(person.name if person.kind == "user" else "", server, person.groups, person.admin)
+
+
+class Offers(JsonRoute):
+    """GET: the offers with what is free and how long the wait is."""
+
+    who = Who.READER
+
+    async def get(self) -> None:
+        """For the caller's own groups."""
+        self.only_queries()
+        self.answer(form_for(self.engine, self.person))
+
+
+class TicketsRoute(JsonRoute):
+    """GET: the line. POST: ask for a server."""
+
+    who = Who.PERSON
+
+    async def get(self) -> None:
+        """One's own tickets; all of them for admins."""
+        self.only_queries()
+        self.answer(self.engine.tickets(None if self.person.admin else user_of(self.person)))
+
+    async def post(self) -> None:
+        """Ask the hub to start the caller's server; its ticket appears as soon as the hub has asked."""
+        wanted = self.message(TicketRequest)
+        user = user_of(self.person)
+        offers = self._offers(wanted)
+        await self.parts.hub.start(user, wanted.server, {"offers": list(offers)})
+        text = "The hub was asked to start your server. Its place in line is under api/tickets."
+        self.answer(TicketAccepted(user, wanted.server, offers, text), 202)
+
+    def _offers(self, wanted: TicketRequest) -> tuple[str, ...]:
+        try:
+            offers = parse_choice({"offers": list(wanted.offers)})
+        except ChoiceError as problem:
+            raise BadInput(problem.text, problem.field) from None
+        form = form_for(self.engine, self.person, wanted.server)
+        if form.as_of is None:
+            # what there is is not known yet; the spawner asks again
+            return offers
+        known = [offer.id for offer in form.offers]
+        for offer in offers:
+            if offer not in known:
+                raise BadInput(f"{offer!r} is not an offer for you. Offers: {', '.join(known)}.", "offers")
+        return offers
+
+
+class OneTicket(JsonRoute):
+    """DELETE: leave the line."""
+
+    who = Who.PERSON
+
+    async def delete(self, ticket: str) -> None:
+        """One's own ticket; any for admins."""
+        await self.engine.leave(ticket, None if self.person.admin else user_of(self.person))
+        self.no_content()
+
+
+class Leases(JsonRoute):
+    """GET: who holds what (admins)."""
+
+    who = Who.ADMIN
+
+    async def get(self) -> None:
+        """All leases that are not ended."""
+        self.only_queries()
+        self.answer(self.engine.leases())
+
+
+class OneLease(JsonRoute):
+    """DELETE: give a lease up whose machine will not come back (admins, on a cluster)."""
+
+    who = Who.ADMIN
+
+    async def delete(self, lease: str) -> None:
+        """Its pod is deleted by force; the lease ends with it."""
+        await self.engine.give_up(lease)
+        self.no_content()
+
+
+class TheCluster(JsonRoute):
+    """GET: the cluster: from which nodes every offer is, what was left out and why (admins)."""
+
+    who = Who.ADMIN
+
+    async def get(self) -> None:
+        """The cluster as it was seen last."""
+        self.only_queries()
+        info = self.engine.cluster()
+        if info is None:
+            raise Refused(404, "There is no cluster here: servers are processes of this machine.", "", "local")
+        self.answer(info)
+
+
+class Description(JsonRoute):
+    """GET: the OpenAPI document of this service."""
+
+    who = Who.READER
+
+    async def get(self) -> None:
+        """The file that was generated from the route table."""
+        self.set_header("Content-Type", "application/json")
+        self.finish(stored_document())
+
+
+def user_of(person: Person) -> str:
+    """The user who calls.
+
+    Raises:
+        Forbidden: it is a service, which is nobody's user, whatever its name.
+    """
+    if person.kind != "user":
+        raise Forbidden("This is for users: a service has no server and no ticket.")
+    return person.name
+
+
+__all__ = [
+    "Description",
+    "Leases",
+    "Offers",
+    "OneLease",
+    "OneTicket",
+    "TheCluster",
+    "TicketsRoute",
+    "form_for",
+    "user_of",
+]

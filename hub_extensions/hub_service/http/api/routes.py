@@ -1,0 +1,205 @@
+"""The table of the service's JSON routes: address, handler, and what each method takes and gives.
+
+The application and the OpenAPI document are both made from it, so neither can have a route the other lacks.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from hub_extensions.core.messages import (
+    Ask,
+    ClusterInfo,
+    Ended,
+    FormState,
+    Health,
+    LeaseInfo,
+    Report,
+    ServerState,
+    Started,
+    Stopped,
+    TicketInfo,
+    TicketStatus,
+)
+from hub_extensions.hub_service.http.api import hub, people, server, status
+from hub_extensions.hub_service.http.api.base import JsonRoute
+from hub_extensions.hub_service.http.api.requests import TicketAccepted, TicketRequest
+
+
+@dataclass(frozen=True)
+class Method:
+    """What one method of a route takes and gives.
+
+    Attributes:
+        does: one sentence. takes, gives: message types; None is no body.
+        many: it gives a list of them. media: of a body that is not JSON.
+        query: name -> description; names in `needed` have to be there.
+        errors: statuses besides 403 and 500.
+    """
+
+    does: str
+    takes: type[Any] | None = None
+    gives: type[Any] | None = None
+    many: bool = False
+    status: int = 200
+    media: str = "application/json"
+    query: tuple[tuple[str, str], ...] = ()
+    needed: tuple[str, ...] = ()
+    errors: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Address:
+    """One route: its path below the prefix (``{name}`` is one part of it), its handler, its methods."""
+
+    path: str
+    handler: type[JsonRoute]
+    methods: dict[str, Method]
+
+    @property
+    def pattern(self) -> str:
+        """The path as tornado takes it."""
+        return re.sub(r"\{(ticket|lease)\}", r"([0-9A-Za-z_-]{1,64})", self.path)
+
+
+FORM_QUERY = (
+    ("user", "whose form"),
+    ("server", "for which server; empty is the default server"),
+    ("group", "a group of the user; repeated"),
+    ("admin", "1: the user is an admin"),
+)
+BODY = (400, 413)
+
+ROUTES: tuple[Address, ...] = (
+    Address(
+        "health",
+        status.HealthRoute,
+        {"get": Method("Ready or not; more for the hub and for admins.", gives=Health, errors=(503,))},
+    ),
+    Address(
+        "metrics",
+        status.MetricsRoute,
+        {"get": Method("Counts and states for Prometheus.", media="text/plain", errors=(503,))},
+    ),
+    Address(
+        "api/openapi.json",
+        people.Description,
+        {"get": Method("This document.", media="application/json", errors=(503,))},
+    ),
+    Address(
+        "api/offers",
+        people.Offers,
+        {"get": Method("The offers: what is free, and how long the wait is.", gives=FormState, errors=(400, 503))},
+    ),
+    Address(
+        "api/tickets",
+        people.TicketsRoute,
+        {
+            "get": Method("One's own tickets; all of them for admins.", gives=TicketInfo, many=True, errors=(400, 503)),
+            "post": Method(
+                "Ask the hub to start the caller's server with one of these offers.",
+                takes=TicketRequest,
+                gives=TicketAccepted,
+                status=202,
+                errors=(*BODY, 409, 429, 502, 503),
+            ),
+        },
+    ),
+    Address(
+        "api/tickets/{ticket}",
+        people.OneTicket,
+        {"delete": Method("Leave the line: one's own ticket, any for admins.", status=204, errors=(404, 503))},
+    ),
+    Address(
+        "api/leases",
+        people.Leases,
+        {"get": Method("Who holds what, for admins.", gives=LeaseInfo, many=True, errors=(400, 503))},
+    ),
+    Address(
+        "api/leases/{lease}",
+        people.OneLease,
+        {
+            "delete": Method(
+                "Give a lease up whose machine will not come back, for admins of a cluster.",
+                status=204,
+                errors=(404, 409, 502, 503),
+            )
+        },
+    ),
+    Address(
+        "api/cluster",
+        people.TheCluster,
+        {
+            "get": Method(
+                "From which nodes every offer is, and what was left out and why, for admins of a cluster.",
+                gives=ClusterInfo,
+                errors=(400, 404, 503),
+            )
+        },
+    ),
+    Address(
+        "api/server",
+        server.OwnServer,
+        {
+            "get": Method(
+                "What the service knows about the server whose token this is.", gives=ServerState, errors=(404, 503)
+            )
+        },
+    ),
+    Address(
+        "api/server/report",
+        server.OwnReport,
+        {
+            "post": Method(
+                "What the server's extension sees.", takes=Report, gives=ServerState, errors=(*BODY, 404, 503)
+            )
+        },
+    ),
+    Address(
+        "api/server/keep",
+        server.OwnKeep,
+        {"post": Method("Keep this server on, within its budget.", gives=ServerState, errors=(404, 409, 503))},
+    ),
+    Address(
+        "hub/tickets",
+        hub.HubTickets,
+        {"post": Method("A spawner asks for admission.", takes=Ask, gives=TicketStatus, errors=(*BODY, 503))},
+    ),
+    Address(
+        "hub/tickets/{ticket}/started",
+        hub.HubTicketStarted,
+        {"post": Method("The process runs, or its server is ready.", Started, TicketStatus, errors=(*BODY, 404, 503))},
+    ),
+    Address(
+        "hub/tickets/{ticket}/ended",
+        hub.HubTicketEnded,
+        {"post": Method("A confirmed stop, or a failed start.", takes=Ended, status=204, errors=(*BODY, 404, 503))},
+    ),
+    Address(
+        "hub/stopped",
+        hub.HubStopped,
+        {"post": Method("The hub stopped a server.", takes=Stopped, status=204, errors=(*BODY, 503))},
+    ),
+    Address(
+        "hub/form",
+        hub.HubForm,
+        {
+            "get": Method(
+                "What one user's form needs.", None, FormState, query=FORM_QUERY, needed=("user",), errors=(400,)
+            )
+        },
+    ),
+    Address(
+        "hub/events",
+        hub.HubEvents,
+        {
+            "get": Method(
+                "One line for every live ticket, then one for every change; an empty line every 5 s.",
+                gives=TicketStatus,
+                media="application/x-ndjson",
+            )
+        },
+    ),
+)

@@ -1,0 +1,42 @@
+"""Health and metrics: is the service ready, and how much of what is there. Names of users appear in neither."""
+
+from __future__ import annotations
+
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from hub_extensions.adapters.jupyterhub_api import HubAway
+from hub_extensions.hub_service.http.api.base import JsonRoute
+from hub_extensions.hub_service.http.api.requests import Ready
+from hub_extensions.hub_service.http.auth import Who
+from hub_extensions.hub_service.http.metrics import registry
+
+
+class HealthRoute(JsonRoute):
+    """GET: ready or not, for anybody; store, hub and inventory for the hub and for admins."""
+
+    who = Who.ANYBODY
+
+    async def get(self) -> None:
+        """200 when ready, 503 when not."""
+        health = self.engine.health()
+        status = 200 if health.ready else 503
+        self.answer(health if await self._may_see_more() else Ready(health.ready), status)
+
+    async def _may_see_more(self) -> bool:
+        try:
+            return await self.parts.auth.may_read_health(self.request.headers)
+        except HubAway:
+            # who asks cannot be told now; ready or not is for anybody
+            return False
+
+
+class MetricsRoute(JsonRoute):
+    """GET: Prometheus' text format."""
+
+    who = Who.METRICS
+
+    async def get(self) -> None:
+        """Collected from the engine at this very moment."""
+        self.set_header("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)
+        self.finish(generate_latest(registry(self.engine)))

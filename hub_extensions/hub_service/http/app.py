@@ -1,0 +1,80 @@
+"""The tornado application: the routes under the service's prefix, and what they work with.
+
+Not here: when it starts and ends (``process.py``), and the wiring of engine, store and hub (``__main__.py``).
+"""
+
+from __future__ import annotations
+
+import re
+
+from jupyterhub.services.auth import HubOAuth
+from tornado.routing import URLSpec
+from tornado.web import Application
+
+from hub_extensions.hub_service.http.api.base import NothingHere, Parts
+from hub_extensions.hub_service.http.api.routes import ROUTES
+from hub_extensions.hub_service.http.api.status import HealthRoute
+from hub_extensions.hub_service.http.auth import cookie_secret
+from hub_extensions.hub_service.http.pages.pages import (
+    GiveUp,
+    KeepOn,
+    Leave,
+    LoginCallback,
+    StaticFile,
+    YourGpu,
+    make_environment,
+    read_static,
+)
+from hub_extensions.hub_service.setup.logs import log_request
+from hub_extensions.hub_service.setup.settings import SERVICE_NAME
+
+MAX_BODY_BYTES = 1024 * 1024
+"""Beyond this tornado itself hangs up; JSON routes answer 413 far below it."""
+HEALTH_ANYWHERE = r"/healthz"
+"""Ready or not, whatever the hub's base URL is: for the kubelet. The hub's proxy does not lead there."""
+LOGIN_SECONDS = 60
+"""How long a login is believed before the hub is asked again."""
+
+PAGES = (
+    ("", YourGpu),
+    ("leave", Leave),
+    ("keep", KeepOn),
+    ("give-up", GiveUp),
+    (r"static/([a-z.]+)", StaticFile),
+    ("oauth_callback", LoginCallback),
+)
+
+
+def make_app(parts: Parts) -> Application:
+    """The application; every route below `parts.prefix`."""
+    prefix = re.escape(parts.prefix)
+    given = {"parts": parts}
+    specs = [URLSpec(f"{prefix}{address.pattern}", address.handler, given) for address in ROUTES]
+    specs += [URLSpec(f"{prefix}{path}", handler, given) for path, handler in PAGES]
+    specs.append(URLSpec(HEALTH_ANYWHERE, HealthRoute, given))
+    return Application(
+        specs,
+        default_handler_class=NothingHere,
+        default_handler_args=given,
+        cookie_secret=cookie_secret(parts.auth.hub_secret),
+        log_function=log_request,
+        pages=make_environment(parts.base_url),
+        static_files=read_static(),
+    )
+
+
+def make_oauth(*, prefix: str, api_url: str, token: str) -> HubOAuth:
+    """JupyterHub's own client for logins, told what a hub-managed service has in its environment."""
+    return HubOAuth(
+        base_url=prefix,
+        api_url=api_url,
+        api_token=token,
+        oauth_client_id=f"service-{SERVICE_NAME}",
+        access_scopes={"access:services", f"access:services!service={SERVICE_NAME}"},
+        cache_max_age=LOGIN_SECONDS,
+        hub_prefix=prefix.removesuffix(f"services/{SERVICE_NAME}/") + "hub/",
+        allow_token_in_url=False,
+    )
+
+
+__all__ = ["MAX_BODY_BYTES", "make_app", "make_oauth"]

@@ -1,0 +1,204 @@
+"""What Prometheus reads: counts and states of the engine at the moment of the scrape, names ``jupyterhub_gpu_*``.
+
+No user's name and no server's name is in any of them. Not here: who may read them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timezone
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from hub_extensions.core.messages import OfferState
+from hub_extensions.hub_service.engine.engine import Engine
+
+PREFIX = "jupyterhub_gpu_"
+LEASE_STATES = ("starting", "running", "ending", "lost")
+USE_SOURCES = ("nvml", "gpm", "dcgm", "report", "simulated", "none")
+COUNTERS = {
+    "admitted": ("admissions", "offer", "Tickets admitted, by offer."),
+    "refused": ("refusals", "word", "Tickets refused, by the word of the reason."),
+    "ended": ("ticket_ends", "how", "Tickets ended, by how they ended."),
+    "culled": ("culls", "cause", "Servers stopped by this service, by cause."),
+    "server-end": ("server_ends", "word", "Servers that ended by themselves, by what happened to them."),
+    "start-failed": ("start_failures", "word", "Admitted starts that failed, by what happened to them."),
+    "pods": ("pods_removed", "why", "Pods that this service removed."),
+    "store": ("store_errors", "what", "Writes that the store could not take."),
+}
+"""What the engine counts -> name, label and help of its counter."""
+
+
+class EngineCollector(Collector):
+    """Reads the engine when it is asked; keeps nothing."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def collect(self) -> Iterable[Metric]:
+        """All metrics, once for each scrape."""
+        yield from self._offers()
+        yield self._tickets()
+        yield self._longest_wait()
+        yield self._leases()
+        yield from self._cluster()
+        yield from self._use()
+        yield from self._counters()
+        yield from self._health()
+
+    def _offers(self) -> Iterator[Metric]:
+        offers = self._engine.form("", "", (), True).offers
+        yield _by_offer(
+            "offer_free", "Servers that could be given this offer now; absent while not known.", offers, "free"
+        )
+        yield _by_offer("offer_total", "Servers that could have this offer if nobody had any.", offers, "total")
+        yield _by_offer("offer_held", "Taken by leases.", offers, "held")
+        yield _by_offer(
+            "offer_held_by_others", "Taken by processes this product did not start.", offers, "held_by_others"
+        )
+        yield _by_offer("offer_lost", "Gone under a lease.", offers, "lost")
+        yield _by_offer("tickets_waiting", "Tickets in the line of this offer.", offers, "waiting")
+
+    def _tickets(self) -> Metric:
+        family = GaugeMetricFamily(PREFIX + "tickets", "Live tickets, by state.", labels=["state"])
+        states = Counter(ticket.state for ticket in self._engine.tickets(None))
+        for state in ("waiting", "admitted"):
+            family.add_metric([state], states[state])
+        return family
+
+    def _longest_wait(self) -> Metric:
+        family = GaugeMetricFamily(
+            PREFIX + "longest_wait_seconds",
+            "Since when the one who waits longest is in line, by the first offer asked for; absent where nobody waits.",
+            labels=["offer"],
+        )
+        now = datetime.now(timezone.utc)
+        longest: dict[str, float] = {}
+        for ticket in self._engine.tickets(None):
+            if ticket.state == "waiting":
+                waited = (now - ticket.since).total_seconds()
+                longest[ticket.offers[0]] = max(waited, longest.get(ticket.offers[0], 0.0))
+        for offer, seconds in sorted(longest.items()):
+            family.add_metric([offer], seconds)
+        return family
+
+    def _cluster(self) -> Iterator[Metric]:
+        """What a cluster has, by pool, and what is wrong with it; nothing on one machine."""
+        info = self._engine.cluster()
+        if info is None:
+            return
+        devices = GaugeMetricFamily(
+            PREFIX + "pool_devices",
+            "Devices of a pool: total that can be given, free, held by pods of others. Not known ones are absent.",
+            labels=["pool", "what"],
+        )
+        nodes = GaugeMetricFamily(PREFIX + "pool_nodes", "Nodes of a pool.", labels=["pool", "counts"])
+        for pool in info.pools:
+            figures = {"total": pool.total, "free": pool.free, "others": pool.held_by_others}
+            for what, figure in figures.items():
+                if figure is not None:
+                    devices.add_metric([pool.pool, what], figure)
+            for word, wanted in (("yes", True), ("no", False)):
+                nodes.add_metric([pool.pool, word], sum(1 for node in pool.nodes if (not node.why) is wanted))
+        yield devices
+        yield nodes
+        yield GaugeMetricFamily(
+            PREFIX + "forgotten_pods", "Pods of ours that the hub has forgotten.", value=len(info.forgotten)
+        )
+        yield GaugeMetricFamily(
+            PREFIX + "offers_held_up",
+            "Offers whose first in line finds no GPU: something outside this hub took it.",
+            value=len(info.held_up),
+        )
+        yield GaugeMetricFamily(
+            PREFIX + "cluster_readable", "1: the cluster can be read.", value=float(not info.problem)
+        )
+
+    def _leases(self) -> Metric:
+        family = GaugeMetricFamily(PREFIX + "leases", "Leases that are not ended, by state.", labels=["state"])
+        states = Counter(lease.state for lease in self._engine.leases())
+        for state in LEASE_STATES:
+            family.add_metric([state], states[state])
+        return family
+
+    def _use(self) -> Iterator[Metric]:
+        """How busy the leased devices of each offer are, and who measured it."""
+        leases = [lease for lease in self._engine.leases() if lease.state == "running"]
+        sources = GaugeMetricFamily(
+            PREFIX + "leases_measured",
+            "Running leases by who measures the use of their device; none: it is not known, and nobody is stopped.",
+            labels=["source"],
+        )
+        counted = Counter(lease.use_source for lease in leases)
+        for source in USE_SOURCES:
+            sources.add_metric([source], counted[source])
+        yield sources
+        use = GaugeMetricFamily(
+            PREFIX + "offer_use_percent",
+            "Mean use of the devices under running leases, 0 to 100; absent where none is known.",
+            labels=["offer"],
+        )
+        idle = GaugeMetricFamily(
+            PREFIX + "leases_idle",
+            "Running leases whose device is known to do nothing now, by offer.",
+            labels=["offer"],
+        )
+        doing_nothing = Counter(lease.offer for lease in leases if lease.last_use_percent == 0)
+        for offer in sorted({lease.offer for lease in leases}):
+            idle.add_metric([offer], doing_nothing[offer])
+        yield idle
+        known: dict[str, list[float]] = {}
+        for lease in leases:
+            if lease.last_use_percent is not None:
+                known.setdefault(lease.offer, []).append(lease.last_use_percent)
+        for offer, percents in sorted(known.items()):
+            use.add_metric([offer], sum(percents) / len(percents))
+        yield use
+
+    def _counters(self) -> Iterator[Metric]:
+        for what, (name, label, text) in COUNTERS.items():
+            family = CounterMetricFamily(PREFIX + name, text, labels=[label])
+            for (kind, word), count in sorted(self._engine.counts.items()):
+                if kind == what:
+                    family.add_metric([word], count)
+            yield family
+
+    def _health(self) -> Iterator[Metric]:
+        health = self._engine.health()
+        yield GaugeMetricFamily(
+            PREFIX + "ready", "1: tickets are answered. 0: they are not.", value=float(health.ready)
+        )
+        age = GaugeMetricFamily(
+            PREFIX + "inventory_age_seconds", "Since the GPUs were read; absent before the first time."
+        )
+        if health.inventory_age_seconds is not None:
+            age.add_metric([], health.inventory_age_seconds)
+        yield age
+        answers = GaugeMetricFamily(
+            PREFIX + "prometheus_answers",
+            "1: the Prometheus asked for DCGM's figures answers. 0: it does not. Absent where none is configured.",
+        )
+        if health.prometheus_answers is not None:
+            answers.add_metric([], float(health.prometheus_answers))
+        yield answers
+        seconds = self._engine.last_round_seconds
+        yield GaugeMetricFamily(PREFIX + "round_seconds", "How long the last round of admissions took.", value=seconds)
+
+
+def registry(engine: Engine) -> CollectorRegistry:
+    """A registry of its own: nothing of this process that is not listed here is told."""
+    own = CollectorRegistry(auto_describe=False)
+    own.register(EngineCollector(engine))
+    return own
+
+
+def _by_offer(name: str, text: str, offers: Iterable[OfferState], attribute: str) -> Metric:
+    family = GaugeMetricFamily(PREFIX + name, text, labels=["offer"])
+    for offer in offers:
+        value: int | None = getattr(offer, attribute)
+        if value is not None and offer.id != "cpu":
+            family.add_metric([offer.id], value)
+    return family

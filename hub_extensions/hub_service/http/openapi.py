@@ -1,0 +1,166 @@
+"""Makes the OpenAPI 3.1 document from routes and dataclasses: ``python -m hub_extensions.hub_service.http.openapi``.
+
+The document is a file of the package, so that it can be read without a running service; a test fails when the file and
+the code drift apart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
+
+from hub_extensions.core.messages import Problem
+
+if TYPE_CHECKING:
+    from hub_extensions.hub_service.http.api.routes import Address, Method
+
+FILE = "openapi.json"
+SECURITY: dict[str, list[dict[str, list[str]]]] = {
+    "ANYBODY": [{}],
+    "HUB": [{"hubSecret": []}],
+    "SERVER": [{"serverToken": []}],
+    "READER": [{"hubToken": []}, {"login": []}, {"serverToken": []}],
+    "PERSON": [{"hubToken": []}, {"login": []}],
+    "ADMIN": [{"hubToken": []}, {"login": []}],
+    "METRICS": [{"hubSecret": []}, {"metricsToken": []}, {"hubToken": []}],
+}
+SCHEMES = {
+    "hubSecret": ("http", "The secret of the hub and this service, fixed in configuration."),
+    "serverToken": ("http", "A server's own token (JUPYTERHUB_API_TOKEN): good for its own server only."),
+    "hubToken": ("http", "A token of JupyterHub with the scope access:services!service=gpu."),
+    "metricsToken": ("http", "The token for metrics, fixed in configuration."),
+}
+ERRORS = {
+    400: "A field is missing, unknown, or of the wrong kind; the body names it.",
+    403: "This caller may not do this.",
+    404: "There is no such thing, or it is not the caller's.",
+    409: "It cannot be done now; the body says why.",
+    413: "The body is too large.",
+    429: "The hub starts too many servers at once.",
+    500: "A fault of the service; its log has more.",
+    502: "The hub failed.",
+    503: "Hub or store are not answering, or the service is not ready.",
+}
+
+
+def stored_document() -> bytes:
+    """The file of the package."""
+    return files("hub_extensions.hub_service.http").joinpath(FILE).read_bytes()
+
+
+def document() -> dict[str, Any]:
+    """The OpenAPI document, from the code as it is now."""
+    from hub_extensions.hub_service.http.api.routes import ROUTES
+
+    schemes: dict[str, Any] = {
+        name: {"type": kind, "scheme": "bearer", "description": text} for name, (kind, text) in SCHEMES.items()
+    }
+    schemes["login"] = {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": "service-gpu",
+        "description": "The cookie of a login at the hub; what changes something also needs the _xsrf of the page.",
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "JupyterHub GPU service",
+            "version": "1",
+            "description": "Offers, tickets, leases and servers of one JupyterHub. Errors are a Problem.",
+        },
+        "servers": [{"url": "/services/gpu", "description": "below the hub's base URL"}],
+        "paths": {f"/{address.path}": _path(address) for address in ROUTES},
+        "components": {"schemas": _schemas(ROUTES), "securitySchemes": schemes},
+    }
+
+
+def text(made: dict[str, Any]) -> str:
+    """The document as the file has it."""
+    return json.dumps(made, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def main() -> None:
+    """Write the file."""
+    target = Path(__file__).with_name(FILE)
+    target.write_text(text(document()), encoding="utf-8")
+    sys.stdout.write(f"{target}\n")
+
+
+def _path(address: Address) -> dict[str, Any]:
+    return {name: _operation(address, name, method) for name, method in address.methods.items()}
+
+
+def _operation(address: Address, name: str, method: Method) -> dict[str, Any]:
+    who = address.handler.who
+    operation: dict[str, Any] = {
+        "operationId": f"{name}_{address.path.replace('/', '_').replace('{', '').replace('}', '').replace('.', '_')}",
+        "summary": method.does,
+        "description": f"For {who.value}.",
+        "security": SECURITY[who.name],
+        "responses": _responses(method, open_to_all=who.name == "ANYBODY"),
+    }
+    parameters = _parameters(address, method)
+    if parameters:
+        operation["parameters"] = parameters
+    if method.takes is not None:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(method.takes)}}}
+    return operation
+
+
+def _parameters(address: Address, method: Method) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for name in re.findall(r"{(\w+)}", address.path):
+        found.append({"name": name, "in": "path", "required": True, "schema": {"type": "string"}})
+    for name, description in method.query:
+        schema: dict[str, Any] = {"type": "string"}
+        if "repeated" in description:
+            schema = {"type": "array", "items": schema}
+        needed = name in method.needed
+        found.append({"name": name, "in": "query", "required": needed, "description": description, "schema": schema})
+    return found
+
+
+def _responses(method: Method, *, open_to_all: bool) -> dict[str, Any]:
+    good: dict[str, Any] = {"description": "Done."}
+    if method.gives is not None:
+        schema = _ref(method.gives)
+        good["content"] = {method.media: {"schema": {"type": "array", "items": schema} if method.many else schema}}
+    elif method.status != 204:
+        good["content"] = {method.media: {}}
+    responses = {str(method.status): good}
+    statuses = {*method.errors, 500} if open_to_all else {*method.errors, 403, 500}
+    for status in sorted(statuses):
+        content = {"application/json": {"schema": _ref(Problem)}}
+        responses[str(status)] = {"description": ERRORS[status], "content": content}
+    if open_to_all and "503" in responses:
+        responses["503"] = {"description": "Not ready.", "content": good["content"]}
+    return responses
+
+
+def _ref(kind: type[Any]) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{kind.__name__}"}
+
+
+def _schemas(routes: tuple[Address, ...]) -> dict[str, Any]:
+    methods = [method for address in routes for method in address.methods.values()]
+    taken = {method.takes for method in methods if method.takes is not None}
+    given = {method.gives for method in methods if method.gives is not None} | {Problem}
+    kinds = sorted(taken | given, key=lambda kind: kind.__name__)
+    _, found = TypeAdapter.json_schemas(
+        [(kind.__name__, "validation" if kind in taken else "serialization", TypeAdapter(kind)) for kind in kinds],
+        ref_template="#/components/schemas/{model}",
+    )
+    schemas: dict[str, Any] = found["$defs"]
+    for kind in taken:
+        schemas[kind.__name__]["additionalProperties"] = False
+    return schemas
+
+
+if __name__ == "__main__":
+    main()

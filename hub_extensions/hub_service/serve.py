@@ -1,0 +1,199 @@
+"""From settings to a service that answers, and back to nothing: opens the parts in order and closes them in reverse.
+
+Not here: when to stop (``process.py``) and what the parts do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from tornado.httpserver import HTTPServer
+
+from hub_extensions.adapters.jupyterhub_api import HubApi
+from hub_extensions.adapters.mig_tables import packed_tables
+from hub_extensions.adapters.nvml.reader import Nvml
+from hub_extensions.adapters.procfs import marked
+from hub_extensions.adapters.simulated.gpus import LayoutError, SimulatedGpus, load_layout, of_service
+from hub_extensions.adapters.store import DatabaseLock, Store, StoreUnavailable
+from hub_extensions.hub_service.engine.engine import Engine
+from hub_extensions.hub_service.engine.local_leases import Gpus
+from hub_extensions.hub_service.http.api.base import Parts
+from hub_extensions.hub_service.http.app import MAX_BODY_BYTES, make_app, make_oauth
+from hub_extensions.hub_service.http.auth import Auth
+from hub_extensions.hub_service.process import (
+    Lifetime,
+    wait_for_database,
+    wait_for_lock,
+    wait_for_port,
+    watch_database,
+)
+from hub_extensions.hub_service.setup.logs import log_json
+from hub_extensions.hub_service.setup.remote_client import HubsWord
+from hub_extensions.hub_service.setup.remote_settings import Own, hub_secret_of
+from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings
+
+if TYPE_CHECKING:
+    from hub_extensions.adapters.kubernetes.watch import ClusterWatch
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+LOCK_FILE = "service.lock"
+SETTINGS_FILE = "service.json"
+SHORTEST_HIDDEN = 5
+"""A shorter password is not looked for in log lines: its letters are in every second word. No line is made with one."""
+EXIT_UNAVAILABLE = 69
+"""As in sysexits.h: something this needs cannot be used now; the hub starts it again."""
+
+
+async def serve(settings: Settings, parent: int) -> int:
+    """Serve until the parent is gone or a signal comes; returns the exit status."""
+    tokens = (settings.api_token, settings.metrics_token or "", settings.prometheus_token)
+    log_json((settings.hub_secret, *tokens, *_secrets_in(settings.database_url)))
+    with Lifetime(parent) as lifetime:
+        return await _served(settings, lifetime)
+
+
+async def serve_apart(own: Own) -> int:
+    """Serve with the settings that the hub tells, until it has others or a signal comes; returns the exit status."""
+    given = [secret for value in own.secrets.values() for secret in _secrets_in(value)]
+    log_json((own.api_token, hub_secret_of(own.api_token), *given))
+    with Lifetime(None) as lifetime, closing(HubsWord(own, lifetime)) as word:
+        settings = await word.wait_for_settings()
+        if settings is None:
+            return lifetime.status
+        # for `jupyterhub-gpu offers --state-dir`; who can read it needs none of these
+        replace(settings, database_url="", prometheus_token="", metrics_token=None).dump(
+            settings.state_dir / SETTINGS_FILE
+        )
+        return await _served(settings, lifetime, word)
+
+
+async def _served(settings: Settings, lifetime: Lifetime, word: HubsWord | None = None) -> int:
+    try:
+        async with _answering(settings, lifetime, word) as started:
+            if started:
+                log.info("answering at %s", settings.url)
+                await lifetime.stopping.wait()
+    except (StoreUnavailable, LayoutError, CannotServe) as problem:
+        log.critical("%s", problem)
+        return EXIT_UNAVAILABLE
+    except OSError as problem:
+        log.critical("cannot listen at %s port %d: %s", settings.host, settings.port, problem.strerror or problem)
+        return EXIT_UNAVAILABLE
+    log.info("stopped")
+    return lifetime.status
+
+
+@asynccontextmanager
+async def _answering(settings: Settings, lifetime: Lifetime, word: HubsWord | None) -> AsyncIterator[bool]:
+    """Everything open; False: told to stop while waiting for a lock or the port."""
+    # a full collection stops the loop for 70 ms while the modules load and a cluster is read: not one every few seconds
+    gc.set_threshold(20_000, 20, 50)
+    async with AsyncExitStack() as opened:
+        lock = await wait_for_lock(settings.state_dir / LOCK_FILE, lifetime)
+        if lock is None:
+            yield False
+            return
+        opened.callback(lock.free)
+        in_database = DatabaseLock(settings.store_url) if DatabaseLock.needed(settings.store_url) else None
+        if in_database is not None:
+            opened.callback(in_database.close)
+            if not await wait_for_database(in_database, lifetime):
+                yield False
+                return
+        sockets = await wait_for_port(settings.host, settings.port, lifetime)
+        if sockets is None:
+            yield False
+            return
+        for socket in sockets:
+            opened.callback(socket.close)
+        store = Store.open(settings.store_url)
+        opened.callback(store.close)
+        if in_database is not None:
+            store.guard = in_database.guard
+            watch = asyncio.ensure_future(watch_database(in_database, lifetime, EXIT_UNAVAILABLE))
+            opened.callback(watch.cancel)
+        hub = HubApi(_hub_api_url(settings), settings.api_token)
+        opened.callback(hub.close)
+        engine = await Engine.open(settings, store, hub, await _open_machine(settings, opened))
+        if word is not None:
+            engine.reconciler.superseded, engine.reconciler.refused = word.is_other, word.refused
+        engine.start()
+        gc.freeze()  # what is loaded now stays: no full collection has to look at it
+        opened.push_async_callback(engine.stop)
+        parts = make_parts(settings, engine, hub)
+        server = HTTPServer(make_app(parts), max_body_size=MAX_BODY_BYTES, xheaders=True)
+        server.add_sockets(sockets)
+        opened.push_async_callback(server.close_all_connections)
+        opened.callback(server.stop)
+        opened.callback(parts.closing.set)
+        yield True
+
+
+def _secrets_in(value: str) -> Iterator[str]:
+    """What must not be in a log: the value itself, and the password where it is an address with one."""
+    yield value
+    try:
+        password = urlsplit(value).password or ""
+    except ValueError:
+        return
+    if len(password) >= SHORTEST_HIDDEN:
+        yield password
+        yield unquote(password)
+
+
+async def _open_machine(settings: Settings, opened: AsyncExitStack) -> Gpus | ClusterWatch:
+    """Where the GPUs are: a cluster that is watched, or this machine."""
+    if settings.cluster is None:
+        gpus = open_gpus(settings)
+        opened.callback(gpus.close)
+        return gpus
+    from hub_extensions.adapters.kubernetes.watch import ClusterError, ClusterWatch
+
+    await asyncio.to_thread(packed_tables)  # it is read once, and the first look would stand still for it
+    watch = ClusterWatch(settings.cluster)
+    opened.push_async_callback(watch.close)
+    try:
+        await watch.start()
+    except ClusterError as problem:
+        raise CannotServe(f"The cluster cannot be read: {problem.sentence}") from problem
+    return watch
+
+
+class CannotServe(Exception):
+    """Something this needs cannot be used; one sentence for an admin."""
+
+
+def make_parts(settings: Settings, engine: Engine, hub: HubApi) -> Parts:
+    """What the routes work with. A hub-managed service is told its prefix, another knows it by its settings."""
+    prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX") or settings.prefix
+    oauth = make_oauth(prefix=prefix, api_url=_hub_api_url(settings), token=settings.api_token)
+    auth = Auth(hub, oauth, settings.hub_secret, settings.metrics_token)
+    return Parts(engine, hub, auth, prefix, prefix.removesuffix(f"services/{SERVICE_NAME}/"))
+
+
+def open_gpus(settings: Settings) -> Gpus:
+    """The machine's GPUs, or simulated ones.
+
+    Raises:
+        LayoutError: the layout to simulate is missing or wrong.
+    """
+    if settings.simulate is None:
+        return Nvml()
+    return SimulatedGpus(load_layout(settings.simulate), of_service(settings.url, marked))
+
+
+def _hub_api_url(settings: Settings) -> str:
+    at_hub = f"http://127.0.0.1:8081{settings.base_url}hub/api"
+    return settings.hub_api_url or os.environ.get("JUPYTERHUB_API_URL") or at_hub
+
+
+__all__ = ["serve", "serve_apart"]

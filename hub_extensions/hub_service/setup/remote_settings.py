@@ -1,0 +1,154 @@
+"""What the hub tells a service that it does not start: everything but secrets, in the service's field ``info``.
+
+The hub's side writes it (``configuration.py``), the service's side reads it (``remote_client.py``). Secrets come to the
+service by its environment; the one between hub and service is made on both sides from the service's token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from hub_extensions.core.tokens import SHORTEST_TOKEN, token_problem
+from hub_extensions.hub_service.setup.settings import Settings, SettingsError, checked
+
+API_URL = "JUPYTERHUB_API_URL"
+API_TOKEN = "JUPYTERHUB_API_TOKEN"
+BY_ENVIRONMENT = {
+    "database_url": "JUPYTERHUB_GPU_DATABASE_URL",
+    "prometheus_token": "JUPYTERHUB_GPU_PROMETHEUS_TOKEN",
+    "metrics_token": "JUPYTERHUB_GPU_METRICS_TOKEN",
+}
+"""Setting -> the environment variable that the service has it from."""
+
+WITHHELD = frozenset(BY_ENVIRONMENT) | {"state_dir", "hub_secret", "api_token", "host", "hub_api_url"}
+"""Settings that are not told: secrets, and what the service knows itself."""
+
+SHORTEST = {"prometheus_token": 0, "metrics_token": SHORTEST_TOKEN}
+"""Tokens among them, and how many characters each has to have."""
+_PURPOSE = b"jupyterhub-gpu: what the hub proves itself with"
+
+
+@dataclass(frozen=True)
+class Own:
+    """What a service apart knows before it asks.
+
+    Attributes:
+        api_url: the hub's API. api_token: the service's token there.
+        state_dir: its own folder. host: where it listens.
+        secrets: by the names of `BY_ENVIRONMENT`; those that are not set are left out.
+    """
+
+    api_url: str
+    api_token: str
+    state_dir: Path
+    host: str
+    secrets: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"Own({self.api_url!r}, {str(self.state_dir)!r})"
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str], state_dir: Path, host: str) -> Own:
+        """Read the environment.
+
+        Raises:
+            SettingsError: a variable is missing or wrong; the text names it.
+        """
+        url, token = environ.get(API_URL, ""), environ.get(API_TOKEN, "")
+        if not url.startswith(("http://", "https://")):
+            raise SettingsError(f"{API_URL} has to be set to the address of the hub's API: http://hub:8081/hub/api.")
+        if len(token) < SHORTEST_TOKEN:
+            raise SettingsError(
+                f"{API_TOKEN} has to be set to the token of the hub's service 'gpu' (in the chart's Secret `hub` the "
+                "key hub.services.gpu.apiToken)."
+            )
+        secrets = {name: value for name in BY_ENVIRONMENT if (value := brought(name, environ))}
+        return cls(url.rstrip("/"), token, state_dir, host, secrets)
+
+
+def brought(name: str, environ: Mapping[str, str]) -> str:
+    """What the environment says for a name of `BY_ENVIRONMENT`; "": nothing.
+
+    Raises:
+        SettingsError: it cannot be used; the text names the variable, and not its value.
+    """
+    variable = BY_ENVIRONMENT[name]
+    value = environ.get(variable, "")
+    if value and name in SHORTEST and (problem := token_problem(value, SHORTEST[name])):
+        raise SettingsError(f"{variable} {problem}")
+    if value != value.strip() or not value.isprintable():
+        raise SettingsError(f"{variable} begins or ends with a space, or has a line break in it: take that out.")
+    return value
+
+
+def hub_secret_of(api_token: str) -> str:
+    """The secret between hub and service, made on both sides from the service's token."""
+    return hmac.new(api_token.encode(), _PURPOSE, hashlib.sha256).hexdigest()
+
+
+def tell(settings: Settings) -> dict[str, Any]:
+    """What goes into the service's ``info``: settings as JSON values, and which variables the service has to have."""
+    everything = TypeAdapter(Settings).dump_python(settings, mode="json")
+    needs = sorted(variable for name, variable in BY_ENVIRONMENT.items() if getattr(settings, name))
+    return {"settings": {name: value for name, value in everything.items() if name not in WITHHELD}, "needs": needs}
+
+
+def of_info(info: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The part of a service's ``info`` that is ours; None: the hub's configuration says nothing to a service apart."""
+    settings, needs = info.get("settings"), info.get("needs", [])
+    if not isinstance(settings, dict) or not isinstance(needs, list):
+        return None
+    return {"settings": settings, "needs": needs}
+
+
+def understood(told: Mapping[str, Any], own: Own) -> Settings:
+    """The settings that the hub told, with what the service knows itself.
+
+    Raises:
+        SettingsError: a field is unknown or wrong (another version wrote it), or a variable is missing here.
+    """
+    missing = _missing(told["needs"], own)
+    if missing:
+        raise SettingsError(
+            f"The hub's configuration sets what only the environment brings to a service apart from it: set {missing} "
+            "for the service too."
+        )
+    raw = {
+        **{name: value for name, value in told["settings"].items() if name not in WITHHELD},
+        **own.secrets,
+        "state_dir": str(own.state_dir),
+        "hub_secret": hub_secret_of(own.api_token),
+        "api_token": own.api_token,
+        "host": own.host,
+        "hub_api_url": own.api_url,
+    }
+    try:
+        return checked("What the hub says about the service", raw)
+    except SettingsError as problem:
+        raise SettingsError(f"{problem} Hub and service need the same version of jupyterhub-gpu.") from None
+
+
+def _missing(needs: Sequence[str], own: Own) -> str:
+    here = {BY_ENVIRONMENT[name] for name in own.secrets}
+    return ", ".join(str(each) for each in needs if each not in here)
+
+
+assert {field.name for field in fields(Settings)} >= WITHHELD
+
+__all__ = [
+    "BY_ENVIRONMENT",
+    "WITHHELD",
+    "Own",
+    "brought",
+    "hub_secret_of",
+    "of_info",
+    "tell",
+    "understood",
+]

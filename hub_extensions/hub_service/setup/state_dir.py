@@ -1,0 +1,118 @@
+"""The service's own folder and the secrets in it: made at the hub's start, private, the same after a restart.
+
+A hub's pod without a volume begins with an empty folder each time: there the secrets follow from one that lasts.
+Not here: what else is kept in it (the store, the settings file).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from hub_extensions.hub_service.setup.settings import SettingsError, write_private
+
+NAMES = ("hub_secret", "api_token")
+SHORTEST_LASTING = 16
+"""Bytes. From a secret that is shorter none is made: it could be guessed."""
+
+
+def state_folder(path: Path) -> Path:
+    """The folder `c.GpuService.state_dir` names, made and with mode 0700.
+
+    Raises:
+        ValueError: it cannot be used; the text names the setting.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = path.stat()
+    except OSError as problem:
+        raise ValueError(
+            f"c.GpuService.state_dir is {path}, which cannot be made ({problem.strerror}). "
+            "It has to be a folder that the hub's account may write."
+        ) from problem
+    if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
+        raise ValueError(
+            f"c.GpuService.state_dir is {path}: the hub's account has to be able to write into this folder."
+        )
+    if facts.st_uid != os.geteuid():
+        raise ValueError(
+            f"c.GpuService.state_dir is {path}, which belongs to another account (uid {facts.st_uid}, the hub runs as "
+            f"{os.geteuid()}). Give the folder to the hub's account, or choose another one."
+        )
+    if stat.S_IMODE(facts.st_mode) & 0o077:
+        path.chmod(0o700)
+    return path
+
+
+def folder_apart(path: Path) -> Path:
+    """The folder of a service that the hub does not start. A volume's root may belong to another account: then its
+    mode stays.
+
+    Raises:
+        SettingsError: it cannot be made or written.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise SettingsError(f"--state-dir {path} cannot be made ({problem.strerror}).") from problem
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise SettingsError(f"--state-dir {path}: the account of this process (uid {os.geteuid()}) cannot write there.")
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        with contextlib.suppress(PermissionError):
+            path.chmod(0o700)
+    return path.absolute()
+
+
+def kept_secrets(folder: Path, lasting: str | bytes = b"") -> Mapping[str, str]:
+    """``hub_secret`` and ``api_token``: those of the last start, or new ones.
+
+    `lasting` is a secret that outlives the folder, such as the hub's ``cookie_secret`` (a text is hexadecimal, as the
+    hub reads it): new ones follow from it, the same each time. Without one, or with one that is too short, they are
+    random.
+
+    Raises:
+        ValueError: the file with them is damaged.
+    """
+    path = folder / "secrets.json"
+    if not path.exists():
+        key = _as_bytes(lasting)
+        fresh = {name: _of(key, name) if len(key) >= SHORTEST_LASTING else secrets.token_hex(32) for name in NAMES}
+        write_private(path, json.dumps(fresh, indent=2) + "\n")
+        return fresh
+    path.chmod(0o600)
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return {name: _secret(kept[name]) for name in NAMES}
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(
+            f"{path} is damaged: it has to hold hub_secret and api_token. Delete the file; new secrets are made."
+        ) from None
+
+
+def _as_bytes(lasting: str | bytes) -> bytes:
+    if isinstance(lasting, bytes):
+        return lasting
+    try:
+        return bytes.fromhex(lasting)
+    except ValueError:
+        return lasting.encode()
+
+
+def _of(key: bytes, name: str) -> str:
+    return hmac.new(key, f"jupyterhub-gpu: {name} of a hub without a volume".encode(), hashlib.sha256).hexdigest()
+
+
+def _secret(value: object) -> str:
+    if not isinstance(value, str) or len(value) < 32:
+        raise ValueError
+    return value
+
+
+__all__ = ["NAMES", "folder_apart", "kept_secrets", "state_folder"]

@@ -1,0 +1,332 @@
+"""What the panels are told, and when: everything at first, then numbers as they are read, the rest when it changes.
+
+Nothing is read here: the sampler's and the service's last words are put together. The listeners' connections are
+one-way (see ``routes.py``), so that an open panel is no activity. A listener has one message under way at most; one
+that does not read is dropped. Each message is written once, however many listeners take it. A fault in making one
+costs no connection: pages that come again would only meet it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from time import monotonic
+from typing import Protocol
+
+from hub_extensions.core.messages import GpuReading, History, Holder, Numbers, Push, Snapshot
+from hub_extensions.server_extension.codec import WIRE_VERSION, encode
+from hub_extensions.server_extension.sampler import Sampled, Sampler
+from hub_extensions.server_extension.service_client import ServiceLink
+
+TICK_SECONDS = 1.0
+QUIET_SECONDS = 10.0
+"""A listener that has been told nothing for so long is told just that: it knows that the connection lives."""
+UNREAD_SECONDS = 30.0
+MOST_LISTENERS = 50
+JUMP = timedelta(seconds=1)
+"""The wall clock has jumped when it and the running clock differ by so much about a reading's age."""
+MOVED = 0.02
+"""A holder's memory that moves by more than this part of itself is a change."""
+LONG_AGO = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+log = logging.getLogger(__name__)
+
+
+class Listener(Protocol):
+    """One connection of a panel.
+
+    Attributes:
+        every_seconds: how often it wants numbers.
+    """
+
+    every_seconds: float
+
+    def push(self, text: str) -> asyncio.Future[None] | None:
+        """Send; the future ends when the text has left this process. None: the connection is closed."""
+        ...
+
+    def drop(self, code: int, reason: str) -> None:
+        """Close it, with a code of RFC 6455."""
+        ...
+
+
+@dataclass
+class _Told:
+    """What a listener has been sent: which snapshot, which look of the sampler, when; `under_way`: not taken yet.
+
+    `lines`: of which devices the history is this server's own memory; None: no history was sent. Where a line becomes
+    one of the other kind, the history is sent anew.
+    """
+
+    at: float
+    change: int = 0
+    look: int = -1
+    numbers_at: float = 0.0
+    lines: dict[str, bool] | None = None
+    under_way: asyncio.Future[None] | None = None
+
+
+class Broadcast:
+    """Makes messages and pushes them.
+
+    Attributes:
+        opened: a panel has been connected since the server started.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        *,
+        tick_seconds: float = TICK_SECONDS,
+        unread_seconds: float = UNREAD_SECONDS,
+        quiet_seconds: float = QUIET_SECONDS,
+        wall: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    ) -> None:
+        self._sampler = sampler
+        self._tick_seconds = tick_seconds
+        self._unread_seconds = unread_seconds
+        self._quiet_seconds = quiet_seconds
+        self._wall = wall
+        self._link: ServiceLink | None = None
+        self._listeners: dict[Listener, _Told] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news = asyncio.Event()
+        self._last: Snapshot | None = None
+        self._change = 0
+        self._first: tuple[tuple[int, int, float], float, str] | None = None
+        self._fault = ""
+        self._broken: set[str] = set()
+        self.opened = False
+
+    @property
+    def watched(self) -> bool:
+        """Is a panel connected?"""
+        return bool(self._listeners)
+
+    def use(self, link: ServiceLink) -> None:
+        """Where the service's words come from."""
+        self._link = link
+
+    def wake(self) -> None:
+        """There may be something new to tell; from any thread."""
+        loop = self._loop
+        if loop is None or not self._listeners:
+            return
+        try:
+            loop.call_soon_threadsafe(self._news.set)
+        except RuntimeError:
+            self._loop = None  # the server has ended
+
+    def snapshot(self) -> Snapshot:
+        """The last words of sampler and service, together."""
+        return self._snapshot(self._sampler.latest())
+
+    def history(self) -> History:
+        """The last ten minutes."""
+        return History(WIRE_VERSION, self._wall(), self._sampler.history())
+
+    def join(self, listener: Listener) -> None:
+        """A panel connects: it gets everything at once. One too many is told so and closed."""
+        if len(self._listeners) >= MOST_LISTENERS:
+            listener.drop(1013, "too many open panels")
+            return
+        self.opened = True
+        if self._link is not None:
+            self._link.soon()
+        self._loop = asyncio.get_running_loop()
+        self._sampler.watch(listener, listener.every_seconds)
+        told = self._listeners[listener] = _Told(monotonic())
+        self._guarded(lambda: self._greet(listener, told))
+        if self._listeners and (self._task is None or self._task.done()):
+            self._task = self._loop.create_task(self._run())
+
+    def leave(self, listener: Listener) -> None:
+        """A panel is gone."""
+        if self._listeners.pop(listener, None) is not None:
+            self._sampler.unwatch(listener)
+
+    def stop(self) -> None:
+        """The server ends: close what is open."""
+        if self._task is not None:
+            self._task.cancel()
+        for listener in tuple(self._listeners):
+            self.leave(listener)
+            listener.drop(1001, "the server stops")
+
+    async def _run(self) -> None:
+        while self._listeners:
+            # when the time is over: the service, or a hung driver, may have news all the same
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._news.wait(), self._tick_seconds)
+            self._news.clear()
+            self._guarded(self._tick)
+
+    def _guarded(self, tell: Callable[[], None]) -> None:
+        """A fault of ours: the connections stay and it is tried again with the next news; one log line a change."""
+        try:
+            tell()
+            self._fault = ""
+        except Exception as error:
+            if self._fault != type(error).__name__:
+                log.exception("The panels cannot be told anything now.")
+            self._fault = type(error).__name__
+
+    def _greet(self, listener: Listener, told: _Told) -> None:
+        sampled = self._sampler.latest()
+        snapshot, now = self._noted(sampled), monotonic()
+        if self._sent(listener, told, self._greeting(snapshot, sampled, listener.every_seconds), now):
+            told.look, told.numbers_at, told.lines = sampled.number, now, _lines(snapshot)
+
+    def _tick(self) -> None:
+        sampled = self._sampler.latest()
+        snapshot, now = self._noted(sampled), monotonic()
+        numbers, lines = tuple(_numbers(gpu) for gpu in snapshot.gpus), _lines(snapshot)
+        texts: dict[tuple[bool, bool, bool, float], str] = {}
+        for listener, told in tuple(self._listeners.items()):
+            if not self._takes(listener, told, now):
+                continue
+            changed, anew = told.change != self._change, _turned(told.lines, lines)
+            read = told.look != sampled.number and (changed or self._due(listener, told, sampled, now))
+            if not changed and not read and now - told.at < self._quiet_seconds:
+                continue
+            key = (changed, anew, read, listener.every_seconds if changed else 0.0)
+            if key not in texts:
+                paced = self._paced(snapshot, listener.every_seconds) if changed else None
+                history = self._sampler.history() if anew else None
+                texts[key] = encode(Push(WIRE_VERSION, snapshot.at, paced, history, numbers if read else ()))
+            if not self._sent(listener, told, texts[key], now):
+                continue
+            told.lines = {**(told.lines or {}), **lines}
+            if read:
+                told.look, told.numbers_at = sampled.number, now
+
+    def _sent(self, listener: Listener, told: _Told, text: str, now: float) -> bool:
+        """On its way; a listener that is gone, or whose connection breaks, is forgotten."""
+        try:
+            future = listener.push(text)
+        except Exception as error:
+            if type(error).__name__ not in self._broken:
+                log.exception("A panel's connection has a fault and is closed.")
+            self._broken.add(type(error).__name__)
+            listener.drop(1011, "a fault of the server")
+            future = None
+        if future is None:
+            self.leave(listener)
+            return False
+        told.change, told.at, told.under_way = self._change, now, future
+        return True
+
+    def _takes(self, listener: Listener, told: _Told, now: float) -> bool:
+        """Can it be sent something? One whose last message is still under way gets the newest later, or is dropped."""
+        if told.under_way is None:
+            return True
+        if told.under_way.done():
+            if told.under_way.cancelled() or told.under_way.exception() is None:
+                return True
+            self.leave(listener)
+            return False
+        if now - told.at >= self._unread_seconds:
+            log.info("A panel has not read for %d s and is dropped.", self._unread_seconds)
+            self.leave(listener)
+            listener.drop(1008, "not reading")
+        return False
+
+    def _due(self, listener: Listener, told: _Told, sampled: Sampled, now: float) -> bool:
+        """Is it time for numbers? The sampler's looks come a little early or late."""
+        return now - told.numbers_at >= listener.every_seconds - sampled.period_seconds / 2
+
+    def _greeting(self, snapshot: Snapshot, sampled: Sampled, every_seconds: float) -> str:
+        """The first message; those who come in the same second share one."""
+        key, now = (self._change, sampled.number, every_seconds), monotonic()
+        if self._first is not None and self._first[0] == key and now - self._first[1] < 1.0:
+            return self._first[2]
+        paced = self._paced(snapshot, every_seconds)
+        text = encode(Push(WIRE_VERSION, snapshot.at, paced, self._sampler.history(), ()))
+        self._first = (key, now, text)
+        return text
+
+    def _noted(self, sampled: Sampled) -> Snapshot:
+        """The snapshot of now, counted as a change where it is one."""
+        snapshot = self._snapshot(sampled)
+        if self._last is None or _differs(self._last, snapshot):
+            self._last, self._change = snapshot, self._change + 1
+        return snapshot
+
+    def _snapshot(self, sampled: Sampled) -> Snapshot:
+        now = self._wall()
+        # the age is the running clock's: after a jump of the wall clock a reading is as old as it was
+        age = 0.0 if sampled.read_at is None else max(0.0, monotonic() - sampled.read_at)
+        read_at = now - timedelta(seconds=age)
+        return Snapshot(
+            version=WIRE_VERSION,
+            at=now,
+            state=sampled.state,
+            sentence=sampled.sentence,
+            gpus=tuple(gpu if abs(gpu.at - read_at) < JUMP else replace(gpu, at=read_at) for gpu in sampled.gpus),
+            server=None if self._link is None else self._link.state,
+            service_note="" if self._link is None else self._link.note,
+            period_seconds=sampled.period_seconds,
+        )
+
+    def _paced(self, snapshot: Snapshot, every_seconds: float) -> Snapshot:
+        return replace(snapshot, period_seconds=max(snapshot.period_seconds, every_seconds))
+
+
+def _lines(snapshot: Snapshot) -> dict[str, bool]:
+    """Device -> is its line in the history this server's own memory?"""
+    return {gpu.uuid: gpu.shared for gpu in snapshot.gpus}
+
+
+def _turned(before: dict[str, bool] | None, now: dict[str, bool]) -> bool:
+    """Is there a line of another kind than the one that was sent?"""
+    return before is None or any(before.get(uuid, shared) != shared for uuid, shared in now.items())
+
+
+def _numbers(gpu: GpuReading) -> Numbers:
+    used = None if gpu.used_percent is None else round(gpu.used_percent, 1)
+    return Numbers(gpu.uuid, gpu.at, gpu.memory_used_bytes, gpu.own_memory_bytes, used, gpu.counters)
+
+
+def _differs(before: Snapshot, after: Snapshot) -> bool:
+    """Did more than numbers change?"""
+    if _without_numbers(before) != _without_numbers(after):
+        return True
+    pairs = zip(before.gpus, after.gpus, strict=True)
+    return any(_moved(one, other) for was, gpu in pairs for one, other in zip(_held(was), _held(gpu), strict=True))
+
+
+def _without_numbers(snapshot: Snapshot) -> Snapshot:
+    """What is left is compared; figures from elsewhere too: their age is told with them, and they come seldom."""
+    gpus = tuple(_without_numbers_of(gpu) for gpu in snapshot.gpus)
+    return replace(snapshot, at=LONG_AGO, gpus=gpus)
+
+
+def _without_numbers_of(gpu: GpuReading) -> GpuReading:
+    holders = gpu.holders
+    if holders is not None:
+        holders = tuple(replace(holder, memory_bytes=None) for holder in holders)
+    return replace(
+        gpu,
+        at=LONG_AGO,
+        memory_used_bytes=None,
+        own_memory_bytes=None,
+        used_percent=None,
+        counters=None,
+        holders=holders,
+    )
+
+
+def _held(gpu: GpuReading) -> tuple[Holder, ...]:
+    return gpu.holders or ()
+
+
+def _moved(before: Holder, after: Holder) -> bool:
+    one, other = before.memory_bytes, after.memory_bytes
+    if one is None or other is None:
+        return one is not other
+    return abs(one - other) > MOVED * one

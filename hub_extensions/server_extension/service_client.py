@@ -1,0 +1,327 @@
+"""This server's talk to the GPU service: its state, its report, *keep*, with the server's own token.
+
+The service decides; here nothing is decided. While it is away the last state is kept, with a sentence since when.
+Not here: what the panel shows (``broadcast.py``), and the GPU (``sampler.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
+from time import monotonic
+
+from tornado.httpclient import HTTPError, HTTPRequest, HTTPResponse
+from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError, SimpleAsyncHTTPClient
+
+from hub_extensions.core.messages import Problem, Report, ServerState
+from hub_extensions.server_extension.codec import WireError, decode, encode
+from hub_extensions.server_extension.sampler import NOT_UNDER_A_HUB
+
+POLL_SECONDS = 10.0
+POLL_WITH_COUNTDOWN_SECONDS = 5.0
+POLL_NEAR_THE_END_SECONDS = 2.0
+NEAR_THE_END = timedelta(seconds=60)
+SAME_TIME = timedelta(seconds=2)
+REPORT_EVERY_SECONDS = 30.0
+REQUEST_SECONDS = 5.0
+MOST_BYTES = 1024 * 1024
+"""An answer is some kilobytes; a longer one than this is none of the service's."""
+
+NO_SCOPE = (
+    "The hub does not let this server ask the GPU service. "
+    "An admin has to give the roles user and server the scope access:services!service=gpu."
+)
+NOT_KNOWN = "The GPU service does not know this server yet."
+UNREADABLE = "unreadable"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ServiceAddress:
+    """Where the service is and what this server may say it is; `token` never leaves through repr."""
+
+    url: str
+    token: str
+
+    def __repr__(self) -> str:
+        return f"Address(url={self.url!r})"
+
+
+def address_in(environ: Mapping[str, str]) -> ServiceAddress | None:
+    """The service's address from this server's environment; None outside a hub with GPU offers."""
+    url = environ.get("JUPYTERHUB_GPU_SERVICE_URL", "")
+    token = environ.get("JUPYTERHUB_API_TOKEN", "")
+    if not url or not token:
+        return None
+    return ServiceAddress(url.rstrip("/"), token)
+
+
+AWAY = Problem("The GPU service is not answering. Nothing was changed.", word="away")
+
+
+class RequestRefused(Exception):
+    """The service, or the way to it, said no; `status` and `problem` are for the browser, `detail` for the log."""
+
+    def __init__(self, status: int, problem: Problem, detail: str = "") -> None:
+        super().__init__(problem.message)
+        self.status = status
+        self.problem = problem
+        self.detail = detail or problem.message
+
+
+class ServiceLink:
+    """Asks the service about this server, for as long as the server runs.
+
+    Attributes:
+        state: the last state; None before the first answer, and outside a hub.
+        note: a sentence when `state` is missing or old; empty when all is well.
+
+    Args:
+        address: None outside a hub: then nothing is ever asked.
+        report: what to tell the service about this server, without `saved`; takes the running clock's time of the
+            last report that arrived.
+        told: is given each state as it comes.
+        asked: is called after each question of the loop, answered or not.
+        pace: the periods are divided by this (tests).
+    """
+
+    def __init__(
+        self,
+        address: ServiceAddress | None,
+        report: Callable[[float], Awaitable[Report]],
+        *,
+        told: Callable[[ServerState], None] = lambda state: None,
+        asked: Callable[[], None] = lambda: None,
+        pace: float = 1.0,
+    ) -> None:
+        self._address = address
+        self._report = report
+        self._told = told
+        self._asked = asked
+        self._pace = pace
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._client: SimpleAsyncHTTPClient | None = None
+        self._reported: tuple[Report, float] | None = None
+        self._made_at = 0.0
+        self._saved = False
+        self._away_since: datetime | None = None
+        self._faults: dict[str, str] = {}
+        self.state: ServerState | None = None
+        self.note = "" if address is not None else NOT_UNDER_A_HUB
+
+    def start(self) -> None:
+        """Start asking; needs a running event loop."""
+        if self._address is None or self._task is not None:
+            return
+        # its own client: a slow service must not take the connections of the rest of the server
+        self._client = SimpleAsyncHTTPClient(
+            force_instance=True,
+            defaults={"user_agent": "jupyterhub-gpu", "decompress_response": False},  # the bound is for what comes out
+            max_body_size=MOST_BYTES,
+            max_buffer_size=MOST_BYTES,
+        )
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def stop(self) -> None:
+        """Stop asking."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._client is not None:
+            self._client.close()
+
+    async def keep(self) -> ServerState:
+        """Ask to keep this server.
+
+        Raises:
+            Refused: the service refuses (its words), or does not answer (503).
+        """
+        self._take(await self._ask("POST", "api/server/keep", "{}"))
+        assert self.state is not None
+        return self.state
+
+    async def saved(self) -> None:
+        """The open notebooks were saved: tell the service now.
+
+        Raises:
+            Refused: as with `keep`.
+        """
+        self._saved = True
+        await self._post_report()
+
+    def soon(self) -> None:
+        """Something happened that the service should hear of now (the panel was opened)."""
+        self._wake.set()
+
+    def period(self) -> float:
+        """Seconds until the next question: the closer the end, the shorter."""
+        state = self.state
+        if state is None or self.note:
+            return POLL_SECONDS / self._pace
+        if state.save:
+            return POLL_NEAR_THE_END_SECONDS / self._pace
+        if state.countdown is None:
+            return POLL_SECONDS / self._pace
+        if state.countdown.stops_at - datetime.now(timezone.utc) < NEAR_THE_END:
+            return POLL_NEAR_THE_END_SECONDS / self._pace
+        return POLL_WITH_COUNTDOWN_SECONDS / self._pace
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                await self._poll()
+                self._faults.pop("poll", None)
+            except RequestRefused as refused:
+                self._away(refused)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the service is asked again; it is logged and told
+                self._log_fault("poll", error)
+                self._away(RequestRefused(503, AWAY, repr(error)))
+            self._safely("asked", self._asked)
+            try:
+                await asyncio.wait_for(self._wake.wait(), self.period())
+            except asyncio.TimeoutError:
+                continue  # the period is over
+
+    async def _poll(self) -> None:
+        report = await self._full_report()
+        before = self._reported
+        if (
+            before is None
+            or _without_use(before[0]) != _without_use(report)
+            or monotonic() - before[1] > REPORT_EVERY_SECONDS / self._pace
+        ):
+            await self._post_report(report)
+            return
+        self._take(await self._ask("GET", "api/server"))
+
+    async def _post_report(self, report: Report | None = None) -> None:
+        report = report or await self._full_report()
+        made_at = self._made_at
+        state = await self._ask("POST", "api/server/report", encode(report))
+        self._reported = (report, made_at)
+        self._take(state)
+
+    async def _full_report(self) -> Report:
+        self._made_at = monotonic()
+        report = await self._report(float("-inf") if self._reported is None else self._reported[1])
+        return replace(report, saved=self._saved)
+
+    def _take(self, state: ServerState) -> None:
+        if not state.save:
+            self._saved = False  # a later request to save is a new one
+        if self.note:
+            log.info("The GPU service answers again.")
+        steady = _steady(state, self.state)
+        self.state, self.note, self._away_since = steady, "", None
+        self._safely("told", lambda: self._told(steady))
+
+    def _away(self, refused: RequestRefused) -> None:
+        note = refused.problem.message
+        if refused.status >= 500 and refused.problem.word != UNREADABLE:
+            since = self._away_since = self._away_since or datetime.now(timezone.utc)
+            note = f"The GPU service is not answering since {since.strftime('%Y-%m-%dT%H:%M:%SZ')}."
+        else:
+            self._away_since = None  # it answers
+        if refused.status == 404:
+            self.state = None  # it answers, and has nothing about this server: an old state would be wrong
+        if note != self.note:
+            log.warning("%s (%s)", note, refused.detail)
+            self.note = note
+
+    def _safely(self, what: str, call: Callable[[], None]) -> None:
+        """Tell another part; its fault (a site's own event logger) is not the service's, and ends nothing here."""
+        try:
+            call()
+            self._faults.pop(what, None)
+        except Exception as error:  # noqa: BLE001 - logged, once a change
+            self._log_fault(what, error)
+
+    def _log_fault(self, what: str, error: Exception) -> None:
+        """One log entry a change, with where it happened."""
+        kind = type(error).__name__
+        if self._faults.get(what) != kind:
+            log.exception("The server's end cannot be followed as it should: %r", error)
+        self._faults[what] = kind
+
+    async def _ask(self, method: str, path: str, body: str | None = None) -> ServerState:
+        """One request. Raises Refused for everything but a good answer."""
+        if self._address is None or self._client is None:
+            raise RequestRefused(503, Problem(NOT_UNDER_A_HUB, word="no-hub"))
+        request = HTTPRequest(
+            f"{self._address.url}/{path}",
+            method=method,
+            body=body,
+            headers={"Authorization": f"token {self._address.token}", "Content-Type": "application/json"},
+            connect_timeout=REQUEST_SECONDS,
+            request_timeout=REQUEST_SECONDS,
+            follow_redirects=False,  # the token goes to the service only
+        )
+        try:
+            response = await self._client.fetch(request, raise_error=False)
+        except (OSError, HTTPError, HTTPTimeoutError, HTTPStreamClosedError, socket.gaierror) as error:
+            raise RequestRefused(503, AWAY, repr(error)) from error
+        if response.code != 200:
+            raise RequestRefused(_status(response), _problem(response))
+        try:
+            return decode(ServerState, response.body)
+        except WireError as error:
+            problem = Problem(
+                "The GPU service's answer cannot be read. Its version may differ from this server's.", word=UNREADABLE
+            )
+            raise RequestRefused(502, problem, str(error)) from error
+
+
+def _steady(state: ServerState, before: ServerState | None) -> ServerState:
+    """The state with the times that were told before, where they mean the same.
+
+    The service reckons wall-clock times anew for each answer, so that they differ by a little; told on, each would look
+    like an end that has moved.
+    """
+    if before is None:
+        return state
+    if _same(state.ends_at, before.ends_at):
+        state = replace(state, ends_at=before.ends_at)
+    now, was = state.countdown, before.countdown
+    if now is not None and was is not None and now.cause == was.cause and _same(now.stops_at, was.stops_at):
+        state = replace(state, countdown=replace(now, stops_at=was.stops_at))
+    return state
+
+
+def _same(one: datetime | None, other: datetime | None) -> bool:
+    return one is not None and other is not None and abs(one - other) < SAME_TIME
+
+
+def _without_use(report: Report) -> Report:
+    """Use alone is no reason to report early: it differs each time."""
+    return replace(report, used_percent=None)
+
+
+def _status(response: HTTPResponse) -> int:
+    if response.code == 599 or response.code < 400:
+        return 503  # 599: tornado's own word for "no answer"; a redirect is not an answer of the service
+    return response.code
+
+
+def _problem(response: HTTPResponse) -> Problem:
+    if _status(response) == 503:
+        return AWAY
+    words = {403: NO_SCOPE, 401: NO_SCOPE, 404: NOT_KNOWN}
+    ours = Problem(words.get(response.code, f"The GPU service answered with {response.code}."))
+    if response.code in words:
+        return ours  # what these mean for a server, and how to mend it, is known here better than there
+    try:
+        return decode(Problem, response.body)
+    except WireError:
+        return ours
+
+
+def json_body(problem: Problem) -> str:
+    """A refusal's body for the browser."""
+    return json.dumps({"message": problem.message, "field": problem.field, "word": problem.word})

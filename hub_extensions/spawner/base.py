@@ -1,0 +1,505 @@
+"""What every spawner of ours does about GPUs: it asks before it starts, waits in line, and starts under its lease.
+
+Sits in front of a real spawner (``class GpuLocalSpawner(GpuSpawnerMixin, LocalProcessSpawner)``) and changes nothing of
+how that one starts a server. The service decides; this asks, shows and obeys. **Never a GPU without a lease.**
+Not here: the form (``pages/spawn_form.py``), the process itself (``local.py``), the rules of the line
+(``core/queue/admission.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+from jupyterhub.spawner import Spawner
+from jupyterhub.utils import maybe_future
+from tornado import web
+from traitlets import Bool, Float, List, Unicode, default
+
+from hub_extensions.adapters.gpu_service import (
+    GpuServiceClient,
+    ServiceAway,
+    ServiceCannotWrite,
+    ServiceRefused,
+    TicketList,
+    Update,
+    gpu_service,
+)
+from hub_extensions.adapters.timeouts import within
+from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
+from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
+from hub_extensions.spawner import spawn_errors
+from hub_extensions.spawner.pages.spawn_form import choice_from_form, render_form
+from hub_extensions.spawner.pages.start_progress import Start, say_away, say_held_up, say_starting, say_waiting
+from hub_extensions.spawner.pages.words import clock
+
+NO_LIMIT_SECONDS = 10 * 365 * 24 * 3600
+"""What the hub's own clock is set to while we wait: the limit of the start itself is kept by our clock."""
+CONFIRM_SECONDS = 3.0
+"""A cancelled start is a user's stop only if the hub still lives this long after it."""
+TELL_SECONDS = (0.0, 1.0, 3.0, 10.0, 30.0)
+"""When a message is tried again. The service looks for itself, so giving up loses nothing but time."""
+CLAIM_SECONDS = 5.0
+"""So long a started process waits for the word that its lease stands. The service itself ends what has none."""
+PLACE_ENDED = "Your place in line has ended."
+CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"}
+
+T = TypeVar("T")
+
+
+class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
+    """GPU offers, the line and the lease, for any spawner of JupyterHub 5.3 to 6."""
+
+    gpu_service_url = Unicode(
+        help="Address at which the hub reaches the GPU service, ending in /services/gpu. Set by configure(c)."
+    ).tag(config=True)
+    gpu_servers_url = Unicode(
+        help="Address at which users' servers reach the GPU service. Empty: the one at which the hub does. Set by "
+        "configure(c)."
+    ).tag(config=True)
+    gpu_hub_secret = Unicode(
+        help="The secret between hub and GPU service. Set by configure(c); kept in the service's state folder."
+    ).tag(config=True)
+    gpu_allow_cpu_meanwhile = Bool(
+        True,
+        help="Offer 'Work on CPU meanwhile' on the waiting page, where the hub allows named servers.",
+    ).tag(config=True)
+    gpu_cpu_server_name = Unicode("cpu", help="Name of the server that 'Work on CPU meanwhile' starts.").tag(
+        config=True
+    )
+    gpu_unopened_minutes = Float(
+        0.0,
+        help="What the waiting page promises: how long a started server waits for its user, in minutes; 0: nothing. "
+        "Set by configure(c) to what the culling enforces.",
+    ).tag(config=True)
+    gpu_patience_seconds = Float(
+        600.0,
+        help="How long a GPU choice waits for a GPU service that does not answer before it is refused, in seconds.",
+    ).tag(config=True)
+    gpu_cpu_ask_seconds = Float(
+        3.0,
+        help="How long a CPU-only start waits for the answer of the GPU service before it starts without, in seconds.",
+    ).tag(config=True)
+    gpu_other_options = List(
+        Unicode(),
+        help="Names of further user options that your own hooks read; every other unknown name is refused.",
+    ).tag(config=True)
+
+    gpu_ask_again_seconds = 60.0
+    """Who waits asks again this often, whatever was heard: no lost message costs more than this."""
+    _gpu_start: Start | None = None
+    _gpu_admin_timeout: int | None = None
+    start_timeout: int
+    _gpu_ran = False
+
+    # ---------------------------------------------------------------- what the user chose
+
+    @default("options_form")
+    def _gpu_options_form(self) -> Callable[[Spawner], Awaitable[str]]:
+        return render_form
+
+    @default("options_from_form")
+    def _gpu_options_from_form(self) -> Callable[[Mapping[str, list[Any]]], dict[str, Any]]:
+        return lambda formdata: self._gpu_checked(choice_from_form(formdata))
+
+    def options_from_query(self, query_data: Mapping[str, list[Any]]) -> dict[str, Any]:
+        """``?opt-offer=mig-1g.5gb``: the same check as form and REST. JupyterHub 5 leaves the ``opt-`` on."""
+        prefixed = {key[4:]: value for key, value in query_data.items() if key.startswith("opt-")}
+        return self._gpu_checked(prefixed or query_data)
+
+    @default("apply_user_options")
+    def _gpu_apply_user_options(self) -> Callable[[Spawner, Mapping[str, Any]], None]:
+        return lambda spawner, options: None  # start() reads them; without this the hub logs them as unhandled
+
+    def _gpu_checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options in their plain form. Raises a refusal that names the field and what would be right."""
+        others = self.gpu_other_keys(options)
+        try:
+            offers = parse_choice(options, also=others)
+        except ChoiceError as error:
+            raise self._gpu_bad_choice(error) from error
+        chosen: dict[str, Any] = {"offer": offers[0]} if len(offers) == 1 else {"offers": list(offers)}
+        return {**{key: options[key] for key in others if key in options}, **chosen}
+
+    def _gpu_bad_choice(self, error: ChoiceError) -> web.HTTPError:
+        log = f"{self._log_name}: {error.field}: {error.text}"
+        return spawn_errors.refusal(error.text, word="bad-choice", log=log)
+
+    def gpu_other_keys(self, options: object) -> tuple[str, ...]:
+        """Keys of the user options that are not ours to judge here."""
+        return tuple(self.gpu_other_options)
+
+    async def _gpu_check_others(self, options: Mapping[str, Any]) -> None:
+        """What can only be checked with time: the real spawner's own choices. Raises a refusal."""
+
+    async def gpu_profiles_form(self) -> str:
+        """HTML of the real spawner's own choices, which stand above ours; "" for none."""
+        return ""
+
+    # ---------------------------------------------------------------- start
+
+    def start(self) -> asyncio.Future[Any]:
+        """Wait in line, then start. Sync: the hub reads `start_timeout` as soon as this returns."""
+        self._gpu_start = None
+        spawn = self._spawn_future
+        try:
+            options = self._gpu_checked(self.user_options)
+        except web.HTTPError as error:
+            spawn_errors.spare_the_count(self, error)
+            raise
+        start = self._gpu_start = Start(offers=parse_choice(options, also=self.gpu_other_keys(options)))
+
+        if self._gpu_admin_timeout is None:
+            self._gpu_admin_timeout = self.start_timeout
+        limit, self.start_timeout = self._gpu_admin_timeout, NO_LIMIT_SECONDS
+        future = asyncio.ensure_future(self._gpu_run(start, options, limit))
+        future.add_done_callback(self._gpu_restore_timeout)
+        hub_runs_it = spawn is not None and not spawn.done()
+        whole = spawn if hub_runs_it else future
+        whole.add_done_callback(functools.partial(self._gpu_settled, start, hub_runs_it))
+        return future
+
+    async def _gpu_run(self, start: Start, options: Mapping[str, Any], limit: float) -> Any:
+        try:
+            await self._gpu_check_others(options)
+            start.grant = await self._gpu_admission(start, options)
+        except web.HTTPError as error:
+            spawn_errors.spare_the_count(self, error)
+            raise
+        if self._gpu_hub_ends():
+            await asyncio.Event().wait()  # nothing is started any more; the hub cancels us, the lease is kept
+        say_starting(start, self._gpu_service.titles)
+        try:
+            return await self._gpu_timed(start, limit)
+        except asyncio.TimeoutError as error:
+            self._gpu_restore_timeout()  # the hub's log names it
+            if isinstance(error, spawn_errors.StartTookTooLong):
+                raise
+            raise spawn_errors.StartTookTooLong(limit) from error
+        except web.HTTPError as error:
+            spawn_errors.spare_the_count(self, error)
+            raise
+
+    async def _gpu_timed(self, start: Start, limit: float) -> Any:
+        """Launch within `limit` seconds. Raises TimeoutError."""
+        return await asyncio.wait_for(self._gpu_launch(start), limit)
+
+    async def _gpu_launch(self, start: Start) -> Any:
+        self._gpu_ran = True
+        address = await maybe_future(super().start())
+        pid, pid_started = self._gpu_process()
+        await self._gpu_claim(start, Started(start.attempt, pid, pid_started))
+        return address
+
+    async def _gpu_claim(self, start: Start, message: Started) -> None:
+        """Tell of the process. Raises a refusal, which stops it, where its lease was taken away meanwhile."""
+        telling = self._gpu_tell_started(start, message)
+        if telling is None or start.grant is None or not start.grant.lease:
+            return  # CPU only waits for nobody
+        await self._gpu_await_claim(start, telling)
+
+    async def _gpu_await_claim(self, start: Start, telling: asyncio.Future[ServiceRefused | None]) -> None:
+        await asyncio.wait({telling}, timeout=CLAIM_SECONDS)
+        if not telling.done():
+            telling.add_done_callback(functools.partial(self._gpu_claimed_late, start))
+        else:
+            self._gpu_check_claim(start, telling.result())
+
+    def _gpu_check_claim(self, start: Start, answer: ServiceRefused | None) -> None:
+        if spawn_errors.takes_the_lease(answer):
+            start.over = True
+            log = f"{self._log_name}: the server was started and is stopped again: {answer}"
+            raise spawn_errors.refusal(spawn_errors.LEASE_GONE, word="lease-gone", log=log, status=409)
+
+    def _gpu_claimed_late(self, start: Start, telling: asyncio.Future[ServiceRefused | None]) -> None:
+        """The service was away when the process was started, and says only now that the lease is gone."""
+        if telling.cancelled() or not spawn_errors.takes_the_lease(telling.result()):
+            return
+        if self._gpu_start is not start or self.ready:
+            return  # a server that is ready has no ticket any more, and the service found it by itself
+        start.over = True
+        self.log.warning("%s: %s (%s)", self._log_name, spawn_errors.LEASE_GONE, telling.result())
+        self._gpu_later(self.stop(now=True))
+
+    def _gpu_restore_timeout(self, _: object = None) -> None:
+        if self._gpu_admin_timeout is not None:
+            self.start_timeout, self._gpu_admin_timeout = self._gpu_admin_timeout, None
+
+    def _gpu_process(self) -> tuple[int | None, int | None]:
+        """Pid and start time of the server, where the spawner knows them."""
+        return None, None
+
+    def get_env(self) -> dict[str, Any]:
+        """The admin's environment with the lease's variables on top; without a lease no GPU is visible."""
+        env: dict[str, Any] = super().get_env()
+        grant = self._gpu_start.grant if self._gpu_start is not None else None
+        if grant is None or grant.pod is None or not grant.lease:
+            env.update(CPU_ENVIRONMENT)
+        else:
+            for name in CPU_ENVIRONMENT:
+                env.pop(name, None)  # whoever places the pod says which devices it sees
+        env.update(grant.environment if grant is not None else {})
+        env.setdefault("JUPYTERHUB_GPU_SERVICE_URL", self.gpu_servers_url or self.gpu_service_url)
+        return env
+
+    # ---------------------------------------------------------------- the line
+
+    @property
+    def _gpu_service(self) -> GpuServiceClient:
+        return gpu_service(self.gpu_service_url, self.gpu_hub_secret)
+
+    @property
+    def gpu_groups(self) -> tuple[str, ...]:
+        """The groups of the user whose server this is, whoever starts it."""
+        return tuple(sorted(group.name for group in self.user.groups))
+
+    async def _gpu_admission(self, start: Start, options: Mapping[str, Any]) -> LeaseGrant | None:
+        """Wait until admitted. None: CPU only, without the service. Raises a refusal."""
+        service = self._gpu_service
+        ask = Ask(
+            user=self.user.name,
+            server=self.name,
+            offers=start.offers,
+            options=options,
+            groups=self.gpu_groups,
+        )
+        with service.waiting(ask.user, ask.server) as updates:
+            state = await self._gpu_ask(start, ask)
+            while True:
+                if isinstance(state, ServiceAway):
+                    if not start.wants_gpu:
+                        self.log.warning("%s: starting CPU only without the GPU service: %s", self._log_name, state)
+                        return None
+                    state = await self._gpu_ask_until_back(start, ask, updates, state)
+                grant = self._gpu_verdict(start, state)
+                if grant is not None:
+                    return grant
+                await self._gpu_learn_titles(state)
+                say_waiting(start, state, service.titles)
+                state = await self._gpu_next(start, ask, updates)
+
+    def _gpu_verdict(self, start: Start, state: TicketStatus) -> LeaseGrant | None:
+        """The grant of an admitted ticket, None for one that waits. Raises a refusal."""
+        if state.answer == "wait":
+            return None
+        if state.answer == "admit" and state.grant is not None:
+            return state.grant
+        start.over = True
+        text = state.reason
+        if (state.answer == "ended" or not text) and not text.startswith(PLACE_ENDED):
+            text = f"{PLACE_ENDED} {text or 'Choose again.'}"
+        status = 403 if state.reason_word in ("group", "not-allowed", "blocked") else 409
+        raise spawn_errors.refusal(
+            text, word=state.reason_word or "ended", log=f"{self._log_name}: {state.reason_log or text}", status=status
+        )
+
+    async def _gpu_next(self, start: Start, ask: Ask, updates: asyncio.Queue[Update]) -> TicketStatus | ServiceAway:
+        """What the service says next about this start: heard, or asked for where something may have been missed."""
+        while True:
+            # not everybody at once
+            pause = self.gpu_ask_again_seconds * random.uniform(0.8, 1.0)
+            try:
+                update = await within(pause, updates.get())
+            except asyncio.TimeoutError:
+                return await self._gpu_ask(start, ask)
+            if isinstance(update, TicketStatus):
+                if update.ticket == start.ticket and start.takes(update):
+                    return update
+            elif not isinstance(update, TicketList) or start.ticket not in update.tickets:
+                return await self._gpu_ask(start, ask)  # a short break of the stream alone is no news
+
+    async def _gpu_ask(self, start: Start, ask: Ask) -> TicketStatus | ServiceAway:
+        """Ask the service, with the ticket that we have; why not when it does not answer. Raises a refusal."""
+        seconds = {} if start.wants_gpu else {"seconds": self.gpu_cpu_ask_seconds}
+        ask = replace(ask, ticket=start.ticket or "")
+
+        async def remember() -> TicketStatus:
+            state = await self._gpu_service.ask(ask, **seconds)
+            start.takes(state)
+            return state
+
+        try:
+            # shielded: cancelled half-way, the ticket is known all the same and its end can be told
+            return await asyncio.shield(asyncio.ensure_future(remember()))
+        except ServiceAway as away:
+            return away
+        except ServiceRefused as error:
+            start.over = True
+            problem = error.problem
+            raise spawn_errors.refusal(
+                problem.message,
+                word=problem.word or "refused",
+                log=f"{self._log_name}: {problem.field}: {problem.message}",
+                status=error.status,
+            ) from error
+
+    async def _gpu_ask_until_back(
+        self, start: Start, ask: Ask, updates: asyncio.Queue[Update], away: ServiceAway
+    ) -> TicketStatus:
+        """Ask again and again: as long as patience lasts where nobody answers, for ever where somebody does."""
+        clock_now = asyncio.get_running_loop().time
+        give_up = clock_now() + self.gpu_patience_seconds
+        while True:
+            if isinstance(away, ServiceCannotWrite):
+                say_held_up(start, str(away))
+                give_up = clock_now() + self.gpu_patience_seconds
+            else:
+                say_away(start, away.since, kept=start.ticket is not None)
+            left = give_up - clock_now()
+            if left <= 0:
+                self._gpu_refuse_away(start, away.since)
+            with contextlib.suppress(asyncio.TimeoutError):  # nothing heard: ask all the same
+                update = await within(min(2.0, left), updates.get())
+                if isinstance(update, TicketStatus) and update.ticket == start.ticket and start.takes(update):
+                    return update
+            answer = await self._gpu_ask(start, ask)
+            if isinstance(answer, TicketStatus):
+                return answer
+            away = answer
+
+    def _gpu_refuse_away(self, start: Start, since: datetime) -> None:
+        kept = start.ticket is not None
+        start.over = True
+        then = (
+            "Your place in line is kept, and the server starts by itself once it answers again."
+            if kept
+            else "Try again later, or start CPU only."
+        )
+        raise spawn_errors.refusal(
+            f"The GPU service has not answered since {clock(since)}, so no GPU can be given. {then}",
+            word="service-away",
+            status=503,
+        )
+
+    async def _gpu_learn_titles(self, state: TicketStatus) -> None:
+        """The admin's words for the offers, for the waiting page (a hub that just started has none yet)."""
+        service = self._gpu_service
+        if all(offer in service.titles for offer in state.offers):
+            return
+        try:
+            await service.form(self.user.name, self.name, self.gpu_groups, admin=False)
+        except (ServiceAway, ServiceRefused) as error:
+            self.log.debug("No titles of offers: %s", error)  # our own words are used
+
+    # ---------------------------------------------------------------- how it ended
+
+    def _gpu_settled(self, start: Start, hub_runs_it: bool, done: asyncio.Future[Any]) -> None:
+        """The whole spawn is over: ready, cancelled or failed."""
+        if done.cancelled():
+            if not self._gpu_ran:
+                self.server = None  # else the hub takes a cancelled start for a ready server until its stop is done
+            self._gpu_later(self._gpu_confirm_left(start))
+            return
+        error = done.exception()
+        if start.ticket is None or start.over:
+            return
+        if error is None and (self.ready or not hub_runs_it):
+            self._gpu_tell_started(start, Started(start.attempt, *self._gpu_process(), ready=True))
+            return
+        reason = getattr(error, "jupyterhub_message", "") or (str(error) if error else "The server did not come up.")
+        self._gpu_tell_ended(start, Ended(start.attempt, "failed", reason, spawn_errors.word_of(error)))
+
+    async def _gpu_confirm_left(self, start: Start) -> None:
+        """A cancel is a user's stop, or the hub's own end, and both look the same: wait and see who is still here."""
+        await asyncio.sleep(CONFIRM_SECONDS)
+        if start.ticket is None or start.over or self._gpu_hub_ends():
+            return
+        self._gpu_tell_ended(start, Ended(start.attempt, "left"))
+
+    def _gpu_hub_ends(self) -> bool:
+        """Is this hub on its way down? Its clean-up stops the services long before it cancels us."""
+        running = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
+        return self._gpu_service.going_down or any(name.endswith("shutdown_cancel_tasks") for name in running)
+
+    def _gpu_tell_started(self, start: Start, message: Started) -> asyncio.Future[ServiceRefused | None] | None:
+        ticket = start.ticket
+        if ticket is None:
+            return None
+        return self._gpu_later(self._gpu_tell(lambda: self._gpu_service.started(ticket, message)))
+
+    def _gpu_tell_ended(self, start: Start, message: Ended) -> None:
+        ticket = start.ticket
+        if ticket is not None:
+            self._gpu_later(self._gpu_tell(lambda: self._gpu_service.ended(ticket, message)))
+
+    async def _gpu_tell(self, send: Callable[[], Awaitable[object]]) -> ServiceRefused | None:
+        """Say it until it was heard; the refusal where it was not taken."""
+        for pause in TELL_SECONDS:
+            await asyncio.sleep(pause)
+            try:
+                await send()
+                return None
+            except ServiceAway as error:
+                self.log.debug("%s: not told to the GPU service: %s", self._log_name, error)
+            except ServiceRefused as error:
+                self.log.info("%s: the GPU service did not take a message: %s", self._log_name, error)
+                return error
+        return None
+
+    def _gpu_later(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """Run it beside us; kept until it is done, so that it is not collected half-way."""
+        task = asyncio.ensure_future(work)
+        _LATER.add(task)
+        task.add_done_callback(_LATER.discard)
+        return task
+
+    async def run_post_stop_hook(self) -> None:
+        """However the server ended: a hint to the service, which no stop waits for and none fails of."""
+        if self._gpu_ran:
+            self._gpu_ran = False
+            message = Stopped(self.user.name, self.name, *self._gpu_ending())
+            self._gpu_later(self._gpu_hint(message))
+        await maybe_future(super().run_post_stop_hook())
+
+    def _gpu_ending(self) -> tuple[str, str]:
+        """Why the server ended by itself, and the word for it; empty where somebody stopped it, or nothing is known."""
+        return "", ""
+
+    async def _gpu_hint(self, message: Stopped) -> None:
+        try:
+            await self._gpu_service.stopped(message)
+        except (ServiceAway, ServiceRefused) as error:
+            self.log.debug("%s: the GPU service was not told of the stop: %s", self._log_name, error)
+
+    # ---------------------------------------------------------------- what the waiting page shows
+
+    async def progress(self) -> AsyncIterator[dict[str, Any]]:
+        """One event for each change of this start; the page reads ``gpu`` in it."""
+        start = self._gpu_start
+        if start is None:
+            return
+        async for event in start.follow():
+            yield event
+
+    @property
+    def gpu_page(self) -> dict[str, Any]:
+        """What ``spawn_pending.html`` shows before (or without) its script."""
+        start = self._gpu_start
+        event = start.latest if start is not None else None
+        # `event` None: the start was just asked for
+        return {
+            "event": event,
+            "gpu": event["gpu"] if event else {},
+            "wants_gpu": start is not None and start.wants_gpu,
+            "unopened_minutes": f"{self.gpu_unopened_minutes:g}" if self.gpu_unopened_minutes else "",
+            "cpu_server": self.gpu_cpu_server_name
+            if self.gpu_allow_cpu_meanwhile and self.user.allow_named_servers and self.name != self.gpu_cpu_server_name
+            else "",
+        }
+
+    async def stop(self, now: bool = False) -> None:
+        """As the real spawner does; the service is told in `run_post_stop_hook`, after it."""
+        await maybe_future(super().stop(now=now))
+
+    async def poll(self) -> Any:
+        """As the real spawner does."""
+        return await maybe_future(super().poll())
+
+
+_LATER: set[asyncio.Future[Any]] = set()

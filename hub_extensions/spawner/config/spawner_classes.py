@@ -1,0 +1,71 @@
+"""Which spawner a configuration chooses, and what may stand in the sections of ours.
+
+A class is loaded only where the configuration uses it: KubeSpawner is not installed where servers are processes.
+Not here: what is said about a wrong key (``loader.py``).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+FILES = {"GpuSpawnerMixin": "base", "GpuLocalSpawner": "local", "GpuDemoSpawner": "local", "GpuKubeSpawner": "kube"}
+"""Our classes with settings -> the module of each, below ``hub_extensions.spawner``."""
+
+ENTRY_POINTS = {"gpu": "GpuKubeSpawner", "gpu-local": "GpuLocalSpawner", "gpu-demo": "GpuDemoSpawner"}
+
+
+def chosen_spawner(c: Any) -> Any:
+    """``c.JupyterHub.spawner_class`` as it stands there: a class, a text, or None for the default."""
+    return c.get("JupyterHub", {}).get("spawner_class")
+
+
+def servers_are_pods(c: Any) -> bool:
+    """The chosen spawner is `GpuKubeSpawner` or made from it."""
+    chosen = chosen_spawner(c)
+    if isinstance(chosen, type):
+        return any(base.__name__ == "GpuKubeSpawner" for base in chosen.__mro__)
+    return str(chosen) == "gpu" or str(chosen).endswith(".GpuKubeSpawner")
+
+
+def spawner_traits(c: Any) -> Mapping[str, tuple[frozenset[str], bool]]:
+    """Section -> (what may stand in it, whether that is all), for the sections of our spawners that are filled.
+
+    A class made from one of ours is configured by its sections too; where the configuration names such a class by a
+    text, its own settings are not known here. Sections that the chosen spawner does not read are left out.
+    """
+    found: dict[str, tuple[frozenset[str], bool]] = {}
+    chosen, known = _chosen(c)
+    for section in FILES:
+        if not c.get(section, {}) or (section == "GpuKubeSpawner" and not servers_are_pods(c)):
+            continue
+        own = _load(section)
+        if own is None:
+            continue
+        parts = [own, chosen] if isinstance(chosen, type) and issubclass(chosen, own) else [own]
+        found[section] = (frozenset(name for part in parts for name in part.class_traits(config=True)), known)
+    return found
+
+
+def _chosen(c: Any) -> tuple[Any, bool]:
+    """The chosen class, None where it cannot be loaded; and whether it is known which one it is."""
+    chosen = chosen_spawner(c)
+    if chosen is None:
+        return _load("GpuLocalSpawner"), True
+    if isinstance(chosen, type):
+        return chosen, True
+    name = ENTRY_POINTS.get(str(chosen), "")
+    if str(chosen).startswith("hub_extensions."):
+        name = str(chosen).rpartition(".")[2]
+    return (_load(name), True) if name in FILES else (None, False)
+
+
+def _load(name: str) -> Any:
+    try:
+        return getattr(importlib.import_module(f"hub_extensions.spawner.{FILES[name]}"), name)
+    except ImportError:
+        return None
+
+
+__all__ = ["chosen_spawner", "servers_are_pods", "spawner_traits"]

@@ -1,0 +1,116 @@
+"""KubeSpawner's profiles as a user chooses among them: is there such a choice, and what of an old one still is.
+
+KubeSpawner itself checks neither choices nor the whole of a free text, and counts what goes wrong as a fault of the
+hub. Pure. Not here: what a profile does to a server (KubeSpawner does that), and GPUs
+(``core/offers/user_options.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from slugify import slugify
+
+from hub_extensions.core.offers.user_options import ChoiceError
+
+PROFILE = "profile"
+UNLISTED = "--unlisted-choice"
+OWN_KEYS = ("offer", "offers")
+"""Keys of ``user_options`` that are ours."""
+
+Profile = Mapping[str, Any]
+
+
+def slug_of(profile: Profile) -> str:
+    """The name by which a profile is chosen; without one KubeSpawner makes it from the title."""
+    return str(profile["slug"] if "slug" in profile else slugify(str(profile.get("display_name", ""))))
+
+
+def check_profile(profiles: Iterable[Profile], options: Mapping[str, Any], also: Collection[str] = ()) -> None:
+    """Is this a choice that there is?
+
+    Args:
+        profiles: in their order; none: this hub has no profiles, and a choice of one is refused before the wait, for
+            KubeSpawner 7 refuses it after.
+        options: ``user_options``: ``profile``, one key for each of its options, and ``<option>--unlisted-choice``.
+        also: further keys that are left alone.
+
+    Raises:
+        ChoiceError: there is no such profile, option or choice, or a free text that the profile does not take.
+    """
+    known = list(profiles)
+    mine = {key: value for key, value in options.items() if key not in OWN_KEYS and key not in also}
+    if not known:
+        if mine.pop(PROFILE, None):
+            raise ChoiceError(PROFILE, "profile: there are no profiles here. Leave it out.")
+        if mine:
+            _refuse_unknown(next(iter(mine)), ())
+        return
+    profile = _chosen(known, mine.pop(PROFILE, None))
+    choices: Mapping[str, Any] = profile.get("profile_options") or {}
+    for key in mine:
+        if key not in choices and not (key.endswith(UNLISTED) and key.removesuffix(UNLISTED) in choices):
+            _refuse_unknown(key, choices)
+    for name, option in choices.items():
+        if name in OWN_KEYS:
+            raise ChoiceError(name, f"A profile has an option named {name}, which names a GPU here. Tell an admin.")
+        _check_option(name, option, mine.get(name), mine.get(f"{name}{UNLISTED}"))
+
+
+def still_there(profiles: Iterable[Profile], options: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a saved choice can be preselected: all of the profile's part, or nothing of it."""
+    kept = {key: value for key, value in options.items() if key not in OWN_KEYS}
+    try:
+        check_profile(profiles, kept)
+    except ChoiceError:
+        return {}
+    return kept
+
+
+def _chosen(profiles: list[Profile], slug: object) -> Profile:
+    if not slug:
+        return next((profile for profile in profiles if profile.get("default")), profiles[0])
+    for profile in profiles:
+        if slug_of(profile) == slug:
+            return profile
+    there = ", ".join(slug_of(profile) for profile in profiles)
+    raise ChoiceError(PROFILE, f"profile: there is no profile {_short(slug)} here. There are: {there}.")
+
+
+def _check_option(name: str, option: Profile, choice: object, free: object) -> None:
+    choices: Mapping[str, Any] = option.get("choices") or {}
+    unlisted: Mapping[str, Any] = option.get("unlisted_choice") or {}
+    for value in (choice, free):
+        if value is not None and not isinstance(value, str):
+            raise ChoiceError(name, f"{name} is not a text.")
+    if free:
+        if not unlisted.get("enabled"):
+            raise ChoiceError(name, f"{name}: this profile takes no value of your own. There are: {_listed(choices)}.")
+        pattern = unlisted.get("validation_regex")
+        # the whole of it: a pattern's $ would let a line break and anything after a match pass
+        if pattern and not re.fullmatch(pattern, str(free)):
+            why = unlisted.get("validation_message") or "it does not have the form that this profile asks for."
+            raise ChoiceError(name, f"{name}: {_short(free)} cannot be used: {why}")
+        return
+    if choice and choice not in choices:
+        raise ChoiceError(name, f"{name}: there is no choice {_short(choice)}. There are: {_listed(choices)}.")
+    if not choice and not choices:
+        raise ChoiceError(name, f"{name}: this profile needs a value here.")
+
+
+def _refuse_unknown(key: str, options: Collection[str]) -> None:
+    names = [*OWN_KEYS, PROFILE, *options]
+    raise ChoiceError(str(key)[:60], f"{_short(key)} is not known here: use {', '.join(names[:-1])} or {names[-1]}.")
+
+
+def _listed(choices: Mapping[str, Any]) -> str:
+    return ", ".join(choices) or "none"
+
+
+def _short(value: object) -> str:
+    return repr(str(value)[:60])
+
+
+__all__ = ["OWN_KEYS", "PROFILE", "UNLISTED", "Profile", "check_profile", "slug_of", "still_there"]

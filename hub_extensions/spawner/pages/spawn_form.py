@@ -1,0 +1,234 @@
+"""The spawn form: what each offer gives, whether it is free, how long the wait is, and why.
+
+Made on the server and whole without script; a script only refreshes the figures. Everything is escaped.
+Not here: which offers there are (the service says that), and whether a choice is valid
+(``core/offers/user_options.py``).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused, gpu_service
+from hub_extensions.core.messages import FormState, OfferState, Wait
+from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
+from hub_extensions.spawner.pages.words import (
+    clock,
+    culling_words,
+    free_words,
+    gives,
+    isolation_words,
+    offer_words,
+    utc,
+    wait_words,
+)
+
+TEMPLATES = Path(__file__).parent / "templates"
+"""The folder to append to ``c.JupyterHub.template_paths``."""
+REFRESH_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the form, in words. `suggestion`: a smaller offer (id, title) that starts now."""
+
+    id: str
+    title: str
+    text: str
+    gives: str
+    sign: str
+    free: str
+    wait: str
+    now: bool
+    simulated: bool
+    selected: bool
+    note: str
+    isolation: tuple[tuple[str, str], ...]
+    suggestion: tuple[str, str] | None
+
+
+def choice_from_form(formdata: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """The form's fields as user options: the chosen offer, then those named under *More choices*, in order."""
+    options: dict[str, Any] = {
+        key: values for key, values in formdata.items() if key not in ("_xsrf", "also") and list(values) != [""]
+    }
+    also = [value for value in formdata.get("also", ()) if value]
+    if not also:
+        return options
+    first = list(options.pop("offer", ()))
+    options["offers"] = list(dict.fromkeys([*first, *also]))
+    return options
+
+
+async def render_form(spawner: Any) -> str:
+    """The form's HTML for this spawner's user: what ``Spawner.options_form`` is set to."""
+    service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret)
+    away = ""
+    state: FormState | None
+    try:
+        # what this user may choose: an admin's own groups are asked for at admission, too
+        state = await service.form(spawner.user.name, spawner.name, spawner.gpu_groups, admin=False)
+    except ServiceAway as error:
+        away, state = utc(error.since), service.last_form(spawner.user.name)
+    except ServiceRefused as error:
+        spawner.log.warning("No figures for the form of %s: %s", spawner.user.name, error)
+        away, state = utc(datetime.now(timezone.utc)), None
+    saved = _saved_choice(spawner.user_options or getattr(spawner.orm_spawner, "user_options", None), spawner)
+    profiles = await spawner.gpu_profiles_form()
+    above = f'<fieldset class="gpu-profiles text-start mb-3">{profiles}</fieldset>' if profiles else ""
+    return above + form_html(state, saved=saved, away_since=away)
+
+
+def form_html(state: FormState | None, *, saved: tuple[str, ...] = (), away_since: str = "") -> str:
+    """The form from what is known.
+
+    Args:
+        state: what the service said; None: nothing is known.
+        saved: the user's last choice; preferred only as far as it still exists.
+        away_since: ISO time since when the service does not answer; then no figure is shown as if it were true.
+    """
+    offers = _known_offers(state, saved, away=bool(away_since))
+    listed = {offer.id for offer in offers}
+    wanted = [offer for offer in (*saved, *(state.last_offers if state else ())) if offer in listed]
+    chosen = wanted[0] if wanted else _first_free(offers)
+    also = [offer for offer in wanted[1:] if offer in saved and offer != chosen]
+    as_of = state.as_of if state and not away_since else None
+    return _template("form.html").render(
+        rows=[_row(offer, offers, selected=offer.id == chosen) for offer in offers],
+        also=also,
+        simulated=bool(state and state.simulated),
+        as_of=utc(as_of) if as_of else "",
+        as_of_clock=clock(as_of) if as_of else "",
+        away_since=away_since,
+        away_clock=clock(datetime.fromisoformat(away_since.replace("Z", "+00:00"))) if away_since else "",
+        caution=state.caution if state else "",
+        culling=culling_words(state.culling) if state else "",
+        gpu_servers=state.gpu_servers if state else (),
+        notices=[(utc(notice.at), clock(notice.at), notice.text) for notice in (state.notices if state else ())],
+        refresh_seconds=REFRESH_SECONDS,
+    )
+
+
+def _known_offers(state: FormState | None, saved: tuple[str, ...], *, away: bool) -> tuple[OfferState, ...]:
+    """The offers to list. With the service away: those of its last answer, or of the saved choice, all *not known*."""
+    if state is not None and not away:
+        return state.offers
+    reason = "The GPU service is not answering: you can still join the line, or start CPU only."
+    known = state.offers if state is not None else tuple(_named_offer(offer) for offer in saved if offer != "cpu")
+    gpus = tuple(_unknown(offer, reason) for offer in known if offer.kind != "cpu")
+    cpu = next((offer for offer in known if offer.kind == "cpu"), _named_offer("cpu"))
+    return (*gpus, cpu)
+
+
+def _named_offer(offer: str) -> OfferState:
+    """An offer of which only the id is known."""
+    cpu = offer == "cpu"
+    wait = Wait(now=cpu, p10_seconds=None, p50_seconds=None, p90_seconds=None, at_most_seconds=None, reason="")
+    return OfferState(
+        id=offer,
+        kind="cpu" if cpu else "gpu",
+        title=offer_words(offer),
+        description="" if cpu else "What it gives is not known now.",
+        pool="",
+        share=0.0,
+        isolation={},
+        memory_bytes=None,
+        memory_enforced=True,
+        sm_count=None,
+        sm_total=None,
+        product="",
+        simulated=False,
+        free=None,
+        total=None,
+        held=0,
+        held_by_others=0,
+        lost=0,
+        waiting=0,
+        wait=wait,
+    )
+
+
+def _unknown(offer: OfferState, reason: str) -> OfferState:
+    wait = Wait(now=False, p10_seconds=None, p50_seconds=None, p90_seconds=None, at_most_seconds=None, reason=reason)
+    known = {name: getattr(offer, name) for name in OfferState.__slots__}
+    return OfferState(**{**known, "free": None, "wait": wait, "held_by_others": 0, "lost": 0})
+
+
+def _first_free(offers: Sequence[OfferState]) -> str:
+    free = [offer.id for offer in offers if offer.wait.now]
+    return (free or [offer.id for offer in offers] or [""])[0]
+
+
+def _row(offer: OfferState, offers: Sequence[OfferState], *, selected: bool) -> Row:
+    sign, free = free_words(offer)
+    words = {
+        "hardware": "separated by hardware",
+        "soft": "separated softly: it can be passed",
+        "none": "shared",
+        "enforced": "enforced",
+        "by agreement": "by agreement: a process could use another device; we report it",
+        "none needed": "no GPU, nothing to separate",
+    }
+    return Row(
+        id=offer.id,
+        title=offer.title,
+        text=offer.description or isolation_words(offer),
+        gives=gives(offer),
+        sign=sign,
+        free=free,
+        wait=wait_words(offer),
+        now=offer.wait.now,
+        simulated=offer.simulated,
+        selected=selected,
+        note=_note(offer),
+        isolation=tuple((name, words.get(value, value)) for name, value in offer.isolation.items()),
+        suggestion=_suggestion(offer, offers),
+    )
+
+
+def _note(offer: OfferState) -> str:
+    parts = []
+    if offer.held_by_others:
+        parts.append(f"{offer.held_by_others} in use outside this hub")
+    if offer.lost:
+        parts.append(f"{offer.lost} lost")
+    return ", ".join(parts)
+
+
+def _suggestion(offer: OfferState, offers: Sequence[OfferState]) -> tuple[str, str] | None:
+    """The largest smaller offer that starts now, for one that does not."""
+    if offer.wait.now or offer.kind == "cpu" or offer.memory_bytes is None:
+        return None
+    smaller = [
+        other
+        for other in offers
+        if other.wait.now
+        and other.kind != "cpu"
+        and other.memory_bytes is not None
+        and other.memory_bytes < offer.memory_bytes
+    ]
+    best = max(smaller, key=lambda other: other.memory_bytes or 0, default=None)
+    return (best.id, best.title) if best else None
+
+
+def _saved_choice(options: object, spawner: Any) -> tuple[str, ...]:
+    """The offers of the last start; one that cannot be read any more is simply not preselected."""
+    if not options:
+        return ()
+    try:
+        return parse_choice(options, also=spawner.gpu_other_keys(options))
+    except ChoiceError:
+        return ()
+
+
+@functools.cache
+def _template(name: str) -> jinja2.Template:
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    return jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined).get_template(name)

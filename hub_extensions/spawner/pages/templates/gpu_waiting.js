@@ -1,0 +1,383 @@
+(function () {
+  "use strict";
+  // Follows one start: its place in line, its end, and a hub that is restarted meanwhile. Says, and never decides.
+  var page = document.getElementById("gpu-waiting");
+  if (!page) { return; }
+  var RETRY_SECONDS = 3, LOST_SECONDS = 180, GONE_TRIES = 3, WATCH_SECONDS = 12;
+  var LEAVE = "Leave the line", STOP = "Stop the start";
+  var hub = (window.jhdata || {}).base_url || "/hub/";
+  var xsrf = (window.jhdata || {}).xsrf_token || "";
+  var owner = page.dataset.owner, server = page.dataset.server;
+  var source = null, began = null, joined = false, lastPlace = null, lastHistory = "", outage = false, leaving = false, missed = null, over = false, waitedInLine = false;
+
+  function el(id) { return document.getElementById(id); }
+  function show(id, text) { el(id).textContent = text; el(id).hidden = !text; }
+  function ordinal(n) {
+    var tens = n % 100;
+    return n + (tens > 10 && tens < 14 ? "th" : { 1: "st", 2: "nd", 3: "rd" }[n % 10] || "th");
+  }
+  function clock(iso) {
+    var moment = iso instanceof Date ? iso : new Date(iso);
+    if (isNaN(moment)) { return String(iso); }
+    var form = { hour: "2-digit", minute: "2-digit" };
+    if (moment.toDateString() !== new Date().toDateString()) { form.month = "short"; form.day = "numeric"; }
+    return moment.toLocaleString([], form);
+  }
+  function times(root) {
+    root.querySelectorAll("time[datetime]").forEach(function (item) { item.textContent = clock(item.getAttribute("datetime")); });
+  }
+  function title(text) { document.title = text + " – JupyterHub"; }
+  function say(text) { if (el("gpu-status").textContent !== text) { el("gpu-status").textContent = text; } }
+  function history(at, text) {
+    if (text === lastHistory) { return; }
+    lastHistory = text;
+    var item = document.createElement("li"), time = document.createElement("time");
+    time.setAttribute("datetime", at);
+    time.textContent = clock(at);
+    item.append(time, " " + text);
+    el("gpu-history").append(item);
+  }
+
+  // ------------------------------------------------------------ the hub's API
+  function serverUrl(name) {
+    var path = hub + "api/users/" + encodeURIComponent(owner) + (name ? "/servers/" + encodeURIComponent(name) : "/server");
+    return path + "?_xsrf=" + encodeURIComponent(xsrf);
+  }
+  function call(method, name, body) {
+    return fetch(serverUrl(name), { method: method, credentials: "same-origin", body: body ? JSON.stringify(body) : undefined,
+      headers: { "Content-Type": "application/json", "X-XSRFToken": xsrf } }).then(function (answer) {
+      if (answer.ok) { return answer; }
+      return answer.json().catch(function () { return {}; }).then(function (problem) {
+        var error = new Error(problem.message || "The hub answered " + answer.status + ".");
+        error.status = answer.status;
+        throw error;
+      });
+    });
+  }
+  function pause(seconds) { return new Promise(function (done) { setTimeout(done, 1000 * seconds); }); }
+  function startAgain(options, tries) {
+    return call("POST", server, options).catch(function (error) {
+      // the stop before it is still being finished
+      if (error.status === 400 && /pending/.test(error.message) && tries > 0) {
+        return pause(1).then(function () { return startAgain(options, tries - 1); });
+      }
+      throw error;
+    });
+  }
+
+  // ------------------------------------------------------------ what the person can do
+  function busy(is) { el("gpu-actions").querySelectorAll("button").forEach(function (item) { item.disabled = is; }); }
+  function failed(error) {
+    var was = leaving, event = missed;
+    leaving = false;
+    missed = null;
+    busy(false);
+    el("gpu-action-status").textContent = error.message;
+    if (was && !source) { retry(0, false); } else if (event) { heard(event); }
+  }
+  function leave() {
+    leaving = true;
+    busy(true);
+    el("gpu-action-status").textContent = el("gpu-leave").textContent === LEAVE ? "Leaving the line." : "Stopping the start.";
+    call("DELETE", server).then(function () { location.assign(page.dataset.form); }).catch(failed);
+  }
+  function take(offer, words, others) {
+    leaving = true;
+    busy(true);
+    el("gpu-action-status").textContent = "Changing to " + words + ". Your place for the others is kept.";
+    var options = { offers: [offer].concat(others.filter(function (other) { return other !== offer; })) };
+    call("DELETE", server)
+      .then(function () { return startAgain(options, 15); })
+      .then(function () {
+        leaving = false;
+        missed = null;
+        el("gpu-action-status").textContent = "";
+        busy(false);
+        retry(0, false);
+      }).catch(failed);
+  }
+  function cpuMeanwhile() {
+    var name = page.dataset.cpuServer;
+    busy(true);
+    call("POST", name, { offer: "cpu" }).then(function () {
+      busy(false);
+      var link = document.createElement("a");
+      link.href = hub + "spawn-pending/" + encodeURIComponent(owner) + "/" + encodeURIComponent(name);
+      link.target = "_blank";
+      link.rel = "noopener";
+      link.textContent = "Open server " + name;
+      el("gpu-action-status").replaceChildren("Server " + name + " is starting on CPU only. ", link);
+      el("gpu-cpu").hidden = true;
+    }).catch(failed);
+  }
+  function promise(on) { if (el("gpu-close")) { el("gpu-close").hidden = !on; } }
+  function alternatives(list, others) {
+    var box = el("gpu-alternatives");
+    var key = list.map(function (item) { return item.offer; }).join(" ");
+    if (box.dataset.key === key) { return; }
+    box.dataset.key = key;
+    box.replaceChildren.apply(box, list.map(function (item) {
+      var button = document.createElement("button");
+      button.type = "button";
+      button.className = "btn btn-primary me-1";
+      button.textContent = "Take " + item.title + " instead – starts now";
+      button.title = item.gives;
+      button.addEventListener("click", function () { take(item.offer, item.title, others); });
+      return button;
+    }));
+  }
+
+  // ------------------------------------------------------------ notification
+  function notifyLine(on) { el("gpu-notify-line").hidden = !(on && "Notification" in window); }
+  function consent() {
+    if (!el("gpu-notify").checked || Notification.permission === "granted") { return; }
+    Notification.requestPermission().then(function (answer) {
+      el("gpu-notify").checked = answer === "granted";
+      el("gpu-notify-text").textContent = answer === "granted" ? "" : "The browser does not allow it for this page.";
+    });
+  }
+  function notify(text) {
+    if (!("Notification" in window) || !el("gpu-notify").checked || Notification.permission !== "granted") { return; }
+    try { new Notification("JupyterHub", { body: text, tag: "jupyterhub-gpu" }); } catch (error) {
+      console.info("no notification:", error);  // some phones allow them from service workers only
+    }
+  }
+
+  // ------------------------------------------------------------ what the hub says
+  function figures(gpu) {
+    var wait = gpu.wait;
+    if (!wait) { return ""; }
+    var parts = wait.words.likely ? [wait.words.likely] : [];
+    if (wait.words.at_most) {
+      var by = new Date(new Date(gpu.at).getTime() + 1000 * wait.at_most_seconds);
+      parts.push(wait.words.at_most + ", by " + clock(by));
+    }
+    return parts.join(" · ") || "wait not known";
+  }
+  function waiting(gpu, message) {
+    waitedInLine = true;
+    el("gpu-leave").textContent = page.dataset.gpu === "1" ? LEAVE : STOP;
+    var headline = gpu.position ? "You are " + ordinal(gpu.position) + " in line for " + gpu.offer_title : message;
+    el("gpu-headline").textContent = headline;
+    el("gpu-figures").textContent = figures(gpu);
+    el("gpu-why").textContent = gpu.reason && gpu.position ? "Why: " + gpu.reason : "";
+    el("gpu-simulated").hidden = !gpu.simulated;
+    alternatives(gpu.alternatives || [], gpu.offers || []);
+    promise(true);
+    notifyLine(true);
+    el("gpu-cpu").hidden = !page.dataset.cpuServer;
+    if (gpu.position && (gpu.position !== lastPlace || outage)) {
+      if (!joined) { el("gpu-history").replaceChildren(); }
+      var how = !joined ? "joined as " : gpu.position === lastPlace ? "it goes on: still " : "now ";
+      history(joined ? gpu.at : gpu.since, how + ordinal(gpu.position));
+      joined = true;
+      outage = false;
+      lastPlace = gpu.position;
+      say(headline);
+    }
+    title(gpu.position ? "(" + gpu.position + ") in line" : "in line");
+  }
+  function starting(gpu, message) {
+    el("gpu-headline").textContent = message;
+    el("gpu-figures").textContent = "";
+    el("gpu-why").textContent = gpu.reason || "";
+    el("gpu-simulated").hidden = !gpu.simulated;
+    el("gpu-leave").textContent = STOP;
+    promise(true);
+    alternatives([], []);
+    el("gpu-cpu").hidden = true;
+    history(gpu.at, gpu.offer === "cpu" ? "starting" : "starting on " + gpu.offer_title);
+    title("Starting");
+    say(message);
+    if (waitedInLine) { notify(message); waitedInLine = false; }
+  }
+  function held(gpu, message) {
+    waitedInLine = true;
+    el("gpu-headline").textContent = message;
+    el("gpu-figures").textContent = "";
+    el("gpu-why").textContent = "Why: " + gpu.reason;
+    el("gpu-simulated").hidden = true;
+    el("gpu-leave").textContent = page.dataset.gpu === "1" ? LEAVE : STOP;
+    promise(true);
+    alternatives([], []);
+    notifyLine(true);
+    el("gpu-cpu").hidden = !page.dataset.cpuServer || page.dataset.gpu !== "1";
+    history(gpu.at, "waiting for the cluster");
+    title("Waiting");
+    say(message + " " + gpu.reason);
+  }
+  function away(gpu) {
+    var since = "The GPU service is not answering, since " + clock(gpu.away_since) + ".";
+    stuck(gpu, since, "the GPU service is not answering", "Waiting for the GPU service");
+  }
+  function heldUp(gpu) { stuck(gpu, gpu.reason, "the GPU service is held up", "Waiting to join the line"); }
+  function stuck(gpu, why, short, headline) {
+    el("gpu-headline").textContent = gpu.kept ? "Your place in line is kept" : headline;
+    el("gpu-figures").textContent = "";
+    el("gpu-why").textContent = why;
+    alternatives([], []);
+    promise(false);
+    title("Waiting");
+    say(why);
+    history(gpu.at, short);
+    outage = true;
+  }
+  function refused(text) {
+    over = true;
+    stopListening();
+    el("gpu-reconnecting").hidden = true;
+    el("gpu-actions").hidden = true;
+    notifyLine(false);
+    promise(false);
+    el("gpu-headline").textContent = "The server was not started";
+    el("gpu-figures").textContent = "";
+    el("gpu-why").textContent = "";
+    show("gpu-refused-text", text);
+    el("gpu-refused").hidden = false;
+    title("Not started");
+    notify(text);
+  }
+  function ready() {
+    over = true;
+    stopListening();
+    title("Ready");
+    notify("Your server is ready.");
+    lead();
+  }
+  // This very page redirects to where the person wanted to go, once the hub is there: a proxy without it has no way on.
+  function lead() {
+    fetch(location.href, { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store", redirect: "manual" })
+      .then(function (answer) {
+        if (answer.status >= 502) { throw new Error("away"); }
+        location.reload();
+      }).catch(function () { pause(1).then(lead); });
+  }
+  function heard(event) {
+    if (leaving) {
+      // the end of what was just given up; and no new button appears while the old ones are off
+      if (event.ready || event.failed) { stopListening(); } else { missed = event; }
+      return;
+    }
+    el("gpu-reconnecting").hidden = true;
+    el("gpu-actions").hidden = false;
+    if (event.ready) { ready(); return; }
+    if (event.failed) {
+      // a hub that is stopped says the same as a person's stop: look before telling
+      if (event.message === "Spawn cancelled") { stopListening(); retry(0, false); return; }
+      refused((event.message || "").replace(/^Spawn failed: /, "") || "The start failed, and the hub does not know why. Start it again.");
+      return;
+    }
+    var gpu = event.gpu;
+    if (!gpu) { return; }
+    if (gpu.state === "waiting") { waiting(gpu, event.message); }
+    if (gpu.state === "starting") { starting(gpu, event.message); }
+    if (gpu.state === "held") { held(gpu, event.message); }
+    if (gpu.state === "away") { away(gpu); }
+    if (gpu.state === "held-up") { heldUp(gpu); }
+  }
+
+  // ------------------------------------------------------------ the connection
+  function stopListening() { if (source) { source.close(); source = null; } }
+  function listen() {
+    stopListening();
+    var quiet = true;
+    source = new EventSource(page.dataset.progress);
+    source.onmessage = function (message) { quiet = false; heard(JSON.parse(message.data)); };
+    source.onerror = function () {
+      if (over || !source) { return; }
+      stopListening();
+      if (!leaving) { retry(quiet ? 1 : 0, true); }
+    };
+  }
+  // A proxy may keep the stream of a killed hub open for ever, so look now and then whether this start still goes on.
+  function watch() {
+    if (over) { return; }
+    pause(document.hidden ? 60 : WATCH_SECONDS).then(function () {
+      return source && !leaving ? fetch(hub + "api/users/" + encodeURIComponent(owner),
+        { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store" }).then(compare) : null;
+    }).catch(function () {
+      if (source && !leaving) { stopListening(); retry(0, true); }
+    }).then(watch);
+  }
+  function compare(answer) {
+    if (answer.status >= 502) { throw new Error("away"); }
+    if (!answer.ok) { return null; }
+    return answer.json().then(function (model) {
+      var now = (model.servers || {})[server];
+      if (!source || leaving || over) { return; }
+      if (!now || now.pending !== "spawn") { stopListening(); retry(0, false); return; }
+      if (began && began !== now.started) { listen(); }
+      began = now.started;
+    });
+  }
+  // The hub leads away from this page: to the server, which is ready then, or to its login.
+  function led() {
+    return fetch(hub + "api/users/" + encodeURIComponent(owner),
+      { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store" }).then(function (answer) {
+      return answer.ok ? answer.json() : {};
+    }).then(function (model) {
+      if (((model.servers || {})[server] || {}).ready) { ready(); return; }
+      over = true;
+      location.reload();
+    });
+  }
+  function reconnecting(hubIsAway) {
+    show("gpu-reconnecting", hubIsAway
+      ? "The hub is restarting. Your place is kept. Trying again in " + RETRY_SECONDS + " s."
+      : "Your place is kept. The server comes back in line by itself; looking again in " + RETRY_SECONDS + " s.");
+    title("Reconnecting");
+    say("Reconnecting. Your place is kept.");
+  }
+  // A hub that was set back to a time before us has no GPU service: said only when it says so several times.
+  var offTimes = 0;
+  function lineIsOff() {
+    return fetch(hub.replace(/hub\/$/, "services/gpu/health"), { cache: "no-store" }).then(function (answer) {
+      offTimes = answer.status === 404 ? offTimes + 1 : 0;
+      return offTimes >= GONE_TRIES;
+    }, function () { return false; });
+  }
+  // Ask for this page again until the start is pending again, or ready. `outage`: the hub was seen to be away.
+  function retry(tries, outage, since) {
+    if (over) { return; }
+    since = since || Date.now();
+    // a redirect is for the window to follow: a user's server lets no script in, and would send it around in circles
+    fetch(location.href, { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store", redirect: "manual" })
+      .then(function (answer) {
+        if (answer.type === "opaqueredirect") { return led().then(function () { return null; }); }
+        return answer.text().then(function (text) { return { answer: answer, text: text }; });
+      })
+      .then(function (got) {
+        if (!got) { return null; }
+        var fresh = new DOMParser().parseFromString(got.text, "text/html");
+        var again = fresh.getElementById("gpu-waiting"), link = fresh.getElementById("start");
+        // the hub's own page about a failed start has a link to try again; a proxy without a hub has none
+        if (link && got.answer.status >= 400) { over = true; location.reload(); return; }
+        if (got.answer.status >= 502) { throw new Error("away"); }
+        if (again) { page.dataset.progress = again.dataset.progress; pause(outage ? 0.3 : 0).then(listen); return; }
+        if (!outage && tries >= GONE_TRIES) { refused("The start was stopped, so your place in line has ended."); return; }
+        if (Date.now() - since > 1000 * LOST_SECONDS) {
+          refused("The hub is back, but this server has not come back in line. Choose again.");
+          return;
+        }
+        if (outage) { reconnecting(false); }
+        return pause(outage ? RETRY_SECONDS : 1).then(lineIsOff).then(function (off) {
+          if (off) { refused("This hub runs without its line for GPUs now, so your place in it has ended. Choose again."); return; }
+          retry(tries + 1, outage, since);
+        });
+      })
+      .catch(function () {
+        reconnecting(true);
+        // the clock of LOST_SECONDS runs only while the hub answers
+        pause(RETRY_SECONDS).then(function () { retry(tries + 1, true); });
+      });
+  }
+
+  el("gpu-leave").addEventListener("click", leave);
+  el("gpu-cpu").addEventListener("click", cpuMeanwhile);
+  el("gpu-notify").addEventListener("change", consent);
+  times(page);
+  el("gpu-actions").hidden = false;
+  listen();
+  watch();
+  window._jupyterhub_page_loaded = true;
+})();

@@ -1,0 +1,107 @@
+"""Refusals: a start that is turned down with a reason, on every JupyterHub that we support.
+
+A refusal says three things apart: the text for the user, the line for the log, the word for the metric. JupyterHub 6
+has ``SpawnException`` for that (but shows only ``jupyterhub_message``); JupyterHub 5 has no such thing and counts every
+exception as a failed spawn, so there the count is taken back (``spare_the_count``).
+Not here: when to refuse (the service and ``core/offers/user_options.py`` say that).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from html import escape
+from typing import Any
+
+from tornado import web
+
+from hub_extensions.adapters.gpu_service import ServiceRefused
+
+try:  # JupyterHub 6 and later
+    from jupyterhub.spawner import SpawnException
+except ImportError:  # JupyterHub 5
+    SpawnException = None
+
+COUNTS_REFUSALS = SpawnException is None
+"""This JupyterHub counts a refusal as a failed spawn unless we take it back."""
+
+LEASE_GONE = (
+    "Your place in line ended while the server was being started, so it was stopped and its GPU given back. "
+    "Choose again."
+)
+
+
+def refusal(text: str, *, word: str, log: str = "", status: int = 400) -> web.HTTPError:
+    """The exception to raise from ``Spawner.start`` or ``options_from_form``.
+
+    Args:
+        text: one or two sentences for the user: what, why, what to do. Plain text; it is escaped where HTML is shown.
+        word: the metric's label, e.g. ``unknown-offer``.
+        log: the hub's log line; `text` where empty.
+        status: the HTTP status of the answer.
+    """
+    error: Any  # the attributes below are JupyterHub's custom, not tornado's
+    if SpawnException is None:
+        # JupyterHub 5 answers REST calls with the log message: it has to be the user's text
+        error = web.HTTPError(status, text)
+    else:
+        error = SpawnException(
+            text, reason=word, log_message=log or text, message_html=escape(text), status_code=status
+        )
+    # 6.1 shows these two only, whatever SpawnException was given
+    error.jupyterhub_message = text
+    error.jupyterhub_html_message = escape(text)
+    error.gpu_word = word
+    error.gpu_log = log or text
+    return error  # type: ignore[no-any-return]
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Was this error made by `refusal`?"""
+    return bool(getattr(error, "gpu_word", ""))
+
+
+def word_of(error: BaseException | None) -> str:
+    """The metric's word for why a start failed: a refusal's own, or ``too-slow``; "" where there is none."""
+    slow = "too-slow" if isinstance(error, asyncio.TimeoutError) else ""
+    return str(getattr(error, "gpu_word", "")) or slow
+
+
+def takes_the_lease(refused: ServiceRefused | None) -> bool:
+    """Was `started` refused because its ticket is gone, or another attempt's?"""
+    return refused is not None and refused.status in (404, 409)
+
+
+class StartTookTooLong(asyncio.TimeoutError):
+    """An admitted server did not start within the admin's ``start_timeout``: a failed start, and counted as one.
+
+    `why`: a sentence on what it waited for last; "" where that is not known.
+    """
+
+    def __init__(self, seconds: float, why: str = "") -> None:
+        text = (
+            f"{why} The server was not started within {seconds:g} s, so the start was ended and its GPU given back. "
+            "Start it again; if it happens again, tell an admin."
+        ).lstrip()
+        super().__init__(text)
+        self.jupyterhub_message = text
+        self.jupyterhub_html_message = escape(text)
+
+
+def spare_the_count(spawner: Any, error: BaseException) -> None:
+    """To be called when a start is refused: JupyterHub 5 would count it, and could end itself for it.
+
+    Its count is made when the spawn's future ends, by a callback that was added before ours: that one finds no limit,
+    ours takes the count back and restores the limit.
+    """
+    spawn: asyncio.Future[Any] | None = spawner._spawn_future
+    if not COUNTS_REFUSALS or not is_refusal(error) or spawn is None or spawner.handler is None:
+        return
+    settings: MutableMapping[str, Any] = spawner.handler.settings
+    limit, spawner.consecutive_failure_limit = spawner.consecutive_failure_limit, 0
+
+    def uncount(_: asyncio.Future[Any]) -> None:
+        settings["failure_count"] = max(0, settings.get("failure_count", 0) - 1)
+        spawner.consecutive_failure_limit = limit
+
+    spawn.add_done_callback(uncount)

@@ -1,0 +1,348 @@
+"""``jupyterhub-gpu``: an admin's shell. ``demo`` to try it, ``doctor`` for what is wrong, ``offers`` for what there is.
+
+Words and tables only: what is looked up and decided is in ``tools/demo.py``, ``tools/doctor.py``,
+``tools/helm_check/check.py`` and below. Exit codes: 0 all is well, 1 something is wrong, 2 the command cannot run as it
+was typed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NoReturn
+
+import click
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hub_extensions import __version__
+from hub_extensions.core.gpu.devices import GpusUnavailable, InventoryReading
+from hub_extensions.core.messages import FormState, OfferState, Wait
+from hub_extensions.core.offers.model import GpuOffer, OfferConfig, derive_offers
+from hub_extensions.hub_service.setup.settings import Settings, SettingsError
+from hub_extensions.tools.cluster_report import explain_cluster
+from hub_extensions.tools.demo import DemoOptions, DemoRefused
+from hub_extensions.tools.demo import run as run_demo
+from hub_extensions.tools.doctor import as_dict, examine, failed
+from hub_extensions.tools.helm_check.check import Asked, check, dumped, tell
+from hub_extensions.tools.helm_check.helm import HelmUnusable
+
+GIB = 1024**3
+SIGNS = {"ok": "ok     ", "warning": "look at", "problem": "wrong  "}
+COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="jupyterhub-gpu")
+def main() -> None:
+    """GPUs for JupyterHub: choose a slice, wait in line, use the GPU, give it back."""
+
+
+@main.command()
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 takes a free one."
+)
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path),
+    default=Path("jupyterhub-gpu-demo"),
+    show_default=True,
+    help="Folder of the demo's state: homes, databases, passwords, logs.",
+)
+@click.option("--users", type=click.IntRange(1, 500), default=8, show_default=True, help="How many people there are.")
+@click.option(
+    "--layout",
+    help="GPUs to simulate: lab-a100, two-whole, mixed, or a YAML file. Default: this machine's own, else lab-a100.",
+)
+@click.option("--clean", is_flag=True, help="Start anew: delete what an earlier demo left in the folder.")
+def demo(port: int, folder: Path, users: int, layout: str | None, clean: bool) -> None:
+    """Run a JupyterHub on this machine to try everything. Ctrl-C stops it.
+
+    It listens on 127.0.0.1 only. All demo users share one Unix account: for trying, not for use.
+    """
+    options = DemoOptions(folder=folder, port=port, users=users, layout=layout, clean=clean)
+    try:
+        sys.exit(run_demo(options, _say))
+    except DemoRefused as refused:
+        _refuse(str(refused))
+
+
+@main.command()
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The hub's jupyterhub_config.py. It is loaded as the hub loads it; nothing is written.",
+)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def doctor(config: Path | None, as_json: bool) -> None:
+    """Say what is wrong with this machine or a configuration, and how to put it right."""
+    findings = examine(config)
+    if as_json:
+        click.echo(json.dumps([as_dict(finding) for finding in findings], indent=2, ensure_ascii=False))
+    else:
+        console = _console()
+        for finding in findings:
+            console.print(SIGNS[finding.state], style=COLOURS[finding.state], end="  ")
+            console.print(finding.text, markup=False)
+            if finding.fix and finding.state != "ok":
+                console.print(f"         {finding.fix}", markup=False)
+    sys.exit(1 if failed(findings) else 0)
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--layout", help="Offers of a simulated layout instead of this machine's.")
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The GPU service's state folder: ask the running service what is free.",
+)
+@click.option("--url", help="Address of a running service, ending in /services/gpu: ask it with --token.")
+@click.option(
+    "--token", envvar="JUPYTERHUB_API_TOKEN", help="Token for --url; by default the variable JUPYTERHUB_API_TOKEN."
+)
+@click.option(
+    "--cluster",
+    is_flag=True,
+    help="Look at a Kubernetes cluster, by KUBECONFIG or as the pod one is in, and explain every offer.",
+)
+def offers(
+    as_json: bool, layout: str | None, state_dir: Path | None, url: str | None, token: str | None, cluster: bool
+) -> None:
+    """List what can be offered, with what it really gives; from a running service also what is free."""
+    if cluster:
+        if layout or url:
+            _refuse("--cluster looks at the cluster itself: leave --layout and --url out.")
+        sys.exit(explain_cluster(state_dir, _console(), as_json=as_json))
+    try:
+        listed = _asked(state_dir, url, token) if state_dir or url else _own(layout)
+    except Unanswered as problem:
+        _refuse(str(problem), code=1)
+    if as_json:
+        click.echo(TypeAdapter(list[OfferState]).dump_json(list(listed), indent=2).decode())
+        return
+    _print_offers(listed, running=bool(state_dir or url))
+
+
+@main.group()
+def helm() -> None:
+    """Helm values of the chart zero-to-jupyterhub."""
+
+
+@helm.command("check")
+@click.option(
+    "-f",
+    "--values",
+    "files",
+    multiple=True,
+    required=True,
+    help="A values file, as for helm upgrade; - reads the input. Later ones win.",
+)
+@click.option(
+    "--chart",
+    type=click.Path(path_type=Path, exists=True),
+    help="The chart itself, .tgz or folder: ask Helm too, by its schema and by rendering it.",
+)
+@click.option(
+    "--manifests",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="File or folder of Kubernetes objects that you apply beside the chart. Without it those of "
+    "helm-values/manifests are taken to be there as they are.",
+)
+@click.option("--namespace", default="jhub", show_default=True, help="Where the release is, or will be.")
+@click.option("--release", default="hub", show_default=True, help="Its name.")
+@click.option("--cluster", is_flag=True, help="Also look at the cluster of KUBECONFIG: offers that no node has.")
+@click.option("--strict", is_flag=True, help="Exit status 1 also where something is only to be looked at.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def helm_check(
+    files: tuple[str, ...],
+    chart: Path | None,
+    manifests: tuple[Path, ...],
+    namespace: str,
+    release: str,
+    cluster: bool,
+    strict: bool,
+    as_json: bool,
+) -> None:
+    """Say what of these values would not work, by key, and the fix. No Python in them is run."""
+    try:
+        report = check(Asked(files, manifests, chart, namespace, release, cluster))
+    except HelmUnusable as problem:
+        _refuse(str(problem))
+    if as_json:
+        click.echo(dumped(report, strict=strict))
+    else:
+        tell(report, _console())
+    sys.exit(report.status(strict=strict))
+
+
+class Unanswered(Exception):
+    """The offers cannot be told now; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class _Service:
+    """How a running service is asked: the whole address, and what to prove oneself with."""
+
+    address: str
+    token: str
+
+
+def _own(layout: str | None) -> Sequence[OfferState]:
+    """The offers of this machine, or of a layout. Nobody counts leases here: free and waiting are not known."""
+    from hub_extensions.adapters.mig_tables import sm_of_product
+
+    reading, fractions = _reading(layout)
+    found = derive_offers(reading.devices, OfferConfig(fractions=fractions), sm_of_product=sm_of_product)
+    return [_unheld(offer, sum(d.usable and d.pool == offer.pool for d in reading.devices)) for offer in found]
+
+
+def _reading(layout: str | None) -> tuple[InventoryReading, Mapping[str, tuple[float, ...]]]:
+    """The devices, and the fractions that a layout brings along."""
+    from hub_extensions.adapters.nvml.reader import Nvml
+    from hub_extensions.adapters.simulated.gpus import SimulatedGpus, load_layout
+
+    now = datetime.now(timezone.utc)
+    try:
+        if layout is None:
+            return Nvml().read(now), {}
+        simulated = load_layout(layout)
+        return SimulatedGpus(simulated, lambda: ()).read(now), simulated.fractions
+    except GpusUnavailable as problem:
+        hint = " See the offers of a simulated machine with --layout lab-a100."
+        raise Unanswered(problem.sentence + hint) from None
+    except (ValueError, OSError) as problem:
+        raise Unanswered(f"--layout {layout}: {problem}") from None
+
+
+def _unheld(offer: GpuOffer, devices: int) -> OfferState:
+    is_cpu = not offer.pool
+    isolation = {name: getattr(offer.isolation, name).value for name in ("memory", "fault", "compute", "access")}
+    return OfferState(
+        id=offer.id,
+        kind=offer.kind.value,
+        title=offer.title,
+        description=offer.description,
+        pool=offer.pool,
+        share=offer.share / 1000,
+        isolation=isolation,
+        memory_bytes=offer.memory_bytes,
+        memory_enforced=offer.memory_enforced,
+        sm_count=offer.sm_count,
+        sm_total=offer.sm_total,
+        product=offer.product,
+        simulated=offer.simulated,
+        free=None,
+        total=None if is_cpu else devices * (1000 // offer.share),
+        held=0,
+        held_by_others=0,
+        lost=0,
+        waiting=0,
+        wait=Wait(is_cpu, None, None, None, None, "" if is_cpu else "Only the running service knows what is free."),
+    )
+
+
+def _asked(state_dir: Path | None, url: str | None, token: str | None) -> Sequence[OfferState]:
+    service = _service(state_dir, url, token)
+    request = urllib.request.Request(service.address, headers={"Authorization": f"Bearer {service.token}"})
+    # The service is near: no proxy of the caller's stands between.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=10) as answer:
+            return TypeAdapter(FormState).validate_json(answer.read()).offers
+    except urllib.error.HTTPError as problem:
+        problem.close()
+        advice = " The token has to have access to the service gpu." if problem.code in {401, 403} else ""
+        raise Unanswered(f"The GPU service answered {problem.code} {problem.reason}.{advice}") from None
+    except ValidationError:
+        raise Unanswered(f"{service.address} answers, but not as the GPU service of this version.") from None
+    except OSError as problem:
+        reason = getattr(problem, "reason", problem)
+        raise Unanswered(
+            f"The GPU service does not answer at {service.address} ({reason}). Is the hub running?"
+        ) from None
+
+
+def _service(state_dir: Path | None, url: str | None, token: str | None) -> _Service:
+    if url:
+        if not token:
+            raise Unanswered("--url needs a token: make one on the hub's page Token, and give it with --token.")
+        return _Service(url.rstrip("/") + "/api/offers", token)
+    try:
+        settings = Settings.load(Path(state_dir or ".") / "service.json")
+    except SettingsError as problem:
+        raise Unanswered(str(problem)) from None
+    query = urllib.parse.urlencode({"user": "", "server": "", "admin": "1"})
+    return _Service(f"{settings.url}/hub/form?{query}", settings.hub_secret)
+
+
+# ------------------------------------------------------------------ words
+
+
+def _print_offers(listed: Sequence[OfferState], *, running: bool) -> None:
+    table = Table("offer", "title", "gives", "memory kept apart", "how many", box=None, pad_edge=False)
+    if running:
+        table.add_column("free")
+        table.add_column("in line")
+    for offer in listed:
+        row = [offer.id, offer.title, _gives(offer), _kept_apart(offer), _number(offer.total, offer)]
+        if running:
+            row += [_number(offer.free, offer), str(offer.waiting)]
+        table.add_row(*map(Text, row))  # an admin's title is no markup
+    console = _console()
+    console.print(table)
+    if any(offer.simulated for offer in listed):
+        console.print("simulated GPU: these devices do not exist.", markup=False)
+
+
+def _gives(offer: OfferState) -> str:
+    if not offer.pool:
+        return "no GPU"
+    memory = "memory not known" if offer.memory_bytes is None else f"{offer.memory_bytes / GIB:.2f} GiB"
+    if offer.sm_count is None:
+        return memory
+    return f"{memory}, {offer.sm_count}" + (f" of {offer.sm_total}" if offer.sm_total else "") + " SMs"
+
+
+def _kept_apart(offer: OfferState) -> str:
+    if not offer.pool:
+        return ""
+    return {"hardware": "yes, by hardware", "soft": "partly", "none": "no, shared"}[offer.isolation["memory"]]
+
+
+def _number(value: int | None, offer: OfferState) -> str:
+    if not offer.pool:
+        return "always"
+    return "not known" if value is None else str(value)
+
+
+def _console() -> Console:
+    # Not a terminal: whole lines, for files and programs.
+    return Console(highlight=False, soft_wrap=True) if sys.stdout.isatty() else Console(highlight=False, width=200)
+
+
+def _say(text: str) -> None:
+    _console().print(text, markup=False, soft_wrap=True)
+    sys.stdout.flush()
+
+
+def _refuse(text: str, code: int = 2) -> NoReturn:
+    click.echo(text, err=True)
+    sys.exit(code)
+
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""What goes wrong between several values files, or within one: lists that replace lists, keys that stand twice.
+
+Not here: whether the result fits the chart (``helm_check/rules/shape.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hub_extensions.tools.helm_check.model import (
+    Finding,
+    Path,
+    Release,
+    Tree,
+    ValuesFile,
+    dotted,
+    find,
+    found,
+    has,
+    kind_of,
+    leaves,
+)
+
+SHARED = ("hub.extraConfig", "hub.extraFiles", "singleuser.extraFiles", "singleuser.extraEnv", "hub.services")
+"""Mappings in which each entry belongs to whoever wrote it: one file's entry should not take another's place."""
+
+MERGED_BY_HAND = "Lists are replaced whole by the last file: write in it what both want."
+
+
+def check_files(release: Release) -> Iterator[Finding]:
+    """Everything that is lost on the way from the files to one tree."""
+    for file in release.files:
+        yield from _twice(file)
+    base = release.base
+    for at, later in enumerate(release.files):
+        for path, value in leaves(later.values):
+            # what files after our base say of our own settings is laid over each other on purpose
+            before = release.files[: min(at, base) if _is_ours(path) else at]
+            earlier = _last_with(before, path)
+            if earlier is not None:
+                yield from _replaced(later, earlier, path, find(earlier.values, path), value)
+        yield from _two_forms(later, release.files[:at], later.values, ())
+        yield from _entries(later, release.files[:at])
+        if at >= base:
+            yield from _images(later, release.files[:base])
+    yield from _whole_replaced(release)
+
+
+def _is_ours(path: Path) -> bool:
+    return path[:2] == ("hub", "config") and len(path) > 2 and path[2].startswith("Gpu")
+
+
+def _twice(file: ValuesFile) -> Iterator[Finding]:
+    for each in file.twice:
+        key = dotted(each.path)
+        text = f"{key} stands twice in {file.name}, in the lines {each.first} and {each.last}: only the last counts."
+        yield Finding("twice", "problem", key, text, "Put both parts below one key.", file.name, each.last)
+
+
+def _last_with(files: Any, path: Path) -> ValuesFile | None:
+    return next((file for file in reversed(files) if has(file.values, path)), None)
+
+
+def _replaced(later: ValuesFile, earlier: ValuesFile, path: Path, before: Any, after: Any) -> Iterator[Finding]:
+    """A list whose entries a later file does not have; a mapping in the place of a list loses them too."""
+    if not isinstance(before, list) or not before:
+        return
+    kept = after if isinstance(after, list) else []
+    lost = [item for item in before if item not in kept]
+    if lost:
+        key, names = dotted(path), _names(path, lost)
+        count = f"{len(lost)} of its {len(before)} entries" if len(lost) < len(before) else "all of it"
+        told = f" ({names})" if names else ""
+        text = f"{later.name} replaces the list {key} of {earlier.name}, and {count} would be gone{told}."
+        yield Finding("list-replaced", "look at", key, text, MERGED_BY_HAND, later.name, later.lines.get(path))
+
+
+def _names(path: Path, items: list[Any]) -> str:
+    """What an admin knows entries of a list by; of plain texts nothing, as they may be keys or passwords."""
+    tells_texts = path[:3] == ("hub", "config", "GpuOffers")
+
+    def name(item: Any) -> str:
+        if not isinstance(item, Mapping):
+            return str(item) if tells_texts else ""
+        known = next((item[key] for key in ("name", "display_name", "slug") if isinstance(item.get(key), str)), None)
+        return known or f"one with {', '.join(map(str, item))}"
+
+    return _few(filter(None, map(name, items)))
+
+
+def _few(names: Iterable[object]) -> str:
+    shown = list(map(str, names))
+    return ", ".join([*shown[:3], "…"] if len(shown) > 3 else shown)
+
+
+def _two_forms(later: ValuesFile, before: Sequence[ValuesFile], tree: Tree, path: Path) -> Iterator[Finding]:
+    """A key that takes a list or a mapping, written as one here and as the other before: they never merge."""
+    for name, value in tree.items():
+        here = (*path, name)
+        earlier = _last_with(before, here)
+        if earlier is None:
+            continue
+        old = find(earlier.values, here)
+        if not any(isinstance(old, one) and isinstance(value, two) for one, two in ((list, Mapping), (Mapping, list))):
+            if isinstance(value, Mapping):
+                yield from _two_forms(later, before, value, here)
+        elif old and (value or isinstance(value, list)):
+            key, names = dotted(here), _few(old) if isinstance(old, Mapping) else _names(here, old)
+            text = (
+                f"{later.name} writes {key} as {kind_of(value)} and {earlier.name} as {kind_of(old)}: Helm keeps the "
+                f"later alone, and {names or 'the earlier'} would be gone."
+            )
+            listing = later.name if isinstance(value, list) else earlier.name
+            fix = f"Write a mapping in {listing} too: {'NAME: value' if key.endswith('Env') else 'a name before each'}."
+            yield Finding("two-forms", "problem", key, text, fix, later.name, later.lines.get(here))
+
+
+def _images(later: ValuesFile, own: Sequence[ValuesFile]) -> Iterator[Finding]:
+    """An image of the admin's own, from a file before our base, in whose place another is put."""
+    for section, whose in (("hub", "the hub"), ("singleuser", "users' servers")):
+        path = (section, "image", "name")
+        earlier, image = _last_with(own, path), find(later.values, path)
+        old = None if earlier is None else find(earlier.values, path)
+        if earlier is not None and old and image and image != old:
+            key = dotted(path)
+            text = f"{later.name} replaces the image that {earlier.name} gives {whose}: what only that one has is gone."
+            if section == "hub":
+                text = f"{text[:-1]}, such as a way to log in."
+            fix = f"Build the new one FROM it (images/README.md), and take {key} out of {earlier.name}."
+            yield Finding("image-replaced", "look at", key, text, fix, later.name, later.lines.get(path))
+
+
+def _entries(later: ValuesFile, before: Any) -> Iterator[Finding]:
+    for place in SHARED:
+        mine = find(later.values, place.split("."))
+        for name, value in mine.items() if isinstance(mine, Mapping) else ():
+            path = (*place.split("."), name)
+            earlier = _last_with(before, path)
+            old = None if earlier is None else find(earlier.values, path)
+            if earlier is None or old is None or value is None or old == value or isinstance(value, Mapping):
+                continue
+            key = dotted(path)
+            text = f"{later.name} replaces {key} of {earlier.name}."
+            fix = "Give one of the two another key, where both are wanted."
+            yield Finding("entry-replaced", "look at", key, text, fix, later.name, later.lines.get(path))
+
+
+def _whole_replaced(release: Release) -> Iterator[Finding]:
+    """A mapping of the chart for which a file puts null: everything below is gone."""
+    for file in release.files:
+        for path, value in leaves(file.values):
+            default = find(release.facts.defaults, path)
+            if value is None and isinstance(default, Mapping) and default:
+                text = f"null takes all of {dotted(path)} away, which the chart counts on."
+                fix = "Take the line out, or null only the single keys below it that you do not want."
+                yield found(release, "nulled", path, text, fix)
+
+
+__all__ = ["check_files"]

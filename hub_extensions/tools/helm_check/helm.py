@@ -1,0 +1,287 @@
+"""Reads values files with the line of every key, manifests, and a chart; renders a chart with Helm itself.
+
+Helm comes as the Python package ``helm-python-sdk`` (extra ``[helm]``), which holds Helm 4 and asks nobody outside.
+Not here: how files merge (``chart_config.py``), what is wrong with them (``tools/helm_check/model.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hub_extensions.tools.helm_check.model import Path as KeyPath
+from hub_extensions.tools.helm_check.model import Twice, ValuesFile
+
+_BASE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LARGEST_BYTES = 5_000_000
+"""No values file and no file of a chart is larger; an archive that says otherwise is not read."""
+
+DEEPEST = 10
+"""So deep may kustomizations list each other."""
+
+_INSTALL = 'Install it: pip install "jupyterhub-gpu[helm]". Without --chart nothing of it is needed.'
+
+
+class HelmUnusable(Exception):
+    """A file or chart that cannot be looked at; the text says which, why and what to do."""
+
+
+class NotValues(Exception):
+    """A file that is there, but Helm would refuse or misread it."""
+
+    def __init__(self, file: str, line: int | None, text: str, fix: str) -> None:
+        super().__init__(text)
+        self.file, self.line, self.text, self.fix = file, line, text, fix
+
+
+class _Loader(_BASE):  # type: ignore[misc, valid-type]
+    """Dates stay text, as in Helm, whose values are JSON."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in rows if tag != "tag:yaml.org,2002:timestamp"]
+    for letter, rows in _BASE.yaml_implicit_resolvers.items()
+}
+
+
+# ------------------------------------------------------------------ values files
+
+
+def read_values(place: str) -> ValuesFile:
+    """One values file; ``-`` is the standard input.
+
+    Raises:
+        HelmUnusable: it cannot be read.
+        NotValues: it is no YAML, or no mapping, or more than one document.
+    """
+    return parse_values(_text(place), place)
+
+
+def _text(place: str) -> str:
+    if place == "-":
+        return sys.stdin.read()
+    try:
+        return Path(place).read_bytes().decode("utf-8-sig")
+    except OSError as problem:
+        raise HelmUnusable(f"{place} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError as problem:
+        raise HelmUnusable(f"{place} is no UTF-8 text (byte {problem.start}).") from None
+
+
+def parse_values(text: str, name: str) -> ValuesFile:
+    """The text of a values file. Raises NotValues."""
+    loader = _Loader(text)
+    try:
+        root = loader.get_node() if loader.check_node() else None
+        if root is not None and loader.check_node():
+            line = loader.get_node().start_mark.line + 1
+            said = f"{name} holds more than one document: Helm reads only the first."
+            raise NotValues(name, line, said, "Put the documents into files of their own, one -f each.")
+        lines: dict[KeyPath, int] = {}
+        twice = list(_walk(root, (), lines, set()))  # before merge keys (<<) are resolved
+        values = _plain({} if root is None else loader.construct_document(root))
+    except yaml.MarkedYAMLError as problem:
+        mark = problem.problem_mark or problem.context_mark
+        reason = str(problem.problem or problem.context)
+        if "the tag '" in reason:  # not repeated: it may be a password
+            reason = "a value begins with an exclamation mark, which makes a tag of it"
+        said = f"{name} is not YAML: {reason}."
+        fix = "Correct this line; mind indentation by spaces and quotes around texts with : or #."
+        raise NotValues(name, mark.line + 1 if mark else None, said, fix) from None
+    except RecursionError:
+        said = f"{name} is nested too deep, or refers to itself."
+        raise NotValues(name, None, said, "Take out the * that names something around it.") from None
+    except yaml.YAMLError as problem:
+        said = f"{name} is not YAML: {str(problem).splitlines()[0]}."
+        raise NotValues(name, None, said, "Correct the file.") from None
+    except (ValueError, LookupError, AttributeError):  # of a number or a tag that PyYAML trips over; it repeats them
+        said = f"{name} is not YAML: one of its values cannot be read."
+        raise NotValues(name, None, said, "Put texts into quotes, and take tags out (!!int and their like).") from None
+    finally:
+        loader.dispose()
+    if values is None:
+        return ValuesFile(name, {})
+    if not isinstance(values, Mapping):
+        said = f"{name} holds {_kind(values)}, where Helm wants keys and values."
+        raise NotValues(name, 1, said, "Begin with a key such as hub: at the start of a line.")
+    return ValuesFile(name, values, lines, twice)
+
+
+def _walk(node: Any, path: KeyPath, lines: dict[KeyPath, int], above: set[int]) -> Iterator[Twice]:
+    """Note the line of every key; tell those that stand twice in one mapping."""
+    if not isinstance(node, yaml.MappingNode) or id(node) in above:
+        return
+    here: dict[str, int] = {}
+    for key, value in node.value:
+        name, line = str(key.value), key.start_mark.line + 1
+        place = (*path, name)
+        if key.tag == "tag:yaml.org,2002:merge":
+            continue
+        if name in here:
+            yield Twice(place, here[name], line)
+        here[name] = lines[place] = line
+        yield from _walk(value, place, lines, above | {id(node)})
+
+
+def _plain(value: Any) -> Any:
+    """As Helm has it after its way through JSON: every key a text."""
+    if isinstance(value, Mapping):
+        return {_key(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [_plain(inner) for inner in value]
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _key(key: object) -> str:
+    return {True: "true", False: "false", None: "null"}[key] if isinstance(key, bool) or key is None else str(key)
+
+
+def _kind(value: object) -> str:
+    return "a list" if isinstance(value, list) else "one text or number"
+
+
+# ------------------------------------------------------------------ manifests
+
+
+def read_manifests(places: Iterable[Path]) -> list[Mapping[str, Any]]:
+    """Every Kubernetes object of files and folders; of a folder with a kustomization, what that lists.
+
+    Raises:
+        HelmUnusable: one cannot be read, or is no YAML.
+    """
+    return [manifest for place in places for manifest in _manifests(place, 0)]
+
+
+def _manifests(place: Path, depth: int) -> Iterator[Mapping[str, Any]]:
+    if not place.exists() or depth > DEEPEST:
+        raise HelmUnusable(f"There is no {place}.")
+    if not place.is_dir():
+        yield from parse_manifests(_text(str(place)), str(place))
+        return
+    listed = place / "kustomization.yaml"
+    if listed.exists():
+        inner = [place / str(name) for name in _yaml(_text(str(listed)), str(listed)).get("resources") or ()]
+    else:
+        inner = sorted([*place.glob("*.yaml"), *place.glob("*.yml")])
+    for each in inner:
+        yield from _manifests(each, depth + 1)
+
+
+def parse_manifests(text: str, name: str) -> list[Mapping[str, Any]]:
+    """The Kubernetes objects of one text. Raises HelmUnusable."""
+    try:
+        found = [each for each in yaml.load_all(text, Loader=_Loader) if each is not None]
+    except yaml.YAMLError as problem:
+        raise HelmUnusable(f"{name} is not YAML: {str(problem).splitlines()[0]}.") from None
+    listed = [item for each in found for item in (each.get("items", [each]) if isinstance(each, Mapping) else [])]
+    return [
+        each for each in listed if isinstance(each, Mapping) and each.get("kind", "Kustomization") != "Kustomization"
+    ]
+
+
+# ------------------------------------------------------------------ a chart
+
+
+def read_chart(place: Path) -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
+    """``Chart.yaml``, the values' JSON schema and the own values of a chart's archive or folder.
+
+    Raises:
+        HelmUnusable: it is no chart, or has no schema.
+    """
+    read = _from_folder if place.is_dir() else _from_archive
+    names = ("Chart.yaml", "values.yaml", "values.schema.json", "values.schema.yaml")
+    try:
+        texts = read(place, names)
+    except (OSError, tarfile.TarError, UnicodeDecodeError) as problem:
+        raise HelmUnusable(f"--chart {place} cannot be read: {problem}.") from None
+    chart, values = (_yaml(texts.get(name, ""), f"{place}: {name}") for name in names[:2])
+    if not chart.get("name") or not chart.get("version"):
+        raise HelmUnusable(f"--chart {place} is no chart: it has no Chart.yaml with name and version.")
+    if names[2] in texts:
+        return chart, json.loads(texts[names[2]]), values
+    if names[3] in texts:
+        return chart, _yaml(texts[names[3]], f"{place}: {names[3]}"), values
+    raise HelmUnusable(f"--chart {place} has no values.schema.json: nothing says which keys it takes.")
+
+
+def _from_folder(place: Path, names: Sequence[str]) -> dict[str, str]:
+    return {name: (place / name).read_text(encoding="utf-8") for name in names if (place / name).is_file()}
+
+
+def _from_archive(place: Path, names: Sequence[str]) -> dict[str, str]:
+    texts = {}
+    with tarfile.open(place) as archive:
+        for member in archive:
+            parts = Path(member.name).parts
+            if len(parts) == 2 and parts[1] in names and member.isfile() and member.size <= LARGEST_BYTES:
+                stream = archive.extractfile(member)
+                texts[parts[1]] = stream.read().decode("utf-8") if stream else ""
+    return texts
+
+
+def _yaml(text: str, name: str) -> Mapping[str, Any]:
+    try:
+        found = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as problem:
+        raise HelmUnusable(f"{name} is not YAML: {str(problem).splitlines()[0]}.") from None
+    return found if isinstance(found, Mapping) else {}
+
+
+def ask_helm(
+    place: Path, values: Mapping[str, Any], *, release: str, namespace: str
+) -> tuple[list[str], dict[str, str]]:
+    """What Helm itself says of these values: the sentences of its refusal, and the manifests by template.
+
+    Args:
+        values: of all files, merged, without the chart's own. release, namespace: as ``helm upgrade`` is given them.
+
+    Raises:
+        HelmUnusable: Helm is not installed, or takes the chart for none.
+    """
+    try:
+        from helm_python import Chart, HelmError
+    except ImportError as problem:
+        raise HelmUnusable(f"--chart needs Helm as a Python package ({problem}). {_INSTALL}") from None
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            chart = Chart.load(str(_with_schema(place, Path(folder))))
+    except HelmError as problem:
+        raise HelmUnusable(f"--chart {place}: {problem}") from None
+    with chart:
+        try:
+            chart.validate_schema(dict(values))
+            return [], chart.render(dict(values), name=release, namespace=namespace)
+        except HelmError as problem:
+            said = [line[2:].strip() for line in str(problem).splitlines() if line.startswith("- ")]
+            return said or [" ".join(str(problem).split())], {}
+
+
+def _with_schema(place: Path, folder: Path) -> Path:
+    """The chart as it is; of one from its sources a copy with the schema in the form that Helm reads."""
+    if not place.is_dir() or (place / "values.schema.json").exists():
+        return place
+    _, schema, _ = read_chart(place)
+    copied = folder / place.name
+    shutil.copytree(place, copied)
+    (copied / "values.schema.json").write_text(json.dumps(schema), encoding="utf-8")
+    return copied
+
+
+__all__ = [
+    "HelmUnusable",
+    "NotValues",
+    "ask_helm",
+    "parse_manifests",
+    "parse_values",
+    "read_chart",
+    "read_manifests",
+    "read_values",
+]

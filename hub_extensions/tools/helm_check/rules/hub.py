@@ -1,0 +1,540 @@
+"""What values do to the hub: cullers, limits, time-outs, roles, services, Python of the admin, where state is kept.
+
+Not here: servers' pods (``pods.py``), networks (``network.py``), our own sections, which their own code
+reads (``spawner/config/loader.py``).
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
+
+from hub_extensions.tools.helm_check.extra_config import last_set, names_our_spawner, python_of
+from hub_extensions.tools.helm_check.model import (
+    Finding,
+    Path,
+    Release,
+    Severity,
+    calls_configure,
+    found,
+    has,
+    is_own_spawner,
+    kind_of,
+    leaves,
+)
+
+ACCESS_SCOPE = "access:services!service=gpu"
+SPAWNERS = ("GpuKubeSpawner", "KubeSpawner", "Spawner")
+"""The sections that our spawner reads, the strongest first."""
+
+HUB_FOLDER = "/srv/jupyterhub"
+"""Where the chart's hub runs; with ``hub.db.type: sqlite-pvc`` the chart's volume is mounted there."""
+
+SHORTEST_START = 60
+"""Seconds below which no image of a GPU server is pulled."""
+
+LONG_SPAWN_TIMEOUT = 10
+"""Seconds for which who starts a server looks at a page that does not answer."""
+
+DATA_FILES = (".yaml", ".yml", ".json", ".toml")
+"""What a file of ``extraFiles`` with ``data`` may be: the chart writes it by its ending."""
+
+SERVICE = "gpu"
+"""The GPU service's name in the hub."""
+
+DATABASE_VARIABLE = "JUPYTERHUB_GPU_DATABASE_URL"
+
+_BREAKS_WIRING = re.compile(
+    r"c\.JupyterHub\.(?:services|load_roles|spawner_class|template_paths|concurrent_spawn_limit|tornado_settings)\s*="
+)
+_CULLER = re.compile(r"idle[-_]?culler|cull[-_]?idle")
+_SETS = re.compile(r"\bc\.[A-Z]\w*(?:\.\w+|\[)|\bc\[")
+
+
+def check_hub(release: Release) -> Iterator[Finding]:
+    """Every rule about the hub. Without our spawner only those hold that break any hub."""
+    yield from _config_sections(release)
+    yield from _services(release)
+    yield from _extra_config(release)
+    yield from _templates(release)
+    if not release.is_ours:
+        text = "The GPU spawner is not in these values: no GPU can be chosen."
+        fix = "Give helm-values/gpu.yaml as well: -f helm-values/gpu.yaml."
+        yield found(release, "not-ours", "hub.config.JupyterHub.spawner_class", text, fix, severity="look at")
+        return
+    yield from _wiring(release)
+    yield from _cullers(release)
+    yield from _limits(release)
+    yield from _time_outs(release)
+    yield from _roles(release)
+    yield from _state(release)
+    yield from _address(release)
+
+
+# ------------------------------------------------------------------ what the chart does with hub.config
+
+
+def _config_sections(release: Release) -> Iterator[Finding]:
+    if release.is_given("hub.config.JupyterHub.services"):
+        text = "The chart leaves hub.config.JupyterHub.services out without a word: none of them is there."
+        yield found(
+            release, "services-dropped", "hub.config.JupyterHub.services", text, "Write them as hub.services.NAME."
+        )
+    if release.is_given("hub.config.JupyterHub.load_roles"):
+        text = "It replaces hub.loadRoles and the chart's own roles whole."
+        key = "hub.config.JupyterHub.load_roles"
+        yield found(release, "roles-replaced", key, text, "Write them as hub.loadRoles.NAME, which adds to them.")
+
+
+def _services(release: Release) -> Iterator[Finding]:
+    for name, service in release.tree("hub.services").items():
+        if not isinstance(service, Mapping) and name not in (
+            "name",
+            "command",
+            "url",
+            "admin",
+            "api_token",
+            "apiToken",
+        ):
+            text = f"The service {name} is no mapping: the chart cannot be rendered."
+            fix = f"Write hub.services.{name}: {{}} or its settings below it."
+            yield found(release, "service-kind", ("hub", "services", name), text, fix)
+    for name, role in release.tree("hub.loadRoles").items():
+        if not isinstance(role, Mapping):
+            text = f"The role {name} is no mapping: the hub would not start."
+            yield found(release, "role-kind", ("hub", "loadRoles", name), text, "Write scopes: […] below it.")
+
+
+def _extra_config(release: Release) -> Iterator[Finding]:
+    for name, code in release.tree("hub.extraConfig").items():
+        path = ("hub", "extraConfig", name)
+        if not isinstance(code, str):
+            text = f"It is {kind_of(code)}, where Python belongs: the chart takes it and the hub does not start."
+            fix = "Write a block of text: | after the key, the code below it."
+            if code is None:
+                fix = 'Write an empty text (""): null does not take away what another file set.'
+            if isinstance(code, Mapping):
+                fix = "Write a block of text (| after the key), or settings of a class as hub.config.CLASS."
+            yield found(release, "extra-config-kind", path, text, fix)
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                compile(code, name, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as problem:
+            line = f" in its line {problem.lineno}" if isinstance(problem, SyntaxError) and problem.lineno else ""
+            text = f"It is no Python{line}: the hub does not start."
+            yield found(release, "extra-config-python", path, text, "Correct it; python -m py_compile shows the place.")
+
+
+def _templates(release: Release) -> Iterator[Finding]:
+    """What the schema lets through, and the chart's templates refuse."""
+    for section in ("hub.extraFiles", "singleuser.extraFiles"):
+        for name, file in release.tree(section).items():
+            place = str(file.get("mountPath", "")) if isinstance(file, Mapping) else ""
+            if place and "data" in file and not place.endswith(DATA_FILES):
+                text = f"A file made from data has to end in {', '.join(DATA_FILES)}: the chart cannot be rendered."
+                fix = "Give mountPath such an ending, or write the file's text as stringData."
+                yield found(release, "file-ending", (*section.split("."), name, "mountPath"), text, fix)
+    for section in ("hub.extraEnv", "proxy.chp.extraEnv"):
+        for name, value in release.tree(section).items():
+            if not isinstance(value, (str, Mapping)):
+                text = f"It is {kind_of(value)}, where a text belongs: the chart cannot be rendered."
+                fix = "Put it into quotes."
+                if value is None:
+                    fix = 'Write an empty text (""): null does not take away what another file set.'
+                yield found(release, "variable-kind", (*section.split("."), name), text, fix)
+    if isinstance(release.at("singleuser.extraEnv"), list):
+        text = "It is a list: the chart takes it and KubeSpawner does not, so no server starts."
+        yield found(release, "variable-list", "singleuser.extraEnv", text, "Write a mapping: NAME: value.")
+    if release.at("hub.fsGid") is not None:
+        text = "The chart does not take it any more, and cannot be rendered."
+        yield found(release, "gone", "hub.fsGid", text, "Write it as hub.podSecurityContext.fsGroup.")
+
+
+# ------------------------------------------------------------------ configure(c), and what comes after it
+
+
+def _wiring(release: Release) -> Iterator[Finding]:
+    own = release.own_extra_config
+    spawner = release.tree("hub.config.JupyterHub").get("spawner_class")
+    if spawner is not None and not is_own_spawner(spawner):
+        text = f"It is {spawner}: servers start as before, without the choice of a GPU."
+        fix = "Set it to gpu. A class of yours that inherits from GpuKubeSpawner is right too."
+        key = "hub.config.JupyterHub.spawner_class"
+        yield found(release, "other-spawner", key, text, fix, severity="look at")
+    if not own and not _configured_by_file(release):
+        text = "Nothing calls configure(c): the hub has no GPU service, and no server with a GPU starts."
+        fix = "Keep what helm-values/gpu.yaml sets: hub.extraConfig.zz-jupyterhub-gpu."
+        yield found(release, "not-wired", "hub.extraConfig", text, fix)
+        return
+    if len(own) > 1:
+        text = f"configure(c) is called more than once ({', '.join(own)}): the later call sees the earlier one's work."
+        yield found(release, "wired-twice", ("hub", "extraConfig", own[0]), text, "Keep one.", severity="look at")
+    for path, code in python_of(release):
+        is_after = bool(own) and path[1] == "extraConfig" and path[2] > own[-1]
+        if is_after and _SETS.search(code):
+            yield _after(release, path, code, own[-1])
+        elif not is_after:
+            yield from _past_our_values(release, path, code)
+
+
+def _configured_by_file(release: Release) -> bool:
+    files = release.tree("hub.extraFiles").values()
+    return any(
+        calls_configure(file.get("stringData") or file.get("data")) for file in files if isinstance(file, Mapping)
+    )
+
+
+def _after(release: Release, path: Path, code: str, own: str) -> Finding:
+    fix = f"Give it a key that sorts before {own}: the chart runs them in the order of their keys."
+    if broken := _BREAKS_WIRING.search(code):
+        what = broken[0].rstrip("= ")
+        text = f"It runs after {own} and sets {what} anew: what the GPU service needs there is lost."
+        return found(release, "after-ours", path, text, fix)
+    text = f"It runs after {own}, which does not see what it sets."
+    return found(release, "after-ours", path, text, fix, severity="look at")
+
+
+def _past_our_values(release: Release, path: Path, code: str) -> Iterator[Finding]:
+    """Python runs after ``hub.config``, so what it sets of our base's settings beats them."""
+    spawner = last_set(code, "spawner_class")
+    if spawner is not None and not names_our_spawner(code, spawner):
+        text = (
+            "It sets c.JupyterHub.spawner_class after hub.config has: unless that class inherits from GpuKubeSpawner, "
+            "servers start as before, without the choice of a GPU."
+        )
+        fix = "Take that line out, or make your class from hub_extensions.spawner.kube.GpuKubeSpawner."
+        yield found(release, "other-spawner", path, text, fix, severity="look at")
+    limit = last_set(code, "concurrent_spawn_limit")
+    if limit is not None and limit != "0":
+        what, some = (f" to {limit}", limit) if limit.isdigit() else ("", "so many")
+        text = (
+            f"It sets c.JupyterHub.concurrent_spawn_limit{what}, past hub.concurrentSpawnLimit. It counts servers that "
+            f"wait in line: {some} of them keep everybody else from starting."
+        )
+        severity: Severity = "problem" if what else "look at"
+        fix = "Take that line out; hub.config.GpuQueue.max_starting limits the starts."
+        yield found(release, "concurrent-spawns", path, text, fix, severity=severity)
+
+
+# ------------------------------------------------------------------ cullers, limits, time-outs
+
+
+def _cullers(release: Release) -> Iterator[Finding]:
+    """Another culler beside ours, or where ours would be."""
+    others: list[tuple[Path, str, str]] = []
+    if release.at("cull.enabled") is True:
+        others.append((("cull", "enabled"), "the chart's culler", "Set it to false"))
+    for name, service in release.tree("hub.services").items():
+        if isinstance(service, Mapping) and _CULLER.search(f"{name} {service}"):
+            others.append((("hub", "services", name), f"the service {name}", "Take it out"))
+    for path, who, off in others:
+        if release.at("hub.config.GpuCulling.enabled") is True:
+            text = f"Both cullers are on: {who} stops servers that ours keeps, by what browsers do alone."
+            fix = f"{off}: ours stops idle servers without a GPU too."
+            yield found(release, "two-cullers", path, text, fix)
+        else:
+            text = f"T{who[1:]} is on: it stops servers whose GPU is busy, when no browser asks for them."
+            fix = f"{off}, and set hub.config.GpuCulling.enabled to true when the service's log looks right."
+            yield found(release, "stock-culler", path, text, fix, severity="look at")
+    for key, code in python_of(release):
+        if "idle_culler" in code:
+            text = "It names JupyterHub's idle culler, which stops servers whose GPU is busy, when no browser asks."
+            fix = "Where it starts one, take it out: hub.config.GpuCulling stops idle servers without a GPU too."
+            yield found(release, "stock-culler", key, text, fix, severity="look at")
+
+
+def _limits(release: Release) -> Iterator[Finding]:
+    chosen = _set_by(release, "hub.concurrentSpawnLimit", "concurrent_spawn_limit", ("JupyterHub",))
+    limit = 100 if chosen[1] is None else chosen[1]
+    if limit != 0:
+        text = f"It is {limit} and counts servers that wait in line: {limit} of them keep everybody else from starting."
+        if chosen[1] is None:
+            text = "Without it JupyterHub's own limit of 100 holds, which counts servers that wait in line."
+        fix = "Set it to 0; hub.config.GpuQueue.max_starting limits the starts."
+        yield found(release, "concurrent-spawns", chosen[0], text, fix)
+    key, failures = _set_by(release, "hub.consecutiveFailureLimit", "consecutive_failure_limit", SPAWNERS)
+    if failures:
+        text = f"It is {failures}: JupyterHub 5.5 counts refused starts, so {failures} in a row end the hub."
+        yield found(release, "failure-limit", key, text, "Set it to 0.")
+    key, active = _set_by(release, "hub.activeServerLimit", "active_server_limit", ("JupyterHub",))
+    if active:
+        text = f"It is {active}, and servers that wait in line count against it."
+        fix = "Leave it out, or make it large enough for everybody who may wait (hub.config.GpuQueue.max_waiting)."
+        yield found(release, "active-servers", key, text, fix, severity="look at")
+
+
+def _set_by(release: Release, key: str, trait: str, sections: tuple[str, ...]) -> tuple[str, Any]:
+    """The key that decides, and its value: a section of ``hub.config`` beats the chart's own key."""
+    for section in sections:
+        if trait in release.tree(f"hub.config.{section}"):
+            return f"hub.config.{section}.{trait}", release.at(f"hub.config.{section}.{trait}")
+    return key, release.at(key)
+
+
+def _time_outs(release: Release) -> Iterator[Finding]:
+    key, seconds = _set_by(release, "singleuser.startTimeout", "start_timeout", SPAWNERS)
+    if _is_number(seconds) and seconds < SHORTEST_START:
+        text = (
+            f"It is {seconds:g} seconds. The wait in line does not count, but pulling an image does: the first start "
+            "on a node would always fail."
+        )
+        yield found(release, "start-timeout", key, text, "Give what a first start takes; 300 is the chart's own.")
+    yield from _wait_of_another_line(release)
+    tornado = release.tree("hub.config.JupyterHub").get("tornado_settings")
+    slow = tornado.get("slow_spawn_timeout") if isinstance(tornado, Mapping) else None
+    if _is_number(slow) and slow > LONG_SPAWN_TIMEOUT:
+        text = f"slow_spawn_timeout is {slow:g}: who waits in line sees no waiting page for {slow:g} seconds."
+        key = "hub.config.JupyterHub.tornado_settings.slow_spawn_timeout"
+        yield found(release, "slow-spawn", key, text, "Leave it out: configure(c) sets 1.")
+
+
+def _wait_of_another_line(release: Release) -> Iterator[Finding]:
+    """Where Kueue or KAI has the line, the spawner's own limit ends a wait."""
+    most = release.at("hub.config.GpuKubeSpawner.gpu_max_wait_hours")
+    line = release.at("hub.config.GpuQueue.max_wait_hours", 24)
+    cluster = release.tree("hub.config.GpuCluster")
+    who = "Kueue" if cluster.get("kueue_queue") else "KAI" if cluster.get("kai_queue") else ""
+    if who and _is_number(most) and _is_number(line) and most < line:
+        text = f"A wait for {who} ends after {most:g} h, and GpuQueue.max_wait_hours promises {line:g} h."
+        key = "hub.config.GpuKubeSpawner.gpu_max_wait_hours"
+        yield found(release, "shorter-than-the-wait", key, text, "Leave it out: it is as long as max_wait_hours then.")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# ------------------------------------------------------------------ scopes
+
+
+def _roles(release: Release) -> Iterator[Finding]:
+    for section in SPAWNERS:
+        scopes = release.tree(f"hub.config.{section}").get("server_token_scopes")
+        if isinstance(scopes, list) and scopes and ACCESS_SCOPE not in scopes:
+            text = f"They lack {ACCESS_SCOPE}: JupyterLab's GPU panel cannot ask the service anything."
+            key = f"hub.config.{section}.server_token_scopes"
+            yield found(release, "token-scopes", key, text, f"Add {ACCESS_SCOPE!r} to the list.")
+
+
+def check_service_role(release: Release, needed: tuple[str, ...]) -> Iterator[Finding]:
+    """A role ``gpu-service`` of the admin's own that lacks scopes of `needed`."""
+    for name, role in release.tree("hub.loadRoles").items():
+        if not isinstance(role, Mapping) or role.get("name", name) != "gpu-service":
+            continue
+        scopes = role.get("scopes")
+        lacking = sorted(set(needed) - set(scopes if isinstance(scopes, list) else []))
+        if lacking:
+            text = f"This role lacks {', '.join(lacking)}: the GPU service cannot do its whole work."
+            fix = "Add them, or leave the role out: configure(c) makes it."
+            yield found(release, "service-role", ("hub", "loadRoles", name), text, fix)
+
+
+# ------------------------------------------------------------------ where state is kept
+
+
+def _state(release: Release) -> Iterator[Finding]:
+    strategy = release.at("hub.deploymentStrategy.type")
+    if strategy not in (None, "Recreate"):
+        text = f"It is {strategy}: two hubs would run at once during an upgrade, and two GPU services on one database."
+        yield found(release, "two-hubs", "hub.deploymentStrategy.type", text, "Leave it at Recreate.")
+    service = release.tree("hub.config.GpuService")
+    deployments = [each for each in release.manifests if is_service_deployment(each)]
+    for deployment in deployments:
+        yield from _deployment(release, deployment)
+    if service.get("started_by_hub") is False:
+        yield from _base_of_deployment(release, deployments)
+        if not isinstance(release.tree("hub.services").get(SERVICE), Mapping):
+            text = "The service runs in its own Deployment, and the chart makes no token for it."
+            fix = "Give helm-values/service-deployment.yaml as it is: hub.services.gpu: {}."
+            yield found(release, "service-token", "hub.services.gpu", text, fix)
+        return
+    entry = release.tree("hub.services").get(SERVICE)
+    if isinstance(entry, Mapping) and not {"url", "command"} & set(entry):
+        text = "The chart makes a token for a service in its own Deployment, and the hub starts the service itself."
+        fix = (
+            "Take hub.services.gpu out; where the service has its own Deployment, give all of "
+            "helm-values/service-deployment.yaml."
+        )
+        yield found(release, "service-entry", f"hub.services.{SERVICE}", text, fix, severity="look at")
+    if deployments:
+        text = "The hub starts the GPU service in its pod, and a Deployment of it is there as well: there would be two."
+        fix = "Give helm-values/service-deployment.yaml, or leave the Deployment out."
+        yield found(release, "two-services", "hub.config.GpuService.started_by_hub", text, fix)
+    folder = str(service.get("state_dir") or "gpu-state")
+    volume = _volume_of(release, folder)
+    if not _has_database(release) and volume != "kept":
+        kind = release.at("hub.db.type")
+        key = "hub.db.type"
+        text = f"hub.db.type is {kind}, so the hub's pod keeps no files: tickets and leases are gone at its next start."
+        if volume:
+            key = "hub.extraVolumes"
+            text = f"{folder} is on an {volume}, which goes with the hub's pod: tickets and leases go with it."
+        elif kind == "sqlite-pvc":
+            key = "hub.config.GpuService.state_dir"
+            text = f"{folder} is on no volume of the hub's pod: tickets and leases are gone at its next start."
+        fix = (
+            "Set hub.config.GpuService.database_url (helm-values/postgres.yaml), run the service in its own Deployment "
+            "(service-deployment.yaml), or mount a volume at state_dir."
+        )
+        yield found(release, "state-lost", key, text, fix)
+
+
+def _volume_of(release: Release, state_dir: str) -> str:
+    """On which volume of the hub's pod the folder lies: "kept", ``emptyDir``, or "" for none."""
+    place = state_dir if state_dir.startswith("/") else f"{HUB_FOLDER}/{state_dir}"
+    volumes, mounts = release.items("hub.extraVolumes"), release.items("hub.extraVolumeMounts")
+    passing = {each.get("name") for each in volumes if isinstance(each, Mapping) and "emptyDir" in each}
+    kinds = {HUB_FOLDER: "kept"} if release.at("hub.db.type") == "sqlite-pvc" else {}
+    for mount in mounts:
+        if isinstance(mount, Mapping) and (path := str(mount.get("mountPath", "")).rstrip("/")):
+            kinds[path] = "emptyDir" if mount.get("name") in passing else "kept"
+    above = [path for path in kinds if f"{place}/".startswith(f"{path}/")]
+    return kinds[max(above, key=len)] if above else ""  # the innermost mount hides those around it
+
+
+def is_service_deployment(manifest: Mapping[str, Any]) -> bool:
+    """Is this Kubernetes object the Deployment of the GPU service?"""
+    labels = (((manifest.get("spec") or {}).get("template") or {}).get("metadata") or {}).get("labels") or {}
+    return manifest.get("kind") == "Deployment" and labels.get("component") == "gpu-service"
+
+
+def _deployment(release: Release, deployment: Mapping[str, Any]) -> Iterator[Finding]:
+    spec = deployment.get("spec") or {}
+    name = f"Deployment {(deployment.get('metadata') or {}).get('name', '?')}"
+    replicas = spec.get("replicas", 1)
+    if isinstance(replicas, int) and replicas > 1:
+        text = f"It has {replicas} replicas: each would keep a line of its own."
+        if not _database_of(release, spec):
+            text = f"It has {replicas} replicas on one SQLite file: two services break it, and each keeps its own line."
+        yield Finding("two-replicas", "problem", f"{name}: spec.replicas", text, "Set it to 1.")
+    if (spec.get("strategy") or {}).get("type") != "Recreate":
+        text = "Two services would run at once during a rollout, on one database."
+        yield Finding("two-services", "problem", f"{name}: spec.strategy.type", text, "Set it to Recreate.")
+    pod = (spec.get("template") or {}).get("spec") or {}
+    kept = any("persistentVolumeClaim" in volume for volume in pod.get("volumes") or [])
+    if not kept and not _database_of(release, spec):
+        text = "The service keeps no files and has no database: tickets and leases are gone at its next start."
+        fix = "Mount a PersistentVolumeClaim at its --state-dir, or give it a database (helm-values/postgres.yaml)."
+        yield Finding("state-lost", "problem", f"{name}: spec.template.spec.volumes", text, fix)
+
+
+def _base_of_deployment(release: Release, deployments: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """The manifest cannot know ``hub.baseUrl``: it is written there by hand."""
+    base = _base_url(release)
+    if base == "/":
+        return
+    fix = f"Write http://hub:8081{base}hub/api there (helm-values/manifests/service-deployment/service.yaml)."
+    if not deployments:
+        text = f"The service's Deployment has to have it in JUPYTERHUB_API_URL: it asks the hub below {base}."
+        yield found(release, "base-url", "hub.baseUrl", text, f"{fix} --manifests checks it.", severity="look at")
+    for deployment in deployments:
+        urls = [url for url in _variable(deployment, "JUPYTERHUB_API_URL") if not url.endswith(f"{base}hub/api")]
+        if urls:
+            name = f"Deployment {(deployment.get('metadata') or {}).get('name', '?')}"
+            text = (
+                f"Its JUPYTERHUB_API_URL is {urls[0]}, and hub.baseUrl is {base}: the service does not reach the hub."
+            )
+            yield Finding("base-url", "problem", f"{name}: JUPYTERHUB_API_URL", text, fix)
+
+
+def _variable(deployment: Mapping[str, Any], name: str) -> Iterator[str]:
+    """What a Deployment's containers have written into a variable."""
+    pod = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
+    for container in pod.get("containers") or ():
+        for each in container.get("env") or ():
+            if each.get("name") == name and each.get("value"):
+                yield str(each["value"])
+
+
+def _has_database(release: Release) -> bool:
+    given = release.tree("hub.config.GpuService").get("database_url")
+    return bool(given) or DATABASE_VARIABLE in release.variables("hub.extraEnv")
+
+
+def _database_of(release: Release, spec: Mapping[str, Any]) -> bool:
+    """Has the service a database outside its own files?"""
+    if _has_database(release):
+        return True
+    return any(value == DATABASE_VARIABLE for _, value in _texts(spec))
+
+
+def _texts(tree: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(tree, Mapping):
+        for name, inner in tree.items():
+            yield from ((str(name), inner),) if isinstance(inner, str) else _texts(inner)
+    elif isinstance(tree, list):
+        for inner in tree:
+            yield from _texts(inner)
+
+
+# ------------------------------------------------------------------ addresses
+
+
+def _address(release: Release) -> Iterator[Finding]:
+    service = release.tree("hub.config.GpuService")
+    host = str(service.get("host") or "127.0.0.1")
+    inside = service.get("started_by_hub") is not False
+    if inside and not service.get("url") and host in ("127.0.0.1", "localhost", "::1"):
+        text = (
+            f"The service listens on {host}, where only the hub's own pod reaches it: the proxy has a pod of its own."
+        )
+        key = "hub.config.GpuService.host"
+        yield found(release, "service-host", key, text, "Set it to 0.0.0.0, as helm-values/gpu.yaml does.")
+    redirect = list(_redirect(release))
+    yield from redirect
+    name = release.values.get("fullnameOverride")
+    if name != "" and not redirect and not release.at("hub.config.GpuCluster.servers_url"):
+        names = f"{name}-proxy-public" if name else "RELEASE-jupyterhub-proxy-public"
+        text = (
+            f"The chart's names begin with {name or 'the release name'}, so servers do not find the proxy by its name."
+        )
+        fix = f"Set hub.config.GpuCluster.servers_url: http://{names}/services/gpu, your hub.baseUrl before /services."
+        yield found(release, "names", "fullnameOverride", text, fix)
+
+
+def _redirect(release: Release) -> Iterator[Finding]:
+    """Where the proxy itself speaks HTTPS it sends whoever comes by HTTP there, under a name no certificate has."""
+    kind = release.at("proxy.https.type")
+    if release.at("proxy.https.enabled") is not True or kind not in ("manual", "secret"):
+        return
+    given = str(release.at("hub.config.GpuCluster.servers_url") or "")
+    if given and not (given.startswith("http:") and "proxy-public" in given):
+        return
+    key = "hub.config.GpuCluster.servers_url" if given else "proxy.https.type"
+    text = f"With {kind} the proxy sends http on to https, so users' servers do not reach the GPU service at its name."
+    fix = f"Set hub.config.GpuCluster.servers_url: https://YOUR-HOST{_base_url(release)}services/gpu."
+    yield found(release, "https-redirect", key, text, fix)
+
+
+def _base_url(release: Release) -> str:
+    """With a slash at both ends."""
+    inner = str(release.at("hub.baseUrl") or "").strip("/")
+    return f"/{inner}/" if inner else "/"
+
+
+def given_leaves(release: Release, prefix: str) -> list[str]:
+    """The keys below a prefix that one of the files sets."""
+    path = tuple(prefix.split("."))
+    below = [
+        ".".join(key)
+        for file in release.files
+        if has(file.values, path)
+        for key, _ in leaves(file.values)
+        if key[: len(path)] == path
+    ]
+    return list(dict.fromkeys(below))
+
+
+__all__ = [
+    "ACCESS_SCOPE",
+    "DATABASE_VARIABLE",
+    "SPAWNERS",
+    "check_hub",
+    "check_service_role",
+    "given_leaves",
+    "is_service_deployment",
+]

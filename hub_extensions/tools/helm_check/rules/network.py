@@ -1,0 +1,440 @@
+"""Who has to reach whom, and whether the policies of these values allow it.
+
+The chart's three policies are made from the values as the chart makes them; ours come from the manifests given, else as
+``helm-values/manifests`` has them. The evaluator is ``helm_check/network_policy.py``. Not here: networks that enforce
+no policy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hub_extensions.tools.helm_check.model import Finding, Release, found
+from hub_extensions.tools.helm_check.network_policy import CallRefused, Direction, Pod, is_rule, lets_out, refused
+from hub_extensions.tools.helm_check.rules.hub import DATABASE_VARIABLE, SPAWNERS, given_leaves
+
+Tree = Mapping[str, Any]
+
+PORT = 8191
+HUB_ACCESS = "hub.jupyter.org/network-access-hub"
+_TO_ANYWHERE = (443, 6443, 5432, 9090)
+"""The ports of API server, database and Prometheus that our policy opens for a service in its own pod."""
+
+_API_PORTS = (443, 6443)
+"""The API server's Service, and where most clusters really have it: networks judge by the one or the other."""
+
+_ELSEWHERE = ("api", "database", "prometheus")
+"""Called at an address that these values do not tell."""
+
+_CHART_NAME = "jupyterhub"
+_PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+_SECTIONS = {"hub": "hub.networkPolicy", "proxy": "proxy.chp.networkPolicy", "server": "singleuser.networkPolicy"}
+_WORDS = {
+    "hub": "the hub's pod",
+    "proxy": "the proxy",
+    "server": "users' servers",
+    "service": "the GPU service's pod",
+    "api": "the API server",
+    "database": "its database",
+    "prometheus": "your Prometheus",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One way that has to be open. `why`: what does not work without it."""
+
+    caller: str
+    called: str
+    port: int
+    why: str
+
+
+def check_network(release: Release) -> Iterator[Finding]:
+    """Every call that a policy cuts off."""
+    if not release.is_ours:
+        return
+    yield from _no_rules(release)
+    pods = pods_of(release)
+    policies = [*chart_policies(release), *_own_policies(release)]
+    written = [*_written(release), *_own_policies(release)]
+    for call in calls_of(release):
+        cut = refused(policies, pods[call.caller], pods[call.called], call.port)
+        if cut is None:
+            continue
+        if call.called not in _ELSEWHERE:
+            yield _finding(release, call, cut)
+        elif not any(lets_out(written, pods[call.caller], port) for port in _ports(call)):
+            yield _to_look_at(release, call, cut)
+
+
+# ------------------------------------------------------------------ pods and calls
+
+
+def is_apart(release: Release) -> bool:
+    """Does the service run in a Deployment of its own?"""
+    return release.tree("hub.config.GpuService").get("started_by_hub") is False
+
+
+def pods_of(release: Release) -> dict[str, Pod]:
+    """The pods of a release, as the chart labels them, and the API server at a private address."""
+    own = {**_labels(release, "singleuser-server"), **_user_labels(release)}
+    space = {"kubernetes.io/metadata.name": release.namespace}
+
+    def pod(name: str, labels: Mapping[str, str], number: int, ports: Mapping[str, int]) -> Pod:
+        return Pod(name, labels, release.namespace, f"10.42.0.{number}", ports, space)
+
+    hub = {**_labels(release, "hub"), **_access("proxy-api", "proxy-http", "singleuser"), **release.tree("hub.labels")}
+    proxy = {**_labels(release, "proxy"), **_access("hub", "singleuser"), **release.tree("proxy.labels")}
+    service = {"app": "jupyterhub", "component": "gpu-service", HUB_ACCESS: "true"}
+    for manifest in release.manifests:
+        labels = (((manifest.get("spec") or {}).get("template") or {}).get("metadata") or {}).get("labels") or {}
+        if manifest.get("kind") == "Deployment" and labels.get("component") == "gpu-service":
+            service = dict(labels)
+    return {
+        "hub": pod("hub", hub, 2, {"http": 8081}),
+        "proxy": pod("proxy", proxy, 3, {"http": 8000, "https": 8443, "api": 8001}),
+        "server": pod("server", own, 4, {"notebook-port": 8888}),
+        "service": pod("service", service, 5, {"http": _port(release)}),
+        "api": Pod("api", None, "", "10.43.0.1"),
+        "database": Pod("database", None, "", "10.43.0.2"),
+        "prometheus": Pod("prometheus", None, "", "10.43.0.3"),
+    }
+
+
+def _labels(release: Release, component: str) -> dict[str, str]:
+    name = _app(release)
+    modern = {"app.kubernetes.io/name": name, "app.kubernetes.io/component": component}
+    return {"app": name, "component": component, "release": "hub", "app.kubernetes.io/instance": "hub", **modern}
+
+
+def _app(release: Release) -> str:
+    """The label ``app`` of the chart's pods."""
+    return str(release.at("nameOverride") or _CHART_NAME)
+
+
+def _access(*names: str) -> dict[str, str]:
+    return {f"hub.jupyter.org/network-access-{name}": "true" for name in names}
+
+
+def _user_labels(release: Release) -> Tree:
+    for section in SPAWNERS[:2]:
+        labels = release.tree(f"hub.config.{section}").get("extra_labels")
+        if isinstance(labels, Mapping):
+            return labels
+    return release.tree("singleuser.extraLabels")
+
+
+def _port(release: Release) -> int:
+    service = release.tree("hub.config.GpuService")
+    _, told = _host_and_port(service.get("url"))
+    port = service.get("port") or PORT
+    return told or (port if isinstance(port, int) else PORT)
+
+
+def _host_and_port(url: object) -> tuple[str, int | None]:
+    """Of an address ``scheme://user@host:port/path``; "" and None for what it does not have."""
+    told = re.match(r"[^/]+://(?:[^/@]*@)?(\[[^]]*\]|[^/:?#]*)(?::(\d+))?", str(url or ""))
+    return (told[1], int(told[2]) if told[2] else None) if told else ("", None)
+
+
+def calls_of(release: Release) -> tuple[Call, ...]:
+    """The table who calls whom, of a service in the hub's pod or in its own."""
+    apart = is_apart(release)
+    service, port = ("service" if apart else "hub"), _port(release)
+    calls = [
+        Call("proxy", service, port, "no page and no panel of the GPU service opens"),
+        Call(service, "api", 443, "the service sees no nodes and no pods"),
+        Call("server", "hub", 8081, "no server starts"),
+        Call("proxy", "server", 8888, "no server opens"),
+    ]
+    if apart:
+        calls += [
+            Call("hub", "api", 443, "no server starts"),
+            Call("hub", service, port, "no server with a GPU starts"),
+            Call(service, "hub", 8081, "the service gets no settings and stops no idle server"),
+        ]
+    return (*calls, *_to_others(release, service), *_from_servers(release, service, port))
+
+
+def _ports(call: Call) -> Sequence[int]:
+    return _API_PORTS if call.called == "api" else (call.port,)
+
+
+def _to_others(release: Release, service: str) -> Iterator[Call]:
+    """What an admin names beside the cluster; taken to be at a private address, as a pod or in the same network."""
+    own = release.tree("hub.config.GpuService")
+    database = own.get("database_url") or release.variables("hub.extraEnv").get(DATABASE_VARIABLE)
+    if isinstance(database, Mapping):
+        database = database.get("value") or "postgresql://in-a-secret"
+    for given, name, usual, why in (
+        (database, "database", 5432, "it cannot keep the line"),
+        (own.get("prometheus_url"), "prometheus", 80, "the use of MIG devices is not known"),
+    ):
+        url = str(given or "")
+        host, port = _host_and_port(url)
+        if host:
+            yield Call(service, name, port or (443 if url.startswith("https") else usual), why)
+
+
+def _from_servers(release: Release, service: str, port: int) -> Iterator[Call]:
+    """The panel asks through the proxy, or at an address that the admin gives."""
+    why = "JupyterLab's GPU panel shows no line and no countdown"
+    host = _host_and_port(release.tree("hub.config.GpuCluster").get("servers_url"))[0].split(".")[0]
+    if not host or "proxy-public" in host:
+        yield Call("server", "proxy", 8000, why)
+    elif host in ("jupyterhub-gpu", "hub"):
+        yield Call("server", service, port, why)
+
+
+# ------------------------------------------------------------------ policies
+
+
+def chart_policies(release: Release) -> Iterator[Tree]:
+    """The chart's policies for the hub, the proxy and users' servers, as far as they are on."""
+    return (policy for policy, _ in _charts(release))
+
+
+def _charts(release: Release) -> Iterator[tuple[Tree, str]]:
+    """Each with the key that it is made from."""
+    components = {"hub": "hub", "proxy": "proxy", "server": "singleuser-server"}
+    for name, section in _SECTIONS.items():
+        values = release.tree(section)
+        if values.get("enabled") is not True:
+            continue
+        policy = {
+            "metadata": {"name": components[name], "namespace": release.namespace},
+            "spec": {
+                "podSelector": _chosen(components[name]),
+                "policyTypes": ["Ingress", "Egress"],
+                "ingress": [*_ingress(name, values)],
+                "egress": [*_own_egress(name), *_egress(release, values)],
+            },
+        }
+        yield policy, section
+
+
+def _written(release: Release) -> Iterator[Tree]:
+    """The chart's policies with an admin's own rules for the way out alone."""
+    for policy, section in _charts(release):
+        egress = [*_rules(release.tree(section).get("egress"), "Egress")]
+        yield {**policy, "spec": {**policy["spec"], "egress": egress}}
+
+
+def _chosen(component: str) -> dict[str, Any]:
+    return {"matchLabels": {"component": component, "release": "hub"}}
+
+
+def _ingress(name: str, values: Tree) -> Iterator[Tree]:
+    if values.get("allowedIngressPorts"):
+        yield {"ports": [{"port": port} for port in values["allowedIngressPorts"] if _is_port(port)]}
+    doors = {"hub": [("hub", "http")], "proxy": [("proxy-http", "http"), ("proxy-api", "api")]}
+    for label, port in doors.get(name, [("singleuser", "notebook-port")]):
+        chosen = {"matchLabels": _access(label)}
+        peers: list[Tree] = [{"podSelector": chosen}]
+        if values.get("interNamespaceAccessLabels") == "accept":
+            peers = [{"podSelector": chosen, "namespaceSelector": {}}, {"namespaceSelector": chosen}]
+        yield {"ports": [{"port": port}], "from": peers}
+    yield from _rules(values.get("ingress"), "Ingress")
+
+
+def _own_egress(name: str) -> Iterator[Tree]:
+    """What the chart lets each out to by name, whatever else is closed."""
+    ways: Mapping[str, Sequence[tuple[str, tuple[int, ...]]]] = {
+        "hub": [("proxy", (8001,)), ("singleuser-server", (8888,))],
+        "proxy": [("hub", (8081,)), ("singleuser-server", (8888,))],
+        "server": [("hub", (8081,)), ("proxy", (8000,)), ("autohttps", (8080, 8443))],
+    }
+    for component, ports in ways[name]:
+        yield {"to": [{"podSelector": _chosen(component)}], "ports": [{"port": port} for port in ports]}
+
+
+def _egress(release: Release, values: Tree) -> Iterator[Tree]:
+    rules = values.get("egressAllowRules") or {}
+    metadata = f"{release.at('singleuser.cloudMetadata.ip', '169.254.169.254')}/32"
+    private = [{"ipBlock": {"cidr": block}} for block in _PRIVATE]
+    if rules.get("nonPrivateIPs"):
+        yield {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": [*_PRIVATE, metadata]}}]}
+    if rules.get("privateIPs"):
+        yield {"to": private}
+    if rules.get("cloudMetadataServer"):
+        yield {"to": [{"ipBlock": {"cidr": metadata}}]}
+    if rules.get("dnsPortsPrivateIPs"):
+        yield {"to": private, "ports": [{"port": 53, "protocol": kind} for kind in ("UDP", "TCP")]}
+    yield from _rules(values.get("egress"), "Egress")
+
+
+def _rules(given: Any, direction: Direction) -> Iterator[Tree]:
+    """An admin's own rules; one that is none opens nothing."""
+    yield from (rule for rule in given or () if is_rule(rule, direction))
+
+
+def _is_port(port: object) -> bool:
+    return isinstance(port, (int, str)) and not isinstance(port, bool)
+
+
+def _no_rules(release: Release) -> Iterator[Finding]:
+    """What stands where rules belong, and is none."""
+    fix = "A rule has from (or to) and ports, each a list, as in a Kubernetes NetworkPolicy."
+    directions: tuple[Direction, ...] = ("Ingress", "Egress")
+    for section in _SECTIONS.values():
+        for direction in directions:
+            key = f"{section}.{direction.lower()}"
+            given = release.at(key, [])
+            wrong = [at + 1 for at, rule in enumerate(given) if not is_rule(rule, direction)]
+            if wrong:
+                text = (
+                    f"Its entry {wrong[0]} is no rule of a NetworkPolicy: the cluster refuses it, or it opens too much."
+                )
+                yield found(release, "network-rule", key, text, fix)
+        key = f"{section}.allowedIngressPorts"
+        if any(not _is_port(port) for port in release.at(key, [])):
+            text = "It holds something that is no port: numbers and names are."
+            yield found(release, "network-rule", key, text, "Write for example [http, 8081].")
+    for manifest in release.manifests:
+        spec = manifest.get("spec")
+        if manifest.get("kind") == "NetworkPolicy" and not (isinstance(spec, Mapping) and _is_policy(spec)):
+            name = f"NetworkPolicy {manifest['metadata'].get('name', '?')}"
+            yield Finding(
+                "network-rule", "problem", name, "It has an entry that is no rule: the cluster refuses it.", fix
+            )
+
+
+def _is_policy(spec: Tree) -> bool:
+    directions: tuple[Direction, ...] = ("Ingress", "Egress")
+    rules = [(rule, way) for way in directions for rule in spec.get(way.lower()) or ()]
+    return all(is_rule(rule, way) for rule, way in rules)
+
+
+def _own_policies(release: Release) -> Sequence[Tree]:
+    given = [each for each in release.manifests if each.get("kind") == "NetworkPolicy" and _is_policy(each["spec"])]
+    return given if release.manifests else shipped_policies(release.namespace, apart=is_apart(release))
+
+
+def shipped_policies(namespace: str, *, apart: bool) -> tuple[Tree, ...]:
+    """What ``helm-values/manifests`` says, as far as calls of the table depend on it."""
+    target = "gpu-service" if apart else "hub"
+    here = {"matchLabels": {"app": "jupyterhub", "component": target}}
+    ports = [{"protocol": "TCP", "port": PORT}]
+    callers = ("hub", "proxy") if apart else ("proxy",)
+    peers = [{"podSelector": {"matchLabels": {"app": "jupyterhub", "component": name}}} for name in callers]
+    name, to = ("jupyterhub-gpu-service", "service") if apart else ("jupyterhub-gpu-in-hub", "hub")
+    spec: Tree = {"podSelector": here, "policyTypes": ["Ingress"], "ingress": [{"from": peers, "ports": ports}]}
+    if apart:
+        spec = {**spec, "policyTypes": ["Ingress", "Egress"], "egress": _service_egress()}
+    policies: list[Tree] = [{"metadata": {"name": name, "namespace": namespace}, "spec": spec}]
+    for caller, peer in zip(callers, peers, strict=True):
+        spec = {**peer, "policyTypes": ["Egress"], "egress": [{"to": [{"podSelector": here}], "ports": ports}]}
+        policies.append(
+            {"metadata": {"name": f"jupyterhub-gpu-{caller}-to-{to}", "namespace": namespace}, "spec": spec}
+        )
+    return tuple(policies)
+
+
+def _service_egress() -> list[Tree]:
+    hub = {"podSelector": {"matchLabels": {"app": "jupyterhub", "component": "hub"}}}
+    return [
+        {"ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]},
+        {"to": [hub], "ports": [{"protocol": "TCP", "port": 8081}]},
+        {"ports": [{"protocol": "TCP", "port": port} for port in _TO_ANYWHERE]},
+    ]
+
+
+# ------------------------------------------------------------------ words
+
+
+def _finding(release: Release, call: Call, cut: CallRefused) -> Finding:
+    caller, called = _said(release, call.caller), _said(release, call.called)
+    names = " and ".join(cut.policies)
+    closed = f"the policy {names} does" if len(cut.policies) == 1 else f"the policies {names} do"
+    way = "in" if cut.direction == "Ingress" else "out"
+    text = (
+        f"{caller[:1].upper()}{caller[1:]} cannot reach {called} at port {call.port}, so {call.why}: "
+        f"{closed} not let it {way}."
+    )
+    if _app(release) != _CHART_NAME and _is_by_manifests(release, call):
+        folder = "service-deployment/" if is_apart(release) else ""
+        fix = (
+            f"Write app: {_app(release)} for app: {_CHART_NAME} in helm-values/manifests/{folder}networkpolicy.yaml, "
+            "apply it, and name it by --manifests."
+        )
+        return found(release, "network", "nameOverride", text, fix)
+    section = _SECTIONS.get(cut.side)
+    if section is None:
+        fix = "Let it through there; helm-values/manifests/service-deployment/networkpolicy.yaml has the rule."
+        return Finding("network", "problem", f"NetworkPolicy {names}", text, fix)
+    key = _key(release, section, call, cut)
+    return found(release, "network", key, text, _fix(release, call, cut, section))
+
+
+def _to_look_at(release: Release, call: Call, cut: CallRefused) -> Finding:
+    """A call to an address that is not known here, with no rule for its port."""
+    caller, names = _said(release, call.caller), " and ".join(cut.policies)
+    ports = " or ".join(map(str, _ports(call)))
+    section = _SECTIONS.get(cut.side)
+    policy = "the policy" if len(cut.policies) == 1 else "the policies"
+    text = (
+        f"{caller[:1].upper()}{caller[1:]} may be cut off from {_WORDS[call.called]}, and then {call.why}: no rule of "
+        f"{policy} {names} opens port {ports}{' to a private address' if section else ''}."
+    )
+    if section is None:
+        fix = f"Open port {call.port} there; service-deployment/networkpolicy.yaml has the rule."
+        return Finding("network", "look at", f"NetworkPolicy {names}", text, fix)
+    fix = f"Add a rule for its address to {section}.egress, or set {section}.egressAllowRules.privateIPs to true."
+    return found(release, "network", _key(release, section, call, cut), text, fix, severity="look at")
+
+
+def _is_by_manifests(release: Release, call: Call) -> bool:
+    """Is this call let through by our own policies, which choose pods by the chart's usual label ``app``?"""
+    ends = {call.caller, call.called}
+    in_hub = (call.caller, call.called, call.port) == ("proxy", "hub", _port(release))
+    return in_hub or ends in ({"hub", "service"}, {"proxy", "service"})
+
+
+def _said(release: Release, name: str) -> str:
+    inside = name == "hub" and not is_apart(release)
+    return "the hub's pod, where the GPU service runs," if inside else _WORDS[name]
+
+
+def _key(release: Release, section: str, call: Call, cut: CallRefused) -> str | tuple[str, ...]:
+    """The key that closed it: the one of the files that has to do with this direction."""
+    if _is_own_port(release, call):
+        return "hub.config.GpuService.port"
+    if call.caller == "server" and call.called == "hub" and release.tree(section).get("enabled") is True:
+        return ("singleuser", "extraLabels", HUB_ACCESS)
+    words = ("egress", "enabled") if cut.direction == "Egress" else ("ingress", "Ingress", "enabled")
+    given = [key for key in given_leaves(release, section) if any(word in key for word in words)]
+    private = f"{section}.egressAllowRules.privateIPs"
+    return private if private in given and cut.direction == "Egress" else next(iter(given), section)
+
+
+def _is_own_port(release: Release, call: Call) -> bool:
+    return call.port == _port(release) != PORT and call.called in ("hub", "service")
+
+
+def _fix(release: Release, call: Call, cut: CallRefused, section: str) -> str:
+    if _is_own_port(release, call):
+        return (
+            f"Change the port in helm-values/manifests/networkpolicy.yaml to {call.port}, and name it by --manifests."
+        )
+    if release.tree(section).get("enabled") is not True:
+        return (
+            f"Set {section}.enabled to true. Else do not apply a policy that selects this pod, and name the manifests "
+            "that you do apply by --manifests."
+        )
+    if cut.direction == "Egress":
+        return f"Set {section}.egressAllowRules.privateIPs to true, or add a rule to {section}.egress."
+    if call.caller == "server" and call.called == "hub":
+        return f"Keep the label {HUB_ACCESS} in singleuser.extraLabels."
+    if call.caller == "service" and call.called == "hub":
+        return f'Give the service\'s pods the label {HUB_ACCESS}: "true".'
+    if call.called == "proxy":
+        return f"Keep http in {section}.allowedIngressPorts."
+    named = " and name it by --manifests," if release.manifests else ""
+    return f"Apply helm-values/manifests/networkpolicy.yaml,{named} or add a rule to {section}.ingress."
+
+
+__all__ = ["Call", "calls_of", "chart_policies", "check_network", "is_apart", "pods_of", "shipped_policies"]

@@ -1,0 +1,34 @@
+"""Offers that values name, beside those that a cluster's nodes can have.
+
+Not here: which those are (``core/cluster/pools.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from hub_extensions.tools.helm_check.model import Finding, Release, Severity, found, listed
+
+_NAMING: Mapping[str, Severity] = {
+    "hub.config.GpuOffers.fractions": "problem",
+    "hub.config.GpuOffers.groups": "look at",
+    "hub.config.GpuOffers.hidden": "look at",
+    "hub.config.GpuCulling.idle_minutes_by_offer": "look at",
+    "hub.config.GpuCluster.capacity": "look at",
+}
+"""Settings that do something to an offer; what promises one is a problem. Titles for cards that may come do no harm."""
+
+
+def check_offers(release: Release, known: Collection[str]) -> Iterator[Finding]:
+    """Every id that no node of the cluster has. `known`: the ids there are, ``cpu`` included."""
+    for key, severity in _NAMING.items():
+        ids = release.at(key)
+        for name in ids if isinstance(ids, (list, Mapping)) else ():
+            if name in known:
+                continue
+            path = (*key.split("."), name) if isinstance(ids, Mapping) else tuple(key.split("."))
+            text = f"No node of this cluster has {name}."
+            yield found(release, "no-such-offer", path, text, f"There are {listed(known)}.", severity=severity)
+
+
+__all__ = ["check_offers"]

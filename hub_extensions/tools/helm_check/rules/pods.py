@@ -1,0 +1,296 @@
+"""What values do to users' servers: GPUs asked for beside the offers, settings that replace the chart's, schedulers.
+
+Not here: the hub (``hub.py``), networks (``network.py``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from hub_extensions.tools.helm_check.model import Finding, Path, Release, Severity, dotted, find, found, has
+from hub_extensions.tools.helm_check.rules.hub import SPAWNERS
+
+_GPU = re.compile(r"(?:nvidia\.com/(?:gpu(?:\..+)?|mig-.+|gpumem.*|gpucores|vgpu)|amd\.com/gpu|gpu\.intel\.com/.+)")
+_NVIDIA = re.compile(r"nvidia\.com/")
+_RESOURCES = ("extra_resource_limits", "extra_resource_guarantees")
+_VISIBLE = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+
+
+def check_pods(release: Release) -> Iterator[Finding]:
+    """Every rule about servers' pods; of our spawner's, only where it is in the values."""
+    yield from _replaced(release)
+    yield from _metadata(release)
+    if release.is_ours:
+        yield from _profiles(release)
+        yield from _gpus_of_all(release)
+        yield from _visible(release)
+        yield from _schedulers(release)
+
+
+# ------------------------------------------------------------------ GPUs beside the offers
+
+
+def _profiles(release: Release) -> Iterator[Finding]:
+    for path, listed in _profile_lists(release):
+        for at, profile in enumerate(listed):
+            if isinstance(profile, Mapping):
+                name = str(profile.get("display_name") or profile.get("slug") or f"number {at + 1}")
+                yield from _of_profile(release, path, name, profile)
+
+
+def _profile_lists(release: Release) -> Iterator[tuple[Path, list[Any]]]:
+    keys = ["singleuser.profileList", *(f"hub.config.{section}.profile_list" for section in SPAWNERS)]
+    for key in keys:
+        value = release.at(key)
+        if isinstance(value, Mapping):
+            value = list(value.values())
+        if isinstance(value, list):
+            yield tuple(key.split(".")), value
+
+
+def _of_profile(release: Release, path: Path, name: str, profile: Mapping[str, Any]) -> Iterator[Finding]:
+    for choice, override in _overrides(profile):
+        who = f"The profile {name!r}" + (f" (choice {choice})" if choice else "")
+        for resource, count in _asked(override):
+            if _NVIDIA.match(resource):
+                text = f"{who} asks for {resource}: {count} by itself: it is left out, the GPU comes with the offer."
+                fix = "Take it out: profiles choose image and size, users choose the GPU beside them."
+            else:
+                text = f"{who} asks for {resource}: {count} by itself: this GPU is held outside of the line."
+                fix = (
+                    "Take it out, or keep such profiles in a hub of their own: there are no offers of this kind of GPU."
+                )
+            yield found(release, "profile-gpu", path, text, fix)
+
+
+def _overrides(profile: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The overrides of a profile, with the choice they belong to."""
+    own = profile.get("kubespawner_override")
+    if isinstance(own, Mapping):
+        yield "", own
+    options = profile.get("profile_options")
+    for option, content in options.items() if isinstance(options, Mapping) else ():
+        choices = content.get("choices") if isinstance(content, Mapping) else None
+        listed = dict(choices) if isinstance(choices, Mapping) else {}
+        if isinstance(content, Mapping) and isinstance(content.get("unlisted_choice"), Mapping):
+            listed["of one's own"] = content["unlisted_choice"]
+        for choice, inner in listed.items():
+            override = inner.get("kubespawner_override") if isinstance(inner, Mapping) else None
+            if isinstance(override, Mapping):
+                yield f"{option}: {choice}", override
+
+
+def _asked(override: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The GPUs that an override asks for, each once."""
+    container = override.get("extra_container_config")
+    resources = container.get("resources") if isinstance(container, Mapping) else None
+    trees = [override.get(name) for name in _RESOURCES]
+    trees += [resources.get(kind) for kind in ("limits", "requests")] if isinstance(resources, Mapping) else []
+    found_ones: dict[str, Any] = {}
+    for tree in trees:
+        for resource, count in tree.items() if isinstance(tree, Mapping) else ():
+            if _GPU.fullmatch(str(resource)) and _is_some(count):
+                found_ones.setdefault(str(resource), count)
+    yield from found_ones.items()
+
+
+def _is_some(count: object) -> bool:
+    """Nobody asks for a GPU with 0, ``"0"`` or null."""
+    return bool(count) and count != "0"
+
+
+def _gpus_of_all(release: Release) -> Iterator[Finding]:
+    """Every server would ask, also one of CPU only."""
+    keys = ["singleuser.extraResource.limits", "singleuser.extraResource.guarantees"]
+    keys += [f"hub.config.{section}.{name}" for section in SPAWNERS for name in _RESOURCES]
+    for key in keys:
+        for resource, count in release.tree(key).items():
+            if _GPU.fullmatch(str(resource)) and _is_some(count):
+                text = f"Every server would ask for {resource}: {count}, whatever its user chose."
+                fix = "Take it out: the GPU comes with the offer."
+                yield found(release, "gpu-for-all", (*key.split("."), resource), text, fix)
+
+
+def _visible(release: Release) -> Iterator[Finding]:
+    keys = ["singleuser.extraEnv", *(f"hub.config.{section}.environment" for section in SPAWNERS)]
+    for key in keys:
+        for name in _VISIBLE:
+            if name in release.tree(key):
+                text = "It tells every server which GPUs to use, past what its lease gives."
+                yield found(release, "visible-devices", f"{key}.{name}", text, "Take it out: the offer sets it.")
+
+
+# ------------------------------------------------------------------ settings that replace the chart's
+
+
+def _replaced(release: Release) -> Iterator[Finding]:
+    for section in SPAWNERS[:2]:  # the chart sets c.KubeSpawner, which beats c.Spawner
+        given = release.tree(f"hub.config.{section}")
+        for trait, (instead, lost) in _REPLACES.items():
+            if trait not in given or (section == "KubeSpawner" and trait == "profile_list" and not release.is_ours):
+                continue
+            gone = lost(release)
+            text = f"It replaces {instead} whole{f', and {gone} would be gone' if gone else ''}."
+            fix = f"Write it as {instead}, which adds to the chart's own."
+            severity: Severity = "problem" if gone else "look at"
+            yield found(release, "replaces-the-chart", f"hub.config.{section}.{trait}", text, fix, severity=severity)
+
+
+def _named(key: str, what: str) -> Callable[[Release], str]:
+    def lost(release: Release) -> str:
+        value = release.at(key)
+        if not value:
+            return ""
+        return what.format(", ".join(map(str, value)) if isinstance(value, Mapping) else f"{len(value)}")
+
+    return lost
+
+
+def _lost_containers(release: Release) -> str:
+    lost = [str(each.get("name")) for each in release.items("singleuser.initContainers") if isinstance(each, Mapping)]
+    if release.at("singleuser.cloudMetadata.blockWithIptables") is True:
+        lost.append("block-cloud-metadata")
+    return f"the init container {', '.join(lost)}" if lost else ""
+
+
+def _lost_home(release: Release) -> str:
+    if release.at("singleuser.storage.type") in ("dynamic", "static"):
+        return "users' homes"
+    return "the files of singleuser.extraFiles" if release.tree("singleuser.extraFiles") else ""
+
+
+_REPLACES: Mapping[str, tuple[str, Callable[[Release], str]]] = {
+    "environment": ("singleuser.extraEnv", _named("singleuser.extraEnv", "the variables {}")),
+    "init_containers": ("singleuser.initContainers", _lost_containers),
+    "profile_list": ("singleuser.profileList", _named("singleuser.profileList", "all profiles there")),
+    "extra_labels": ("singleuser.extraLabels", _named("singleuser.extraLabels", "the labels {}")),
+    "extra_annotations": ("singleuser.extraAnnotations", _named("singleuser.extraAnnotations", "the annotations {}")),
+    "volumes": ("singleuser.storage.extraVolumes", _lost_home),
+    "volume_mounts": ("singleuser.storage.extraVolumeMounts", _lost_home),
+}
+"""A trait of the spawner -> the key that should be used, and what of it would be lost."""
+
+
+# ------------------------------------------------------------------ the cloud's metadata, schedulers
+
+
+def _metadata(release: Release) -> Iterator[Finding]:
+    privileged = release.at("singleuser.cloudMetadata.blockWithIptables") is True
+    why = _restricted(release)
+    yield from _root_containers(release, why)
+    if privileged and why:
+        text = f"It adds a privileged init container to every server, which {why} refuses."
+        fix = "Set it to false; singleuser.networkPolicy blocks the address (helm-values/restricted.yaml)."
+        yield found(release, "privileged", "singleuser.cloudMetadata.blockWithIptables", text, fix)
+    opened = release.at("singleuser.networkPolicy.egressAllowRules.cloudMetadataServer") is True
+    by_policy = release.at("singleuser.networkPolicy.enabled") is True
+    if privileged and opened and by_policy:
+        text = "The policy opens what the init container blocks: the chart cannot be rendered with both."
+        key = "singleuser.networkPolicy.egressAllowRules.cloudMetadataServer"
+        yield found(release, "metadata-both-ways", key, text, "Set it to false.")
+    if privileged:
+        return
+    if opened and by_policy:
+        text = (
+            "Servers may reach the cloud's metadata, which hands out the machines' own rights; nothing else blocks it."
+        )
+        key = "singleuser.networkPolicy.egressAllowRules.cloudMetadataServer"
+        yield found(release, "metadata-open", key, text, "Set it to false.")
+    elif not by_policy and not _blocks_metadata(release):
+        text = "Neither the init container nor the chart's policy keeps servers from the cloud's metadata."
+        fix = "Set it to true, or apply helm-values/manifests/metadata-policy.yaml and name it with --manifests."
+        yield found(release, "metadata-open", "singleuser.networkPolicy.enabled", text, fix, severity="look at")
+
+
+def _restricted(release: Release) -> str:
+    """Who would refuse a privileged container; empty when these values do not tell."""
+    for manifest in release.manifests:
+        labels = (manifest.get("metadata") or {}).get("labels") or {}
+        if manifest.get("kind") == "Namespace" and labels.get("pod-security.kubernetes.io/enforce") in (
+            "restricted",
+            "baseline",
+        ):
+            return f"the namespace's Pod Security level {labels['pod-security.kubernetes.io/enforce']}"
+    pod = release.tree("singleuser.extraPodConfig.securityContext")
+    section = {**release.tree("hub.config.KubeSpawner"), **release.tree("hub.config.GpuKubeSpawner")}
+    contexts = [pod, section.get("pod_security_context"), release.tree("singleuser.extraPodConfig.security_context")]
+    if any(isinstance(each, Mapping) and _true(each, "runAsNonRoot", "run_as_non_root") for each in contexts):
+        return "runAsNonRoot of the pod"
+    return ""
+
+
+def _root_containers(release: Release, why: str) -> Iterator[Finding]:
+    """Containers of the admin's own, beside a server, that would not be let in."""
+    for key in ("singleuser.initContainers", "singleuser.extraContainers"):
+        for each in release.items(key):
+            context = each.get("securityContext") if isinstance(each, Mapping) else None
+            if isinstance(context, Mapping) and _is_refused(context, why):
+                what = "runs as root" if context.get("runAsUser") == 0 else "is privileged"
+                text = f"The container {each.get('name', '?')} {what}, which {why} refuses: no server starts."
+                fix = "Give it a user that is not root (runAsUser: 1000); singleuser.fsGid makes volumes writable."
+                yield found(release, "privileged", key, text, f"{fix} Or leave it out.")
+
+
+def _is_refused(context: Mapping[str, Any], why: str) -> bool:
+    privileged, root = context.get("privileged") is True, context.get("runAsUser") == 0
+    if why.endswith("level baseline"):
+        return privileged
+    if why.endswith("level restricted"):
+        return privileged or root
+    return bool(why) and root and context.get("runAsNonRoot") is not False
+
+
+def _true(tree: Mapping[str, Any], *names: str) -> bool:
+    return any(tree.get(name) is True for name in names)
+
+
+def _blocks_metadata(release: Release) -> bool:
+    """Is there a policy for servers among the manifests that has rules for the way out?"""
+    for manifest in release.manifests:
+        spec = manifest.get("spec") or {}
+        chosen = (spec.get("podSelector") or {}).get("matchLabels") or {}
+        if manifest.get("kind") == "NetworkPolicy" and chosen.get("component") == "singleuser-server":
+            return "Egress" in (spec.get("policyTypes") or [])
+    return False
+
+
+def _schedulers(release: Release) -> Iterator[Finding]:
+    cluster = release.tree("hub.config.GpuCluster")
+    own = release.at("scheduling.userScheduler.enabled") is True
+    if cluster.get("kueue_queue") and cluster.get("kai_queue"):
+        text = "Kueue and KAI are both named: two lines would hold the same servers."
+        yield found(release, "two-queues", "hub.config.GpuCluster.kai_queue", text, "Keep one of the two.")
+    uses_claims = any(each.get("kind") in ("ResourceClaimTemplate", "DeviceClass") for each in release.manifests)
+    if own and uses_claims:
+        text = "The chart's scheduler may not read DRA's claims: a server with one is never placed."
+        fix = "Set it to false (helm-values/dra.yaml): the cluster's own scheduler places all servers."
+        yield found(release, "scheduler-without-dra", "scheduling.userScheduler.enabled", text, fix)
+    else:
+        yield from _two_schedulers(release)
+    for section in SPAWNERS[:2]:
+        if release.tree(f"hub.config.{section}").get("scheduler_name") and cluster.get("kai_queue"):
+            text = "KAI places servers with a GPU whatever stands here; this is for servers without one only."
+            key = f"hub.config.{section}.scheduler_name"
+            yield found(release, "two-schedulers", key, text, "Leave it out.", severity="look at")
+
+
+def _two_schedulers(release: Release) -> Iterator[Finding]:
+    """Of our overlays one switches the chart's scheduler off, for DRA, and another needs it."""
+    path = ("scheduling", "userScheduler", "enabled")
+    said = [(file, find(file.values, path)) for file in release.overlays if has(file.values, path)]
+    for (earlier, before), (later, after) in itertools.pairwise(said):
+        if before is not after:
+            off, on = (earlier, later) if after else (later, earlier)
+            text = (
+                f"{off.name} switches the chart's scheduler off, and {on.name} on. It knows no claims of DRA: a server "
+                "with one is never placed by it."
+            )
+            fix = f"Leave {on.name} out where servers have claims, else {off.name}."
+            line = later.lines.get(path)
+            yield Finding("two-schedulers", "look at", dotted(path), text, fix, later.name, line)
+
+
+__all__ = ["check_pods"]

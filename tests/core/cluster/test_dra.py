@@ -1,0 +1,205 @@
+"""Devices that are claimed: what a claim template would still find, and which of them are left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hub_extensions.core.cluster.model import (
+    ClaimFacts,
+    ClusterConfig,
+    ClusterView,
+    NodeFacts,
+    PodFacts,
+    SliceDevice,
+    Taint,
+    TemplateFacts,
+)
+from hub_extensions.core.cluster.offers import derive_cluster_offers
+from hub_extensions.core.cluster.pools import PoolSurvey, survey_pools
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.offers.model import OfferConfig, OfferId
+from hub_extensions.core.offers.pod_request import Mechanism
+from tests.fakes.cluster_table import HOME, node, pod
+
+GPU, MIG = "gpu.nvidia.com", "mig.nvidia.com"
+GIB = 2**30
+
+
+def selects(**attributes: str) -> tuple[str, ...]:
+    return tuple(f"device.attributes['{GPU}'].{name} == '{value}'" for name, value in attributes.items())
+
+
+def card(name: str, on: str = "a", product: str = "NVIDIA A100-SXM4-40GB") -> SliceDevice:
+    return SliceDevice(GPU, on, name, on, "gpu", product, "", 40 * GIB, 108)
+
+
+def small(name: str, on: str = "a", profile: str = "1g.5gb") -> SliceDevice:
+    return SliceDevice(GPU, on, name, on, "mig", "NVIDIA A100-SXM4-40GB", profile, 5 * GIB, 14)
+
+
+WHOLE_ONE = TemplateFacts("whole", GPU)
+SMALL_ONE = TemplateFacts("small", MIG, selectors=selects(profile="1g.5gb"))
+
+
+def survey(
+    *templates: TemplateFacts,
+    slices: tuple[SliceDevice, ...] = (card("gpu-0"), card("gpu-1"), small("gpu-2-mig-0"), small("gpu-2-mig-1")),
+    claims: tuple[ClaimFacts, ...] | None = (),
+    pods: tuple[PodFacts, ...] = (),
+    nodes: tuple[NodeFacts, ...] = (node("a"), node("b")),
+    leases: tuple[str, ...] = ("mine",),
+    names: dict[str, str] | None = None,
+) -> PoolSurvey:
+    view = ClusterView(
+        {each.name: each for each in nodes},
+        {each.uid: each for each in pods},
+        False,
+        HOME,
+        slices,
+        claims,
+        templates,
+    )
+    return survey_pools(view, OfferConfig(), ClusterConfig(), names=names or {}, leases=leases)
+
+
+def claim(device: str, name: str = "claim", pod: str = "server", namespace: str = HOME) -> ClaimFacts:
+    return ClaimFacts(namespace, name, ((GPU, "a", device),), pod)
+
+
+def ours(on: str = "a", **changes: object) -> PodFacts:
+    made = pod("server", on, namespace=HOME, lease="mine", claims=("claim",))
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def why(found: PoolSurvey, template: str) -> str:
+    return next(item.why for item in found.left_out if item.what == f"claim template {template}")
+
+
+def test_a_template_for_a_whole_gpu_and_one_for_a_mig_device_are_a_pool_each() -> None:
+    found = survey(WHOLE_ONE, SMALL_ONE).pools
+    assert set(found) == {"gpu@whole", "mig-1g.5gb@small"}
+    assert (found["gpu@whole"].total, found["gpu@whole"].free) == (2, 2)
+    assert found["mig-1g.5gb@small"].memory_bytes == 5 * GIB
+    assert {each.mechanism for each in found.values()} == {Mechanism.DRA}
+
+
+def test_what_is_asked_of_a_pod_is_its_claim_template_and_no_limit() -> None:
+    ask = derive_cluster_offers(survey(SMALL_ONE).pools, OfferConfig(), ClusterConfig()).asks["mig-1g.5gb@small"]
+    assert (ask.claim_template, ask.limits) == ("small", {})
+
+
+def test_claims_of_others_take_and_are_named_and_ours_take_only() -> None:
+    found = survey(
+        WHOLE_ONE, claims=(claim("gpu-0"), claim("gpu-1", "else", pod="job", namespace="ml")), pods=(ours(),)
+    ).pools["gpu@whole"]
+    assert (found.free, found.foreign) == (0, 1)
+
+
+def test_a_claim_in_our_namespace_of_a_pod_that_is_not_ours_is_somebody_elses() -> None:
+    assert survey(WHOLE_ONE, claims=(claim("gpu-0", pod="job"),)).pools["gpu@whole"].foreign == 1
+
+
+@pytest.mark.parametrize(
+    ("pods", "claims", "bound"),
+    [
+        ((ours(on=""),), (), False),
+        ((ours(on=""),), (claim("gpu-0"),), True),
+        ((ours(),), (), False),
+        ((ours(),), (claim("gpu-0"),), True),
+    ],
+    ids=["nothing", "claim heard of first", "place heard of first", "both"],
+)
+def test_a_lease_is_counted_once_in_whatever_order_claim_and_pod_are_heard_of(
+    pods: tuple[PodFacts, ...], claims: tuple[ClaimFacts, ...], bound: bool
+) -> None:
+    found = survey(WHOLE_ONE, claims=claims, pods=pods)
+    assert ("mine" in found.bound) is bound
+    not_counted_by_claims = 0 if bound else 1
+    assert found.pools["gpu@whole"].free - not_counted_by_claims == 1
+
+
+def test_where_claims_may_not_be_read_it_is_not_known_what_is_free() -> None:
+    found = survey(WHOLE_ONE, claims=None).pools["gpu@whole"]
+    assert (found.unknown, found.free, found.total) == (True, 0, 2)
+
+
+@pytest.mark.parametrize("changes", [{"cordoned": True}, {"ready": False}, {"ready": None}])
+def test_devices_of_a_node_that_takes_nothing_do_not_count(changes: dict[str, object]) -> None:
+    found = survey(WHOLE_ONE, slices=(card("x"), card("y", "b")), nodes=(node("a", **changes), node("b")))
+    assert found.pools["gpu@whole"].total == 1
+    assert any(item.what == "node a" for item in found.left_out)
+
+
+def test_devices_of_a_node_whose_taint_is_not_tolerated_do_not_count() -> None:
+    tainted = node("a", taints=(Taint("team", "x", "NoSchedule"),))
+    assert survey(WHOLE_ONE, nodes=(tainted,)).pools["gpu@whole"].total == 0
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"device.attributes['{GPU}'].profile == '1g.5gb'",
+        f'device.attributes["{GPU}"].profile == "1g.5gb"',
+        f"device.driver == '{GPU}' && device.attributes['{GPU}'].profile == '1g.5gb'",
+        f"device.attributes['{GPU}'].type == 'mig' && device.attributes['{GPU}'].profile == '1g.5gb'",
+    ],
+)
+def test_plain_selectors_are_read(expression: str) -> None:
+    found = survey(replace(SMALL_ONE, selectors=(expression,)), slices=(small("x"), small("y", profile="2g.10gb")))
+    assert found.pools["mig-1g.5gb@small"].total == 1
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (
+            replace(WHOLE_ONE, selectors=(f"device.capacity['{GPU}'].memory.isGreaterThan(quantity('1Gi'))",)),
+            "only the",
+        ),
+        (replace(WHOLE_ONE, selectors=(f"!(device.attributes['{GPU}'].type == 'gpu')",)), "only the scheduler"),
+        (replace(SMALL_ONE, selectors=selects(profile="1g.5gb") + selects(profile="2g.10gb")), "which no device is"),
+        (replace(WHOLE_ONE, selectors=selects(type="mig")), "which no device is"),
+        (replace(SMALL_ONE, selectors=()), "names no MIG profile"),
+        (replace(WHOLE_ONE, count=2), "asks for 2 devices"),
+        (replace(WHOLE_ONE, device_class="vfio.gpu.nvidia.com"), "device class"),
+    ],
+)
+def test_a_template_that_cannot_be_an_offer_is_left_out_with_the_reason(template: TemplateFacts, reason: str) -> None:
+    found = survey(template)
+    assert not found.pools
+    assert reason in why(found, template.name)
+
+
+def test_of_two_templates_for_the_same_devices_one_is_left_out() -> None:
+    found = survey(WHOLE_ONE, replace(WHOLE_ONE, name="again"))
+    assert set(found.pools) == {"gpu@whole"}
+    assert "same devices as whole" in why(found, "again")
+
+
+def test_devices_of_another_driver_are_not_nvidias() -> None:
+    assert survey(WHOLE_ONE, slices=(replace(card("x"), driver="gpu.example.com"),)).pools["gpu@whole"].total == 0
+
+
+def test_a_template_named_like_a_product_does_not_take_the_products_id() -> None:
+    both = (node("a", ("gpu", 1)), node("b", ("gpu", 1), product="Tesla-T4"))
+    found = survey(TemplateFacts("tesla-t4", GPU), nodes=both)
+    assert set(found.pools) == {"gpu@a100-sxm4-40gb", "gpu@tesla-t4", "gpu@tesla-t4-2"}
+    assert found.pools["gpu@tesla-t4"].resource == "nvidia.com/gpu"
+    assert found.pools["gpu@tesla-t4-2"].claim_template == "tesla-t4"
+
+
+def test_a_template_with_a_very_long_name_has_an_id_that_an_offer_can_have() -> None:
+    found = survey(
+        TemplateFacts("a" * 200 + ".b", GPU), TemplateFacts("a" * 200 + ".c", GPU, selectors=selects(productName="X"))
+    )
+    assert len(found.pools) == 2
+    assert all(str(OfferId.parse(key)) == key for key in found.pools)
+
+
+def test_without_dra_there_is_nothing_of_it() -> None:
+    view = ClusterView({"a": node("a", ("gpu", 1))}, {}, namespace=HOME)
+    found = survey_pools(view, OfferConfig(), ClusterConfig(), names={}, leases=())
+    assert set(found.pools) == {"gpu"}
+    assert found.pools["gpu"].room == {WHOLE: 1}

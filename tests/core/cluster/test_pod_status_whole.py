@@ -1,0 +1,265 @@
+"""What is made of a pod, all of it: the word, the sentence, the text for the log, whether it is over, the exit code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hub_extensions.core.cluster.pod_status import PodState, event_time, pod_state, scheduled_at, when
+from tests.core.cluster.test_pod_status import LACKS, NOW, SCHEDULED, UNPLACED, a_pod, condition, event, refused, server
+
+GIVEN_BACK = "Something with a higher priority took its place in the cluster."
+CRASH = {"terminated": {"reason": "Error", "exitCode": 3, "message": "trace"}}
+OOM = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+DONE = {"terminated": {"reason": "Completed", "exitCode": 0}}
+BACKOFF = {"waiting": {"reason": "CrashLoopBackOff"}}
+NEEDS_MORE = "The server needed more memory than it has and was ended."
+BY_ITSELF = "The server ended by itself."
+NO_IMAGE = "The image quay.io/lab:1 cannot be pulled"
+AS_SET_UP = "The machine cannot start it as it is set up."
+
+
+def on_n1(state: dict[str, Any] | None = None, *conditions: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A pod that a machine was found for a minute ago."""
+    status = {"containerStatuses": server(state, **more)} if state is not None else {}
+    return a_pod(SCHEDULED, *conditions, node="n1", **status)
+
+
+def disrupted(reason: str, status: str = "True", **more: Any) -> dict[str, Any]:
+    return a_pod(SCHEDULED, condition("DisruptionTarget", status, reason, "because"), node="n1", **more)
+
+
+def evicted_by_kueue(reason: str, status: str = "True") -> dict[str, Any]:
+    return a_pod(SCHEDULED, condition("TerminationTarget", status, f"WorkloadEvictedDueTo{reason}", "m"), node="n1")
+
+
+def with_status(pod: dict[str, Any], **status: Any) -> dict[str, Any]:
+    return {**pod, "status": {**pod["status"], **status}}
+
+
+def never_again(pod: dict[str, Any]) -> dict[str, Any]:
+    return {**pod, "spec": {**pod["spec"], "restartPolicy": "Never"}}
+
+
+def being_deleted(pod: dict[str, Any]) -> dict[str, Any]:
+    return {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-11-20T14:02:00Z"}}
+
+
+WHOLE: list[tuple[dict[str, Any] | None, PodState]] = [
+    (
+        disrupted("PreemptionByScheduler"),
+        PodState("preempted", GIVEN_BACK, "PreemptionByScheduler: because", final=True),
+    ),
+    (disrupted("Unheard"), PodState("evicted", "The cluster ended it.", "Unheard: because", final=True)),
+    (disrupted("PreemptionByScheduler", "False"), PodState("scheduled", "A machine was found for it.")),
+    (
+        with_status(disrupted("TerminationByKubelet"), reason="Evicted", message="low on resource: memory"),
+        PodState("evicted", "The machine it ran on ran short of memory.", "TerminationByKubelet: because", final=True),
+    ),
+    (
+        with_status(disrupted("DeletionByPodGC"), reason="Evicted", message="low on resource: memory"),
+        PodState("node-lost", "The machine it ran on is not there any more.", "DeletionByPodGC: because", final=True),
+    ),
+    (
+        evicted_by_kueue("NodeFailures"),
+        PodState("reclaimed", "The machine it ran on failed.", "WorkloadEvictedDueToNodeFailures: m", final=True),
+    ),
+    (
+        evicted_by_kueue("Whatever"),
+        PodState("reclaimed", "Kueue took its GPU back.", "WorkloadEvictedDueToWhatever: m", final=True),
+    ),
+    (evicted_by_kueue("NodeFailures", "False"), PodState("scheduled", "A machine was found for it.")),
+    (
+        refused("NodeAffinity", "no"),
+        PodState("rejected", "The machine that was chosen did not take it.", "NodeAffinity: no", final=True),
+    ),
+    (
+        refused("Preempting", "no"),
+        PodState("preempted", GIVEN_BACK, "Preempting: no", final=True),
+    ),
+    (
+        refused("Evicted", "no words that we know"),
+        PodState("evicted", "The machine it ran on needed the room.", "Evicted: no words that we know", final=True),
+    ),
+    (
+        refused("NodeShutdown", "m"),
+        PodState("node-lost", "The machine it ran on was shut down or lost.", "NodeShutdown: m", final=True),
+    ),
+    (
+        with_status(on_n1(), phase="Running", reason="NodeLost", message="m"),
+        PodState("node-lost", "The machine it ran on was shut down or lost.", "NodeLost: m", final=False),
+    ),
+    (
+        with_status(on_n1(), phase="Running", reason="NodeShutdown", message="m"),
+        PodState("scheduled", "A machine was found for it."),
+    ),
+    (on_n1(OOM), PodState("out-of-memory", NEEDS_MORE, "OOMKilled", final=True, exit_code=137)),
+    (
+        on_n1(BACKOFF, restarts=1, last=OOM),
+        PodState("out-of-memory", NEEDS_MORE, "OOMKilled", final=False, exit_code=137),
+    ),
+    (
+        on_n1(BACKOFF, restarts=2, last=OOM),
+        PodState("out-of-memory", NEEDS_MORE, "OOMKilled", final=True, exit_code=137),
+    ),
+    (
+        on_n1(CRASH, restarts=1),
+        PodState("crashed", "The server crashed with exit code 3.", "Error: trace", final=False, exit_code=3),
+    ),
+    (
+        on_n1(CRASH, restarts=2),
+        PodState("crashed", "The server crashed with exit code 3.", "Error: trace", final=True, exit_code=3),
+    ),
+    (
+        never_again(on_n1(CRASH)),
+        PodState("crashed", "The server crashed with exit code 3.", "Error: trace", final=True, exit_code=3),
+    ),
+    (
+        with_status(on_n1(), phase="Failed", reason="DeadlineExceeded"),
+        PodState("crashed", "The server crashed.", "DeadlineExceeded", final=True),
+    ),
+    (
+        with_status(on_n1(DONE), phase="Succeeded"),
+        PodState("ended", BY_ITSELF, "Completed", final=True, exit_code=0),
+    ),
+    (on_n1(DONE), PodState("ended", BY_ITSELF, "Completed", final=False, exit_code=0)),
+    (on_n1({"running": {}}, last=CRASH), PodState("starting", "It runs and does not answer yet.")),
+    (
+        being_deleted(on_n1({"running": {}}, ready=True)),
+        PodState(
+            "gone",
+            "It was removed from the cluster by something outside this hub.",
+            "it is being deleted",
+            final=True,
+        ),
+    ),
+    (
+        None,
+        PodState(
+            "gone",
+            "It was removed from the cluster by something outside this hub.",
+            "it is not there any more",
+            final=True,
+        ),
+    ),
+    (a_pod(UNPLACED, age=29), PodState("unscheduled", "MIG 1g.5gb is not free now.", f"Unschedulable: {LACKS}")),
+    (
+        a_pod(UNPLACED, age=30),
+        PodState(
+            "outside",
+            "Something outside this hub took the MIG 1g.5gb that was free. You stay first in line for it.",
+            f"Unschedulable: {LACKS}",
+        ),
+    ),
+    (
+        a_pod(condition("PodScheduled", "False", "SchedulingGated", "m"), gates=("a", "b")),
+        PodState("waiting-for-queue", "The cluster holds it back.", "gates a, b: m"),
+    ),
+    (
+        a_pod(condition("PodScheduled", "False", "SchedulingGated", "m"), gates=("a", "kueue.x-k8s.io/x")),
+        PodState(
+            "waiting-for-queue",
+            "Kueue hands out the GPUs here, and has not given MIG 1g.5gb to it yet.",
+            "gates a, kueue.x-k8s.io/x: m",
+        ),
+    ),
+    (a_pod(), PodState("creating")),
+    (on_n1(), PodState("scheduled", "A machine was found for it.")),
+    (
+        with_status(on_n1(), phase="Unknown"),
+        PodState("node-lost", "The machine it runs on does not answer.", "phase Unknown"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("pod", "whole"), WHOLE)
+def test_all_of_a_pods_state_is_as_told(pod: dict[str, Any] | None, whole: PodState) -> None:
+    assert pod_state(pod, now=NOW, wanted="MIG 1g.5gb") == whole
+
+
+@pytest.mark.parametrize(("seconds", "final"), [(59, False), (60, True), (61, True)])
+@pytest.mark.parametrize(
+    ("reason", "word", "sentence", "event_reason"),
+    [
+        ("ErrImagePull", "image", NO_IMAGE + ".", "Failed"),
+        ("ImagePullBackOff", "image", NO_IMAGE + ".", "BackOff"),
+        ("CreateContainerConfigError", "misconfigured", AS_SET_UP, "Failed"),
+    ],
+)
+def test_what_does_not_come_up_is_given_a_minute_from_its_first_event_or_its_place(
+    reason: str, word: str, sentence: str, event_reason: str, seconds: int, final: bool
+) -> None:
+    waiting = server({"waiting": {"reason": reason, "message": ""}})
+    for pod, events in (
+        (a_pod(condition("PodScheduled", "True", seconds=-seconds), node="n1", containerStatuses=waiting), ()),
+        (
+            a_pod(condition("PodScheduled", "True", seconds=-600), node="n1", containerStatuses=waiting),
+            (event(event_reason, "", -seconds), event(event_reason, "", -1), event("Other", "", -600)),
+        ),
+    ):
+        found = pod_state(pod, events, now=NOW)
+        assert (found.word, found.sentence, found.final) == (word, sentence, final)
+
+
+@pytest.mark.parametrize("reason", ["InvalidImageName", "ErrImageNeverPull"])
+def test_an_image_that_can_never_be_pulled_is_not_waited_for(reason: str) -> None:
+    pod = on_n1({"waiting": {"reason": reason, "message": "m"}})
+    found = pod_state(pod, now=NOW.replace(hour=0))
+    assert (found.word, found.final, found.log) == ("image", True, f"{reason}: m")
+
+
+@pytest.mark.parametrize(("seconds", "silent"), [(-21, True), (-20, True), (-10, True), (0, True), (1, False)])
+def test_a_machine_is_silent_until_the_server_is_ready_10_s_after_it_was_said(seconds: int, silent: bool) -> None:
+    pod = on_n1({"running": {}}, condition("Ready", "False", seconds=seconds))
+    found = pod_state(pod, [event("NodeNotReady", "m", -10)], now=NOW)
+    assert (found.word == "node-lost") is silent
+    ready = on_n1({"running": {}}, condition("Ready", "True", seconds=-20), ready=True)
+    assert pod_state(ready, [event("NodeNotReady", "m", -10)], now=NOW).word == "running"
+
+
+@pytest.mark.parametrize(
+    ("events", "word", "log"),
+    [
+        ([event("Pulling", "", -5)], "pulling", ""),
+        ([event("Pulling", "", -5), event("Pulled", "", -4)], "starting", ""),
+        ([event("Pulled", "", -4), event("Pulling", "", -5)], "starting", ""),
+        ([event("FailedMount", "m", -3), event("Pulling", "", -5)], "scheduled", "FailedMount: m"),
+        ([event("FailedMount", "m", -6), event("Pulling", "", -5)], "pulling", ""),
+        ([event("Pulling", "", -5), event("Pulled", "", -5)], "starting", ""),
+        ([event("Unheard", "m", -3)], "scheduled", ""),
+    ],
+)
+def test_how_far_a_start_is_is_told_by_its_latest_event(events: list[dict[str, Any]], word: str, log: str) -> None:
+    found = pod_state(on_n1(), events, now=NOW)
+    assert (found.word, found.log, found.final) == (word, log, False)
+
+
+@pytest.mark.parametrize(
+    ("events", "word"),
+    [
+        ([], "gone"),
+        ([event("Evicted", "m", -9), event("Preempted", "m", -5)], "preempted"),
+        ([event("Preempted", "m", -9), event("Evicted", "m", -5)], "evicted"),
+        ([event("Stopped", "Preempted to accommodate a workload", -5)], "reclaimed"),
+        ([event("Stopped", "its job is done", -5)], "gone"),
+        ([event("NodeNotReady", "m", -5), event("Other", "m", -1)], "node-lost"),
+    ],
+)
+def test_why_a_pod_that_is_gone_went_is_told_by_its_latest_event_that_says_it(
+    events: list[dict[str, Any]], word: str
+) -> None:
+    found = pod_state(None, events, now=NOW)
+    assert (found.word, found.final) == (word, True)
+
+
+def test_times_are_read_from_wherever_the_cluster_wrote_them() -> None:
+    a, b = "2026-11-20T14:02:00Z", "2026-11-20T14:03:00+00:00"
+    assert when(a) == NOW and when("2026-11-20T14:02:00") == NOW
+    assert [when(text) for text in (None, "", 7, "soon")] == [None] * 4
+    assert event_time({"series": {"lastObservedTime": a}, "lastTimestamp": b, "eventTime": b}) == NOW
+    assert event_time({"lastTimestamp": a, "eventTime": b}) == NOW
+    assert event_time({"eventTime": a, "metadata": {"creationTimestamp": b}}) == NOW
+    assert event_time({"metadata": {"creationTimestamp": a}}) == NOW and event_time({}) is None
+    assert scheduled_at(a_pod(condition("PodScheduled", "True", seconds=0))) == NOW
+    assert scheduled_at(a_pod(condition("PodScheduled", "False", seconds=0))) is None

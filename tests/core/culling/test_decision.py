@@ -1,0 +1,459 @@
+"""Culling: what is never stopped, what always is, and that nothing stops without its warning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hub_extensions.core.culling import (
+    Action,
+    Cause,
+    CullDecision,
+    CullPolicy,
+    Evidence,
+    KeepRefused,
+    PolicyError,
+    ServerFacts,
+    check_policy,
+    culling_sentence,
+    decide,
+    ends_at,
+    evidence_of,
+    keep,
+    keeps_left,
+    observe,
+    opened,
+    reported,
+    settle,
+)
+from hub_extensions.core.gpu.samples import ServerReport
+
+START = datetime(2026, 3, 2, 8, 0, tzinfo=timezone.utc)
+ON = CullPolicy(enabled=True)
+DEMO = CullPolicy(
+    enabled=True,
+    idle=timedelta(minutes=3),
+    warn=timedelta(minutes=1),
+    keep=timedelta(minutes=3),
+    lifetime=timedelta(minutes=30),
+    grace=timedelta(0),
+)
+
+
+def minute(value: float) -> datetime:
+    return START + timedelta(minutes=value)
+
+
+GPU = Evidence("mig-1g.5gb", START, False, minute(1), True, idle_since=minute(60), use_known=True)
+CPU = Evidence("cpu", START, False, None, False, None, False, last_activity=minute(60), busy_kernels=0)
+FACTS = ServerFacts("ada", "", "mig-1g.5gb", START, lease="l1", opened=minute(1), opened_known=True)
+
+
+def told(decision: CullDecision) -> tuple[Action, Cause | None, datetime | None]:
+    return decision.action, decision.cause, decision.stops_at
+
+
+def test_an_idle_server_counts_down_is_warned_and_stops() -> None:
+    shown = decide(GPU, ON, minute(75))
+    assert told(shown) == (Action.KEEP, Cause.IDLE, minute(90))
+    assert (shown.reason, shown.can_keep, shown.ends_at) == ("Idle for 15 min.", True, minute(720))
+    warned = decide(GPU, ON, minute(80))
+    assert told(warned) == (Action.WARN, Cause.IDLE, minute(90))
+    assert warned.warned == minute(80)
+    assert decide(GPU, ON, minute(89.9), minute(80), Cause.IDLE).action is Action.WARN
+    assert told(decide(GPU, ON, minute(90), minute(80), Cause.IDLE)) == (Action.STOP, Cause.IDLE, minute(90))
+
+
+def test_the_countdown_is_shown_only_after_a_minute_of_idleness() -> None:
+    assert told(decide(GPU, ON, minute(60.5))) == (Action.KEEP, None, None)
+    assert decide(GPU, ON, minute(61)).stops_at == minute(90)
+    assert decide(replace(GPU, idle_since=minute(10)), DEMO, minute(10.75)).stops_at == minute(13)
+
+
+def test_a_busy_gpu_keeps_its_server() -> None:
+    decision = decide(replace(GPU, idle_since=None), ON, minute(300))
+    assert told(decision) == (Action.KEEP, None, None)
+    assert decision.reason == "Its GPU is in use."
+
+
+def test_a_gpu_whose_use_is_not_known_keeps_its_server() -> None:
+    decision = decide(replace(GPU, use_known=False), ON, minute(300))
+    assert told(decision) == (Action.KEEP, None, None)
+    assert "not known" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"idle_since": START, "opened": minute(1)}, 10 + 30),  # grace after the start
+        ({"idle_since": START, "opened": minute(12)}, 12 + 30),  # the first opening
+        ({"idle_since": START, "opened": None, "opened_known": False}, 15 + 30),  # nobody would have told us
+        ({"idle_since": START, "opened": None, "opened_known": False, "adopted": True}, 10 + 30),
+        ({"kept_until": minute(120)}, 120),
+        ({"kept_until": minute(70)}, 90),
+        ({"offer": "gpu"}, 60 + 120),  # its own limit
+    ],
+)
+def test_idleness_counts_from_the_latest_of_its_beginnings(changed: dict[str, object], expected: float) -> None:
+    policy = replace(ON, idle_by_offer={"gpu": timedelta(hours=2)})
+    evidence = replace(GPU, **changed)  # type: ignore[arg-type]
+    assert decide(evidence, policy, evidence.idle_since or START).stops_at is None
+    assert decide(evidence, policy, minute(62)).would_stop_at is not None
+    far = decide(evidence, policy, minute(1000), minute(1), Cause.IDLE)
+    assert (far.cause, far.stops_at) == (Cause.IDLE, minute(expected))
+
+
+def test_an_adopted_server_is_not_stopped_before_a_full_idle_limit() -> None:
+    adopted = replace(GPU, started=minute(200), adopted=True, opened=None, opened_known=True, idle_since=minute(60))
+    decision = decide(adopted, replace(ON, grace=timedelta(0)), minute(205))
+    assert told(decision) == (Action.KEEP, Cause.IDLE, minute(230))
+
+
+def test_a_gpu_server_that_nobody_opened_is_stopped() -> None:
+    lonely = replace(GPU, opened=None, idle_since=None)
+    warned = decide(lonely, ON, minute(6), minute(5), Cause.UNOPENED)
+    assert told(warned) == (Action.WARN, Cause.UNOPENED, minute(15))
+    assert warned.reason == "Nobody has opened it since it started 6 min ago."
+    assert not warned.can_keep
+    assert decide(lonely, ON, minute(15), minute(5), Cause.UNOPENED).action is Action.STOP
+
+
+@pytest.mark.parametrize("changed", [{"opened_known": False}, {"opened": minute(14)}, {"adopted": True}])
+def test_a_server_that_may_have_been_opened_is_not_stopped_as_unopened(changed: dict[str, object]) -> None:
+    lonely = replace(GPU, **{"opened": None, "idle_since": None, **changed})  # type: ignore[arg-type]
+    assert decide(lonely, ON, minute(100), minute(1)).cause is None
+    assert decide(replace(GPU, opened=None, idle_since=None), replace(ON, unopened=None), minute(100)).cause is None
+
+
+def test_a_cpu_only_server_is_never_stopped_as_unopened_nor_by_the_lifetime() -> None:
+    fresh = replace(CPU, opened_known=True, last_activity=minute(1000))
+    decision = decide(fresh, ON, minute(1001))
+    assert told(decision) == (Action.KEEP, None, None)
+    assert decision.ends_at is None
+
+
+def test_the_lifetime_ends_a_busy_server_too_with_the_same_warning() -> None:
+    busy = replace(GPU, idle_since=None)
+    assert told(decide(busy, ON, minute(709))) == (Action.KEEP, None, None)
+    warned = decide(busy, ON, minute(710))
+    assert told(warned) == (Action.WARN, Cause.LIFETIME, minute(720))
+    assert (warned.reason, warned.can_keep) == ("The time limit of 12 h ends.", False)
+    assert decide(busy, ON, minute(720), minute(710), Cause.LIFETIME).action is Action.STOP
+
+
+def test_no_keep_moves_the_lifetime() -> None:
+    kept = replace(GPU, kept_until=minute(2000), idle_since=minute(690))
+    assert told(decide(kept, ON, minute(715))) == (Action.WARN, Cause.LIFETIME, minute(725))
+    assert told(decide(kept, ON, minute(715), minute(710))) == (Action.WARN, Cause.LIFETIME, minute(720))
+    assert isinstance(keep(replace(FACTS, warned=minute(710), cause=Cause.LIFETIME), ON, minute(715)), KeepRefused)
+
+
+def test_the_earliest_end_wins() -> None:
+    idle = replace(GPU, idle_since=minute(700))
+    assert told(decide(idle, ON, minute(705))) == (Action.KEEP, Cause.LIFETIME, minute(720))
+    assert decide(replace(idle, idle_since=minute(680)), ON, minute(690)).cause is Cause.IDLE
+
+
+def test_the_lifetime_is_not_put_off_because_the_warning_was_for_idleness() -> None:
+    """Both ends were in sight when the warning came; the cell that runs now ends only one of them."""
+    busy_again = replace(GPU, idle_since=None)
+    decision = decide(busy_again, ON, minute(719), minute(709.5), Cause.IDLE)
+    assert told(decision) == (Action.WARN, Cause.LIFETIME, minute(720))
+
+
+def test_an_end_that_an_admin_moved_into_a_countdown_gets_a_warning_of_its_own() -> None:
+    lowered = replace(ON, lifetime=timedelta(minutes=30))
+    decision = decide(replace(GPU, idle_since=None), lowered, minute(89), minute(80), Cause.IDLE)
+    assert told(decision) == (Action.WARN, Cause.LIFETIME, minute(99))
+    assert decision.warned == minute(89)
+
+
+def test_a_lowered_limit_warns_before_it_stops() -> None:
+    lowered = replace(ON, idle=timedelta(minutes=11))
+    decision = decide(GPU, lowered, minute(85))
+    assert told(decision) == (Action.WARN, Cause.IDLE, minute(95))
+    assert decide(GPU, lowered, minute(94), minute(85), Cause.IDLE).action is Action.WARN
+    assert decide(GPU, lowered, minute(95), minute(85), Cause.IDLE).action is Action.STOP
+
+
+def test_a_cpu_only_server_stops_by_its_own_limit() -> None:
+    assert told(decide(CPU, ON, minute(60 + 700))) == (Action.KEEP, None, None)
+    decision = decide(CPU, ON, minute(60 + 715))
+    assert told(decision) == (Action.WARN, Cause.CPU_IDLE, minute(60 + 725))
+    assert decision.reason == "No activity for 11 h 55 min."
+    assert decide(CPU, ON, minute(60 + 720), minute(60 + 710)).action is Action.STOP
+
+
+@pytest.mark.parametrize("changed", [{"busy_kernels": 1}, {"last_activity": None}, {"last_activity": minute(9999)}])
+def test_a_cpu_only_server_with_a_running_cell_or_unknown_activity_stays(changed: dict[str, object]) -> None:
+    assert decide(replace(CPU, **changed), ON, minute(5000), minute(60)).cause is None  # type: ignore[arg-type]
+
+
+def test_a_dry_run_stops_nothing_and_says_nothing_but_logs_what_it_would_do() -> None:
+    dry = replace(ON, enabled=False)
+    decision = decide(GPU, dry, minute(95), minute(70))
+    assert told(decision) == (Action.KEEP, None, None)
+    assert (decision.reason, decision.can_keep, decision.ends_at) == ("", False, None)
+    assert decision.would is not None
+    assert told(decision.would) == (Action.STOP, Cause.IDLE, minute(90))
+    assert decision.would_stop_at == minute(90)
+    assert decide(replace(GPU, idle_since=None), dry, minute(95)).would_stop_at is None
+    assert ends_at(START, dry) is None
+    assert culling_sentence(dry) == ""
+    assert isinstance(keep(replace(FACTS, idle_since=minute(60)), dry, minute(80)), KeepRefused)
+
+
+def test_switching_culling_on_warns_everybody_first() -> None:
+    facts = settle(replace(FACTS, idle_since=minute(60)), decide(GPU, CullPolicy(), minute(300)), minute(300))
+    decision = decide(GPU, ON, minute(301), facts.warned, facts.cause)
+    assert told(decision) == (Action.WARN, Cause.IDLE, minute(311))
+
+
+def test_samples_fold_into_idle_since() -> None:
+    idle = observe(FACTS, 4.9, ON, minute(20))
+    assert idle.idle_since == minute(20)
+    assert observe(idle, 0.0, ON, minute(21)).idle_since == minute(20)
+    assert observe(idle, 5.0, ON, minute(21)).idle_since is None
+    assert observe(idle, None, ON, minute(21)).idle_since is None
+    assert observe(idle, float("nan"), ON, minute(21)).idle_since is None
+
+
+def test_a_clock_set_back_makes_nobody_more_idle() -> None:
+    idle = observe(replace(FACTS, idle_since=minute(60)), 0.0, ON, minute(5))
+    assert idle.idle_since == minute(5)
+    assert decide(GPU, ON, minute(-60)).action is Action.KEEP
+
+
+def test_only_the_first_opening_counts() -> None:
+    fresh = replace(FACTS, opened=None, opened_known=False)
+    silent = reported(fresh, ServerReport(minute(2), opened=False, kernels=0, busy_kernels=0), minute(2))
+    assert (silent.opened, silent.opened_known) == (None, True)
+    seen = reported(silent, ServerReport(minute(3), opened=True, kernels=1, busy_kernels=0), minute(3))
+    assert seen.opened == minute(3)
+    assert opened(seen, minute(9)).opened == minute(3)
+
+
+def test_a_keep_moves_the_stop_by_its_length_twice_a_day() -> None:
+    facts = replace(FACTS, idle_since=minute(60), warned=minute(80), cause=Cause.IDLE)
+    kept = keep(facts, ON, minute(81))
+    assert isinstance(kept, ServerFacts)
+    assert (kept.kept_until, kept.warned, kept.cause, keeps_left(kept, ON, minute(81))) == (minute(120), None, None, 1)
+    assert decide(evidence_of(kept, use_known=True), ON, minute(82)).stops_at == minute(120)
+    again = keep(replace(kept, warned=minute(110), cause=Cause.IDLE), ON, minute(112))
+    assert isinstance(again, ServerFacts)
+    assert again.kept_until == minute(150)
+    refused = keep(again, ON, minute(141))
+    assert refused == KeepRefused("It was kept 2 times in 24 h, which is all; again in 23 h.", "none-left")
+    assert keeps_left(again, ON, minute(81 + 24 * 60)) == 1
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(0, 1), (24 * 3600 - 1, 1), (24 * 3600, 2)])
+def test_a_keep_counts_for_24_h(seconds: int, left: int) -> None:
+    facts = replace(FACTS, keeps=(START,))
+    now = START + timedelta(seconds=seconds)
+    assert keeps_left(facts, ON, now) == left
+    assert keeps_left(facts, replace(ON, keeps_per_day=0), now) == 0
+    idle = replace(facts, started=now - timedelta(hours=1), opened=now - timedelta(hours=1))
+    kept = keep(replace(idle, idle_since=now - timedelta(minutes=25)), replace(ON, keeps_per_day=1), now)
+    assert isinstance(kept, ServerFacts) is (left == 2)
+
+
+def test_a_keep_holds_off_idleness_after_work_in_between() -> None:
+    kept = keep(replace(FACTS, idle_since=minute(60)), ON, minute(79))
+    assert isinstance(kept, ServerFacts)
+    worked = observe(observe(kept, 90.0, ON, minute(83)), 0.0, ON, minute(84))
+    assert decide(evidence_of(worked, use_known=True), ON, minute(86)).stops_at == minute(120)
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"stopping": minute(80)}, "stopping"),
+        ({"offer": "cpu", "lease": None}, "cpu"),
+        ({"idle_since": None}, "no-countdown"),
+        ({"idle_since": minute(80.5)}, "no-countdown"),
+        ({"opened": None, "started": minute(70), "idle_since": minute(70)}, "unopened"),
+        ({"started": minute(81 - 720), "opened": minute(0)}, "lifetime"),
+    ],
+)
+def test_a_keep_that_would_move_nothing_is_refused_in_words(changed: dict[str, object], word: str) -> None:
+    facts = replace(replace(FACTS, idle_since=minute(60)), **changed)  # type: ignore[arg-type]
+    refused = keep(facts, ON, minute(81))
+    assert isinstance(refused, KeepRefused)
+    assert refused.word == word
+    assert refused.text.endswith(".")
+
+
+def test_without_keeps_keeping_is_not_offered() -> None:
+    refused = keep(replace(FACTS, idle_since=minute(60)), replace(ON, keeps_per_day=0), minute(81))
+    assert refused == KeepRefused("Keeping a server is not offered here.", "none-left")
+
+
+def test_a_stop_that_was_decided_is_carried_out() -> None:
+    stopping = replace(FACTS, stopping=minute(90), cause=Cause.IDLE)
+    assert settle(stopping, decide(replace(GPU, idle_since=None), ON, minute(91)), minute(91)) == stopping
+
+
+def test_the_form_says_when_a_server_stops() -> None:
+    assert culling_sentence(ON) == "Stops when its GPU is idle for 30 min (you are warned 10 min before); at most 12 h."
+    assert culling_sentence(replace(ON, lifetime=None)).endswith("10 min before).")
+    by_offer = replace(ON, idle_by_offer={"gpu": timedelta(hours=2)})
+    assert "30 min to 2 h, depending on the offer" in culling_sentence(by_offer)
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"idle": timedelta(0)}, "idle"),
+        ({"idle": timedelta(minutes=-1)}, "idle"),
+        ({"warn": timedelta(0)}, "warn"),
+        ({"warn": timedelta(minutes=30), "unopened": None}, "idle"),
+        ({"keep": timedelta(minutes=-30)}, "keep"),
+        ({"keeps_per_day": -1}, "keeps_per_day"),
+        ({"lifetime": timedelta(hours=-12)}, "lifetime"),
+        ({"lifetime": timedelta(minutes=10)}, "lifetime"),
+        ({"grace": timedelta(minutes=-1)}, "grace"),
+        ({"unopened": timedelta(0)}, "unopened"),
+        ({"cpu_idle": timedelta(minutes=5)}, "cpu_idle"),
+        ({"idle_below_percent": 0.0}, "idle_below_percent"),
+        ({"idle_below_percent": 101.0}, "idle_below_percent"),
+        ({"idle_below_percent": float("nan")}, "idle_below_percent"),
+        ({"idle_by_offer": {"gpu": timedelta(0)}}, "idle_by_offer['gpu']"),
+        ({"idle_by_offer": {"big": timedelta(hours=1)}}, "idle_by_offer['big']"),
+        ({"idle_by_offer": {"cpu": timedelta(hours=1)}}, "idle_by_offer['cpu']"),
+    ],
+)
+def test_a_limit_that_cannot_be_followed_names_its_field(changed: dict[str, object], field: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        check_policy(replace(ON, **changed))  # type: ignore[arg-type]
+    assert caught.value.field == field
+    assert caught.value.text
+
+
+def test_the_default_and_the_demos_limits_can_be_followed() -> None:
+    assert [check_policy(policy) for policy in (CullPolicy(), ON, DEMO)] == [None, None, None]
+
+
+times = st.integers(-100, 2000).map(minute)
+evidences = st.builds(
+    Evidence,
+    offer=st.sampled_from(["mig-1g.5gb", "gpu", "cpu"]),
+    started=times,
+    adopted=st.booleans(),
+    opened=st.none() | times,
+    opened_known=st.booleans(),
+    idle_since=st.none() | times,
+    use_known=st.booleans(),
+    kept_until=st.none() | times,
+    last_activity=st.none() | times,
+    busy_kernels=st.none() | st.integers(0, 2),
+)
+policies = st.sampled_from([ON, DEMO, replace(ON, lifetime=None, unopened=None), replace(ON, enabled=False)])
+warnings = st.none() | times
+
+
+@given(evidences, policies, times, warnings)
+def test_a_busy_or_unknown_gpu_is_never_stopped_for_idleness(
+    evidence: Evidence, policy: CullPolicy, now: datetime, warned: datetime | None
+) -> None:
+    busy = replace(evidence, idle_since=None)
+    unknown = replace(evidence, use_known=False)
+    for decision in (decide(busy, policy, now, warned), decide(unknown, policy, now, warned)):
+        assert decision.cause is not Cause.IDLE
+
+
+@given(evidences, policies, times, warnings, st.sampled_from([None, *Cause]))
+def test_a_stop_needs_a_warning_of_full_length_and_a_decision_is_of_one_piece(
+    evidence: Evidence, policy: CullPolicy, now: datetime, warned: datetime | None, cause: Cause | None
+) -> None:
+    decision = decide(evidence, policy, now, warned, cause)
+    assert (decision.stops_at is None) == (decision.cause is None)
+    if decision.action is Action.STOP:
+        assert warned is not None
+        assert now >= warned + policy.warn
+    if decision.action is not Action.KEEP:
+        assert policy.enabled
+        assert decision.warned is not None
+    if decision.stops_at is not None and decision.ends_at is not None:
+        assert decision.stops_at <= decision.ends_at
+
+
+@given(evidences, policies, times, st.integers(0, 500))
+def test_being_idle_for_longer_never_postpones_the_stop(
+    evidence: Evidence, policy: CullPolicy, now: datetime, longer: int
+) -> None:
+    if evidence.idle_since is None:
+        evidence = replace(evidence, idle_since=now)
+    later = decide(evidence, policy, now).would_stop_at
+    idle_since = (evidence.idle_since or now) - timedelta(minutes=longer)
+    earlier = decide(replace(evidence, idle_since=idle_since), policy, now).would_stop_at
+    assert later is None or (earlier is not None and earlier <= later)
+
+
+@given(times, times, times, st.lists(times, max_size=3))
+def test_a_keep_never_shortens(started: datetime, idle_since: datetime, now: datetime, keeps: list[datetime]) -> None:
+    facts = replace(FACTS, started=started, idle_since=idle_since, keeps=tuple(keeps))
+    kept = keep(facts, ON, now)
+    if isinstance(kept, KeepRefused):
+        return
+    before = decide(evidence_of(facts, use_known=True), ON, now)
+    after = decide(evidence_of(kept, use_known=True), ON, now)
+    assert before.stops_at is not None
+    assert after.stops_at is not None
+    assert after.stops_at > before.stops_at
+    assert after.stops_at == min(before.stops_at + ON.keep, after.ends_at or before.stops_at + ON.keep)
+
+
+steps = st.tuples(
+    st.integers(1, 900),
+    st.sampled_from(["idle", "idle", "idle", "busy", "unknown", "keep", "open", "on", "demo", "short", "dry"]),
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(steps, max_size=80))
+def test_whatever_happens_a_server_stops_only_after_the_warning_stood_for_its_time(
+    story: list[tuple[int, str]],
+) -> None:
+    named = {"on": ON, "demo": DEMO, "short": replace(ON, lifetime=timedelta(minutes=40)), "dry": CullPolicy()}
+    policy, now = ON, START
+    facts = replace(FACTS, opened=None, opened_known=True)
+    shown: datetime | None = None
+    for seconds, event in story:
+        now += timedelta(seconds=seconds)
+        policy = named.get(event, policy)
+        facts = opened(facts, now) if event == "open" else facts
+        use = {"busy": 80.0, "unknown": None}.get(event, 0.0)
+        facts = observe(facts, use, policy, now)
+        kept = keep(facts, policy, now) if event == "keep" else facts
+        facts = facts if isinstance(kept, KeepRefused) else kept
+        decision = decide(evidence_of(facts, use_known=use is not None), policy, now, facts.warned, facts.cause)
+        if decision.action is Action.STOP:
+            assert shown is not None
+            assert now - shown >= policy.warn
+            assert use == 0.0 or decision.cause is not Cause.IDLE
+            return
+        shown = None if decision.action is Action.KEEP else shown or now
+        facts = settle(facts, decision, now)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.integers(60, 300), st.sampled_from([0.0, 80.0])), min_size=1, max_size=60))
+def test_the_lifetime_ends_a_server_on_time_whatever_it_does(story: list[tuple[int, float]]) -> None:
+    """Watched at least every 5 minutes, the end comes at most that much after the limit."""
+    facts, now = FACTS, START
+    stopped = None
+    while stopped is None:
+        for seconds, use in story:
+            now += timedelta(seconds=seconds)
+            facts = observe(facts, use, ON, now)
+            decision = decide(evidence_of(facts, use_known=True), ON, now, facts.warned, facts.cause)
+            facts = settle(facts, decision, now)
+            if facts.stopping is not None:
+                stopped = facts.stopping
+                break
+    assert stopped <= minute(720) + timedelta(minutes=10)

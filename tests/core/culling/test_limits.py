@@ -1,0 +1,277 @@
+"""Every limit of culling at its edge, every sentence as it stands, and the wait of a line worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from hub_extensions.core.culling import (
+    Action,
+    Cause,
+    CullPolicy,
+    KeepRefused,
+    PolicyError,
+    check_policy,
+    culling_sentence,
+    decide,
+    keep,
+    keeps_left,
+    observe,
+    settle,
+)
+from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, Holding, forecast_line
+from hub_extensions.core.wording import duration
+from tests.core.culling.test_decision import CPU, FACTS, GPU, ON, START, minute
+
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "action"),
+    [(59, None), (60, Action.KEEP), (1199, Action.KEEP), (1200, Action.WARN), (1799, Action.WARN), (1800, Action.STOP)],
+)
+def test_an_idle_gpu_is_shown_warned_about_and_stopped_at_these_seconds(seconds: int, action: Action | None) -> None:
+    now = minute(60) + seconds * SECOND
+    found = decide(GPU, replace(ON, lifetime=None), now, warned=minute(80))
+    assert (found.action if found.cause else None) == action
+    assert found.reason == ("Its GPU was used just now." if action is None else f"Idle for {seconds // 60} min.")
+    assert (found.stops_at, found.can_keep) == ((None, False) if action is None else (minute(90), True))
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(44, False), (45, True)])
+def test_of_a_short_limit_a_quarter_is_enough_to_be_shown(seconds: int, shown: bool) -> None:
+    policy = replace(ON, idle=3 * MINUTE, warn=SECOND, lifetime=None)
+    assert (decide(GPU, policy, minute(60) + seconds * SECOND).cause is not None) is shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "action"), [(42599, None), (42600, Action.WARN), (43199, Action.WARN), (43200, Action.STOP)]
+)
+def test_the_lifetime_is_told_when_its_warning_begins_and_stops_at_its_end(seconds: int, action: Action | None) -> None:
+    busy, now = replace(GPU, idle_since=None), START + seconds * SECOND
+    found = decide(busy, ON, now, warned=START + 42600 * SECOND)
+    assert (found.action if found.cause else None) == action
+    assert found.reason == ("Its GPU is in use." if action is None else "The time limit of 12 h ends.")
+    assert (found.ends_at, found.can_keep) == (START + 12 * HOUR, False)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "action"), [(299, Action.KEEP), (300, Action.WARN), (899, Action.WARN), (900, Action.STOP)]
+)
+def test_a_server_nobody_opened_is_told_from_its_start_on(seconds: int, action: Action) -> None:
+    unopened = replace(GPU, opened=None, idle_since=None)
+    found = decide(unopened, ON, START + seconds * SECOND, warned=minute(5))
+    ago = duration(timedelta(minutes=seconds // 60))
+    assert (found.action, found.cause, found.stops_at) == (action, Cause.UNOPENED, minute(15))
+    assert found.reason == f"Nobody has opened it since it started {ago} ago."
+
+
+@pytest.mark.parametrize(
+    ("minutes", "action"), [(709, None), (710, Action.WARN), (719, Action.WARN), (720, Action.STOP)]
+)
+def test_a_cpu_only_server_is_stopped_when_its_user_was_away_for_the_limit(minutes: int, action: Action | None) -> None:
+    found = decide(CPU, ON, minute(60 + minutes), warned=minute(60 + 710))
+    assert (found.action if found.cause else None) == action
+    assert found.reason == (
+        "It was used lately." if action is None else f"No activity for {duration(minutes * MINUTE)}."
+    )
+    assert (found.can_keep, found.ends_at) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "changes", "reason"),
+    [
+        (CPU, {"cpu_idle": None}, "CPU-only servers are not stopped."),
+        (replace(CPU, busy_kernels=1), {}, "A cell is running."),
+        (replace(CPU, busy_kernels=None), {}, "It was used lately."),
+        (replace(CPU, last_activity=None), {}, "Its activity is not known."),
+        (replace(GPU, use_known=False), {}, "The use of its GPU is not known, so it is not stopped for idleness."),
+        (replace(GPU, idle_since=None), {}, "Its GPU is in use."),
+    ],
+)
+def test_why_a_server_is_kept_is_said(evidence: object, changes: dict[str, object], reason: str) -> None:
+    found = decide(evidence, replace(ON, **changes), minute(61))  # type: ignore[arg-type]
+    assert (found.action, found.reason, found.cause, found.can_keep) == (Action.KEEP, reason, None, False)
+
+
+def test_a_cpu_only_servers_activity_is_neither_before_its_start_nor_after_now() -> None:
+    early = replace(CPU, last_activity=START - 5 * HOUR)
+    assert decide(early, ON, START + 12 * HOUR, warned=START).action is Action.STOP
+    assert decide(early, ON, START + 12 * HOUR - SECOND, warned=START).action is Action.WARN
+    forged = replace(CPU, last_activity=minute(9999))
+    assert decide(forged, replace(ON, cpu_idle=5 * MINUTE, warn=10 * MINUTE), minute(60)).stops_at == minute(70)
+
+
+@pytest.mark.parametrize(
+    ("warned_for", "warned", "stops"),
+    [
+        (None, 81, 91),
+        (Cause.IDLE, 81, 91),
+        (Cause.LIFETIME, 80, 90),
+        (Cause.LIFETIME, 80.1, 95),
+        (Cause.UNOPENED, 84, 95),
+        (Cause.IDLE, 70, 90),
+        (Cause.IDLE, 200, 95),
+    ],
+)
+def test_a_stop_comes_when_its_own_warning_stood_for_its_time(
+    warned_for: Cause | None, warned: float, stops: float
+) -> None:
+    found = decide(GPU, replace(ON, lifetime=None), minute(85), minute(warned), warned_for)
+    assert found.stops_at == minute(stops)
+    assert found.warned == (minute(warned) if stops < 95 else minute(85))
+
+
+def test_of_two_ends_at_the_same_time_the_one_that_no_keep_moves_is_told() -> None:
+    found = decide(GPU, replace(ON, lifetime=90 * MINUTE), minute(85), minute(80))
+    assert (found.cause, found.can_keep, found.stops_at) == (Cause.LIFETIME, False, minute(90))
+
+
+@pytest.mark.parametrize(
+    ("percent", "idle"), [(4.9, True), (5.0, False), (5.1, False), (None, False), (float("nan"), False)]
+)
+def test_a_use_at_the_limit_is_no_idleness(percent: float | None, idle: bool) -> None:
+    fresh = replace(FACTS, idle_since=None)
+    assert observe(fresh, percent, ON, minute(5)).idle_since == (minute(5) if idle else None)
+    assert observe(replace(FACTS, idle_since=minute(3)), percent, ON, minute(5)).idle_since == (
+        minute(3) if idle else None
+    )
+
+
+def test_what_a_decision_leaves_in_the_facts() -> None:
+    idle = replace(FACTS, idle_since=minute(60))
+    warn = decide(GPU, replace(ON, lifetime=None), minute(81))
+    after = settle(idle, warn, minute(81))
+    assert (after.warned, after.cause, after.stopping) == (minute(81), Cause.IDLE, None)
+    stop = decide(GPU, replace(ON, lifetime=None), minute(91), minute(81), Cause.IDLE)
+    ended = settle(after, stop, minute(91))
+    assert (ended.warned, ended.cause, ended.stopping) == (minute(81), Cause.IDLE, minute(91))
+    assert settle(ended, warn, minute(99)) == ended
+    kept = settle(after, decide(replace(GPU, idle_since=None), ON, minute(82)), minute(82))
+    assert (kept.warned, kept.cause, kept.stopping) == (None, None, None)
+
+
+@pytest.mark.parametrize(("ago", "left"), [(24 * HOUR - SECOND, 1), (24 * HOUR, 2)])
+def test_a_keep_counts_for_24_hours(ago: timedelta, left: int) -> None:
+    now = START + 48 * HOUR
+    pressed = replace(FACTS, keeps=(now - ago,), idle_since=now - 25 * MINUTE, opened=START)
+    policy = replace(ON, lifetime=None)
+    assert keeps_left(pressed, policy, now) == left
+    kept = keep(pressed, policy, now)
+    assert not isinstance(kept, KeepRefused)
+    assert kept.keeps == ((now - ago, now) if left == 1 else (now,))
+    assert kept.kept_until == max(now + 10 * MINUTE, now + 5 * MINUTE) + 30 * MINUTE
+    assert (kept.warned, kept.cause) == (None, None)
+
+
+def test_who_has_no_keep_left_is_told_when_there_is_one_again() -> None:
+    now = START + 48 * HOUR
+    pressed = replace(FACTS, keeps=(now - 20 * HOUR, now - 3 * HOUR, now - HOUR), idle_since=now - 25 * MINUTE)
+    found = keep(pressed, replace(ON, lifetime=None), now)
+    assert found == KeepRefused("It was kept 2 times in 24 h, which is all; again in 21 h.", "none-left")
+    assert keeps_left(pressed, ON, now) == 0
+
+
+BAD = "longer than 0 is needed"
+SHORT = "longer than the warning is needed (warn is 10 min)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"idle_below_percent": 0}, "idle_below_percent: above 0 and at most 100, not 0"),
+        ({"idle_below_percent": 0.1}, None),
+        ({"idle_below_percent": 100}, None),
+        ({"idle_below_percent": 100.5}, "idle_below_percent: above 0 and at most 100, not 100.5"),
+        ({"keeps_per_day": -1}, "keeps_per_day: 0 or more, not -1"),
+        ({"keeps_per_day": 0}, None),
+        ({"grace": -SECOND}, "grace: 0 or more, not negative"),
+        ({"grace": 0 * SECOND}, None),
+        ({"warn": 0 * SECOND}, f"warn: {BAD}"),
+        ({"keep": 0 * SECOND}, f"keep: {BAD}"),
+        ({"keep": SECOND}, None),
+        *(({name: 0 * SECOND}, f"{name}: {BAD}") for name in ("idle", "lifetime", "unopened", "cpu_idle")),
+        *(({name: 10 * MINUTE}, f"{name}: {SHORT}") for name in ("idle", "lifetime", "unopened", "cpu_idle")),
+        *(({name: 10 * MINUTE + SECOND}, None) for name in ("idle", "lifetime", "unopened", "cpu_idle")),
+        *(({name: None}, None) for name in ("lifetime", "unopened", "cpu_idle")),
+        ({"idle_by_offer": {"gpu": 10 * MINUTE}}, f"idle_by_offer['gpu']: {SHORT}"),
+        ({"idle_by_offer": {"gpu": 11 * MINUTE}}, None),
+        (
+            {"idle_by_offer": {"cpu": HOUR}},
+            "idle_by_offer['cpu']: CPU-only servers have a limit of their own: cpu_idle",
+        ),
+    ],
+)
+def test_a_limit_is_refused_at_its_edge_and_not_beside_it(changes: dict[str, object], said: str | None) -> None:
+    policy = replace(CullPolicy(enabled=True), **changes)  # type: ignore[arg-type]
+    if said is None:
+        check_policy(policy)
+        return
+    with pytest.raises(PolicyError) as refused:
+        check_policy(policy)
+    assert str(refused.value) == said
+
+
+def test_the_forms_sentence_spans_the_limits_of_all_offers() -> None:
+    warned = "(you are warned 10 min before)"
+    same = replace(ON, idle_by_offer={"gpu": 30 * MINUTE})
+    assert culling_sentence(same) == f"Stops when its GPU is idle for 30 min {warned}; at most 12 h."
+    more = replace(ON, idle_by_offer={"gpu": 20 * MINUTE, "mig-1g.5gb": 2 * HOUR}, lifetime=None)
+    assert culling_sentence(more) == f"Stops when its GPU is idle for 20 min to 2 h, depending on the offer {warned}."
+
+
+@pytest.mark.parametrize(
+    ("held", "shares", "minutes"),
+    [
+        ([("a", 1000, 5), ("b", 1000, 9)], [1000] * 4, [5, 9, 70, 74]),
+        ([("a", 1000, 5)], [1000] * 3, [0, 5, 65]),
+        ([("a", 1000, -5), ("b", 1000, None)], [1000] * 3, [0, 65, 130]),
+        ([("a", 1000, None), ("b", 1000, None)], [1000], [None]),
+        ([("a", 500, 5), ("a", 500, 7), ("b", 500, 9)], [500] * 4, [0, 5, 7, 9]),
+        ([("a", 500, 5)], [1000, 500], [5, 70]),
+        ([("a", 500, None)], [1000, 500], [None, None]),
+        ([("gone", 1000, None), ("a", 1000, 3), ("b", 1000, 4)], [1000] * 2, [3, 4]),
+        ([], [500, 1000, 500], [0, 65, 130]),
+    ],
+)
+def test_the_wait_of_each_place_is_what_the_ends_ahead_add_up_to(
+    held: list[tuple[str, int, int | None]], shares: list[int], minutes: list[int | None]
+) -> None:
+    """A turn is 5 min to start and 60 to live; what a release takes is taken off here (see the next test)."""
+    taken = [Holding(device, share, None if end is None else minute(end)) for device, share, end in held]
+    found = forecast_line(
+        devices=["a", "b"],
+        holdings=taken,
+        shares=shares,
+        lifetime=HOUR,
+        start_allowance=5 * MINUTE,
+        now=START,
+        max_starting=64,
+        held_back=False,
+    )
+    waits = [None if each.at_most is None else each.at_most for each in found]
+    assert len(waits) == len(minutes)
+    for wait, expected in zip(waits, minutes, strict=True):
+        assert (wait is None) is (expected is None)
+        if wait is not None and expected is not None:
+            assert timedelta(0) <= wait - expected * MINUTE <= 3 * RELEASE_ALLOWANCE
+
+
+@pytest.mark.parametrize(("held_back", "starts"), [(False, [0, 0, 1, 1, 2]), (True, [1, 1, 2, 2, 3])])
+def test_the_start_brake_costs_every_second_place_one_start_where_two_may_start(
+    held_back: bool, starts: list[int]
+) -> None:
+    found = forecast_line(
+        devices=[str(n) for n in range(5)],
+        holdings=[],
+        shares=[1000] * 5,
+        lifetime=HOUR,
+        start_allowance=5 * MINUTE,
+        now=START,
+        max_starting=2,
+        held_back=held_back,
+    )
+    assert [each.at_most for each in found] == [5 * count * MINUTE for count in starts]
+    assert not any(each.now for each in found)

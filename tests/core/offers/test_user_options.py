@@ -1,0 +1,94 @@
+"""A user's choice is read one way, wherever it comes from, and a bad one is a sentence."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub_extensions.core.offers.model import OfferId
+from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (None, ("cpu",)),
+        ({}, ("cpu",)),
+        ({"offer": "mig-1g.5gb"}, ("mig-1g.5gb",)),
+        ({"offer": ["gpu-0.5"]}, ("gpu-0.5",)),
+        ({"offers": ["mig-2g.10gb", "mig-1g.5gb"]}, ("mig-2g.10gb", "mig-1g.5gb")),
+        ({"offers": ["cpu"]}, ("cpu",)),
+        ({"offer": "mig-1g.10gb.me"}, ("mig-1g.10gb.me",)),
+        ({"offer": "mig-1g.24gb-me-0.25"}, ("mig-1g.24gb-me-0.25",)),
+    ],
+)
+def test_a_good_choice_is_read_from_form_api_and_link(options: object, expected: tuple[str, ...]) -> None:
+    assert parse_choice(options) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "words"),
+    [
+        ({"ofer": "gpu"}, "ofer", "'ofer' is not known here: use offer"),
+        ({"offer": "gpu", "image": "x"}, "image", "not known"),
+        ({"offer": "gpu", "offers": ["gpu"]}, "offers", "both"),
+        ({"offer": 5}, "offer", "not a text"),
+        ({"offer": None}, "offer", "not a text"),
+        ({"offer": {"id": "gpu"}}, "offer", "not a text"),
+        ({"offer": True}, "offer", "not a text"),
+        ({"offer": ""}, "offer", "empty"),
+        ({"offer": ["gpu", "cpu"]}, "offer", "for a list use offers"),
+        ({"offer": []}, "offer", "one id, not 0"),
+        ({"offers": "gpu"}, "offers", "a list of ids"),
+        ({"offers": []}, "offers", "1 to 8 ids, not 0"),
+        ({"offers": [f"mig-1g.{n}gb" for n in range(1, 10)]}, "offers", "1 to 8 ids, not 9"),
+        ({"offers": ["gpu", "gpu"]}, "offers", "gpu twice"),
+        ({"offers": ["gpu", ["cpu"]]}, "offers", "not a text"),
+        ({"offer": "gpu\n"}, "offer", "is no offer"),
+        ({"offer": "mig-1g.5gb\x00"}, "offer", "is no offer"),
+        ({"offer": "GPU"}, "offer", "is no offer"),
+        ({"offer": "gpu-1.5"}, "offer", "a share is above 0 and at most 1"),
+        ({"offer": "gpu-0"}, "offer", "a share is above 0 and at most 1"),
+        ({"offer": "gpu-0.50"}, "offer", "write gpu-0.5"),
+        ({"offer": "gpu-1"}, "offer", "write gpu"),
+        ({"offer": "cpu-0.5"}, "offer", "is no offer"),
+        ({"offer": "1g.5gb"}, "offer", "write mig-1g.5gb"),
+        ({"offer": "nvidia.com/mig-1g.5gb"}, "offer", "write mig-1g.5gb"),
+        ({"offer": "gpu-" + "9" * 400}, "offer", "a share is above 0 and at most 1"),
+        (["gpu"], "user_options", "is an object"),
+    ],
+)
+def test_a_bad_choice_names_the_field_and_what_would_be_right(options: object, field: str, words: str) -> None:
+    with pytest.raises(ChoiceError) as caught:
+        parse_choice(options)
+    assert caught.value.field == field
+    assert words in caught.value.text
+    assert field in caught.value.text
+    assert len(caught.value.text) < 250
+
+
+def test_keys_of_others_are_left_alone_only_when_they_are_named() -> None:
+    assert parse_choice({"profile": "x", "offer": "gpu"}, also=("profile",)) == ("gpu",)
+    with pytest.raises(ChoiceError, match="'profile' is not known here"):
+        parse_choice({"profile": "x", "offer": "gpu"})
+
+
+offers = st.sampled_from(["cpu", "gpu", "gpu-0.5", "mig-1g.5gb", "", "gpu-2", "x"]) | st.text(max_size=12)
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | offers,
+    lambda inner: st.lists(inner, max_size=9) | st.dictionaries(st.sampled_from(["offer", "offers", "x"]), inner),
+    max_leaves=12,
+)
+
+
+@given(anything | st.dictionaries(st.sampled_from(["offer", "offers"]), anything | st.lists(offers)))
+def test_arbitrary_json_is_a_choice_or_a_sentence(options: object) -> None:
+    try:
+        found = parse_choice(options)
+    except ChoiceError as error:
+        assert error.field
+        assert error.text.endswith(".")
+        return
+    assert 1 <= len(found) == len(set(found)) <= 8
+    assert [str(OfferId.parse(offer)) for offer in found] == list(found)

@@ -1,0 +1,362 @@
+"""Culling as the service does it: evidence from the device, a warning, saved notebooks, a last look, the stop."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hub_extensions.core.gpu.devices import Device
+from hub_extensions.core.messages import Report, Stopped
+from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.hub_service.engine.engine import Refused
+from tests.fakes.machine import small
+from tests.hub_service.engine.room import Room, room, settings
+from tests.patience import soon
+
+pytestmark = pytest.mark.programs
+
+MINUTE = timedelta(minutes=1)
+OPEN = Report(opened=True, kernels=1, busy_kernels=0)
+
+
+async def minutes(r: Room, count: int, report: Report | None = OPEN, user: str = "ada") -> None:
+    """Let minutes pass, with a look, a report and a decision in each."""
+    for _ in range(count):
+        r.hands.pass_time(MINUTE)
+        await one_turn(r, report, user)
+
+
+async def one_turn(r: Room, report: Report | None = OPEN, user: str = "ada") -> None:
+    await r.engine.watcher.look()
+    if report is not None and (user, "") in r.engine.state.facts:
+        await r.engine.report(user, "", report)
+    await r.engine.culler.decide_all()
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def stops_finish(r: Room) -> None:
+    def over() -> bool:
+        r.hands.pass_time(timedelta(seconds=1))
+        return not r.engine.culler._stops
+
+    await soon(over)
+
+
+async def test_an_idle_gpu_is_warned_about_and_then_stopped_and_its_user_told(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 2)
+        state = r.engine.server_state("ada", "")
+        assert state is not None and state.countdown is not None
+        assert state.countdown.cause == "idle" and state.countdown.warn and state.countdown.can_keep
+        await minutes(r, 1)
+        assert r.engine.server_state("ada", "").save  # type: ignore[union-attr]
+        await r.engine.report("ada", "", replace(OPEN, saved=True))
+        await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
+        assert "was stopped" in r.engine.form("ada", "", (), False).notices[0].text
+
+
+async def test_the_word_saved_of_one_page_leaves_the_others_time_to_save(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 3)
+        await r.engine.report("ada", "", replace(OPEN, saved=True))
+        began = r.hands.wall
+        while not r.hub.stopped:
+            assert r.hands.wall - began < timedelta(seconds=8), "it does not wait the full time either"
+            await asyncio.sleep(0.25)
+            if not r.hub.stopped:
+                r.hands.pass_time(timedelta(seconds=1))
+        assert r.hands.wall - began >= timedelta(seconds=3)
+
+
+async def test_a_busy_gpu_keeps_its_server_until_the_lifetime_ends_it(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        r.gpus.used["MIG-small-0"] = 90.0
+        await one_turn(r)
+        await minutes(r, 29)
+        assert r.engine.server_state("ada", "").countdown.cause == "lifetime"  # type: ignore[union-attr]
+        assert r.hub.stopped == []
+        await minutes(r, 1)
+        await r.engine.report("ada", "", replace(OPEN, saved=True))
+        await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
+
+
+async def test_unknown_use_is_never_idle(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        r.gpus.used["MIG-small-0"] = None
+        await one_turn(r)
+        await minutes(r, 20)
+        assert r.engine.server_state("ada", "").countdown is None  # type: ignore[union-attr]
+        assert r.hub.stopped == []
+
+
+async def test_whoever_comes_back_between_the_decision_and_the_stop_keeps_the_server(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 3)
+        assert r.engine.server_state("ada", "").save  # type: ignore[union-attr]
+        r.gpus.used["MIG-small-0"] = 80.0
+        await one_turn(r)
+        await stops_finish(r)
+        assert r.hub.stopped == []
+        state = r.engine.server_state("ada", "")
+        assert state is not None and state.countdown is None and not state.save
+
+
+async def test_keep_moves_the_end_and_its_budget_is_counted(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        with pytest.raises(Refused) as refused:
+            await r.engine.keep("ben", "")
+        assert refused.value.status == 404
+        await minutes(r, 2)
+        for left in (1, 0):
+            state = await r.engine.keep("ada", "")
+            assert state.keep is not None and state.keep.left == left
+            await minutes(r, 3)
+        with pytest.raises(Refused) as refused:
+            await r.engine.keep("ada", "")
+        assert refused.value.status == 409
+
+
+async def test_a_server_nobody_opened_is_stopped_and_an_opened_one_is_not(tmp_path: Path) -> None:
+    quiet = replace(settings(tmp_path).culling, idle=timedelta(hours=5), idle_below_percent=5.0)
+    unopened = Report(opened=False, kernels=0, busy_kernels=0)
+    async with room(tmp_path, small(0), culling=replace(quiet, lifetime=None)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r, unopened)
+        await minutes(r, 14, unopened)
+        assert r.engine.server_state("ada", "").countdown.cause == "unopened"  # type: ignore[union-attr]
+        await minutes(r, 1, unopened)
+        await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
+
+
+async def test_a_dry_run_stops_nothing_and_shows_no_countdown(tmp_path: Path) -> None:
+    dry = replace(settings(tmp_path).culling, enabled=False)
+    async with room(tmp_path, small(0), culling=dry) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 60)
+        state = r.engine.server_state("ada", "")
+        assert state is not None and state.countdown is None and state.ends_at is None and state.keep is None
+        assert r.hub.stopped == []
+
+
+async def test_an_outage_moves_every_deadline_by_its_length(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 2)
+        r.hub.away = "no answer"
+        await r.engine.reconciler.reconcile()
+        r.hands.pass_time(timedelta(hours=3))
+        r.hub.away = ""
+        await r.engine.reconciler.reconcile()
+        await one_turn(r)
+        assert r.hub.stopped == [] and not r.engine.server_state("ada", "").save  # type: ignore[union-attr]
+        await minutes(r, 1)
+        await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
+
+
+async def test_a_cpu_only_server_is_stopped_by_the_hubs_activity_and_busy_kernels_protect_it(tmp_path: Path) -> None:
+    policy = replace(settings(tmp_path).culling, cpu_idle=timedelta(hours=1))
+    async with room(tmp_path, small(0), culling=policy) as r:
+        state = await r.ask("ada", "cpu")
+        await r.ready(state)
+        r.hub.was_active("ada", timedelta(0))
+        r.hands.wall = r.hub.running[("ada", "")].last_activity or r.hands.wall
+        await r.engine.reconciler.reconcile()
+        busy = Report(opened=True, kernels=1, busy_kernels=1)
+        await one_turn(r, busy)
+        await minutes(r, 90, busy)
+        assert r.hub.stopped == []
+        await minutes(r, 3)
+        await r.engine.report("ada", "", replace(OPEN, saved=True))
+        await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
+
+
+async def test_a_countdown_and_the_keeps_survive_a_restart_of_the_service(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        _, child = await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 2)
+        await r.engine.keep("ada", "")
+        hub, hands, before = r.hub, r.hands, r.engine.state.facts[("ada", "")]
+        r.children.clear()
+    hands.wall += timedelta(hours=2)
+    try:
+        async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
+            after = r.engine.state.facts[("ada", "")]
+            assert (after.kept_until, after.keeps) == (before.kept_until, before.keeps)
+            await one_turn(r)
+            assert not r.engine.server_state("ada", "").save  # type: ignore[union-attr]
+    finally:
+        child.kill()
+        child.wait()
+
+
+async def test_a_stop_that_a_restart_of_the_service_broke_off_is_carried_out(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        _, child = await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 3)
+        assert r.engine.server_state("ada", "").save  # type: ignore[union-attr]
+        for stop in r.engine.culler._stops:
+            stop.cancel()
+        hub, hands = r.hub, r.hands
+        r.children.clear()
+    try:
+        async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
+            await one_turn(r)
+            await stops_finish(r)
+            assert hub.stopped == [("ada", "")]
+    finally:
+        child.kill()
+        child.wait()
+
+
+async def test_the_word_saved_of_an_earlier_time_is_not_the_answer_to_this_stop(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 2, replace(OPEN, saved=True))
+        await minutes(r, 1, None)
+        began = r.hands.wall
+        await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
+        assert r.hands.wall - began >= timedelta(seconds=10), "nobody has said since that the notebooks are saved"
+
+
+async def test_a_stop_that_was_decided_of_one_run_of_a_server_is_not_carried_out_on_the_next(tmp_path: Path) -> None:
+    """Both runs are idle and due; the second one has its own time to save."""
+    second = timedelta(seconds=1)
+    quick = replace(
+        settings(tmp_path).culling, idle=3 * second, warn=second, unopened=None, keep=second, lifetime=None
+    )  # fmt: skip
+    async with room(tmp_path, small(0), culling=quick) as r:
+        _, child = await r.run("ada", "mig-1g.5gb")
+        for _ in range(5):
+            r.hands.pass_time(second)
+            await one_turn(r)
+        (stop,) = r.engine.culler._stops
+        child.kill()
+        child.wait()
+        await r.engine.stopped(Stopped("ada", ""))
+        await r.engine.watcher.look()
+        await r.run("ada", "mig-1g.5gb")
+        for _ in range(10):
+            r.hands.pass_time(second)
+            await one_turn(r)
+        assert r.engine.state.facts[("ada", "")].stopping is not None, "this run is due as well"
+        await stop
+        assert r.hub.stopped == []
+
+
+async def test_the_use_of_a_card_is_that_of_its_server_as_long_as_no_other_shares_it(tmp_path: Path) -> None:
+    card = Device("GPU-0", "NVIDIA A100-PCIE-40GB")
+    halves = OfferConfig(fractions={"gpu": (0.5,)})
+
+    def used(r: Room) -> list[tuple[float | None, str]]:
+        return [(lease.last_use_percent, lease.use_source) for lease in r.engine.leases()]
+
+    async with room(tmp_path, card, offers=halves) as r:
+        await r.run("ada", "gpu-0.5")
+        r.gpus.used["GPU-0"] = 60.0
+        await r.engine.watcher.look()
+        assert used(r) == [(60.0, "nvml")]
+        await r.run("ben", "gpu-0.5")
+        assert used(r) == [(None, "none")] * 2, "one of them, or both"
+        r.gpus.used["GPU-0"] = 0.0
+        await r.engine.watcher.look()
+        assert used(r) == [(0.0, "nvml")] * 2, "none of them"
+
+
+async def test_in_a_dry_run_no_lease_has_an_end(tmp_path: Path) -> None:
+    dry = replace(settings(tmp_path).culling, enabled=False)
+    for policy, ends in ((settings(tmp_path).culling, True), (dry, False)):
+        (path := tmp_path / str(ends)).mkdir()
+        async with room(path, small(0), small(1), culling=policy) as r:
+            await r.run("ada", "mig-1g.5gb")
+            await r.ask("ben", "mig-1g.5gb")
+            assert [lease.ends_at is not None for lease in r.engine.state.leases.values()] == [ends, ends]
+            assert (r.engine.state.queue_snapshot().lifetime is not None) is ends
+
+
+@pytest.mark.parametrize("meanwhile", ["gone", "pending"])
+async def test_a_server_that_the_hub_does_not_call_ready_is_not_stopped(tmp_path: Path, meanwhile: str) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 3)
+        r.hub.running.clear() if meanwhile == "gone" else r.hub.run("ada", ready=False)
+        await stops_finish(r)
+        assert r.hub.stopped == []
+        assert r.engine.state.facts[("ada", "")].stopping is None
+
+
+async def test_a_stop_that_the_hub_does_not_hear_is_tried_again(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 3)
+        r.hub.away = "no answer"
+        await stops_finish(r)
+        assert r.engine.state.facts[("ada", "")].stopping is None
+        r.hub.away = ""
+        await minutes(r, 2)
+        await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
+        assert [lease.state for lease in r.engine.leases()] == ["ending"]
+        assert ("ada", "") not in r.engine.state.facts
+
+
+@pytest.mark.parametrize(
+    ("seconds", "used", "busy"), [(30, 60.0, True), (31, None, True), (45, None, True), (46, None, False)]
+)
+async def test_what_was_measured_is_good_for_30_s_and_what_a_server_said_for_45(
+    tmp_path: Path, seconds: int, used: float | None, busy: bool
+) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        r.gpus.used["MIG-small-0"] = 60.0
+        await one_turn(r, replace(OPEN, busy_kernels=1))
+        r.gpus.gone = "the driver does not answer"
+        r.hands.pass_time(timedelta(seconds=seconds))
+        await r.engine.watcher.look()
+        assert [lease.last_use_percent for lease in r.engine.leases()] == [used]
+        assert (r.engine.culler.report("ada", "") is not None) is busy
+
+
+async def test_the_saving_of_notebooks_is_no_activity_of_their_user(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "cpu")
+        await r.run("ben", "cpu")
+        for saving in (False, True):
+            before = dict(r.engine.state.activity)
+            r.engine.state.saving = {("ada", ""): r.engine.state.clock.now()} if saving else {}
+            r.hands.pass_time(MINUTE)
+            for user in ("ada", "ben"):
+                r.hub.running[(user, "")] = replace(r.hub.running[(user, "")], last_activity=r.hands.wall)
+            await r.engine.reconciler.reconcile()
+            now = r.engine.state.clock.now()
+            assert r.engine.state.activity == {
+                ("ada", ""): before[("ada", "")] if saving else now,
+                ("ben", ""): now,
+            }

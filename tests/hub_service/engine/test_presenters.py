@@ -1,0 +1,165 @@
+"""From what the service knows to what it says: each message whole, each figure by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from hub_extensions.core.cluster.pools import Pool, PoolSurvey
+from hub_extensions.core.culling import Action, Cause, CullDecision
+from hub_extensions.core.gpu.devices import Device
+from hub_extensions.core.messages import Wait
+from hub_extensions.core.offers.model import GpuOffer
+from hub_extensions.core.queue.forecast import WaitForecast
+from hub_extensions.core.queue.model import Answer as Says
+from hub_extensions.core.queue.model import Availability, Choice, Reason, Ticket, TicketState, Verdict
+from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine.clock import RunningClock
+from tests.core.queue.test_admission import CPU, GPU, HALF, LARGE, QUARTER, SMALL, lease, small
+from tests.core.queue.test_counted_pools import small as small_pool
+
+NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
+MINUTE = timedelta(minutes=1)
+CLOCK = RunningClock(NOW, monotonic=lambda: 0.0, utc_now=lambda: NOW)
+TICKET = Ticket(
+    "t1", "ada", "two", (Choice("gpu", 1), Choice("cpu", 2)), NOW, TicketState.WAITING, 3, (), {}, "gpu", NOW
+)
+REASON = Reason("for people", "for the log", "word")
+
+
+def stands(offer: GpuOffer, now: bool = True, free: int | None = 1) -> Availability:
+    wait = WaitForecast(now, None, None, None, None, "")
+    return Availability(offer, free, 4, 3, 2, 1, 5, wait, "KAI")
+
+
+def test_a_forecast_is_told_in_seconds_and_what_is_not_known_stays_unknown() -> None:
+    known = WaitForecast(False, MINUTE, 2 * MINUTE, 3 * MINUTE, 4 * MINUTE, "because")
+    assert presenters.wait(known) == Wait(False, 60.0, 120.0, 180.0, 240.0, "because")
+    assert presenters.wait(WaitForecast(True, None, None, None, None, "")) == Wait(True, None, None, None, None, "")
+
+
+def test_how_an_offer_stands_is_told_figure_by_figure() -> None:
+    found = presenters.offer_state(stands(HALF))
+    assert (found.id, found.kind, found.share, found.pool) == ("gpu-0.5", "fraction", 0.5, "gpu")
+    assert (found.free, found.total, found.held, found.held_by_others, found.lost, found.waiting) == (1, 4, 3, 2, 1, 5)
+    assert (found.queue, found.simulated, found.wait.now) == ("KAI", False, True)
+    assert found.isolation == {
+        "memory": "hardware", "fault": "hardware", "compute": "hardware", "access": HALF.isolation.access.value,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("groups", "admin", "seen"),
+    [
+        ((), False, ["cpu"]),
+        (("a",), False, ["cpu", "gpu"]),
+        (("b", "c"), False, ["cpu", "gpu"]),
+        (("c",), False, ["cpu"]),
+        ((), True, ["cpu", "gpu"]),
+    ],
+)
+def test_offers_for_a_group_are_seen_by_its_people_and_by_admins(
+    groups: tuple[str, ...], admin: bool, seen: list[str]
+) -> None:
+    offers = [stands(CPU), stands(replace(GPU, groups=("a", "b")))]
+    assert [each.offer.id for each in presenters.allowed(offers, groups, admin)] == seen
+
+
+def test_what_is_suggested_is_smaller_than_all_that_is_wanted_and_starts_now() -> None:
+    offers = [stands(each) for each in (QUARTER, HALF, GPU)]
+
+    def suggested(*wanted: str, among: list[Availability] = offers) -> list[str]:
+        return [each.offer.id for each in presenters.smaller_and_free(wanted, among)]
+
+    assert suggested("gpu") == ["gpu-0.25", "gpu-0.5"]
+    assert suggested("gpu", "gpu-0.5") == ["gpu-0.25"]
+    assert suggested("gpu-0.25") == suggested() == suggested("unknown") == []
+    assert suggested("gpu", among=[stands(QUARTER, now=False), stands(HALF, free=0), stands(GPU)]) == []
+
+
+@pytest.mark.parametrize("simulate", [None, "lab-a100"])
+def test_a_grant_names_the_device_or_none(simulate: str | None) -> None:
+    common = {"JUPYTERHUB_GPU_OFFER": "gpu", "JUPYTERHUB_GPU_SERVICE_URL": "http://here"}
+    common |= {"JUPYTERHUB_GPU_SIMULATED": simulate} if simulate else {}
+    held = lease(small(0), 500)
+    given = presenters.grant(held, "gpu", "http://here", simulate)
+    assert (given.lease, given.offer, given.uuid, given.share, given.pod) == (held.id, "gpu", held.uuid, 0.5, None)
+    assert given.environment == {
+        **common,
+        "CUDA_VISIBLE_DEVICES": held.uuid,
+        "NVIDIA_VISIBLE_DEVICES": held.uuid,
+        "JUPYTERHUB_GPU_LEASE": held.id,
+    }
+    none = presenters.grant(None, "gpu", "http://here", simulate)
+    assert (none.lease, none.uuid, none.share) == ("", None, 0.0)
+    assert none.environment == {**common, "CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"}
+
+
+def test_a_ticket_is_told_with_its_place_its_grant_or_its_end() -> None:
+    verdict = Verdict(Says.WAIT, REASON, "gpu", None, 2, 1, WaitForecast(False, None, None, None, MINUTE, "r"))
+    waits = presenters.waiting(TICKET, verdict, [stands(QUARTER)], True, CLOCK)
+    assert (waits.ticket, waits.attempt, waits.user, waits.server, waits.offers) == (
+        "t1",
+        3,
+        "ada",
+        "two",
+        ("gpu", "cpu"),
+    )
+    assert (waits.answer, waits.offer, waits.position, waits.ahead, waits.simulated) == ("wait", "gpu", 2, 1, True)
+    assert (waits.reason, waits.reason_log, waits.reason_word) == ("for people", "for the log", "word")
+    assert waits.wait is not None and waits.wait.at_most_seconds == 60.0
+    assert [each.id for each in waits.alternatives] == ["gpu-0.25"]
+    bare = presenters.waiting(TICKET, replace(verdict, forecast=None), [], False, CLOCK)
+    assert (bare.wait, bare.alternatives, bare.simulated) == (None, (), False)
+    given = presenters.grant(lease(small(0)), "gpu", "", None)
+    starts = presenters.admitted(TICKET, given, "Whole GPU", False, CLOCK)
+    assert (starts.answer, starts.position, starts.ahead, starts.grant) == ("admit", 0, 0, given)
+    assert starts.reason == "Whole GPU is yours. The server is starting."
+    ended = presenters.over(TICKET, "refuse", REASON, CLOCK)
+    assert (ended.answer, ended.position, ended.ahead, ended.wait, ended.grant) == ("refuse", 0, 0, None, None)
+    away = presenters.not_there(TICKET, REASON, CLOCK)
+    assert (away.answer, away.position) == ("wait", 0)
+    assert away.wait is not None and (away.wait.now, away.wait.reason) == (False, "for people")
+
+
+@pytest.mark.parametrize(("action", "warn"), [(Action.KEEP, False), (Action.WARN, True), (Action.STOP, True)])
+def test_a_countdown_warns_when_its_warning_has_begun(action: Action, warn: bool) -> None:
+    decision = CullDecision(action, NOW + MINUTE, Cause.IDLE, "Idle.", True, None)
+    found = presenters.countdown(decision, CLOCK)
+    assert found is not None
+    assert (found.stops_at, found.cause, found.reason, found.can_keep, found.warn) == (
+        NOW + MINUTE, "idle", "Idle.", True, warn,
+    )  # fmt: skip
+    assert presenters.countdown(replace(decision, stops_at=None), CLOCK) is None
+    assert presenters.countdown(replace(decision, cause=None), CLOCK) is None
+
+
+def test_a_servers_memory_is_its_share_of_the_device_or_what_the_offer_says() -> None:
+    held, offer = lease(small(0), 250), replace(QUARTER, memory_bytes=7)
+    device = Device("GPU-0", "A100", memory_bytes=1000)
+    assert presenters.memory_of(held, device, offer) == 250
+    assert presenters.memory_of(held, replace(device, memory_bytes=None), offer) == 7
+    assert presenters.memory_of(held, None, offer) == 7 and presenters.memory_of(held, None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("pool", "known", "free"),
+    [
+        (small_pool(3, 1), True, 1),
+        (small_pool(3, 0), True, 0),
+        (small_pool(3, 0, unknown=1), True, None),
+        (small_pool(3, 1, unknown=1), True, 1),
+        (small_pool(3, 1), False, None),
+    ],
+)
+def test_a_pool_is_explained_with_what_is_free_where_that_is_known(pool: Pool, known: bool, free: int | None) -> None:
+    survey = PoolSurvey(pools={pool.id: pool}, names={}, bound=frozenset(), left_out=(), known=known, configured=False)
+    (found,) = presenters.cluster_info(survey, [SMALL, LARGE, replace(SMALL, id="again")])
+    assert (found.pool, found.total, found.free, found.held_by_others) == ("mig-1g.5gb", 3, free, 0)
+    assert (found.resource, found.offers) == ("nvidia.com/mig-1g.5gb", ("mig-1g.5gb", "again"))
+
+
+def test_a_server_is_named_to_its_user() -> None:
+    assert (presenters.server_words(""), presenters.server_words("two")) == ("your server", "server two")

@@ -1,0 +1,192 @@
+"""Bad input is a 4xx that names the field; only our own fault is 500; nothing is half done."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from hub_extensions.core.messages import Ask, Ended, Started, Stopped
+from hub_extensions.hub_service.http.api.wire import BODY_LIMIT_BYTES
+from tests.fakes.engine import DeskThatFails
+from tests.hub_service.conftest import PREFIX, SECRET, Running, known_hub, said
+from tests.patience import patient
+
+ASK: dict[str, Any] = {"user": "ada", "server": "", "offers": ["mig-1g.5gb"]}
+BAD_ASKS = [
+    (b"", "", "empty"),
+    (b"{", "", "not JSON"),
+    (b"[]", "", "JSON object"),
+    (b'"text"', "", "JSON object"),
+    (b"\xff\xfe{}", "", "UTF-8"),
+    (b'{"user": NaN}', "user", "NaN"),
+    (b'{"user": "ada", "server": "", "offers": ["cpu"], "options": {"a": [Infinity]}}', "", "Infinity"),
+    (b"[" * 30000, "", ""),
+    ({"server": "", "offers": ["cpu"]}, "user", "missing"),
+    ({**ASK, "user": ""}, "user", "empty"),
+    ({**ASK, "user": 7}, "user", "text"),
+    ({**ASK, "offers": "cpu"}, "offers", "list"),
+    ({**ASK, "offers": []}, "offers", "at least one"),
+    ({**ASK, "offers": ["cpu", 3]}, "offers.1", "text"),
+    ({**ASK, "options": []}, "options", "object"),
+    ({**ASK, "colour": "red"}, "colour", "Known: user, server"),
+]
+
+
+@pytest.mark.parametrize(("body", "field", "words"), BAD_ASKS)
+async def test_a_malformed_body_is_400_and_names_the_field(
+    service: Running, body: object, field: str, words: str
+) -> None:
+    answer = await service.ask("POST", "hub/tickets", SECRET, body)
+    assert answer.code == 400
+    problem = said(answer)
+    assert problem["field"] == field
+    assert words in problem["message"]
+    assert service.engine.told == []
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("hub/tickets/t1/started", {"attempt": 0}, "attempt"),
+        ("hub/tickets/t1/started", {"attempt": 1, "pid": -3}, "pid"),
+        ("hub/tickets/t1/started", {"attempt": 1.5}, "attempt"),
+        ("hub/tickets/t1/started", {"attempt": 1, "ready": "yes"}, "ready"),
+        ("hub/tickets/t1/ended", {"attempt": 1, "how": "bored"}, "how"),
+        ("hub/stopped", {"user": "ada"}, "server"),
+        ("hub/form?user=ada&admin=yes", None, "admin"),
+        ("hub/form?user=ada&colour=red", None, "colour"),
+        ("hub/form", None, "user"),
+    ],
+)
+async def test_every_hub_route_names_the_field(service: Running, path: str, body: object, field: str) -> None:
+    answer = await service.ask("GET" if body is None else "POST", path, SECRET, body)
+    assert (answer.code, said(answer)["field"]) == (400, field)
+    assert service.engine.told == []
+
+
+@pytest.mark.parametrize(
+    ("report", "field"),
+    [
+        ({"opened": True, "kernels": -1, "busy_kernels": 0}, "kernels"),
+        ({"opened": True, "kernels": 1, "busy_kernels": 2}, "busy_kernels"),
+        ({"opened": "yes", "kernels": 1, "busy_kernels": 0}, "opened"),
+        ({"kernels": 1, "busy_kernels": 0}, "opened"),
+        ({"opened": True, "kernels": 1, "busy_kernels": 0, "used_percent": -0.1}, "used_percent"),
+        ({"opened": True, "kernels": 1, "busy_kernels": 0, "used_percent": 100.5}, "used_percent"),
+        ({"opened": True, "kernels": 1, "busy_kernels": 0, "used_percent": "3"}, "used_percent"),
+        (b'{"opened": true, "kernels": 1, "busy_kernels": 0, "used_percent": 1e999}', "used_percent"),
+        (b'{"opened": true, "kernels": 1, "busy_kernels": 0, "used_percent": NaN}', "used_percent"),
+        (b'{"opened": true, "kernels": 1, "busy_kernels": 0, "used_percent": -Infinity}', "used_percent"),
+    ],
+)
+async def test_a_bad_report_names_the_field(service: Running, report: object, field: str) -> None:
+    service.engine.run_server("ada", "thesis")
+    answer = await service.ask("POST", "api/server/report", "ada-thesis", report)
+    assert (answer.code, said(answer)["field"]) == (400, field)
+
+
+async def test_a_body_that_is_too_large_is_413(service: Running) -> None:
+    body = json.dumps({**ASK, "options": {"text": "x" * BODY_LIMIT_BYTES}}).encode()
+    answer = await service.ask("POST", "hub/tickets", SECRET, body)
+    assert (answer.code, said(answer)["word"]) == (413, "too-large")
+    assert service.engine.told == []
+
+
+async def test_a_body_in_pieces_is_not_larger_than_the_rest(service: Running) -> None:
+    """Without a Content-Length: nothing says how large it is until it is there."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    head = f"POST {PREFIX}hub/tickets HTTP/1.1\r\n"
+    writer.write(f"{head}Host: x\r\nAuthorization: Bearer {SECRET}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+    piece = b"x" * 16384
+    for _ in range(6):
+        writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+    writer.write(b"0\r\n\r\n")
+    status = await asyncio.wait_for(reader.readline(), patient(10))
+    writer.close()
+    assert b" 413 " in status
+
+
+async def test_a_strangers_large_body_is_not_read(service: Running) -> None:
+    answer = await service.ask("POST", "hub/tickets", "unknown", b"x" * (BODY_LIMIT_BYTES + 1))
+    assert answer.code == 403
+
+
+async def test_a_refusal_of_the_engine_keeps_its_status_field_and_word(service: Running) -> None:
+    answer = await service.ask("DELETE", "api/tickets/nothere", "ada-token")
+    assert answer.code == 404
+    assert said(answer) == {
+        "message": "There is no such ticket any more.",
+        "field": "ticket",
+        "word": "unknown-ticket",
+    }
+
+
+async def test_an_unknown_server_is_404_not_an_empty_answer(service: Running) -> None:
+    assert (await service.ask("GET", "api/server", "ada-thesis")).code == 404
+    assert (await service.ask("POST", "api/server/keep", "ada-thesis", b"")).code == 404
+
+
+async def test_another_method_is_405(service: Running) -> None:
+    assert (await service.ask("PUT", "api/tickets", "ada-token", b"{}")).code == 405
+
+
+async def test_our_own_fault_is_500_with_a_plain_sentence_and_a_traceback_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = Running(DeskThatFails(), known_hub())
+    with caplog.at_level(logging.ERROR):
+        answer = await running.ask("GET", "hub/form?user=ada", SECRET)
+    await running.stop()
+    assert answer.code == 500
+    assert said(answer)["message"].startswith("The GPU service made a mistake")
+    assert b"mistake near" not in answer.body
+    assert any(record.exc_info and "mistake near" in str(record.exc_info[1]) for record in caplog.records)
+
+
+async def test_good_messages_reach_the_engine_as_they_were_meant(service: Running) -> None:
+    asked = {**ASK, "options": {"offer": "mig-1g.5gb", "deep": {"a": [1, None]}}, "groups": ["course"]}
+    state = said(await service.ask("POST", "hub/tickets", SECRET, asked))
+    started = {"attempt": 1, "pid": 17, "pid_started": 99, "ready": True}
+    assert (await service.ask("POST", f"hub/tickets/{state['ticket']}/started", SECRET, started)).code == 200
+    ended = {"attempt": 1, "how": "failed", "reason": "no port"}
+    assert (await service.ask("POST", f"hub/tickets/{state['ticket']}/ended", SECRET, ended)).code == 204
+    assert (await service.ask("POST", "hub/stopped", SECRET, {"user": "ada", "server": ""})).code == 204
+    await service.ask("GET", "hub/form?user=ada&server=x&group=a&group=b&admin=1", SECRET)
+    assert service.engine.told == [
+        ("ask", Ask("ada", "", ("mig-1g.5gb",), asked["options"], ("course",))),
+        ("started", "t1", Started(1, 17, 99, True)),
+        ("ended", "t1", Ended(1, "failed", "no port")),
+        ("stopped", Stopped("ada", "")),
+        ("form", "ada", "x", ("a", "b"), True),
+    ]
+
+
+async def test_answers_are_compact_json_with_times_in_utc(service: Running) -> None:
+    answer = await service.ask("GET", "hub/form?user=ada", SECRET)
+    assert b'"as_of":"2026-11-20T12:00:00Z"' in answer.body
+    assert b", " not in answer.body.split(b'"description"')[0]
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_an_answer_before_the_body_is_read_says_that_the_connection_closes(service: Running) -> None:
+    """Else a proxy that keeps connections sends the next request into a closed one, and its user gets a 503."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+
+    async def asked(method: str, path: str, token: str) -> bytes:
+        head = f"{method} {PREFIX}{path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n"
+        writer.write(head.encode())
+        heads = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), patient(10))
+        length = int(heads.lower().partition(b"content-length: ")[2].split()[0])
+        await reader.readexactly(length)
+        return heads
+
+    late = await asked("DELETE", "api/tickets/nothere", "ada-token")
+    assert b" 404 " in late and b"Connection: close" not in late
+    early = await asked("GET", "api/tickets", "unknown-token")
+    assert b" 403 " in early and b"Connection: close" in early
+    assert await asyncio.wait_for(reader.read(), patient(10)) == b""
+    writer.close()

@@ -1,0 +1,67 @@
+"""Metrics: read from the engine at the scrape, without anybody's name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.hub_service.conftest import METRICS, SECRET, Running
+
+
+async def scraped(service: Running) -> dict[tuple[str, str], float]:
+    answer = await service.ask("GET", "metrics", METRICS)
+    assert answer.code == 200
+    found = {}
+    for family in text_string_to_metric_families(answer.body.decode()):
+        for sample in family.samples:
+            found[(sample.name, next(iter(sample.labels.values()), ""))] = sample.value
+    return found
+
+
+async def test_the_line_the_leases_and_the_offers_are_counted(service: Running) -> None:
+    service.engine.run_server("ada", "thesis")
+    await service.ask("POST", "hub/tickets", SECRET, {"user": "ben", "server": "", "offers": ["mig-2g.10gb"]})
+    numbers = await scraped(service)
+    assert numbers[("jupyterhub_gpu_offer_free", "mig-1g.5gb")] == 2
+    assert numbers[("jupyterhub_gpu_offer_total", "mig-1g.5gb")] == 5
+    assert numbers[("jupyterhub_gpu_tickets_waiting", "mig-2g.10gb")] == 1
+    assert numbers[("jupyterhub_gpu_tickets", "waiting")] == 1
+    assert numbers[("jupyterhub_gpu_leases", "running")] == 1
+    assert numbers[("jupyterhub_gpu_leases", "lost")] == 0
+    assert numbers[("jupyterhub_gpu_admissions_total", "mig-1g.5gb")] == 4
+    assert numbers[("jupyterhub_gpu_refusals_total", "line-full")] == 2
+    assert numbers[("jupyterhub_gpu_inventory_age_seconds", "")] == 1.5
+    assert numbers[("jupyterhub_gpu_round_seconds", "")] == 0.012
+    assert numbers[("jupyterhub_gpu_ready", "")] == 1
+
+
+async def test_the_use_of_leased_devices_is_told_by_offer_with_who_measured_it(service: Running) -> None:
+    service.engine.run_server("ada", "thesis")
+    service.engine.run_server("ben", "")
+    service.engine.held[1] = replace(service.engine.held[1], last_use_percent=None, use_source="none")
+    numbers = await scraped(service)
+    assert numbers[("jupyterhub_gpu_offer_use_percent", "mig-1g.5gb")] == 3
+    assert ("jupyterhub_gpu_offer_use_percent", "mig-2g.10gb") not in numbers
+    measured = {key[1]: value for key, value in numbers.items() if key[0] == "jupyterhub_gpu_leases_measured"}
+    assert measured == {"nvml": 0, "gpm": 0, "dcgm": 1, "report": 0, "simulated": 0, "none": 1}
+    assert numbers[("jupyterhub_gpu_prometheus_answers", "")] == 1
+
+
+async def test_what_is_not_known_is_absent_and_not_zero(service: Running) -> None:
+    assert ("jupyterhub_gpu_offer_free", "gpu-0.5") not in await scraped(service)
+
+
+async def test_no_name_of_a_user_or_a_server_is_in_the_metrics(service: Running) -> None:
+    service.engine.run_server("ada", "thesis")
+    await service.ask("POST", "hub/tickets", SECRET, {"user": "ben", "server": "lab", "offers": ["mig-2g.10gb"]})
+    body = (await service.ask("GET", "metrics", METRICS)).body
+    for name in (b"ada", b"ben", b"thesis", b'"lab"', b"MIG-"):
+        assert name not in body
+
+
+async def test_every_metric_has_the_products_prefix_and_help(service: Running) -> None:
+    body = (await service.ask("GET", "metrics", METRICS)).body.decode()
+    families = list(text_string_to_metric_families(body))
+    assert families
+    assert all(family.name.startswith("jupyterhub_gpu_") and family.documentation for family in families)

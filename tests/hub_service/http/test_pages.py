@@ -1,0 +1,279 @@
+"""The pages: whole without script, escaped, every number with its time; names of others for admins only."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from hub_extensions.core import messages
+from hub_extensions.core.messages import Health, TicketInfo, Wait
+from hub_extensions.hub_service.http.pages import words
+from tests.fakes.engine import NOON, offer
+from tests.hub_service.conftest import SECRET, Running
+
+VOID = {"meta", "link", "input", "br", "img"}
+
+
+class Outline(HTMLParser):
+    """Checks that tags close in order and collects what a test wants to know."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.seen if name == tag]
+
+
+async def page(service: Running, token: str) -> str:
+    answer = await service.ask("GET", "", token)
+    assert answer.code == 200
+    text = answer.body.decode()
+    outline = Outline(text)
+    assert outline.open == []
+    return text
+
+
+async def join(service: Running, user: str, server: str = "") -> None:
+    await service.ask("POST", "hub/tickets", SECRET, {"user": user, "server": server, "offers": ["mig-2g.10gb"]})
+
+
+async def test_a_user_sees_own_servers_place_in_line_and_offers(service: Running) -> None:
+    service.engine.run_server("ada", "thesis")
+    await join(service, "ada", "other")
+    text = await page(service, "ada-token")
+    assert 'href="/jh/user/ada/thesis/"' in text
+    assert "Idle for 21 min. Stops at" in text
+    assert "Keep 30 min" in text and "1 of 2 left in 24\u00a0h" in text
+    assert "1st in line" in text and 'href="/jh/hub/spawn-pending/ada/other"' in text
+    assert "2 of 5 free" in text and "starts now" in text
+    assert "at most 2 h 10 min" in text
+    assert "not known" in text
+    assert "Simulated GPU." in text
+
+
+async def test_nobody_but_an_admin_reads_another_users_name_or_device(service: Running) -> None:
+    service.engine.run_server("ben", "bens-work")
+    await join(service, "ben", "bens-other")
+    text = await page(service, "ada-token")
+    for word in ("ben", "bens-work", "MIG-ben", "The machine", "4711"):
+        assert not re.search(rf"\b{word}\b", text), word
+
+
+async def test_an_admin_sees_the_line_the_leases_and_the_health_with_reasons_and_times(service: Running) -> None:
+    service.engine.run_server("ben", "")
+    await join(service, "ada", "other")
+    text = await page(service, "admin-token")
+    for words_ in ("The machine", "Held by others", "ada", "other", "1 person is ahead of you.", "MIG-ben"):
+        assert words_ in text
+    assert "Idle for 21 min." in text
+    assert "python train.py (pid 4712, ada)" in text
+    assert "3 %, measured by DCGM" in text
+    assert "answers, with figures of 2 of 2 devices" in text
+    assert "GPUs were read" in text and "2 s ago" in text
+    assert Outline(text).all("caption")
+
+
+async def test_every_table_says_as_of_when(service: Running) -> None:
+    service.engine.run_server("ben", "")
+    await join(service, "ada")
+    text = await page(service, "admin-token")
+    tables = text.split("<table>")[1:]
+    assert len(tables) == 5
+    for table in tables:
+        assert re.search(r"<caption>[^<]*<time datetime=\"\d{4}-", table)
+
+
+CLUSTER = messages.ClusterInfo(
+    problem="",
+    configured=False,
+    queue="",
+    pools=(
+        messages.PoolInfo(
+            "mig-1g.5gb",
+            "mig",
+            "nvidia.com/mig-1g.5gb",
+            "NVIDIA-A100",
+            5,
+            2,
+            1,
+            ("mig-1g.5gb",),
+            (messages.NodePart("node-a", 5, 2, ""), messages.NodePart("node-b", 7, 0, "it is cordoned")),
+        ),
+    ),
+    left_out=(messages.LeftOutInfo("node node-b", "it is cordoned"),),
+    held_up=("mig-1g.5gb",),
+    forgotten=(messages.ForgottenPod("jupyter-old", "hub", "node-a", "old", "", "mig-1g.5gb", 90.0, False),),
+)
+
+
+async def test_an_admin_of_a_cluster_sees_where_the_offers_are_from_and_what_the_hub_has_forgotten(
+    service: Running,
+) -> None:
+    service.engine.cluster_info = CLUSTER
+    text = await page(service, "admin-token")
+    for told in ("node-a", "it is cordoned", "jupyter-old", "something outside this hub took the GPU"):
+        assert told in text
+    assert "jupyter-old" not in await page(service, "ada-token")
+
+
+async def test_a_cluster_is_counted_for_prometheus(service: Running) -> None:
+    service.engine.cluster_info = CLUSTER
+    text = (await service.ask("GET", "metrics", "admin-token")).body.decode()
+    assert 'jupyterhub_gpu_pool_devices{pool="mig-1g.5gb",what="free"} 2.0' in text
+    assert 'jupyterhub_gpu_pool_nodes{counts="no",pool="mig-1g.5gb"} 1.0' in text
+    assert "jupyterhub_gpu_forgotten_pods 1.0" in text
+
+
+async def test_times_leave_in_utc_and_machine_readable(service: Running) -> None:
+    text = await page(service, "ada-token")
+    assert '<time datetime="2026-11-20T12:00:00Z">2026-11-20 12:00 UTC</time>' in text
+
+
+@pytest.mark.parametrize("token", ["ada-token", "admin-token"])
+async def test_titles_and_names_are_escaped(service: Running, token: str) -> None:
+    """T8: an admin's title with HTML in it stays text."""
+    service.engine.run_server("ada", '"><script>alert(1)</script>')
+    text = await page(service, token)
+    assert "MIG 2g.10gb &lt;b&gt;" in text
+    assert "<script>alert" not in text
+    assert "MIG 2g.10gb <b>" not in text
+
+
+async def test_the_page_is_whole_without_script_and_refreshes_itself(service: Running) -> None:
+    text = await page(service, "ada-token")
+    assert '<noscript><meta http-equiv="refresh" content="20"></noscript>' in text
+    assert not re.search(r"\son\w+=", text)
+
+
+async def test_the_pages_load_nothing_from_elsewhere_and_cannot_be_framed(service: Running) -> None:
+    answer = await service.ask("GET", "", "ada-token")
+    policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
+    for name in ("page.css", "page.js"):
+        assert (await service.ask("GET", f"static/{name}", "ada-token")).code == 200
+    assert (await service.ask("GET", "static/page.map", "ada-token")).code == 404
+
+
+async def test_every_control_and_column_has_a_name(service: Running) -> None:
+    service.engine.run_server("ada", "thesis")
+    await join(service, "ada")
+    outline = Outline(await page(service, "admin-token"))
+    assert all(attributes.get("scope") in ("col", "row") for attributes in outline.all("th"))
+    assert all("aria-labelledby" in attributes for attributes in outline.all("section"))
+    assert outline.all("html")[0]["lang"] == "en"
+    assert len(outline.all("main")) == 1
+
+
+async def test_leaving_and_keeping_from_the_page_lead_back_to_it(service: Running) -> None:
+    service.engine.run_server("ada", "thesis")
+    await join(service, "ada", "other")
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    kept = await service.ask("POST", "keep", "ada-token", b"server=thesis", form)
+    left = await service.ask("POST", "leave", "ada-token", b"ticket=t1", form)
+    assert [(answer.code, answer.headers["Location"]) for answer in (kept, left)] == [(303, "/jh/services/gpu/")] * 2
+    assert ("keep", "ada", "thesis") in service.engine.told
+    assert service.engine.queue == {}
+
+
+async def test_nobody_leaves_for_somebody_else_from_the_page(service: Running) -> None:
+    await join(service, "ben")
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = await service.ask("POST", "leave", "ada-token", b"ticket=t1", form)
+    assert answer.code == 404
+    assert "There is no such ticket of yours." in answer.body.decode()
+    assert "t1" in service.engine.queue
+
+
+async def test_who_is_starting_is_not_offered_to_leave_the_line(service: Running) -> None:
+    await join(service, "ada", "other")
+    assert "Leave the line" in await page(service, "ada-token")
+    assert "Take out of the line" in await page(service, "admin-token")
+    service.engine.admit("t1")
+    own, admins = await page(service, "ada-token"), await page(service, "admin-token")
+    assert "Leave the line" not in own and "Its server is starting." in own
+    assert "Take out of the line" not in admins and "its server is starting" in admins
+    answer = await service.ask("POST", "leave", "ada-token", b"ticket=t1")
+    assert answer.code == 409
+    assert "Stop the server instead." in answer.body.decode()
+
+
+async def test_a_service_of_the_same_name_as_a_user_is_not_that_user(service: Running) -> None:
+    service.hub.add_token("service-ada", "ada", "access:services!service=gpu", kind="service")
+    service.engine.run_server("ada", "thesis")
+    await join(service, "ada", "other")
+    answers = [
+        await service.ask("GET", "", "service-ada"),
+        await service.ask("POST", "keep", "service-ada", b"server=thesis"),
+        await service.ask("POST", "leave", "service-ada", b"ticket=t1"),
+    ]
+    assert [answer.code for answer in answers] == [403, 403, 403]
+    for answer in answers:
+        text = answer.body.decode()
+        assert "This is for users" in text
+        assert "thesis" not in text and "MIG-ada" not in text
+    assert "t1" in service.engine.queue
+    assert not [told for told in service.engine.told if told[0] == "keep"]
+
+
+async def test_every_table_of_an_admin_says_that_its_gpus_are_simulated(service: Running) -> None:
+    service.engine.run_server("ben", "")
+    await join(service, "ada", "other")
+    text = await page(service, "admin-token")
+    for name in ("all-offers", "line", "leases"):
+        section = text.split(f'<section id="{name}"')[1].split("</section>")[0]
+        assert "Simulated GPUs: there are no such cards in this machine." in section, name
+    assert "mig-1g.5gb <small>simulated GPU</small>" in text.split('<section id="leases"')[1]
+
+
+async def test_a_server_that_is_not_counted_down_says_when_it_would_stop(service: Running) -> None:
+    service.engine.run_server("ada", "thesis", countdown=None, rule="Stops when its GPU is idle for 30 min.")
+    assert "Stops when its GPU is idle for 30 min." in await page(service, "ada-token")
+
+
+async def test_an_error_is_a_page_with_the_way_back(service: Running) -> None:
+    answer = await service.ask("POST", "keep", "ada-token", b"server=nothere")
+    assert answer.headers["Content-Type"].startswith("text/html")
+    assert 'href="/jh/services/gpu/"' in answer.body.decode()
+    assert Outline(answer.body.decode()).open == []
+
+
+def test_a_likely_wait_is_an_interval_and_unknown_is_not_zero() -> None:
+    assert words.wait(Wait(False, 1500, 2400, 4200, 7800, "")) == "likely 25 min to 70 min, at most 2 h 10 min"
+    assert words.wait(Wait(False, None, None, None, None, "")) == "wait not known"
+
+
+def test_what_is_free_while_others_wait_is_not_said_to_be_there_for_the_taking() -> None:
+    asked = Wait(False, None, None, None, None, "")
+    one = replace(offer("mig-1g.5gb", "MIG 1g.5gb", 1, asked), waiting=2)
+    own = TicketInfo("t1", "ada", "", "waiting", ("mig-1g.5gb",), 1, NOON, "")
+    assert words.free(one, words.ahead(one, ())) == "1 of 5 free, 2 ahead"
+    assert words.free(one, words.ahead(one, (own,))) == "1 of 5 free"
+    assert words.free(one, words.ahead(one, (replace(own, position=2),))) == "1 of 5 free, 1 ahead"
+    assert words.free(one, words.ahead(one, (replace(own, offers=("gpu",)),))) == "1 of 5 free, 2 ahead"
+    assert words.free(replace(one, free=0), 2) == "0 of 5 free"
+    assert words.free(replace(one, wait=replace(asked, now=True)), 2) == "1 of 5 free"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (22, "22nd")]
+)
+def test_places_are_ordinals(number: int, text: str) -> None:
+    assert words.place("waiting", number) == f"{text} in line"
+
+
+def test_health_says_not_known_rather_than_nothing() -> None:
+    assert dict(words.health_rows(Health(False)))["Store"] == "not known"

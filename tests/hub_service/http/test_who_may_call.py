@@ -1,0 +1,212 @@
+"""Who may say what to the service: every route, every kind of caller."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hub_extensions.hub_service.http.api.routes import ROUTES
+from hub_extensions.hub_service.http.app import HEALTH_ANYWHERE, PAGES
+from hub_extensions.hub_service.http.auth import Who
+from tests.hub_service.conftest import METRICS, PREFIX, SECRET, Running, said
+
+EVERY_ROUTE = [
+    (method.upper(), address.path.replace("{ticket}", "t1").replace("{lease}", "t1"), address.handler.who)
+    for address in ROUTES
+    for method in address.methods
+]
+CLOSED = [(method, path) for method, path, who in EVERY_ROUTE if who is not Who.ANYBODY]
+STRANGERS = [None, "unknown-token", "outsider-token"]
+
+
+def body_for(method: str) -> bytes | None:
+    return b"{}" if method in ("POST", "DELETE") else None
+
+
+@pytest.mark.parametrize("token", STRANGERS)
+@pytest.mark.parametrize(("method", "path"), CLOSED)
+async def test_a_stranger_gets_403_on_every_route(service: Running, method: str, path: str, token: str | None) -> None:
+    answer = await service.ask(method, path, token, body_for(method))
+    assert answer.code == 403
+    assert said(answer)["message"]
+    assert service.engine.told == []
+
+
+async def test_only_health_is_for_anybody() -> None:
+    assert [path for _, path, who in EVERY_ROUTE if who is Who.ANYBODY] == ["health"]
+
+
+async def test_no_route_is_served_that_is_not_in_the_tables(service: Running) -> None:
+    served = set()
+    for router in service.app.default_router.rules:
+        for rule in getattr(router.target, "rules", ()):
+            served.add(rule.matcher.regex.pattern)
+    start = re.escape(PREFIX)
+    known = {f"{start}{address.pattern}$" for address in ROUTES} | {f"{start}{path}$" for path, _ in PAGES}
+    assert served == known | {f"{HEALTH_ANYWHERE}$"}
+
+
+async def test_a_kubelet_asks_whether_it_is_ready_without_knowing_the_base_url(service: Running) -> None:
+    here = service.url.removesuffix(PREFIX)
+    answer = await service.client.fetch(f"{here}/healthz", raise_error=False)
+    assert (answer.code, said(answer)) == (200, {"ready": True})
+    service.engine.is_ready = False
+    answer = await service.client.fetch(f"{here}/healthz", raise_error=False)
+    assert (answer.code, said(answer)) == (503, {"ready": False})
+
+
+def test_the_shipped_deployment_asks_there() -> None:
+    shipped = Path(__file__).parents[3] / "helm-values" / "manifests" / "service-deployment" / "service.yaml"
+    (deployment,) = [each for each in yaml.safe_load_all(shipped.read_text()) if each["kind"] == "Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["readinessProbe"]["httpGet"] == {"path": HEALTH_ANYWHERE, "port": "http"}
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "leave"), ("POST", "keep"), ("GET", "static/page.css")])
+@pytest.mark.parametrize("token", STRANGERS)
+async def test_a_stranger_gets_403_on_forms_and_files(
+    service: Running, method: str, path: str, token: str | None
+) -> None:
+    answer = await service.ask(method, path, token, body_for(method))
+    assert answer.code == 403
+    assert service.engine.told == []
+
+
+async def test_a_browser_without_login_is_sent_to_the_login(service: Running) -> None:
+    answer = await service.ask("GET", "")
+    assert answer.code == 302
+    assert answer.headers["Location"].startswith("/jh/hub/api/oauth2/authorize?client_id=service-gpu")
+
+
+async def test_a_login_callback_out_of_nowhere_is_refused(service: Running) -> None:
+    answer = await service.ask("GET", "oauth_callback?code=abc&state=def")
+    assert answer.code in (400, 403)
+    assert b"The login at the hub did not work" in answer.body
+
+
+async def test_an_unknown_address_says_nothing(service: Running) -> None:
+    assert (await service.ask("GET", "api/nothing")).code == 404
+    assert (await service.ask("GET", "../../etc/passwd")).code == 404
+
+
+async def test_health_tells_anybody_ready_or_not_and_nothing_more(service: Running) -> None:
+    for token in (None, "unknown-token", "ada-token", "root-server", METRICS):
+        answer = await service.ask("GET", "health", token)
+        assert (answer.code, said(answer)) == (200, {"ready": True})
+    service.engine.is_ready = False
+    answer = await service.ask("GET", "health")
+    assert (answer.code, said(answer)) == (503, {"ready": False})
+
+
+@pytest.mark.parametrize("token", [SECRET, "admin-token"])
+async def test_health_tells_the_hub_and_admins_more(service: Running, token: str) -> None:
+    answer = said(await service.ask("GET", "health", token))
+    assert answer == {
+        "ready": True,
+        "store": "ok",
+        "hub": "answers",
+        "inventory_age_seconds": 1.5,
+        "version": "1.2.3",
+        "prometheus": "answers, with figures of 2 of 2 devices",
+        "prometheus_answers": True,
+    }
+
+
+async def test_health_answers_while_the_hub_is_away(service: Running) -> None:
+    await service.hub.stop()
+    answer = await service.ask("GET", "health", "admin-token")
+    assert (answer.code, said(answer)) == (200, {"ready": True})
+
+
+@pytest.mark.parametrize("token", [SECRET, METRICS, "metrics-scope", "admin-token"])
+async def test_metrics_want_one_of_four_tokens(service: Running, token: str) -> None:
+    assert (await service.ask("GET", "metrics", token)).code == 200
+
+
+@pytest.mark.parametrize("token", ["ada-token", "ada-thesis", "root-server"])
+async def test_metrics_are_not_for_users_nor_for_an_admins_notebook(service: Running, token: str) -> None:
+    assert (await service.ask("GET", "metrics", token)).code == 403
+
+
+@pytest.mark.parametrize("token", [SECRET + "x", SECRET[:-1], METRICS, "admin-token", "ada-thesis"])
+async def test_the_hubs_routes_take_the_hubs_secret_only(service: Running, token: str) -> None:
+    assert (await service.ask("GET", "hub/form?user=ada", token)).code == 403
+
+
+async def test_the_hub_is_never_called_back_for_its_own_requests(service: Running) -> None:
+    await service.hub.stop()
+    assert (await service.ask("GET", "hub/form?user=ada", SECRET)).code == 200
+    asked = {"user": "ada", "server": "", "offers": ["mig-1g.5gb"]}
+    assert (await service.ask("POST", "hub/tickets", SECRET, asked)).code == 200
+    assert service.hub.asked == []
+
+
+async def test_a_servers_token_reads_keeps_and_reports_its_own_server_only(service: Running) -> None:
+    service.engine.run_server("ada", "thesis")
+    service.engine.run_server("ada", "")
+    service.engine.run_server("ben", "thesis")
+    assert said(await service.ask("GET", "api/server", "ada-thesis"))["server"] == "thesis"
+    assert said(await service.ask("GET", "api/server", "ada-default"))["server"] == ""
+    report = {"opened": True, "kernels": 1, "busy_kernels": 0}
+    await service.ask("POST", "api/server/report?user=ben&server=thesis", "ada-thesis", report)
+    await service.ask("POST", "api/server/keep?user=ben", "ada-thesis", {"user": "ben", "server": "thesis"})
+    assert [(told[0], *told[1:3]) for told in service.engine.told] == [
+        ("report", "ada", "thesis"),
+        ("keep", "ada", "thesis"),
+    ]
+
+
+async def test_a_server_cannot_name_another_server_in_its_report(service: Running) -> None:
+    service.engine.run_server("ada", "thesis")
+    report = {"opened": True, "kernels": 1, "busy_kernels": 0, "server": "other"}
+    answer = await service.ask("POST", "api/server/report", "ada-thesis", report)
+    assert (answer.code, said(answer)["field"]) == (400, "server")
+    assert service.engine.told == []
+
+
+@pytest.mark.parametrize("token", ["ada-token", "admin-token", "ada-visits-ben", "ada-two-servers", SECRET])
+async def test_a_servers_routes_are_for_one_servers_own_token(service: Running, token: str) -> None:
+    """Not for users, admins, a visitor of somebody's server, a token for two servers, or the hub."""
+    assert (await service.ask("GET", "api/server", token)).code == 403
+    assert (await service.ask("POST", "api/server/keep", token, b"")).code == 403
+
+
+async def test_a_servers_token_may_look_at_the_offers_but_not_act_for_its_user(service: Running) -> None:
+    """A token of server A cannot keep, read or stop server B, nor start it or end its ticket."""
+    await service.ask("POST", "hub/tickets", SECRET, {"user": "ada", "server": "other", "offers": ["gpu"]})
+    assert (await service.ask("GET", "api/offers", "ada-thesis")).code == 200
+    assert (await service.ask("GET", "api/tickets", "ada-thesis")).code == 403
+    assert (await service.ask("DELETE", "api/tickets/t1", "ada-thesis")).code == 403
+    assert (await service.ask("POST", "api/tickets", "ada-thesis", {"offers": ["cpu"]})).code == 403
+    assert (await service.ask("GET", "", "ada-thesis")).code == 403
+    assert "t1" in service.engine.queue
+    assert service.hub.started == []
+
+
+async def test_an_admins_notebook_is_no_admin(service: Running) -> None:
+    assert (await service.ask("GET", "api/leases", "root-server")).code == 403
+
+
+async def test_leases_are_for_admins(service: Running) -> None:
+    service.engine.run_server("ben", "")
+    assert (await service.ask("GET", "api/leases", "ada-token")).code == 403
+    assert said(await service.ask("GET", "api/leases", "admin-token"))[0]["user"] == "ben"
+
+
+async def test_while_the_hub_is_away_nobody_is_let_in_by_token(service: Running) -> None:
+    await service.hub.stop()
+    for token, path in (("ada-thesis", "api/server"), ("ada-token", "api/tickets"), ("x", "metrics")):
+        answer = await service.ask("GET", path, token)
+        assert (answer.code, said(answer)["word"]) == (503, "hub-away")
+
+
+async def test_empty_secrets_open_nothing(service: Running) -> None:
+    service.parts.auth.hub_secret = ""
+    service.parts.auth.metrics_token = None
+    for header in ("Bearer ", "Bearer", "", "token "):
+        answer = await service.ask("GET", "hub/form?user=ada", headers={"Authorization": header})
+        assert answer.code == 403
+        assert (await service.ask("GET", "metrics", headers={"Authorization": header})).code == 403

@@ -1,0 +1,61 @@
+"""Logs: one JSON object a line, with ticket and server, without secrets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+import pytest
+
+from hub_extensions.hub_service.setup.logs import JsonLines
+from tests.hub_service.conftest import SECRET, Running
+
+
+def line(message: str, *args: object, secrets: tuple[str, ...] = (), **fields: object) -> dict[str, object]:
+    record = logging.makeLogRecord({"name": "x", "levelname": "INFO", "msg": message, "args": args, **fields})
+    formatted = JsonLines(secrets).format(record)
+    assert "\n" not in formatted
+    found: dict[str, object] = json.loads(formatted)
+    return found
+
+
+def test_a_line_has_its_ticket_and_server() -> None:
+    found = line("admitted: %s", "mig-1g.5gb", ticket="t1", server="thesis", user="ada")
+    assert found["message"] == "admitted: mig-1g.5gb"
+    assert (found["ticket"], found["server"], found["user"], found["level"]) == ("t1", "thesis", "ada", "info")
+    assert str(found["time"]).endswith("+00:00")
+
+
+def test_the_default_servers_empty_name_is_a_name() -> None:
+    assert line("x", server="")["server"] == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Authorization: Bearer abcdef123456", "token abcdef123456", "?code=abcdef123456&state=1", "said abcdef123456"],
+)
+def test_no_secret_is_in_a_line(text: str) -> None:
+    found = line("%s", text, secrets=("abcdef123456",), path=f"/x?{text}")
+    assert "abcdef123456" not in json.dumps(found)
+
+
+def test_a_traceback_is_one_field_without_secrets() -> None:
+    try:
+        raise ValueError("Bearer abcdef123456")
+    except ValueError:
+        found = line("failed", exc_info=sys.exc_info())
+    assert "ValueError" in str(found["traceback"])
+    assert "abcdef123456" not in str(found)
+
+
+async def test_requests_are_logged_without_query_and_token(service: Running, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="hub_extensions.hub_service.access"):
+        await service.ask("GET", "oauth_callback?code=secretcode&state=secretstate")
+        await service.ask("GET", "hub/form?user=ada", SECRET)
+        await service.ask("GET", "api/offers", "wrong-token-wrong")
+    told = [record for record in caplog.records if record.name.endswith(".access")]
+    assert len(told) == 3
+    text = json.dumps([JsonLines().format(record) for record in told])
+    for secret in ("secretcode", "secretstate", SECRET, "wrong-token"):
+        assert secret not in text

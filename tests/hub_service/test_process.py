@@ -1,0 +1,212 @@
+"""The service's life with real processes: it ends with its hub, stops on signals, and waits for its predecessor."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hub_extensions.hub_service import process
+from hub_extensions.hub_service.setup.settings import Settings
+from tests import warm
+from tests.patience import patient, soon, until
+from tests.ports import free_port
+
+pytestmark = pytest.mark.programs
+
+ROOT = Path(__file__).resolve().parents[2]
+PARENT = """
+import signal, subprocess, sys, time
+{before}
+service = subprocess.Popen([sys.executable, "-m", "hub_extensions.hub_service", "--config", sys.argv[1]])
+print(service.pid, flush=True)
+time.sleep(600)
+"""
+PATIENT_SERVICE = str(ROOT / "tests" / "fakes" / "patient_service.py")
+SIGINT_IGNORED = "signal.signal(signal.SIGINT, signal.SIG_IGN)"
+
+
+class Place:
+    """A state folder with settings, and the processes a test started on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings = Settings(
+            folder, "hub-secret-" * 4, "api-token-" * 4, port=free_port(), simulate="lab-a100", hub_api_url="http://127.0.0.1:9/hub/api"
+        )  # fmt: skip
+        self.config = folder / "service.json"
+        self.settings.dump(self.config)
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+        """A process whose log is ``<name>.log``; the service itself when no command is given."""
+        own = command or (sys.executable, "-m", "hub_extensions.hub_service", "--config", str(self.config))
+        kept = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "VIRTUAL_ENV") if key in os.environ}
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = warm.Popen(
+                own, cwd=self.folder, env=kept | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=log
+            )
+        self.started.append(process)
+        return process
+
+    def start_patient(self, name: str) -> subprocess.Popen[bytes]:
+        """The service, whose orderly stop is never cut off."""
+        return self.start(name, sys.executable, PATIENT_SERVICE, "--config", str(self.config))
+
+    def log(self, name: str) -> list[dict[str, object]]:
+        lines = (self.folder / f"{name}.log").read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def said(self, name: str, words: str) -> list[dict[str, object]]:
+        return [line for line in self.log(name) if words in str(line["message"])]
+
+    def answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.settings.url}/health", timeout=patient(1)) as answer:
+                return bool(json.load(answer)["ready"])
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False
+
+
+def alive(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    found = Place(tmp_path)
+    children: list[int] = []
+    yield found
+    for child in found.started:
+        with contextlib.suppress(OSError):
+            text = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text()
+            children += [int(pid) for pid in text.split()]
+        child.kill()
+        child.wait(patient(10))
+        assert child.stdout is not None
+        child.stdout.close()
+    for pid in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def start_under_a_parent(place: Place, before: str = "") -> tuple[subprocess.Popen[bytes], int]:
+    parent = place.start("first", sys.executable, "-c", PARENT.format(before=before), str(place.config))
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    until(place.answers, 30, f"the service answers; {place.log('first')}")
+    return parent, pid
+
+
+def test_it_ends_with_its_parent(place: Place) -> None:
+    """T14: after ``kill -9`` of the hub nothing keeps the port with an old token."""
+    parent, pid = start_under_a_parent(place)
+    parent.kill()
+    parent.wait(patient(5))
+    until(lambda: not alive(pid), 5, "the orphan ends")
+    assert place.said("first", "the parent process is gone")
+    assert not place.answers()
+
+
+def test_one_with_an_open_stream_ends_with_its_parent_too(place: Place) -> None:
+    """T14: a reader of events that keeps its connection does not keep the service."""
+    parent, pid = start_under_a_parent(place)
+    request = urllib.request.Request(f"{place.settings.url}/hub/events")
+    request.add_header("Authorization", f"Bearer {place.settings.hub_secret}")
+    with urllib.request.urlopen(request, timeout=patient(10)):
+        parent.kill()
+        parent.wait(patient(5))
+        until(lambda: not alive(pid), 5, "the orphan ends")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_it_in_order(place: Place, number: signal.Signals) -> None:
+    service = place.start_patient("first")
+    until(place.answers, 30, "the service answers")
+    service.send_signal(number)
+    assert service.wait(patient(5)) == 0
+    assert [line["message"] for line in place.log("first")][-1] == "stopped"
+
+
+def test_sigint_stops_it_even_when_it_was_inherited_as_ignored(place: Place) -> None:
+    """T16: a hub that a script put into the background hands SIGINT down as ignored."""
+    _, pid = start_under_a_parent(place, SIGINT_IGNORED)
+    os.kill(pid, signal.SIGINT)
+    until(lambda: not alive(pid), 3, "SIGINT ends it")
+
+
+async def test_a_stop_that_takes_too_long_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub waits meanwhile, and after its ``kill -9`` nobody may find us."""
+    assert process.STOP_SECONDS < 3
+    monkeypatch.setattr(process, "STOP_SECONDS", 0.01)
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    process.Lifetime(None).stop("a test")
+    await soon(lambda: ended == [1])
+
+
+def test_a_second_one_waits_for_the_lock_says_so_once_and_takes_over(place: Place) -> None:
+    """T14: the successor of a killed hub's service comes up as soon as the old one is gone."""
+    first = place.start("first")
+    until(place.answers, 30, "the first answers")
+    second = place.start("second")
+    until(lambda: place.said("second", "waiting for the lock"), 30, "the second says that it waits")
+    assert f"process {first.pid} has it" in str(place.said("second", "waiting for the lock")[0]["message"])
+    with pytest.raises(subprocess.TimeoutExpired):
+        second.wait(2)
+    first.kill()
+    first.wait(patient(5))
+    until(place.answers, 10, "the second answers")
+    assert len(place.said("second", "waiting for the lock")) == 1
+    assert place.said("second", "answering at")
+
+
+def test_it_waits_for_the_port_says_so_once_and_takes_it(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", place.settings.port)):
+        service = place.start("first")
+        until(lambda: place.said("first", "waiting for port"), 30, "it says that it waits")
+        with pytest.raises(subprocess.TimeoutExpired):
+            service.wait(1)
+    until(place.answers, 10, "it answers")
+    assert len(place.said("first", "waiting for port")) == 1
+
+
+def test_one_that_waits_still_stops_on_a_signal(place: Place) -> None:
+    first = place.start("first")
+    until(place.answers, 30, "the first answers")
+    second = place.start_patient("second")
+    until(lambda: place.said("second", "waiting for the lock"), 30, "the second waits")
+    second.terminate()
+    assert second.wait(patient(10)) == 0
+    assert first.poll() is None and place.answers()
+
+
+def test_a_missing_settings_file_is_a_sentence_and_no_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hub_extensions.hub_service", "--config", str(tmp_path / "no.json")]
+    ran = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=patient(60)
+    )
+    assert ran.returncode == 78
+    assert "cannot be read" in ran.stderr and "Traceback" not in ran.stderr
+
+
+def test_no_secret_is_in_the_log_of_a_whole_life(place: Place) -> None:
+    service = place.start("first")
+    until(place.answers, 30, "the service answers")
+    service.terminate()
+    service.wait(patient(5))
+    text = (place.folder / "first.log").read_text()
+    assert place.settings.hub_secret not in text
+    assert place.settings.api_token not in text

@@ -1,0 +1,160 @@
+"""The spawn form from what the service said: order, escaping, preselection, suggestions, and "not known"."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from hub_extensions.core.culling import CullPolicy, culling_sentence
+from hub_extensions.core.messages import FormState, Notice, OfferState, Wait
+from hub_extensions.core.offers.user_options import parse_choice
+from hub_extensions.spawner.pages.spawn_form import choice_from_form, form_html
+from hub_extensions.spawner.pages.words import culling_words
+from tests.fakes.service import an_offer
+
+NOW = datetime(2026, 11, 20, 14, 2, tzinfo=timezone.utc)
+SMALL = an_offer("mig-1g.5gb", free=2, total=5)
+BIG = an_offer(
+    "mig-2g.10gb",
+    free=0,
+    total=1,
+    gib=9.75,
+    waiting=1,
+    wait=Wait(False, 25 * 60, 40 * 60, 70 * 60, 130 * 60, "the one 2g.10gb is in use"),
+)
+CPU = an_offer("cpu", free=None, total=None, gib=None)
+
+
+def state(*offers: OfferState, **more: object) -> FormState:
+    facts: dict[str, object] = {"offers": offers, "simulated": False, "as_of": NOW, "culling": "", "gpu_servers": ()}
+    return FormState(**{**facts, **more})  # type: ignore[arg-type]
+
+
+def checked(html: str) -> list[str]:
+    return re.findall(r'<input type="radio"[^>]*value="([^"]*)"[^>]* checked>', html)
+
+
+def test_a_row_says_what_it_gives_whether_it_is_free_and_how_long_the_wait_is() -> None:
+    html = form_html(state(SMALL, BIG, CPU))
+    for words in ("4.75 GiB · 14 of 98 SMs", "2 of 5 free", "starts now", "0 of 1 free", "always", "no GPU"):
+        assert words in html
+    assert "you would be 2nd in line, likely 25–70 min, at most 2 h 10 min" in html
+    assert html.index("4.75 GiB") < html.index("2 of 5 free") < html.index("starts now")
+
+
+def test_a_full_offer_can_be_chosen_and_a_smaller_free_one_is_suggested() -> None:
+    html = form_html(state(SMALL, BIG, CPU), saved=("mig-2g.10gb",))
+    assert checked(html) == ["mig-2g.10gb"]
+    assert "disabled" not in html
+    assert "If MIG 1g.5gb is enough: it starts now." in html
+    assert 'data-take="mig-1g.5gb"' in html
+
+
+def test_exactly_one_offer_is_selected_whatever_was_saved() -> None:
+    """T7."""
+    for saved, wanted in [((), "mig-1g.5gb"), (("mig-9g.99gb",), "mig-1g.5gb"), (("cpu",), "cpu")]:
+        assert checked(form_html(state(SMALL, BIG, CPU), saved=saved)) == [wanted]
+    assert checked(form_html(state(BIG, CPU))) == ["cpu"]
+    assert checked(form_html(state(SMALL, BIG, CPU, last_offers=("mig-2g.10gb",)))) == ["mig-2g.10gb"]
+
+
+def test_what_is_free_while_others_wait_for_it_is_theirs_first() -> None:
+    """Somebody is ahead, or starts are held back: free is not free for the reader, and both figures agree."""
+    asked = replace(SMALL, free=1, waiting=1, wait=Wait(False, None, None, None, 600.0, "1 person is ahead of you."))
+    html = form_html(state(asked, CPU))
+    assert '<span aria-hidden="true">●</span> 1 of 5 free, 1 ahead' in html
+    assert "you would be 2nd in line, at most 10 min" in html
+    assert "1 of 5 free, " not in form_html(state(replace(asked, wait=SMALL.wait), CPU))
+
+
+def test_what_is_held_is_said_and_no_more_promised() -> None:
+    """How many GPUs one may hold is the admin's to say, so the form only warns."""
+    html = form_html(state(SMALL, CPU, gpu_servers=("thesis", "")))
+    note = " ".join(re.sub("<[^>]*>", "", html[html.index("A GPU is held now") :].split("</p>")[0]).split())
+    assert note == (
+        "A GPU is held now by server thesis, the default server. Another GPU may be refused meanwhile; CPU only is not."
+    )
+
+
+def test_the_culling_sentence_says_which_servers_stop() -> None:
+    sentence = culling_sentence(CullPolicy(enabled=True))
+    html = form_html(state(SMALL, CPU, culling=sentence))
+    assert "A server with a GPU stops when its GPU is idle for 30 min (you are warned 10 min before)" in html
+    assert culling_words("") == ""
+    assert 'id="gpu-culling"' not in form_html(state(SMALL, CPU))
+
+
+def test_everything_is_escaped() -> None:
+    """T8: titles, descriptions, notices, server names, sentences."""
+    evil = '"><script>alert(1)</script>'
+    offer = replace(
+        SMALL,
+        title=evil,
+        description=evil,
+        product=evil,
+        id=evil,
+        isolation={evil: evil},
+        wait=Wait(False, None, None, None, None, evil),
+        free=None,
+    )
+    full = replace(BIG, wait=Wait(False, None, None, None, None, evil))
+    html = form_html(
+        state(offer, full, CPU, notices=(Notice(NOW, evil, evil),), gpu_servers=(evil,), culling=evil), saved=(evil,)
+    )
+    assert "<script>alert" not in html
+    assert '"><' not in html.replace('" hidden><', "").split("<script>")[0] or evil not in html
+
+
+def test_a_service_that_is_away_leaves_every_gpu_not_known_and_cpu_free() -> None:
+    html = form_html(state(SMALL, CPU), away_since="2026-11-20T14:02:00Z")
+    assert "the GPU service is not answering" in html
+    assert '<time datetime="2026-11-20T14:02:00Z">14:02 UTC</time>' in html
+    assert "2 of 5" not in html
+    assert "not known" in html
+    assert checked(html) == ["cpu"]
+
+
+def test_a_form_without_any_news_offers_the_last_choice_and_cpu_only() -> None:
+    html = form_html(None, saved=("mig-2g.10gb",), away_since="2026-11-20T14:02:00Z")
+    assert "MIG 2g.10gb" in html
+    assert "CPU only" in html
+
+
+def test_simulated_gpus_are_called_so() -> None:
+    simulated = form_html(state(replace(SMALL, simulated=True), CPU, simulated=True))
+    assert "simulated GPU" in simulated
+    assert "simulated" not in form_html(state(SMALL, CPU))
+
+
+def test_the_signs_never_stand_alone() -> None:
+    html = form_html(state(SMALL, BIG, replace(BIG, id="gpu", free=None), CPU))
+    for sign, words in (("●", "2 of 5 free"), ("○", "0 of 1 free"), ("?", "not known")):
+        assert f'<span aria-hidden="true">{sign}</span> {words}' in html
+
+
+def test_notices_stand_on_top_and_the_culling_sentence_last() -> None:
+    html = form_html(state(SMALL, CPU, notices=(Notice(NOW, "", "Your server was idle."),), culling="Stops when idle."))
+    assert html.index("Your server was idle.") < html.index("What the server gets") < html.index("stops when idle.")
+
+
+def test_the_fields_become_one_choice_in_order() -> None:
+    assert parse_choice(choice_from_form({"offer": ["mig-1g.5gb"], "also": ["", ""], "_xsrf": ["x"]})) == (
+        "mig-1g.5gb",
+    )
+    several = choice_from_form({"offer": ["mig-2g.10gb"], "also": ["mig-1g.5gb", "mig-2g.10gb"]})
+    assert parse_choice(several) == ("mig-2g.10gb", "mig-1g.5gb")
+    assert parse_choice(choice_from_form({})) == ("cpu",)
+
+
+def test_figures_that_do_not_count_everything_say_so() -> None:
+    caution = "What others in the cluster use is not counted, so fewer may be free."
+    assert caution in form_html(replace(state(SMALL, CPU), caution=caution))
+    assert caution not in form_html(state(SMALL, CPU))
+
+
+def test_gpus_that_were_never_read_are_said_to_be_with_the_reason_where_there_is_one() -> None:
+    assert "The GPUs have not been read yet." in form_html(replace(state(SMALL, CPU), as_of=None))
+    unread = "The cluster has not been read yet."
+    page = form_html(replace(state(SMALL, CPU), as_of=None, caution=unread))
+    assert unread in page and "The GPUs have not" not in page

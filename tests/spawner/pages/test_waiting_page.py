@@ -1,0 +1,192 @@
+"""The waiting page in a real browser: what it says where it could be misread, its buttons, and its notification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Route
+
+from hub_extensions.core.messages import Ended
+from tests.fakes.service import GpuServiceInATest
+from tests.hubs import Hub, until
+from tests.patience import patient
+from tests.spawner.browser import browser_page, log_in
+from tests.spawner.real_hub import ours
+
+pytestmark = [pytest.mark.hub, pytest.mark.needs("browser")]
+ONE = "mig-1g.5gb"
+BIG = "mig-2g.10gb"
+FULL = "The GPU service cannot write its records now: its disk is full."
+EXAM_IS_SLOW = """
+c.Spawner.environment = {"FAKE_SINGLEUSER_SLOW": lambda spawner: "60" if spawner.name == "exam" else "0"}
+"""
+RECORDER = """
+window.Notification = class {
+  constructor(title, more) { window.shown(title + ": " + more.body); }
+  static get permission() { return sessionStorage.getItem("permission") || "default"; }
+  static requestPermission() {
+    window.shown("may I?");
+    sessionStorage.setItem("permission", "%s");
+    return Promise.resolve("%s");
+  }
+};
+"""
+
+
+@pytest.fixture
+def service() -> Iterator[GpuServiceInATest]:
+    with GpuServiceInATest({ONE: 1, BIG: 1}) as running:
+        running.simulated = True
+        yield running
+
+
+@contextmanager
+def hub_with_ada(tmp_path: Path, service: GpuServiceInATest, more: str = "") -> Iterator[Hub]:
+    """Ada has the only small one."""
+    with Hub(tmp_path / "hub", ours(service, more)) as hub:
+        hub.add_users("ada", "ben", "cem")
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        until(lambda: not service.tickets)
+        yield hub
+
+
+def test_who_agreed_is_notified_when_the_server_starts(
+    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+) -> None:
+    shown: list[str] = []
+    recorder = RECORDER.replace("%s", "granted")
+    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path, recorder=recorder) as page:
+        page.expose_function("shown", lambda text: shown.append(text))  # noqa: PLW0108  playwright needs a function of Python
+        hub.spawn("ben", {"offer": ONE})
+        log_in(page, hub, "ben", "/hub/spawn-pending/ben")
+        page.wait_for_selector("#gpu-notify-line:not([hidden])")
+        assert "this page has to stay open" in page.inner_text("#gpu-notify-line")
+        assert shown == []
+        page.check("#gpu-notify")
+        service.release("ada")
+        page.wait_for_url("**/user/ben/**", timeout=patient(20000))
+    assert shown[:2] == ["may I?", "JupyterHub: Your server is starting on MIG 1g.5gb."]
+
+
+def test_nobody_is_notified_who_did_not_agree_or_whose_browser_does_not(
+    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+) -> None:
+    shown: list[str] = []
+    recorder = RECORDER.replace("%s", "denied")
+    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path, recorder=recorder) as page:
+        page.expose_function("shown", lambda text: shown.append(text))  # noqa: PLW0108  playwright needs a function of Python
+        hub.spawn("ben", {"offer": ONE})
+        log_in(page, hub, "ben", "/hub/spawn-pending/ben")
+        page.wait_for_selector("#gpu-notify-line:not([hidden])")
+        page.click("#gpu-notify")
+        page.wait_for_selector("text=The browser does not allow it for this page.")
+        assert not page.is_checked("#gpu-notify")
+        service.release("ada")
+        page.wait_for_url("**/user/ben/**", timeout=patient(20000))
+    assert shown == ["may I?"]
+
+
+def test_a_start_says_that_its_gpu_is_simulated_and_its_button_stops_the_right_server(
+    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+) -> None:
+    """T9: the named server that is starting is stopped, the default one runs on."""
+    with hub_with_ada(tmp_path, service, EXAM_IS_SLOW) as hub, browser_page(chromium_path) as page:
+        hub.spawn("ben", {"offer": "cpu"})
+        hub.wait_ready("ben")
+        hub.spawn("ben", {"offer": BIG}, "exam")
+        log_in(page, hub, "ben", "/hub/spawn-pending/ben/exam")
+        page.wait_for_selector("#gpu-headline:has-text('Your server is starting on MIG 2g.10gb.')")
+        assert page.is_visible("text=simulated GPU")
+        assert page.inner_text("#gpu-leave") == "Stop the start"
+        plain = hub.login("ben").get(f"{hub.url}/hub/spawn-pending/ben/exam").text
+        assert '<p id="gpu-simulated"><span' in plain, "also without script"
+        assert ">Stop the start</button>" in plain
+        page.click("#gpu-leave")
+        page.wait_for_url("**/hub/spawn/ben/exam", timeout=patient(30000))
+        assert hub.ready("ben")
+        assert hub.server("ben", "exam") is None
+        until(lambda: ("ben", "exam") not in service.held, 15, "its GPU is given back")
+        assert [ended.how for ended in service.told_of(Ended)] == ["left"]
+
+
+def test_a_hub_that_ends_just_when_the_server_is_ready_is_waited_for(
+    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+) -> None:
+    """A page that followed at once would be the proxy's own, which has no way on."""
+    asked: list[int] = []
+
+    def without_a_hub(route: Route) -> None:
+        asked.append(len(asked))
+        if len(asked) < 3:
+            route.fulfill(status=503, body="<h1>503</h1>")
+        else:
+            route.continue_()
+
+    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path) as page:
+        hub.spawn("ben", {"offer": ONE})
+        log_in(page, hub, "ben", "/hub/spawn-pending/ben")
+        page.wait_for_function("document.title.startsWith('(1) in line')")
+        page.route("**/hub/spawn-pending/ben", without_a_hub)
+        service.release("ada")
+        page.wait_for_url("**/user/ben/**", timeout=patient(20000))
+    assert len(asked) >= 3
+
+
+def test_leaving_shows_no_new_buttons(tmp_path: Path, service: GpuServiceInATest, chromium_path: str) -> None:
+    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path) as page:
+        hub.spawn("cem", {"offer": BIG})
+        hub.wait_ready("cem")
+        hub.spawn("ben", {"offer": ONE})
+        log_in(page, hub, "ben", "/hub/spawn-pending/ben")
+        other = page.context.new_page()
+        other.goto(f"{hub.url}/hub/spawn-pending/ben")
+        held: list[object] = []
+        page.route("**/hub/api/users/ben/server?*", lambda route: held.append(route))  # noqa: PLW0108  as above
+        page.wait_for_function("document.title.startsWith('(1) in line')")
+        assert page.inner_text("#gpu-leave") == "Leave the line"
+        page.click("#gpu-leave")
+        page.wait_for_selector("text=Leaving the line.")
+        service.release("cem")
+        other.wait_for_selector("text=Take MIG 2g.10gb instead")
+        assert page.locator("#gpu-actions button:enabled:visible").count() == 0
+        assert page.inner_text("#gpu-alternatives") == ""
+        held[0].continue_()  # type: ignore[attr-defined]
+        page.wait_for_url("**/hub/spawn/ben", timeout=patient(20000))
+
+
+def test_a_kept_place_is_said_once_while_the_service_is_away(
+    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+) -> None:
+    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path) as page:
+        hub.spawn("ben", {"offer": ONE})
+        log_in(page, hub, "ben", "/hub/spawn-pending/ben")
+        page.wait_for_function("document.title.startsWith('(1) in line')")
+        service.close()
+        page.wait_for_selector("#gpu-why:has-text('The GPU service is not answering, since')", timeout=patient(20000))
+        assert page.inner_text("#gpu-headline") == "Your place in line is kept"
+        assert page.inner_text("#gpu-waiting").count("is kept") == 1
+        plain = hub.login("ben").get(f"{hub.url}/hub/spawn-pending/ben").text
+        seen = plain[plain.index('id="gpu-headline"') : plain.index('id="gpu-close" hidden')]
+        assert seen.count("is kept") == 1
+        service.open()
+        page.wait_for_selector("#gpu-headline:has-text('You are 1st')", timeout=patient(20000))
+        page.wait_for_selector("#gpu-history li:has-text('it goes on: still 1st')", state="attached")
+        assert page.is_visible("#gpu-close")
+
+
+def test_a_full_disk_is_said_on_the_page_that_waits_for_it(
+    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+) -> None:
+    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path) as page:
+        service.disk_full = FULL
+        hub.spawn("ben", {"offer": BIG})
+        log_in(page, hub, "ben", "/hub/spawn-pending/ben")
+        page.wait_for_selector(f"#gpu-why:has-text('{FULL}')")
+        page.wait_for_selector("#gpu-headline:text-is('Waiting to join the line')")
+        assert "is kept" not in page.inner_text("#gpu-waiting")
+        service.disk_full = ""
+        page.wait_for_url("**/user/ben/**", timeout=patient(20000))

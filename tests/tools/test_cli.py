@@ -1,0 +1,442 @@
+"""The command line: what a person reads, what a program reads, and the exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hub_extensions import __version__
+from hub_extensions.adapters.kubernetes import once, watch
+from hub_extensions.adapters.kubernetes.reflector import Pace
+from hub_extensions.adapters.prometheus import DcgmReading
+from hub_extensions.core.cluster.model import ClusterConfig
+from hub_extensions.core.messages import Figures
+from hub_extensions.hub_service.setup.settings import Settings
+from hub_extensions.tools.cli import main
+from hub_extensions.tools.doctor import disk_of, prometheus_finding
+from tests.fakes.kubernetes_api import NODES, PODS, ApiServerAsTold
+from tests.fakes.prometheus import PrometheusAsTold
+from tests.patience import patient
+
+SECRET = "s" * 64
+
+
+@pytest.fixture(autouse=True)
+def a_short_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster that may not be read, or does not answer, is waited for a moment only."""
+    monkeypatch.setattr(once, "SOON_SECONDS", patient(0.4))
+    monkeypatch.setattr(watch, "ClusterWatch", partial(watch.ClusterWatch, pace=Pace(doubted=0.05)))
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words), catch_exceptions=False)
+
+
+def findings(*words: str) -> tuple[int, dict[str, list[dict[str, str]]]]:
+    result = run("doctor", "--json", *words)
+    found: dict[str, list[dict[str, str]]] = {}
+    for finding in json.loads(result.output):
+        found.setdefault(finding["check"], []).append(finding)
+    return result.exit_code, found
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A hub's configuration that is right, with simulated GPUs."""
+    return write(tmp_path, 'c.GpuOffers.simulate = "lab-a100"')
+
+
+def write(folder: Path, *lines: str, call: bool = True) -> Path:
+    path = folder / "jupyterhub_config.py"
+    text = ["c = get_config()", f"c.GpuService.state_dir = {str(folder / 'gpu-state')!r}", *lines]
+    if call:
+        text += ["from hub_extensions import configure", "configure(c)"]
+    path.write_text("\n".join(text) + "\n")
+    return path
+
+
+def test_the_version_is_the_packages() -> None:
+    assert __version__ in run("--version").output
+
+
+# ------------------------------------------------------------------ offers
+
+
+def test_offers_of_the_lab_machine_say_what_they_really_give() -> None:
+    listed = {offer["id"]: offer for offer in json.loads(run("offers", "--json", "--layout", "lab-a100").output)}
+    assert set(listed) == {"cpu", "mig-1g.5gb", "mig-2g.10gb"}
+    small = listed["mig-1g.5gb"]
+    assert small["memory_bytes"] == int(4.75 * 1024**3)
+    assert (small["total"], small["free"], small["simulated"]) == (5, None, True)
+    assert small["isolation"]["access"] == "by agreement"
+
+
+def test_a_layouts_fractions_are_offered_too() -> None:
+    text = run("offers", "--layout", "mixed").output
+    assert "gpu-0.5" in text
+    assert "no, shared" in text
+    assert "simulated GPU" in text
+
+
+def test_an_unknown_layout_is_a_sentence_and_exit_code_one() -> None:
+    result = run("offers", "--layout", "lab-b200")
+    assert result.exit_code == 1
+    assert "lab-a100" in result.output
+    assert result.output.count("\n") == 1
+
+
+class _Service(BaseHTTPRequestHandler):
+    """Answers as the GPU service does, to the one who has the secret."""
+
+    asked: str = ""
+
+    def do_GET(self) -> None:
+        type(self).asked = self.path
+        if self.headers["Authorization"] != f"Bearer {SECRET}":
+            self.send_error(403)
+            return
+        wait = {"now": True, "reason": ""} | dict.fromkeys(
+            ("p10_seconds", "p50_seconds", "p90_seconds", "at_most_seconds")
+        )
+        isolation = {"memory": "hardware", "fault": "hardware", "compute": "hardware", "access": "by agreement"}
+        offer = {
+            "id": "mig-1g.5gb",
+            "kind": "mig",
+            "title": "[b]Small[/b]",
+            "description": "",
+            "pool": "mig-1g.5gb",
+            "share": 1.0,
+            "isolation": isolation,
+            "memory_bytes": None,
+            "memory_enforced": True,
+            "sm_count": None,
+            "sm_total": None,
+            "product": "",
+            "simulated": False,
+            "free": 2,
+            "total": 5,
+            "held": 3,
+            "lost": 0,
+            "held_by_others": 0,
+            "waiting": 4,
+            "wait": wait,
+        }
+        body = json.dumps({"offers": [offer], "simulated": False, "as_of": None, "culling": "", "gpu_servers": []})
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def service() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Service)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_running_service_is_asked_with_the_secret_of_its_state_folder(service: int, tmp_path: Path) -> None:
+    Settings(state_dir=tmp_path, hub_secret=SECRET, api_token="", port=service).dump(tmp_path / "service.json")
+    result = run("offers", "--state-dir", str(tmp_path))
+    assert result.exit_code == 0
+    assert _Service.asked.startswith("/services/gpu/hub/form?")
+    words = result.output.split()
+    assert "[b]Small[/b]" in words  # an admin's title is no markup
+    assert words[-3:] == ["5", "2", "4"]
+    assert "not known" in result.output
+
+
+def test_a_running_service_is_asked_with_a_token(service: int) -> None:
+    url = f"http://127.0.0.1:{service}/services/gpu/"
+    assert run("offers", "--url", url, "--token", SECRET).exit_code == 0
+    assert _Service.asked == "/services/gpu/api/offers"
+    refused = run("offers", "--url", url, "--token", "another")
+    assert (refused.exit_code, "access to the service gpu" in refused.output) == (1, True)
+
+
+def test_a_service_that_is_not_there_is_a_sentence(free_port: int) -> None:
+    result = run("offers", "--url", f"http://127.0.0.1:{free_port}/services/gpu", "--token", SECRET)
+    assert result.exit_code == 1
+    assert "Is the hub running?" in result.output
+    assert SECRET not in result.output
+
+
+# ------------------------------------------------------------------ doctor
+
+
+def test_a_service_apart_has_no_folder_database_or_port_here(config: Path) -> None:
+    more = 'c.JupyterHub.services = [{"name": "gpu", "api_token": "t" * 32}]\nc.GpuService.started_by_hub = False\n'
+    text = config.read_text().replace("configure(c)", f'{more}c.GpuService.url = "http://gpu:8191"\nconfigure(c)')
+    config.write_text(text)
+    code, found = findings("--config", str(config))
+    assert code == 0
+    assert "http://gpu:8191" in found["place"][0]["text"]
+    assert not {"state-dir", "database", "port", "roles"} & set(found)
+
+
+def test_a_right_configuration_has_no_problem(config: Path) -> None:
+    code, found = findings("--config", str(config))
+    assert [finding for several in found.values() for finding in several if finding["state"] == "problem"] == []
+    assert code == 0
+    assert found["service"][0]["state"] == "ok"
+    assert found["gpus"][0]["text"].startswith("The GPUs are simulated")
+
+
+def test_looking_writes_nothing(config: Path) -> None:
+    findings("--config", str(config))
+    assert not (config.parent / "gpu-state").exists()
+
+
+def test_a_missing_call_of_configure_is_a_problem_with_its_fix(tmp_path: Path) -> None:
+    path = write(tmp_path, call=False)
+    code, found = findings("--config", str(path))
+    assert code == 1
+    assert "configure(c) is not called" in found["service"][0]["text"]
+    assert "from hub_extensions import configure" in found["service"][0]["fix"]
+
+
+def test_a_wrong_setting_is_a_problem_that_names_it(tmp_path: Path) -> None:
+    code, found = findings("--config", str(write(tmp_path, "c.GpuQueue.max_waiting = -1")))
+    assert code == 1
+    assert found["config"][0]["text"].startswith("c.GpuQueue.max_waiting is -1")
+
+
+@pytest.mark.parametrize("line", ["raise RuntimeError('x')", "import nix_da", "exit(3)", "c.JupyterHub.port = ("])
+def test_a_file_that_does_not_load_is_a_sentence(tmp_path: Path, line: str) -> None:
+    code, found = findings("--config", str(write(tmp_path, line)))
+    assert code == 1
+    assert "does not load" in found["config"][0]["text"]
+
+
+def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
+    code, found = findings("--config", str(tmp_path / "nix.py"))
+    assert (code, found["config"][0]["text"]) == (1, f"There is no file {tmp_path / 'nix.py'}.")
+
+
+def test_what_configure_left_alone_is_said(tmp_path: Path) -> None:
+    """T2: both limits count servers that wait."""
+    path = write(tmp_path, "c.JupyterHub.concurrent_spawn_limit = 20", "c.JupyterHub.active_server_limit = 30")
+    _, found = findings("--config", str(path))
+    assert "concurrent_spawn_limit is left alone (20)" in found["config"][0]["text"]
+    assert [finding["text"].split()[0] for finding in found["limits"]] == [
+        "concurrent_spawn_limit",
+        "active_server_limit",
+    ]
+
+
+def test_the_stock_culler_beside_ours_is_said(tmp_path: Path) -> None:
+    service = "{'name': 'idle', 'command': ['python3', '-m', 'jupyterhub_idle_culler']}"
+    _, found = findings("--config", str(write(tmp_path, f"c.JupyterHub.services = [{service}]")))
+    assert "'idle' stops idle servers too" in found["config"][0]["text"]
+
+
+def test_roles_that_were_replaced_after_configure_are_a_problem(config: Path) -> None:
+    with config.open("a") as file:
+        file.write("c.JupyterHub.load_roles = []\n")
+    code, found = findings("--config", str(config))
+    assert code == 1
+    assert len(found["roles"]) == 3
+
+
+def test_a_database_that_others_can_read_is_a_problem(config: Path) -> None:
+    database = config.parent / "gpu-state" / "gpu.sqlite"
+    database.parent.mkdir(mode=0o700)
+    database.touch(mode=0o644)
+    database.chmod(0o644)
+    code, found = findings("--config", str(config))
+    assert code == 1
+    assert found["database"][0]["fix"] == f"chmod 600 {database}"
+
+
+def test_the_disk_of_proc_is_known() -> None:
+    assert disk_of(Path("/proc/self")) == "proc"
+
+
+async def test_a_prometheus_that_answers_and_one_that_does_not_are_one_line_with_a_fix(tmp_path: Path) -> None:
+    told = PrometheusAsTold(time.time)
+    lines = (f"c.GpuService.prometheus_url = {told.url!r}", "c.GpuService.prometheus_token = 'prometheus-secret'")
+    path = str(write(tmp_path, 'c.GpuOffers.simulate = "lab-a100"', *lines))
+    _, found = await asyncio.to_thread(findings, "--config", path)
+    assert [finding["state"] for finding in found["prometheus"]] == ["ok"]
+    assert told.tokens == ["Bearer prometheus-secret"]
+    await told.stop()
+    code, found = await asyncio.to_thread(findings, "--config", path)
+    (line,) = found["prometheus"]
+    assert (code, line["state"]) == (0, "warning")
+    assert line["text"].startswith("Prometheus does not answer (") and "curl" in line["fix"]
+    assert "prometheus-secret" not in json.dumps(found)
+
+
+def test_a_configuration_without_a_prometheus_says_nothing_of_it(config: Path) -> None:
+    assert "prometheus" not in findings("--config", str(config))[1]
+
+
+def test_a_port_that_the_service_itself_has_is_no_trouble_and_one_of_somebody_else_is(tmp_path: Path) -> None:
+    class Answer(BaseHTTPRequestHandler):
+        said = b'{"ready": true}'
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(self.said)
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        path = write(tmp_path, 'c.GpuOffers.simulate = "lab-a100"', f"c.GpuService.port = {port}")
+        _, found = findings("--config", str(path))
+        assert found["port"][0]["text"] == f"The GPU service answers at http://127.0.0.1:{port}."
+        Answer.said = b"hello"
+        _, found = findings("--config", str(path))
+        assert (found["port"][0]["state"], "cannot be used now" in found["port"][0]["text"]) == ("warning", True)
+        server.shutdown()
+
+
+def test_doctor_says_which_mig_devices_prometheus_lacks_and_what_to_do() -> None:
+    now = datetime(2026, 1, 5, tzinfo=timezone.utc)
+    known = {"MIG-1": Figures("MIG-1", now, 3.0, "dcgm")}
+    assert prometheus_finding(DcgmReading(known)).text == "Prometheus answers and has the use of all MIG devices (1)."
+    lacking = prometheus_finding(DcgmReading(known, {"MIG-2": "none", "MIG-3": "old", "MIG-4": "none"}))
+    assert lacking.state == "warning" and "3 of 4 MIG devices" in lacking.text
+    assert "dcgm-exporter has to collect it" in lacking.fix and "every 30 s" in lacking.fix
+
+
+def test_people_read_the_fix_below_the_problem(tmp_path: Path) -> None:
+    result = run("doctor", "--config", str(write(tmp_path, call=False)))
+    lines = [line.strip() for line in result.output.splitlines()]
+    place = next(i for i, line in enumerate(lines) if "configure(c) is not called" in line)
+    assert lines[place].startswith("wrong")
+    assert lines[place + 1].startswith("On the last line:")
+
+
+# ------------------------------------------------------------------ a cluster
+
+
+def test_doctor_of_a_hub_on_a_cluster_that_does_not_answer_says_so_and_looks_for_no_card(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        cluster = {"server": f"http://127.0.0.1:{probe.getsockname()[1]}"}
+        context = {"cluster": "away", "user": "hub"}
+        away = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "away",
+            "clusters": [{"name": "away", "cluster": cluster}],
+            "contexts": [{"name": "away", "context": context}],
+            "users": [{"name": "hub", "user": {}}],
+        }
+        kubeconfig.write_text(json.dumps(away))
+        lines = ('c.JupyterHub.spawner_class = "gpu"', f"c.GpuCluster.kubeconfig = {str(kubeconfig)!r}")
+        code, found = findings("--config", str(write(tmp_path, *lines)))
+    assert code == 1
+    assert [finding["state"] for finding in found["cluster"]] == ["problem"]
+    assert "cannot be read" in found["cluster"][0]["text"]
+    assert "gpus" not in found and "spawner" not in found
+
+
+ASK_THERE = "kubectl exec -n jhub deploy/jupyterhub-gpu -- python3 -m hub_extensions.tools.cli offers --cluster"
+
+
+def on_a_cluster(folder: Path, kubeconfig: str, *, apart: bool) -> Path:
+    """As the chart's hub has it, with the service in its pod or in a Deployment of its own."""
+    lines = [
+        'c.JupyterHub.spawner_class = "gpu"',
+        'c.KubeSpawner.namespace = "jhub"',
+        f"c.GpuCluster.kubeconfig = {kubeconfig!r}",
+    ]
+    if apart:
+        lines += [
+            "c.GpuService.started_by_hub = False",
+            'c.GpuService.url = "http://jupyterhub-gpu:8191"',
+            f"c.JupyterHub.services = [{{'name': 'gpu', 'api_token': {SECRET!r}}}]",
+        ]
+    return write(folder, *lines)
+
+
+async def test_doctor_wants_no_rights_for_a_hub_whose_service_is_apart_and_says_where_to_ask(tmp_path: Path) -> None:
+    async with ApiServerAsTold(dra=False) as server:
+        server.forbidden |= {NODES, PODS}
+        config = on_a_cluster(tmp_path, server.kubeconfig(tmp_path), apart=True)
+        code, found = await asyncio.to_thread(findings, "--config", str(config))
+        assert server.asked == []
+    assert [finding["state"] for finding in found["cluster"]] == ["ok"]
+    assert ASK_THERE in found["cluster"][0]["text"]
+    assert code == 0 and "gpus" not in found
+    assert "manifests" not in json.dumps(found)
+
+
+async def test_doctor_of_a_hub_that_has_the_service_in_its_pod_says_which_rights_it_lacks(tmp_path: Path) -> None:
+    async with ApiServerAsTold(dra=False) as server:
+        server.forbidden |= {NODES, PODS}
+        config = on_a_cluster(tmp_path, server.kubeconfig(tmp_path), apart=False)
+        _, found = await asyncio.to_thread(findings, "--config", str(config))
+    assert [finding["state"] for finding in found["cluster"]] == ["warning", "warning"]
+    assert all("helm-values/manifests/rbac.yaml" in finding["fix"] for finding in found["cluster"])
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+async def test_offers_of_an_account_that_may_not_read_nodes_is_a_sentence_with_where_to_ask(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ApiServerAsTold(dra=False) as server:
+        server.forbidden |= {NODES, PODS}
+        monkeypatch.setenv("KUBECONFIG", server.kubeconfig(tmp_path))
+        result = await asyncio.to_thread(run, "offers", "--cluster", *words)
+        server.forbidden.clear()
+        allowed = await asyncio.to_thread(run, "offers", "--cluster")
+    assert result.exit_code == 1
+    assert result.output.startswith("This account may not read the cluster's nodes")
+    assert ASK_THERE in result.output and "not known" not in result.output.replace("is not known here", "")
+    assert len(result.output.splitlines()) == 1
+    assert allowed.exit_code == 0 and "From which nodes:" in allowed.output
+
+
+async def test_what_an_admin_says_there_is_stands_in_for_nodes_that_may_not_be_read(tmp_path: Path) -> None:
+    async with ApiServerAsTold(dra=False) as server:
+        server.forbidden |= {NODES, PODS}
+        cluster = ClusterConfig(kubeconfig=server.kubeconfig(tmp_path), capacity={"gpu": 2})
+        settings = Settings(state_dir=tmp_path, hub_secret=SECRET, api_token="", cluster=cluster)
+        settings.dump(tmp_path / "service.json")
+        result = await asyncio.to_thread(run, "offers", "--cluster", "--state-dir", str(tmp_path))
+    assert result.exit_code == 0
+    assert "the totals below are what c.GpuCluster.capacity says" in result.output
+
+
+async def test_with_nodes_but_no_foreign_pods_it_says_which_of_the_two_may_not_be_read(tmp_path: Path) -> None:
+    async with ApiServerAsTold(dra=False) as server:
+        server.forbidden |= {PODS}
+        for name, product in (("a", "NVIDIA-A100-PCIE-40GB"), ("h", "NVIDIA-H100-PCIe")):
+            labels = {"nvidia.com/gpu.product": product}
+            ready = [{"type": "Ready", "status": "True"}]
+            status = {"allocatable": {"nvidia.com/gpu": "2"}, "conditions": ready}
+            server.put(NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
+        cluster = ClusterConfig(kubeconfig=server.kubeconfig(tmp_path), namespace="jhub")
+        settings = Settings(state_dir=tmp_path, hub_secret=SECRET, api_token="", cluster=cluster)
+        settings.dump(tmp_path / "service.json")
+        result = await asyncio.to_thread(run, "offers", "--cluster", "--state-dir", str(tmp_path))
+    assert result.exit_code == 0
+    assert "The nodes may not be read" not in result.output
+    assert "Others' pods may not be read: the totals below are what c.GpuCluster.capacity says." in result.output
+    assert "A new hub would give these ids." in result.output

@@ -1,0 +1,273 @@
+"""The demo: what it refuses with a sentence, what it writes, and that it leaves nothing running."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import itertools
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub_extensions.tools.demo import (
+    MARK,
+    Demo,
+    DemoOptions,
+    DemoRefused,
+    Ports,
+    choose_gpus,
+    choose_ports,
+    clean_environment,
+    configuration_of,
+    marked,
+    people,
+    run,
+)
+from tests.patience import patient
+from tests.plain_account import PlainAccount, plain_account, until
+
+STOPS_WITHIN_SECONDS = 15
+
+
+# ------------------------------------------------------------------ without starting anything
+
+
+def test_the_first_eight_people_have_first_names() -> None:
+    assert people(8) == ("ada", "ben", "cleo", "dan", "eva", "finn", "gus", "hana")
+
+
+def test_any_number_of_people_have_different_names() -> None:
+    names = people(100)
+    assert len(set(names)) == 100
+    assert names[-1] == "user-100"
+
+
+def test_the_hub_gets_none_of_the_callers_jupyter_settings(tmp_path: Path) -> None:
+    caller = {
+        "JUPYTERHUB_API_TOKEN": "x",
+        "CONFIGPROXY_AUTH_TOKEN": "x",
+        "JUPYTER_CONFIG_DIR": "/home/x",
+        "PYTHONPATH": "/home/x",
+        "IPYTHONDIR": "/home/x",
+        "PATH": "/usr/bin",
+        "LANG": "C.UTF-8",
+        "no_proxy": "example.org",
+    }
+    given = clean_environment(tmp_path, caller)
+    assert given["LANG"] == "C.UTF-8"
+    assert given["PATH"].endswith(":/usr/bin")
+    assert given["no_proxy"] == "example.org,127.0.0.1,localhost"
+    assert given[MARK] == str(tmp_path)
+    assert "/home/x" not in str(given)
+    assert not [name for name in given if name.startswith(("JUPYTERHUB_API", "CONFIGPROXY_", "JUPYTER_"))]
+
+
+def test_a_taken_port_is_a_sentence_that_names_another(free_port: int) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", free_port))
+        taken.listen()
+        with pytest.raises(DemoRefused, match=rf"Port {free_port} is taken.*--port {free_port + 1}"):
+            choose_ports(free_port)
+
+
+def test_the_chosen_ports_are_all_different() -> None:
+    ports = choose_ports(0)
+    assert len({ports.public, ports.hub, ports.proxy, ports.service}) == 4
+
+
+def test_an_unknown_layout_is_a_sentence_that_lists_the_known() -> None:
+    with pytest.raises(DemoRefused, match=r"--layout lab-b200: .*lab-a100"):
+        choose_gpus("lab-b200")
+
+
+def test_a_layout_file_is_found_from_any_folder(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text('title: "One card"\ngpus:\n  - {product: NVIDIA A100-PCIE-40GB, memory_gib: 40, sm: 108}\n')
+    assert choose_gpus(str(file)) == (str(file), f"The GPUs are simulated (layout {file}).")
+
+
+def test_the_written_configuration_is_one_python_can_read_whatever_the_folder_is_called(tmp_path: Path) -> None:
+    folder = tmp_path / 'it\'s a "demo" {x}'
+    demo = Demo(folder, Ports(1, 2, 3, 4), ("ada",), "lab-a100", "p" * 12, "q" * 32)
+    text = configuration_of(demo)
+    compile(text, "jupyterhub_config.py", "exec")
+    assert "for trying, not for use" in text
+    assert "127.0.0.1" in text
+    assert "0.0.0.0" not in text
+    assert "allow-root" not in text
+
+
+@pytest.mark.needs("root")
+def test_root_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    """T18: as root, every demo user would have a root shell."""
+    with pytest.raises(DemoRefused, match="does not run as root"):
+        run(DemoOptions(folder=tmp_path / "demo", port=0), lambda text: None)
+    assert not (tmp_path / "demo").exists()
+
+
+# ------------------------------------------------------------------ a real one
+
+
+@pytest.fixture
+def account() -> Iterator[PlainAccount]:
+    with plain_account() as made:
+        yield made
+        for pid, _ in marked(made.folder / "demo"):
+            os.kill(pid, signal.SIGKILL)
+
+
+def demo(account: PlainAccount, *words: str) -> subprocess.Popen[str]:
+    return account.popen(sys.executable, "-m", "hub_extensions.tools.cli", "demo", *words)
+
+
+class Visitor:
+    """Somebody with a browser's cookies."""
+
+    def __init__(self, facts: dict[str, Any], name: str, password: str) -> None:
+        self.url = facts["url"]
+        self.cookies = http.cookiejar.CookieJar()
+        self.opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPCookieProcessor(self.cookies)
+        )
+        self.open("/hub/login")
+        form = {"username": name, "password": password, "_xsrf": self.xsrf()}
+        self.home = self.open("/hub/login", urllib.parse.urlencode(form).encode())
+
+    def xsrf(self) -> str:
+        return next(str(cookie.value) for cookie in self.cookies if cookie.name == "_xsrf" and cookie.path == "/hub/")
+
+    def open(self, path: str, data: bytes | None = None, kind: str = "application/x-www-form-urlencoded") -> str:
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": kind})
+        with self.opener.open(request, timeout=patient(30)) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    def api(self, path: str, body: object = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        text = self.open(f"/hub/api{path}?_xsrf={urllib.parse.quote(self.xsrf())}", data, "application/json")
+        return json.loads(text) if text else None
+
+
+def server_of(visitor: Visitor, user: str) -> dict[str, Any]:
+    found: dict[str, Any] = visitor.api(f"/users/{user}")["servers"].get("", {})
+    return found
+
+
+@pytest.mark.programs
+def test_a_demo_runs_the_loop_survives_its_own_death_and_leaves_nothing(account: PlainAccount) -> None:
+    """T16: it is started from a background process whose SIGINT a shell may have ignored, and stops all the same."""
+    folder = account.folder / "demo"
+    words = ("--port", "0", "--dir", str(folder), "--users", "2", "--layout", "lab-a100")
+    first = demo(account, *words)
+    facts = until(lambda: _facts(folder), 120, first)
+    assert facts["users"] == ["ada", "ben"]
+    assert facts["admin"] == "admin"
+    assert facts["url"].startswith("http://127.0.0.1:")
+    for name in ("demo.json", "passwords.json", "jupyterhub_config.py"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+
+    said, _ = (other := demo(account, *words)).communicate(timeout=patient(60))
+    assert (other.returncode, said.count("\n")) == (2, 1)
+    assert "A demo runs in" in said
+
+    first.kill()  # the hub runs on, nobody stops it
+    first.communicate()
+    assert marked(folder)
+    second = demo(account, *words)
+    again = until(lambda: _facts(folder, newer_than=facts), 120, second)
+    assert again["password"] == facts["password"]
+
+    ada = Visitor(again, "ada", again["password"])
+    assert "for trying, not for use" in ada.home
+    ada.api("/users/ada/server", {"offer": "mig-2g.10gb"})
+    until(lambda: server_of(ada, "ada").get("ready"), 60, second)
+    devices = {_variable(pid, "CUDA_VISIBLE_DEVICES") for pid, _ in marked(folder)} - {None}
+    assert len(devices) == 1
+    assert devices.pop().startswith("MIG-")
+    child = left_over(account, folder)
+
+    second.send_signal(signal.SIGINT)
+    said, _ = second.communicate(timeout=patient(STOPS_WITHIN_SECONDS))
+    assert second.returncode == 0, said
+    assert not marked(folder), said
+    child.communicate(timeout=patient(1))
+    assert child.returncode is not None
+    assert "Traceback" not in said
+
+
+@pytest.mark.programs
+def test_a_demo_that_takes_long_says_every_few_seconds_that_it_goes_on(account: PlainAccount) -> None:
+    """The proxy never answers here; Ctrl-C ends it all the same."""
+    programs, folder = account.folder / "programs", account.folder / "demo"
+    programs.mkdir()
+    (programs / "configurable-http-proxy").write_text("#!/bin/sh\nexec sleep 300\n")
+    (programs / "configurable-http-proxy").chmod(0o755)
+    path = os.pathsep.join([str(programs), os.environ["PATH"]])
+    words = ("-m", "hub_extensions.tools.cli", "demo", "--port", "0", "--dir", str(folder), "--layout", "lab-a100")
+    process = account.popen(sys.executable, *words, variables={"PATH": path})
+    assert process.stdout is not None
+    signs = (line for line in process.stdout if line.startswith("Starting the hub ("))
+    passed = [float(sign.split("(")[1].split()[0]) for sign in itertools.islice(signs, 2)]
+    assert 5 <= passed[0] < passed[1], "seconds since the start: it says so again and again"
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=patient(STOPS_WITHIN_SECONDS))
+    assert said.endswith("Stopped. Nothing is left running.\n")
+    assert not marked(folder)
+
+
+@pytest.mark.programs
+def test_a_folder_that_holds_other_things_is_left_alone(account: PlainAccount) -> None:
+    folder = account.folder / "thesis"
+    account.popen("mkdir", str(folder)).communicate()
+    account.popen("sh", "-c", f"echo 'years of work' > {folder}/chapter-1.txt").communicate()
+    said, _ = (process := demo(account, "--port", "0", "--dir", str(folder), "--clean")).communicate(
+        timeout=patient(60)
+    )
+    assert process.returncode == 2
+    assert "is not a demo's" in said
+    assert (folder / "chapter-1.txt").read_text() == "years of work\n"
+
+
+@pytest.mark.needs("root")
+def test_a_folder_of_another_account_is_a_sentence(account: PlainAccount) -> None:
+    folder = account.folder / "roots"
+    folder.mkdir(mode=0o777)
+    said, _ = (process := demo(account, "--port", "0", "--dir", str(folder))).communicate(timeout=patient(60))
+    assert (process.returncode, said.count("\n")) == (2, 1)
+    assert "belongs to another account" in said
+
+
+def _facts(folder: Path, newer_than: dict[str, Any] | None = None) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads((folder / "demo.json").read_text())
+    except FileNotFoundError:
+        return None
+    return None if found == newer_than else found
+
+
+def _variable(pid: int, name: str) -> str | None:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    found = [entry for entry in environment if entry.startswith(name.encode() + b"=")]
+    return found[0].decode().split("=", 1)[1] if found else None
+
+
+def left_over(account: PlainAccount, mark: Path) -> subprocess.Popen[str]:
+    """T17: what a user started with `nohup`: it ignores SIGTERM and has a session of its own."""
+    program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    child = account.popen(sys.executable, "-c", program, start_new_session=True, variables={MARK: str(mark)})
+    assert child.stdout is not None
+    child.stdout.readline()
+    return child
