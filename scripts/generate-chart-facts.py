@@ -5,7 +5,7 @@
 
 Keys, types, defaults, what is required and where anything goes; no descriptions. With ``--check`` it only says
 what differs from the packed file (exit status 1). For another version, change CHART_VERSION in
-``hub_extensions/adapters/chart_facts.py`` as well.
+``hub_extensions/tools/helm_check/chart_facts.py`` as well.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from hub_extensions.adapters.chart_facts import all_keys, make_facts, parse_facts  # noqa: E402
-from hub_extensions.adapters.helm import read_chart  # noqa: E402
+from hub_extensions.tools.helm_check.chart_facts import all_keys, make_facts, parse_facts  # noqa: E402
+from hub_extensions.tools.helm_check.helm import read_chart  # noqa: E402
 
 
 def main(words: list[str]) -> int:

@@ -18,14 +18,14 @@ sys.path.insert(0, str(ROOT))
 import click  # noqa: E402
 from traitlets import HasTraits  # noqa: E402
 
-from hub_extensions.cli import main as commands  # noqa: E402
-from hub_extensions.hub_service.openapi import stored_document  # noqa: E402
+from hub_extensions.hub_service.http.openapi import stored_document  # noqa: E402
 from hub_extensions.server_extension.extension import GpuExtension  # noqa: E402
 from hub_extensions.server_extension.routes import ROUTES  # noqa: E402
-from hub_extensions.spawner.config import SECTIONS  # noqa: E402
+from hub_extensions.spawner.base import GpuSpawnerMixin  # noqa: E402
+from hub_extensions.spawner.config.loader import wanted  # noqa: E402
+from hub_extensions.spawner.config.traits import SECTIONS  # noqa: E402
 from hub_extensions.spawner.kube import GpuKubeSpawner  # noqa: E402
-from hub_extensions.spawner.mixin import GpuSpawnerMixin  # noqa: E402
-from hub_extensions.spawner.sections import wanted  # noqa: E402
+from hub_extensions.tools.cli import main as commands  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 MADE = "<!-- Made by scripts/generate-reference.py. Change the code, not this page. -->\n"

@@ -7,7 +7,9 @@ on the older JupyterHub.
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import shutil
 import subprocess
 import tempfile
@@ -17,25 +19,29 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
-from tests import ports
+from tests import ports, stopping, tiers
 from tests.cluster.fixtures import (  # noqa: F401  (fixtures: pytest finds them here)
     cluster_folder,
     control_plane,
     kueue,
     namespace,
     played_nodes,
-    real_node,
 )
+from tests.cluster.lanes import pytest_xdist_make_scheduler  # noqa: F401  (a hook: pytest finds it here)
 from tests.machine_needs import chromium, missing, postgresql_programs
+from tests.patience import patient
 from tests.report import (  # noqa: F401  (hooks: pytest finds them here)
     pytest_collectreport,
     pytest_itemcollected,
     pytest_runtest_logfinish,
     pytest_runtest_logreport,
     pytest_runtest_logstart,
+    tell_left_out,
 )
+from tests.stopping import pytest_keyboard_interrupt, pytest_testnodeready  # noqa: F401  (hooks)
 
 UNPRIVILEGED = 65534
 ROOTS = {"root", "cluster", "own-cluster", "kueue", "real-node"}
@@ -48,8 +54,16 @@ FAKE_NVML_SOURCE = Path(__file__).parent / "fakes" / "nvml" / "fake_nvml.c"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--only-root``: just the tests that need root. ``--cluster=existing``: on the cluster of KUBECONFIG.
 
-    ``--chart``: the packed chart of zero-to-jupyterhub, or its folder, which no package registry has.
+    ``--chart``: the packed chart of zero-to-jupyterhub, or its folder, which no package registry has. ``--shuffle``:
+    modules, and the tests of each, in a random order; the same number is the same order.
     """
+    parser.addoption(
+        "--tier",
+        choices=[tiers.QUICK, tiers.USUAL, tiers.WHOLE],
+        default=tiers.WHOLE,
+        help="which tests: tests/tiers.py (default: all)",
+    )
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run in a random order: each test stands alone")
     parser.addoption("--only-root", action="store_true", help="run only the tests that need root")
     parser.addoption("--cluster", choices=["existing"], help="existing: test on the cluster of the current KUBECONFIG")
     parser.addoption("--chart", help="the zero-to-jupyterhub chart 4.4.0: a .tgz or its folder")
@@ -57,6 +71,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """What a test needs of the machine is asked without pytest's options (tests/machine_needs.py)."""
+    tiers.watch_programs()
+    stopping.listen()
+    slow_is_no_fault = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile("ours", deadline=None, suppress_health_check=slow_is_no_fault)
+    hypothesis.settings.load_profile("ours")
     if config.getoption("--cluster") == "existing":
         os.environ["TEST_CLUSTER_EXISTING"] = "1"
     if chart := config.getoption("--chart"):
@@ -64,13 +83,78 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest first, so that several workers end together; with ``--only-root``, only the tests that need it."""
-    items.sort(key=lambda item: not item.path.is_relative_to(LONGEST))
-    if not config.getoption("--only-root"):
-        return
-    left_out = [item for item in items if ROOTS.isdisjoint(_needs(item))]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if not ROOTS.isdisjoint(_needs(item))]
+    """What this tier has, the longest first; with ``--only-root``, only the tests that need it.
+
+    Its limit of time is a patience like any other.
+    """
+    if (seed := config.getoption("--shuffle")) is not None:
+        shuffle(items, seed)
+    else:
+        in_order(items)
+    seconds = float(config.getini("timeout") or 0)
+    tier, older = config.getoption("--tier"), tiers.older_hub()
+    chosen = []
+    for item in items:
+        marks = {marker.name for marker in item.iter_markers()}
+        file = item.nodeid.partition("::")[0]
+        if config.getoption("timeout") is None:  # pytest-timeout's own
+            own = item.get_closest_marker("timeout")
+            item.add_marker(pytest.mark.timeout(patient(own.args[0] if own else seconds)), append=False)
+        if config.getoption("--only-root") and ROOTS.isdisjoint(_needs(item)):
+            continue
+        if why := tiers.left_out(tier, marks, file, older_hub=older):
+            tell_left_out(item, why)
+        else:
+            chosen.append(item)
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Which order it was."""
+    seed = config.getoption("--shuffle")
+    return None if seed is None else f"order: --shuffle {seed}"
+
+
+def in_order(items: list[pytest.Item]) -> None:
+    """The loops first, then modules that start programs, then the others: the last are short on every worker."""
+    starts = {item.path for item in items if not tiers.marks_are_quick({mark.name for mark in item.iter_markers()})}
+    items.sort(key=lambda item: (not item.path.is_relative_to(LONGEST), item.path not in starts))
+
+
+def shuffle(items: list[pytest.Item], seed: int) -> None:
+    """The modules in a random order, and the tests of each."""
+    chance = random.Random(seed)
+    modules: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.path, []).append(item)
+    order = list(modules.values())
+    chance.shuffle(order)
+    for tests in order:
+        chance.shuffle(tests)
+    items[:] = itertools.chain.from_iterable(order)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """What starts a program says so, or the quick run would soon be slow."""
+    tiers.started()
+    stopping.listen()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """See above: what its fixtures started counts too."""
+    result = yield
+    started = tiers.started()
+    if started and tiers.marks_are_quick({marker.name for marker in item.iter_markers()}):
+        if record := os.environ.get("TEST_RECORD_PROGRAMS"):
+            with open(record, "a") as out:
+                out.write(f"{item.nodeid}\t{started[0]}\n")
+            return result
+        pytest.fail(f"it starts a program, so mark it `programs`: {started[0]}", pytrace=False)
+    return result
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -125,7 +209,9 @@ def fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(reason)
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))))
     library = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, FAKE_NVML_SOURCE], check=True, timeout=120)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O1", "-o", library, FAKE_NVML_SOURCE], check=True, timeout=patient(120)
+    )
     return library
 
 
@@ -172,10 +258,10 @@ def postgresql_server() -> Iterator[str]:
     finally:
         server.terminate()
         try:
-            server.wait(timeout=15)
+            server.wait(timeout=patient(15))
         except subprocess.TimeoutExpired:
             server.kill()
-            server.wait(timeout=5)
+            server.wait(timeout=patient(5))
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -198,7 +284,7 @@ def _without_root() -> dict[str, Any]:
 
 
 def _as_plain_user(words: list[Path | str], folder: Path) -> None:
-    done = subprocess.run(words, cwd=folder, capture_output=True, timeout=120, check=False, **_without_root())
+    done = subprocess.run(words, cwd=folder, capture_output=True, timeout=patient(120), check=False, **_without_root())
     if done.returncode:
         raise RuntimeError(f"{words[0]} failed: {done.stderr.decode('utf-8', 'replace')[-500:]}")
 
@@ -207,10 +293,10 @@ def _wait_for_postgresql(server: subprocess.Popen[bytes], url: str, log: Path) -
     """Until it lets somebody in: it listens a moment before that, and says "starting up" to who comes too early."""
     import psycopg
 
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patient(60)
     while server.poll() is None:
         try:
-            psycopg.connect(url, connect_timeout=5).close()
+            psycopg.connect(url, connect_timeout=int(patient(5))).close()
             return
         except psycopg.OperationalError as refused:
             if time.monotonic() > deadline:

@@ -19,21 +19,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import requests
 
+from tests import warm
+from tests.patience import patient, until
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 SINGLEUSER = [sys.executable, str(ROOT / "tests" / "fakes" / "singleuser.py")]
 USERS = ("ada", "ben", "cem", "dora", "eva", "finn", "gil", "hana")
 START_SECONDS = 60.0
-
-T = TypeVar("T")
 
 _BASE = """
 import json, os
@@ -55,7 +55,7 @@ c.JupyterHub.spawner_class = "simple"
 c.SimpleLocalProcessSpawner.home_dir_template = facts["folder"] + "/home/{{username}}"
 c.Spawner.cmd = facts["singleuser"]
 c.Spawner.poll_interval = 1
-c.Spawner.http_timeout = 20
+c.Spawner.http_timeout = facts["http_timeout"]
 c.LocalProcessSpawner.interrupt_timeout = 1
 c.LocalProcessSpawner.term_timeout = 2
 c.JupyterHub.log_level = "DEBUG"
@@ -66,18 +66,6 @@ c.JupyterHub.load_roles = [{{
                "read:hub", "shutdown", "read:metrics", "access:servers", "access:services"],
 }}]
 """
-
-
-def until(look: Callable[[], T], seconds: float = 20.0, what: str | Callable[[], str] = "") -> T:
-    """What `look` returns as soon as that is true. Fails with `what`, or what that says then, after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while True:
-        found = look()
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:g} s: {(what() if callable(what) else what) or look}")
-        time.sleep(0.05)
 
 
 def proxy_command() -> list[str] | None:
@@ -94,10 +82,16 @@ def proxy_command() -> list[str] | None:
 
 
 class Hub:
-    """One hub. `config` is Python text, run after our own settings; `python` starts it."""
+    """One hub. `config` is Python text, run after our own settings; `python` starts it, `warm` or as a shell would."""
 
     def __init__(
-        self, folder: Path, config: str = "", *, python: str = sys.executable, env: dict[str, str] | None = None
+        self,
+        folder: Path,
+        config: str = "",
+        *,
+        python: str = sys.executable,
+        env: dict[str, str] | None = None,
+        warm: bool = True,
     ) -> None:
         self.folder = folder
         self.python = python
@@ -107,6 +101,7 @@ class Hub:
         self.token = secrets.token_hex(16)
         self.mark = secrets.token_hex(16)
         self._env = env or {}
+        self._warm = warm
         self.process: subprocess.Popen[bytes] | None = None
         command = proxy_command()
         assert command, "configurable-http-proxy is not installed: npm ci in the root of the project brings it"
@@ -119,6 +114,7 @@ class Hub:
             "folder": str(folder),
             "token": self.token,
             "singleuser": SINGLEUSER,
+            "http_timeout": int(patient(20)),
         }
         folder.mkdir(parents=True, exist_ok=True)
         self.config = folder / "jupyterhub_config.py"
@@ -141,7 +137,8 @@ class Hub:
     def start(self, *, wait: bool = True) -> None:
         """Start it (again); with `wait` until it answers through the proxy."""
         assert self.process is None or self.process.poll() is not None, "it runs already"
-        keep = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTEST_XDIST_WORKER")
+        mine = ("PYTEST_XDIST_WORKER", "TEST_LANE")  # whose ports are whose
+        keep = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", *mine)
         env = {key: os.environ[key] for key in keep if key in os.environ}
         node = shutil.which("node")
         folders = [str(Path(self.python).parent), *([str(Path(node).parent)] if node else []), env.get("PATH", "")]
@@ -152,7 +149,7 @@ class Hub:
             "HUB_TEST_MARK": self.mark,
         }
         with open(self.log_file, "ab") as log:
-            self.process = subprocess.Popen(
+            self.process = (warm.Popen if self._warm else subprocess.Popen)(
                 [self.python, "-m", "jupyterhub", "-f", str(self.config)],
                 cwd=self.folder,
                 env=env | self._env,
@@ -170,9 +167,10 @@ class Hub:
         def up() -> bool:
             assert self.process is not None
             assert self.process.poll() is None, f"the hub ended with {self.process.returncode}:\n{self.log()[-6000:]}"
+            if "JupyterHub is now running" not in self.log_since_start:
+                return False
             with contextlib.suppress(requests.RequestException):
-                answer = requests.get(f"{self.url}/hub/api/", timeout=2)
-                return answer.ok and "JupyterHub is now running" in self.log_since_start
+                return requests.get(f"{self.url}/hub/api/", timeout=patient(2)).ok
             return False
 
         self._log_start = self._log_start if hasattr(self, "_log_start") else 0
@@ -191,7 +189,7 @@ class Hub:
         """Signal the hub's own process, and wait for its end. Returns its exit status."""
         assert self.process is not None
         self.process.send_signal(number)
-        return self.process.wait(seconds)
+        return self.process.wait(patient(seconds))
 
     def kill(self) -> int:
         """``kill -9`` of the hub: proxy, service and servers stay."""
@@ -205,7 +203,7 @@ class Hub:
 
     def close(self) -> None:
         """End the hub and everything it ever started, at once: how it ends by itself is what `terminate` is for."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patient(10)
         while time.monotonic() < deadline:
             left = list(self.processes())
             if not left:
@@ -244,7 +242,7 @@ class Hub:
             f"{self.url}/hub/api/{path}",
             json=body,
             headers={"Authorization": f"token {token or self.token}"},
-            timeout=timeout,
+            timeout=patient(timeout),
         )
 
     def add_users(self, *names: str) -> None:
@@ -292,7 +290,7 @@ class Hub:
     def environ(self, user: str, server: str = "") -> dict[str, str]:
         """The environment of a running fake server (tests/fakes/singleuser.py)."""
         path = f"/user/{user}/{server + '/' if server else ''}environ"
-        answer = requests.get(self.url + path, timeout=10)
+        answer = requests.get(self.url + path, timeout=patient(10))
         found: dict[str, str] = answer.json()["environ"]
         return found
 
@@ -300,7 +298,9 @@ class Hub:
         """The events of a start, until it is over or `seconds` without any news."""
         path = f"{self._server_path(user, server)}/progress"
         headers = {"Authorization": f"token {self.token}"}
-        with requests.get(f"{self.url}/hub/api/{path}", headers=headers, stream=True, timeout=(5, seconds)) as answer:
+        with requests.get(
+            f"{self.url}/hub/api/{path}", headers=headers, stream=True, timeout=(patient(5), patient(seconds))
+        ) as answer:
             answer.raise_for_status()
             for line in answer.iter_lines():
                 if line.startswith(b"data: "):
@@ -317,12 +317,12 @@ class Hub:
         """
         session = requests.Session()
         session.headers["Connection"] = "close"
-        page = session.get(f"{self.url}/hub/login", timeout=20)
+        page = session.get(f"{self.url}/hub/login", timeout=patient(20))
         xsrf = session.cookies.get("_xsrf", path="/hub/") or ""
         answer = session.post(
             f"{self.url}/hub/login?next=%2Fhub%2Fhome",
             data={"username": name, "password": password, "_xsrf": xsrf},
-            timeout=20,
+            timeout=patient(20),
         )
         assert page.ok and answer.ok, answer.text
         session.headers["X-XSRFToken"] = session.cookies.get("_xsrf", path="/hub/") or ""

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from tests.patience import patient
+
 TREE = Path(__file__).parents[1]
 POSTGRESQL_FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql/bin")
 
@@ -109,7 +111,7 @@ def _no_card() -> str:
     """Asked once: starting nvidia-smi can take seconds."""
     if not shutil.which("nvidia-smi"):
         return "no NVIDIA driver on this machine"
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=120, check=False)
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=patient(120), check=False)
     if "UUID: GPU-" in listed.stdout:
         return ""
     return f"nvidia-smi finds no card: {(listed.stdout + listed.stderr).strip()[:200]}"
@@ -137,9 +139,9 @@ def _cluster() -> str:
         kubeconfig = Path(os.environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
         return not_built("kwok") if kubeconfig.exists() else f"--cluster=existing: there is no {kubeconfig}"
     if os.environ.get("TEST_CLUSTER") != "1":
-        return "needs the cluster: ./scripts/test --with-cluster"
+        return "needs the cluster: ./scripts/test --whole"
     if os.geteuid() != 0:
-        return "needs root: start ./scripts/test --with-cluster as root"
+        return "needs root: start ./scripts/test --whole as root"
     return not_built(*CONTROL_PLANE)
 
 

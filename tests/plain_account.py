@@ -8,13 +8,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TypeVar
 
+from tests import patience
+
+T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -75,13 +77,12 @@ def _drop(folder: Path) -> tuple[str, ...]:
     return (*drop, "--bounding-set", "-all," + right, "--inh-caps", "-all," + right, "--ambient-caps", right)
 
 
-def until(what: Callable[[], Any], seconds: float, process: subprocess.Popen[str] | None = None) -> Any:
-    """Wait for something to be true, and return it; what the process said is in the error if it ends before."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := what():
-            return found
-        if process is not None and process.poll() is not None:
+def until(what: Callable[[], T], seconds: float, process: subprocess.Popen[str] | None = None) -> T:
+    """As in tests/patience.py; what the process said is in the error if it ends before."""
+
+    def look() -> T:
+        if not (found := what()) and process is not None and process.poll() is not None:
             raise AssertionError(f"it ended: {process.stdout.read() if process.stdout else ''}")
-        time.sleep(0.1)
-    raise AssertionError(f"not within {seconds} s: {what}")
+        return found
+
+    return patience.until(look, seconds)

@@ -12,8 +12,10 @@ import os
 import random
 import socket
 
-FIRST, EACH, PARTS = 20_000, 1_500, 8
+FIRST, EACH, PARTS = 20_000, 600, 20
 """Two parts for each worker of a run, its own and its hubs'; the last ends below 32768, where the kernel's begin."""
+A_LANE = 5
+"""Workers of each of the two lanes of a run, at most (``scripts/prepare/testing.py``)."""
 
 _next = itertools.count(random.randrange(EACH))
 
@@ -21,6 +23,7 @@ _next = itertools.count(random.randrange(EACH))
 def free_port(address: str = "127.0.0.1") -> int:
     """A port of `address` that nothing listens on."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    worker += A_LANE * int(os.environ.get("TEST_LANE") or 0)
     part = (2 * worker + ("HUB_TEST_MARK" in os.environ)) % PARTS
     for _ in range(EACH):
         port = FIRST + EACH * part + next(_next) % EACH

@@ -35,6 +35,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         _write({"kind": "collected", "test": item.nodeid, "hub": item.get_closest_marker("hub") is not None})
 
 
+def tell_left_out(item: pytest.Item, why: str) -> None:
+    """A test that this tier leaves out."""
+    if WORKER in ("", "gw0"):
+        _result(item.nodeid, "not run", why)
+
+
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     """A file that cannot be read is a failed test of that file's name."""
     if report.failed:

@@ -15,10 +15,10 @@ from traitlets.config import Config
 from hub_extensions import configure
 from hub_extensions.configuration import ACCESS_SCOPE, ROLE_NAME, SERVICE_SCOPES, only_looking, settings_of
 from hub_extensions.core.culling import CullPolicy
-from hub_extensions.core.line import LineConfig
-from hub_extensions.core.offers import OfferConfig
-from hub_extensions.hub_service.settings import Settings, SettingsError
-from hub_extensions.spawner.config import SECTIONS, GpuCulling, GpuLine, GpuOffers, GpuService
+from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.core.queue.model import QueueLimits
+from hub_extensions.hub_service.setup.settings import Settings, SettingsError
+from hub_extensions.spawner.config.traits import SECTIONS, GpuCulling, GpuOffers, GpuQueue, GpuService
 
 UNITS = ("_minutes", "_hours", "_seconds")
 RENAMED = {"abandon_after": "abandon_seconds", "idle_by_offer": "idle_minutes_by_offer"}
@@ -44,7 +44,7 @@ def settings(config: Config) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("section", "value"), [(GpuOffers, OfferConfig), (GpuLine, LineConfig), (GpuCulling, CullPolicy)]
+    ("section", "value"), [(GpuOffers, OfferConfig), (GpuQueue, QueueLimits), (GpuCulling, CullPolicy)]
 )
 def test_every_field_of_a_policy_is_a_setting_with_help(section: Any, value: Any) -> None:
     traits = section.class_traits(config=True)
@@ -56,7 +56,7 @@ def test_every_field_of_a_policy_is_a_setting_with_help(section: Any, value: Any
 
 
 @pytest.mark.parametrize(
-    ("section", "value"), [(GpuOffers, OfferConfig), (GpuLine, LineConfig), (GpuCulling, CullPolicy)]
+    ("section", "value"), [(GpuOffers, OfferConfig), (GpuQueue, QueueLimits), (GpuCulling, CullPolicy)]
 )
 def test_the_defaults_of_settings_and_policies_agree(section: Any, value: Any) -> None:
     assert section().build() == value()
@@ -113,7 +113,7 @@ def test_a_plain_configuration_gets_service_roles_templates_and_limits(c: Config
     assert c.JupyterHub.concurrent_spawn_limit == 0
     assert c.JupyterHub.tornado_settings == {"slow_spawn_timeout": 1}
     assert c.JupyterHub.spawner_class in {"gpu-local", "hub_extensions.spawner.local.GpuLocalSpawner"}
-    assert c.JupyterHub.template_paths[0].endswith("spawner/templates")
+    assert c.JupyterHub.template_paths[0].endswith("spawner/pages/templates")
     assert role(c, ROLE_NAME) == {
         "name": ROLE_NAME,
         "description": role(c, ROLE_NAME)["description"],
@@ -284,7 +284,7 @@ def test_the_admins_settings_reach_the_service(c: Config) -> None:
     c.JupyterHub.allow_named_servers = True
     c.GpuOffers.fractions = {"gpu": [0.5]}
     c.GpuOffers.groups.update({"gpu": ["thesis"]})
-    c.GpuLine.max_wait_hours = 2
+    c.GpuQueue.max_wait_hours = 2
     c.GpuCulling.enabled = True
     c.GpuCulling.lifetime_hours = None
     configure(c)
@@ -292,7 +292,7 @@ def test_the_admins_settings_reach_the_service(c: Config) -> None:
     assert loaded.prefix == "/jupyter/services/gpu/"
     assert loaded.allow_named_servers
     assert loaded.offers == OfferConfig(fractions={"gpu": (0.5,)}, groups={"gpu": ("thesis",)})
-    assert loaded.line.max_wait == timedelta(hours=2)
+    assert loaded.queue.max_wait == timedelta(hours=2)
     assert loaded.culling == CullPolicy(enabled=True, lifetime=None)
 
 
@@ -368,7 +368,7 @@ def test_lists_that_were_appended_to_are_kept(c: Config) -> None:
     assert [service["name"] for service in c.JupyterHub.services] == ["mine", "gpu"]
     assert role(c, "user")["scopes"] == ["self", "read:hub", ACCESS_SCOPE]
     assert c.JupyterHub.template_paths[0] == "/srv/templates"
-    assert c.JupyterHub.template_paths[1].endswith("spawner/templates")
+    assert c.JupyterHub.template_paths[1].endswith("spawner/pages/templates")
 
 
 def test_a_service_named_gpu_that_is_not_ours_is_left_alone(c: Config, capsys: pytest.CaptureFixture[str]) -> None:
@@ -406,12 +406,12 @@ def test_looking_at_a_configuration_with_such_a_token_finds_nothing_wrong(c: Con
 @pytest.mark.parametrize(
     ("section", "key", "value", "right"),
     [
-        ("GpuLine", "max_lin", 5, "Did you mean max_line?"),
-        ("GpuLine", "max_line", -1, "a whole number of at least 1"),
-        ("GpuLine", "max_line", "many", "a whole number of at least 1"),
-        ("GpuLine", "max_line", True, "a whole number of at least 1"),
-        ("GpuLine", "max_wait_hours", float("nan"), "a number of at least 0"),
-        ("GpuLine", "max_starting", 0, "a whole number of at least 1"),
+        ("GpuQueue", "max_waitin", 5, "Did you mean max_waiting?"),
+        ("GpuQueue", "max_waiting", -1, "a whole number of at least 1"),
+        ("GpuQueue", "max_waiting", "many", "a whole number of at least 1"),
+        ("GpuQueue", "max_waiting", True, "a whole number of at least 1"),
+        ("GpuQueue", "max_wait_hours", float("nan"), "a number of at least 0"),
+        ("GpuQueue", "max_starting", 0, "a whole number of at least 1"),
         ("GpuCulling", "idle_minutes", -3, "a number of at least 0"),
         ("GpuCulling", "idle_below_percent", 101, "a number from 0 to 100"),
         ("GpuCulling", "lifetime_hours", "12", "a number of at least 0 or None"),

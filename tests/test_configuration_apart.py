@@ -13,9 +13,9 @@ from traitlets.config import Config
 
 from hub_extensions import configure
 from hub_extensions.configuration import ROLE_NAME, SERVICE_SCOPES, SETTINGS_SCOPE, only_looking, settings_of
-from hub_extensions.hub_service.address import reached_at
-from hub_extensions.hub_service.settings import Settings
-from hub_extensions.hub_service.told import hub_secret_of
+from hub_extensions.hub_service.setup.addresses import reached_at
+from hub_extensions.hub_service.setup.remote_settings import hub_secret_of
+from hub_extensions.hub_service.setup.settings import Settings
 
 TOKEN = "0123456789abcdef" * 4
 URL = "http://jupyterhub-gpu:8191"
@@ -131,12 +131,12 @@ def test_configuring_a_service_apart_twice_changes_nothing_and_takes_new_setting
     configure(apart)
     assert json.dumps(apart, default=str) == once
     apart.GpuService.url = "http://elsewhere:8191"
-    apart.GpuLine.max_line = 7
+    apart.GpuQueue.max_waiting = 7
     apart.GpuSpawnerMixin.clear()
     configure(apart)
     service = gpu_service(apart)
     assert service["url"] == "http://elsewhere:8191"
-    assert (service["info"]["mine"], service["info"]["settings"]["line"]["max_line"]) == (1, 7)
+    assert (service["info"]["mine"], service["info"]["settings"]["queue"]["max_waiting"]) == (1, 7)
 
 
 def test_looking_needs_no_token_but_a_place_for_one(apart: Config) -> None:

@@ -1,4 +1,4 @@
-"""What only ``scripts/test --with-cluster`` needs: the programs of a Kubernetes cluster, built from Go modules.
+"""What only ``scripts/test --whole`` needs: the programs of a Kubernetes cluster, built from Go modules.
 
 They are kept outside the clone (tests/cluster/programs/build.py says where), for building them takes minutes.
 """

@@ -8,15 +8,17 @@ from pathlib import Path
 from account import UNPRIVILEGED, become_unprivileged, check_reach, is_root, own_folder
 from node_env import prepare_node, prepare_npm, prepare_panel
 from place import VENV, WORK, environment
-from python_env import install_package, prepare_venv
+from python_env import install_package, prepare_test_packages, prepare_venv
 from steps import beating, only_one, say
 
 WAITING = "Another set-up runs in this clone; waiting for it"
 
 
-def prepare(env: dict[str, str]) -> None:
-    """Everything the demo needs, below ``.work``; quick when nothing changed."""
-    prepare_venv(env)
+def prepare(env: dict[str, str], *, tests: bool = False) -> None:
+    """Everything the demo needs, or the tests too, below ``.work``; quick when nothing changed."""
+    whole = prepare_venv(env, tests=tests)
+    if tests:
+        prepare_test_packages(env, taken=whole)
     prepare_node(env)
     prepare_npm(env)
     prepare_panel(env)

@@ -6,6 +6,7 @@ import os
 import selectors
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
@@ -13,6 +14,8 @@ from typing import IO
 from account import for_child
 from steps import Trouble, ending
 
+STOP = threading.Event()
+"""Set, everything that is watched is ended: how the main thread stops those that others wait for."""
 KEEPER = Path(__file__).with_name("keeper.py")
 
 
@@ -59,12 +62,14 @@ def watched(
     with ending(child), selectors.DefaultSelector() as selector:
         assert child.stdout is not None
         selector.register(child.stdout, selectors.EVENT_READ)
-        while child.poll() is None:
+        while child.poll() is None and not STOP.is_set():
             if selector.select(timeout=0.5):
                 chunk = os.read(child.stdout.fileno(), 65536)
                 if not chunk:
                     break
                 take(chunk)
+        if STOP.is_set():
+            return 130
         os.set_blocking(child.stdout.fileno(), False)
         while chunk := child.stdout.read() or b"":
             take(chunk)

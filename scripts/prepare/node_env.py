@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from place import NODE, NPM, ROOT, VENV, search_path
+from shelf import taken_or_made
 from steps import command, digest, step
 
 SOURCES = ROOT / "labextension"
@@ -85,34 +86,44 @@ def prepare_npm(env: Mapping[str, str]) -> None:
             target = NPM / file.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
+        taken_or_made("npm", inputs, [NPM / "node_modules"], make)
+
+    def make() -> None:
         command("npm", "npm packages", ["npm", "ci", "--ignore-scripts", "--no-progress"], env=env, cwd=NPM)
 
+    inputs = digest(*manifests)
     made = [NPM / "node_modules" / ".bin" / "configurable-http-proxy", NPM / "node_modules" / "@jupyter" / "builder"]
-    step("npm", "npm packages", digest(*manifests), made, act)
+    step("npm", "npm packages", inputs, made, act)
 
 
 def prepare_panel(env: Mapping[str, str]) -> None:
     """The panel for JupyterLab, built in ``.work/npm`` from a copy of ``labextension``."""
 
-    def act() -> None:
-        copy_panel_sources()
-        shutil.rmtree(PANEL, ignore_errors=True)
+    inputs = digest(SOURCES, ROOT / "package-lock.json")
+    compiled = NPM / "labextension" / "lib"
+
+    def make() -> None:
+        for folder in (PANEL, compiled):
+            shutil.rmtree(folder, ignore_errors=True)
         command("panel", "The panel", ["npm", "run", "build"], env=env, cwd=NPM)
 
-    step(
-        "panel", "The panel for JupyterLab", digest(SOURCES, ROOT / "package-lock.json"), [PANEL / "package.json"], act
-    )
+    def act() -> None:
+        copy_panel_sources()
+        taken_or_made("panel", inputs, [PANEL, compiled], make, link=False)  # tsc writes into the files it finds
+
+    made = [PANEL / "package.json", compiled / "index.js"]
+    step("panel", "The panel for JupyterLab", inputs, made, act)
 
 
 def copy_panel_sources() -> None:
-    """Make ``.work/npm/labextension`` the same as ``labextension``, but for its installed packages.
+    """Make ``.work/npm/labextension`` the same as ``labextension``, but for its packages and what is compiled.
 
     The catalogues come along: the panel's tests compare its strings with them.
     """
     target = NPM / "labextension"
     target.mkdir(parents=True, exist_ok=True)
     for old in target.iterdir():
-        if old.name == "node_modules":
+        if old.name in ("node_modules", "lib"):
             continue
         if old.is_dir():
             shutil.rmtree(old)

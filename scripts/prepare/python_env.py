@@ -10,6 +10,7 @@ from pathlib import Path
 
 from index import fetch_pip
 from place import BUILD, NPM, ROOT, VENV, VENV_HUB5, WORK
+from shelf import take, taken_or_made
 from steps import Trouble, command, digest, interpreter, step
 
 LOCKS = ROOT / "requirements"
@@ -26,33 +27,60 @@ PACKED = (
 )
 
 
-def prepare_venv(env: Mapping[str, str]) -> None:
-    """``.work/venv``: what the demo needs."""
+def prepare_venv(env: Mapping[str, str], *, tests: bool) -> bool:
+    """``.work/venv``: what the demo needs. Returns whether, for ``tests``, what they need was taken with it."""
     inputs = digest(interpreter(), LOCKS / "demo.txt", LOCKS / "bootstrap.txt")
 
-    def act() -> None:
+    def make() -> None:
         _create(VENV, env)
         _install(VENV, "demo", env)
 
+    whole = False
+
+    def act() -> None:
+        nonlocal whole
+        whole = tests and take("test-packages", _test_inputs(), [VENV])
+        if not whole:
+            taken_or_made("venv", inputs, [VENV], make)
+
     step("venv", "Python packages", inputs, [VENV / "bin" / "jupyterhub", VENV / "bin" / "jupyter-builder"], act)
+    return whole
 
 
-def prepare_test_packages(env: Mapping[str, str]) -> None:
-    """What the tests and the checks need, beside the demo's, in the same environment."""
-    inputs = digest(interpreter(), LOCKS / "demo.txt", LOCKS / "test.txt")
+def _test_inputs() -> str:
+    return digest(interpreter(), LOCKS / "demo.txt", LOCKS / "bootstrap.txt", LOCKS / "test.txt")
+
+
+def prepare_test_packages(env: Mapping[str, str], *, taken: bool) -> None:
+    """What the tests and the checks need, beside the demo's, in the same environment; ``taken``: it is there."""
+    inputs = _test_inputs()
     made = [VENV / "bin" / name for name in ("pytest", "ruff", "mypy", "lint-imports", "playwright")]
-    step("test-packages", "Python packages of the tests", inputs, made, lambda: _install(VENV, "test", env))
+
+    def make() -> None:
+        _install(VENV, "test", env)
+
+    def act() -> None:
+        if taken:
+            return
+        if (VENV / "bin" / "jupyterhub-gpu").exists():
+            make()  # the demo was here before: what has our own package in it is not for other clones
+        else:
+            taken_or_made("test-packages", inputs, [VENV], make)
+
+    step("test-packages", "Python packages of the tests", inputs, made, act)
 
 
 def prepare_hub5(env: Mapping[str, str]) -> None:
     """``.work/venv-hub5``: the older JupyterHub that is supported too."""
     inputs = digest(interpreter(), LOCKS / "hub5.txt", LOCKS / "bootstrap.txt")
 
-    def act() -> None:
+    def make() -> None:
         _create(VENV_HUB5, env)
         _install(VENV_HUB5, "hub5", env)
 
-    step("venv-hub5", "Python packages with JupyterHub 5.5", inputs, [VENV_HUB5 / "bin" / "pytest"], act)
+    made = [VENV_HUB5 / "bin" / "pytest"]
+    title = "Python packages with JupyterHub 5.5"
+    step("venv-hub5", title, inputs, made, lambda: taken_or_made("venv-hub5", inputs, [VENV_HUB5], make))
 
 
 def install_package(venv: Path, env: Mapping[str, str]) -> None:

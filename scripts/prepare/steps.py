@@ -51,7 +51,7 @@ def pass_on(output: bytes) -> None:
 
 def digest(*parts: str | Path) -> str:
     """A hash of texts, files and whole folders (names and contents; built and cached files left out)."""
-    total = hashlib.sha256(str(ROOT).encode())
+    total = hashlib.sha256()
     for part in parts:
         if isinstance(part, str):
             total.update(part.encode() + b"\0")
@@ -80,7 +80,8 @@ def _files(part: Path) -> list[Path]:
 def step(name: str, title: str, inputs: str, made: Sequence[Path], act: Callable[[], None]) -> bool:
     """Do ``act`` unless its stamp says that it was done with the same inputs. Returns whether it was done now."""
     stamp = STAMPS / name
-    if stamp.exists() and stamp.read_text() == inputs and all(path.exists() for path in made):
+    mark = f"{inputs} {ROOT}"  # a clone that was moved is set up again
+    if stamp.exists() and stamp.read_text() == mark and all(path.exists() for path in made):
         return False
     stamp.unlink(missing_ok=True)
     began = time.monotonic()
@@ -92,7 +93,7 @@ def step(name: str, title: str, inputs: str, made: Sequence[Path], act: Callable
             log = LOGS.relative_to(ROOT) / f"{name}.log"
             raise Trouble(f"{title}: {path.relative_to(ROOT)} was not made. Details: {log}")
     STAMPS.mkdir(parents=True, exist_ok=True)
-    stamp.write_text(inputs)
+    stamp.write_text(mark)
     say(f"  {title}: done in {time.monotonic() - began:.0f} s")
     return True
 
@@ -101,24 +102,23 @@ def step(name: str, title: str, inputs: str, made: Sequence[Path], act: Callable
 def beating(text: str | Callable[[], str]) -> Iterator[None]:
     """While the block runs, a line whenever nothing was said for ``BEAT_SECONDS``: what is under way, since when.
 
-    Blocks may lie in each other; the innermost speaks, and from the outermost's begin to its end there is no silence.
+    Blocks may lie in each other, and beside each other in threads; the last begun speaks, and from the outermost's
+    begin to its end there is no silence.
     """
-    _under_way.append((text, time.monotonic()))
-    if len(_under_way) > 1:
-        try:
-            yield
-        finally:
-            _under_way.pop()
-        return
+    own = (text, time.monotonic())
+    _under_way.append(own)
+    outermost = len(_under_way) == 1
     over = threading.Event()
     thread = threading.Thread(target=_beat, args=(over,), daemon=True)
-    thread.start()
+    if outermost:
+        thread.start()
     try:
         yield
     finally:
-        over.set()
-        thread.join()
-        _under_way.pop()
+        if outermost:
+            over.set()
+            thread.join()
+        _under_way.remove(own)
 
 
 def _beat(over: threading.Event) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+MANY_FILES = 5
 GENERATIONS = {"hub6": "hub 6.1", "hub5": "hub 5.5", "root": "hub 6.1", "root5": "hub 5.5"}
 
 
@@ -77,9 +78,20 @@ def print_table(checks: list[Check], results: list[Result]) -> None:
             for one in chosen:
                 print(f"  {one.test} ({one.generation}): {one.reason[:200]}")
         else:
-            reasons = Counter((one.reason, one.test.split("::")[0], one.generation) for one in chosen)
-            for (reason, file, generation), count in sorted(reasons.items()):
-                print(f"  {file} ({generation}), {count}: {reason}")
+            print_reasons(Counter((one.reason, one.generation, one.test.split("::")[0]) for one in chosen))
+
+
+def print_reasons(reasons: Counter[tuple[str, str, str]]) -> None:
+    """Why tests were not run, file by file; one line for what many files share."""
+    files = Counter((reason, generation) for reason, generation, _ in reasons)
+    told: Counter[tuple[str, str]] = Counter()
+    for (reason, generation, file), count in sorted(reasons.items()):
+        if files[reason, generation] > MANY_FILES:
+            told[reason, generation] += count
+        else:
+            print(f"  {file} ({generation}), {count}: {reason}")
+    for (reason, generation), count in told.items():
+        print(f"  {files[reason, generation]} files ({generation}), {count}: {reason}")
 
 
 def closing_line(checks: list[Check], results: list[Result]) -> str:

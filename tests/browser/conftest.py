@@ -1,4 +1,5 @@
-"""What the browser tests share: one fake service and one server a module, one browser, a fresh page a test.
+"""What the browser tests share: one fake service and one server a module, one browser and one page of it, emptied after
+each test.
 
 Pictures go to the folder ``PANEL_PICTURES`` names, else to the test's own temporary folder.
 """
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.browser.lab import PATIENCE_MS, UUID, a_server
+from tests.browser.lab import PATIENCE_MS, UUID, a_server, a_tab, empty
 from tests.fakes.panel_service import PanelService, a_state
 from tests.fakes.user_server import UserServer
 from tests.machine_needs import CHROMIUM_FLAGS
@@ -46,13 +47,18 @@ def browser(chromium_path: str) -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Iterator[Page]:
+    """One page a module: it loads JupyterLab again with half the work of a new one."""
+    with a_tab(browser, 1180, 760) as tab:
+        yield tab
+
+
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1180, "height": 760}, locale="en-GB", timezone_id="Asia/Tokyo")
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
-    yield page
-    context.close()
+def page(tab: Page) -> Iterator[Page]:
+    """The module's page, with nothing of the test before."""
+    yield tab
+    empty(tab)
 
 
 @pytest.fixture(scope="module")

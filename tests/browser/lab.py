@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Browser, Dialog, Locator, Page
 
-from hub_extensions.adapters.simulated import load_layout
+from hub_extensions.adapters.simulated.gpus import load_layout
+from tests import patience
 from tests.fakes.panel_service import TOKEN, PanelService
 from tests.fakes.user_server import LOGIN_TOKEN, ROOT, UserServer
 from tests.machine_needs import built_panel
@@ -21,7 +22,7 @@ from tests.machine_needs import built_panel
 BUILT = built_panel()
 UUID = next(device.uuid for device in load_layout("lab-a100").devices if device.profile == "1g.5gb")
 APPUTILS = "@jupyterlab/apputils-extension"
-PATIENCE_MS = 40_000
+PATIENCE_MS = patience.patient(40_000)
 
 
 def a_server(directory: Path, service: PanelService, port: int = 0, *, python_path: Path | None = None) -> UserServer:
@@ -42,7 +43,7 @@ def a_server(directory: Path, service: PanelService, port: int = 0, *, python_pa
     }
     if python_path is not None:
         environ["PYTHONPATH"] = f"{python_path}{os.pathsep}{ROOT}"
-    return UserServer(directory, environ, port=port)
+    return UserServer(directory, environ, "--LabApp.expose_app_in_browser=True", port=port)
 
 
 def settings_file(directory: Path, plugin: str, extension: str = APPUTILS) -> Path:
@@ -74,9 +75,13 @@ def a_language_pack(directory: Path, language: str) -> None:
 
 
 def open_lab(page: Page, server: UserServer, path: str = "lab") -> Locator:
-    """JupyterLab with the panel open; returns the panel."""
+    """JupyterLab with the panel open; returns the panel.
+
+    JupyterLab itself has finished then: what it still opens takes the focus, and moves what one drags.
+    """
     page.goto(f"{server.url}{path}?reset&token={LOGIN_TOKEN}")
-    page.locator("#jp-main-dock-panel").wait_for()
+    page.wait_for_function("window.jupyterapp?.restored.then(() => true)")
+    page.locator(".jp-MainAreaWidget:visible").first.wait_for()
     panel = page.locator("#jupyterhub-gpu-panel")
     if not panel.is_visible():
         page.locator('.jp-SideBar li[data-id="jupyterhub-gpu-panel"]').click()
@@ -84,12 +89,34 @@ def open_lab(page: Page, server: UserServer, path: str = "lab") -> Locator:
     return panel
 
 
+@contextmanager
+def a_tab(browser: Browser, width: int, height: int) -> Iterator[Page]:
+    """A page of a profile of its own, so large."""
+    context = browser.new_context(viewport={"width": width, "height": height}, locale="en-GB", timezone_id="Asia/Tokyo")
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    yield page
+    context.close()
+
+
+def empty(page: Page) -> None:
+    """As a new page, for the next test: nothing loaded, kept, played or forced."""
+    if page.url.startswith("http"):
+        page.evaluate("localStorage.clear(); sessionStorage.clear()")
+
+    def leave(dialog: Dialog) -> None:  # "Leave site?", where something is not saved
+        dialog.accept()
+
+    page.on("dialog", leave)
+    page.goto("about:blank")
+    page.remove_listener("dialog", leave)
+    page.unroute_all()
+    page.emulate_media(forced_colors="none")
+
+
 def until(true: Callable[[], object], page: Page, seconds: float = 40.0) -> None:
     """Wait for it, while the page goes on."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come"
-        page.wait_for_timeout(100)
+    patience.until(true, seconds, rest=lambda between: page.wait_for_timeout(between * 1000))
 
 
 def notebook(server: UserServer, name: str, source: str) -> None:

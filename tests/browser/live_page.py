@@ -13,7 +13,7 @@ from typing import Any
 from playwright.sync_api import Locator, Page, WebSocketRoute
 
 from hub_extensions.core.messages import Push
-from hub_extensions.server_extension.wire import encode
+from hub_extensions.server_extension.codec import encode
 from tests.browser.lab import open_lab
 from tests.fakes.user_server import UserServer
 from tests.machine_needs import TREE

@@ -12,7 +12,8 @@ from datetime import datetime, timedelta, timezone
 from math import sin
 from typing import Any
 
-from hub_extensions.adapters.nvml_states import MEANINGS
+from hub_extensions.adapters.nvml.states import MEANINGS
+from hub_extensions.core.gpu.samples import Counters
 from hub_extensions.core.messages import (
     Figures,
     GpuReading,
@@ -24,12 +25,11 @@ from hub_extensions.core.messages import (
     Snapshot,
     Wait,
 )
-from hub_extensions.core.usage import Counters
-from hub_extensions.server_extension.holders import NOT_HOW_MUCH, NOT_WHOSE
+from hub_extensions.server_extension.attribution import NOT_HOW_MUCH, NOT_WHOSE
+from hub_extensions.server_extension.codec import WIRE_VERSION
 from hub_extensions.server_extension.readings import NOT_MEASURABLE, NOT_READ, OLD_FIGURES
 from hub_extensions.server_extension.sampler import GONE, NO_GPU, NOT_UNDER_A_HUB, ONE_GONE
-from hub_extensions.server_extension.service import NOT_KNOWN
-from hub_extensions.server_extension.wire import WIRE_VERSION
+from hub_extensions.server_extension.service_client import NOT_KNOWN
 from tests.fakes.panel_service import GIB, a_countdown, a_state, offer
 
 STILL = 3600.0

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 import pytest
 from playwright.sync_api import Browser, CDPSession, Page, expect
 
 from hub_extensions.core.messages import Keep, Numbers, Push
-from hub_extensions.server_extension.wire import WIRE_VERSION
-from tests.browser.lab import PATIENCE_MS, a_language_pack, a_server, choose
+from hub_extensions.server_extension.codec import WIRE_VERSION
+from tests.browser.lab import PATIENCE_MS, a_language_pack, a_server, a_tab, choose
 from tests.browser.live_page import LivePage, axe_source
 from tests.browser.states import STATES, UUID, countdown_with, many, now, push, reading
 from tests.fakes.panel_service import GIB, PanelService, a_countdown
@@ -36,20 +35,17 @@ COUNT_CHANGES = """([selector, name]) => {
 }"""
 
 
-@pytest.fixture
-def tall(browser: Browser) -> Iterator[Page]:
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Iterator[Page]:
     """A page high enough for a picture of the whole panel."""
-    context = browser.new_context(viewport={"width": 1280, "height": 1300}, locale="en-GB", timezone_id="Asia/Tokyo")
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
-    yield page
-    context.close()
+    with a_tab(browser, 1280, 1300) as tab:
+        yield tab
 
 
 @pytest.fixture
-def live(tall: Page, server: UserServer) -> LivePage:
+def live(page: Page, server: UserServer) -> LivePage:
     choose(server.directory, "themes", {"theme": "JupyterLab Light"})
-    return LivePage(tall, server)
+    return LivePage(page, server)
 
 
 def tell(live: LivePage, state: str) -> None:
@@ -65,12 +61,14 @@ def settle(page: Page) -> None:
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
 
 
-@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize(
+    "theme", ["light", *(pytest.param(theme, marks=pytest.mark.whole) for theme in ("dark", "high-contrast"))]
+)
 def test_every_state_fits_and_has_no_findings_of_axe(
-    tall: Page, server: UserServer, pictures: Path, theme: str
+    page: Page, server: UserServer, pictures: Path, theme: str
 ) -> None:
     choose(server.directory, "themes", {"theme": THEMES[theme]})
-    live = LivePage(tall, server)
+    live = LivePage(page, server)
     axe = axe_source()
     panel = live.open()
     wrong: list[str] = []
@@ -105,7 +103,7 @@ def test_every_state_fits_and_has_no_findings_of_axe(
     expect(panel).not_to_contain_text("Memory")
     look_in_both_widths("outdated")
     live.refuses = True
-    tall.route("**/gpu/snapshot*", lambda route: route.fulfill(status=404, body="{}"))
+    page.route("**/gpu/snapshot*", lambda route: route.fulfill(status=404, body="{}"))
     live.open()
     expect(panel).to_contain_text("not installed or not switched on. Whoever runs this hub can change that.")
     look_in_both_widths("absent")
@@ -114,19 +112,19 @@ def test_every_state_fits_and_has_no_findings_of_axe(
 
 @pytest.mark.parametrize("language", ["fi_FI", "ja_JP"])
 def test_the_words_fit_in_other_languages_too(
-    tall: Page, service: PanelService, tmp_path: Path, pictures: Path, language: str
+    page: Page, service: PanelService, tmp_path: Path, pictures: Path, language: str
 ) -> None:
     a_language_pack(tmp_path, language)
     choose(tmp_path, "plugin", {"locale": language}, "@jupyterlab/translation-extension")
     server = a_server(tmp_path, service, python_path=tmp_path / "packs")
     try:
-        live = LivePage(tall, server)
+        live = LivePage(page, server)
         live.open()
         live.widen(WIDTHS[0])
         for state in ("countdown", "share", "monitoring", "not-answering", "two-gpus"):
             live.show(STATES[state][0])
             expect(live.panel.get_by_role("meter").first).to_be_visible()
-            settle(tall)
+            settle(page)
             assert live.cut_off() == []
             live.panel.screenshot(path=pictures / f"{state}-{language}.png")
         assert live.findings(axe_source()) == []
@@ -282,6 +280,9 @@ def test_at_twice_the_size_nothing_is_cut_off(browser: Browser, server: UserServ
     try:
         live = LivePage(page, server)
         live.open()
+        page.locator(
+            ".jp-SideBar.jp-mod-left .lm-mod-current"
+        ).click()  # so narrow a window has room for one of the two
         live.widen(280)
         for state in ("countdown", "share", "monitoring", "sixty-four-gpus"):
             tell(live, state)
@@ -291,7 +292,7 @@ def test_at_twice_the_size_nothing_is_cut_off(browser: Browser, server: UserServ
         context.close()
 
 
-def test_eight_gpus_with_ten_minutes_each_cost_a_few_milliseconds_a_second(live: LivePage) -> None:
+def test_eight_gpus_with_ten_minutes_each_are_drawn_in_one_go(live: LivePage) -> None:
     live.open()
     gpus = many(8)
     live.show(lambda: push(*gpus))
@@ -301,23 +302,20 @@ def test_eight_gpus_with_ten_minutes_each_cost_a_few_milliseconds_a_second(live:
     expect(live.panel.locator("svg")).to_have_count(14)  # of two of the eight nothing is known
     session = live.page.context.new_cdp_session(live.page)
     session.send("Performance.enable")
-    costs = []
+    each = []
     for step in range(10):
-        before = work(session)
+        before = layouts(session)
         live.push(numbers(float(step), *(gpu.uuid for gpu in gpus)))
         expect(live.panel).to_contain_text(f"{step}\u00a0%")
         settle(live.page)
-        costs.append(1000 * (work(session) - before))
-    each = median(costs)
-    print(f"drawing 8 GPUs x 600 points: {each:.1f} (at most {max(costs):.1f}) ms of script, style, layout a message")
-    assert each < 60, "far more than on any machine so far"
+        each.append(layouts(session) - before)
+    assert max(each) <= 5, f"eight GPUs are drawn at once, not one after the other: {each}"
 
 
-def work(session: CDPSession) -> float:
-    """Seconds the page spent so far in scripts, styles and layout."""
-    names = ("ScriptDuration", "RecalcStyleDuration", "LayoutDuration")
+def layouts(session: CDPSession) -> int:
+    """How often the page was laid out so far."""
     metrics = session.send("Performance.getMetrics")["metrics"]
-    return sum(float(metric["value"]) for metric in metrics if metric["name"] in names)
+    return int(next(one["value"] for one in metrics if one["name"] == "LayoutCount"))
 
 
 def numbers(percent: float, *uuids: str) -> Push:

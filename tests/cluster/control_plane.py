@@ -14,7 +14,7 @@ import json
 import ssl
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -26,6 +26,7 @@ from kubernetes import client, config
 from tests.cluster.certificates import Authority, signing_key
 from tests.cluster.daemons import Daemon, DaemonEnded, Daemons
 from tests.cluster.programs.build import programs
+from tests.patience import patient
 from tests.ports import free_ports
 
 START_SECONDS = 60.0
@@ -86,17 +87,19 @@ class ControlPlane:
         address: str = "127.0.0.1",
         grace_seconds: int = 40,
         api_server_flags: Sequence[str] = (),
+        controllers: bool = True,
     ) -> ControlPlane:
         """Start all four and wait until they are ready. Keys, data and logs go into ``folder``.
 
         ``address``: where the API server listens (a bridge's, so that pods reach it). ``grace_seconds``: how long after
-        its last sign of life a node is taken for lost.
+        its last sign of life a node is taken for lost. ``controllers``: with scheduler and controller manager; without
+        them nothing is placed, and no namespace is ready for pods.
 
         Raises:
             DaemonEnded: one did not start, with the end of its log; nothing of the others is left running.
         """
         try:
-            self._start(folder, address, grace_seconds, api_server_flags)
+            self._start(folder, address, grace_seconds, api_server_flags, controllers)
         except BaseException:
             self.stop()
             raise
@@ -111,14 +114,16 @@ class ControlPlane:
         """A client of the official package, with an admin's rights; close it, or use it with ``with``."""
         return client_of(self.kubeconfig)
 
-    def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        """One request as admin: ``call("GET", "/api/v1/nodes")``. Gives the JSON answer.
+    def call(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json", *, user: str = ""
+    ) -> Any:
+        """One request as admin, or as that ``user``: ``call("GET", "/api/v1/nodes")``. Gives the JSON answer.
 
         Raises:
             requests.HTTPError: the API server refused; the text has its reason.
         """
         data = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
-        headers = {"Content-Type": content_type}
+        headers = {"Content-Type": content_type} | ({"Impersonate-User": user} if user else {})
         answer = self._session.request(method, self.url + path, data=data, headers=headers, timeout=60)
         if not answer.ok:
             raise requests.HTTPError(f"{method} {path}: {answer.status_code} {answer.text[:600]}", response=answer)
@@ -148,12 +153,17 @@ class ControlPlane:
         certificate, key = self.authority.issue(file, user, groups=groups)
         return self._write_kubeconfig(file, {"client-certificate": str(certificate), "client-key": str(key)})
 
-    def restart_api_server(self, *, crash: bool = False) -> None:
-        """End the API server, with every watch on it, and start it again on the same port; wait until it is ready."""
+    def restart_api_server(self, *, crash: bool = False, noticed: Callable[[], object] = bool) -> None:
+        """End the API server, with every watch on it, and start it again on the same port; wait until it is ready.
+
+        ``noticed``: is called before it starts again, and waits for whoever has to find it gone: its port is there
+        again at once.
+        """
         if crash:
             self.api_server.kill()
         else:
-            self.api_server.stop(patience=5)  # with watches open it would take its time
+            self.api_server.stop(patience=2)  # with watches open it would take its time
+        noticed()
         self.api_server.start()
         self.until_ready()
 
@@ -161,7 +171,7 @@ class ControlPlane:
         """Wait until the API server says that it is ready."""
         self.api_server.until(lambda: self._answers("/readyz"), seconds, "ready")
 
-    def _start(self, folder: Path, address: str, grace: int, flags: Sequence[str]) -> None:
+    def _start(self, folder: Path, address: str, grace: int, flags: Sequence[str], controllers: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self.address = folder, address
         built = programs("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
@@ -180,6 +190,8 @@ class ControlPlane:
         self.etcd = begin("etcd", self._etcd_flags(store, peers))
         self.api_server = begin("kube-apiserver", [*self._api_server_flags(store, api), *flags])
         self.until_ready()
+        if not controllers:
+            return
         self.controller_manager = begin("kube-controller-manager", self._manager_flags(manager, grace))
         self.scheduler = begin("kube-scheduler", self._scheduler_flags(scheduler))
         for daemon, port in ((self.controller_manager, manager), (self.scheduler, scheduler)):
@@ -275,7 +287,7 @@ class ControlPlane:
 
     def _answers(self, path: str) -> bool:
         try:
-            return self._session.get(self.url + path, timeout=5).text == "ok"
+            return self._session.get(self.url + path, timeout=patient(5)).text == "ok"
         except requests.RequestException:
             return False
 
@@ -290,7 +302,7 @@ class ControlPlane:
 
     def _kind(self, version: str, kind: str) -> tuple[str, bool]:
         """A kind's plural, and whether its objects lie in namespaces; asked again until a new kind is served."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + patient(10)
         while (version, kind) not in self._kinds:
             try:
                 served = self.call("GET", f"/apis/{version}" if "/" in version else f"/api/{version}")["resources"]
@@ -337,7 +349,7 @@ def _says_ok(url: str) -> bool:
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=any_certificate)
     )
     try:
-        with opener.open(url, timeout=5) as answer:
+        with opener.open(url, timeout=patient(5)) as answer:
             return bool(answer.read() == b"ok")
     except OSError:
         return False

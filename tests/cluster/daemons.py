@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from tests.patience import patient
+
 STOP_SECONDS = 15.0
 
 
@@ -77,7 +79,7 @@ class Daemon:
         self.resume()
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=patience)
+            self._process.wait(timeout=patient(patience))
         return self._leave_nothing()
 
     def kill(self) -> None:
@@ -98,7 +100,7 @@ class Daemon:
         Raises:
             DaemonEnded: it ended meanwhile, or it was not ready after ``seconds``; with the end of its log.
         """
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patient(seconds)
         while not (alive := self.alive) or not ready():
             if not alive:
                 raise DaemonEnded(f"{self.name} ended: {self.last_words()}")
@@ -123,7 +125,7 @@ class Daemon:
             return
         with contextlib.suppress(ProcessLookupError):  # nothing of it is left
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait(timeout=STOP_SECONDS)
+        self._process.wait(timeout=patient(STOP_SECONDS))
 
 
 class Daemons:

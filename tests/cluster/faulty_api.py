@@ -19,6 +19,7 @@ import aiohttp
 from aiohttp import web
 
 from tests.cluster.control_plane import ControlPlane
+from tests.patience import patient
 from tests.ports import free_ports
 
 T = TypeVar("T")
@@ -66,7 +67,7 @@ class FaultyApi:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._do(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(patient(10))
         self._loop.close()
 
     def misbehave(self, fault: Fault) -> Fault:

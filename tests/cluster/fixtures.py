@@ -1,6 +1,7 @@
 """The cluster of a test run: started once, with the first test that asks for it, and ended with the last.
 
-``tests/conftest.py`` gives these to all tests, so that a run has one cluster; what they need is imported when one asks.
+``tests/conftest.py`` gives these to all tests, so that a run has one cluster. Each worker of a run has one of its own,
+and those have nothing in common but the built programs. What they need is imported when one asks.
 
 Tests carry ``needs("cluster")``; those that stop or restart the control plane also ``needs("own-cluster")``, for with
 ``--cluster=existing`` the cluster of the current KUBECONFIG is used, which is not ours to stop.
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from tests.cluster.control_plane import ControlPlane
     from tests.cluster.kueue import Kueue
     from tests.cluster.played_nodes import PlayedNodes
-    from tests.cluster.real_node import RealNode
 
 
 @pytest.fixture(scope="session")
@@ -65,21 +65,6 @@ def kueue(control_plane: ControlPlane, cluster_folder: Path) -> Iterator[Kueue]:
 
     with Kueue(control_plane, cluster_folder / "kueue") as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def real_node(request: pytest.FixtureRequest, control_plane: ControlPlane, cluster_folder: Path) -> Iterator[RealNode]:
-    """A real kubelet on this machine, with slices of one card. Whoever loses a device of it gives it back.
-
-    Of one module, and its tests come last in it: other tests count what is in the cluster, and their pods would be
-    placed here. A test that wants the machine without it stops it and starts it again: no fixture of a longer life
-    than a test's may keep its address.
-    """
-    from tests.cluster.real_node import RealNode
-
-    folder = cluster_folder / f"real-node-{request.module.__name__.rpartition('.')[2]}"
-    with RealNode(control_plane, folder) as node:
-        yield node
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.machine_needs import TREE, built_panel
+from tests.patience import patient
 
 BASE = "docker.io/local/jupyterlab-base:1"
 JUPYTERLAB = "docker.io/local/jupyterlab:1"
@@ -173,7 +174,7 @@ def _build_wheel(source: Path, target: Path, panel: Path) -> None:
     shutil.copytree(panel, source / "hub_extensions" / "labextension", ignore=shutil.ignore_patterns("install.json"))
     words = ["wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", target, source]
     with (target / "log").open("wb") as log:
-        subprocess.run([packer(), "-m", "pip", *words], check=True, stdout=log, stderr=log, timeout=300)
+        subprocess.run([packer(), "-m", "pip", *words], check=True, stdout=log, stderr=log, timeout=patient(300))
 
 
 def packer() -> str:
@@ -187,7 +188,7 @@ def packer() -> str:
         asked = [python, "-c", find]
         if (
             shutil.which(python)
-            and b"True" in subprocess.run(asked, capture_output=True, timeout=60, check=False).stdout
+            and b"True" in subprocess.run(asked, capture_output=True, timeout=patient(60), check=False).stdout
         ):
             return python
     raise RuntimeError("the package's wheel needs a Python with pip, setuptools and jupyter-builder: ./scripts/prepare")
@@ -209,7 +210,7 @@ def _privately(script: str, log: Path, more: Mapping[str, str] | None = None) ->
     words = ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-ec", script]
     env = {"PATH": PATH, "HOME": "/root", "LANG": "C.UTF-8", **_proxies(), **(more or {})}
     with log.open("ab") as written:
-        done = subprocess.run(words, env=env, stdout=written, stderr=written, timeout=900, check=False)
+        done = subprocess.run(words, env=env, stdout=written, stderr=written, timeout=patient(900), check=False)
     if done.returncode:
         raise RuntimeError(f"making the image failed, {log} ends:\n{log.read_text(errors='replace')[-1500:]}")
 
@@ -222,7 +223,9 @@ def _proxies() -> dict[str, str]:
 
 def _pip_settings() -> dict[str, str]:
     """This machine's settings of pip, as environment variables; its files are below /mnt while the base is made."""
-    listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60)
+    listed = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=patient(60)
+    )
     settings = {}
     for name, value in re.findall(r"^(?:global|install|:env:)\.([\w-]+)='(.*)'$", listed.stdout, re.MULTILINE):
         settings["PIP_" + name.upper().replace("-", "_")] = f"/mnt{value}" if value.startswith("/") else value

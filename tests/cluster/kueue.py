@@ -29,6 +29,7 @@ from tests.cluster.daemons import Daemons
 from tests.cluster.namespaces import RESTRICTED, fresh_namespace
 from tests.cluster.programs.build import programs
 from tests.hubs import until
+from tests.patience import patient
 from tests.ports import free_ports
 
 NAMESPACE = "kueue-system"
@@ -167,7 +168,7 @@ class Kueue:
 
     def _ready(self) -> bool:
         try:
-            return requests.get(f"http://127.0.0.1:{self._health}/readyz", timeout=5, proxies={"http": ""}).ok
+            return requests.get(f"http://127.0.0.1:{self._health}/readyz", timeout=patient(5), proxies={"http": ""}).ok
         except requests.RequestException:
             return False
 

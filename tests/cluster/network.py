@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.patience import patient
+
 CNI_PROGRAMS = Path("/usr/lib/cni")
 PATH = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
 """A path that has ``ip``, whatever the caller's is."""
@@ -49,7 +51,7 @@ def remove_bridge(name: str) -> None:
         return
     for port in links(master=name):
         # a link between network namespaces may go by itself while its pod's namespace is being taken down
-        subprocess.run(["ip", "link", "del", port], env=PATH, capture_output=True, timeout=30, check=False)
+        subprocess.run(["ip", "link", "del", port], env=PATH, capture_output=True, timeout=patient(30), check=False)
     _ip("link", "del", name)
 
 
@@ -94,9 +96,9 @@ def _routes() -> list[str]:
 
 
 def _json(words: list[str]) -> list[dict[str, Any]]:
-    said = subprocess.run(words, env=PATH, check=True, capture_output=True, text=True, timeout=30).stdout
+    said = subprocess.run(words, env=PATH, check=True, capture_output=True, text=True, timeout=patient(30)).stdout
     return [entry for entry in json.loads(said or "[]") if entry]
 
 
 def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], env=PATH, check=True, capture_output=True, text=True, timeout=30)
+    subprocess.run(["ip", *words], env=PATH, check=True, capture_output=True, text=True, timeout=patient(30))

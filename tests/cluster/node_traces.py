@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.cluster.network import remove_bridge
+from tests.patience import patient
 
 TAKEN = "\0jupyterhub-gpu-node"
 """An abstract Unix socket: whoever has bound it has the machine, until it ends, however it ends."""
@@ -47,36 +48,42 @@ class NodeRunsAlready(Exception):
 
 @dataclass
 class Traces:
-    """What one node has made: ``folders`` (mounts below them too), a bridge, a control group, kernel settings."""
+    """What one node has made: ``folders`` (mounts below them too), a bridge, a control group, kernel settings.
+
+    ``others_sockets``: those in the folder of containerd's shims that were there before.
+    """
 
     folders: list[str]
     bridge: str
     cgroup: str
     settings: dict[str, str] = field(default_factory=dict)
     made_folders: list[str] = field(default_factory=list)
+    others_sockets: list[str] = field(default_factory=list)
 
     def write(self) -> None:
         """Note them down, with the kernel settings and folders as they are now."""
         self.settings = {name: Path("/proc/sys", name).read_text().strip() for name in KUBELET_SETTINGS}
         shared = [DEVICE_PLUGINS, DEVICE_PLUGINS.parent, CONTAINER_LOGS, SHIMS, SHIMS.parent]
         self.made_folders = [str(path) for path in shared if not path.exists()]
+        self.others_sockets = [str(path) for path in SHIMS.iterdir()] if SHIMS.exists() else []
         NOTES.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 
-def take_the_machine() -> socket.socket:
+def take_the_machine(wait: float = 0.0) -> socket.socket:
     """The right to run the one node of this machine, until this is closed; what a killed run left is removed.
 
     Raises:
-        NodeRunsAlready: another run has it, or a kubelet of the machine itself runs.
+        NodeRunsAlready: another run has it, after ``wait`` seconds still, or a kubelet of the machine itself runs.
     """
     lock = socket.socket(socket.AF_UNIX)
-    try:
-        lock.bind(TAKEN)
-    except OSError:
-        lock.close()
-        raise NodeRunsAlready(
-            "another test run has its node on this machine; two kubelets would delete each other's device plugins"
-        ) from None
+    deadline = time.monotonic() + wait
+    while not _bound(lock):
+        if time.monotonic() >= deadline:
+            lock.close()
+            raise NodeRunsAlready(
+                "another test run has its node on this machine; two kubelets would delete each other's device plugins"
+            )
+        time.sleep(0.2)
     try:
         if NOTES.exists():
             remove(Traces(**json.loads(NOTES.read_text(encoding="utf-8"))))
@@ -88,6 +95,14 @@ def take_the_machine() -> socket.socket:
         lock.close()
         raise
     return lock
+
+
+def _bound(lock: socket.socket) -> bool:
+    try:
+        lock.bind(TAKEN)
+    except OSError:
+        return False
+    return True
 
 
 def make_cgroup(name: str) -> None:
@@ -161,7 +176,7 @@ def _is_ours(process: Path, folders: list[str]) -> bool:
 
 
 def _end_processes(traces: Traces) -> None:
-    deadline = time.monotonic() + GONE_SECONDS
+    deadline = time.monotonic() + patient(GONE_SECONDS)
     while found := processes(traces):
         for pid in found:
             try:
@@ -175,8 +190,8 @@ def _end_processes(traces: Traces) -> None:
 
 def _unmount(folders: list[str]) -> None:
     for point in mounts(folders):
-        if subprocess.run(["umount", point], capture_output=True, timeout=60, check=False).returncode:
-            subprocess.run(["umount", "--lazy", point], capture_output=True, timeout=60, check=False)
+        if subprocess.run(["umount", point], capture_output=True, timeout=patient(60), check=False).returncode:
+            subprocess.run(["umount", "--lazy", point], capture_output=True, timeout=patient(60), check=False)
 
 
 def _hierarchies() -> list[Path]:
@@ -207,7 +222,7 @@ def _remove_cgroup(name: str) -> None:
 
 def _remove_group(folder: Path) -> None:
     """A group can be removed a moment after its last process ended, not at once."""
-    deadline = time.monotonic() + GONE_SECONDS
+    deadline = time.monotonic() + patient(GONE_SECONDS)
     while folder.exists():
         try:
             folder.rmdir()
@@ -225,18 +240,20 @@ def _remove_shared_files(traces: Traces) -> None:
         for link in CONTAINER_LOGS.iterdir():
             if link.is_symlink() and any(os.readlink(link).startswith(f"{folder}/") for folder in traces.folders):
                 link.unlink()
-    for folder in traces.folders:
-        _remove_sockets(Path(folder))
+    _remove_sockets(traces)
     for folder in traces.made_folders:
         if Path(folder).is_dir() and not any(Path(folder).iterdir()):
             Path(folder).rmdir()
 
 
-def _remove_sockets(folder: Path) -> None:
-    """Containerd's shims have their sockets in one place, whatever folder containerd is told; notes name ours."""
-    for note in folder.glob("containerd/io.containerd.runtime.v2.task/*/*/bootstrap.json"):
-        path = Path(json.loads(note.read_text(encoding="utf-8"))["address"].removeprefix("unix://"))
-        if path.parent == SHIMS:
+def _remove_sockets(traces: Traces) -> None:
+    """Containerd's shims have their sockets in one place, whatever folder containerd is told.
+
+    A shim that was killed leaves its own there (a kubelet that has just started kills those of pods that it does not
+    know), with no note of it: nobody listens at it any more.
+    """
+    for path in SHIMS.iterdir() if SHIMS.exists() else ():
+        if str(path) not in traces.others_sockets and not _somebody_listens(path):
             path.unlink(missing_ok=True)
 
 

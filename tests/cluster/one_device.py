@@ -17,6 +17,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import fresh_namespace
 from tests.cluster.played_nodes import PlayedNodes
 from tests.hubs import until
+from tests.patience import patient
 
 OFFER = "mig-4g.20gb"
 """Of a kind that no other node of the tests has."""
@@ -80,7 +81,7 @@ def answering() -> Iterator[int]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(5)
+        thread.join(patient(5))
 
 
 class _OnLoopback(ThreadingHTTPServer):

@@ -18,6 +18,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.image import JUPYTERLAB
 from tests.hubs import ROOT, Hub, until
 from tests.loop.place import Place
+from tests.patience import patient
 from tests.ports import free_ports
 
 MANIFESTS = ROOT / "helm-values" / "manifests"
@@ -44,6 +45,16 @@ kind: ServiceAccount
 metadata: {name: hub}
 """
 """What zero-to-jupyterhub 4.4.0 gives its hub (templates/hub/rbac.yaml)."""
+
+
+QUICK = """
+import jupyterhub.services.service
+from traitlets import Integer
+class LookedAtOften(jupyterhub.services.service._ServiceSpawner):
+    poll_interval = Integer(1)
+jupyterhub.services.service._ServiceSpawner = LookedAtOften
+"""
+"""A hub looks every 30 s whether a service has ended, and has no setting for that: here it starts it again at once."""
 
 
 def give_rights(control_plane: ControlPlane, namespace: str, *, ours: bool = True) -> Path:
@@ -112,6 +123,7 @@ class ClusterPlace(Place):
         self._ours = ours
         hub_port = free_ports(1, address)[0]
         text = f"""
+{QUICK}
 from hub_extensions import configure
 c.JupyterHub.spawner_class = "hub_extensions.spawner.kube.GpuKubeSpawner"
 c.JupyterHub.hub_bind_url = "http://{address}:{hub_port}"
@@ -129,8 +141,8 @@ c.KubeSpawner.container_security_context = {{
 c.KubeSpawner.delete_grace_period = 1
 c.Spawner.cmd = ["jupyterhub-singleuser"]
 c.Spawner.default_url = "/lab"
-c.Spawner.http_timeout = 60
-c.Spawner.start_timeout = 120
+c.Spawner.http_timeout = {patient(60):.0f}
+c.Spawner.start_timeout = {patient(120):.0f}
 c.GpuService.state_dir = {str(self.state)!r}
 c.GpuService.host = {address!r}
 c.GpuService.port = {self.port}

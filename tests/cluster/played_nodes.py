@@ -10,7 +10,6 @@ A pod with the annotation ``tests/holds: starting`` is left as the scheduler lef
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ import requests
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.daemons import Daemons
 from tests.cluster.programs.build import programs
+from tests.patience import patient, until
 from tests.ports import free_ports
 
 MARK = "kwok.x-k8s.io/node"
@@ -166,11 +166,8 @@ class PlayedNodes:
 
     def until_ready(self, name: str, state: Ready = "True", seconds: float = 20.0) -> None:
         """Wait until the node's condition Ready has this state and the cluster has drawn its taints from that."""
-        deadline = time.monotonic() + seconds
-        while (now := self._ready(name)) != (state, {TAINT_OF[state]} - {""}):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{name}: Ready is {now[0]}, taints {now[1]}, not {state}, after {seconds:g} s")
-            time.sleep(0.05)
+        wanted = (state, {TAINT_OF[state]} - {""})
+        until(lambda: self._ready(name) == wanted, seconds, lambda: f"{name}: {wanted}, not {self._ready(name)}")
 
     def _ready(self, name: str) -> tuple[str, set[str]]:
         node = self._cluster.call("GET", f"/api/v1/nodes/{name}")
@@ -180,7 +177,7 @@ class PlayedNodes:
 
     def _answers(self) -> bool:
         try:
-            return requests.get(self._healthy, timeout=5, proxies={"http": ""}).ok
+            return requests.get(self._healthy, timeout=patient(5), proxies={"http": ""}).ok
         except requests.RequestException:
             return False
 

@@ -3,7 +3,8 @@
     with RealNode(control_plane, folder) as node:
         …a pod of the image JUPYTERLAB answers on its own address…
 
-One a machine, for the kubelet's folder of device plugins is the same whatever it is told. Nothing of it stays behind
+One a machine, for the kubelet's folder of device plugins is the same whatever it is told (so tests that share it are
+together in ``on_a_node``). Nothing of it stays behind
 (``node_traces.py``), also after a start that failed; what a killed run has left is removed before the next starts.
 """
 
@@ -30,6 +31,7 @@ from tests.cluster.daemons import Daemon, DaemonEnded
 from tests.cluster.network import CNI_PROGRAMS, Bridge, bridge_name, make_bridge, write_cni
 from tests.cluster.node_traces import DEVICE_PLUGINS, Traces, make_cgroup, remove, take_the_machine
 from tests.cluster.programs.build import HERE, cache, programs
+from tests.patience import patient
 from tests.ports import free_ports
 
 LAB = {"nvidia.com/mig-1g.5gb": 5, "nvidia.com/mig-2g.10gb": 1}
@@ -89,6 +91,11 @@ class RealNode:
         self._daemons: list[Daemon] = []
 
     @property
+    def running(self) -> bool:
+        """Whether it has the machine: started, and not stopped since."""
+        return self._lock is not None
+
+    @property
     def address(self) -> str:
         """The bridge's address."""
         return self.bridge.address
@@ -100,15 +107,17 @@ class RealNode:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
 
-    def start(self) -> None:
+    def start(self, *, wait: float = 0.0) -> None:
         """Start everything and wait until the node is ready with all its devices; logs go into the folder.
+
+        ``wait``: so many seconds for another run that has its node on this machine.
 
         Raises:
             NodeRunsAlready: a kubelet runs on this machine already.
             DaemonEnded: a daemon did not start, with the end of its log; nothing is left behind.
         """
         try:
-            self._start()
+            self._start(wait)
         except BaseException:
             self.stop()
             raise
@@ -181,9 +190,9 @@ class RealNode:
     def _control(self) -> Path:
         return self._state / "devices.sock"
 
-    def _start(self) -> None:
+    def _start(self, wait: float) -> None:
         built = programs("kubelet", "containerd", "ctr", "containerd-shim-runc-v2", "deviceplugin", "pause")
-        self._lock = take_the_machine()
+        self._lock = take_the_machine(wait)
         self._folder.mkdir(parents=True, exist_ok=True)
         kept = cache()
         base, package = image.base_layer(kept), image.package_layer(kept)
@@ -221,7 +230,7 @@ class RealNode:
             daemon.stop()
             self._daemons.remove(daemon)
             self._images.rename(kept)
-        subprocess.run(["cp", "--archive", "--link", str(kept), str(self._images)], check=True, timeout=120)
+        subprocess.run(["cp", "--archive", "--link", str(kept), str(self._images)], check=True, timeout=patient(120))
         for database in self._images.rglob("*.db"):
             own = database.with_suffix(".own")
             shutil.copyfile(database, own)
@@ -247,7 +256,7 @@ class RealNode:
 
     def _containerd_serves(self) -> bool:
         words: list[str | Path] = [self._ctr_program, "--address", self._state / "containerd.sock", "version"]
-        return subprocess.run(words, capture_output=True, timeout=30, check=False).returncode == 0
+        return subprocess.run(words, capture_output=True, timeout=patient(30), check=False).returncode == 0
 
     def _kubelet(self, built: Path) -> Daemon:
         port, health = free_ports(2, self.address)
@@ -347,7 +356,7 @@ class RealNode:
 
     def _order(self, what: str, **details: Any) -> list[str]:
         with socket.socket(socket.AF_UNIX) as line:
-            line.settimeout(10)
+            line.settimeout(patient(10))
             line.connect(str(self._control))
             line.sendall(json.dumps({"do": what, **details}).encode() + b"\n")
             answer = json.loads(line.makefile().readline())
@@ -358,7 +367,7 @@ class RealNode:
     def _ctr(self, *words: str) -> str:
         at = str(self._state / "containerd.sock")
         full = [str(self._ctr_program), "--address", at, "--namespace", "k8s.io", *words]
-        done = subprocess.run(full, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(full, capture_output=True, text=True, timeout=patient(300), check=False)
         if done.returncode:
             raise RuntimeError(f"ctr {' '.join(words)}: {done.stderr.strip()[-600:]}")
         return done.stdout

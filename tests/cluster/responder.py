@@ -12,6 +12,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
+from tests.patience import patient
+
 
 class _Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
@@ -55,7 +57,7 @@ class Responder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(5)
+        self._thread.join(patient(5))
 
 
 __all__ = ["Responder"]

@@ -18,8 +18,9 @@ from tests.cluster.others_line import OthersLine
 from tests.cluster.played_nodes import PlayedNodes
 from tests.cluster.responder import Responder
 from tests.hubs import until
+from tests.patience import patient
 
-pytestmark = [pytest.mark.needs("cluster"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("cluster"), pytest.mark.timeout(patient(300))]
 
 HERE = {"tests/place": "kai"}
 CARD = {"nvidia.com/gpu.product": "NVIDIA-KAI-40GB", "nvidia.com/gpu.memory": "40960"}
@@ -51,10 +52,22 @@ class KaisHand:
         self._cluster.call("POST", f"{self._pods}/{name}/binding", binding)
 
     def takes_back(self, name: str, *, tells: bool) -> None:
-        """Deletes it. ``tells``: with the flag ``--update-pod-eviction-condition=true``; else the pod shows nothing."""
+        """Deletes it. ``tells``: with the flag ``--update-pod-eviction-condition=true``; else the pod shows nothing.
+
+        It stays there with all it shows, as a kubelet leaves it while it ends the containers, until `lets_go`.
+        """
+        self._held(name, ["tests/held"])
         if tells:
             self._condition(name, "DisruptionTarget", "True", "PreemptionByScheduler", TAKEN)
         self._cluster.call("DELETE", f"{self._pods}/{name}?gracePeriodSeconds=1")
+
+    def lets_go(self, name: str) -> None:
+        """The pod is removed at last."""
+        self._held(name, [])
+
+    def _held(self, name: str, finalizers: list[str]) -> None:
+        content = "application/merge-patch+json"
+        self._cluster.call("PATCH", f"{self._pods}/{name}", {"metadata": {"finalizers": finalizers}}, content)
 
     def _condition(self, name: str, kind: str, status: str, reason: str, message: str) -> None:
         condition = {"type": kind, "status": status, "reason": reason, "message": message}
@@ -133,6 +146,8 @@ def test_a_pod_is_kais_to_place_and_what_it_says_is_told(
     kai.binds("jupyter-ada", "kais")
     place.hub.wait_ready("ada", seconds=60)
     kai.takes_back("jupyter-ada", tells=True)
+    until(lambda: f"Deleting pod {namespace}/jupyter-ada" in place.hub.log(), 30, "the hub sees its end")
+    kai.lets_go("jupyter-ada")
     until(lambda: place.notices("ada"), 30, "the user is told")
     print("the next form:", place.notices("ada"), place.ends())
     assert any("KAI took its GPU back for a group that has a right to it." in text for text in place.notices("ada"))
@@ -141,6 +156,8 @@ def test_a_pod_is_kais_to_place_and_what_it_says_is_told(
     kai.binds("jupyter-ben", "kais")
     place.hub.wait_ready("ben", seconds=60)
     kai.takes_back("jupyter-ben", tells=False)
+    until(lambda: f"Deleting pod {namespace}/jupyter-ben" in place.hub.log(), 30, "the hub sees its end")
+    kai.lets_go("jupyter-ben")
     until(lambda: place.notices("ben"), 30, "the user is told")
     print("the next form:", place.notices("ben"), place.ends())
     assert any("KAI took its GPU back, or somebody removed it" in text for text in place.notices("ben"))

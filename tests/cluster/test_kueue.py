@@ -22,8 +22,9 @@ from tests.cluster.place import MANIFESTS
 from tests.cluster.played_nodes import MERGE, PlayedNodes
 from tests.cluster.responder import Responder
 from tests.hubs import until
+from tests.patience import patient
 
-pytestmark = [pytest.mark.needs("kueue"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("kueue"), pytest.mark.timeout(patient(300))]
 
 SLICE, WHOLE = "mig-3g.20gb", "gpu"
 RESOURCE = {SLICE: "nvidia.com/mig-3g.20gb", WHOLE: "nvidia.com/gpu"}
@@ -110,7 +111,7 @@ def hub(
     name = f"t-{uuid.uuid4().hex[:8]}"
     config = """
 c.GpuCluster.kueue_queue = "gpu"
-c.GpuLine.max_starting = 2
+c.GpuQueue.max_starting = 2
 def before(spawner):
     if spawner.user.name == "hana":
         spawner.gpu_max_wait_hours = 6 / 3600

@@ -22,8 +22,9 @@ from tests.cluster.place import ClusterPlace
 from tests.cluster.played_nodes import PlayedNodes
 from tests.cluster.responder import Responder
 from tests.hubs import ROOT, until
+from tests.patience import patient
 
-pytestmark = [pytest.mark.needs("cluster"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("cluster"), pytest.mark.timeout(patient(300))]
 
 PLACE = "tests/place"
 HERE = {PLACE: "mixed"}
@@ -187,7 +188,7 @@ def place(
         config = f"""
 c.KubeSpawner.port = {responder.port}
 c.KubeSpawner.node_selector = {HERE!r}
-c.GpuLine.max_starting = 20
+c.GpuQueue.max_starting = 20
 """
         folder = tmp_path_factory.mktemp("mixed")
         try:
@@ -288,10 +289,10 @@ def claimed_device(place: ClusterPlace, pod: dict[str, Any]) -> str:
 
 def report(place: ClusterPlace, *words: str) -> subprocess.CompletedProcess[str]:
     """``jupyterhub-gpu offers --cluster`` with the hub's own rights and settings."""
-    command = [sys.executable, "-m", "hub_extensions.cli", "offers", "--cluster", "--state-dir", str(place.state)]
+    command = [sys.executable, "-m", "hub_extensions.tools.cli", "offers", "--cluster", "--state-dir", str(place.state)]
     keep = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
     env = keep | {"PYTHONPATH": str(ROOT), "COLUMNS": "150", "KUBECONFIG": str(place.kubeconfig)}
-    return subprocess.run([*command, *words], capture_output=True, text=True, timeout=60, env=env, check=False)
+    return subprocess.run([*command, *words], capture_output=True, text=True, timeout=patient(60), env=env, check=False)
 
 
 def test_the_report_says_of_every_offer_from_which_nodes_it_is_and_why_something_is_left_out(

@@ -22,8 +22,9 @@ from tests.cluster.place import ClusterPlace
 from tests.cluster.played_nodes import PlayedNodes
 from tests.cluster.responder import Responder
 from tests.hubs import until
+from tests.patience import patient
 
-pytestmark = [pytest.mark.needs("cluster"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("cluster"), pytest.mark.timeout(patient(300))]
 
 HERE = {"tests/place": "outside"}
 NODE = "outside"
@@ -33,7 +34,7 @@ LABELS = {**HERE, "nvidia.com/gpu.product": "NVIDIA-A100-PCIE-40GB", "nvidia.com
 STRICT = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 OUTSIDE_SECONDS = 3
 FORGOTTEN_SECONDS = 6
-FOLLOWS_SECONDS = 2.0
+FOLLOWS_SECONDS = patient(2.0)
 
 
 @pytest.fixture(scope="module")
@@ -108,13 +109,11 @@ def give_back(control_plane: ControlPlane, others: str, name: str) -> None:
     control_plane.call("DELETE", f"/api/v1/namespaces/{others}/pods/{name}?gracePeriodSeconds=0")
 
 
-def follows(place: ClusterPlace, free: int, what: str) -> float:
-    """Seconds until the form says so."""
+def follows(place: ClusterPlace, free: int, what: str) -> None:
+    """The form says so soon."""
     began = time.monotonic()
-    place.until_offered(OFFER, free, 15)
-    took = time.monotonic() - began
-    print(f"{what}: the form follows after {took:.2f} s")
-    return took
+    place.until_offered(OFFER, free, FOLLOWS_SECONDS)
+    print(f"{what}: the form follows after {time.monotonic() - began:.2f} s")
 
 
 def ask(place: ClusterPlace, user: str) -> None:
@@ -140,7 +139,7 @@ def last_event(place: ClusterPlace, user: str) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     path = f"{place.hub.url}/hub/api/users/{user}/server/progress"
     headers = {"Authorization": f"token {place.hub.token}"}
-    with requests.get(path, headers=headers, stream=True, timeout=(5, 1)) as answer:
+    with requests.get(path, headers=headers, stream=True, timeout=(patient(5), patient(1))) as answer:
         try:
             for line in answer.iter_lines():
                 if line.startswith(b"data: "):
@@ -153,17 +152,15 @@ def last_event(place: ClusterPlace, user: str) -> dict[str, Any]:
 def test_the_form_follows_within_two_seconds_when_others_take_devices_and_give_them_back(
     control_plane: ControlPlane, place: ClusterPlace, others: str
 ):
-    took = []
     for round_ in range(2):
         take(control_plane, others, f"one-{round_}")
-        took.append(follows(place, 1, "one taken"))
+        follows(place, 1, "one taken")
         take(control_plane, others, f"two-{round_}")
-        took.append(follows(place, 0, "two taken"))
+        follows(place, 0, "two taken")
         give_back(control_plane, others, f"one-{round_}")
-        took.append(follows(place, 1, "one given back"))
+        follows(place, 1, "one given back")
         give_back(control_plane, others, f"two-{round_}")
-        took.append(follows(place, 2, "two given back"))
-    assert max(took) <= FOLLOWS_SECONDS, took
+        follows(place, 2, "two given back")
 
 
 @pytest.mark.needs("own-cluster")
@@ -254,7 +251,7 @@ def test_a_node_that_takes_nothing_new_is_not_counted_and_the_admin_is_told_why(
     there, back, free, why = CHANGES[change]
     played_nodes.patch(NODE, there)
     try:
-        assert follows(place, free, change) <= FOLLOWS_SECONDS  # type: ignore[arg-type]
+        follows(place, free, change)
         assert {"what": f"node {NODE}", "why": why} in cluster(place)["left_out"]
         ask(place, "ada")
         told = until(lambda: ticket(place, "ada")["reason"], 20)
@@ -309,7 +306,7 @@ def give_up(place: ClusterPlace, lease_id: str) -> int:
     """An admin gives a lease up, by the API; its status."""
     url = f"http://{place.host}:{place.port}/services/gpu/api/leases/{lease_id}"
     token = place.hub.token_of("root-admin")
-    return requests.delete(url, headers={"Authorization": f"token {token}"}, timeout=20).status_code
+    return requests.delete(url, headers={"Authorization": f"token {token}"}, timeout=patient(20)).status_code
 
 
 def forgotten(place: ClusterPlace) -> list[str]:
@@ -322,7 +319,7 @@ def test_a_pod_with_our_labels_that_the_hub_never_made_is_shown_and_removed_by_p
     made = pod("jupyter-zoe", labels=labels, annotations=marks)
     place.control_plane.call("POST", f"/api/v1/namespaces/{place.namespace}/pods", made)
     began = time.monotonic()
-    assert follows(place, 1, "a pod of nobody") <= FOLLOWS_SECONDS
+    follows(place, 1, "a pod of nobody")
     until(lambda: forgotten(place) == ["jupyter-zoe"], 20, lambda: str(cluster(place)))
     until(lambda: "zoe" not in place.pods(), 30, "it is removed")
     assert time.monotonic() - began >= FORGOTTEN_SECONDS

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 import requests
 
-from hub_extensions.adapters.kubernetes import ClusterWatch
-from hub_extensions.core.admission import admit
-from hub_extensions.core.cluster import ClusterConfig
-from hub_extensions.core.cluster_offers import derive_cluster_offers
-from hub_extensions.core.line import Choice, Line, LineConfig, Ticket, TicketState
-from hub_extensions.core.offers import OfferConfig
-from hub_extensions.core.pools import PoolSurvey, survey_pools
+from hub_extensions.adapters.kubernetes.watch import ClusterWatch
+from hub_extensions.core.cluster.model import ClusterConfig
+from hub_extensions.core.cluster.offers import derive_cluster_offers
+from hub_extensions.core.cluster.pools import PoolSurvey, survey_pools
+from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.core.queue.admission import admit
+from hub_extensions.core.queue.model import Choice, QueueLimits, QueueSnapshot, Ticket, TicketState
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.place import ClusterPlace
 from tests.cluster.played_nodes import PlayedNodes
@@ -32,8 +32,9 @@ from tests.cluster.responder import Responder
 from tests.cluster.test_mixed_cluster import CLASSES
 from tests.fakes.partitions import PROFILES, claim_template, resource_slices
 from tests.hubs import until
+from tests.patience import patient
 
-pytestmark = [pytest.mark.needs("cluster"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("cluster"), pytest.mark.timeout(patient(300))]
 
 NODE = "cut-on-demand"
 CARDS = 2
@@ -189,7 +190,7 @@ def test_all_who_are_let_in_at_once_are_placed(claims: Claims, wanted: list[str]
         Ticket(f"t{number}", f"u{number}", "", (Choice(ids[name], number),), NOW, TicketState.WAITING)
         for number, name in enumerate(wanted)
     )
-    let_in = admit(Line(offers, None, tickets, (), LineConfig(max_starting=500), pools=found.pools))
+    let_in = admit(QueueSnapshot(offers, None, tickets, (), QueueLimits(max_starting=500), pools=found.pools))
     names = [claims.make(wanted[int(each.ticket[1:])]) for each in reversed(let_in)]
     judged = claims.settled(*names)
     print(f"wanted {wanted}\nlet in {[each.offer for each in let_in]}: {dict(judged)}; claimed {claims.devices()}")

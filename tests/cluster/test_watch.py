@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import requests
 
-from hub_extensions.adapters.kubernetes import ClusterRefused, ClusterWatch, Pace
-from hub_extensions.core.cluster import ClusterConfig, ClusterView
-from hub_extensions.core.mechanisms import LEASE_LABEL
+from hub_extensions.adapters.kubernetes.watch import ClusterRefused, ClusterWatch, Pace
+from hub_extensions.core.cluster.model import ClusterConfig, ClusterView
+from hub_extensions.core.offers.pod_request import LEASE_LABEL
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.played_nodes import PlayedNodes
+from tests.patience import patient
 
 pytestmark = pytest.mark.needs("cluster")
 
@@ -64,14 +65,14 @@ def take_cluster_role(control_plane: ControlPlane, name: str) -> None:
 async def watching(kubeconfig: str) -> AsyncIterator[ClusterWatch]:
     watch = ClusterWatch(ClusterConfig(kubeconfig=kubeconfig), pace=QUICK)
     try:
-        await watch.start(30)
+        await watch.start(patient(30))
         yield watch
     finally:
         await watch.close()
 
 
 async def until(watch: ClusterWatch, holds: Callable[[ClusterView], object], seconds: float = 30.0) -> ClusterView:
-    deadline = asyncio.get_running_loop().time() + seconds
+    deadline = asyncio.get_running_loop().time() + patient(seconds)
     while not holds(view := watch.view(datetime.now(timezone.utc))):
         assert asyncio.get_running_loop().time() < deadline, f"it never came: {view}"
         await watch.wait_changed(0.2)

@@ -21,8 +21,9 @@ import pytest
 import requests
 
 from tests.hubs import Hub, free_port, until
+from tests.patience import patient
 
-pytestmark = pytest.mark.hub
+pytestmark = [pytest.mark.hub, pytest.mark.whole]
 JUPYTERHUB = int(version("jupyterhub").split(".")[0])
 
 WAITS = """
@@ -203,7 +204,7 @@ c.JupyterHub.services.append({{
 """
     with Hub(tmp_path, WAITS + service) as hub:
         hub.kill()
-        assert requests.get(f"http://127.0.0.1:{port}/", timeout=5).ok
+        assert requests.get(f"http://127.0.0.1:{port}/", timeout=patient(5)).ok
         hub.start(wait=False)
         until(lambda: "Address already in use" in hub.log(), 40, "the successor has failed")
 
@@ -244,7 +245,7 @@ c.JupyterHub.services.append({{
 }})
 """
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    hub = Hub(tmp_path, WAITS + text)
+    hub = Hub(tmp_path, WAITS + text, warm=False)
     try:
         hub.start()
         signal.signal(signal.SIGINT, before)
@@ -282,7 +283,7 @@ def test_a_stock_hub_ends_a_stranger_that_got_the_pid_of_a_server(tmp_path: Path
             with sqlite3.connect(hub.folder / "jupyterhub.sqlite") as db:
                 db.execute("update spawners set state = ? where state like '%pid%'", (f'{{"pid": {stranger.pid}}}',))
             hub.start()
-            assert stranger.wait(20) != 0
+            assert stranger.wait(patient(20)) != 0
         finally:
             stranger.kill()
             stranger.wait()

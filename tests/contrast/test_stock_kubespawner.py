@@ -3,7 +3,8 @@
 A change here means that KubeSpawner or JupyterHub has been mended (then a workaround of ours can go) or has broken
 elsewhere. On the same control plane as ours; the cluster's one device is held by somebody outside the hub, so that
 whoever asks for it waits as a pod does. Ours beside each of them: ``tests/cluster/test_traps.py`` under the same T
-number; those that need no cluster: ``tests/spawner/test_kube.py`` and ``test_kubespawner_contract.py``.
+number (T19: ``tests/cluster/on_a_node``); those that need no cluster: ``tests/spawner/test_kube.py`` and
+``test_kubespawner_contract.py``.
 """
 
 from __future__ import annotations
@@ -228,17 +229,15 @@ def test_the_stock_waiting_page_of_a_named_servers_pod_stops_the_default_server(
 
 @on_a_cluster
 def test_a_start_timeout_of_a_profile_is_read_too_late_and_the_wait_ends_without_a_word(a_hub: Start) -> None:
-    """T10: 60 s in the profile, 2 s in the configuration."""
+    """T10: an hour in the profile, 2 s in the configuration."""
     more = """
 c.KubeSpawner.start_timeout = 2
-c.KubeSpawner.profile_list[0]["kubespawner_override"]["start_timeout"] = 60
+c.KubeSpawner.profile_list[0]["kubespawner_override"]["start_timeout"] = 3600
 """
     with a_hub(more) as hub:
-        began = time.monotonic()
         hub.spawn("ada")
         last = list(hub.progress("ada"))[-1]
         assert last["message"] == "Spawn failed: "
-        assert time.monotonic() - began < 30
 
 
 @on_a_cluster

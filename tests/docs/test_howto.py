@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import patient
 from tests.plain_account import ROOT, PlainAccount, plain_account, until
 
 PAGE = ROOT / "docs" / "howto" / "plain-jupyterhub.md"
@@ -52,7 +53,7 @@ def plain_config(folder: Path, ports: list[int], *before: str) -> str:
             f"c.SimpleLocalProcessSpawner.home_dir_template = {str(folder / 'homes' / '{username}')!r}",
             f"c.Spawner.cmd = [{sys.executable!r}, '-m', 'jupyterhub.singleuser']",
             f"c.Spawner.environment = {{'HOWTO_TEST': {str(folder)!r}}}",
-            "c.Spawner.start_timeout = c.Spawner.http_timeout = 120",
+            f"c.Spawner.start_timeout = c.Spawner.http_timeout = {int(patient(120))}",
             "c.JupyterHub.log_level = 'WARN'",
             "# the accounts of this test are no system accounts, and its card is simulated",
             *before,
@@ -74,13 +75,13 @@ class Hub:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}/hub/api{path}", data, headers, method=method)
-        with self.opener.open(request, timeout=60) as answer:
+        with self.opener.open(request, timeout=patient(60)) as answer:
             text = answer.read()
         return json.loads(text) if text else None
 
     def answers(self, url: str) -> bool:
         try:
-            with self.opener.open(url, timeout=5) as answer:
+            with self.opener.open(url, timeout=patient(5)) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
@@ -100,7 +101,7 @@ def running(account: PlainAccount, config: Path, hub: Hub, ready: Callable[[], b
         yield
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
+        process.wait(timeout=patient(60))
         assert "Traceback" not in log.read_text(), log.read_text()
 
 
@@ -145,16 +146,18 @@ def test_step_1_installs_the_wheel_that_it_makes_with_extras_that_there_are() ->
         assert f'"{extra}":' in setup
 
 
+@pytest.mark.programs
 def test_step_2_only_looks(tmp_path: Path) -> None:
     for line in blocks()[2][0].splitlines():
         words = line.split()
         assert words[0] == "jupyterhub-gpu"
-        command = [sys.executable, "-m", "hub_extensions.cli", *words[1:]]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        command = [sys.executable, "-m", "hub_extensions.tools.cli", *words[1:]]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=patient(60), check=False)
         assert done.returncode in {0, 1}
         assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.whole
 @pytest.mark.hub
 @pytest.mark.timeout(600)
 def test_the_five_steps_lead_to_a_server_with_a_gpu_and_back(
@@ -171,7 +174,9 @@ def test_the_five_steps_lead_to_a_server_with_a_gpu_and_back(
 
     # Step 4: check, restart, health.
     check, health = steps[4][0].split(), steps[4][1].replace("8000", str(ports[0])).split()[-1]
-    checked, _ = account.popen(sys.executable, "-m", "hub_extensions.cli", *check[1:]).communicate(timeout=60)
+    checked, _ = account.popen(sys.executable, "-m", "hub_extensions.tools.cli", *check[1:]).communicate(
+        timeout=patient(60)
+    )
     assert "wrong" not in checked, checked
     with running(account, config, hub, lambda: hub.answers(health)):
         hub.api("/users/ada/server", {"offer": "mig-2g.10gb"})

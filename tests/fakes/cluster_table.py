@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from hub_extensions.adapters.kubernetes_api import ClusterRefused
-from hub_extensions.core.cluster import ClusterView, NodeFacts, PodFacts
+from hub_extensions.adapters.kubernetes.api import ClusterRefused
+from hub_extensions.core.cluster.model import ClusterView, NodeFacts, PodFacts
 
 A100 = "NVIDIA-A100-SXM4-40GB"
 HOME = "jhub"

@@ -6,8 +6,9 @@ import threading
 import time
 from datetime import datetime
 
-from hub_extensions.core.inventory import Device, GpusUnavailable, InventoryReading
-from hub_extensions.core.usage import DeviceSample
+from hub_extensions.core.gpu.devices import Device, GpusUnavailable, InventoryReading
+from hub_extensions.core.gpu.samples import DeviceSample
+from tests.patience import patient
 
 UUID = "MIG-00000000-0000-0000-0000-000000000001"
 GIB = 1024**3
@@ -94,7 +95,7 @@ class GpuThatHangs(OneGpu):
 
     def read(self, now: datetime) -> InventoryReading:
         if self.reads:
-            self.release.wait(60)
+            self.release.wait(patient(60))
         return super().read(now)
 
 

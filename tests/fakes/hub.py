@@ -1,6 +1,7 @@
 """Stand-ins for a JupyterHub: the part of its REST API that the service uses, without spawners or a database.
 
-What they answer is held against a real hub by ``tests/adapters/test_hub_api.py``, which asks both the same questions.
+What they answer is held against a real hub by ``tests/adapters/test_jupyterhub_api.py``, which asks both the same
+questions.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
 from tornado.web import Application, Finish, RequestHandler
 
+from tests.patience import patient
 from tests.ports import free_port
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
@@ -135,14 +136,14 @@ class ApiServerAsTold:
     async def until_asked(self, verb: str, path: str, times: int) -> None:
         """Wait until this was asked so many times in all."""
         async with self.said:
-            await asyncio.wait_for(self.said.wait_for(lambda: len(self.queries(verb, path)) >= times), 20)
+            await asyncio.wait_for(self.said.wait_for(lambda: len(self.queries(verb, path)) >= times), patient(20))
 
     async def until_watched(self, *paths: str) -> None:
         """Wait until each of them has an open watch."""
         async with self.said:
             wanted = set(paths)
             await asyncio.wait_for(
-                self.said.wait_for(lambda: wanted <= {each.request.path for each in self.watching}), 20
+                self.said.wait_for(lambda: wanted <= {each.request.path for each in self.watching}), patient(20)
             )
 
     async def before(self, handler: RequestHandler, verb: str, path: str) -> None:

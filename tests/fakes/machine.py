@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from hub_extensions.adapters.hub_api import HubAway, HubServer, HubUser
+from hub_extensions.adapters.jupyterhub_api import HubAway, HubServer, HubUser
 from hub_extensions.adapters.store import Changes, StoreUnavailable
-from hub_extensions.core.inventory import Device, GpusUnavailable, InventoryReading
-from hub_extensions.core.usage import DeviceSample
+from hub_extensions.core.gpu.devices import Device, GpusUnavailable, InventoryReading
+from hub_extensions.core.gpu.samples import DeviceSample
 
 GIB = 1 << 30
 
@@ -28,12 +28,16 @@ def large(n: int = 0) -> Device:
 
 
 class GpusAsTold:
-    """Lists the devices it was told, with the processes and the use it was told. `gone` makes it unreadable."""
+    """Lists the devices it was told, with the processes and the use it was told.
+
+    `gone` makes all of it unreadable; of a device in `unread` it knows no more than that it is there.
+    """
 
     def __init__(self, *devices: Device) -> None:
         self.devices = list(devices)
         self.pids: dict[str, tuple[int, ...] | None] = {}
         self.used: dict[str, float | None] = {}
+        self.unread: set[str] = set()
         self.gone = ""
 
     def read(self, now: datetime) -> InventoryReading:
@@ -44,6 +48,7 @@ class GpusAsTold:
                 device.uuid, now, self.used.get(device.uuid, 0.0), 0, self.pids.get(device.uuid, ()), "nvml"
             )
             for device in self.devices
+            if device.uuid not in self.unread
         }
         return InventoryReading(now, tuple(self.devices), samples)
 

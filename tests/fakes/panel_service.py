@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from hub_extensions.core.messages import Countdown, Keep, OfferState, ServerState, Wait
-from hub_extensions.server_extension.wire import encode
+from hub_extensions.server_extension.codec import encode
 from tests.ports import free_port
 
 TOKEN = "token-of-this-server"

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from tests.patience import patient
 from tests.ports import free_port
 
 START_SECONDS = 30
@@ -62,7 +63,7 @@ class Proxy:
 
     def _wait(self) -> None:
         assert self._process is not None
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + patient(START_SECONDS)
         while True:
             try:
                 self._ask()
@@ -75,7 +76,7 @@ class Proxy:
     def _ask(self, path: str = "", body: bytes | None = None) -> bytes:
         url = f"http://127.0.0.1:{self._api_port}/api/routes{path}"
         method = "GET" if body is None else "POST"
-        with _opener.open(urllib.request.Request(url, data=body, method=method), timeout=5) as answer:
+        with _opener.open(urllib.request.Request(url, data=body, method=method), timeout=patient(5)) as answer:
             said: bytes = answer.read()
             return said
 
@@ -84,10 +85,10 @@ class Proxy:
             return
         self._process.terminate()
         try:
-            self._process.wait(10)
+            self._process.wait(patient(10))
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(patient(10))
 
 
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -31,9 +31,10 @@ from hub_extensions.core.messages import (
     Problem,
     Started,
     Stopped,
-    TicketState,
+    TicketStatus,
     Wait,
 )
+from tests.patience import patient
 from tests.ports import free_port
 
 GIB = 1024**3
@@ -81,7 +82,7 @@ class GpuServiceInATest:
         self.capacity = capacity
         self.groups = groups or {}
         self.told: list[object] = []
-        self.tickets: dict[tuple[str, str], TicketState] = {}
+        self.tickets: dict[tuple[str, str], TicketStatus] = {}
         self.held: dict[tuple[str, str], str] = {}
         self.notices: tuple[Notice, ...] = ()
         self.simulated = False
@@ -91,7 +92,7 @@ class GpuServiceInATest:
         self.stream_seconds = 0.0
         self._mark = secrets.token_hex(8)
         self._numbers = itertools.count(1)
-        self._streams: set[asyncio.Queue[TicketState | None]] = set()
+        self._streams: set[asyncio.Queue[TicketStatus | None]] = set()
         self._port = port or free_port()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -107,7 +108,7 @@ class GpuServiceInATest:
     def __exit__(self, *_: object) -> None:
         self.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(patient(5))
 
     def open(self) -> None:
         """Listen (again, on the same port)."""
@@ -128,7 +129,7 @@ class GpuServiceInATest:
             self._server.stop()
             for queue in list(self._streams):
                 queue.put_nowait(None)
-            await asyncio.wait_for(self._server.close_all_connections(), 5)
+            await asyncio.wait_for(self._server.close_all_connections(), patient(5))
             self._server = None
 
         self._run(unlisten())
@@ -201,7 +202,7 @@ class GpuServiceInATest:
     async def answer_slowly(self) -> None:
         """Overridden by a service that is slow."""
 
-    def ask(self, ask: Ask) -> TicketState:
+    def ask(self, ask: Ask) -> TicketStatus:
         self.told.append(ask)
         if self.disk_full:
             raise _refused(503, self.disk_full, "", "store-unavailable")
@@ -209,7 +210,7 @@ class GpuServiceInATest:
         known = self.tickets.get(key)
         if ask.ticket and (known is None or known.ticket != ask.ticket):
             since = datetime.now(timezone.utc)
-            return TicketState(
+            return TicketStatus(
                 ask.ticket, 0, *key, "ended", ask.offers, None, 0, 0, since, TAKEN_OUT, "taken out", "left", None
             )
         for offer in ask.offers:
@@ -224,7 +225,7 @@ class GpuServiceInATest:
         attempt = known.attempt + 1 if known else 1
         ticket = known.ticket if known else f"t{next(self._numbers)}"
         since = known.since if known else datetime.now(timezone.utc)
-        self.tickets[key] = TicketState(
+        self.tickets[key] = TicketStatus(
             ticket, attempt, ask.user, ask.server, "wait", ask.offers, None, 0, 0, since, "", "", "", None
         )
         self.decide()
@@ -279,7 +280,7 @@ class GpuServiceInATest:
     def free(self, offer: str) -> int:
         return self.capacity[offer] - list(self.held.values()).count(offer)
 
-    def grant(self, state: TicketState, offer: str) -> LeaseGrant:
+    def grant(self, state: TicketStatus, offer: str) -> LeaseGrant:
         if offer == "cpu":
             return LeaseGrant("", "cpu", None, 0.0, {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"})
         uuid = f"MIG-{state.ticket}"
@@ -294,11 +295,11 @@ class GpuServiceInATest:
         """A mark no other service has: a start ends whatever runs under its lease, anywhere on the machine."""
         return f"lease-{self._mark}-{ticket}"
 
-    def tell(self, state: TicketState) -> None:
+    def tell(self, state: TicketStatus) -> None:
         for queue in self._streams:
             queue.put_nowait(state)
 
-    def started(self, ticket: str, message: Started) -> TicketState:
+    def started(self, ticket: str, message: Started) -> TicketStatus:
         self.told.append(message)
         key, state = self._find(ticket)
         if message.attempt != state.attempt:
@@ -334,7 +335,7 @@ class GpuServiceInATest:
             (*shown, cpu), self.simulated, datetime.now(timezone.utc), "Stops when idle for 30 min.", (), self.notices
         )
 
-    def _find(self, ticket: str) -> tuple[tuple[str, str], TicketState]:
+    def _find(self, ticket: str) -> tuple[tuple[str, str], TicketStatus]:
         for key, state in self.tickets.items():
             if state.ticket == ticket:
                 return key, state
@@ -353,7 +354,7 @@ class ServiceThatIsSlow(GpuServiceInATest):
 class ServiceThatTookTheLeaseBack(GpuServiceInATest):
     """An admin takes each ticket out between its admission and the start of its process."""
 
-    def started(self, ticket: str, message: Started) -> TicketState:
+    def started(self, ticket: str, message: Started) -> TicketStatus:
         if not message.ready:
             key, _ = self._find(ticket)
             self.tickets.pop(key)
@@ -438,20 +439,20 @@ class _Form(_Base):
 class _Events(_Base):
     async def get(self) -> None:
         await asyncio.sleep(self.service.stream_seconds)
-        queue: asyncio.Queue[TicketState | None] = asyncio.Queue()
+        queue: asyncio.Queue[TicketStatus | None] = asyncio.Queue()
         for state in self.service.tickets.values():
             queue.put_nowait(state)
         self.service._streams.add(queue)
         try:
             while True:
                 try:
-                    state = await asyncio.wait_for(queue.get(), 5)
+                    state = await asyncio.wait_for(queue.get(), patient(5))
                 except asyncio.TimeoutError:
                     self.write(b"\n")
                 else:
                     if state is None:
                         return
-                    self.write(TypeAdapter(TicketState).dump_json(state) + b"\n")
+                    self.write(TypeAdapter(TicketStatus).dump_json(state) + b"\n")
                 await self.flush()
         except StreamClosedError:
             return  # the hub went away

@@ -5,6 +5,7 @@ Not a fake: it stands here because the tests of the extension, of the panel and 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -15,6 +16,9 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from tests import warm
+from tests.patience import patient
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGIN_TOKEN = "login-token"
@@ -54,7 +58,7 @@ class UserServer:
         }
         self.log = directory / "server.log"
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process = warm.Popen(
                 [
                     python,
                     "-m",
@@ -75,31 +79,32 @@ class UserServer:
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
-        self.port = self._find_port()
+        try:
+            self.port = self._find_port()
+        except BaseException:
+            self.process.kill()
+            self.process.wait(patient(10))
+            raise
         self.url = f"http://127.0.0.1:{self.port}{base_url}"
 
     @property
     def work(self) -> Path:
         return self.directory / "work"
 
-    def stop(self) -> float:
-        """End it as a hub does (SIGTERM, and again); returns how many seconds it took.
+    def stop(self) -> bool:
+        """End it as a hub does (SIGTERM, and again). Did it end so? Else it is killed.
 
         Again, because the server writes to its log inside its signal handler: a signal that comes in the middle of a
         line of the log is lost ("reentrant call inside <_io.BufferedWriter>", jupyter_server 2.21.1).
         """
-        began = time.monotonic()
         for seconds in (4, 16):
             self.process.terminate()
-            try:
-                self.process.wait(seconds)
-                break
-            except subprocess.TimeoutExpired:
-                pass
-        else:
-            self.process.kill()
-            self.process.wait(10)
-        return time.monotonic() - began
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(patient(seconds))
+                return True
+        self.process.kill()
+        self.process.wait(patient(10))
+        return False
 
     def request(
         self, path: str, method: str = "GET", *, token: str | None = LOGIN_TOKEN, headers: dict[str, str] | None = None
@@ -112,7 +117,7 @@ class UserServer:
             request.data = b"{}"
             request.add_header("Content-Type", "application/json")
         try:
-            with _opener.open(request, timeout=20) as answer:
+            with _opener.open(request, timeout=patient(20)) as answer:
                 status, body = answer.status, answer.read()
         except urllib.error.HTTPError as error:
             status, body = error.code, error.read()
@@ -128,7 +133,7 @@ class UserServer:
         return str(body["last_activity"])
 
     def _find_port(self) -> int:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + patient(START_SECONDS)
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 raise RuntimeError(f"the server ended at once:\n{self.log.read_text()}")
@@ -136,7 +141,6 @@ class UserServer:
             if port is not None:
                 return port
             time.sleep(0.05)
-        self.stop()
         raise RuntimeError(f"no server after {START_SECONDS} s:\n{self.log.read_text()}")
 
     def _port_in_runtime(self) -> int | None:
@@ -151,7 +155,7 @@ class UserServer:
 
     def _answers(self, port: int) -> bool:
         try:
-            with _opener.open(f"http://127.0.0.1:{port}{self.base_url}api", timeout=5) as answer:
+            with _opener.open(f"http://127.0.0.1:{port}{self.base_url}api", timeout=patient(5)) as answer:
                 return int(answer.status) == 200
         except OSError:
             return False

@@ -20,10 +20,12 @@ from typing import Any
 import requests
 import yaml
 
+from tests import warm
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.place import CHART_ROLE, MANIFESTS, ClusterPlace, in_namespace
 from tests.helm_values.rendering import Values, as_file, over_chart
 from tests.hubs import ROOT, Hub, free_port, proxy_command, until
+from tests.patience import patient
 
 IN_HUB = ("rbac.yaml",)
 APART = ("service-deployment/rbac.yaml",)
@@ -98,7 +100,7 @@ class Release(ClusterPlace):
         self.hub.close()
         for process in (self._proxy, self._service, self.hub.process):
             if process is not None:
-                process.wait(10)
+                process.wait(patient(10))
         for path in self._cluster_wide:
             self.control_plane.call("DELETE", path)
 
@@ -178,7 +180,7 @@ class Release(ClusterPlace):
         """What the Deployment of ``manifests/service-deployment`` runs."""
         command = ["-m", "hub_extensions.hub_service", "--ask-hub", "--state-dir", str(self.state)]
         with open(self.hub.folder / "service.log", "ab") as log:
-            self._service = subprocess.Popen(
+            self._service = warm.Popen(
                 [self.hub.python, *command, "--host", "127.0.0.1"],
                 env={
                     "PATH": os.environ["PATH"],
@@ -216,7 +218,7 @@ class Release(ClusterPlace):
         pid = self.service_pid()
         os.kill(pid, signal.SIGTERM)
         if self._service is not None:
-            self._service.wait(40)
+            self._service.wait(patient(40))
         else:
             until(lambda: pid not in self.hub.processes(), 40, "the service has ended")
 
@@ -227,7 +229,7 @@ class Release(ClusterPlace):
     def secret(self) -> str:
         if not self.apart:
             return super().secret()
-        from hub_extensions.hub_service.told import hub_secret_of
+        from hub_extensions.hub_service.setup.remote_settings import hub_secret_of
 
         return hub_secret_of(self._tokens["gpu"])
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hub_extensions.adapters.chart import config_files, extra_config, hub_config, merge
+from hub_extensions.tools.helm_check.chart_config import config_files, extra_config, hub_config, merge
 from tests.helm_values.rendering import EXAMPLES, OVERLAYS, of_chart, over_chart, read
 
 EVERYTHING = """

@@ -18,10 +18,10 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hub_extensions.adapters.chart_facts import types
-from hub_extensions.cli import main
-from hub_extensions.core.values import Finding
-from hub_extensions.helm_check import Asked, check
+from hub_extensions.tools.cli import main
+from hub_extensions.tools.helm_check.chart_facts import types
+from hub_extensions.tools.helm_check.check import Asked, check
+from hub_extensions.tools.helm_check.model import Finding
 
 HERE = Path(__file__).parent
 BASE = "../../../helm-values/gpu.yaml"
@@ -81,7 +81,7 @@ def test_every_bad_example_has_a_good_twin_and_the_other_way_round() -> None:
 
 def written_rules() -> Iterator[str]:
     """The name of each rule, as the code of the rules gives it to a finding."""
-    for file in (CODE / "helm_check.py", *sorted(CODE.glob("core/values_*.py"))):
+    for file in sorted((CODE / "tools" / "helm_check").rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 at = {"Finding": 0, "found": 1, "_about": 1}.get(node.func.id)
@@ -131,9 +131,9 @@ def test_the_last_file_has_the_last_word(tmp_path: Path) -> None:
 
 
 def test_several_wrong_settings_of_ours_are_told_at_once(tmp_path: Path) -> None:
-    file = write(tmp_path, "hub: {config: {GpuLine: {max_lines: 1}, GpuCulling: {keeps_per_day: many}}}\n")
+    file = write(tmp_path, "hub: {config: {GpuQueue: {max_waitings: 1}, GpuCulling: {keeps_per_day: many}}}\n")
     keys = {f["key"] for f in json.loads(run("-f", str(HERE / "bad" / BASE), "-f", file, "--json").output)["findings"]}
-    assert keys == {"hub.config.GpuLine.max_lines", "hub.config.GpuCulling.keeps_per_day"}
+    assert keys == {"hub.config.GpuQueue.max_waitings", "hub.config.GpuCulling.keeps_per_day"}
 
 
 def test_no_python_of_the_values_is_run(tmp_path: Path) -> None:
@@ -235,11 +235,11 @@ SHAPES = st.recursive(
     ),
     max_leaves=4,
 )
-OWN = [f"hub.config.{section}" for section in ("GpuOffers", "GpuLine", "GpuService", "KubeSpawner", "JupyterHub")]
+OWN = [f"hub.config.{section}" for section in ("GpuOffers", "GpuQueue", "GpuService", "KubeSpawner", "JupyterHub")]
 KEYS = sorted({key for key in types() if key and "[" not in key} | set(OWN) | {f"{key}.fractions" for key in OWN})
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(KEYS), SHAPES, min_size=1, max_size=3))
 def test_values_of_any_shape_are_answered_with_findings(tmp_path: Path, wanted: dict[str, Any]) -> None:
     tree: dict[str, Any] = {}

@@ -15,12 +15,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from hub_extensions.adapters.chart_facts import CHART_VERSION, all_keys, make_facts, packed_facts, parse_facts
-from hub_extensions.adapters.helm import HelmUnusable, ask_helm, read_chart, read_values
-from hub_extensions.cli import main
-from hub_extensions.core.netpol import refused
-from hub_extensions.core.values_network import calls_of, chart_policies, pods_of
-from hub_extensions.helm_check import Asked, check
+from hub_extensions.tools.cli import main
+from hub_extensions.tools.helm_check.chart_facts import CHART_VERSION, all_keys, make_facts, packed_facts, parse_facts
+from hub_extensions.tools.helm_check.check import Asked, check
+from hub_extensions.tools.helm_check.helm import HelmUnusable, ask_helm, read_chart, read_values
+from hub_extensions.tools.helm_check.network_policy import refused
+from hub_extensions.tools.helm_check.rules.network import calls_of, chart_policies, pods_of
 from tests.helm_values.test_check import BASE, HERE, NAMES, asked
 from tests.helm_values.test_check_network import release
 from tests.helm_values.test_check_overlays import EXAMPLES, stack

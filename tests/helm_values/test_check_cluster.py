@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from hub_extensions.cli import main
+from hub_extensions.tools.cli import main
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.played_nodes import PlayedNodes
 from tests.hubs import ROOT

@@ -1,6 +1,6 @@
 """Who calls whom, by the chart's policies and ours: the table that was measured, and the manifests as they are shipped.
 
-Policies are evaluated by ``core/netpol.py``; nothing on a test's machine enforces them.
+Policies are evaluated by ``tools/helm_check/network_policy.py``; nothing on a test's machine enforces them.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.adapters.chart import merge
-from hub_extensions.adapters.chart_facts import packed_facts
-from hub_extensions.adapters.helm import read_manifests, read_values
-from hub_extensions.core.netpol import Pod, refused
-from hub_extensions.core.values import Release
-from hub_extensions.core.values_network import (
+from hub_extensions.tools.helm_check.chart_config import merge
+from hub_extensions.tools.helm_check.chart_facts import packed_facts
+from hub_extensions.tools.helm_check.helm import read_manifests, read_values
+from hub_extensions.tools.helm_check.model import Release
+from hub_extensions.tools.helm_check.network_policy import Pod, refused
+from hub_extensions.tools.helm_check.rules.network import (
     calls_of,
     chart_policies,
     check_network,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.core.values import Finding
-from hub_extensions.helm_check import Asked, check
+from hub_extensions.tools.helm_check.check import Asked, check
+from hub_extensions.tools.helm_check.model import Finding
 from tests.hubs import ROOT
 
 VALUES = ROOT / "helm-values"

@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 import hub_extensions
+from tests.patience import patient
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "images"
@@ -105,7 +106,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     panel.mkdir()
     (panel / "package.json").write_text('{"name": "jupyterhub-gpu"}\n')
     words = ["wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(tree / "made"), str(tree)]
-    done = subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, text=True, timeout=200)
+    done = subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, text=True, timeout=patient(200))
     assert done.returncode == 0, done.stderr[-2000:]
     (made,) = (tree / "made").glob("*.whl")
     assert zipfile.is_zipfile(made)
@@ -123,11 +124,13 @@ def lend_jupyter_server(environment: Path) -> None:
     (packages / "lent.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
 
 
+@pytest.mark.whole
+@pytest.mark.programs
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_steps_of_a_build_go_through_in_an_empty_environment(name: str, wheel: Path, tmp_path: Path):
     python = tmp_path / "environment" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "environment"], check=True, timeout=100)
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "environment"], check=True, timeout=patient(100))
     place = tmp_path / "place"
     place.mkdir()
     for source in [words.split()[0] for words in of(name, "COPY")]:
@@ -139,7 +142,7 @@ def test_the_steps_of_a_build_go_through_in_an_empty_environment(name: str, whee
             ["sh", "-ec", as_here(words, python, place)],
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=patient(280),
             cwd=tmp_path,
             env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
         )
@@ -147,6 +150,8 @@ def test_the_steps_of_a_build_go_through_in_an_empty_environment(name: str, whee
     assert not place.exists()
 
 
+@pytest.mark.whole
+@pytest.mark.programs
 @pytest.mark.timeout(600)
 def test_the_init_container_installs_beside_the_hub_and_keeps_to_the_versions_that_the_hub_has(
     wheel: Path, tmp_path: Path
@@ -154,21 +159,19 @@ def test_the_init_container_installs_beside_the_hub_and_keeps_to_the_versions_th
     """``install-at-start.yaml``: what Python finds by PYTHONPATH comes first, so it has to be the image's versions."""
     hub = yaml.safe_load((ROOT / "helm-values" / "install-at-start.yaml").read_text(encoding="utf-8"))["hub"]
     (container,) = hub["initContainers"]
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "hub"], check=True, timeout=100)
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "hub"], check=True, timeout=patient(100))
     python = tmp_path / "hub" / "bin" / "python"
     older = [str(python), "-m", "pip", "install", "-q", "--only-binary", ":all:", "--no-deps", "click==8.1.8"]
-    subprocess.run(older, check=True, timeout=100)
+    subprocess.run(older, check=True, timeout=patient(100))
     target, there = tmp_path / "target", tmp_path / "there.txt"
     script = container["args"][0].replace("python3 ", f"{python} ").replace("/tmp/there.txt", str(there))
     script = script.replace(hub["extraEnv"]["PYTHONPATH"], str(target))
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"WHEEL": wheel.as_uri()}
     done = subprocess.run(
-        [*container["command"], script], env=env, capture_output=True, text=True, timeout=280, cwd=tmp_path
+        [*container["command"], script], env=env, capture_output=True, text=True, timeout=patient(280), cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    asked = (
-        "import click, hub_extensions.spawner.kube, hub_extensions.hub_service.serving as s; from importlib.metadata"
-    )
+    asked = "import click, hub_extensions.spawner.kube, hub_extensions.hub_service.serve as s; from importlib.metadata"
     asked += " import version, entry_points; print(version('click'), s.__file__,"
     asked += " entry_points(group='jupyterhub.spawners')['gpu'].value)"
     said = subprocess.run(
@@ -176,7 +179,7 @@ def test_the_init_container_installs_beside_the_hub_and_keeps_to_the_versions_th
         env={**env, "PYTHONPATH": str(target)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=patient(100),
         cwd=tmp_path,
     )
     version, file, spawner = said.stdout.split()

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from hub_extensions.adapters.chart import extra_config, hub_config, merge
-from hub_extensions.adapters.chart_facts import defaults
 from hub_extensions.adapters.mig_tables import packed_tables
 from hub_extensions.configuration import only_looking
-from hub_extensions.core.mig import arrange, table_for
-from hub_extensions.spawner.config import SECTIONS
+from hub_extensions.core.gpu.mig import arrange, table_for
+from hub_extensions.spawner.config.traits import SECTIONS
 from hub_extensions.spawner.kube import GpuKubeSpawner
+from hub_extensions.tools.helm_check.chart_config import extra_config, hub_config, merge
+from hub_extensions.tools.helm_check.chart_facts import defaults
 from tests.hubs import ROOT
 
 FOLDER = ROOT / "helm-values"

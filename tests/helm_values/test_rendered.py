@@ -25,6 +25,7 @@ from tests.helm_values.release import Release
 from tests.helm_values.rendering import EXAMPLES, read
 from tests.hubs import ROOT, USERS, until
 from tests.loop.place import Person, browsers
+from tests.patience import patient
 
 pytestmark = [pytest.mark.needs("cluster"), pytest.mark.timeout(300), pytest.mark.hub]
 
@@ -131,7 +132,7 @@ def free(release: Release) -> dict[str, int | None]:
 
 def form_of(release: Release, user: str) -> set[str]:
     """The offers on this user's own form."""
-    page = release.hub.login(user).get(f"{release.hub.url}/hub/spawn/{user}", timeout=20).text
+    page = release.hub.login(user).get(f"{release.hub.url}/hub/spawn/{user}", timeout=patient(20)).text
     return set(re.findall(r'name="offer"[^>]*value="([^"]+)"', page))
 
 
@@ -155,7 +156,7 @@ def test_an_example_from_the_offer_to_the_stop(
         for user, offer in zip(people, taken, strict=False):
             choose(release, people[user], user, offer)
             hub.wait_ready(user, seconds=STARTED)
-            answer = people[user].get(f"{hub.url}/user/{user}/", timeout=10)
+            answer = people[user].get(f"{hub.url}/user/{user}/", timeout=patient(10))
             assert "played" in answer.json(), "the server answers through the proxy"
             print(f"{user}: {offer}, {release.limits(user) or 'no GPU'}")
         used = Counter(offer for offer in taken if offer != "cpu")
@@ -166,7 +167,7 @@ def test_an_example_from_the_offer_to_the_stop(
         choose(release, people[waits], waits, last)
         until(lambda: release.waiting() == [waits], 30, lambda: f"{release.line()}")
         assert hub.pending(waits) == "spawn" and waits not in release.pods(), "who waits has no pod"
-        page = people[waits].get(f"{hub.url}/hub/spawn-pending/{waits}", timeout=10)
+        page = people[waits].get(f"{hub.url}/hub/spawn-pending/{waits}", timeout=patient(10))
         assert "You are 1st in line" in page.text
         print(f"{waits}: 1st in line for {last}")
 
@@ -183,10 +184,10 @@ def test_an_example_from_the_offer_to_the_stop(
 def choose(release: Release, session: requests.Session, user: str, offer: str) -> None:
     """Take the offer on the form, as a browser does."""
     address = f"{release.hub.url}/hub/spawn/{user}"
-    form = session.get(address, timeout=20)
+    form = session.get(address, timeout=patient(20))
     assert f'value="{offer}"' in form.text, (user, offer, form.text)
     xsrf = session.cookies.get("_xsrf", path="/hub/") or ""
-    answer = session.post(address, data={"offer": offer, "_xsrf": xsrf}, timeout=30)
+    answer = session.post(address, data={"offer": offer, "_xsrf": xsrf}, timeout=patient(30))
     assert answer.ok, answer.text
 
 
@@ -211,15 +212,14 @@ def test_seven_people_with_browsers_share_six_pieces(released: Released, played_
         expect(form).to_contain_text("There is only one of these.")
         for name, offer in zip(names, taken, strict=False):
             people[name].take(offer)
-            people[name].page.wait_for_url(f"**/user/{name}/**", timeout=STARTED * 1000)
+            people[name].is_in_lab(STARTED)
             expect(people[name].page.locator("body")).to_contain_text("played")
         seventh = people[names[6]]
         seventh.take("mig-1g.5gb")
         seventh.waits("1st")
         expect(seventh.page.locator("#gpu-waiting")).to_contain_text("are in use")
         assert set(release.pods()) == set(names[:6]), "who waits has no pod"
-        people[names[5]].page.goto(f"{url}/hub/home")
-        people[names[5]].page.click("#stop")
-        seventh.page.wait_for_url(f"**/user/{names[6]}/**", timeout=STARTED * 1000)
+        people[names[5]].stop_at_home()
+        seventh.is_in_lab(STARTED)
         for person in people.values():
             person.leave()

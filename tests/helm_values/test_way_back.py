@@ -19,6 +19,7 @@ from tests.helm_values.rendering import OVERLAYS, Values, read
 from tests.helm_values.test_rendered import FOUND, choose
 from tests.hubs import until
 from tests.loop.place import Person, browsers
+from tests.patience import patient
 
 pytestmark = [pytest.mark.needs("cluster"), pytest.mark.timeout(300), pytest.mark.hub]
 
@@ -48,16 +49,16 @@ def ours(apart: bool = False) -> list[dict[str, Any]]:
 def stock_start(release: Release, session: requests.Session, user: str, profile: str) -> None:
     """Choose a profile on KubeSpawner's own form."""
     address = f"{release.hub.url}/hub/spawn/{user}"
-    form = session.get(address, timeout=20)
+    form = session.get(address, timeout=patient(20))
     assert "A small GPU" in form.text and 'name="offer"' not in form.text, form.text
     xsrf = session.cookies.get("_xsrf", path="/hub/") or ""
-    assert session.post(address, data={"profile": profile, "_xsrf": xsrf}, timeout=30).ok
+    assert session.post(address, data={"profile": profile, "_xsrf": xsrf}, timeout=patient(30)).ok
     release.hub.wait_ready(user, seconds=60)
 
 
 def answers(release: Release, user: str) -> bool:
     """The server is behind the proxy."""
-    answer = requests.get(f"{release.hub.url}/user/{user}/", timeout=10)
+    answer = requests.get(f"{release.hub.url}/user/{user}/", timeout=patient(10))
     return "played" in answer.text
 
 
@@ -93,7 +94,7 @@ def test_from_stock_to_us_and_back_and_to_us_again(apart: bool, released: Releas
         for waiter in ("cem", "dora"):
             choose(release, people[waiter], waiter, SMALL)
         until(lambda: release.waiting() == ["cem", "dora"], 30, lambda: f"{release.line()}")
-        page = people["cem"].get(f"{hub.url}/hub/spawn-pending/cem", timeout=10)
+        page = people["cem"].get(f"{hub.url}/hub/spawn-pending/cem", timeout=patient(10))
         assert "You are 1st in line" in page.text
         running = uids(release)
         assert set(running) == {"ada", "ben"}
@@ -105,9 +106,9 @@ def test_from_stock_to_us_and_back_and_to_us_again(apart: bool, released: Releas
             assert hub.ready(user) and answers(release, user)
         for waiter in ("cem", "dora"):
             assert hub.server(waiter) is None, "no pending server"
-            page = people[waiter].get(f"{hub.url}/hub/spawn-pending/{waiter}", timeout=10)
+            page = people[waiter].get(f"{hub.url}/hub/spawn-pending/{waiter}", timeout=patient(10))
             assert "gpu-waiting" not in page.text and f"/hub/spawn/{waiter}" in page.text, page.text
-            form = people[waiter].get(f"{hub.url}/hub/spawn/{waiter}", timeout=10)
+            form = people[waiter].get(f"{hub.url}/hub/spawn/{waiter}", timeout=patient(10))
             assert "A small GPU" in form.text and 'name="offer"' not in form.text
         stock_start(release, people["dora"], "dora", "none")
         assert uids(release).items() >= running.items()
@@ -115,7 +116,7 @@ def test_from_stock_to_us_and_back_and_to_us_again(apart: bool, released: Releas
         print("helm upgrade once more")
         release.upgrade(STOCK, *ours(apart))
         until(lambda: release.line() == [], 40, lambda: f"{release.line()}")
-        form = people["cem"].get(f"{hub.url}/hub/spawn/cem", timeout=10)
+        form = people["cem"].get(f"{hub.url}/hub/spawn/cem", timeout=patient(10))
         assert LINE_WAS_OFF in form.text
         assert hub.server("cem") is None and "cem" not in release.pods()
         assert uids(release).items() >= running.items()
@@ -178,7 +179,9 @@ def test_a_waiting_page_that_is_open_leads_to_the_stock_form(
         ben.take(SMALL)
         ben.waits("1st")
         release.upgrade(STOCK)
-        expect(ben.page.locator("#gpu-refused-text")).to_contain_text("without its line for GPUs", timeout=60_000)
+        expect(ben.page.locator("#gpu-refused-text")).to_contain_text(
+            "without its line for GPUs", timeout=patient(60_000)
+        )
         ben.page.click("#gpu-back")
         expect(ben.page.locator("#spawn_form")).to_contain_text("A small GPU")
         expect(ben.page.locator('input[name="offer"]')).to_have_count(0)
@@ -200,7 +203,7 @@ def test_what_ran_under_us_is_reached_without_us_and_ends_as_any_other(released:
         hub.wait_ready("ada", seconds=60)
         release.upgrade(STOCK)
         assert hub.ready("ada") and answers(release, "ada")
-        page = session.get(f"{hub.url}/services/gpu/", timeout=10)
+        page = session.get(f"{hub.url}/services/gpu/", timeout=patient(10))
         assert page.status_code == 404, page.text
         assert hub.stop_server("ada").status_code in (202, 204)
         until(lambda: not release.pods(), 30, lambda: f"{release.pods()}")

@@ -15,8 +15,10 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.hubs import ROOT, SINGLEUSER, Hub, free_port, until
 from tests.machine_needs import CHROMIUM_FLAGS
+from tests.patience import patient
 
 PATIENCE = 60.0
+"""Seconds on a quiet machine."""
 THREE_SMALL = """
 title: "One A100-40GB with three small parts, for tests"
 gpus:
@@ -33,7 +35,7 @@ gpus:
 class Place:
     """A hub whose GPU service is the real one. `lab`: servers are real JupyterLabs; else they are up in a blink."""
 
-    def __init__(self, folder: Path, *, layout: str, config: str = "", lab: bool = True) -> None:
+    def __init__(self, folder: Path, *, layout: str, config: str = "", lab: bool = True, warm: bool = True) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if "\n" in layout:
             (folder / "layout.yaml").write_text(layout)
@@ -48,7 +50,7 @@ from hub_extensions import configure
 c.JupyterHub.spawner_class = "hub_extensions.spawner.local.GpuDemoSpawner"
 c.Spawner.cmd = {command!r}
 c.Spawner.default_url = "/lab"
-c.Spawner.http_timeout = 60
+c.Spawner.http_timeout = {int(patient(60))}
 c.Spawner.environment = {{
     "JUPYTER_PREFER_ENV_PATH": "1",
     "JUPYTER_PATH": {os.environ.get("JUPYTER_PATH", "")!r},
@@ -64,6 +66,7 @@ c.GpuService.port = {self.port}
 {config}
 configure(c)
 """,
+            warm=warm,
         )
 
     @property
@@ -83,7 +86,7 @@ configure(c)
     def service(self, path: str) -> requests.Response:
         """Ask the service as the hub does."""
         url = f"http://{self.host}:{self.port}/services/gpu/{path}"
-        return requests.get(url, headers={"Authorization": f"Bearer {self.secret()}"}, timeout=5)
+        return requests.get(url, headers={"Authorization": f"Bearer {self.secret()}"}, timeout=patient(5))
 
     def wait_service(self, seconds: float = 60.0) -> None:
         def up() -> bool:
@@ -127,7 +130,7 @@ configure(c)
         answer = requests.get(
             f"http://{self.host}:{self.port}/services/gpu/{path}",
             headers={"Authorization": f"token {self._admin_token}"},
-            timeout=10,
+            timeout=patient(10),
         )
         answer.raise_for_status()
         found: list[dict[str, str]] = answer.json()
@@ -143,7 +146,7 @@ def _command(pid: int) -> bytes:
 
 @contextmanager
 def browsers(chromium_path: str) -> Iterator[Browser]:
-    expect.set_options(timeout=PATIENCE * 1000)
+    expect.set_options(timeout=patient(PATIENCE) * 1000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium_path, args=CHROMIUM_FLAGS)
         yield browser
@@ -162,7 +165,7 @@ class Person:
             locale="en-GB",
         )
         self.page: Page = self.context.new_page()
-        self.page.set_default_timeout(PATIENCE * 1000)
+        self.page.set_default_timeout(patient(PATIENCE) * 1000)
         self.page.goto(f"{url}/hub/login")
         self.page.fill("#username_input", name)
         self.page.fill("#password_input", password)
@@ -182,12 +185,18 @@ class Person:
         self.choose(offer)
 
     def is_in_lab(self, seconds: float = PATIENCE) -> None:
-        self.page.wait_for_url(f"**/user/{self.name}/**", timeout=seconds * 1000, wait_until="commit")
+        self.page.wait_for_url(f"**/user/{self.name}/**", timeout=patient(seconds) * 1000, wait_until="commit")
 
     def waits(self, place: str, seconds: float = PATIENCE) -> None:
         """The waiting page says this place ("1st")."""
         words = f"You are {place} in line"
-        expect(self.page.locator("#gpu-headline")).to_contain_text(words, timeout=seconds * 1000)
+        expect(self.page.locator("#gpu-headline")).to_contain_text(words, timeout=patient(seconds) * 1000)
+
+    def stop_at_home(self) -> None:
+        """On the hub's home page. Its buttons are deaf until its script, which comes after the page, says so."""
+        self.page.goto(f"{self.url}/hub/home")
+        self.page.wait_for_function("window._jupyterhub_page_loaded")
+        self.page.click("#stop")
 
     def leave(self) -> None:
         self.context.close()

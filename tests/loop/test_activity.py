@@ -15,6 +15,7 @@ from tornado.websocket import websocket_connect
 
 from tests.hubs import until
 from tests.loop.place import THREE_SMALL, Place
+from tests.patience import patient
 
 pytestmark = [pytest.mark.needs("node"), pytest.mark.timeout(400)]
 
@@ -27,7 +28,7 @@ class PanelAlone(threading.Thread):
 
     def __init__(self, url: str, token: str) -> None:
         super().__init__(daemon=True)
-        self._request = HTTPRequest(url, headers={"Authorization": f"token {token}"}, request_timeout=30)
+        self._request = HTTPRequest(url, headers={"Authorization": f"token {token}"}, request_timeout=patient(30))
         self.heard = 0
         self.loop: IOLoop | None = None
 
@@ -78,7 +79,9 @@ def hub_says(place: Place) -> str:
 
 def server_says(url: str, token: str) -> str:
     answer = requests.get(
-        f"{url}/user/ada/api/status?no_track_activity=1", headers={"Authorization": f"token {token}"}, timeout=20
+        f"{url}/user/ada/api/status?no_track_activity=1",
+        headers={"Authorization": f"token {token}"},
+        timeout=patient(20),
     )
     answer.raise_for_status()
     return str(answer.json()["last_activity"])
@@ -88,7 +91,7 @@ def settled(look: object) -> str:
     """What it says as soon as it has said the same for three of the hub's rounds."""
     assert callable(look)
     last, since = str(look()), time.monotonic()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patient(60)
     while time.monotonic() - since < 3 * EVERY:
         assert time.monotonic() < deadline, "it never settles"
         time.sleep(0.2)

@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.hubs import until
 from tests.loop.place import Person, Place, browsers
+from tests.patience import patient
 
 pytestmark = [pytest.mark.needs("browser"), pytest.mark.timeout(600)]
 
@@ -32,14 +33,15 @@ def browser(chromium_path: str) -> Iterator[Browser]:
         yield browser
 
 
+@pytest.mark.whole
 def test_idle_is_warned_kept_saved_stopped_and_told(tmp_path: Path, browser: Browser) -> None:
     place = Place(
         tmp_path,
         layout=ONE_SMALL,
         config=f"""
 c.GpuCulling.enabled = True
-c.GpuCulling.idle_minutes = {70 / SECONDS}
-c.GpuCulling.warn_minutes = {40 / SECONDS}
+c.GpuCulling.idle_minutes = {90 / SECONDS}
+c.GpuCulling.warn_minutes = {60 / SECONDS}
 c.GpuCulling.keep_minutes = {60 / SECONDS}
 c.GpuCulling.grace_minutes = 0
 c.GpuCulling.lifetime_hours = 0.5
@@ -56,16 +58,18 @@ c.GpuCulling.lifetime_hours = 0.5
         ben.waits("1st")
         ada.page.goto(f"{place.hub.url}/user/ada/lab/tree/work.ipynb")
         toast = ada.page.locator(".Toastify").get_by_role("button", name="Keep")
-        expect(toast).to_be_visible(timeout=90_000)
+        expect(toast).to_be_visible(timeout=patient(90_000))
         toast.click()
-        expect(ada.page.locator(".Toastify").get_by_role("button", name="Keep")).to_have_count(0, timeout=20_000)
+        expect(ada.page.locator(".Toastify").get_by_role("button", name="Keep")).to_have_count(
+            0, timeout=patient(20_000)
+        )
 
         ada.page.locator(".jp-Notebook .jp-Cell .cm-content").first.click()
         ada.page.keyboard.press("Control+A")
         ada.page.keyboard.type("typed_but_never_saved = 1")
-        expect(ada.page.locator(".Toastify").get_by_role("button", name="Keep")).to_be_visible(timeout=90_000)
+        expect(ada.page.locator(".Toastify").get_by_role("button", name="Keep")).to_be_visible(timeout=patient(90_000))
 
-        ben.is_in_lab(120)
+        ben.is_in_lab(150)
         assert "typed_but_never_saved" in (home / "work.ipynb").read_text(), "saved before the stop"
         assert set(place.leases()) == {"ben"}
         until(lambda: place.hub.server("ada") is None, 10, "the server is stopped")

@@ -21,10 +21,12 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.hubs import ROOT, proxy_command, until
 from tests.loop.place import Person, browsers
+from tests.patience import patient
 
 pytestmark = [
     pytest.mark.needs("browser", "plain-user"),
     pytest.mark.timeout(600),
+    pytest.mark.whole,
 ]
 
 SCHEMES = ("light", "dark")
@@ -56,7 +58,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         [
             sys.executable,
             "-m",
-            "hub_extensions.cli",
+            "hub_extensions.tools.cli",
             "demo",
             "--port",
             "0",
@@ -77,7 +79,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(20)
+            process.wait(patient(20))
         finally:
             process.kill()
 
@@ -99,7 +101,7 @@ def admin_token(demo: dict[str, Any], browser: Browser) -> str:
 
 def leases(demo: dict[str, Any], token: str) -> dict[str, dict[str, Any]]:
     answer = requests.get(
-        f"{demo['url']}/services/gpu/api/leases", headers={"Authorization": f"token {token}"}, timeout=10
+        f"{demo['url']}/services/gpu/api/leases", headers={"Authorization": f"token {token}"}, timeout=patient(10)
     )
     answer.raise_for_status()
     return {lease["user"]: lease for lease in answer.json()}
@@ -149,6 +151,7 @@ def test_eight_users_share_one_card(browser: Browser, demo: dict[str, Any], pict
     for scheme in SCHEMES:
         size = {"width": 1100, "height": 640}
         login = browser.new_page(viewport=size, locale="en-GB", color_scheme=scheme)  # type: ignore[arg-type]
+        login.set_default_timeout(patient(30_000))
         login.goto(f"{url}/hub/login")
         expect(login.locator("body")).to_contain_text("one Unix account for all demo users")
         login.screenshot(path=pictures / f"login-{scheme}.png")
@@ -196,8 +199,7 @@ def test_eight_users_share_one_card(browser: Browser, demo: dict[str, Any], pict
     dark.page.screenshot(path=pictures / "waiting-dark.png")
     dark.leave()
 
-    people["ada"].page.goto(f"{url}/hub/home")
-    people["ada"].page.click("#stop")
+    people["ada"].stop_at_home()
     seventh.is_in_lab()
     eighth.waits("1st")
     assert leases(demo, token)[names[6]]["uuid"] == held["ada"]["uuid"], "the device went on to the next in line"
@@ -226,5 +228,5 @@ def test_ctrl_c_leaves_nothing_running(demo: dict[str, Any]) -> None:
 
     assert left(), "servers run"
     demo["process"].send_signal(signal.SIGINT)
-    demo["process"].wait(15)
+    demo["process"].wait(patient(15))
     until(lambda: not left(), 2, "nothing is left")

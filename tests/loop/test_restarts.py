@@ -80,6 +80,7 @@ def _quietly(look: Callable[[], object]) -> object:
         return str(problem)
 
 
+@pytest.mark.whole
 def test_three_run_and_two_wait_through_every_restart(tmp_path: Path, browser: Browser) -> None:
     """T3, T4, T14, T15: kill -9 of the service, of the hub, of both; SIGTERM that leaves the servers running."""
     place = Place(tmp_path, layout=THREE_SMALL, config="c.JupyterHub.cleanup_servers = False")
@@ -108,10 +109,10 @@ def test_three_run_and_two_wait_through_every_restart(tmp_path: Path, browser: B
         queue.next_one_starts()
 
 
-@pytest.mark.parametrize("how", ["terminate", "interrupt"])
+@pytest.mark.parametrize("how", ["terminate", pytest.param("interrupt", marks=pytest.mark.whole)])
 def test_a_stop_that_takes_the_servers_along_keeps_the_line(tmp_path: Path, browser: Browser, how: str) -> None:
     """T4, T15, T16: SIGTERM and SIGINT with cleanup_servers on: the devices are free, the waiters are first in line."""
-    place = Place(tmp_path, layout=THREE_SMALL, config="c.JupyterHub.cleanup_servers = True", lab=False)
+    place = Place(tmp_path, layout=THREE_SMALL, config="c.JupyterHub.cleanup_servers = True", lab=False, warm=False)
     with place.open():
         queue = Queue(place, browser)
         getattr(place.hub, how)()
@@ -121,6 +122,7 @@ def test_a_stop_that_takes_the_servers_along_keeps_the_line(tmp_path: Path, brow
         until(lambda: set(place.leases()) == set(queue.in_line), 30, f"the leases are theirs: {place.leases()}")
 
 
+@pytest.mark.whole
 def test_ten_random_moments_between_admission_and_ready(tmp_path: Path, browser: Browser) -> None:
     """The hub (now and then the service too) is killed somewhere in a start: same ticket, same device, no click."""
     chance = random.Random(20260105)

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from hub_extensions.adapters import processes
+from hub_extensions.adapters import procfs
 from tests.fakes.nvml import GIB, FakeNvml
 from tests.hubs import until
 from tests.loop.place import Person, Place, browsers
+from tests.patience import patient
 
 pytestmark = [pytest.mark.needs("browser", "c-compiler"), pytest.mark.timeout(600)]
 
@@ -54,10 +55,10 @@ class CardThatFollows(threading.Thread):
 
     def stop(self) -> None:
         self._done.set()
-        self.join(5)
+        self.join(patient(5))
 
     def _show(self) -> None:
-        kernels = [process for process in processes.marked() if process.kernel and process.device == MINE]
+        kernels = [process for process in procfs.marked() if process.kernel and process.device == MINE]
         use = 0.0
         for kernel in kernels:
             key = (kernel.pid, kernel.started)
@@ -69,7 +70,7 @@ class CardThatFollows(threading.Thread):
         play(self._card, min(99, round(use)), [k for k in kernels if (k.pid, k.started) in self._holds])
 
 
-def play(card: FakeNvml, use: int, holders: list[processes.Process]) -> None:
+def play(card: FakeNvml, use: int, holders: list[procfs.Process]) -> None:
     """An H100 with two 1g.10gb, the first of which does what is said."""
     card.gpus.clear()
     card.rows.clear()
@@ -104,6 +105,7 @@ def browser(chromium_path: str) -> Iterator[Browser]:
         yield browser
 
 
+@pytest.mark.whole
 def test_a_training_is_seen_named_and_warned_of_only_after_its_end(
     tmp_path: Path, browser: Browser, card: FakeNvml, fake_nvml: Path
 ) -> None:
@@ -117,8 +119,8 @@ c.GpuOffers.simulate = None
 c.Spawner.environment.update({sees_the_card!r})
 c.JupyterHub.services.append({{"name": "gpu", "environment": {sees_the_card!r}}})
 c.GpuCulling.enabled = True
-c.GpuCulling.idle_minutes = {50 / 60}
-c.GpuCulling.warn_minutes = {30 / 60}
+c.GpuCulling.idle_minutes = {120 / 60}
+c.GpuCulling.warn_minutes = {60 / 60}
 c.GpuCulling.keep_minutes = {60 / 60}
 c.GpuCulling.grace_minutes = 0
 c.GpuCulling.lifetime_hours = 0.5
@@ -134,21 +136,21 @@ c.GpuCulling.lifetime_hours = 0.5
         ada.page.goto(f"{place.hub.url}/user/ada/lab/tree/train.ipynb")
         panel = open_panel(ada.page)
         expect(panel).to_contain_text("1g.10gb")
-        expect(ada.page.locator("#jp-main-statusbar")).to_contain_text("| Idle", timeout=60_000)
+        expect(ada.page.locator("#jp-main-statusbar")).to_contain_text("| Idle", timeout=patient(60_000))
         ada.page.locator(".jp-Notebook .jp-Cell .cm-content").first.click()
         ada.page.keyboard.press("Shift+Enter")
 
         meter = panel.get_by_role("meter", name="In use")
         until(lambda: int(meter.get_attribute("aria-valuenow") or 0) > 40, 30, "the use is shown")
-        expect(panel).to_contain_text("train.ipynb", timeout=20_000)
+        expect(panel).to_contain_text("train.ipynb", timeout=patient(20_000))
         expect(panel).not_to_contain_text("Stops in")
         picture(ada.page, "training.png")
 
-        expect(ada.page.locator(".jp-OutputArea-output")).to_contain_text("trained 3 2", timeout=60_000)
-        expect(panel).to_contain_text("Stops in", timeout=60_000)
+        expect(ada.page.locator(".jp-OutputArea-output")).to_contain_text("trained 3 2", timeout=patient(60_000))
+        expect(panel).to_contain_text("Stops in", timeout=patient(90_000))
         hide(ada.page)
         toast = ada.page.locator(".Toastify").get_by_role("button", name="Keep")
-        expect(toast).to_be_visible(timeout=60_000)
+        expect(toast).to_be_visible(timeout=patient(60_000))
         before = stops_at(place)
         picture(ada.page, "training-over.png")
         toast.click()

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import patient
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -30,7 +32,7 @@ def begin(clone: Path, code: str, **more: str) -> subprocess.Popen[str]:
 def run(clone: Path, code: str, **more: str) -> str:
     """All that ``code`` prints."""
     with begin(clone, code, **more) as child:
-        return child.communicate(timeout=60)[0]
+        return child.communicate(timeout=patient(60))[0]
 
 
 def program(path: Path, text: str) -> Path:

@@ -23,14 +23,14 @@ ROOT = Path(__file__).parents[2]
 CATALOGUES = sorted((ROOT / "hub_extensions" / "locale").glob("*/LC_MESSAGES/jupyterhub_gpu.json"))
 SOURCES = sorted((ROOT / "labextension" / "locale").glob("*.po"))
 SPEAKERS = [
-    "adapters/nvml_states.py",
+    "adapters/nvml/states.py",
     "core/culling.py",
-    "core/forecast.py",
-    "hub_service/culler.py",
-    "server_extension/holders.py",
+    "core/queue/forecast.py",
+    "hub_service/engine/culler.py",
+    "server_extension/attribution.py",
     "server_extension/readings.py",
     "server_extension/sampler.py",
-    "server_extension/service.py",
+    "server_extension/service_client.py",
 ]
 SENTENCE = re.compile(r"[A-Z%][^\n]* [^\n]*\.")
 NOT_FOR_THE_PANEL = {
@@ -116,6 +116,7 @@ def shown(value: object) -> Iterator[str]:
             yield _numbered(re.sub(r"\d{4}-\d\d-\d\dT[\d:]+Z", "{}", sentence))
 
 
+@pytest.mark.programs
 def test_the_catalogues_are_what_their_sources_say() -> None:
     done = subprocess.run(
         [sys.executable, "scripts/generate-catalogues.py", "--check"], cwd=ROOT, capture_output=True, text=True
@@ -134,7 +135,7 @@ def test_every_sentence_of_the_server_is_in_the_catalogue(path: Path) -> None:
 
 
 def test_the_lines_sentences_are_what_the_line_says() -> None:
-    assert set(sentences(ROOT / "hub_extensions" / "core" / "admission.py")) >= OF_THE_LINE
+    assert set(sentences(ROOT / "hub_extensions" / "core" / "queue" / "admission.py")) >= OF_THE_LINE
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -68,6 +68,7 @@ print("built:", FAKE_NVML.exists())
 """
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize("name", ["cc", "gcc", "clang"])
 def test_a_c_compiler_of_the_machine_is_used(clone: Path, machine: Path, name: str) -> None:
     program(machine / name, f'echo "$0" >{clone}/used; while [ $# -gt 0 ]; do [ "$1" = -o ] && : >"$2"; shift; done')
@@ -77,6 +78,7 @@ def test_a_c_compiler_of_the_machine_is_used(clone: Path, machine: Path, name: s
     assert fetched(clone) == ""
 
 
+@pytest.mark.programs
 def test_without_a_c_compiler_one_comes_from_the_package_index_by_its_hash(clone: Path, machine: Path) -> None:
     said = run(clone, COMPILE, PATH=str(machine))
     assert "why not: \nbuilt: True" in said, said
@@ -84,6 +86,7 @@ def test_without_a_c_compiler_one_comes_from_the_package_index_by_its_hash(clone
     assert "requirements/compiler.txt" in fetched(clone)
 
 
+@pytest.mark.programs
 def test_where_no_c_compiler_can_be_had_the_reason_names_the_package_to_install(clone: Path, machine: Path) -> None:
     program(clone / ".work/venv/bin/python", 'echo "ERROR: No matching distribution found for ziglang"; exit 1')
     said = run(clone, COMPILE, PATH=str(machine))
@@ -118,6 +121,7 @@ def test_a_node_that_is_new_enough_is_used(clone: Path, machine: Path, version: 
     assert ".work/node/bin" not in said
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize("version", ["v18.20.4", "v20.18.1", "v22.11.0", "v21.7.0", "nonsense"])
 def test_a_node_that_is_too_old_is_left_alone_and_one_is_fetched(clone: Path, machine: Path, version: str) -> None:
     node_of(machine, version)
@@ -126,12 +130,14 @@ def test_a_node_that_is_too_old_is_left_alone_and_one_is_fetched(clone: Path, ma
     assert ".work/node/bin:" in said
 
 
+@pytest.mark.programs
 def test_a_node_without_npm_is_not_enough(clone: Path, machine: Path) -> None:
     node_of(machine, "v22.20.0", npm=False)
     run(clone, NODE, PATH=str(machine))
     assert "requirements/node.txt" in fetched(clone)
 
 
+@pytest.mark.programs
 def test_a_machine_without_node_gets_one_by_its_hash(clone: Path, machine: Path) -> None:
     run(clone, NODE, PATH=str(machine))
     assert "--require-hashes" in fetched(clone)

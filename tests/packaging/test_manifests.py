@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from hub_extensions.adapters.kubernetes import RIGHTS
-from hub_extensions.hub_service.settings import Settings
+from hub_extensions.adapters.kubernetes.watch import RIGHTS
+from hub_extensions.hub_service.setup.settings import Settings
 
 FOLDER = Path(__file__).parents[2] / "helm-values" / "manifests"
 OWN = "service-deployment/"

@@ -18,6 +18,9 @@ import pytest
 
 import hub_extensions
 from tests.machine_needs import built_panel
+from tests.patience import patient
+
+pytestmark = pytest.mark.programs
 
 ROOT = Path(__file__).parents[2]
 TREE = (
@@ -60,7 +63,9 @@ def without_node() -> dict[str, str]:
 
 
 def pack(tree: Path, *words: str) -> None:
-    done = subprocess.run([sys.executable, *words], cwd=tree, env=without_node(), capture_output=True, timeout=200)
+    done = subprocess.run(
+        [sys.executable, *words], cwd=tree, env=without_node(), capture_output=True, timeout=patient(200)
+    )
     assert done.returncode == 0, done.stderr.decode()[-2000:]
 
 
@@ -106,7 +111,7 @@ def test_the_wheel_names_our_spawners_and_our_command(wheel: Path) -> None:
         text = archive.read(name).decode()
     assert "gpu-local = hub_extensions.spawner.local:GpuLocalSpawner" in text
     assert "gpu-demo = hub_extensions.spawner.local:GpuDemoSpawner" in text
-    assert "jupyterhub-gpu = hub_extensions.cli:main" in text
+    assert "jupyterhub-gpu = hub_extensions.tools.cli:main" in text
 
 
 def test_jupyterlab_finds_the_catalogues_of_the_panel(wheel: Path) -> None:
@@ -165,7 +170,7 @@ def test_the_server_extension_imports_no_hub_library() -> None:
         "print(sorted({'jupyterhub', 'pydantic', 'sqlalchemy', 'alembic', 'rich', 'tenacity'} & set(sys.modules)))"
     )
     said = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=patient(60), check=True
     )
     assert said.stdout.strip() == "[]"
 
@@ -175,7 +180,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
         "import sys, hub_extensions; print(sorted(name for name in sys.modules if name.startswith('hub_extensions')))"
     )
     said = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=patient(60), check=True
     )
     assert said.stdout.strip() == "['hub_extensions']"
 

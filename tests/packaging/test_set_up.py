@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.set_up_code import ROOT, begin, copy_set_up, run
+from tests.patience import patient
+
+pytestmark = pytest.mark.programs
 
 
 class IndexThatAnswersAnything(http.server.BaseHTTPRequestHandler):
@@ -144,7 +147,12 @@ def test_a_python_that_is_too_old_is_a_sentence(clone: Path, tmp_path: Path) -> 
     finder = clone / "scripts" / "find-python.sh"
     finder.write_text(finder.read_text().replace("/usr/bin/python3 /usr/local/bin/python3", ""))
     done = subprocess.run(
-        [clone / "scripts" / "demo"], env={"PATH": str(old)}, capture_output=True, text=True, timeout=60, check=False
+        [clone / "scripts" / "demo"],
+        env={"PATH": str(old)},
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=False,
     )
     assert done.returncode == 1
     assert done.stderr.startswith("No Python from 3.10 to 3.14 can be used here: /usr/bin/python3 is Python 3.8.")
@@ -153,7 +161,7 @@ def test_a_python_that_is_too_old_is_a_sentence(clone: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize("script", ["demo", "test", "find-python.sh"])
 def test_the_commands_are_posix_sh(script: str) -> None:
     shell = shutil.which("dash") or "sh"
-    assert subprocess.run([shell, "-n", ROOT / "scripts" / script], check=False, timeout=20).returncode == 0
+    assert subprocess.run([shell, "-n", ROOT / "scripts" / script], check=False, timeout=patient(20)).returncode == 0
 
 
 @pytest.mark.needs("root")

@@ -19,7 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hub_extensions.core.inventory import GpusUnavailable, InventoryReading
+from hub_extensions.core.gpu.devices import GpusUnavailable, InventoryReading
+from tests.patience import patient
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = Path(__file__).with_name("fake_nvml.c")
@@ -280,7 +281,7 @@ class ReaderProcess:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.stdout.close()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=patient(10))
 
     def _ask(self, question: tuple[object, ...]) -> object:
         assert self._process.stdin is not None and self._process.stdout is not None

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pickle
 import sys
 
-from hub_extensions.adapters.nvml import Nvml
-from hub_extensions.adapters.nvml_own import OwnGpus
-from hub_extensions.core.inventory import GpusUnavailable
+from hub_extensions.adapters.nvml.container import OwnGpus
+from hub_extensions.adapters.nvml.reader import Nvml
+from hub_extensions.core.gpu.devices import GpusUnavailable
 
 
 def main() -> None:

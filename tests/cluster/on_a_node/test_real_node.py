@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,33 @@ from tests.cluster.network import links
 from tests.cluster.node_traces import CONTAINER_LOGS, NOTES, SHIMS, NodeRunsAlready, Traces, mounts, what_is_left
 from tests.cluster.real_node import RealNode
 from tests.hubs import until
+from tests.patience import patient
 
-pytestmark = [pytest.mark.needs("real-node"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("real-node"), pytest.mark.timeout(patient(300))]
 
 SMALL, LARGE = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-2g.10gb"
 LAB = "exec jupyter lab --ip=0.0.0.0 --port=8888 --no-browser --IdentityProvider.token=secret"
+
+
+@pytest.fixture(autouse=True)
+def _node_runs(request: pytest.FixtureRequest, real_node: RealNode) -> None:
+    """Each test finds the node running, but for those that ask for the machine without it."""
+    if "without_node" not in request.fixturenames and not real_node.running:
+        real_node.start()
+
+
+@pytest.fixture
+def without_node(real_node: RealNode) -> None:
+    """The machine without a node; the next test that needs one starts it."""
+    real_node.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _left_running(real_node: RealNode) -> Iterator[None]:
+    """Other modules find the node as they expect it."""
+    yield
+    if not real_node.running:
+        real_node.start()
 
 
 def test_a_node_is_ready_with_five_small_slices_and_a_large_one(real_node: RealNode) -> None:
@@ -48,7 +69,7 @@ def test_jupyterlab_answers_from_a_restricted_pod_that_sees_one_device(
 
     until(lambda: _get(f"http://{address}:8888/api"), 90, lambda: f"{_status(control_plane, namespace, 'lab')}")
 
-    page = requests.get(f"http://{address}:8888/lab?token=secret", timeout=30)
+    page = requests.get(f"http://{address}:8888/lab?token=secret", timeout=patient(30))
     assert page.status_code == 200
     assert "jupyterhub-gpu" in page.text, "the panel is not in the image"
     seen = _run_in(control_plane, namespace, "lab", "tr '\\0' '\\n' < /proc/1/environ; id -u")
@@ -168,36 +189,35 @@ def test_nothing_is_left_after_it_has_stopped_with_pods_running(
     traces = real_node.traces
     assert mounts(traces.folders), "there was nothing that could be left"
 
-    with _without(real_node):
-        _assert_nothing_left(traces)
-        nodes = [one["metadata"]["name"] for one in control_plane.call("GET", "/api/v1/nodes")["items"]]
-        assert real_node.name not in nodes
+    real_node.stop()
+    _assert_nothing_left(traces)
+    nodes = [one["metadata"]["name"] for one in control_plane.call("GET", "/api/v1/nodes")["items"]]
+    assert real_node.name not in nodes
 
 
-def test_nothing_is_left_after_a_start_that_failed(
-    control_plane: ControlPlane, real_node: RealNode, tmp_path: Path
-) -> None:
-    with _without(real_node):
-        wrong = RealNode(control_plane, tmp_path, name="wrong", labels={"kubernetes.io/not-allowed": "true"})
-        with pytest.raises(DaemonEnded, match="kubelet ended"):
-            wrong.start()
-        assert wrong.traces is not None
-        _assert_nothing_left(wrong.traces)
+@pytest.mark.usefixtures("without_node")
+def test_nothing_is_left_after_a_start_that_failed(control_plane: ControlPlane, tmp_path: Path) -> None:
+    wrong = RealNode(control_plane, tmp_path, name="wrong", labels={"kubernetes.io/not-allowed": "true"})
+    with pytest.raises(DaemonEnded, match="kubelet ended"):
+        wrong.start()
+    assert wrong.traces is not None
+    _assert_nothing_left(wrong.traces)
 
 
+@pytest.mark.usefixtures("without_node")
 def test_what_a_killed_run_has_left_is_removed_by_the_next(
     control_plane: ControlPlane, real_node: RealNode, namespace: str, tmp_path: Path
 ) -> None:
     node = control_plane.kubeconfig_for_user("system:node:killed", ["system:nodes"])
-    with _without(real_node):
-        what = (control_plane.kubeconfig, node, tmp_path, namespace)
-        run = multiprocessing.get_context("spawn").Process(target=_run_and_be_killed, args=what)
-        run.start()
-        run.join(timeout=90)
-        assert run.exitcode == -signal.SIGKILL
-        traces = Traces(**json.loads(NOTES.read_text(encoding="utf-8")))
-        assert mounts(traces.folders), "the killed run left nothing to remove"
+    what = (control_plane.kubeconfig, node, tmp_path, namespace)
+    run = multiprocessing.get_context("spawn").Process(target=_run_and_be_killed, args=what)
+    run.start()
+    run.join(timeout=patient(90))
+    assert run.exitcode == -signal.SIGKILL
+    traces = Traces(**json.loads(NOTES.read_text(encoding="utf-8")))
+    assert mounts(traces.folders), "the killed run left nothing to remove"
 
+    real_node.start()
     assert real_node.allocatable("mig-1g.5gb") == 5
     assert what_is_left(traces) == []
     control_plane.call("DELETE", "/api/v1/nodes/killed")
@@ -209,15 +229,6 @@ def _run_and_be_killed(kubeconfig: Path, kubeconfig_of_node: Path, folder: Path,
     _create(cluster, namespace, _pod("orphan", "exec sleep 3600", SMALL))
     until(lambda: _phase(cluster, namespace, "orphan") == "Running", 30, "the pod does not run")
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-@contextmanager
-def _without(node: RealNode) -> Iterator[None]:
-    node.stop()
-    try:
-        yield
-    finally:
-        node.start()
 
 
 def _assert_nothing_left(traces: Traces) -> None:
@@ -286,7 +297,7 @@ def _run_in(cluster: ControlPlane, namespace: str, name: str, script: str) -> st
         command = ["/bin/sh", "-c", script]
         running = stream(method, name, namespace, command=command, stdout=True, stderr=True, _preload_content=False)
         try:
-            running.run_forever(timeout=30)
+            running.run_forever(timeout=patient(30))
             return str(running.read_all())
         finally:
             running.close()
@@ -294,7 +305,7 @@ def _run_in(cluster: ControlPlane, namespace: str, name: str, script: str) -> st
 
 def _get(url: str) -> bool:
     try:
-        return requests.get(url, timeout=5).ok
+        return requests.get(url, timeout=patient(5)).ok
     except requests.RequestException:
         return False
 

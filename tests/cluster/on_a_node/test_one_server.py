@@ -1,7 +1,8 @@
-"""A home outlives its server: killed, and started again with another slice, the files are there.
+"""One server on a real kubelet: its home outlives it, it works without the driver, it is made again when refused.
 
-And a container without NVIDIA's driver, as every one here is: JupyterLab works in it, and the panel says what is
-missing. The volume is a folder of this machine that a PersistentVolume names; the claim is KubeSpawner's own.
+Killed, and started again with another slice, the files are there: the volume is a folder of this machine that a
+PersistentVolume names; the claim is KubeSpawner's own. No container here has NVIDIA's driver: JupyterLab works in it,
+and the panel says what is missing.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from tests.cluster.namespaces import fresh_namespace
 from tests.cluster.place import ClusterPlace
 from tests.cluster.real_node import RealNode
 from tests.hubs import until
+from tests.patience import patient
 
-pytestmark = [pytest.mark.needs("real-node"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.needs("real-node"), pytest.mark.timeout(patient(400))]
 
 SMALL, LARGE = "mig-1g.5gb", "mig-2g.10gb"
 SECONDS = 120.0
@@ -36,23 +38,34 @@ c.KubeSpawner.working_dir = "/home/jovyan"
 """
 
 
-@pytest.fixture
-def place(control_plane: ControlPlane, real_node: RealNode, tmp_path: Path) -> Iterator[ClusterPlace]:
-    volumes = "/api/v1/persistentvolumes"
+@pytest.fixture(scope="module")
+def hub_and_home(
+    control_plane: ControlPlane, real_node: RealNode, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterPlace]:
+    volumes, folder = "/api/v1/persistentvolumes", tmp_path_factory.mktemp("homes")
     with fresh_namespace(control_plane, f"homes-{secrets.token_hex(3)}") as namespace:
-        control_plane.call("POST", volumes, _volume(tmp_path / "home-of-ada", namespace))
+        control_plane.call("POST", volumes, _volume(folder / "home-of-ada", namespace))
         try:
-            place = ClusterPlace(control_plane, namespace, tmp_path / "hub", address=real_node.address, config=STORAGE)
+            place = ClusterPlace(control_plane, namespace, folder / "hub", address=real_node.address, config=STORAGE)
             with place.open():
-                place.until_offered(SMALL, 5)
+                place.hub.add_users("ada")
                 yield place
         finally:
             control_plane.call("DELETE", f"{volumes}/home-{namespace}")
 
 
+@pytest.fixture
+def place(hub_and_home: ClusterPlace) -> Iterator[ClusterPlace]:
+    """The hub, without a server before and after a test."""
+    hub_and_home.until_offered(SMALL, 5, 30)
+    yield hub_and_home
+    hub_and_home.hub.stop_server("ada")
+    until(lambda: not hub_and_home.pods(), 60, "its pod is gone")
+    until(lambda: hub_and_home.hub.server("ada") is None, 30, "the server has stopped")
+
+
 def test_a_home_is_kept_when_the_pod_is_killed_and_another_slice_is_chosen(place: ClusterPlace) -> None:
     hub = place.hub
-    hub.add_users("ada")
     hub.spawn("ada", {"offer": SMALL})
     hub.wait_ready("ada", seconds=SECONDS)
     written = _ask(place, "PUT", "api/contents/thesis.txt", {"type": "file", "format": "text", "content": "42 pages"})
@@ -70,7 +83,6 @@ def test_a_home_is_kept_when_the_pod_is_killed_and_another_slice_is_chosen(place
 
 
 def test_without_the_driver_in_its_container_jupyterlab_works_and_the_panel_says_so(place: ClusterPlace) -> None:
-    place.hub.add_users("ada")
     place.hub.spawn("ada", {"offer": SMALL})
     place.hub.wait_ready("ada", seconds=SECONDS)
 
@@ -83,6 +95,21 @@ def test_without_the_driver_in_its_container_jupyterlab_works_and_the_panel_says
     assert "driver" in snapshot["sentence"]
     kernel = _ask(place, "POST", "api/kernels", {})
     assert kernel["execution_state"] in ("starting", "idle", "busy")
+
+
+def test_a_pod_that_the_kubelet_rejects_is_made_once_more_and_its_server_answers(
+    place: ClusterPlace, real_node: RealNode
+) -> None:
+    """T19: the device plugin refuses the first allocation."""
+    until(lambda: (place.offers().get(LARGE) or {}).get("free") == 1, 30, "the slice is offered")
+    real_node.refuse_next("the slice is busy")
+    place.hub.spawn("ada", {"offer": LARGE})
+    said = [str(event) for event in place.hub.progress("ada", seconds=90)]
+    assert place.hub.ready("ada"), said
+    assert any("could not hand out the GPU" in text for text in said), said
+    assert "the slice is busy" in place.hub.log()
+    assert place.limits("ada") == {f"nvidia.com/{LARGE}": "1"}
+    assert _ask(place, "GET", "api/status")["kernels"] == 0
 
 
 def _volume(folder: Path, namespace: str) -> dict[str, Any]:
@@ -111,7 +138,7 @@ def _ask(place: ClusterPlace, method: str, path: str, body: object = None) -> di
         f"{place.hub.url}/user/ada/{path}",
         json=body,
         headers={"Authorization": f"token {place.hub.token_of('ada')}"},
-        timeout=30,
+        timeout=patient(30),
     )
     assert answer.ok, answer.text
     found: dict[str, Any] = answer.json()

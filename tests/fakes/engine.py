@@ -1,6 +1,6 @@
-"""A desk for tests of the routes: it keeps tickets in memory, admits nobody, and remembers what it was told.
+"""An engine for tests of the routes: it keeps tickets in memory, admits nobody, and remembers what it was told.
 
-It has the signatures of `hub_extensions.hub_service.desk.Desk` (a test compares them), and none of its rules.
+It has the signatures of `hub_service.engine.engine.Engine` (a test compares them), and none of its rules.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 from hub_extensions.core import messages
-from hub_extensions.hub_service.refused import Refused
+from hub_extensions.hub_service.engine.errors import Refused
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc)
 FULL = messages.Wait(False, None, None, None, 7800.0, "1 person is ahead of you.")
@@ -44,14 +44,14 @@ def offer(offer_id: str, title: str, free: int | None, wait: messages.Wait) -> m
     )
 
 
-class DeskInMemory:
+class EngineInMemory:
     """Tickets wait for ever; `told` is everything it was told; `servers` are the servers it knows."""
 
     def __init__(self) -> None:
-        self.line: dict[str, messages.TicketState] = {}
+        self.queue: dict[str, messages.TicketStatus] = {}
         self.servers: dict[tuple[str, str], messages.ServerState] = {}
         self.held: list[messages.LeaseInfo] = []
-        self.pods: messages.ClusterInfo | None = None
+        self.cluster_info: messages.ClusterInfo | None = None
         self.told: list[tuple[object, ...]] = []
         self.is_ready = True
         self.as_of: datetime | None = NOON
@@ -63,38 +63,38 @@ class DeskInMemory:
         )
         self.counts: dict[tuple[str, str], int] = {("admitted", "mig-1g.5gb"): 4, ("refused", "line-full"): 2}
         self.last_round_seconds = 0.012
-        self._queues: list[asyncio.Queue[messages.TicketState]] = []
+        self._queues: list[asyncio.Queue[messages.TicketStatus]] = []
 
     @property
     def readers(self) -> int:
         return len(self._queues)
 
     def cluster(self) -> messages.ClusterInfo | None:
-        return self.pods
+        return self.cluster_info
 
     async def give_up(self, lease: str) -> None:
         self.told.append(("give-up", lease))
 
-    def publish(self, state: messages.TicketState) -> None:
+    def publish(self, state: messages.TicketStatus) -> None:
         for queue in self._queues:
             queue.put_nowait(state)
 
-    async def ask(self, ask: messages.Ask) -> messages.TicketState:
+    async def ask(self, ask: messages.Ask) -> messages.TicketStatus:
         self.told.append(("ask", ask))
-        ticket = f"t{len(self.line) + 1}"
-        state = messages.TicketState(
-            ticket, 1, ask.user, ask.server, "wait", ask.offers, None, len(self.line) + 1, len(self.line), NOON,
+        ticket = f"t{len(self.queue) + 1}"
+        state = messages.TicketStatus(
+            ticket, 1, ask.user, ask.server, "wait", ask.offers, None, len(self.queue) + 1, len(self.queue), NOON,
             "1 person is ahead of you.", "", "behind", FULL,
         )  # fmt: skip
-        self.line[ticket] = state
+        self.queue[ticket] = state
         self.publish(state)
         return state
 
     def admit(self, ticket: str) -> None:
         """It is this ticket's turn."""
-        self.line[ticket] = replace(self.line[ticket], answer="admit", position=0, ahead=0)
+        self.queue[ticket] = replace(self.queue[ticket], answer="admit", position=0, ahead=0)
 
-    async def started(self, ticket: str, told: messages.Started) -> messages.TicketState:
+    async def started(self, ticket: str, told: messages.Started) -> messages.TicketStatus:
         self.told.append(("started", ticket, told))
         return self._ticket(ticket)
 
@@ -104,9 +104,9 @@ class DeskInMemory:
     async def stopped(self, told: messages.Stopped) -> None:
         self.told.append(("stopped", told))
 
-    async def changes(self) -> AsyncIterator[messages.TicketState]:
-        queue: asyncio.Queue[messages.TicketState] = asyncio.Queue()
-        for state in self.line.values():
+    async def changes(self) -> AsyncIterator[messages.TicketStatus]:
+        queue: asyncio.Queue[messages.TicketStatus] = asyncio.Queue()
+        for state in self.queue.values():
             queue.put_nowait(state)
         self._queues.append(queue)
         try:
@@ -133,7 +133,7 @@ class DeskInMemory:
                 t.since,
                 t.reason,
             )
-            for t in self.line.values()
+            for t in self.queue.values()
             if user is None or t.user == user
         )
 
@@ -143,7 +143,7 @@ class DeskInMemory:
             raise Refused(404, "There is no such ticket of yours.", "ticket", "unknown-ticket")
         if state.answer == "admit":
             raise Refused(409, "Its server is starting. Stop the server instead.", "ticket", "starting")
-        del self.line[ticket]
+        del self.queue[ticket]
 
     def server_state(self, user: str, server: str) -> messages.ServerState | None:
         return self.servers.get((user, server))
@@ -197,10 +197,10 @@ class DeskInMemory:
             )
         )
 
-    def _ticket(self, ticket: str) -> messages.TicketState:
-        if ticket not in self.line:
+    def _ticket(self, ticket: str) -> messages.TicketStatus:
+        if ticket not in self.queue:
             raise Refused(404, "There is no such ticket any more.", "ticket", "unknown-ticket")
-        return self.line[ticket]
+        return self.queue[ticket]
 
     def _server(self, user: str, server: str) -> messages.ServerState:
         if (user, server) not in self.servers:
@@ -208,7 +208,7 @@ class DeskInMemory:
         return self.servers[(user, server)]
 
 
-class DeskThatFails(DeskInMemory):
+class DeskThatFails(EngineInMemory):
     """Our own fault, with a secret in its words."""
 
     def form(self, user: str, server: str, groups: Sequence[str], admin: bool) -> messages.FormState:

@@ -1,0 +1,75 @@
+"""What the command takes for the shipped manifests is what stands in them, and what it advises fits what was given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub_extensions.tools.helm_check.check import Asked, check
+from hub_extensions.tools.helm_check.helm import read_manifests
+from hub_extensions.tools.helm_check.rules.network import shipped_policies
+from tests.hubs import ROOT
+
+FOLDER = ROOT / "helm-values" / "manifests"
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_policies_that_are_taken_to_be_there_are_those_of_the_manifests(apart: bool) -> None:
+    given = read_manifests([FOLDER / "service-deployment" if apart else FOLDER])
+    shipped: dict[str, Any] = {
+        each["metadata"]["name"]: each["spec"] for each in given if each["kind"] == "NetworkPolicy"
+    }
+    taken = {each["metadata"]["name"]: each["spec"] for each in shipped_policies("jhub", apart=apart)}
+    assert taken.keys() == shipped.keys()
+    for name, spec in taken.items():
+        assert {key: value for key, value in spec.items() if key != "egress"} == {
+            key: value for key, value in shipped[name].items() if key != "egress"
+        }
+        assert opened(spec) == opened(shipped[name])
+
+
+def opened(spec: dict[str, Any]) -> set[str]:
+    """Each way out, whatever rules they are grouped into."""
+    return {f"{rule.get('to')} {port}" for rule in spec.get("egress", ()) for port in rule["ports"]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "fix"),
+    [
+        ("data: {a: 1}", "stringData: hello", "Give the later file's entry another key: null cannot take the earlier"),
+        ("", "data: {a: 1}\n      stringData: hello", "Take one out."),
+    ],
+)
+def test_of_two_contents_the_fix_says_whether_one_file_or_two_have_them(
+    tmp_path: Path, first: str, second: str, fix: str
+) -> None:
+    files = [str(ROOT / "helm-values" / "gpu.yaml")]
+    for name, content in (("first", first), ("second", second)):
+        if content:
+            path = tmp_path / f"{name}.yaml"
+            path.write_text(f"hub:\n  extraFiles:\n    own:\n      mountPath: /etc/own\n      {content}\n")
+            files.append(str(path))
+    (found,) = (each for each in check(Asked(files, [])).findings if each.rule == "file-content")
+    assert found.fix.startswith(fix)
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "fix"),
+    [
+        ("null", "null", 'Write an empty text (""): null does not take away what another file set.'),
+        ("true", "true or false", "Put it into quotes."),
+        ("5", "a number", "Put it into quotes."),
+    ],
+)
+@pytest.mark.parametrize("section", ["hub", "chp"])
+def test_a_variable_that_is_no_text_is_said_with_what_to_write(
+    tmp_path: Path, section: str, value: str, text: str, fix: str
+) -> None:
+    path = tmp_path / "more.yaml"
+    given = f"{{extraEnv: {{A: {value}}}}}"
+    path.write_text(f"hub: {given}\n" if section == "hub" else f"proxy: {{chp: {given}}}\n")
+    found = check(Asked([str(ROOT / "helm-values" / "gpu.yaml"), str(path)], [])).findings
+    (kind,) = (each for each in found if each.rule == "variable-kind")
+    assert (kind.text, kind.fix) == (f"It is {text}, where a text belongs: the chart cannot be rendered.", fix)

@@ -1,0 +1,134 @@
+"""Which run has which test, and that programs which start warm are as those that do not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import tiers, warm
+from tests.hubs import ROOT, until
+from tests.packaging.set_up_code import copy_set_up, run
+
+HERE = "tests/somewhere/test_it.py"
+
+
+@pytest.mark.parametrize(
+    ("tier", "marks", "older_hub", "left_out"),
+    [
+        ("quick", (), False, ""),
+        ("quick", ("programs",), False, tiers.NOT_IN_QUICK),
+        ("quick", ("needs",), False, tiers.NOT_IN_QUICK),
+        ("quick", ("hub",), False, tiers.NOT_IN_QUICK),
+        ("quick", ("hub", "quick"), False, ""),
+        ("quick", ("whole",), False, tiers.NOT_IN_USUAL),
+        ("usual", ("programs", "needs", "hub"), False, ""),
+        ("usual", ("whole",), False, tiers.NOT_IN_USUAL),
+        ("usual", ("hub",), True, tiers.NOT_IN_USUAL),
+        ("whole", ("whole", "hub"), True, ""),
+    ],
+)
+def test_a_run_leaves_out_what_takes_longer_than_it_may(
+    tier: str, marks: tuple[str, ...], older_hub: bool, left_out: str
+) -> None:
+    assert tiers.left_out(tier, marks, HERE, older_hub=older_hub) == left_out
+
+
+def test_the_usual_run_has_one_file_on_the_older_hub() -> None:
+    assert (ROOT / tiers.IN_BOTH_GENERATIONS).exists()
+    assert tiers.left_out("usual", ("hub",), tiers.IN_BOTH_GENERATIONS, older_hub=True) == ""
+
+
+LANES = """
+from testing import Asked, lanes, own_report
+for tier, root in (("quick", True), ("usual", True), ("usual", False), ("whole", False), ("whole", True)):
+    print(tier, root, [[one.name for one in lane] for lane in lanes(tier, root=root)])
+print(Asked.of(["--quick", "-x", "--gpu"]))
+print(own_report(["--junitxml=out.xml", "--durations=20"], "hub5"))
+"""
+
+
+@pytest.mark.programs
+def test_what_runs_beside_each_other(tmp_path: Path) -> None:
+    assert run(copy_set_up(tmp_path), LANES).splitlines() == [
+        "quick True [['hub6']]",
+        "usual True [['hub6'], ['hub5']]",
+        "usual False [['hub6'], ['hub5']]",
+        "whole False [['hub6', 'hub5']]",
+        "whole True [['hub6', 'hub5'], ['root', 'root5']]",
+        "Asked(tier='quick', gpu=True, set_up_only=False, selection=('-x',))",
+        "['--junitxml=out-hub5.xml', '--durations=20']",
+    ]
+
+
+# ------------------------------------------------------------------ warm programs
+
+WORDS = [sys.executable, "-m", "jupyter_server", "--version"]
+
+
+@pytest.mark.programs
+def test_a_warm_program_is_the_callers_child_with_its_own_words_and_environment(tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "MARK": "of this test"}
+    words = [sys.executable, str(ROOT / "tests" / "fakes" / "singleuser.py"), "word"]
+    port = "http://127.0.0.1:0/"
+    with warm.Popen(words, env=env | {"JUPYTERHUB_SERVICE_URL": port}, cwd=tmp_path, start_new_session=True) as child:
+        try:
+            place = Path(f"/proc/{child.pid}")
+            until(lambda: b"MARK=of this test\0" in (place / "environ").read_bytes(), 10, "it shows its environment")
+            assert (place / "cmdline").read_bytes().rstrip(b"\0").split(b"\0") == [word.encode() for word in words]
+            assert os.readlink(place / "cwd") == str(tmp_path)
+            assert os.getsid(child.pid) == child.pid
+            assert (place / "stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid())
+        finally:
+            child.terminate()
+        assert child.wait(10) == -15
+    assert child.warm
+
+
+@pytest.mark.programs
+def test_a_warm_program_prints_and_ends_as_a_cold_one() -> None:
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": os.environ.get("HOME", "/")}
+    for words in (WORDS, [*WORDS[:3], "--ServerApp.port=none"], [*WORDS[:3], "list"]):
+        said = []
+        for popen in (warm.Popen, subprocess.Popen):
+            with popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+                said.append((child.communicate(timeout=60)[0], child.returncode))
+        assert said[0] == said[1]
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize(
+    "words", [["sleep", "0"], [sys.executable, "-c", ""], ["/usr/bin/env", "true"]], ids=["sleep", "code", "other"]
+)
+def test_what_no_nursery_holds_starts_as_usual(words: list[str]) -> None:
+    with warm.Popen(words) as child:
+        assert child.wait(30) == 0
+    assert not child.warm
+
+
+@pytest.mark.programs
+def test_a_program_with_other_library_paths_starts_as_usual(tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    with warm.Popen(WORDS, env=env, stdout=subprocess.DEVNULL) as child:
+        assert child.wait(60) == 0
+    assert not child.warm
+
+
+OWNER = """
+import sys
+from tests import warm
+with warm.Popen([sys.executable, "-m", "jupyter_server", "--version"], env={"PYTHONPATH": sys.argv[1]}) as child:
+    child.wait()
+print(warm._nursery.pid, flush=True)
+"""
+
+
+@pytest.mark.programs
+def test_a_nursery_ends_with_its_owner() -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    said = subprocess.run([sys.executable, "-c", OWNER, str(ROOT)], env=env, capture_output=True, timeout=100)
+    pid = int(said.stdout.split()[-1])
+    until(lambda: not Path(f"/proc/{pid}").exists(), 30, "the nursery has ended")
