@@ -6,8 +6,8 @@
 import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { isPast, warnedOf } from './end';
-import { keepLabel, serverWords, warningWords } from './format';
+import { isPast, warnedOf } from './end.js';
+import { keepLabel, serverWords, warningWords } from './format.js';
 import type { Countdown, Keep } from './messages';
 import type { IGpuModel } from './model';
 

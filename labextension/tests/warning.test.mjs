@@ -1,0 +1,273 @@
+// The warning, the save before a stop, and views that draw only while seen: over a fake page and a clock in hand.
+// What of JupyterLab draws on a page is stood in for by a few lines. Run: npm test
+import assert from 'node:assert/strict';
+import { register } from 'node:module';
+import { afterEach, beforeEach, mock, test } from 'node:test';
+
+import { Signal } from '@lumino/signaling';
+
+const APPUTILS = `
+  export const Notification = globalThis.shown;
+  export class ReactWidget {
+    isVisible = true; drawn = 0; isDisposed = false;
+    update() { this.drawn += 1; }
+    dispose() { this.isDisposed = true; }
+  }`;
+register(
+  'data:text/javascript,' +
+    encodeURIComponent(`export async function resolve(name, context, next) {
+      const url = 'data:text/javascript,' + encodeURIComponent(${JSON.stringify(APPUTILS)});
+      return name === '@jupyterlab/apputils' ? { url, shortCircuit: true } : next(name, context);
+    }`)
+);
+
+const START = Date.parse('2026-11-21T14:00:00Z');
+const MINUTE = 60_000;
+const trans = { __: (text, ...words) => text.replace(/%(\d)/g, (_, at) => String(words[at - 1])) };
+
+/** JupyterLab's notifications: what is shown now, by id. */
+const shown = {
+  now: new Map(),
+  next: 0,
+  warning(text, options) {
+    return shown.show('warning', text, options);
+  },
+  error(text, options) {
+    return shown.show('error', text, options);
+  },
+  show(kind, text, options) {
+    const id = `n${shown.next++}`;
+    shown.now.set(id, { kind, text, ...options });
+    return id;
+  },
+  dismiss(id) {
+    shown.now.delete(id);
+  }
+};
+globalThis.shown = shown;
+globalThis.window = globalThis;
+globalThis.document = { hidden: false };
+
+const { Warning, keepAndTell } = await import('../lib/warning.js');
+const { saveOpenDocuments } = await import('../lib/save.js');
+const { SeenWidget } = await import('../lib/seen.js');
+
+/** What the page knows, as a test says it. */
+class ModelInHand {
+  changed = new Signal(this);
+  end = null;
+  snapshot = null;
+  connection = 'open';
+  keeping = 'idle';
+  settings = { warnMinutes: null, unit: 'GiB' };
+  keeps = 0;
+
+  now() {
+    return Date.now();
+  }
+
+  async keep() {
+    this.keeps += 1;
+    this.keeping = this.refusal ? { refused: this.refusal } : 'idle';
+  }
+
+  say(changes) {
+    Object.assign(this, changes);
+    this.changed.emit(undefined);
+  }
+}
+
+const countdown = (seconds, changes = {}) => ({
+  stops_at: new Date(START + seconds * 1000).toISOString(),
+  cause: 'idle',
+  reason: 'Idle for 21 min.',
+  can_keep: true,
+  warn: true,
+  ...changes
+});
+const KEEP = { minutes: 30, left: 1, of: 2 };
+const warned = (counted = countdown(540), keep = KEEP) => ({
+  word: 'warn',
+  countdown: counted,
+  keep
+});
+const texts = () => [...shown.now.values()].map(one => one.text);
+
+let model;
+beforeEach(() => {
+  mock.timers.enable({ apis: ['setTimeout', 'setInterval', 'Date'], now: START });
+  shown.now.clear();
+  document.hidden = false;
+  model = new ModelInHand();
+});
+afterEach(() => mock.timers.reset());
+
+test('a countdown is warned of once, with the button, however often it is told', () => {
+  new Warning(model, trans);
+  assert.deepEqual(texts(), []);
+  model.say({ end: warned() });
+  model.say({ end: warned(countdown(560, { reason: 'Idle for 22 min.' })) });
+  const [one, ...more] = shown.now.values();
+  assert.deepEqual(more, []);
+  assert.match(one.text, /^This server stops at .* Idle for 21\u00a0min\.$/);
+  assert.equal(one.autoClose, false);
+  assert.deepEqual(
+    one.actions.map(action => action.label),
+    ['Keep 30\u00a0min']
+  );
+});
+
+test('who closed the warning is not warned again, also not after an outage of the service', () => {
+  new Warning(model, trans);
+  model.say({ end: warned() });
+  shown.now.clear();
+  model.say({ end: null });
+  model.say({ end: warned(countdown(550)) });
+  model.say({ connection: 'lost' });
+  model.say({ connection: 'open' });
+  assert.deepEqual(texts(), []);
+});
+
+test('an end that has moved is a new one, and replaces the warning of the old', () => {
+  new Warning(model, trans);
+  model.say({ end: warned() });
+  model.say({ end: warned(countdown(300)) });
+  assert.equal(shown.now.size, 1);
+  assert.ok([...shown.now.keys()][0] !== 'n0');
+});
+
+test('the warning is taken back when the end is off, and an end after that is warned of', () => {
+  new Warning(model, trans);
+  model.say({ end: warned() });
+  model.say({ end: { word: 'over', countdown: null, keep: KEEP } });
+  assert.deepEqual(texts(), []);
+  model.say({ end: warned() });
+  assert.equal(shown.now.size, 1);
+});
+
+test('the warning waits until as little is left as the user chose', () => {
+  model.settings = { warnMinutes: 1, unit: 'GiB' };
+  new Warning(model, trans);
+  model.say({ end: warned(countdown(105)) });
+  mock.timers.tick(44_000);
+  assert.deepEqual(texts(), []);
+  mock.timers.tick(1_000);
+  assert.equal(shown.now.size, 1);
+  model.say({ end: warned(countdown(105)) });
+  assert.equal(shown.now.size, 1);
+});
+
+test('a warning that was waited for is not shown when the end is off meanwhile', () => {
+  model.settings = { warnMinutes: 1, unit: 'GiB' };
+  new Warning(model, trans);
+  model.say({ end: warned(countdown(105)) });
+  model.say({ end: { word: 'over', countdown: null, keep: null } });
+  mock.timers.tick(10 * MINUTE);
+  assert.deepEqual(texts(), []);
+});
+
+test('after the end of a server that is not reached any more there is nothing to keep', () => {
+  new Warning(model, trans);
+  model.say({ end: warned(countdown(60)) });
+  model.say({ connection: 'lost' });
+  assert.equal(shown.now.size, 1);
+  mock.timers.tick(61_000);
+  model.say({});
+  assert.deepEqual(texts(), []);
+});
+
+test('there is no button where nothing can be kept, or none is left', () => {
+  new Warning(model, trans);
+  model.say({ end: warned(countdown(540, { can_keep: false })) });
+  assert.deepEqual([...shown.now.values()][0].actions, []);
+  model.say({ end: warned(countdown(300), { ...KEEP, left: 0 }) });
+  assert.deepEqual([...shown.now.values()][0].actions, []);
+});
+
+test('a keep that is refused outside the panel says why', async () => {
+  model.refusal = 'Both are used for today.';
+  await keepAndTell(model, trans);
+  assert.equal(model.keeps, 1);
+  assert.deepEqual(texts(), ['Both are used for today.']);
+  assert.equal([...shown.now.values()][0].kind, 'error');
+});
+
+test('a keep that is given says nothing', async () => {
+  await keepAndTell(model, trans);
+  assert.deepEqual(texts(), []);
+});
+
+// ------------------------------------------------------------ saving
+
+/** A document that is open in JupyterLab. */
+const open = (path, { dirty = true, writable = true, save } = {}) => {
+  const context = { path, model: { dirty }, contentsModel: { writable }, saves: 0 };
+  context.save = async () => {
+    context.saves += 1;
+    await save?.();
+    context.model.dirty = false;
+  };
+  return context;
+};
+const lab = areas => [
+  { widgets: area => areas[area] ?? [] },
+  { contextForWidget: widget => widget.context }
+];
+
+test('what is open and not saved is saved, each once, whatever shows it', async () => {
+  const [one, two, clean] = [open('a.ipynb'), open('b.py'), open('c.md', { dirty: false })];
+  const [shell, documents] = lab({
+    main: [{ context: one }, { context: clean }, {}],
+    down: [{ context: two }],
+    right: [{ context: one }]
+  });
+  assert.deepEqual(await saveOpenDocuments(shell, documents), []);
+  assert.deepEqual([one.saves, two.saves, clean.saves], [1, 1, 0]);
+});
+
+test('what cannot be written is left alone, and what fails is named', async () => {
+  const locked = open('locked.ipynb', { writable: false });
+  const failing = open('full.ipynb', { save: () => Promise.reject(new Error('disk full')) });
+  const asked = open('conflict.ipynb');
+  asked.save = async () => undefined; // the user was asked, and has not answered: it stays as it is
+  const [shell, documents] = lab({ main: [locked, failing, asked].map(context => ({ context })) });
+  const failed = await saveOpenDocuments(shell, documents);
+  assert.deepEqual(failed.sort(), ['conflict.ipynb', 'full.ipynb']);
+  assert.equal(locked.saves, 0);
+});
+
+test('a save that hangs is given up before the service is', async () => {
+  const hanging = open('slow.ipynb', { save: () => new Promise(() => undefined) });
+  const [shell, documents] = lab({ left: [{ context: hanging }] });
+  const saved = saveOpenDocuments(shell, documents);
+  mock.timers.tick(8_000);
+  assert.deepEqual(await saved, ['slow.ipynb']);
+});
+
+// ------------------------------------------------------------ drawing
+
+class AView extends SeenWidget {}
+
+test('a view is drawn at each change and each second, but not while nobody sees it', () => {
+  const view = new AView(model, trans);
+  model.say({});
+  assert.equal(view.drawn, 1);
+  document.hidden = true;
+  model.say({});
+  view.isVisible = false;
+  document.hidden = false;
+  model.say({});
+  assert.equal(view.drawn, 1);
+  view.isVisible = true;
+  view.onAfterShow();
+  assert.equal(view.drawn, 2);
+});
+
+test('a view that is gone is drawn no more', () => {
+  const view = new AView(model, trans);
+  view.dispose();
+  model.say({});
+  mock.timers.tick(5_000);
+  assert.equal(view.drawn, 0);
+  assert.ok(view.isDisposed);
+});
