@@ -12,15 +12,15 @@ from datetime import timedelta
 from pathlib import Path
 
 from benchmarks.figures import quantile, said
-from hub_extensions.adapters.hub_api import HubApi
+from hub_extensions.adapters.jupyterhub_api import HubApi
 from hub_extensions.adapters.store import Changes, JournalRow, Store, TicketRow
 from hub_extensions.core.culling import CullPolicy
-from hub_extensions.core.inventory import Device, DeviceState, InventoryReading
-from hub_extensions.core.line import Choice, LineConfig, Ticket
+from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReading
 from hub_extensions.core.messages import Ended
-from hub_extensions.core.offers import OfferConfig
-from hub_extensions.hub_service.book import Book
-from hub_extensions.hub_service.tickets import Tickets
+from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.core.queue.model import Choice, QueueLimits, Ticket
+from hub_extensions.hub_service.engine.state import State
+from hub_extensions.hub_service.engine.tickets import Tickets
 
 TICKETS = 10_000
 ROUNDS = 200
@@ -38,21 +38,21 @@ async def main() -> None:
     """Fill the line, free a device at a time, and time the rounds."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(f"sqlite:///{Path(folder) / 'gpu.sqlite'}")
-        config = LineConfig(max_line=20_000, max_starting=10 * ROUNDS)
-        book = await Book.open(store, config, CullPolicy(enabled=True, lifetime=timedelta(hours=12)), OfferConfig())
-        now = book.clock.now()
+        config = QueueLimits(max_waiting=20_000, max_starting=10 * ROUNDS)
+        state = await State.open(store, config, CullPolicy(enabled=True, lifetime=timedelta(hours=12)), OfferConfig())
+        now = state.clock.now()
         tickets = tuple(
             Ticket(f"t{n}", f"user-{n}", "", (Choice(OFFERS[n % 3], n),), now) for n in range(1, TICKETS + 1)
         )
-        await book.write(Changes(tickets=tuple(TicketRow(ticket) for ticket in tickets)))
-        line = Tickets(book, HubApi("http://127.0.0.1:9/hub/api", "none"), service_url="", simulate=None)
+        await state.commit(Changes(tickets=tuple(TicketRow(ticket) for ticket in tickets)))
+        line = Tickets(state, HubApi("http://127.0.0.1:9/hub/api", "none"), service_url="", simulate=None)
         for ticket in tickets:
             line.rights.remember(ticket.user, ())
         rounds = []
         for number in range(ROUNDS):
             fresh = device((2, 1, 0)[number % 3], number)
-            states = {**book.devices, fresh.identity: DeviceState(fresh)}
-            book.see(InventoryReading(book.clock.utc_now(), tuple(s.device for s in states.values()), {}), states)
+            states = {**state.devices, fresh.identity: DeviceState(fresh)}
+            state.see(InventoryReading(state.clock.utc_now(), tuple(s.device for s in states.values()), {}), states)
             began = time.perf_counter()
             async with line.lock:
                 await line.round()
@@ -61,11 +61,11 @@ async def main() -> None:
         assert sum(admitted.values()) == ROUNDS, admitted
         floor = []
         for number in range(ROUNDS):
-            row = JournalRow(book.clock.utc_now(), "floor", None, None, None, None, str(number))
+            row = JournalRow(state.clock.utc_now(), "floor", None, None, None, None, str(number))
             began = time.perf_counter()
             await store.commit(Changes(journal=(row,)))
             floor.append(time.perf_counter() - began)
-        first = next(iter(book.tickets.values()))
+        first = next(iter(state.tickets.values()))
         began = time.perf_counter()
         await line.ended(first.id, Ended(first.attempt, "left"))
         leave = time.perf_counter() - began

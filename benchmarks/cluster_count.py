@@ -18,14 +18,14 @@ from pathlib import Path
 
 from benchmarks.figures import said
 from hub_extensions.adapters.store import Changes, TicketRow
-from hub_extensions.core.admission import admit, availability, standing
-from hub_extensions.core.cluster import ClusterConfig, ClusterView, NodeFacts, PodFacts
-from hub_extensions.core.cluster_offers import derive_cluster_offers
-from hub_extensions.core.line import Choice, Lease, LeaseState, Line, Ticket
-from hub_extensions.core.offers import OfferConfig
-from hub_extensions.core.pools import NodeReadings, survey_pools
+from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, NodeFacts, PodFacts
+from hub_extensions.core.cluster.offers import derive_cluster_offers
+from hub_extensions.core.cluster.pools import NodeReadings, survey_pools
+from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.core.queue.admission import admit, availability, standing
+from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueSnapshot, Ticket
 from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
-from tests.hub_service.pod_room import pod_room
+from tests.hub_service.engine.pod_room import pod_room
 
 NODES, PODS, SERVERS, IN_LINE = 1_000, 10_000, 1_000, 300
 TIMES = 50
@@ -105,8 +105,8 @@ async def a_look(there: dict[str, NodeFacts], running: dict[str, PodFacts], chan
     with tempfile.TemporaryDirectory() as folder:
         async with pod_room(Path(folder), table) as room:
             held = tuple(leases(running).values())
-            await room.desk.book.write(Changes(leases=held, tickets=tuple(map(TicketRow, in_line()))))
-            room.desk.line.hub_up = False  # nobody is admitted: counting is what is measured
+            await room.engine.state.commit(Changes(leases=held, tickets=tuple(map(TicketRow, in_line()))))
+            room.engine.snapshot.hub_up = False  # nobody is admitted: counting is what is measured
             taken = []
             for _ in range(TIMES):
                 change()
@@ -139,7 +139,7 @@ def main() -> None:
     survey = survey_pools(view, offers, config, names=names, leases=held)
     timed("offers and their asks", lambda: derive_cluster_offers(survey.pools, offers, config))
     found = derive_cluster_offers(survey.pools, offers, config).offers
-    line = Line(
+    snapshot = QueueSnapshot(
         found,
         None,
         in_line(),
@@ -148,9 +148,9 @@ def main() -> None:
         pools=survey.pools,
         bound=survey.bound,
     )
-    timed("admissions", lambda: admit(line))
-    timed("how every offer stands", lambda: availability(line, NOW))
-    timed("what everybody in line is told", lambda: standing(line, NOW))
+    timed("admissions", lambda: admit(snapshot))
+    timed("how every offer stands", lambda: availability(snapshot, NOW))
+    timed("what everybody in line is told", lambda: standing(snapshot, NOW))
     asyncio.run(a_look(there, running, one_pod_changes))
 
 

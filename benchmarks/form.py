@@ -28,17 +28,17 @@ c.Spawner.options_form = '<label><input type="radio" name="size" value="a" check
 def main() -> None:
     """Two hubs, one after the other asked in turn."""
     with tempfile.TemporaryDirectory() as folder:
-        place = Place(Path(folder) / "ours", layout=LAYOUT, lab=False, config="c.GpuLine.max_starting = 5000")
-        stock = Hub(Path(folder) / "stock", STOCK)
-        with place.open(), stock:
+        place = Place(Path(folder) / "ours", layout=LAYOUT, lab=False, config="c.GpuQueue.max_starting = 5000")
+        capacity = Hub(Path(folder) / "stock", STOCK)
+        with place.open(), capacity:
             fill(place)
-            ours, theirs = (hub.login("ada") for hub in (place.hub, stock))
+            ours, theirs = (hub.login("ada") for hub in (place.hub, capacity))
             page = ours.get(f"{place.hub.url}/hub/spawn/ada", timeout=30).text
             assert f"0 of {GPUS} free" in page, "the form shows the full house"
             mine, plain = [], []
             for _ in range(ASKED):
                 mine.append(timed(ours, f"{place.hub.url}/hub/spawn/ada"))
-                plain.append(timed(theirs, f"{stock.url}/hub/spawn/ada"))
+                plain.append(timed(theirs, f"{capacity.url}/hub/spawn/ada"))
     print(f"{GPUS:,} GPUs, {WAITING} in line, {ASKED} forms each")
     print(said("the hub's own form", plain))
     print(said("our form", mine))

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from benchmarks.figures import quantile, said
-from hub_extensions.adapters.processes import marked
+from hub_extensions.adapters.procfs import marked
 from tests.hubs import Hub, until
 from tests.loop.place import Person, Place, browsers
 from tests.loop.test_countdown import ONE_SMALL
@@ -37,7 +37,7 @@ def main() -> None:
     assert path, "no browser: install chromium"
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(folder) / "ours", layout=ONE_SMALL)
-        stock = Hub(
+        capacity = Hub(
             Path(folder) / "stock",
             f"c.Spawner.cmd = [{sys.executable!r}, '-m', 'jupyterhub.singleuser']\nc.Spawner.default_url = '/lab'\n"
             "c.Spawner.http_timeout = 60",
@@ -49,9 +49,9 @@ def main() -> None:
             rounds = []
             for number in range(ROUNDS):
                 rounds.append(pass_on(place, people[number % 2], people[(number + 1) % 2]))
-        with stock:
-            stock.add_users("ada")
-            plain = [plain_start(stock) for _ in range(ROUNDS)]
+        with capacity:
+            capacity.add_users("ada")
+            plain = [plain_start(capacity) for _ in range(ROUNDS)]
     to_lease = [m.lease - m.gone for m in rounds]
     to_page = [m.starting - m.gone for m in rounds]
     to_ready = [m.ready - m.lease for m in rounds]
@@ -91,13 +91,13 @@ def pass_on(place: Place, holder: Person, waiter: Person) -> Moments:
     return moments
 
 
-def plain_start(stock: Hub) -> float:
+def plain_start(capacity: Hub) -> float:
     began = time.perf_counter()
-    stock.spawn("ada")
-    until(lambda: stock.ready("ada"), 90, "ready")
+    capacity.spawn("ada")
+    until(lambda: capacity.ready("ada"), 90, "ready")
     took = time.perf_counter() - began
-    stock.stop_server("ada")
-    until(lambda: stock.server("ada") is None, 30, "stopped")
+    capacity.stop_server("ada")
+    until(lambda: capacity.server("ada") is None, 30, "stopped")
     return took
 
 

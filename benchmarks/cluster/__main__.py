@@ -137,7 +137,7 @@ def build(stack: ExitStack, folder: Path, nodes: int, pods: int, console: Consol
     _until_ready(played)
     stack.enter_context(fresh_namespace(cluster, HOME))
     responder = stack.enter_context(Responder())
-    config = f"c.KubeSpawner.port = {responder.port}\nc.GpuLine.max_starting = 64"
+    config = f"c.KubeSpawner.port = {responder.port}\nc.GpuQueue.max_starting = 64"
     place = ClusterPlace(cluster, HOME, folder / "hub", config=config)
     noted, idle = folder / "service.noted", folder / "idle.noted"
     more = ["--noted", str(noted), *(["--where"] if where else [])]
@@ -265,15 +265,15 @@ def free_h100s(people: Populace) -> list[str]:
 
 def forms(bench: Bench, folder: Path) -> None:
     """The spawn page, against a hub's without us; and what the API server was asked meanwhile."""
-    with Hub(folder / "stock", STOCK) as stock:
-        ours, theirs = (hub.login("ada") for hub in (bench.place.hub, stock))
+    with Hub(folder / "stock", STOCK) as capacity:
+        ours, theirs = (hub.login("ada") for hub in (bench.place.hub, capacity))
         mine, plain = [], []
         page = ours.get(f"{bench.place.hub.url}/hub/spawn/ada", timeout=30).text
         assert f'value="{WHOLE_OFFER}"' in page, "the form has the cluster's offers"
         mark = bench.audit.here()
         for _ in range(FORMS):
             mine.append(timed(ours, f"{bench.place.hub.url}/hub/spawn/ada"))
-            plain.append(timed(theirs, f"{stock.url}/hub/spawn/ada"))
+            plain.append(timed(theirs, f"{capacity.url}/hub/spawn/ada"))
         asked = bench.audit.since(mark)
     over = quantile(mine, 0.95) - quantile(plain, 0.95)
     bench.row(

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from benchmarks.cluster.lateness import keep_noting
-from hub_extensions.hub_service.serving import serve
-from hub_extensions.hub_service.settings import Settings
+from hub_extensions.hub_service.serve import serve
+from hub_extensions.hub_service.setup.settings import Settings
 
 
 async def main(settings: Settings, noted: Path, where: bool, parent: int) -> int:
