@@ -229,6 +229,7 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
             now: KubeSpawner makes room for its new pod. Else, where the last server's pod was in the way of this one's,
                 there is nothing of this one to stop, and whoever started it is not kept waiting for the words.
         """
+        self._gpu_remember()  # KubeSpawner's poll removes a pod that has ended before it returns
         last = self.gpu_pod_being_ended()
         if last is not None and not now and self._gpu_token not in ("", _token_of(last)):
             return
