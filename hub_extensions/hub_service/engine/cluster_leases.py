@@ -18,7 +18,6 @@ from hub_extensions.adapters.jupyterhub_api import HubServer
 from hub_extensions.adapters.kubernetes.watch import ClusterError
 from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.procfs import Process
-from hub_extensions.adapters.store import NoticeRow
 from hub_extensions.core import messages
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
 from hub_extensions.core.cluster.offers import derive_cluster_offers
@@ -158,17 +157,7 @@ class ClusterLeases:
         if view.pods is None:
             return  # no pod may be read: what is gone is the hub's word alone
         self._find_forgotten(view, view.pods)
-        changed, rows, notices = [], [], []
-        for lease in tuple(self.state.leases.values()):
-            after = self._after(lease, view)
-            if after is lease:
-                continue
-            changed.append(after)
-            rows.append(transaction.lease_row(after.state.value, lease, self._words(lease, after)))
-            if after.state is LeaseState.LOST:
-                notices.append(self._lost_notice(lease))
-        if changed:
-            await transaction.write_leases(changed, rows, notices)
+        await transaction.refresh_leases(lambda lease: self._after(lease, view), _cause, _notice_of_loss)
 
     def _know_pods(self, view: ClusterView) -> None:
         """Which pod has which lease, and which server is which pod; of two the one that is not over."""
@@ -305,21 +294,6 @@ class ClusterLeases:
         node = view.nodes.get(pod.node)
         return None if node is None else node.ready is not True
 
-    def _lost_notice(self, lease: Lease) -> NoticeRow:
-        text = (
-            f"The machine that {server_words(lease.server)} runs on does not answer. "
-            "Your GPU there stays yours until it does, or until an administrator gives it up."
-        )
-        return NoticeRow(self.state.clock.utc_now(), lease.user, lease.server, text)
-
-    @staticmethod
-    def _words(before: Lease, after: Lease) -> str:
-        return {
-            LeaseState.ENDING: "its server is gone",
-            LeaseState.ENDED: "its pod is gone",
-            LeaseState.LOST: "the node of its pod does not answer",
-        }.get(after.state, "the node of its pod answers again")
-
     async def give_up(self, lease_id: str) -> None:
         """An admin says that a pod on a lost node will not come back: it is deleted by force, and its lease ends.
 
@@ -452,6 +426,21 @@ class ClusterLeases:
             self.forgotten[uid] = replace(item, removing=True)
             log.warning("the forgotten pod %s is removed", item.pod.name, extra={"user": item.pod.user})
             self.state.count("pods", "forgotten-removed")
+
+
+def _notice_of_loss(lease: Lease) -> str:
+    return (
+        f"The machine that {server_words(lease.server)} runs on does not answer. "
+        "Your GPU there stays yours until it does, or until an administrator gives it up."
+    )
+
+
+def _cause(_before: Lease, after: Lease) -> str:
+    return {
+        LeaseState.ENDING: "its server is gone",
+        LeaseState.ENDED: "its pod is gone",
+        LeaseState.LOST: "the node of its pod does not answer",
+    }.get(after.state, "the node of its pod answers again")
 
 
 def _prefer(known: dict[Any, PodFacts], key: Any, pod: PodFacts, *, home: str) -> None:

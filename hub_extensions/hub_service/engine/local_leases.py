@@ -18,7 +18,6 @@ from typing import Protocol
 from hub_extensions.adapters import procfs
 from hub_extensions.adapters.jupyterhub_api import HubServer
 from hub_extensions.adapters.procfs import Process
-from hub_extensions.adapters.store import NoticeRow
 from hub_extensions.adapters.timeouts import within
 from hub_extensions.core.gpu.devices import Device, DeviceState, Foreign, GpusUnavailable, InventoryReading
 from hub_extensions.core.queue import lifecycle
@@ -123,18 +122,9 @@ class LocalLeases:
         if look.reading is not None:
             self.state.see(look.reading, self._states(look.reading, by_lease))
             self.sampled.set()
-        changed, rows, notices = [], [], []
-        for lease in tuple(self.state.leases.values()):
-            after = self._after(lease, by_lease.get(lease.id, []), look.reading)
-            if after is lease:
-                continue
-            changed.append(after)
-            rows.append(transaction.lease_row(after.state.value, lease, _words(lease, after)))
-            if after.state is LeaseState.LOST:
-                text = f"The GPU of {server_words(lease.server)} is gone from the machine. Save your work and stop it."
-                notices.append(NoticeRow(self.state.clock.utc_now(), lease.user, lease.server, text))
-        if changed:
-            await transaction.write_leases(changed, rows, notices)
+        await transaction.refresh_leases(
+            lambda lease: self._after(lease, by_lease.get(lease.id, []), look.reading), _cause, _notice_of_loss
+        )
 
     def _states(self, reading: InventoryReading, by_lease: dict[str, list[Process]]) -> dict[str, DeviceState]:
         """Every device with who else uses it; a device that is gone stays, not present, as long as a lease names it."""
@@ -274,7 +264,11 @@ class LocalLeases:
             await asyncio.sleep(0.2)
 
 
-def _words(before: Lease, after: Lease) -> str:
+def _notice_of_loss(lease: Lease) -> str:
+    return f"The GPU of {server_words(lease.server)} is gone from the machine. Save your work and stop it."
+
+
+def _cause(before: Lease, after: Lease) -> str:
     if after.state is LeaseState.ENDING:
         return "its server is gone"
     if after.state is LeaseState.ENDED:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -142,23 +142,41 @@ class Transaction:
 
     # -------------------------------------------------------------- leases
 
-    async def write_leases(
-        self, changed: Sequence[Lease], journal: Sequence[JournalRow], notices: Sequence[NoticeRow]
+    async def refresh_leases(
+        self,
+        after: Callable[[Lease], Lease],
+        cause: Callable[[Lease, Lease], str],
+        notice_of_loss: Callable[[Lease], str],
     ) -> None:
-        """Leases as they are after a look. The facts of a server whose lease ends go with it; its use is recorded."""
-        gone = []
-        for lease in changed:
-            facts = self.state.facts.get((lease.user, lease.server))
-            if lease.state in (LeaseState.ENDED, LeaseState.ENDING) and facts is not None and facts.lease == lease.id:
-                gone.append((lease.user, lease.server))
-        usage = [self.usage_record(lease, "released") for lease in changed if lease.state is LeaseState.ENDED]
+        """Every lease as it is after a look, in one write.
+
+        The facts of a server whose lease ends go with it, and its use is recorded.
+
+        Args:
+            after: the lease after the look; the same object where nothing changed.
+            cause: why it changed, for the journal: of the lease before and after.
+            notice_of_loss: what the user of a lease that is lost now is told.
+        """
+        seen = [(lease, after(lease)) for lease in tuple(self.state.leases.values())]
+        changed = [(before, now) for before, now in seen if now is not before]
+        if not changed:
+            return
+        at = self.state.clock.utc_now()
+        gone = [
+            (lease.user, lease.server)
+            for _, lease in changed
+            if lease.state in (LeaseState.ENDED, LeaseState.ENDING)
+            and (facts := self.state.facts.get((lease.user, lease.server))) is not None
+            and facts.lease == lease.id
+        ]
+        lost = [lease for _, lease in changed if lease.state is LeaseState.LOST]
         await self.write(
             Changes(
-                leases=tuple(changed),
+                leases=tuple(lease for _, lease in changed),
                 gone_facts=tuple(gone),
-                journal=tuple(journal),
-                notices=tuple(notices),
-                usage=tuple(usage),
+                journal=tuple(self.lease_row(now.state.value, before, cause(before, now)) for before, now in changed),
+                notices=tuple(NoticeRow(at, lease.user, lease.server, notice_of_loss(lease)) for lease in lost),
+                usage=tuple(self.usage_record(now, "released") for _, now in changed if now.state is LeaseState.ENDED),
             )
         )
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from hub_extensions.adapters.jupyterhub_api import HubRefused
+from hub_extensions.adapters.store import Changes
 from hub_extensions.core.offers.model import OfferConfig
-from hub_extensions.core.queue.model import LeaseState, QueueLimits, TicketState
+from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, TicketState
 from tests.fakes.machine import HubAsTold, large, small
 from tests.hub_service.engine.pod_room import pod_room
 from tests.hub_service.engine.room import Hands, Room, room, settings
@@ -190,6 +191,14 @@ async def test_how_offers_stand_is_worked_out_anew_after_a_second_or_a_change(tm
         assert [each.free for each in r.engine.state.availability()] != [each.free for each in second]
 
 
+def cause(before: Lease, after: Lease) -> str:
+    return f"{before.state.value} before {after.state.value}"
+
+
+def notice(lease: Lease) -> str:
+    return f"{lease.id} is lost"
+
+
 @pytest.mark.programs
 @pytest.mark.parametrize("after", list(LeaseState))
 async def test_a_lease_that_ends_takes_its_facts_with_it_and_only_one_that_goes_on_is_a_servers(
@@ -200,7 +209,7 @@ async def test_a_lease_that_ends_takes_its_facts_with_it_and_only_one_that_goes_
         state = r.engine.state
         (lease,) = state.leases.values()
         async with r.engine.queue.transaction() as transaction:
-            await transaction.write_leases([replace(lease, state=after)], [], [])
+            await transaction.refresh_leases(lambda each: replace(each, state=after), cause, notice)
         goes_on = after not in (LeaseState.ENDING, LeaseState.ENDED)
         assert (("ada", "") in state.facts) is goes_on
         assert (state.lease_of("ada", "") is not None) is goes_on
@@ -215,8 +224,11 @@ async def test_a_lease_that_ends_leaves_the_facts_of_another_one_alone(tmp_path:
         await r.run("ada", "mig-1g.5gb")
         (lease,) = r.engine.state.leases.values()
         async with r.engine.queue.transaction() as transaction:
-            await transaction.write_leases([replace(lease, id="of-before", state=LeaseState.ENDED)], [], [])
-        assert ("ada", "") in r.engine.state.facts
+            await transaction.write(Changes(leases=(replace(lease, id="of-before"),)))
+            await transaction.refresh_leases(
+                lambda each: replace(each, state=LeaseState.ENDED) if each.id == "of-before" else each, cause, notice
+            )
+        assert ("ada", "") in r.engine.state.facts and list(r.engine.state.leases) == [lease.id]
 
 
 @pytest.mark.programs

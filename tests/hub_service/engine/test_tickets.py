@@ -52,7 +52,7 @@ async def test_the_form_names_a_server_that_starts_or_runs_with_a_gpu_and_no_oth
         await r.run("ada", "mig-1g.5gb")
         (lease,) = r.engine.state.leases.values()
         async with r.engine.queue.transaction() as transaction:
-            await transaction.write_leases([replace(lease, state=state)], [], [])
+            await transaction.write(Changes(leases=(replace(lease, state=state),)))
         shown = state in (LeaseState.STARTING, LeaseState.RUNNING)
         assert r.engine.form("ada", "", (), False).gpu_servers == (("",) if shown else ())
 
