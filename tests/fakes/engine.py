@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 
 from hub_extensions.core import messages
 from hub_extensions.hub_service.engine.errors import Refused
@@ -61,8 +62,8 @@ class EngineInMemory:
             offer("gpu-0.5", "Half of a GPU", None, messages.Wait(False, None, None, None, None, "Not known now.")),
             offer("cpu", "CPU only", None, NOW),
         )
-        self.counts: dict[tuple[str, str], int] = {("admitted", "mig-1g.5gb"): 4, ("refused", "line-full"): 2}
-        self.last_round_seconds = 0.012
+        counts = {("admitted", "mig-1g.5gb"): 4, ("refused", "line-full"): 2}
+        self.state = SimpleNamespace(counts=counts, last_round_seconds=0.012)
         self._queues: list[asyncio.Queue[messages.TicketStatus]] = []
 
     @property

@@ -31,7 +31,7 @@ async def test_the_hubs_word_on_a_users_rights_holds_for_30_s(tmp_path: Path, se
         r.hands.pass_time(seconds * SECOND)
         await r.left(ada)
         await r.engine.watcher.look()
-        assert (r.engine.counts.get(("ended", "refused"), 0) == 1) is refused
+        assert (r.engine.state.counts.get(("ended", "refused"), 0) == 1) is refused
         assert r.engine.state.tickets.keys() == {lease.ticket for lease in r.engine.state.leases.values()}
 
 

@@ -18,7 +18,7 @@ from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused
 from hub_extensions.adapters.store import Store, StoreUnavailable
 from hub_extensions.core import culling, messages
 from hub_extensions.core.gpu.devices import WHOLE
-from hub_extensions.core.queue.model import Lease, LeaseState, TicketState
+from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.dcgm import Dcgm, open_prometheus
@@ -303,20 +303,3 @@ class Engine:
             prometheus=self.dcgm.status(),
             prometheus_answers=self.dcgm.answers(),
         )
-
-    @property
-    def counts(self) -> dict[tuple[str, str], int]:
-        """(what, word) -> how often since the start: ``admitted``, ``refused``, ``ended``, ``culled``."""
-        return self.state.counts
-
-    @property
-    def last_round_seconds(self) -> float:
-        """How long the last round of admissions took."""
-        return self.queue.last_round_seconds
-
-    def waiting(self) -> int:
-        """How many tickets wait."""
-        return sum(1 for t in self.state.tickets.values() if t.state is TicketState.WAITING)
-
-
-__all__ = ["Engine", "Refused"]

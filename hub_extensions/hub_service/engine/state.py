@@ -81,7 +81,8 @@ class State:
         compared: what the hub runs was compared with this at least once: else a lease may be of a server long gone.
         resumed: ticket -> the attempt after which the hub was asked to start its server again, by us.
         reports: what each server's own extension said last, and when. saving: since when its notebooks are being saved.
-        counts: (what, reason) -> how often since the start, for the metrics.
+        counts: (what, reason) -> how often since the start; last_round_seconds: how long the last round of admissions
+            took. Both for the metrics.
         revision: grows with every change; what is computed from the state may be kept as long as it stands.
     """
 
@@ -123,6 +124,7 @@ class State:
         self.store_problem = ""
         self.hub_up = True
         self.counts: dict[tuple[str, str], int] = {}
+        self.last_round_seconds = 0.0
         self.touched: dict[Server, float] = {}
         self.compared = False
         self.resumed: dict[str, int] = {}
@@ -389,9 +391,9 @@ class State:
         """The lease a ticket has; None: none (it waits, or CPU only). One it gave up, and that is ending, is not it."""
         return self.leases.get(self._lease_of_ticket.get(ticket, ""))
 
-    def waiting(self) -> bool:
-        """Somebody waits for a GPU."""
-        return any(t.state is TicketState.WAITING for t in self.tickets.values())
+    def waiting(self) -> int:
+        """How many tickets wait."""
+        return sum(1 for ticket in self.tickets.values() if ticket.state is TicketState.WAITING)
 
     def recent_notices(self, user: str) -> tuple[NoticeRow, ...]:
         """What this user is to be told at the next page (the last 24 h)."""

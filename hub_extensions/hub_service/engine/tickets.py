@@ -66,7 +66,6 @@ class Tickets:
         self.hub = hub
         self.service_url = service_url
         self.simulate = simulate
-        self.last_round_seconds = 0.0
         self._unjudged: dict[str, tuple[str, ...]] = {}
         self._listeners: set[asyncio.Queue[messages.TicketStatus]] = set()
         self._told: dict[str, tuple[object, ...]] = {}
@@ -257,7 +256,7 @@ class Tickets:
             for _ in range(len(self.state.tickets) + 1):
                 if not await self._admit_once(transaction):
                     break
-        self.last_round_seconds = asyncio.get_running_loop().time() - began
+        self.state.last_round_seconds = asyncio.get_running_loop().time() - began
         if self.state.revision != self._told_revision:
             self._changed.set()
 

@@ -161,7 +161,7 @@ class EngineCollector(Collector):
     def _counters(self) -> Iterator[Metric]:
         for what, (name, label, text) in COUNTERS.items():
             family = CounterMetricFamily(PREFIX + name, text, labels=[label])
-            for (kind, word), count in sorted(self._engine.counts.items()):
+            for (kind, word), count in sorted(self._engine.state.counts.items()):
                 if kind == what:
                     family.add_metric([word], count)
             yield family
@@ -184,7 +184,7 @@ class EngineCollector(Collector):
         if health.prometheus_answers is not None:
             answers.add_metric([], float(health.prometheus_answers))
         yield answers
-        seconds = self._engine.last_round_seconds
+        seconds = self._engine.state.last_round_seconds
         yield GaugeMetricFamily(PREFIX + "round_seconds", "How long the last round of admissions took.", value=seconds)
 
 

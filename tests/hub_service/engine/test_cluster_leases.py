@@ -535,7 +535,7 @@ async def test_by_policy_a_forgotten_pod_is_removed_after_a_while_and_not_twice(
         assert r.cluster.deleted == [(HOME, "jupyter-ada", "uid-jupyter-ada", False)]
         await r.look(after=1.1)
         assert not r.holds("ada")
-        assert r.engine.counts[("pods", "forgotten-removed")] == 1
+        assert r.engine.state.counts[("pods", "forgotten-removed")] == 1
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.messages import Report, Stopped
 from hub_extensions.core.offers.model import OfferConfig
-from hub_extensions.hub_service.engine.engine import Refused
+from hub_extensions.hub_service.engine.errors import Refused
 from tests.fakes.machine import small
 from tests.hub_service.engine.room import Room, room, settings
 from tests.patience import soon

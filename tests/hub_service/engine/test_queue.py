@@ -15,7 +15,7 @@ from hub_extensions.core.gpu.devices import InventoryReading
 from hub_extensions.core.messages import Ask, Ended, Started, Stopped
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import QueueLimits
-from hub_extensions.hub_service.engine.engine import Refused
+from hub_extensions.hub_service.engine.errors import Refused
 from tests.fakes.machine import StoreThatIsFull, large, small
 from tests.hub_service.engine.room import room
 from tests.patience import patient, soon
@@ -190,7 +190,7 @@ async def test_a_late_word_of_an_earlier_stop_does_not_end_a_lease_that_is_start
         await r.engine.stopped(Stopped("ada", "", "It crashed.", "crashed"))
         assert [lease.state for lease in r.engine.leases()] == ["starting"]
         assert [notice.text for notice in r.engine.form("ada", "", (), False).notices] == ["It crashed."]
-        assert r.engine.counts[("server-end", "crashed")] == 1
+        assert r.engine.state.counts[("server-end", "crashed")] == 1
 
 
 @pytest.mark.programs
@@ -344,7 +344,7 @@ async def test_rights_are_asked_again_at_admission(tmp_path: Path) -> None:
         await r.left(ada)
         await r.engine.watcher.look()
         assert ben.ticket not in {s.ticket for s in r.engine.queue.states()}
-        assert r.engine.counts[("ended", "refused")] == 1
+        assert r.engine.state.counts[("ended", "refused")] == 1
 
 
 async def test_a_hub_that_does_not_answer_admits_nobody_and_refuses_nobody(tmp_path: Path) -> None:
@@ -671,7 +671,7 @@ async def test_a_user_is_shown_the_own_servers_only_those_that_start_included(tm
         assert held == [("",), (), ("thesis",)]
         assert [info.user for info in r.engine.tickets(None)] == ["cleo"]
         assert r.engine.tickets("ada") == ()
-        assert r.engine.waiting() == 0
+        assert r.engine.state.waiting() == 0
         state = r.engine.server_state("ada", "")
         assert state is not None and {offer.id for offer in state.waits} == {"mig-2g.10gb", "cpu"}
 
@@ -683,7 +683,7 @@ async def test_asking_for_what_there_is_not_ends_the_place_in_line(tmp_path: Pat
         ben = await r.ask("ben", "mig-1g.5gb")
         told = await r.ask("ben", "mig-9g.90gb")
         assert (told.answer, told.ticket) == ("refuse", ben.ticket)
-        assert r.positions() == {} and r.engine.waiting() == 0
+        assert r.positions() == {} and r.engine.state.waiting() == 0
 
 
 @pytest.mark.programs
@@ -696,7 +696,7 @@ async def test_an_offer_that_is_asked_for_as_well_changes_nothing_of_the_place_f
         await r.ask("cleo", "mig-1g.5gb")
         assert (await r.ask("ben", "mig-2g.10gb", "mig-1g.5gb")).position == 1
         assert r.positions() == {"dan": 1, "ben": 1, "cleo": 2}
-        assert r.engine.waiting() == 3
+        assert r.engine.state.waiting() == 3
 
 
 async def test_the_offers_of_last_time_are_proposed_as_far_as_there_are_any(tmp_path: Path) -> None:
@@ -728,7 +728,7 @@ async def test_a_start_whose_word_ready_was_lost_ends_well_by_the_hubs_list(tmp_
         await r.engine.reconciler.reconcile()
         assert r.positions() == {}
         assert [lease.state for lease in r.engine.leases()] == ["running"]
-        assert r.engine.counts[("ended", "ready")] == 1
+        assert r.engine.state.counts[("ended", "ready")] == 1
 
 
 @pytest.mark.programs
@@ -753,7 +753,7 @@ async def test_after_a_restart_of_the_service_nobody_is_admitted_by_what_was_kno
         await r.left(ada)
         await r.engine.watcher.look()
         assert r.positions() == {}
-        assert r.engine.counts[("ended", "refused")] == 1
+        assert r.engine.state.counts[("ended", "refused")] == 1
 
 
 @pytest.mark.programs

@@ -99,7 +99,7 @@ async def test_the_process_of_a_server_is_kept_when_its_readiness_is_told_withou
         assert (lease.pid, lease.pid_started, lease.state) == (4194000, 7, LeaseState.RUNNING)
         assert lease.ready_at == r.engine.state.clock.now() and lease.since == lease.ready_at - SECOND
         assert (told.answer, told.reason, told.position, told.ahead) == ("ended", "Your server is ready.", 0, 0)
-        assert r.engine.state.tickets == {} and r.engine.counts[("ended", "ready")] == 1
+        assert r.engine.state.tickets == {} and r.engine.state.counts[("ended", "ready")] == 1
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ async def test_only_the_word_of_the_present_attempt_ends_a_start(
         assert [each.state for each in r.engine.state.leases.values()] == [
             LeaseState.ENDING if ended else LeaseState.STARTING
         ]
-        assert r.engine.counts.get(("start-failed", "crashed"), 0) == int(ended and how == "failed")
+        assert r.engine.state.counts.get(("start-failed", "crashed"), 0) == int(ended and how == "failed")
         assert r.engine.state.recent_notices("ada") == ()
 
 
@@ -148,7 +148,7 @@ async def test_a_stop_ends_lease_and_facts_and_tells_a_reason_where_there_is_one
             [LeaseState.ENDING] if offer != "cpu" else []
         )
         assert [each.text for each in r.engine.state.recent_notices("ada")] == ([reason] if reason else [])
-        assert r.engine.counts.get(("server-end", "oom"), 0) == int(bool(reason))
+        assert r.engine.state.counts.get(("server-end", "oom"), 0) == int(bool(reason))
 
 
 @pytest.mark.parametrize("reason", ["", "It went."])
@@ -172,7 +172,7 @@ async def test_nobody_leaves_for_another_and_who_is_starting_stops_instead(tmp_p
             await r.engine.leave("unknown", None)
         assert refused.value.status == 404
         await r.engine.leave(ben.ticket, "ben")
-        assert r.positions() == {"ada": 0} and r.engine.counts[("ended", "left")] == 1
+        assert r.positions() == {"ada": 0} and r.engine.state.counts[("ended", "left")] == 1
 
 
 async def test_what_an_admission_writes_into_ticket_and_lease(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ async def test_what_an_admission_writes_into_ticket_and_lease(tmp_path: Path) ->
             None,
             False,
         )
-        assert r.engine.counts[("admitted", "mig-1g.5gb")] == 1 and r.engine.last_round_seconds >= 0
+        assert r.engine.state.counts[("admitted", "mig-1g.5gb")] == 1 and r.engine.state.last_round_seconds >= 0
 
 
 @pytest.mark.programs
