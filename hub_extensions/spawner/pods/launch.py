@@ -255,9 +255,8 @@ class Launch:
         await asyncio.sleep(seconds)
         try:
             self._count(held=True)
-        except (
-            spawn_errors.StartTookTooLong
-        ) as late:  # the limit of CPU only: who did not answer is said, not the limit
+        except spawn_errors.StartTookTooLong as late:
+            # the limit of CPU only: who did not answer is said, not the limit
             text = f"{told.sentence.partition('. ')[0]}. Start it again later."
             raise spawn_errors.refusal(
                 text, word=told.word, log=f"{self.spawner._log_name}: {late}: {told.log}"

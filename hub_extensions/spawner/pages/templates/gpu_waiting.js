@@ -240,7 +240,13 @@
   function ready() {
     over = true;
     stopListening();
+    el("gpu-headline").textContent = "Your server is ready";
+    el("gpu-figures").textContent = el("gpu-why").textContent = "";
+    el("gpu-actions").hidden = true;
+    promise(false);
+    notifyLine(false);
     title("Ready");
+    say("Your server is ready.");
     notify("Your server is ready.");
     lead();
   }
@@ -250,7 +256,10 @@
       .then(function (answer) {
         if (answer.status >= 502) { throw new Error("away"); }
         location.reload();
-      }).catch(function () { pause(1).then(lead); });
+      }).catch(function () {
+        show("gpu-reconnecting", "The hub is restarting. This page opens your server as soon as the hub answers.");
+        pause(1).then(lead);
+      });
   }
   function heard(event) {
     if (leaving) {
