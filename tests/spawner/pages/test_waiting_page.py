@@ -138,6 +138,35 @@ def test_a_hub_that_ends_just_when_the_server_is_ready_is_waited_for(
         page.wait_for_url("**/user/ben/**", timeout=patient(20000))
 
 
+def test_a_hub_that_starts_slowly_is_not_taken_for_one_without_the_line(
+    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+) -> None:
+    """Until a hub has told its proxy of itself, that says 404 of the GPU service as of everything."""
+    asked: list[str] = []
+    answers = {"hub": 404}
+
+    def as_the_proxy(route: Route) -> None:
+        asked.append(route.request.url)
+        found = route.request.url.endswith("/hub/api/") and answers["hub"] == 200
+        route.fulfill(status=200 if found else 404, body="{}")
+
+    quick = "const later = setTimeout; window.setTimeout = (call, wait) => later(call, wait / 20);"
+    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path, recorder=quick) as page:
+        hub.spawn("ben", {"offer": ONE})
+        log_in(page, hub, "ben", "/hub/spawn-pending/ben")
+        page.wait_for_function("document.title.startsWith('(1) in line')")
+        for path in ("**/hub/spawn-pending/ben", "**/hub/api/", "**/services/gpu/health", "**/server/progress*"):
+            page.route(path, as_the_proxy)
+        hub.kill()
+        until(
+            lambda: sum(url.endswith("/hub/api/") for url in asked) > 6,
+            rest=lambda seconds: page.wait_for_timeout(1000 * seconds),
+        )
+        assert "Your place is kept." in page.inner_text("#gpu-reconnecting") and page.is_hidden("#gpu-refused")
+        answers["hub"] = 200
+        page.wait_for_selector("#gpu-refused-text:has-text('This hub runs without its line for GPUs now')")
+
+
 def test_leaving_shows_no_new_buttons(tmp_path: Path, service: GpuServiceInATest, chromium_path: str) -> None:
     with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path) as page:
         hub.spawn("cem", {"offer": BIG})

@@ -337,13 +337,16 @@
     title("Reconnecting");
     say("Reconnecting. Your place is kept.");
   }
-  // A hub that was set back to a time before us has no GPU service: said only when it says so several times.
+  // A hub that was set back to a time before us has no GPU service: said only when it says so several times. While a
+  // hub starts, the proxy knows no way to anything, and says 404 of the service as of the hub itself.
   var offTimes = 0;
   function lineIsOff() {
-    return fetch(hub.replace(/hub\/$/, "services/gpu/health"), { cache: "no-store" }).then(function (answer) {
-      offTimes = answer.status === 404 ? offTimes + 1 : 0;
+    return fetch(hub + "api/", { cache: "no-store" }).then(function (answer) {
+      return answer.ok ? fetch(hub.replace(/hub\/$/, "services/gpu/health"), { cache: "no-store" }) : null;
+    }).then(function (service) {
+      offTimes = service && service.status === 404 ? offTimes + 1 : 0;
       return offTimes >= GONE_TRIES;
-    }, function () { return false; });
+    }).catch(function () { return false; });
   }
   // Ask for this page again until the start is pending again, or ready. `outage`: the hub was seen to be away.
   function retry(tries, outage, since) {
