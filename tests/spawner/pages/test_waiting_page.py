@@ -117,11 +117,13 @@ def test_a_hub_that_ends_just_when_the_server_is_ready_is_waited_for(
     tmp_path: Path, service: GpuServiceInATest, chromium_path: str
 ) -> None:
     """A page that followed at once would be the proxy's own, which has no way on."""
+    asked: list[str] = []
     away = ["the hub"]
 
     def as_the_proxy(route: Route) -> None:
         if away:
-            route.fulfill(status=503, body="<h1>503</h1>")
+            asked.append(route.request.url)
+            route.fulfill(status=503 if len(asked) % 2 else 404, body="<h1>not found</h1>")
         else:
             route.continue_()
 
@@ -134,36 +136,37 @@ def test_a_hub_that_ends_just_when_the_server_is_ready_is_waited_for(
         page.wait_for_selector("text=This page opens your server as soon as the hub answers.")
         assert page.inner_text("#gpu-headline") == "Your server is ready"
         assert page.locator("#gpu-actions button:visible").count() == 0
+        until(lambda: len(asked) > 2, rest=lambda seconds: page.wait_for_timeout(1000 * seconds))
         away.clear()
         page.wait_for_url("**/user/ben/**", timeout=patient(20000))
 
 
-def test_a_hub_that_starts_slowly_is_not_taken_for_one_without_the_line(
+def test_a_proxy_that_knows_no_way_to_its_hub_is_not_taken_for_a_hub_without_the_line(
     tmp_path: Path, service: GpuServiceInATest, chromium_path: str
 ) -> None:
-    """Until a hub has told its proxy of itself, that says 404 of the GPU service as of everything."""
+    """404: so a proxy answers of everything until a hub that starts has told it of itself."""
     asked: list[str] = []
-    answers = {"hub": 404}
+    away = ["the hub"]
 
     def as_the_proxy(route: Route) -> None:
         asked.append(route.request.url)
-        found = route.request.url.endswith("/hub/api/") and answers["hub"] == 200
-        route.fulfill(status=200 if found else 404, body="{}")
+        of_the_service = "/services/gpu/" in route.request.url
+        headers = {} if away or of_the_service else {"X-JupyterHub-Version": "6.1.0"}
+        status = 503 if away and len(asked) % 2 else 404
+        route.fulfill(status=status, headers=headers, body="<h1>not found</h1>")
 
     quick = "const later = setTimeout; window.setTimeout = (call, wait) => later(call, wait / 20);"
     with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path, recorder=quick) as page:
         hub.spawn("ben", {"offer": ONE})
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
         page.wait_for_function("document.title.startsWith('(1) in line')")
-        for path in ("**/hub/spawn-pending/ben", "**/hub/api/", "**/services/gpu/health", "**/server/progress*"):
+        for path in ("**/hub/spawn-pending/ben", "**/services/gpu/health", "**/server/progress*"):
             page.route(path, as_the_proxy)
         hub.kill()
-        until(
-            lambda: sum(url.endswith("/hub/api/") for url in asked) > 6,
-            rest=lambda seconds: page.wait_for_timeout(1000 * seconds),
-        )
-        assert "Your place is kept." in page.inner_text("#gpu-reconnecting") and page.is_hidden("#gpu-refused")
-        answers["hub"] = 200
+        until(lambda: len(asked) > 12, rest=lambda seconds: page.wait_for_timeout(1000 * seconds))
+        assert "The hub is restarting. Your place is kept." in page.inner_text("#gpu-reconnecting")
+        assert page.is_hidden("#gpu-refused") and not any("/services/gpu/" in url for url in asked)
+        away.clear()
         page.wait_for_selector("#gpu-refused-text:has-text('This hub runs without its line for GPUs now')")
 
 

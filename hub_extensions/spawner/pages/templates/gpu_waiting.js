@@ -54,6 +54,11 @@
       });
     });
   }
+  // A proxy without its hub answers for it: 503, or 404 as long as a hub that starts has not told it of itself.
+  function needHub(answer) {
+    var hubs = answer.ok || (answer.status < 502 && answer.headers.has("X-JupyterHub-Version"));
+    if (!hubs && answer.type !== "opaqueredirect") { throw new Error("The hub is away."); }
+  }
   function pause(seconds) { return new Promise(function (done) { setTimeout(done, 1000 * seconds); }); }
   function startAgain(options, tries) {
     return call("POST", server, options).catch(function (error) {
@@ -254,7 +259,7 @@
   function lead() {
     fetch(location.href, { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store", redirect: "manual" })
       .then(function (answer) {
-        if (answer.status >= 502) { throw new Error("away"); }
+        needHub(answer);
         location.reload();
       }).catch(function () {
         show("gpu-reconnecting", "The hub is restarting. This page opens your server as soon as the hub answers.");
@@ -323,6 +328,7 @@
   function led() {
     return fetch(hub + "api/users/" + encodeURIComponent(owner),
       { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store" }).then(function (answer) {
+      needHub(answer);
       return answer.ok ? answer.json() : {};
     }).then(function (model) {
       if (((model.servers || {})[server] || {}).ready) { ready(); return; }
@@ -337,16 +343,13 @@
     title("Reconnecting");
     say("Reconnecting. Your place is kept.");
   }
-  // A hub that was set back to a time before us has no GPU service: said only when it says so several times. While a
-  // hub starts, the proxy knows no way to anything, and says 404 of the service as of the hub itself.
+  // A hub that was set back to a time before us has no GPU service: said only when it says so several times.
   var offTimes = 0;
   function lineIsOff() {
-    return fetch(hub + "api/", { cache: "no-store" }).then(function (answer) {
-      return answer.ok ? fetch(hub.replace(/hub\/$/, "services/gpu/health"), { cache: "no-store" }) : null;
-    }).then(function (service) {
-      offTimes = service && service.status === 404 ? offTimes + 1 : 0;
+    return fetch(hub.replace(/hub\/$/, "services/gpu/health"), { cache: "no-store" }).then(function (answer) {
+      offTimes = answer.status === 404 ? offTimes + 1 : 0;
       return offTimes >= GONE_TRIES;
-    }).catch(function () { return false; });
+    }, function () { return false; });
   }
   // Ask for this page again until the start is pending again, or ready. `outage`: the hub was seen to be away.
   function retry(tries, outage, since) {
@@ -364,7 +367,7 @@
         var again = fresh.getElementById("gpu-waiting"), link = fresh.getElementById("start");
         // the hub's own page about a failed start has a link to try again; a proxy without a hub has none
         if (link && got.answer.status >= 400) { over = true; location.reload(); return; }
-        if (got.answer.status >= 502) { throw new Error("away"); }
+        needHub(got.answer);
         if (again) { page.dataset.progress = again.dataset.progress; pause(outage ? 0.3 : 0).then(listen); return; }
         if (!outage && tries >= GONE_TRIES) { refused("The start was stopped, so your place in line has ended."); return; }
         if (Date.now() - since > 1000 * LOST_SECONDS) {
