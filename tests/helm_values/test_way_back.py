@@ -186,8 +186,12 @@ def test_a_waiting_page_that_is_open_leads_to_the_stock_form(
         expect(ben.page.locator("#spawn_form")).to_contain_text("A small GPU")
         expect(ben.page.locator('input[name="offer"]')).to_have_count(0)
         release.upgrade(STOCK, *ours())
-        ben.form()
-        expect(ben.page.locator(".gpu-notice")).to_contain_text(LINE_WAS_OFF)
+
+        def the_form_says_so() -> bool:
+            ben.form()
+            return ben.page.locator(".gpu-notice").filter(has_text=LINE_WAS_OFF).count() > 0
+
+        until(the_form_says_so, 60, "said once the service has compared its line with the hub")
         ben.leave()
 
 
