@@ -1,0 +1,35 @@
+"""A service that is upgraded together with a restart of its machine: the line of before goes on by the rules of now."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from hub_extensions.core.queue.model import LeaseState
+from tests.adapters.store.release import write_release
+from tests.fakes.machine import HubAsTold, large, small
+from tests.hub_service.engine.room import room, settings
+
+
+async def test_who_was_in_line_under_the_last_release_keeps_place_promise_and_options(tmp_path: Path) -> None:
+    write_release(settings(tmp_path).store_url)
+    hub = HubAsTold()
+    async with room(tmp_path, small(0), large(), hub=hub) as r:
+        state = r.engine.state
+        await r.engine.reconciler.reconcile()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        leases = {each.user: (each.state, each.uuid) for each in state.leases.values() if each.uuid}
+        assert leases == {
+            "ada": (LeaseState.STARTING, "MIG-small-0"),  # promised then
+            "Åsa": (LeaseState.STARTING, "MIG-large-0"),  # before kim, whose place for it is a later one
+        }
+        assert r.positions() == {"ada": 0, "joe": 0, "Åsa": 0, "kim": 1}
+        assert hub.started == [
+            ("ada", "", {"offers": ["mig-1g.5gb"]}),
+            ("joe", "", {"offer": "cpu"}),
+            ("Åsa", "näyte", {"offer": "mig-2g.10gb"}),
+            ("kim", "", {"offers": ["mig-1g.5gb", "mig-2g.10gb"], "profile": "torch", "n": [1, None, True]}),
+        ]
+        ended = {record.user for record in await state.store.usage() if record.lease in ("l-1", "l-2", "l-3", "l-4")}
+        assert ended == {"bea", "cid", "dan", "eve"}, "nothing of their servers runs: released, and kept as history"
