@@ -106,7 +106,7 @@ async def a_look(there: dict[str, NodeFacts], running: dict[str, PodFacts], chan
         async with pod_room(Path(folder), table) as room:
             held = tuple(leases(running).values())
             await room.engine.state.commit(Changes(leases=held, tickets=tuple(map(TicketRow, in_line()))))
-            room.engine.snapshot.hub_up = False  # nobody is admitted: counting is what is measured
+            room.engine.state.hub_up = False  # nobody is admitted: counting is what is measured
             taken = []
             for _ in range(TIMES):
                 change()
