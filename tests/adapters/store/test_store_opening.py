@@ -34,6 +34,16 @@ def upgrade():
 '''
 
 
+def script() -> ScriptDirectory:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    return ScriptDirectory.from_config(config)
+
+
+TODAY = script().get_current_head() or ""
+NEXT_STEP, AFTER_NEXT = (f"{int(TODAY) + more:04}" for more in (1, 2))
+
+
 def mode(file: Path) -> int:
     return file.stat().st_mode & 0o777
 
@@ -46,18 +56,12 @@ def tomorrow(folder: Path, *steps: str, failing: bool = False) -> Path:
     """A copy of our steps with further ones after them."""
     migrations = folder / "migrations"
     shutil.copytree(MIGRATIONS, migrations)
-    before = "0001"
+    before = TODAY
     for here in steps:
         more = "raise RuntimeError('half-way')" if failing and here == steps[-1] else ""
         (migrations / "versions" / f"v{here}_next.py").write_text(NEXT.format(here=here, before=before, more=more))
         before = here
     return migrations
-
-
-def script() -> ScriptDirectory:
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    return ScriptDirectory.from_config(config)
 
 
 def test_the_steps_are_one_line_and_their_numbers_grow() -> None:
@@ -85,7 +89,7 @@ def test_our_tables_stand_next_to_those_of_a_hub_in_one_database(url: str) -> No
     Store.open(url).close()
     with engine.connect() as connection:
         assert connection.scalar(sa.text("SELECT version_num FROM alembic_version")) == "hub"
-        assert connection.scalar(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")) == "0001"
+        assert connection.scalar(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")) == TODAY
     engine.dispose()
 
 
@@ -95,9 +99,9 @@ def test_a_database_of_a_newer_version_is_refused_with_both_numbers(url: str) ->
     with engine.begin() as connection:
         connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '0099'"))
     engine.dispose()
-    with pytest.raises(StoreTooNew, match=r"0099.*0001.*database_url") as refused:
+    with pytest.raises(StoreTooNew, match=rf"0099.*{TODAY}.*database_url") as refused:
         Store.open(url)
-    assert (refused.value.found, refused.value.ours) == ("0099", "0001")
+    assert (refused.value.found, refused.value.ours) == ("0099", TODAY)
 
 
 def test_a_database_of_an_unknown_schema_is_refused(url: str) -> None:
@@ -114,11 +118,11 @@ def test_a_step_that_fails_leaves_the_database_as_it_was(url: str, tmp_path: Pat
     Store.open(url).close()
     engine = make_engine(parse_url(url))
     with pytest.raises(RuntimeError, match="half-way"):
-        migrate(engine, tomorrow(tmp_path, "0002", "0003", failing=True))
+        migrate(engine, tomorrow(tmp_path, NEXT_STEP, AFTER_NEXT, failing=True))
     with engine.connect() as connection:
         columns = {column["name"] for column in sa.inspect(connection).get_columns("gpu_meta")}
         assert columns == {"name", "value"}
-        assert connection.scalar(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")) == "0001"
+        assert connection.scalar(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")) == TODAY
     engine.dispose()
     Store.open(url).close()
 
@@ -128,15 +132,15 @@ def test_a_copy_of_the_file_is_made_before_it_is_migrated(sqlite_url: str, tmp_p
     with closing(sqlite3.connect(file_of(sqlite_url))) as connection, connection:
         connection.execute("INSERT INTO gpu_meta VALUES ('kept', 'yes')")
     engine = make_engine(parse_url(sqlite_url))
-    migrate(engine, tomorrow(tmp_path, "0002"))
+    migrate(engine, tomorrow(tmp_path, NEXT_STEP))
     engine.dispose()
-    copy = tmp_path / "gpu.before-0002.sqlite"
+    copy = tmp_path / f"gpu.before-{NEXT_STEP}.sqlite"
     assert mode(copy) == 0o600
     with closing(sqlite3.connect(copy)) as connection:
         assert connection.execute("SELECT * FROM gpu_meta").fetchall() == [("kept", "yes")]
-        assert connection.execute(f"SELECT * FROM {VERSION_TABLE}").fetchall() == [("0001",)]
+        assert connection.execute(f"SELECT * FROM {VERSION_TABLE}").fetchall() == [(TODAY,)]
     with closing(sqlite3.connect(file_of(sqlite_url))) as connection:
-        assert connection.execute(f"SELECT * FROM {VERSION_TABLE}").fetchall() == [("0002",)]
+        assert connection.execute(f"SELECT * FROM {VERSION_TABLE}").fetchall() == [(NEXT_STEP,)]
 
 
 def test_no_copy_is_made_of_a_new_file_nor_where_nothing_is_to_do(sqlite_url: str, tmp_path: Path) -> None:
