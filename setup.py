@@ -34,6 +34,7 @@ HUB = [
     "rich>=13",
     "tenacity>=8.3",
     "PyYAML>=6",
+    "jsonschema>=4.18,<5",
     "tornado>=6.4",
     "traitlets>=5.14",
     "nvidia-ml-py>=12.535",

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hub_extensions.tools.cli import main
-from hub_extensions.tools.helm_check.chart_facts import types
+from hub_extensions.tools.helm_check.chart_facts import packed_facts, schema_keys
 from hub_extensions.tools.helm_check.check import Asked, check
 from hub_extensions.tools.helm_check.model import Finding
 
@@ -236,7 +236,7 @@ SHAPES = st.recursive(
     max_leaves=4,
 )
 OWN = [f"hub.config.{section}" for section in ("GpuOffers", "GpuQueue", "GpuService", "KubeSpawner", "JupyterHub")]
-KEYS = sorted({key for key in types() if key and "[" not in key} | set(OWN) | {f"{key}.fractions" for key in OWN})
+KEYS = sorted(set(schema_keys(packed_facts().schema)) | set(OWN) | {f"{key}.fractions" for key in OWN})
 
 
 @settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -16,7 +16,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from hub_extensions.tools.cli import main
-from hub_extensions.tools.helm_check.chart_facts import CHART_VERSION, all_keys, make_facts, packed_facts, parse_facts
+from hub_extensions.tools.helm_check.chart_facts import CHART_VERSION, all_keys, make_facts, packed_facts
 from hub_extensions.tools.helm_check.check import Asked, check
 from hub_extensions.tools.helm_check.helm import HelmUnusable, ask_helm, read_chart, read_values
 from hub_extensions.tools.helm_check.network_policy import refused
@@ -51,7 +51,7 @@ def run(*words: str) -> Result:
 
 @pytest.mark.needs("chart")
 def test_the_packed_facts_are_the_charts(chart: Path) -> None:
-    made = parse_facts(make_facts(*read_chart(chart)))
+    made = make_facts(*read_chart(chart))
     assert made == packed_facts()
     assert (made.version, len(all_keys(made))) == (CHART_VERSION, 598)
 
@@ -176,9 +176,9 @@ def test_an_archive_is_read_without_unpacking_it(tmp_path: Path) -> None:
     (folder / "values.schema.yaml").write_text("type: object\nproperties: {a: {type: object}}\n")
     with tarfile.open(tmp_path / "x.tgz", "w:gz") as archive:
         archive.add(folder, "x")
-    facts = parse_facts(make_facts(*read_chart(tmp_path / "x.tgz")))
+    facts = make_facts(*read_chart(tmp_path / "x.tgz"))
     assert (facts.version, dict(facts.defaults)) == ("1.0.0", {"a": {"b": 1}})
-    assert facts == parse_facts(make_facts(*read_chart(folder)))
+    assert facts == make_facts(*read_chart(folder))
     (tmp_path / "broken.tgz").write_bytes(b"no archive")
     with pytest.raises(HelmUnusable, match="cannot be read"):
         read_chart(tmp_path / "broken.tgz")

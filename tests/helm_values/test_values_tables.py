@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from jsonschema import Draft7Validator
 
-from hub_extensions.tools.helm_check.model import KeyFacts, dotted, find, has, kind_of, leaves, nearest
+from hub_extensions.tools.helm_check.chart_facts import packed_facts
+from hub_extensions.tools.helm_check.model import dotted, find, has, kind_of, leaves, nearest
 from hub_extensions.tools.helm_check.rules.network import Call, calls_of, chart_policies, pods_of
-from hub_extensions.tools.helm_check.rules.shape import wrong_kind
+from hub_extensions.tools.helm_check.rules.shape import SENTENCES, wrong_kind
 from tests.helm_values.test_check_network import release
 
 SHUT = {"privateIPs": False, "nonPrivateIPs": False, "cloudMetadataServer": False, "dnsPortsPrivateIPs": False}
@@ -132,47 +134,59 @@ def test_what_an_admin_names_is_called_at_its_port(service: dict[str, Any], call
     assert called in {(to, port) for _, to, port in calls(False, **service)}
 
 
-def is_one(kind: str, **more: Any) -> KeyFacts:
-    return KeyFacts(types=(kind,), **more)
-
-
 @pytest.mark.parametrize(
-    ("facts", "value", "said"),
+    ("schema", "value", "said"),
     [
-        (is_one("integer"), 1, ""),
-        (is_one("integer"), 1.0, ""),
-        (is_one("integer"), 1.5, "It is the number 1.5, where the chart wants a whole number."),
-        (is_one("integer"), True, "It is true, where the chart wants a whole number."),
-        (is_one("integer"), "1", "It is the text '1', where the chart wants a whole number."),
-        (is_one("integer"), None, "It is null, where the chart wants a whole number."),
-        (is_one("number"), 1.5, ""),
-        (is_one("number"), 1, ""),
-        (is_one("number"), False, "It is false, where the chart wants a number."),
-        (is_one("number"), {}, "It is a mapping, where the chart wants a number."),
-        (is_one("number"), [], "It is a list, where the chart wants a number."),
-        (is_one("boolean"), True, ""),
-        (is_one("boolean"), 1, "It is the number 1, where the chart wants true or false."),
-        (is_one("string"), "a", ""),
-        (is_one("string"), 1, "It is a number, where the chart wants a text."),
-        (is_one("string"), True, "It is true or false, where the chart wants a text."),
-        (is_one("object"), {}, ""),
-        (is_one("object"), "secret", "It is a text, where the chart wants a mapping."),
-        (is_one("array"), [], ""),
-        (is_one("array"), {}, "It is a mapping, where the chart wants a list."),
-        (is_one("null"), None, ""),
-        (KeyFacts(), object(), ""),
-        (KeyFacts(types=("integer", "null")), None, ""),
-        (KeyFacts(types=("integer", "null")), "x", "It is the text 'x', where the chart wants a whole number or null."),
-        (is_one("integer", minimum=1), 1, ""),
-        (is_one("integer", minimum=1), 0, "It is 0, where the chart wants at least 1."),
-        (KeyFacts(types=("string", "integer"), minimum=1), "x", ""),
-        (KeyFacts(enum=("a", None)), "a", ""),
-        (KeyFacts(enum=("a", None)), None, ""),
-        (KeyFacts(enum=("a", None)), "b", "It is the text 'b', which is none of 'a', null."),
+        ({"type": "integer"}, 1, ""),
+        ({"type": "integer"}, 1.0, ""),
+        ({"type": "integer"}, 1.5, "It is the number 1.5, where the chart wants a whole number."),
+        ({"type": "integer"}, True, "It is true, where the chart wants a whole number."),
+        ({"type": "integer"}, "1", "It is the text '1', where the chart wants a whole number."),
+        ({"type": "integer"}, None, "It is null, where the chart wants a whole number."),
+        ({"type": "number"}, 1.5, ""),
+        ({"type": "number"}, 1, ""),
+        ({"type": "number"}, False, "It is false, where the chart wants a number."),
+        ({"type": "number"}, {}, "It is a mapping, where the chart wants a number."),
+        ({"type": "number"}, [], "It is a list, where the chart wants a number."),
+        ({"type": "boolean"}, True, ""),
+        ({"type": "boolean"}, 1, "It is the number 1, where the chart wants true or false."),
+        ({"type": "string"}, "a", ""),
+        ({"type": "string"}, 1, "It is a number, where the chart wants a text."),
+        ({"type": "string"}, True, "It is true or false, where the chart wants a text."),
+        ({"type": "object"}, {}, ""),
+        ({"type": "object"}, "secret", "It is a text, where the chart wants a mapping."),
+        ({"type": "array"}, [], ""),
+        ({"type": "array"}, {}, "It is a mapping, where the chart wants a list."),
+        ({"type": "null"}, None, ""),
+        ({}, object(), ""),
+        ({"type": ["integer", "null"]}, None, ""),
+        ({"type": ["integer", "null"]}, "x", "It is the text 'x', where the chart wants a whole number or null."),
+        ({"type": "integer", "minimum": 1}, 1, ""),
+        ({"type": "integer", "minimum": 1}, 0, "It is 0, where the chart wants at least 1."),
+        ({"type": ["string", "integer"], "minimum": 1}, "x", ""),
+        ({"enum": ["a", None]}, "a", ""),
+        ({"enum": ["a", None]}, None, ""),
+        ({"items": {"type": "string"}}, ["a", 1], "Its entry 2 is a number, where the chart wants a text."),
+        ({"enum": ["a", None]}, "b", "It is the text 'b', which is none of 'a', null."),
     ],
 )
-def test_what_fits_at_a_key_and_what_is_said_of_the_rest(facts: KeyFacts, value: object, said: str) -> None:
-    assert wrong_kind(facts, value) == said
+def test_what_fits_at_a_key_and_what_is_said_of_the_rest(schema: dict[str, Any], value: object, said: str) -> None:
+    assert [wrong_kind(error) for error in Draft7Validator(schema).iter_errors(value)] == [said] * bool(said)
+
+
+def keywords(node: Any) -> set[str]:
+    """Of a schema, those that can refuse a value."""
+    if isinstance(node, list):
+        return set().union(*map(keywords, node))
+    inner = {name: each for key in ("properties", "patternProperties") for name, each in node.get(key, {}).items()}
+    more = [node[key] for key in ("additionalProperties", "items", "then") if isinstance(node.get(key), dict)]
+    return set(node).union(*map(keywords, [*inner.values(), *more])) - {
+        "properties", "patternProperties", "items", "if", "then",
+    }  # fmt: skip
+
+
+def test_every_keyword_of_the_charts_schema_has_its_sentence() -> None:
+    assert keywords(packed_facts().schema) == set(SENTENCES)
 
 
 def test_trees_are_walked_by_their_keys() -> None:

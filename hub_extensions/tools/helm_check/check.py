@@ -25,7 +25,7 @@ from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import survey_pools
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME
 from hub_extensions.tools.helm_check.chart_config import hub_config, merge
-from hub_extensions.tools.helm_check.chart_facts import all_keys, make_facts, packed_facts, parse_facts
+from hub_extensions.tools.helm_check.chart_facts import all_keys, make_facts, packed_facts
 from hub_extensions.tools.helm_check.files import check_files
 from hub_extensions.tools.helm_check.helm import (
     HelmUnusable,
@@ -114,7 +114,7 @@ def check(asked: Asked) -> CheckReport:
         HelmUnusable: a file or the chart cannot be read, Helm is not installed, or the cluster cannot be looked at.
     """
     packed = packed_facts()
-    facts = packed if asked.chart is None else parse_facts(make_facts(*read_chart(asked.chart)))
+    facts = packed if asked.chart is None else make_facts(*read_chart(asked.chart))
     files, broken = _read(asked.files)
     keys = len({path for file in files for path, _ in leaves(file.values)})
     if broken:

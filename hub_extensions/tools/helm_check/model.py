@@ -16,42 +16,15 @@ Path = tuple[str, ...]
 Tree = Mapping[str, Any]
 Severity = Literal["problem", "look at"]
 
-NAMED = "<name>"
-"""Stands in a table of facts for a child of any name."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyFacts:
-    """What the chart takes at one key.
-
-    Attributes:
-        types: JSON schema's words; empty: anything.
-        enum: the only values there are; empty: any.
-        required: children that have to be there.
-        required_when: a child that is true -> children that then have to be there.
-        open: other children than those of the table are taken.
-        names: what a child's name has to look like, where any is taken as ``<name>``; empty: none is.
-        one_of: exactly one of these children.
-        minimum: the smallest number; None: no limit.
-    """
-
-    types: tuple[str, ...] = ()
-    enum: tuple[Any, ...] = ()
-    required: tuple[str, ...] = ()
-    required_when: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    open: bool = False
-    names: str = ""
-    one_of: tuple[str, ...] = ()
-    minimum: float | None = None
-
 
 @dataclass(frozen=True)
 class ChartFacts:
-    """A chart: its version, what each key takes ("" is the whole tree), and what it sets itself."""
+    """A chart: its name and version, the JSON schema of its values (draft 7), and what it sets itself."""
 
+    chart: str
     version: str
     app_version: str
-    keys: Mapping[str, KeyFacts]
+    schema: Tree
     defaults: Tree
 
 
@@ -253,10 +226,8 @@ def calls_configure(code: object) -> bool:
 
 
 __all__ = [
-    "NAMED",
     "ChartFacts",
     "Finding",
-    "KeyFacts",
     "Path",
     "Release",
     "Severity",
