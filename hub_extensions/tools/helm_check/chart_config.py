@@ -442,6 +442,3 @@ def _pass_through(c: Config, reading: _Reading) -> None:
         c.JupyterHub.cookie_secret = cookies
     if keys := reading.at("hub.config.CryptKeeper.keys"):
         c.CryptKeeper.keys = keys.split(";") if isinstance(keys, str) else reading.items("hub.config.CryptKeeper.keys")
-
-
-__all__ = ["config_files", "extra_config", "hub_config", "merge"]

@@ -67,6 +67,3 @@ def schema_keys(node: Mapping[str, Any], above: str = "") -> Iterator[str]:
         key = f"{above}.{name}".lstrip(".")
         yield key
         yield from schema_keys(child, key)
-
-
-__all__ = ["CHART_VERSION", "NAMED", "all_keys", "defaults", "make_facts", "packed_facts", "schema_keys"]

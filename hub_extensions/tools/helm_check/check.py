@@ -374,6 +374,3 @@ def _closing(report: CheckReport) -> str:
 def dumped(report: CheckReport, *, strict: bool) -> str:
     """As JSON text."""
     return json.dumps(as_dict(report, strict=strict), indent=2, ensure_ascii=False)
-
-
-__all__ = ["Asked", "CheckReport", "as_dict", "check", "dumped", "tell"]

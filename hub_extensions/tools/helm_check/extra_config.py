@@ -47,6 +47,3 @@ def last_set(code: str, setting: str) -> str | None:
 def names_our_spawner(code: str, value: str) -> bool:
     """Is this ``spawner_class`` ours, or of a class that this code makes from ours?"""
     return "GpuKubeSpawner" in code or value.strip("'\"") == "gpu"
-
-
-__all__ = ["last_set", "names_our_spawner", "python_of"]

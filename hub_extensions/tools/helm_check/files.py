@@ -155,6 +155,3 @@ def _whole_replaced(release: Release) -> Iterator[Finding]:
                 text = f"null takes all of {dotted(path)} away, which the chart counts on."
                 fix = "Take the line out, or null only the single keys below it that you do not want."
                 yield found(release, "nulled", path, text, fix)
-
-
-__all__ = ["check_files"]

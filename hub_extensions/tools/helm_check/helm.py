@@ -273,15 +273,3 @@ def _with_schema(place: Path, folder: Path) -> Path:
     shutil.copytree(place, copied)
     (copied / "values.schema.json").write_text(json.dumps(schema), encoding="utf-8")
     return copied
-
-
-__all__ = [
-    "HelmUnusable",
-    "NotValues",
-    "ask_helm",
-    "parse_manifests",
-    "parse_values",
-    "read_chart",
-    "read_manifests",
-    "read_values",
-]

@@ -223,25 +223,3 @@ def is_own_spawner(chosen: object) -> bool:
 def calls_configure(code: object) -> bool:
     """Does this Python call our `configure(c)`?"""
     return isinstance(code, str) and "hub_extensions" in code and "configure(" in code
-
-
-__all__ = [
-    "ChartFacts",
-    "Finding",
-    "Path",
-    "Release",
-    "Severity",
-    "Tree",
-    "Twice",
-    "ValuesFile",
-    "calls_configure",
-    "dotted",
-    "find",
-    "found",
-    "has",
-    "is_own_spawner",
-    "kind_of",
-    "leaves",
-    "listed",
-    "nearest",
-]

@@ -145,6 +145,3 @@ def _fits(expression: Tree, labels: Mapping[str, str]) -> bool:
     if operator == "In":
         return labels.get(key) in values
     return labels.get(key) not in values  # NotIn
-
-
-__all__ = ["CallRefused", "Pod", "is_rule", "lets_out", "matches", "refused"]

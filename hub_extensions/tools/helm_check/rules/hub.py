@@ -527,14 +527,3 @@ def given_leaves(release: Release, prefix: str) -> list[str]:
         if key[: len(path)] == path
     ]
     return list(dict.fromkeys(below))
-
-
-__all__ = [
-    "ACCESS_SCOPE",
-    "DATABASE_VARIABLE",
-    "SPAWNERS",
-    "check_hub",
-    "check_service_role",
-    "given_leaves",
-    "is_service_deployment",
-]

@@ -435,6 +435,3 @@ def _fix(release: Release, call: Call, cut: CallRefused, section: str) -> str:
         return f"Keep http in {section}.allowedIngressPorts."
     named = " and name it by --manifests," if release.manifests else ""
     return f"Apply helm-values/manifests/networkpolicy.yaml,{named} or add a rule to {section}.ingress."
-
-
-__all__ = ["Call", "calls_of", "chart_policies", "check_network", "is_apart", "pods_of", "shipped_policies"]

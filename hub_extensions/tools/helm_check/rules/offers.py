@@ -29,6 +29,3 @@ def check_offers(release: Release, known: Collection[str]) -> Iterator[Finding]:
             path = (*key.split("."), name) if isinstance(ids, Mapping) else tuple(key.split("."))
             text = f"No node of this cluster has {name}."
             yield found(release, "no-such-offer", path, text, f"There are {listed(known)}.", severity=severity)
-
-
-__all__ = ["check_offers"]

@@ -291,6 +291,3 @@ def _two_schedulers(release: Release) -> Iterator[Finding]:
             fix = f"Leave {on.name} out where servers have claims, else {off.name}."
             line = later.lines.get(path)
             yield Finding("two-schedulers", "look at", dotted(path), text, fix, later.name, line)
-
-
-__all__ = ["check_pods"]

@@ -218,6 +218,3 @@ SENTENCES: Mapping[str, Callable[[Release, ValidationError, Path], Iterator[Find
     "oneOf": _one_of,
 }
 """A keyword of the schema that refuses a value -> what is said of it."""
-
-
-__all__ = ["SENTENCES", "check_shape", "wrong_kind"]
