@@ -1,7 +1,7 @@
 """``jupyterhub-gpu helm check``: what of these Helm values would not work, by key, and the fix.
 
 Gathers files, facts about the chart, what our own `configure` says and, where asked, what Helm and a cluster say. It
-looks and changes nothing, and runs no Python of the values. Not here: the rules (``core/values_*.py``).
+looks and changes nothing, and runs no Python of the values. Not here: the rules (``rules/``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What ``helm check`` looks at and what it says: values files as they were given, facts about the chart, findings.
 
 Plain values for the rules beside this module. A key is a path of names, for a name may hold dots
-(``hub.jupyter.org/…``). Not here: the rules (``helm_check/rules/shape.py``, ``helm_check/rules/hub.py``,
-``helm_check/rules/pods.py``, ``files.py``, ``helm_check/rules/network.py``), reading files and charts (``adapters``).
+(``hub.jupyter.org/…``). Not here: the rules (``rules/``, ``files.py``), reading files and charts (``helm.py``).
 """
 
 from __future__ import annotations
@@ -95,6 +94,12 @@ class Release:
             if has(file.values, wanted):
                 return file.name, file.lines.get(wanted)
         return "", None
+
+    @property
+    def base_url(self) -> str:
+        """``hub.baseUrl``, with a slash at both ends."""
+        inner = str(self.at("hub.baseUrl") or "").strip("/")
+        return f"/{inner}/" if inner else "/"
 
     @property
     def base(self) -> int:

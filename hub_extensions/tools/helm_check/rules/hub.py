@@ -1,16 +1,17 @@
-"""What values do to the hub: cullers, limits, time-outs, roles, services, Python of the admin, where state is kept.
+"""What values do to the hub: cullers, limits, time-outs, roles, services, Python of the admin.
 
-Not here: servers' pods (``pods.py``), networks (``network.py``), our own sections, which their own code
-reads (``spawner/config/loader.py``).
+Not here: where state is kept (``state.py``), servers' pods (``pods.py``), networks (``network.py``), our own sections,
+which their own code reads (``spawner/config/loader.py``).
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
+from hub_extensions.configuration import ACCESS_SCOPE
 from hub_extensions.tools.helm_check.extra_config import last_set, names_our_spawner, python_of
 from hub_extensions.tools.helm_check.model import (
     Finding,
@@ -24,13 +25,10 @@ from hub_extensions.tools.helm_check.model import (
     kind_of,
     leaves,
 )
+from hub_extensions.tools.helm_check.rules.state import check_state
 
-ACCESS_SCOPE = "access:services!service=gpu"
 SPAWNERS = ("GpuKubeSpawner", "KubeSpawner", "Spawner")
 """The sections that our spawner reads, the strongest first."""
-
-HUB_FOLDER = "/srv/jupyterhub"
-"""Where the chart's hub runs; with ``hub.db.type: sqlite-pvc`` the chart's volume is mounted there."""
 
 SHORTEST_START = 60
 """Seconds below which no image of a GPU server is pulled."""
@@ -40,11 +38,6 @@ LONG_SPAWN_TIMEOUT = 10
 
 DATA_FILES = (".yaml", ".yml", ".json", ".toml")
 """What a file of ``extraFiles`` with ``data`` may be: the chart writes it by its ending."""
-
-SERVICE = "gpu"
-"""The GPU service's name in the hub."""
-
-DATABASE_VARIABLE = "JUPYTERHUB_GPU_DATABASE_URL"
 
 _BREAKS_WIRING = re.compile(
     r"c\.JupyterHub\.(?:services|load_roles|spawner_class|template_paths|concurrent_spawn_limit|tornado_settings)\s*="
@@ -69,7 +62,7 @@ def check_hub(release: Release) -> Iterator[Finding]:
     yield from _limits(release)
     yield from _time_outs(release)
     yield from _roles(release)
-    yield from _state(release)
+    yield from check_state(release)
     yield from _address(release)
 
 
@@ -333,144 +326,6 @@ def check_service_role(release: Release, needed: tuple[str, ...]) -> Iterator[Fi
             yield found(release, "service-role", ("hub", "loadRoles", name), text, fix)
 
 
-# ------------------------------------------------------------------ where state is kept
-
-
-def _state(release: Release) -> Iterator[Finding]:
-    strategy = release.at("hub.deploymentStrategy.type")
-    if strategy not in (None, "Recreate"):
-        text = f"It is {strategy}: two hubs would run at once during an upgrade, and two GPU services on one database."
-        yield found(release, "two-hubs", "hub.deploymentStrategy.type", text, "Leave it at Recreate.")
-    service = release.tree("hub.config.GpuService")
-    deployments = [each for each in release.manifests if is_service_deployment(each)]
-    for deployment in deployments:
-        yield from _deployment(release, deployment)
-    if service.get("started_by_hub") is False:
-        yield from _base_of_deployment(release, deployments)
-        if not isinstance(release.tree("hub.services").get(SERVICE), Mapping):
-            text = "The service runs in its own Deployment, and the chart makes no token for it."
-            fix = "Give helm-values/service-deployment.yaml as it is: hub.services.gpu: {}."
-            yield found(release, "service-token", "hub.services.gpu", text, fix)
-        return
-    entry = release.tree("hub.services").get(SERVICE)
-    if isinstance(entry, Mapping) and not {"url", "command"} & set(entry):
-        text = "The chart makes a token for a service in its own Deployment, and the hub starts the service itself."
-        fix = (
-            "Take hub.services.gpu out; where the service has its own Deployment, give all of "
-            "helm-values/service-deployment.yaml."
-        )
-        yield found(release, "service-entry", f"hub.services.{SERVICE}", text, fix, severity="look at")
-    if deployments:
-        text = "The hub starts the GPU service in its pod, and a Deployment of it is there as well: there would be two."
-        fix = "Give helm-values/service-deployment.yaml, or leave the Deployment out."
-        yield found(release, "two-services", "hub.config.GpuService.started_by_hub", text, fix)
-    folder = str(service.get("state_dir") or "gpu-state")
-    volume = _volume_of(release, folder)
-    if not _has_database(release) and volume != "kept":
-        kind = release.at("hub.db.type")
-        key = "hub.db.type"
-        text = f"hub.db.type is {kind}, so the hub's pod keeps no files: tickets and leases are gone at its next start."
-        if volume:
-            key = "hub.extraVolumes"
-            text = f"{folder} is on an {volume}, which goes with the hub's pod: tickets and leases go with it."
-        elif kind == "sqlite-pvc":
-            key = "hub.config.GpuService.state_dir"
-            text = f"{folder} is on no volume of the hub's pod: tickets and leases are gone at its next start."
-        fix = (
-            "Set hub.config.GpuService.database_url (helm-values/postgres.yaml), run the service in its own Deployment "
-            "(service-deployment.yaml), or mount a volume at state_dir."
-        )
-        yield found(release, "state-lost", key, text, fix)
-
-
-def _volume_of(release: Release, state_dir: str) -> str:
-    """On which volume of the hub's pod the folder lies: "kept", ``emptyDir``, or "" for none."""
-    place = state_dir if state_dir.startswith("/") else f"{HUB_FOLDER}/{state_dir}"
-    volumes, mounts = release.items("hub.extraVolumes"), release.items("hub.extraVolumeMounts")
-    passing = {each.get("name") for each in volumes if isinstance(each, Mapping) and "emptyDir" in each}
-    kinds = {HUB_FOLDER: "kept"} if release.at("hub.db.type") == "sqlite-pvc" else {}
-    for mount in mounts:
-        if isinstance(mount, Mapping) and (path := str(mount.get("mountPath", "")).rstrip("/")):
-            kinds[path] = "emptyDir" if mount.get("name") in passing else "kept"
-    above = [path for path in kinds if f"{place}/".startswith(f"{path}/")]
-    return kinds[max(above, key=len)] if above else ""  # the innermost mount hides those around it
-
-
-def is_service_deployment(manifest: Mapping[str, Any]) -> bool:
-    """Is this Kubernetes object the Deployment of the GPU service?"""
-    labels = (((manifest.get("spec") or {}).get("template") or {}).get("metadata") or {}).get("labels") or {}
-    return manifest.get("kind") == "Deployment" and labels.get("component") == "gpu-service"
-
-
-def _deployment(release: Release, deployment: Mapping[str, Any]) -> Iterator[Finding]:
-    spec = deployment.get("spec") or {}
-    name = f"Deployment {(deployment.get('metadata') or {}).get('name', '?')}"
-    replicas = spec.get("replicas", 1)
-    if isinstance(replicas, int) and replicas > 1:
-        text = f"It has {replicas} replicas: each would keep a line of its own."
-        if not _database_of(release, spec):
-            text = f"It has {replicas} replicas on one SQLite file: two services break it, and each keeps its own line."
-        yield Finding("two-replicas", "problem", f"{name}: spec.replicas", text, "Set it to 1.")
-    if (spec.get("strategy") or {}).get("type") != "Recreate":
-        text = "Two services would run at once during a rollout, on one database."
-        yield Finding("two-services", "problem", f"{name}: spec.strategy.type", text, "Set it to Recreate.")
-    pod = (spec.get("template") or {}).get("spec") or {}
-    kept = any("persistentVolumeClaim" in volume for volume in pod.get("volumes") or [])
-    if not kept and not _database_of(release, spec):
-        text = "The service keeps no files and has no database: tickets and leases are gone at its next start."
-        fix = "Mount a PersistentVolumeClaim at its --state-dir, or give it a database (helm-values/postgres.yaml)."
-        yield Finding("state-lost", "problem", f"{name}: spec.template.spec.volumes", text, fix)
-
-
-def _base_of_deployment(release: Release, deployments: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """The manifest cannot know ``hub.baseUrl``: it is written there by hand."""
-    base = _base_url(release)
-    if base == "/":
-        return
-    fix = f"Write http://hub:8081{base}hub/api there (helm-values/manifests/service-deployment/service.yaml)."
-    if not deployments:
-        text = f"The service's Deployment has to have it in JUPYTERHUB_API_URL: it asks the hub below {base}."
-        yield found(release, "base-url", "hub.baseUrl", text, f"{fix} --manifests checks it.", severity="look at")
-    for deployment in deployments:
-        urls = [url for url in _variable(deployment, "JUPYTERHUB_API_URL") if not url.endswith(f"{base}hub/api")]
-        if urls:
-            name = f"Deployment {(deployment.get('metadata') or {}).get('name', '?')}"
-            text = (
-                f"Its JUPYTERHUB_API_URL is {urls[0]}, and hub.baseUrl is {base}: the service does not reach the hub."
-            )
-            yield Finding("base-url", "problem", f"{name}: JUPYTERHUB_API_URL", text, fix)
-
-
-def _variable(deployment: Mapping[str, Any], name: str) -> Iterator[str]:
-    """What a Deployment's containers have written into a variable."""
-    pod = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
-    for container in pod.get("containers") or ():
-        for each in container.get("env") or ():
-            if each.get("name") == name and each.get("value"):
-                yield str(each["value"])
-
-
-def _has_database(release: Release) -> bool:
-    given = release.tree("hub.config.GpuService").get("database_url")
-    return bool(given) or DATABASE_VARIABLE in release.variables("hub.extraEnv")
-
-
-def _database_of(release: Release, spec: Mapping[str, Any]) -> bool:
-    """Has the service a database outside its own files?"""
-    if _has_database(release):
-        return True
-    return any(value == DATABASE_VARIABLE for _, value in _texts(spec))
-
-
-def _texts(tree: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(tree, Mapping):
-        for name, inner in tree.items():
-            yield from ((str(name), inner),) if isinstance(inner, str) else _texts(inner)
-    elif isinstance(tree, list):
-        for inner in tree:
-            yield from _texts(inner)
-
-
 # ------------------------------------------------------------------ addresses
 
 
@@ -506,14 +361,8 @@ def _redirect(release: Release) -> Iterator[Finding]:
         return
     key = "hub.config.GpuCluster.servers_url" if given else "proxy.https.type"
     text = f"With {kind} the proxy sends http on to https, so users' servers do not reach the GPU service at its name."
-    fix = f"Set hub.config.GpuCluster.servers_url: https://YOUR-HOST{_base_url(release)}services/gpu."
+    fix = f"Set hub.config.GpuCluster.servers_url: https://YOUR-HOST{release.base_url}services/gpu."
     yield found(release, "https-redirect", key, text, fix)
-
-
-def _base_url(release: Release) -> str:
-    """With a slash at both ends."""
-    inner = str(release.at("hub.baseUrl") or "").strip("/")
-    return f"/{inner}/" if inner else "/"
 
 
 def given_leaves(release: Release, prefix: str) -> list[str]:

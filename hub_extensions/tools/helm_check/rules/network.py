@@ -14,7 +14,8 @@ from typing import Any
 
 from hub_extensions.tools.helm_check.model import Finding, Release, found
 from hub_extensions.tools.helm_check.network_policy import CallRefused, Direction, Pod, is_rule, lets_out, refused
-from hub_extensions.tools.helm_check.rules.hub import DATABASE_VARIABLE, SPAWNERS, given_leaves
+from hub_extensions.tools.helm_check.rules.hub import SPAWNERS, given_leaves
+from hub_extensions.tools.helm_check.rules.state import DATABASE_VARIABLE, is_service_deployment
 
 Tree = Mapping[str, Any]
 
@@ -91,9 +92,8 @@ def pods_of(release: Release) -> dict[str, Pod]:
     proxy = {**_labels(release, "proxy"), **_access("hub", "singleuser"), **release.tree("proxy.labels")}
     service = {"app": "jupyterhub", "component": "gpu-service", HUB_ACCESS: "true"}
     for manifest in release.manifests:
-        labels = (((manifest.get("spec") or {}).get("template") or {}).get("metadata") or {}).get("labels") or {}
-        if manifest.get("kind") == "Deployment" and labels.get("component") == "gpu-service":
-            service = dict(labels)
+        if is_service_deployment(manifest):
+            service = dict(manifest["spec"]["template"]["metadata"]["labels"])
     return {
         "hub": pod("hub", hub, 2, {"http": 8081}),
         "proxy": pod("proxy", proxy, 3, {"http": 8000, "https": 8443, "api": 8001}),
