@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 import click  # noqa: E402
 from traitlets import HasTraits  # noqa: E402
 
-from hub_extensions.hub_service.http.openapi import stored_document  # noqa: E402
+from hub_extensions.hub_service.http.api.people import stored_document  # noqa: E402
 from hub_extensions.server_extension.extension import GpuExtension  # noqa: E402
 from hub_extensions.server_extension.routes import ROUTES  # noqa: E402
 from hub_extensions.spawner.base import GpuSpawnerMixin  # noqa: E402

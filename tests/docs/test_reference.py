@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from hub_extensions.hub_service.http.openapi import stored_document
+from hub_extensions.hub_service.http.api.people import stored_document
 from hub_extensions.spawner.base import GpuSpawnerMixin
 from hub_extensions.spawner.config.traits import SECTIONS
 from hub_extensions.spawner.kube import GpuKubeSpawner

@@ -9,16 +9,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from hub_extensions.core.messages import Problem
-
-if TYPE_CHECKING:
-    from hub_extensions.hub_service.http.api.routes import Address, Method
+from hub_extensions.hub_service.http.api.routes import ROUTES, Address, Method
 
 FILE = "openapi.json"
 SECURITY: dict[str, list[dict[str, list[str]]]] = {
@@ -49,15 +46,8 @@ ERRORS = {
 }
 
 
-def stored_document() -> bytes:
-    """The file of the package."""
-    return files("hub_extensions.hub_service.http").joinpath(FILE).read_bytes()
-
-
 def document() -> dict[str, Any]:
     """The OpenAPI document, from the code as it is now."""
-    from hub_extensions.hub_service.http.api.routes import ROUTES
-
     schemes: dict[str, Any] = {
         name: {"type": kind, "scheme": "bearer", "description": text} for name, (kind, text) in SCHEMES.items()
     }

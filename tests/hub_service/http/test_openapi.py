@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from hub_extensions.hub_service.http.api.people import stored_document
 from hub_extensions.hub_service.http.api.routes import ROUTES
-from hub_extensions.hub_service.http.openapi import document, stored_document, text
+from hub_extensions.hub_service.http.openapi import document, text
 from tests.hub_service.conftest import SECRET, Running, said
 
 DOCUMENT = document()

@@ -6,6 +6,8 @@ admission as after a click on the form.
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 from hub_extensions.core.messages import FormState
 from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
 from hub_extensions.hub_service.engine.engine import Engine
@@ -14,12 +16,16 @@ from hub_extensions.hub_service.http.api.base import JsonRoute
 from hub_extensions.hub_service.http.api.requests import TicketAccepted, TicketRequest
 from hub_extensions.hub_service.http.api.wire import BadInput
 from hub_extensions.hub_service.http.auth import Forbidden, Person, Who
-from hub_extensions.hub_service.http.openapi import stored_document
 
 
 def form_for(engine: Engine, person: Person, server: str = "") -> FormState:
     """The offers as this caller may see them; a service is no user, whatever its name."""
     return engine.form(person.name if person.kind == "user" else "", server, person.groups, person.admin)
+
+
+def stored_document() -> bytes:
+    """The OpenAPI file of the package, as ``http/openapi.py`` made it."""
+    return files("hub_extensions.hub_service.http").joinpath("openapi.json").read_bytes()
 
 
 class Offers(JsonRoute):
