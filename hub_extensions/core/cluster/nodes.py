@@ -83,11 +83,11 @@ class NodeShare:
 
     kind: DeviceKind
     stand: NodeStand
-    room: Mapping[int, int] = field(default_factory=dict)
-    foreign: int = 0
-    unknown: bool = False
-    memory_bytes: int | None = None
-    sm_count: int | None = None
+    room: Mapping[int, int]
+    foreign: int
+    unknown: bool
+    memory_bytes: int | None
+    sm_count: int | None
     closed: bool = False
 
 
@@ -122,8 +122,7 @@ class NodeReadings:
 
     def forget_all_but(self, nodes: Collection[str]) -> None:
         """Nodes that are gone are not kept for ever."""
-        if len(self._kept) > len(nodes):
-            self._kept = {name: kept for name, kept in self._kept.items() if name in nodes}
+        self._kept = {name: kept for name, kept in self._kept.items() if name in nodes}
 
 
 def _same(before: Sequence[PodFacts], now: Sequence[PodFacts]) -> bool:

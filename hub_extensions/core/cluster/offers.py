@@ -129,7 +129,7 @@ def _of_pool(
         share=WHOLE,
         isolation=_isolation(pool.mechanism),
         memory_bytes=pool.memory_bytes,
-        memory_enforced=_ISOLATION[pool.mechanism][0] is not _NONE,
+        memory_enforced=_isolation(pool.mechanism).memory is not _NONE,
         sm_count=total if whole and pool.sm_count is None else pool.sm_count,
         sm_total=total,
         product=pool.product.replace("-", " ", 1),
@@ -180,7 +180,7 @@ def _shared_out_by(pool: Pool, cluster: ClusterConfig) -> Mechanism | None:
 
 
 def _kind(pool: Pool, whole: bool) -> OfferKind:
-    if pool.replicas > 1 or pool.mechanism in (Mechanism.TIME_SLICING, Mechanism.MPS):
+    if pool.mechanism in (Mechanism.TIME_SLICING, Mechanism.MPS):
         return OfferKind.FRACTION
     return OfferKind.WHOLE if whole else OfferKind.MIG
 
@@ -318,7 +318,7 @@ def _notes(
         here = plain | {pool.partition("@")[0] for pool in plain}
         away = [key for key in offers.memory_gib if key not in here]
         notes.extend(f"memory_gib[{key!r}]: kai shares out no such device here." for key in away)
-    parted = {offer.pool.partition("@")[0] for offer, _ in found.values() if offer.share not in (0, WHOLE)}
+    parted = {offer.pool.partition("@")[0] for offer, _ in found.values() if offer.share != WHOLE}
     if offers.fractions and cluster.fractions_by:
         away = [key for key in offers.fractions if key.partition("@")[0] not in parted]
         notes.extend(f"fractions[{key!r}]: {cluster.fractions_by} shares out no such device here." for key in away)

@@ -249,3 +249,183 @@ def test_whatever_a_cluster_has_every_offer_has_one_ask_that_is_right(
     for offer in found.offers:
         check_ask(found.asks[offer.id])
         assert offer.pool in pools or offer.id == "cpu"
+
+
+# ------------------------------------------------------------------ every kind of device
+
+ALONE = "Your own memory and cores: nobody else on the card can slow you down or crash you."
+CARD = "A whole card for you alone, with all of its memory and cores."
+TURNS = "in turns. No memory or fault isolation: keep to your part of the memory; a neighbour can slow you down or"
+AT_ONCE = "at the same time. Your memory has a limit; a neighbour's fault can end your program."
+CLAIMED = replace(MIG, mechanism=Mechanism.DRA, resource="", claim_template="small")
+CLAIMED_CARD = replace(GPU, mechanism=Mechanism.DRA, resource="", claim_template="whole")
+SLICED_MIG = replace(SLICED, id="mig-1g.10gb.shared", base="mig-1g.10gb.shared", resource="nvidia.com/mig-1g.10gb")
+
+
+@pytest.mark.parametrize(
+    ("pool", "kind", "title", "description", "enforced"),
+    [
+        (GPU, OfferKind.WHOLE, "Whole GPU", CARD, True),
+        (HAMI, OfferKind.WHOLE, "Whole GPU", CARD, True),
+        (CLAIMED_CARD, OfferKind.WHOLE, "Whole GPU", CARD, True),
+        (MIG, OfferKind.MIG, "MIG 1g.5gb", ALONE, True),
+        (CLAIMED, OfferKind.MIG, "MIG 1g.5gb", ALONE, True),
+        (SLICED, OfferKind.FRACTION, "Shared GPU", f"One of 4 places on the card, {TURNS} crash you.", False),
+        (
+            replace(SLICED, replicas=2),
+            OfferKind.FRACTION,
+            "Shared GPU",
+            f"One of 2 places on the card, {TURNS} crash you.",
+            False,
+        ),
+        (
+            replace(SLICED, replicas=1),
+            OfferKind.FRACTION,
+            "Shared GPU",
+            f"A place on the card, {TURNS} crash you.",
+            False,
+        ),
+        (MPS, OfferKind.FRACTION, "Shared GPU", f"One of 4 places on the card, {AT_ONCE}", True),
+        (
+            SLICED_MIG,
+            OfferKind.FRACTION,
+            "Shared MIG 1g.10gb",
+            f"One of 4 places on the MIG device, {TURNS} crash you.",
+            False,
+        ),
+    ],
+)
+def test_each_kind_of_device_is_offered_as_what_it_is(
+    pool: Pool, kind: OfferKind, title: str, description: str, enforced: bool
+) -> None:
+    offer = derive(pool).offers[0]
+    assert (offer.kind, offer.title, offer.description) == (kind, title, description)
+    assert (offer.memory_enforced, offer.share, offer.pool) == (enforced, WHOLE, pool.id)
+    assert offer.product == "NVIDIA A100-SXM4-40GB"
+
+
+@pytest.mark.parametrize(
+    ("pool", "own", "of"),
+    [
+        (GPU, 98, 98),
+        (replace(GPU, sm_count=108), 108, 98),
+        (CLAIMED_CARD, 98, 98),
+        (HAMI, 98, 98),
+        (MIG, None, 98),
+        (replace(MIG, sm_count=14), 14, 98),
+        (CLAIMED, None, 98),
+        (SLICED, None, 98),
+        (replace(GPU, product=""), None, None),
+        (replace(MIG, product="Tesla-T4", sm_count=14), 14, None),
+    ],
+)
+def test_a_card_whose_label_says_no_cores_has_those_of_its_product_and_a_part_has_not(
+    pool: Pool, own: int | None, of: int | None
+) -> None:
+    offer = derive(pool).offers[0]
+    assert (offer.sm_count, offer.sm_total) == (own, of)
+    offers = {"": 7, "NVIDIA A100-SXM4-40GB": 98}.get
+    nameless = replace(pool, product="")
+    assert (
+        derive_cluster_offers({pool.id: nameless}, OfferConfig(), ClusterConfig(), sm_of_product=offers)
+        .offers[0]
+        .sm_total
+        is None
+    )
+    assert derive_cluster_offers({pool.id: pool}, OfferConfig(), ClusterConfig()).offers[0].sm_total is None
+
+
+def test_of_two_kinds_one_without_a_product_has_the_plain_title() -> None:
+    nameless = replace(GPU, id="gpu@other", product="")
+    titles = {offer.id: offer.title for offer in derive(GPU, nameless, MIG).offers}
+    assert (titles["gpu"], titles["gpu@other"], titles["mig-1g.5gb"]) == (
+        "Whole GPU (A100 SXM4 40GB)", "Whole GPU", "MIG 1g.5gb",
+    )  # fmt: skip
+
+
+def test_what_is_offered_of_kais_parts_says_whose_they_are_and_how_large() -> None:
+    card = replace(GPU, memory_bytes=40 << 30, sm_count=108)
+    found = derive(card, offers=OfferConfig(fractions={"gpu": (0.3, 0.5)}), cluster=KAI)
+    half = next(offer for offer in found.offers if offer.id == "gpu-0.5")
+    assert (half.title, half.kind, half.share, half.memory_bytes) == (
+        "Half of a GPU",
+        OfferKind.FRACTION,
+        500,
+        20 << 30,
+    )
+    assert (half.memory_enforced, half.sm_count, half.isolation.memory) == (False, None, Separation.NONE)
+    assert half.description.startswith("Shared, no memory or fault isolation: keep to your part of the memory; a neigh")
+    assert found.asks["gpu-0.5"].environment == {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    assert found.asks["gpu"].environment == {}
+    nameless = derive(replace(GPU, memory_bytes=None), offers=HALVES, cluster=KAI).offers[0]
+    assert (nameless.id, nameless.memory_bytes) == ("gpu-0.25", None)
+
+
+def test_hami_keeps_a_part_softly_and_a_whole_card_is_nobody_elses() -> None:
+    found = derive(HAMI, offers=HALVES, cluster=ClusterConfig(fractions_by="hami"))
+    half = next(offer for offer in found.offers if offer.id == "gpu-0.5")
+    assert half.memory_enforced and half.isolation.memory is Separation.SOFT
+    assert half.description.startswith("Shared. A program is kept to its part of the memory, softly")
+    asks = found.asks
+    assert asks["gpu"].limits == {
+        "nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "100", "nvidia.com/gpucores": "100",
+    }  # fmt: skip
+    assert asks["gpu-0.5"].limits == {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "50"}
+    grow = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    assert (asks["gpu"].environment, asks["gpu-0.5"].environment) == ({}, grow)
+    assert derive(HAMI, offers=HALVES).asks.keys() == {"cpu", "gpu"}, "without a word of who shares it out, nobody does"
+
+
+@pytest.mark.parametrize(
+    ("mib", "gib", "offered"),
+    [(40960, 39, True), (40960, 40, False), (40960, 41, False), (51200, 49, True), (51200, 50, False)],
+)
+def test_a_part_by_memory_is_less_than_the_card(mib: int, gib: int, offered: bool) -> None:
+    card = replace(GPU, memory_bytes=mib << 20)
+    found = derive(card, offers=OfferConfig(memory_gib={"gpu": (gib,)}), cluster=KAI)
+    assert (f"gpu-{gib}gib" in found.asks) is offered
+    assert len(found.notes) == (0 if offered else 1)
+    if offered:
+        assert found.asks[f"gpu-{gib}gib"].annotations == {"gpu-memory": str(gib * 1024)}
+        offer = next(offer for offer in found.offers if offer.id == f"gpu-{gib}gib")
+        assert (offer.memory_bytes, offer.share) == (gib << 30, -(-gib * 1024 * 1000 // (mib // 100 * 100)))
+        assert found.asks[offer.id].environment == {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+
+
+def test_sizes_for_this_kind_of_card_and_for_all_are_offered_once() -> None:
+    card = replace(GPU, id="gpu@a100", memory_bytes=40960 << 20)
+    found = derive(card, offers=OfferConfig(memory_gib={"gpu@a100": (8, 16), "gpu": (16, 24)}), cluster=KAI)
+    assert [offer for offer in ids(found) if "gib" in offer] == ["gpu-8gib@a100", "gpu-16gib@a100", "gpu-24gib@a100"]
+    parts = derive(card, offers=OfferConfig(fractions={"gpu@a100": (0.5,), "gpu": (0.25,)}), cluster=KAI)
+    assert ids(parts) == ["gpu-0.25@a100", "gpu-0.5@a100", "gpu@a100", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("pools", "cluster", "config", "notes"),
+    [
+        ((GPU,), KAI, OfferConfig(fractions={"gpu": (0.5,)}), 0),
+        ((GPU,), KAI, OfferConfig(fractions={"gpu@t4": (0.5,)}), 1),
+        ((MIG,), KAI, OfferConfig(fractions={"gpu": (0.5,), "mig-1g.5gb": (0.5,)}), 2),
+        ((MIG,), KAI, OfferConfig(memory_gib={"gpu": (8,)}), 1),
+        ((GPU,), ClusterConfig(), HALVES, 1),
+        ((GPU,), ClusterConfig(), OfferConfig(), 0),
+        ((GPU,), ClusterConfig(fractions_by="hami"), OfferConfig(), 0),
+        ((replace(GPU, id="gpu@t4", memory_bytes=16 << 30),), KAI, OfferConfig(memory_gib={"gpu": (4,)}), 0),
+        ((replace(GPU, id="gpu@t4", memory_bytes=16 << 30),), KAI, OfferConfig(memory_gib={"gpu@t4": (4,)}), 0),
+        ((replace(GPU, id="gpu@t4", memory_bytes=16 << 30),), KAI, OfferConfig(memory_gib={"gpu@l4": (4,)}), 1),
+        ((MIG,), ClusterConfig(kai_queue="q"), OfferConfig(), 0),
+        ((replace(MIG, id="mig-1g.5gb@a100"),), ClusterConfig(kai_queue="q"), OfferConfig(), 0),
+        ((GPU,), ClusterConfig(), OfferConfig(titles={"gpu": "Big"}, descriptions={"cpu": "x"}, groups={"gpu": ()}), 0),
+        ((GPU,), ClusterConfig(), OfferConfig(descriptions={"gpu-0.5": "x"}, groups={"mig-1g.5gb": ()}), 2),
+        ((GPU,), ClusterConfig(), OfferConfig(hidden=("gpu",)), 0),
+        ((GPU,), ClusterConfig(), OfferConfig(hidden=("gpu-0.5", "mig-1g.5gb")), 2),
+    ],
+)
+def test_an_admin_is_told_of_settings_that_mean_nothing_here_and_of_no_other(
+    pools: tuple[Pool, ...], cluster: ClusterConfig, config: OfferConfig, notes: int
+) -> None:
+    assert len(derive(*pools, offers=config, cluster=cluster).notes) == notes
+
+
+def test_cpu_only_is_never_hidden() -> None:
+    assert ids(derive(GPU, offers=OfferConfig(hidden=("cpu", "gpu")))) == ["cpu"]
