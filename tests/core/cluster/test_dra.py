@@ -203,3 +203,75 @@ def test_without_dra_there_is_nothing_of_it() -> None:
     found = survey_pools(view, OfferConfig(), ClusterConfig(), names={}, leases=())
     assert set(found.pools) == {"gpu"}
     assert found.pools["gpu"].room == {WHOLE: 1}
+
+
+@pytest.mark.parametrize("missing", ["slices", "templates"])
+def test_where_slices_or_templates_may_not_be_read_nothing_is_offered_of_them(missing: str) -> None:
+    view = ClusterView({"a": node("a")}, {}, False, HOME, (card("gpu-0"),), (), (WHOLE_ONE,))
+    found = survey_pools(replace(view, **{missing: None}), OfferConfig(), ClusterConfig(), names={}, leases=())
+    assert (dict(found.pools), found.left_out) == ({}, ())
+
+
+def test_figures_are_the_least_of_what_is_selected_and_unknown_where_one_is() -> None:
+    large = replace(card("gpu-1"), memory_bytes=80 * GIB, multiprocessors=132)
+    found = survey(WHOLE_ONE, slices=(large, card("gpu-0"))).pools["gpu@whole"]
+    assert (found.memory_bytes, found.sm_count) == (40 * GIB, 108)
+    silent = replace(card("gpu-2"), memory_bytes=None, multiprocessors=None)
+    for order in ((large, silent), (silent, large)):
+        found = survey(WHOLE_ONE, slices=order).pools["gpu@whole"]
+        assert (found.memory_bytes, found.sm_count) == (None, None)
+
+
+def test_a_product_is_named_where_all_devices_are_of_one() -> None:
+    other = replace(card("gpu-1"), product="Tesla T4")
+    assert survey(WHOLE_ONE, slices=(card("gpu-0"),)).pools["gpu@whole"].product == "NVIDIA A100-SXM4-40GB"
+    assert survey(WHOLE_ONE, slices=(card("gpu-0"), other)).pools["gpu@whole"].product == ""
+    assert survey(WHOLE_ONE, slices=()).pools["gpu@whole"].product == ""
+
+
+def test_a_closed_device_is_not_counted_and_those_behind_it_are() -> None:
+    found = survey(WHOLE_ONE, slices=(replace(card("gpu-0"), closed=True), card("gpu-1"), card("gpu-2")))
+    assert (found.pools["gpu@whole"].total, found.pools["gpu@whole"].free) == (2, 2)
+
+
+def test_each_node_is_told_with_what_it_has_and_why_it_does_not_count() -> None:
+    stands = survey(
+        WHOLE_ONE,
+        slices=(card("x", "b"), card("y", "a"), card("z", "a"), card("shelf", "")),
+        nodes=(node("a", cordoned=True), node("b")),
+        claims=(ClaimFacts(HOME, "claim", ((GPU, "b", "x"),), "server"),),
+    ).pools["gpu@whole"]
+    assert [(each.node, each.total, each.free, bool(each.why)) for each in stands.nodes] == [
+        ("devices of no single node", 1, 1, False), ("a", 2, 0, True), ("b", 1, 0, False),
+    ]  # fmt: skip
+    assert (stands.total, stands.free, stands.foreign) == (2, 1, 1)
+
+
+def test_templates_that_are_left_out_leave_the_ones_behind_them_in() -> None:
+    found = survey(
+        TemplateFacts("many", GPU, count=2),
+        TemplateFacts("nameless", MIG),
+        WHOLE_ONE,
+        replace(WHOLE_ONE, name="again"),
+        SMALL_ONE,
+    )
+    assert set(found.pools) == {"gpu@whole", "mig-1g.5gb@small"}
+    assert [item.what for item in found.left_out] == [
+        "claim template many", "claim template nameless", "claim template again",
+    ]  # fmt: skip
+
+
+def test_only_pools_that_have_devices_in_common_cost_each_other() -> None:
+    named = TemplateFacts("named", GPU, selectors=selects(productName="NVIDIA A100-SXM4-40GB"))
+    t4 = TemplateFacts("t4", GPU, selectors=selects(productName="Tesla T4"))
+    found = survey(named, t4, SMALL_ONE, slices=(card("gpu-0"), replace(card("gpu-1"), product="Tesla T4"))).pools
+    assert {pool.id: dict(pool.costs) for pool in found.values()} == {
+        "gpu@named": {}, "gpu@t4": {}, "mig-1g.5gb@small": {},
+    }  # fmt: skip
+    both = survey(named, WHOLE_ONE, slices=(card("gpu-0"), card("gpu-1"))).pools
+    assert (both["gpu@named"].costs, both["gpu@whole"].costs) == ({"gpu@whole": 1}, {"gpu@named": 1})
+
+
+def test_a_selector_that_cannot_be_read_is_shown_by_its_first_120_letters() -> None:
+    text = why(survey(replace(WHOLE_ONE, selectors=("x" * 130,))), "whole")
+    assert text.endswith(": " + "x" * 120)

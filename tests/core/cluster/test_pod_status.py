@@ -482,3 +482,25 @@ def test_no_text_of_a_cluster_makes_it_fail(message: str, reason: str, phase: st
     for queue in ("", "Kueue", "KAI"):
         state = pod_state(pod, [event(reason, message)], now=NOW, queue=queue, wanted="a GPU")
         assert state.word
+
+
+@pytest.mark.parametrize(
+    ("event_", "word", "says"),
+    [
+        (("Evicted", "The node had condition: [DiskPressure]."), "evicted", "needed the room"),
+        (("Evicted", "The node was low on resource: memory."), "evicted", "ran short of memory"),
+        (("Evicted", "The node was low on resource: ephemeral-storage."), "evicted", "short of disk space"),
+        (("TaintManagerEviction", ""), "node-lost", "not available any more"),
+        (("NodeNotReady", ""), "node-lost", "not available any more"),
+        (("Preempted", ""), "preempted", "higher priority"),
+        (("Stopped", "Preempted to accommodate a workload"), "reclaimed", "Kueue took its GPU back"),
+        (("Stopped", "it is over"), "gone", "removed from the cluster"),
+        (("Pulled", ""), "gone", "removed from the cluster"),
+    ],
+)
+def test_the_latest_event_that_says_why_a_pod_is_gone_is_told(event_: tuple[str, str], word: str, says: str) -> None:
+    before = event("Evicted", "before", -100) if word != "gone" else event("Started", "", -100)
+    found = pod_state(None, [before, event(*event_), event("Killing", "", -5)], now=NOW)
+    assert (found.word, says in found.sentence, found.final) == (word, True, True)
+    reason, message = event_
+    assert found.log == (": ".join(filter(None, (reason, message))) if word != "gone" else "it is not there any more")

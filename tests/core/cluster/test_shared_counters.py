@@ -329,3 +329,29 @@ def test_devices_that_differ_only_in_where_they_lie_are_counted_exactly() -> Non
         tuple(draws(str(number), [1 if number == at else 0 for at in range(3)] + [2]) for number in range(3))
     )
     assert (shape.common, shape.widths) == ({("card", "3"): 2}, (1, 1, 1))
+
+
+TWO = ((("", "a", 1), ("card", "slice", 1)), (("", "b", 1), ("card", "slice", 1)))
+
+
+@pytest.mark.parametrize(
+    ("left", "count"),
+    [
+        ({}, 0),
+        ({("", "a"): 1, ("", "b"): 1}, 0),
+        ({("", "a"): 1, ("", "b"): 1, ("card", "slice"): 1}, 1),
+        ({("", "a"): 1, ("", "b"): 1, ("card", "slice"): 2}, 2),
+        ({("", "a"): 1, ("card", "slice"): 2}, 1),
+        ({("", "a"): 0, ("", "b"): 0, ("card", "slice"): 2}, 0),
+        ({("", "a"): 1, ("", "b"): 1, ("card", "slice"): -1}, 0),
+    ],
+)
+def test_a_counter_of_which_nothing_is_said_has_nothing_left(left: dict[tuple[str, str], int], count: int) -> None:
+    assert at_once(TWO, left) == count
+
+
+def test_devices_that_are_not_there_are_none_and_lose_nothing() -> None:
+    assert (at_once((), {}), most_lost((), TWO), most_lost(TWO, ())) == (0, 0, 0)
+    assert most_lost(TWO, TWO) == 1
+    wide = ((("", "w", 1), ("card", "slice", 3)),)
+    assert (most_lost(wide, TWO), most_lost(TWO, wide)) == (3, 1)

@@ -156,3 +156,41 @@ def test_without_kai_in_the_settings_a_shared_card_is_a_taken_one() -> None:
     held = pod("reservation", "a", asks="gpu", namespace=KAI_RESERVATIONS, gpu_group="g1")
     pods = (held, sharer("other", "g1", "0.5"))
     assert dict(survey(node("a", ("gpu", 4)), pods=pods).pools["gpu"].room) == {WHOLE: 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "room"),
+    [
+        ("GPU-0,NVIDIA,10240", {750: 1}),
+        ("GPU-0,NVIDIA", {WHOLE: 1}),
+        ("GPU-0,NVIDIA,much,30:;", {WHOLE: 1}),
+        ("GPU-0,NVIDIA,10240,half:;", {750: 1}),
+        ("GPU-0,NVIDIA,10240,99:;", {750: 1}),
+        ("GPU-0,NVIDIA,10240,101:;", {}),
+        ("GPU-0,NVIDIA,40920,0:;", {}),
+        ("GPU-0,NVIDIA,40919,0:;", {1: 1}),
+        ("GPU-0,NVIDIA,50000,0:;", {}),
+        ("GPU-9,NVIDIA,10240,30:;", {WHOLE: 1}),
+    ],
+)
+def test_what_a_pod_took_of_a_card_is_read_as_hami_writes_it(text: str, room: dict[int, int]) -> None:
+    found = under_hami(registered({}), part("p", text))
+    assert found is not None
+    assert (found[0], found[1]) == (1, room)
+
+
+def test_a_card_under_hami_is_of_one_user_and_all_its_cores_where_the_list_does_not_say() -> None:
+    bare = json.dumps([{"id": "GPU-0", "devmem": 40960}])
+    assert under_hami(bare) == (1, {WHOLE: 1}, 0)
+    assert under_hami(bare, part("p", "GPU-0,NVIDIA,1024,0:;")) == (1, {}, 1)
+    shared = json.dumps([{"id": "GPU-0", "devmem": 40960, "count": 3}])
+    assert under_hami(shared, part("p", "GPU-0,NVIDIA,10240,99:;")) == (1, {750: 1}, 1)
+    assert under_hami(shared, part("p", "GPU-0,NVIDIA,10240,100:;")) == (1, {}, 1)
+
+
+def test_a_sharer_of_kais_takes_the_larger_word_and_at_most_its_card() -> None:
+    assert kai_room((sharer("a", "g", "0.5", "100"),), 40960 * MIB) == {500: 1}
+    assert kai_room((sharer("a", "g", "0.0001"),), None) == {999: 1}
+    assert kai_room((sharer("a", "g", "1"),), None) == {}
+    assert kai_room((sharer("a", "g", memory="20450"),), 40960 * MIB) == {500: 1}
+    assert kai_room((sharer("a", "", "0.5"), sharer("b", "g", "0.5")), None) == {500: 1}

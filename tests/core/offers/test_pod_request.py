@@ -99,3 +99,9 @@ def test_what_exclude_one_another_or_is_missing_is_refused_and_the_field_named(a
 def test_ids_are_written_as_labels_can_hold_them() -> None:
     assert label_value("gpu@h200-0.5") == "gpu_h200-0.5"
     assert label_value("mig-1g.10gb.me") == "mig-1g.10gb.me"
+
+
+def test_a_label_holds_63_letters_and_begins_and_ends_with_one() -> None:
+    assert label_value("a" * 63) == label_value("a" * 64) == "a" * 63
+    assert label_value("@gpu@") == "gpu"
+    assert label_value("a" * 62 + "@b") == "a" * 62
