@@ -114,16 +114,16 @@ def most_lost(given: tuple[Draws, ...], wanted: tuple[Draws, ...]) -> int:
 
 def _lost(draws: Draws, shape: Shape) -> int:
     touched: set[int] = set()
-    by_common = 0
+    by_common = []
     for counter_set, counter, amount in draws:
         touched.update(shape.users.get((counter_set, counter), ()))
         if (counter_set, counter) in shape.common:
-            by_common = max(by_common, -(-amount // shape.common[counter_set, counter]))
+            by_common.append(-(-amount // shape.common[counter_set, counter]))
     in_group = [0] * len(shape.widths)
     for number in touched:
         in_group[shape.groups[number]] += 1
     spread = sum(-(-count // width) for count, width in zip(in_group, shape.widths, strict=True))
-    return max(spread, by_common)
+    return max([spread, *by_common])
 
 
 __all__ = ["Counter", "Draws", "Shape", "at_once", "most_lost", "own_counter", "shape_of"]
