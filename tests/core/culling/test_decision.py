@@ -457,3 +457,19 @@ def test_the_lifetime_ends_a_server_on_time_whatever_it_does(story: list[tuple[i
                 stopped = facts.stopping
                 break
     assert stopped <= minute(720) + timedelta(minutes=10)
+
+
+@pytest.mark.parametrize("shown", [None, Cause.IDLE])
+def test_a_countdown_that_is_not_warned_of_leaves_nothing_behind(shown: Cause | None) -> None:
+    warned = replace(FACTS, warned=minute(5), cause=Cause.IDLE)
+    ahead = CullDecision(Action.KEEP, minute(40) if shown else None, shown, "", can_keep=True, ends_at=None)
+    assert settle(warned, ahead, minute(6)) == FACTS
+    stopping = replace(warned, stopping=minute(5))
+    assert settle(stopping, ahead, minute(6)) == stopping
+
+
+@pytest.mark.parametrize(("action", "stopping"), [(Action.WARN, None), (Action.STOP, minute(6))])
+def test_a_warning_and_a_stop_are_remembered_with_their_cause(action: Action, stopping: datetime | None) -> None:
+    decided = CullDecision(action, minute(6), Cause.LIFETIME, "", can_keep=False, ends_at=minute(6), warned=minute(3))
+    after = settle(FACTS, decided, minute(6))
+    assert (after.warned, after.cause, after.stopping) == (minute(3), Cause.LIFETIME, stopping)
