@@ -22,7 +22,15 @@ VERSION = json.loads((ROOT / "package.json").read_text(encoding="utf-8"))["versi
 PANEL = Path("hub_extensions/labextension")
 SWITCH = Path("jupyter-config/jupyter_server_config.d/hub_extensions.json")
 
-SERVER = ["jupyter_server>=2.14,<3", "nvidia-ml-py>=12.535"]
+SERVER = [
+    "jupyter_server>=2.14,<3",
+    "nvidia-ml-py>=12.535",
+    # these come with Jupyter Server
+    "prometheus_client>=0.20",
+    "PyYAML>=6",
+    "tornado>=6.4",
+    "traitlets>=5.14",
+]
 HUB = [
     "jupyterhub>=5.3,<7",
     "pydantic>=2.7,<3",
@@ -32,14 +40,20 @@ HUB = [
     "Jinja2>=3.1",
     "click>=8.1",
     "rich>=13",
-    "tenacity>=8.3",
     "PyYAML>=6",
     "jsonschema>=4.18,<5",
     "tornado>=6.4",
     "traitlets>=5.14",
     "nvidia-ml-py>=12.535",
 ]
-KUBERNETES = ["jupyterhub-kubespawner>=7.0,<8", "kubernetes>=37,<38"]
+KUBERNETES = [
+    "jupyterhub-kubespawner>=7.0,<8",
+    "kubernetes>=37,<38",
+    # these come with those two
+    "kubernetes_asyncio>=34",
+    "aiohttp>=3.9,<4",
+    "python-slugify>=8",
+]
 HELM = ["helm-python-sdk>=0.2.2,<0.3"]
 TEST = [
     "jupyterlab>=4.6,<5",
@@ -48,10 +62,13 @@ TEST = [
     "pytest-asyncio>=1.0",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
-    "pytest-jupyter>=0.10",
     "hypothesis>=6.100",
     "playwright>=1.49",
-    "beautifulsoup4>=4.12",
+    "Babel>=2.14",
+    "cryptography>=42",
+    "jsonschema>=4.21",
+    "packaging>=24",
+    "requests>=2.31",
     "ruff",
     "mypy",
     "import-linter",
