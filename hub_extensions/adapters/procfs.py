@@ -4,6 +4,10 @@ A server is started with ``JUPYTERHUB_GPU_LEASE=<lease id>`` in its environment;
 ones inherit it, so the mark finds them whatever their parent is. A process is known by its pid and its start time:
 a pid alone is used again by the kernel.
 Not here: which process is to be ended, and when. Linux only.
+
+It reads /proc itself and not through psutil, which gives no start time since boot that a store could keep, looks at the
+process and then signals the pid, and takes an environment for empty whose beginning was written over. Nor does it tell
+where the environment lies, by which a scan knows that a mark is still true without reading it again.
 """
 
 from __future__ import annotations

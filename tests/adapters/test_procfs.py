@@ -99,6 +99,24 @@ def test_a_child_started_with_an_empty_environment_has_no_mark(lease: str) -> No
         child.wait()
 
 
+def test_a_program_that_wrote_over_the_beginning_of_its_environment_keeps_its_mark(lease: str) -> None:
+    """As those do that show a title of their own in the list of processes."""
+    code = (
+        "import ctypes, time; environ = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), 'environ');"
+        "ctypes.memset(environ[0], 0, 4); print(flush=True); time.sleep(60)"
+    )
+    own = {"FIRST": "a title", "JUPYTERHUB_GPU_LEASE": lease}
+    with subprocess.Popen([sys.executable, "-c", code], env=own, stdout=subprocess.PIPE) as child:
+        try:
+            assert child.stdout is not None
+            child.stdout.readline()
+            with open(f"/proc/{child.pid}/environ", "rb") as file:
+                assert file.read(5) == b"\0\0\0\0T"
+            assert [process.pid for process in carrying(lease)] == [child.pid]
+        finally:
+            child.kill()
+
+
 def test_the_mark_is_seen_although_the_process_was_scanned_before_its_exec(lease: str) -> None:
     """A server is forked from the hub, without the mark, and gets it with exec(): same pid, same start time."""
     code = (
