@@ -13,7 +13,7 @@ from tests.fakes.user_server import ROOT
 from tests.machine_needs import built_panel
 
 STARTS = 7
-READER = "hub_extensions.adapters.nvml.container"
+READER = "hub_extensions.adapters.nvml.reader"
 FOLDERS = {"nvdashboard": "jupyterlab-nvdashboard", "resource-usage": "@jupyter-server/resource-usage"}
 IMPORT = """
 import importlib, sys, time

@@ -46,9 +46,9 @@ def open_reader(environ: Mapping[str, str]) -> Reader:
     """What reads this server's own GPUs: the simulation where the hub says so, the driver otherwise."""
     layout = environ.get(SIMULATED, "")
     if not layout:
-        from hub_extensions.adapters.nvml.container import OwnGpus
+        from hub_extensions.adapters.nvml.reader import Nvml
 
-        return OwnGpus(leased_uuids(environ), pod=in_pod(environ))
+        return Nvml(leased_uuids(environ), pod=in_pod(environ))
     from hub_extensions.adapters.procfs import marked
     from hub_extensions.adapters.simulated.gpus import SimulatedGpus, load_layout, of_service
 

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Reader(Protocol):
-    """What reads the GPUs: ``adapters.nvml_own.OwnGpus``, or ``adapters.simulated.SimulatedGpus``."""
+    """What reads the GPUs: ``adapters.nvml.reader.Nvml``, or ``adapters.simulated.SimulatedGpus``."""
 
     def read(self, now: datetime) -> InventoryReading:
         """One look; raises ``GpusUnavailable``."""

@@ -11,13 +11,13 @@ import sys
 import time
 from datetime import datetime, timezone
 
-from hub_extensions.adapters.nvml.container import OwnGpus
+from hub_extensions.adapters.nvml.reader import Nvml
 
 
 def main() -> None:
     looks, uuids = int(sys.argv[1]), tuple(sys.argv[2:])
     looked = [0.0]
-    gpus = OwnGpus(uuids, clock=lambda: looked[0])
+    gpus = Nvml(uuids, clock=lambda: looked[0])
     gpus.read(datetime.now(timezone.utc))  # opens the driver
     began, worked, longest, samples = time.monotonic(), time.process_time(), 0.0, 0
     for _ in range(looks):

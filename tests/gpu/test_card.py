@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.nvml.container import OwnGpus
 from hub_extensions.adapters.nvml.reader import Nvml
 from hub_extensions.core.gpu.samples import DeviceSample
 from tests.gpu.programs import cost_of, named_by_a_server, working
@@ -40,13 +39,13 @@ def uuids() -> tuple[str, ...]:
 
 
 @pytest.fixture
-def own(uuids: tuple[str, ...]) -> Iterator[OwnGpus]:
-    reader = OwnGpus(uuids)
+def own(uuids: tuple[str, ...]) -> Iterator[Nvml]:
+    reader = Nvml(uuids)
     yield reader
     reader.close()
 
 
-def sample_when(reader: OwnGpus, uuid: str, right: Callable[[DeviceSample], bool]) -> DeviceSample:
+def sample_when(reader: Nvml, uuid: str, right: Callable[[DeviceSample], bool]) -> DeviceSample:
     """Look twice a second until the sample is right, 20 s at most; the last one in any case."""
     deadline = time.monotonic() + patient(20)
     while True:
@@ -66,7 +65,7 @@ def test_the_service_reads_what_nvidia_smi_prints() -> None:
     assert {device.uuid for device in reading.devices if device.usable} == set(said)
 
 
-def test_a_server_reads_of_its_own_devices_what_nvidia_smi_prints(own: OwnGpus, uuids: tuple[str, ...]) -> None:
+def test_a_server_reads_of_its_own_devices_what_nvidia_smi_prints(own: Nvml, uuids: tuple[str, ...]) -> None:
     reading, said = own.read(now()), ask()
     assert differences(reading, said) == []
     assert tuple(device.uuid for device in reading.devices) == uuids
@@ -75,7 +74,7 @@ def test_a_server_reads_of_its_own_devices_what_nvidia_smi_prints(own: OwnGpus, 
         assert device.sm_count, f"{device.product}: how many multiprocessors is not known"
 
 
-def test_a_program_on_the_gpu_is_listed_with_its_memory(own: OwnGpus, uuids: tuple[str, ...]) -> None:
+def test_a_program_on_the_gpu_is_listed_with_its_memory(own: Nvml, uuids: tuple[str, ...]) -> None:
     before = own.read(now()).samples[uuids[0]]
     with working(HELD_MIB, {"CUDA_VISIBLE_DEVICES": uuids[0]}) as pid:
         sample = own.read(now()).samples[uuids[0]]
@@ -91,7 +90,7 @@ async def test_a_notebooks_training_is_named_in_its_servers_panel(uuids: tuple[s
     assert memory is None or memory >= HELD_MIB * MIB, "not known is allowed: a container may hide the amounts"
 
 
-def test_use_goes_up_with_a_program_and_down_without(own: OwnGpus, uuids: tuple[str, ...]) -> None:
+def test_use_goes_up_with_a_program_and_down_without(own: Nvml, uuids: tuple[str, ...]) -> None:
     with working(HELD_MIB, {"CUDA_VISIBLE_DEVICES": uuids[0]}):
         busy = sample_when(own, uuids[0], lambda sample: sample.source == "none" or (sample.used_percent or 0) > 20)
     if busy.source == "none":
@@ -105,7 +104,7 @@ def test_use_goes_up_with_a_program_and_down_without(own: OwnGpus, uuids: tuple[
 
 
 def test_the_counters_are_there_on_a_card_that_has_them_and_only_there(
-    own: OwnGpus, uuids: tuple[str, ...], record_property: Callable[[str, object], None]
+    own: Nvml, uuids: tuple[str, ...], record_property: Callable[[str, object], None]
 ) -> None:
     with working(HELD_MIB, {"CUDA_VISIBLE_DEVICES": uuids[0]}):
         own.read(now())

@@ -1,1 +1,1 @@
-"""NVIDIA's library: a whole machine's GPUs (``reader.py``), and those of one container (``container.py``)."""
+"""NVIDIA's library. `reader.Nvml` reads a whole machine's GPUs, or those of one server."""

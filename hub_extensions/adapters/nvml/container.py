@@ -1,16 +1,14 @@
-"""The GPUs of one server, read from the NVIDIA driver by their UUIDs: few calls, and no look at anybody else's.
+"""The devices of one server, by their UUIDs: few calls, and no look at anybody else's.
 
-What a device is (name, profile, size) is read once and kept while the driver is open and the UUID answers; what moves
+What a device is (name, profile, size) is asked once and kept while the driver is open and the UUID answers; what moves
 is read each time. It works in a container that sees one MIG device of a GPU and may not ask that GPU anything.
-Blocking calls: one thread calls `read`. Not here: all GPUs of a machine (``reader.py``), and whose processes those are.
+Not here: opening the driver (``reader.py``), all GPUs of a machine (``machine.py``), and whose processes those are.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any
 
 from hub_extensions.adapters.nvml.devices import (
@@ -21,92 +19,64 @@ from hub_extensions.adapters.nvml.devices import (
     memory_of,
     mig_device,
     product_of,
-    use_of_whole,
     whole_gpu,
 )
-from hub_extensions.adapters.nvml.driver import Driver, NvmlFailure, OpenDriver
-from hub_extensions.adapters.nvml.gpm import NOT_COUNTED, Counted, InstanceUse
-from hub_extensions.adapters.nvml.processes import processes_on
-from hub_extensions.adapters.nvml.states import INVALID_ARGUMENT, NOT_FOUND, UNINITIALIZED, Scope, in_a_container
+from hub_extensions.adapters.nvml.driver import Driver, NvmlFailure
+from hub_extensions.adapters.nvml.look import Facts, Look
+from hub_extensions.adapters.nvml.states import INVALID_ARGUMENT, NOT_FOUND, Scope
 from hub_extensions.adapters.nvml.visible import seen_devices
-from hub_extensions.core.gpu.devices import Device, GpusUnavailable, InventoryReading
-from hub_extensions.core.gpu.samples import DeviceSample
+from hub_extensions.core.gpu.devices import Device
 
 
-class OwnGpus:
-    """Reads the devices with these UUIDs (``GPU-…``, ``MIG-…``), in their order.
+class OwnDevices:
+    """The devices with these UUIDs, in their order; where none is named, those that can be seen, once they are found.
 
-    Args:
-        uuids: the server's own devices; none: those that can be seen from in here, which are kept once they are found.
-        clock: a running clock in seconds: it paces reopening the driver, and the counters of use.
-        pod: this is a container of a cluster: what is wrong is said for its user.
+    A device whose UUID is not on the machine any more is not listed. One that has never answered is listed by its UUID
+    alone.
     """
 
-    def __init__(
-        self, uuids: tuple[str, ...], *, clock: Callable[[], float] = time.monotonic, pod: bool = False
-    ) -> None:
+    def __init__(self, uuids: tuple[str, ...], clock: Callable[[], float]) -> None:
+        self.reopen_after: float | None = None
         self._uuids = tuple(dict.fromkeys(uuids))
         self._all_found = bool(uuids)
         self._looked_around_at: float | None = None
-        self._pod = pod
         self._clock = clock
-        self._open = OpenDriver(clock)
-        self._gpm = InstanceUse(clock)
-        self._facts: dict[str, _Facts] = {}
+        self._known: dict[str, _Known] = {}
         self._seen: dict[str, Device] = {}
-        self._reopen_after: float | None = None
         self._patience = _REOPEN_SECONDS
 
-    def read(self, now: datetime) -> InventoryReading:
-        """Devices and samples as they are now, stamped `now`. Raises `GpusUnavailable` when none can be read.
+    def read(self, look: Look) -> None:
+        """Add them to `look`. Raises `NvmlFailure` where not one can be read."""
+        self._look_around(look.driver)
+        failures: list[NvmlFailure] = []
+        for uuid in self._uuids:
+            try:
+                self._read_device(uuid, look)
+            except NvmlFailure as failure:
+                if failure.concerns_machine:
+                    raise
+                failures.append(failure)
+                look.problems.append(f"{uuid} cannot be read now. {failure.detail}")
+                if not failure.concerns_device:
+                    look.devices[uuid] = self._seen.get(uuid) or _unnamed(uuid)
+        self._pace_reopening(len(look.samples))
+        if failures and not look.samples:
+            raise failures[0]
 
-        A device whose UUID is not on the machine any more is not in the reading (all of them: an empty reading), nor is
-        a lost one while another can be read. One that does not answer for now is listed as it was, without a sample
-        (one that never has answered: by its UUID alone). Where none was named and none can be seen, it is empty.
+    def forget(self, *, reopening: bool) -> None:
+        """The handles are the closed driver's. After a reopening what a device was is still known.
+
+        Some drivers see a new cut, and a device that is given back, only when they are opened anew. That costs the
+        others their use for one look: a device that stays away is waited for longer and longer. That it did not answer
+        for now is no news of it.
         """
-        if self._reopen_after is not None and self._open.open_for() >= self._reopen_after:
-            self._reopen()
-        was_open = self._open.is_open
-        try:
-            return self._look(now)
-        except NvmlFailure as failure:
-            self._close_after(failure)
-            if failure.code != UNINITIALIZED or not was_open:
-                raise self._unavailable(failure) from failure
-        # The driver was loaded anew under us: what it says now is the answer.
-        try:
-            return self._look(now)
-        except NvmlFailure as failure:
-            self._close_after(failure)
-            raise self._unavailable(failure) from failure
-
-    def close(self) -> None:
-        """Give the driver back. The next `read` opens it again, and knows nothing of before."""
-        self._seen.clear()
-        self._patience = _REOPEN_SECONDS
-        self._let_go()
-
-    def _reopen(self) -> None:
-        """Some drivers see a new cut, and a device that is given back, only when they are opened anew.
-
-        It costs the others their use for one look: a device that stays away is waited for longer and longer. What a
-        device was is still known, that it did not answer for now is no news of it; its handles are another driver's.
-        """
-        self._patience = min(2 * self._patience, _REOPEN_AT_MOST_SECONDS)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        self._reopen_after = None
-        self._facts.clear()
-        self._open.close(self._gpm.forget)
-
-    def _close_after(self, failure: NvmlFailure) -> None:
-        if failure.concerns_machine:
-            self.close()
-
-    def _unavailable(self, failure: NvmlFailure) -> GpusUnavailable:
-        told = failure.as_unavailable()
-        return GpusUnavailable(told.word, in_a_container(failure.code)) if self._pod else told
+        self.reopen_after = None
+        self._known.clear()
+        if reopening:
+            self._patience = min(2 * self._patience, _REOPEN_AT_MOST_SECONDS)
+        else:
+            self._patience = _REOPEN_SECONDS
+            self._seen.clear()
 
     def _look_around(self, driver: Driver) -> None:
         """Where nobody named its devices: find them, and again slowly while one may be missing."""
@@ -123,106 +93,45 @@ class OwnGpus:
         self._uuids = tuple(dict.fromkeys((*self._uuids, *seen.uuids)))
         self._all_found = bool(self._uuids) and seen.all_answered
 
-    def _look(self, now: datetime) -> InventoryReading:
-        driver = self._open.get()
-        self._look_around(driver)
-        devices: list[Device] = []
-        samples: dict[str, DeviceSample] = {}
-        problems: list[str] = []
-        failures: list[NvmlFailure] = []
-        for uuid in self._uuids:
-            try:
-                read = self._read_device(driver, uuid, now)
-            except NvmlFailure as failure:
-                if failure.concerns_machine:
-                    raise
-                failures.append(failure)
-                problems.append(f"{uuid} cannot be read now. {failure.detail}")
-                if not failure.concerns_device:
-                    devices.append(self._seen.get(uuid) or _unnamed(uuid))
-                continue
-            if read is None:
-                problems.append(f"{uuid} is not on this machine any more.")
-                continue
-            device, sample = read
-            devices.append(device)
-            if sample is not None:
-                samples[uuid] = sample
-        self._pace_reopening(len(samples))
-        if failures and not samples:
-            raise failures[0]
-        self._gpm.keep_only(driver, [facts.key for facts in self._facts.values()])
-        return InventoryReading(now, tuple(devices), samples, tuple(problems))
-
     def _pace_reopening(self, read: int) -> None:
         """`read`: how many of the devices."""
         if not self._uuids:
-            self._reopen_after = _LOOK_AROUND_SECONDS
+            self.reopen_after = _LOOK_AROUND_SECONDS
             return
         if read in (0, len(self._uuids)):
             self._patience = _REOPEN_SECONDS
-            self._reopen_after = None if read else _REOPEN_SOON_SECONDS  # nobody's use is lost by it
+            self.reopen_after = None if read else _REOPEN_SOON_SECONDS  # nobody's use is lost by it
             return
-        self._reopen_after = self._patience
+        self.reopen_after = self._patience
 
-    def _read_device(self, driver: Driver, uuid: str, now: datetime) -> tuple[Device, DeviceSample | None] | None:
-        """One device; None when the machine does not have it."""
+    def _read_device(self, uuid: str, look: Look) -> None:
+        driver = look.driver
         try:
             handle = handle_of(driver, uuid)
         except NvmlFailure as failure:
-            if failure.code in (NOT_FOUND, INVALID_ARGUMENT):
-                self._facts.pop(uuid, None)
-                self._seen.pop(uuid, None)
-                return None
-            raise
+            if failure.code not in (NOT_FOUND, INVALID_ARGUMENT):
+                raise
+            self._known.pop(uuid, None)
+            self._seen.pop(uuid, None)
+            look.problems.append(f"{uuid} is not on this machine any more.")
+            return
         driver.refused = None
         memory = memory_of(driver, handle)
         facts = self._facts_of(driver, uuid, handle, memory)
         self._seen[uuid] = facts.device
-        listed = processes_on(driver, handle, mps_alone=False)
-        counted, source = self._use(driver, handle, facts)
-        if counted.used_percent is None and memory.used is None and listed.pids is None and counted.counters is None:
-            _raise_refusal(driver)
-            return facts.device, None
-        sample = DeviceSample(
-            uuid,
-            now,
-            counted.used_percent,
-            memory.used,
-            listed.pids,
-            source,
-            listed.memory_by_pid,
-            counted.counters,
-        )
-        return facts.device, sample
+        look.add(handle, facts, memory.used)
+        if uuid not in look.samples and driver.refused is not None:
+            raise driver.refused  # not one answer came: then the reason is the device's, not the call's
 
-    def _use(self, driver: Driver, handle: Any, facts: _Facts) -> tuple[Counted, str]:
-        """How much it is in use, and where that comes from."""
-        instance = facts.device.gpu_instance_id
-        if facts.device.profile is None:
-            use = use_of_whole(driver, handle)
-            counted = self._gpm.whole(driver, handle, facts.key)
-            if use.percent is not None:
-                return counted._replace(used_percent=use.percent), "nvml"
-            if counted.there:
-                return counted, "gpm"
-            return counted, "none" if use.lasting else "nvml"
-        if not facts.fills_instance:
-            return NOT_COUNTED, "none"
-        if facts.parent is None or instance is None:
-            return NOT_COUNTED, "none" if facts.settled else "gpm"
-        counted = self._gpm.instance(driver, facts.parent.uuid or facts.key, facts.parent.handle, instance, facts.key)
-        return counted, "gpm" if counted.there else "none"
-
-    def _facts_of(self, driver: Driver, uuid: str, handle: Any, memory: Memory) -> _Facts:
+    def _facts_of(self, driver: Driver, uuid: str, handle: Any, memory: Memory) -> Facts:
         """As known, unless it is another device by its size, or something is still to be found out."""
-        known = self._facts.get(uuid)
-        same = known is not None and memory.total in (None, known.device.memory_bytes)
+        known = self._known.get(uuid)
+        same = known is not None and memory.total in (None, known.facts.device.memory_bytes)
         if known is not None and same and (known.complete or self._clock() - known.read_at < _ASK_AGAIN_SECONDS):
-            return known
+            return known.facts
         read = _facts_of_mig if uuid.startswith("MIG-") else _facts_of_whole
-        facts = replace(read(driver, uuid, handle, memory), read_at=self._clock())
-        self._facts[uuid] = facts
+        facts = read(driver, uuid, handle, memory)
+        self._known[uuid] = _Known(facts, self._clock())
         return facts
 
 
@@ -235,39 +144,23 @@ UNNAMED = "MIG"
 
 
 @dataclass(frozen=True)
-class _Facts:
-    """What does not move. `parent`: the GPU of a MIG device; `fills_instance`: the counters are this device's alone;
-    `settled`: what the counters need and is missing will be missing in a second too."""
-
-    device: Device
-    parent: Gpu | None = None
-    fills_instance: bool = True
-    settled: bool = True
-    read_at: float = 0.0
+class _Known:
+    facts: Facts
+    read_at: float
 
     @property
     def complete(self) -> bool:
-        device = self.device
+        device = self.facts.device
         if None in (device.memory_bytes, device.sm_count) or device.profile == UNNAMED:
             return False
-        return device.profile is None or (self.parent is not None and device.gpu_instance_id is not None)
-
-    @property
-    def key(self) -> str:
-        return self.device.identity
+        return device.profile is None or (self.facts.parent is not None and device.gpu_instance_id is not None)
 
 
-def _raise_refusal(driver: Driver) -> None:
-    """Not one answer came: then the reason is the device's, not the call's."""
-    if driver.refused is not None:
-        raise driver.refused
+def _facts_of_whole(driver: Driver, uuid: str, handle: Any, memory: Memory) -> Facts:
+    return Facts(whole_gpu(driver, Gpu(handle, uuid, product_of(driver, handle)), memory))
 
 
-def _facts_of_whole(driver: Driver, uuid: str, handle: Any, memory: Memory) -> _Facts:
-    return _Facts(whole_gpu(driver, Gpu(handle, uuid, product_of(driver, handle)), memory))
-
-
-def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> _Facts:
+def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> Facts:
     """In a container the GPU itself may answer "no permission" to everything; its handle is enough for the counters."""
     parent_handle, parent_settled = _asked(driver, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
     parent = None
@@ -283,7 +176,7 @@ def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> _Fa
         device = Device(uuid, product, UNNAMED, instance, compute, memory_bytes=memory.total)
     slices = driver.ask("nvmlDeviceGetAttributes", handle)
     alone = slices is None or int(slices.computeInstanceSliceCount) == int(slices.gpuInstanceSliceCount)
-    return _Facts(device, parent, alone, parent_settled and instance_settled)
+    return Facts(device, parent, alone, parent_settled and instance_settled)
 
 
 def _asked(driver: Driver, name: str, handle: Any) -> tuple[Any, bool]:

@@ -1,13 +1,14 @@
 """What a GPU or a MIG device is, as the driver tells it by its handle: name, MIG profile, memory, multiprocessors.
 
 Facts that stay while the device is there, and the one figure (used memory) that comes with them. Not here: which
-devices there are (``reader.py``, ``container.py``), and who runs on them (``processes.py``).
+devices there are (``machine.py``, ``container.py``), and who runs on them (``processes.py``).
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,7 +30,6 @@ class Gpu:
     uuid: str
     product: str
     index: int | None = None
-    mig_mode: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,35 @@ def _found_one_by_one(driver: Driver, uuid: str) -> Any:
     for index in range(int(driver.ask("nvmlDeviceGetCount") or 0)):
         try:
             gpu = driver.call("nvmlDeviceGetHandleByIndex", index)
-            if not uuid.startswith("MIG-"):
-                if driver.ask("nvmlDeviceGetUUID", gpu) == uuid:
-                    return gpu
-                continue
-            for slot in range(int(driver.ask("nvmlDeviceGetMaxMigDeviceCount", gpu) or 0)):
-                mig = driver.ask("nvmlDeviceGetMigDeviceHandleByIndex", gpu, slot)
-                if mig is not None and driver.ask("nvmlDeviceGetUUID", mig) == uuid:
-                    return mig
+            if uuid.startswith("MIG-"):
+                for slot in mig_slots(driver, gpu):
+                    if slot.uuid == uuid:
+                        return slot.handle
+            elif driver.ask("nvmlDeviceGetUUID", gpu) == uuid:
+                return gpu
         except NvmlFailure as failure:
             if failure.concerns_machine:
                 raise
     return None
+
+
+class MigSlot(NamedTuple):
+    """A place for a MIG device on a GPU; their numbers have gaps. `failure`: why nothing is known of it."""
+
+    number: int
+    handle: Any = None
+    uuid: str = ""
+    failure: NvmlFailure | None = None
+
+
+def mig_slots(driver: Driver, gpu: Any) -> Iterator[MigSlot]:
+    """The MIG devices of a GPU in MIG mode, by its handle. Raises `NvmlFailure` where their number is not told."""
+    for number in range(int(driver.call("nvmlDeviceGetMaxMigDeviceCount", gpu))):
+        try:
+            handle = driver.call("nvmlDeviceGetMigDeviceHandleByIndex", gpu, number)
+            yield MigSlot(number, handle, str(driver.call("nvmlDeviceGetUUID", handle)))
+        except NvmlFailure as failure:
+            yield MigSlot(number, failure=failure)
 
 
 def whole_gpu(driver: Driver, gpu: Gpu, memory: Memory) -> Device:

@@ -2,13 +2,14 @@
 
 The container's runtime keeps the others out, so what the driver lists is what was given. A GPU in MIG mode is no
 device, its MIG devices that may be seen here are. Not here: reading them (``container.py``), and a whole machine
-(``reader.py``).
+(``machine.py``).
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from hub_extensions.adapters.nvml.devices import mig_slots
 from hub_extensions.adapters.nvml.driver import Driver, NvmlFailure
 from hub_extensions.adapters.nvml.states import (
     FUNCTION_NOT_FOUND,
@@ -66,13 +67,7 @@ def _seen_on(driver: Driver, gpu: Any) -> tuple[list[str], list[NvmlFailure]]:
             failures.append(failure)
     if not cut:
         return [str(driver.call("nvmlDeviceGetUUID", gpu))], failures
-    found: list[str] = []
-    silent: list[NvmlFailure] = []
-    for slot in range(int(driver.call("nvmlDeviceGetMaxMigDeviceCount", gpu))):
-        try:
-            mig = driver.call("nvmlDeviceGetMigDeviceHandleByIndex", gpu, slot)
-            found.append(str(driver.call("nvmlDeviceGetUUID", mig)))
-        except NvmlFailure as failure:
-            if failure.code not in _HIDDEN:
-                silent.append(failure)
+    slots = list(mig_slots(driver, gpu))
+    found = [slot.uuid for slot in slots if slot.failure is None]
+    silent = [slot.failure for slot in slots if slot.failure is not None and slot.failure.code not in _HIDDEN]
     return found, silent if found else failures + silent

@@ -9,7 +9,6 @@ from __future__ import annotations
 import pickle
 import sys
 
-from hub_extensions.adapters.nvml.container import OwnGpus
 from hub_extensions.adapters.nvml.reader import Nvml
 from hub_extensions.core.gpu.devices import GpusUnavailable
 
@@ -18,8 +17,7 @@ def main() -> None:
     now = [0.0]
     pod = sys.argv[1:2] == ["--pod"]
     uuids = tuple(sys.argv[2:] if pod else sys.argv[1:])
-    mine = OwnGpus(uuids, clock=lambda: now[0], pod=pod) if uuids or pod else None
-    reader = mine or Nvml(clock=lambda: now[0])
+    reader = Nvml(uuids if uuids or pod else None, clock=lambda: now[0], pod=pod)
     while True:
         try:
             question = pickle.load(sys.stdin.buffer)

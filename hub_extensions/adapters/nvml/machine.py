@@ -1,0 +1,206 @@
+"""All GPUs of this machine: whole ones, the MIG devices of those in MIG mode, and what each of them does now.
+
+Every look asks anew what a device is, so that a GPU that was cut again is seen at once. Not here: opening the driver
+(``reader.py``), and the devices of one server (``container.py``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hub_extensions.adapters.nvml.devices import (
+    Gpu,
+    Instance,
+    Mig,
+    after_mig,
+    instance_of,
+    memory_of,
+    mig_device,
+    mig_slots,
+    product_of,
+    profiles,
+    whole_gpu,
+)
+from hub_extensions.adapters.nvml.driver import Driver, NvmlFailure
+from hub_extensions.adapters.nvml.look import Facts, Look
+from hub_extensions.adapters.nvml.states import FUNCTION_NOT_FOUND, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, Scope
+from hub_extensions.core.gpu.devices import Device
+
+
+class MachineDevices:
+    """The devices of all GPUs, in the driver's order."""
+
+    def __init__(self) -> None:
+        self.reopen_after: float | None = None
+        self._known: dict[int, dict[str, Device]] = {}
+
+    def read(self, look: Look) -> None:
+        """Add them to `look`: of a GPU that does not answer for now those of before.
+
+        Raises:
+            NvmlFailure: no GPU answers, and the last of them is not lost.
+        """
+        self.reopen_after = 0.0
+        count = int(look.driver.call("nvmlDeviceGetCount"))
+        failures: list[NvmlFailure] = []
+        for index in range(count):
+            try:
+                self._read_gpu(index, look)
+            except NvmlFailure as failure:
+                if failure.concerns_machine:
+                    raise
+                failures.append(failure)
+                self._miss_gpu(index, failure, look)
+        if failures and len(failures) == count and not look.devices and not failures[-1].concerns_device:
+            raise failures[-1]
+        self.reopen_after = _REOPEN_SECONDS if failures else None
+
+    def forget(self, *, reopening: bool) -> None:
+        """Nothing: in doubt what was seen is still there."""
+
+    def _read_gpu(self, index: int, look: Look) -> None:
+        """One GPU into `look`, as a whole or not at all."""
+        known = self._known.get(index, {})
+        one = Look(look.at, look.driver, look.counters, look.own)
+        complete = _read_gpu(one, index, known)
+        self._known[index] = one.devices if complete else {**known, **one.devices}
+        look.devices.update(self._known[index])
+        look.samples.update(one.samples)
+        look.problems.extend(one.problems)
+
+    def _miss_gpu(self, index: int, failure: NvmlFailure, look: Look) -> None:
+        if failure.concerns_device:
+            self._known.pop(index, None)
+            look.problems.append(f"GPU {index} is lost. {failure.detail}")
+            return
+        # In doubt its devices are still there: somebody may be working on them.
+        look.problems.append(f"GPU {index} cannot be read now. {failure.detail}")
+        for uuid, device in self._known.get(index, {}).items():
+            look.devices.setdefault(uuid, device)
+
+
+_REOPEN_SECONDS = 60.0
+_Known = Mapping[str, Device]
+
+
+def _read_gpu(look: Look, index: int, known: _Known) -> bool:
+    """Whole or cut. Did all of it answer?"""
+    driver = look.driver
+    handle = driver.call("nvmlDeviceGetHandleByIndex", index)
+    gpu = Gpu(handle, str(driver.call("nvmlDeviceGetUUID", handle)), product_of(driver, handle), index)
+    if _in_mig_mode(driver, handle):
+        return _read_mig_devices(look, gpu, known)
+    memory = memory_of(driver, handle)
+    look.add(handle, Facts(_steady(whole_gpu(driver, gpu, memory), known)), memory.used)
+    return True
+
+
+def _read_mig_devices(look: Look, gpu: Gpu, known: _Known) -> bool:
+    migs, complete = _mig_handles(look, gpu)
+    instances = [mig.gpu_instance_id for mig in migs]
+    for mig in migs:
+        device = mig_device(look.driver, gpu, mig)
+        if device is None:
+            look.problems.append(
+                f"GPU {gpu.index}: the driver does not name the MIG profile of {mig.uuid}, so it is left out."
+            )
+            continue
+        # The counters are the GPU instance's: where two MIG devices share it, neither one's use is known.
+        facts = Facts(_steady(device, known), gpu, alone=instances.count(mig.gpu_instance_id) == 1)
+        look.add(mig.handle, facts, memory_of(look.driver, mig.handle).used)
+    for device in _instances_without_compute(look.driver, gpu, {i for i in instances if i is not None}):
+        look.devices[device.uuid] = _steady(device, known)
+    if not look.devices and complete:
+        look.problems.append(
+            f"GPU {gpu.index} is in MIG mode and has no MIG device: nobody can use it until it is cut"
+            " (nvidia-smi mig -cgi … -C) or MIG mode is switched off."
+        )
+    return complete
+
+
+def _mig_handles(look: Look, gpu: Gpu) -> tuple[list[Mig], bool]:
+    """The MIG devices that answer; and whether all did."""
+    driver, found, complete = look.driver, [], True
+    for slot in mig_slots(driver, gpu.handle):
+        failure = slot.failure
+        if failure is None:
+            instance = driver.ask("nvmlDeviceGetGpuInstanceId", slot.handle)
+            compute = driver.ask("nvmlDeviceGetComputeInstanceId", slot.handle)
+            found.append(Mig(slot.handle, slot.uuid, instance, compute))
+        elif failure.scope is not Scope.CALL:
+            raise failure
+        elif failure.code not in (NOT_FOUND, INVALID_ARGUMENT):  # these two: the numbers have gaps
+            complete = False
+            look.problems.append(f"MIG device {slot.number} of GPU {gpu.index} cannot be read now. {failure.detail}")
+    return found, complete
+
+
+def _steady(device: Device, known: _Known) -> Device:
+    """The same device with what only this one reading missed: it must not look like another device for that."""
+    before = known.get(device.uuid)
+    if before is None or (before.profile, before.gpu_instance_id) != (device.profile, device.gpu_instance_id):
+        return device
+    return replace(
+        device,
+        placement=device.placement or before.placement,
+        memory_bytes=device.memory_bytes or before.memory_bytes,
+        sm_count=device.sm_count or before.sm_count,
+        compute_slices=device.compute_slices or before.compute_slices,
+    )
+
+
+def _in_mig_mode(driver: Driver, handle: Any) -> bool:
+    try:
+        current: int = driver.call("nvmlDeviceGetMigMode", handle)[0]
+    except NvmlFailure as failure:
+        if failure.code in (NOT_SUPPORTED, FUNCTION_NOT_FOUND):
+            return False  # a card or a driver without MIG
+        raise
+    return current == 1
+
+
+def _instances_without_compute(driver: Driver, gpu: Gpu, seen: set[int]) -> list[Device]:
+    """GPU instances nobody can run on, where the driver lets us list them (an ordinary account it usually does not)."""
+    found: list[Device] = []
+    for info in profiles(driver, gpu):
+        room = (driver.library.c_nvmlGpuInstance_t * max(int(info.instanceCount), 1))()
+        count = ctypes.c_uint(len(room))
+        if driver.ask("nvmlDeviceGetGpuInstances", gpu.handle, info.id, room, ctypes.byref(count)) is None:
+            continue
+        for handle in room[: count.value]:
+            instance = instance_of(driver, handle)
+            if instance is None or instance.id in seen or _has_compute_instance(driver, handle):
+                continue
+            seen.add(instance.id)
+            found.append(_idle_instance(gpu, instance, info))
+    return found
+
+
+def _has_compute_instance(driver: Driver, instance: Any) -> bool:
+    """In a container MIG devices can be hidden from us: an instance without one may still have a compute instance."""
+    try:
+        driver.call("nvmlGpuInstanceGetComputeInstanceById", instance, 0)
+    except NvmlFailure as failure:
+        return failure.code != NOT_FOUND
+    return True
+
+
+def _idle_instance(gpu: Gpu, instance: Instance, info: Any) -> Device:
+    return Device(
+        f"{gpu.uuid}/gpu-instance-{instance.id}",
+        gpu.product,
+        profile=after_mig(info.name) or f"{int(info.sliceCount)}g.{math.ceil(int(info.memorySizeMB) / 1024)}gb",
+        gpu_instance_id=instance.id,
+        placement=instance.placement,
+        parent_uuid=gpu.uuid,
+        memory_bytes=int(info.memorySizeMB) << 20,
+        sm_count=int(info.multiprocessorCount) or None,
+        compute_slices=int(info.sliceCount) or None,
+        usable=False,
+        reason=f"GPU instance {instance.id} of GPU {gpu.index} has no compute instance"
+        f" (nvidia-smi mig -i {gpu.index} -gi {instance.id} -cci makes one).",
+    )
