@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from hub_extensions.core import messages  # noqa: E402
+from hub_extensions.core.offers.offer_id import OfferId  # noqa: E402
 
 TARGET = ROOT / "labextension" / "src" / "messages.ts"
 RECEIVED = (messages.Push, messages.EndEvent, messages.Problem)
@@ -26,7 +27,8 @@ HEAD = """\
 // Made by scripts/generate-types.py from hub_extensions/core/messages.py. Change that file, not this one.
 // Times are ISO 8601 in UTC; null is not known.
 """
-WORDS: dict[object, str] = {str: "string", int: "number", float: "number", bool: "boolean", datetime: "string"}
+TEXTS: dict[object, str] = dict.fromkeys((str, OfferId, datetime), "string")
+WORDS: dict[object, str] = {**TEXTS, int: "number", float: "number", bool: "boolean"}
 
 
 def typescript() -> str:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from hub_extensions.core.gpu.samples import ServerReport
-from hub_extensions.core.offers.model import CPU, OfferId, OfferIdError
+from hub_extensions.core.offers.offer_id import CPU, OfferId, OfferIdError
 from hub_extensions.core.wording import duration
 
 DAY = timedelta(hours=24)
@@ -87,7 +87,7 @@ class Evidence:
         busy_kernels: from the server's report; None is not known (CPU only).
     """
 
-    offer: str
+    offer: OfferId
     started: datetime
     adopted: bool
     opened: datetime | None
@@ -143,7 +143,7 @@ class ServerFacts:
 
     user: str
     server: str
-    offer: str
+    offer: OfferId
     started: datetime
     lease: str | None = None
     adopted: bool = False
@@ -464,8 +464,8 @@ def _none_left(facts: ServerFacts, policy: CullPolicy, now: datetime) -> str:
 
 def _check_offer(offer: str) -> None:
     try:
-        OfferId.parse(offer)
+        OfferId(offer)
     except OfferIdError as error:
         raise PolicyError(f"idle_by_offer[{offer!r}]", str(error)) from error
     if offer == CPU:
-        raise PolicyError("idle_by_offer['cpu']", "CPU-only servers have a limit of their own: cpu_idle")
+        raise PolicyError(f"idle_by_offer[{offer!r}]", "CPU-only servers have a limit of their own: cpu_idle")

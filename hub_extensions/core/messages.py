@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from hub_extensions.core.gpu.samples import Counters
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import PodAsk
 
 # ------------------------------------------------------------------ shown to users: offers and waits
@@ -38,7 +39,7 @@ class OfferState:
     `queue`: whose line it waits in where that is not ours (``Kueue``, ``KAI``): no place in it is known here.
     """
 
-    id: str
+    id: OfferId
     kind: str
     title: str
     description: str
@@ -88,7 +89,7 @@ class FormState:
     culling: str
     gpu_servers: tuple[str, ...]
     notices: tuple[Notice, ...] = ()
-    last_offers: tuple[str, ...] = ()
+    last_offers: tuple[OfferId, ...] = ()
     caution: str = ""
 
 
@@ -109,7 +110,7 @@ class Ask:
 
     user: str
     server: str
-    offers: tuple[str, ...]
+    offers: tuple[OfferId, ...]
     options: Mapping[str, object] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     ticket: str = ""
@@ -125,7 +126,7 @@ class LeaseGrant:
     """
 
     lease: str
-    offer: str
+    offer: OfferId
     uuid: str | None
     share: float
     environment: Mapping[str, str]
@@ -149,8 +150,8 @@ class TicketStatus:
     user: str
     server: str
     answer: str
-    offers: tuple[str, ...]
-    offer: str | None
+    offers: tuple[OfferId, ...]
+    offer: OfferId | None
     position: int
     ahead: int
     since: datetime
@@ -273,7 +274,7 @@ class ServerState:
 
     user: str
     server: str
-    offer: str
+    offer: OfferId
     title: str
     uuid: str | None
     share: float
@@ -302,7 +303,7 @@ class TicketInfo:
     user: str | None
     server: str
     state: str
-    offers: tuple[str, ...]
+    offers: tuple[OfferId, ...]
     position: int
     since: datetime
     reason: str
@@ -321,7 +322,7 @@ class LeaseInfo:
     lease: str
     user: str
     server: str
-    offer: str
+    offer: OfferId
     uuid: str
     profile: str | None
     share: float
@@ -363,7 +364,7 @@ class PoolInfo:
     total: int
     free: int | None
     held_by_others: int
-    offers: tuple[str, ...]
+    offers: tuple[OfferId, ...]
     nodes: tuple[NodePart, ...]
 
 
@@ -404,7 +405,7 @@ class ClusterInfo:
     queue: str
     pools: tuple[PoolInfo, ...]
     left_out: tuple[LeftOutInfo, ...]
-    held_up: tuple[str, ...]
+    held_up: tuple[OfferId, ...]
     forgotten: tuple[ForgottenPod, ...]
 
 

@@ -14,6 +14,8 @@ from datetime import datetime, timezone
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
+
 T = TypeVar("T")
 WIRE_VERSION = 2
 """Of what this server and its pages say to each other: its panel of another version asks to be loaded again."""
@@ -44,7 +46,7 @@ def decode(kind: type[T], text: str | bytes) -> T:
     return message
 
 
-_SCALARS = frozenset({type(None), bool, int, float, str})
+_SCALARS = frozenset({type(None), bool, int, float, str, OfferId})
 
 
 @cache
@@ -110,7 +112,16 @@ def _scalar(hint: Any, data: Any, path: str) -> Any:
         return data
     if hint in (str, bool) and isinstance(data, hint):
         return data
+    if hint is OfferId and isinstance(data, str):
+        return _offer_id(data, path)
     raise WireError(f"{path}: expected {getattr(hint, '__name__', hint)}")
+
+
+def _offer_id(data: str, path: str) -> OfferId:
+    try:
+        return OfferId(data)
+    except OfferIdError as error:
+        raise WireError(f"{path}: expected an offer's id") from error
 
 
 def _number(data: float, path: str) -> float:

@@ -33,6 +33,7 @@ from hub_extensions.adapters.gpu_service import (
 )
 from hub_extensions.adapters.timeouts import within
 from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.pages.spawn_form import choice_from_form, render_form
@@ -121,11 +122,15 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         """The options in their plain form. Raises a refusal that names the field and what would be right."""
         others = self.gpu_other_keys(options)
         try:
-            offers = parse_choice(options, also=others)
+            offers = self.gpu_offers_of(options)
         except ChoiceError as error:
             raise self._gpu_bad_choice(error) from error
         chosen: dict[str, Any] = {"offer": offers[0]} if len(offers) == 1 else {"offers": list(offers)}
         return {**{key: options[key] for key in others if key in options}, **chosen}
+
+    def gpu_offers_of(self, options: object) -> tuple[OfferId, ...]:
+        """The offers that user options name, in the user's order. Raises ChoiceError."""
+        return parse_choice(options, also=self.gpu_other_keys(options))
 
     def _gpu_bad_choice(self, error: ChoiceError) -> web.HTTPError:
         log = f"{self._log_name}: {error.field}: {error.text}"
@@ -153,7 +158,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         except web.HTTPError as error:
             spawn_errors.spare_the_count(self, error)
             raise
-        start = self._gpu_start = Start(offers=parse_choice(options, also=self.gpu_other_keys(options)))
+        start = self._gpu_start = Start(offers=self.gpu_offers_of(options))
 
         if self._gpu_admin_timeout is None:
             self._gpu_admin_timeout = self.start_timeout

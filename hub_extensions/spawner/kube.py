@@ -22,6 +22,7 @@ from traitlets import Float, Unicode, default
 
 from hub_extensions.core.cluster.pod_status import LOST_WORDS, PodState, pod_state
 from hub_extensions.core.messages import Started
+from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.offers.pod_request import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, AskError
 from hub_extensions.core.offers.user_options import ChoiceError
 from hub_extensions.spawner import spawn_errors
@@ -252,7 +253,7 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         if grant is not None and lease and grant.pod is None:
             raise self._gpu_not_set_up("the GPU service gave a GPU of its own machine; it was not set up for a cluster")
         try:
-            applied = apply(ask, pod, lease=lease, offer=grant.offer if grant else "cpu", shm=self.gpu_shm_size)
+            applied = apply(ask, pod, lease=lease, offer=grant.offer if grant else CPU, shm=self.gpu_shm_size)
         except AskError as error:
             raise self._gpu_not_set_up(str(error)) from error
         for note in applied.notes:

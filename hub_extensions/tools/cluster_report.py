@@ -23,6 +23,7 @@ from hub_extensions.core.cluster.offers import ClusterOffers, derive_cluster_off
 from hub_extensions.core.cluster.pools import Pool, PoolSurvey, survey_pools
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import PodAsk
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 
@@ -122,7 +123,7 @@ def _tell(console: Console, view: ClusterView, survey: PoolSurvey, found: Cluste
 def _row(offer: GpuOffer, survey: PoolSurvey, ask: PodAsk) -> Iterable[str]:
     if not offer.pool:
         return offer.id, offer.title, ask.mechanism.value, "always", "", "", ""
-    pool = survey.pools[offer.pool]
+    pool = survey.pools[OfferId(offer.pool)]
     free = sum(room // offer.share * count for room, count in pool.room.items())
     known = survey.known and not (pool.unknown and not free)
     why = "" if free else _why(pool, known)

@@ -34,6 +34,7 @@ from hub_extensions.core.messages import (
     TicketStatus,
     Wait,
 )
+from hub_extensions.core.offers.offer_id import OfferId
 from tests.patience import patient
 from tests.ports import free_port
 
@@ -49,7 +50,7 @@ def wait(now: bool, reason: str = "") -> Wait:
 
 def an_offer(id: str, *, free: int | None, total: int | None, gib: float | None = 4.75, **more: Any) -> OfferState:
     facts: dict[str, Any] = {
-        "id": id,
+        "id": OfferId(id),
         "kind": "cpu" if id == "cpu" else "mig",
         "title": "CPU only" if id == "cpu" else "MIG " + id.removeprefix("mig-"),
         "description": "",

@@ -21,6 +21,7 @@ from tornado import web
 from traitlets.config import Config
 
 from hub_extensions.core.messages import LeaseGrant
+from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import LEASE_LABEL, Mechanism, PodAsk
 from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
 from hub_extensions.spawner.base import NO_LIMIT_SECONDS
@@ -57,7 +58,7 @@ PROFILES: list[dict[str, Any]] = [
 ]
 GPU_GRANT = LeaseGrant(
     "l1",
-    ONE,
+    OfferId(ONE),
     None,
     1.0,
     {"JUPYTERHUB_GPU_LEASE": "l1"},
@@ -101,7 +102,7 @@ def a_spawner(*, url: str = "", options: Any = None, kind: type[KubeSpawner] = G
 
 
 def granted(spawner: Any, grant: LeaseGrant | None) -> Any:
-    spawner._gpu_start = Start(offers=(grant.offer if grant else "cpu",), grant=grant)
+    spawner._gpu_start = Start(offers=(grant.offer if grant else CPU,), grant=grant)
     return spawner
 
 
@@ -142,7 +143,7 @@ async def test_a_grant_puts_its_device_into_the_pod_and_no_variable_names_one() 
 
 
 async def test_a_gpu_of_the_services_own_machine_is_never_taken_for_one_of_the_cluster() -> None:
-    grant = LeaseGrant("l1", "gpu", "GPU-1", 1.0, {"CUDA_VISIBLE_DEVICES": "GPU-1"})
+    grant = LeaseGrant("l1", OfferId("gpu"), "GPU-1", 1.0, {"CUDA_VISIBLE_DEVICES": "GPU-1"})
     with pytest.raises(web.HTTPError) as refused:
         await granted(a_spawner(), grant).get_pod_manifest()
     assert refused.value.gpu_word == "bad-offer"  # type: ignore[attr-defined]

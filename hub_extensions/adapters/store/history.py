@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes, JournalRow, NoticeRow, UsageRecord
-from hub_extensions.adapters.store.schema import METADATA, SERIAL, Json, UtcTime, Words, upsert
+from hub_extensions.adapters.store.schema import METADATA, SERIAL, Json, OfferIds, UtcTime, Words, upsert
 from hub_extensions.core.gpu.samples import DeviceSample
 
 JOURNAL = sa.Table(
@@ -44,7 +44,7 @@ USAGE = sa.Table(
     sa.Column("lease", Words, primary_key=True),
     sa.Column("user", Words, nullable=False),
     sa.Column("server", Words, nullable=False),
-    sa.Column("offer", Words, nullable=False),
+    sa.Column("offer", OfferIds, nullable=False),
     sa.Column("pool", Words, nullable=False),
     sa.Column("share", sa.Integer, nullable=False),
     sa.Column("joined", UtcTime),

@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes, TicketRow
-from hub_extensions.adapters.store.schema import METADATA, Json, UtcTime, Words, upsert
+from hub_extensions.adapters.store.schema import METADATA, Json, OfferIds, UtcTime, Words, upsert
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Choice, Lease, LeaseState, Ticket, TicketState
 
 TICKETS = sa.Table(
@@ -25,7 +26,7 @@ TICKETS = sa.Table(
     sa.Column("joined", UtcTime, nullable=False),
     sa.Column("groups", Json, nullable=False),
     sa.Column("options", Json, nullable=False),
-    sa.Column("admitted_offer", Words),
+    sa.Column("admitted_offer", OfferIds),
     sa.Column("admitted_at", UtcTime),
     sa.Column("end", Words),
     sa.Column("reason", Words, nullable=False),
@@ -42,7 +43,7 @@ LEASES = sa.Table(
     sa.Column("ticket", Words, nullable=False),
     sa.Column("user", Words, nullable=False),
     sa.Column("server", Words, nullable=False),
-    sa.Column("offer", Words, nullable=False),
+    sa.Column("offer", OfferIds, nullable=False),
     sa.Column("device", Words, nullable=False),
     sa.Column("uuid", Words, nullable=False),
     sa.Column("pool", Words, nullable=False),
@@ -84,18 +85,18 @@ def next_place(connection: Connection) -> int:
     return int(connection.scalar(sa.select(sa.func.max(TICKETS.c.place))) or 0) + 1
 
 
-def last_choice(connection: Connection, user: str) -> tuple[str, ...]:
+def last_choice(connection: Connection, user: str) -> tuple[OfferId, ...]:
     """The offers of the user's newest ticket. Places only grow, so a clock that was set back does not matter."""
     newest = sa.select(TICKETS.c.choices).where(TICKETS.c.user == user).order_by(TICKETS.c.place.desc()).limit(1)
     choices = connection.scalar(newest)
-    return tuple(offer for offer, _ in choices or ())
+    return tuple(OfferId(offer) for offer, _ in choices or ())
 
 
-def last_choices(connection: Connection) -> dict[str, tuple[str, ...]]:
+def last_choices(connection: Connection) -> dict[str, tuple[OfferId, ...]]:
     """`last_choice` of every user."""
     newest = sa.select(sa.func.max(TICKETS.c.place)).group_by(TICKETS.c.user)
     rows = connection.execute(sa.select(TICKETS.c.user, TICKETS.c.choices).where(TICKETS.c.place.in_(newest)))
-    return {user: tuple(offer for offer, _ in choices) for user, choices in rows}
+    return {user: tuple(OfferId(offer) for offer, _ in choices) for user, choices in rows}
 
 
 def prune(connection: Connection, before: datetime) -> None:
@@ -136,7 +137,7 @@ def _ticket(row: Any) -> Ticket:
         id=row["id"],
         user=row["user"],
         server=row["server"],
-        choices=tuple(Choice(offer, place) for offer, place in row["choices"]),
+        choices=tuple(Choice(OfferId(offer), place) for offer, place in row["choices"]),
         joined=row["joined"],
         state=TicketState(row["state"]),
         attempt=row["attempt"],

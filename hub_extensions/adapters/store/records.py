@@ -11,6 +11,7 @@ from datetime import datetime
 
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.gpu.samples import DeviceSample
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, Ticket, TicketEnd
 
 
@@ -72,7 +73,7 @@ class UsageRecord:
     lease: str
     user: str
     server: str
-    offer: str
+    offer: OfferId
     pool: str
     share: int
     joined: datetime | None

@@ -14,6 +14,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Dialect
 
+from hub_extensions.core.offers.offer_id import OfferId
+
 METADATA = sa.MetaData()
 
 SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
@@ -55,6 +57,21 @@ class Words(sa.types.TypeDecorator[str]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
         """From the database."""
         return value
+
+
+class OfferIds(sa.types.TypeDecorator[OfferId]):
+    """An offer's id: its text in the database, an `OfferId` here."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: OfferId | None, dialect: Dialect) -> str | None:
+        """To the database."""
+        return None if value is None else str(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> OfferId | None:
+        """From the database."""
+        return None if value is None else OfferId(value)
 
 
 class Json(sa.types.TypeDecorator[Any]):

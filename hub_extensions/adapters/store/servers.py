@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes
-from hub_extensions.adapters.store.schema import METADATA, Json, UtcTime, Words, upsert
+from hub_extensions.adapters.store.schema import METADATA, Json, OfferIds, UtcTime, Words, upsert
 from hub_extensions.core.culling import Cause, ServerFacts
 
 FACTS = sa.Table(
@@ -17,7 +17,7 @@ FACTS = sa.Table(
     METADATA,
     sa.Column("user", Words, primary_key=True),
     sa.Column("server", Words, primary_key=True),
-    sa.Column("offer", Words, nullable=False),
+    sa.Column("offer", OfferIds, nullable=False),
     sa.Column("started", UtcTime, nullable=False),
     sa.Column("lease", Words),
     sa.Column("adopted", sa.Boolean, nullable=False),

@@ -22,6 +22,7 @@ from hub_extensions.adapters.store.migrating import migrate
 from hub_extensions.adapters.store.opening import make_engine, parse_url, where
 from hub_extensions.adapters.store.records import Changes, JournalRow, NoticeRow, Stored, UsageRecord
 from hub_extensions.core.gpu.samples import DeviceSample
+from hub_extensions.core.offers.offer_id import OfferId
 
 T = TypeVar("T")
 
@@ -99,11 +100,11 @@ class Store:
         """What `user` (None: everybody) was told at `since` or later, the newest first."""
         return await self._do(lambda connection: history.notices(connection, user, since))
 
-    async def last_choice(self, user: str) -> tuple[str, ...]:
+    async def last_choice(self, user: str) -> tuple[OfferId, ...]:
         """The offer ids of the newest ticket of `user`, in their order of preference; empty without one."""
         return await self._do(lambda connection: queue.last_choice(connection, user))
 
-    async def last_choices(self) -> Mapping[str, tuple[str, ...]]:
+    async def last_choices(self) -> Mapping[str, tuple[OfferId, ...]]:
         """`last_choice` of every user that has one."""
         return await self._do(queue.last_choices)
 

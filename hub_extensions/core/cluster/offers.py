@@ -16,20 +16,18 @@ from hub_extensions.core.cluster.shared_gpus import kai_share
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.mig import MigProfile
 from hub_extensions.core.offers.model import (
-    CPU,
     Access,
     GpuOffer,
     Isolation,
     OfferConfig,
-    OfferId,
     OfferKind,
     Separation,
     arranged,
     cpu_offer,
     part_words,
     share_of,
-    share_text,
 )
+from hub_extensions.core.offers.offer_id import CPU, OfferId, share_text
 from hub_extensions.core.offers.pod_request import (
     GPU_RESOURCE,
     GPU_TAINT,
@@ -71,12 +69,12 @@ class ClusterOffers:
     """The form's lines, what each asks of a pod, and sentences for an admin about settings that mean nothing here."""
 
     offers: tuple[GpuOffer, ...]
-    asks: Mapping[str, PodAsk]
+    asks: Mapping[OfferId, PodAsk]
     notes: tuple[str, ...] = ()
 
 
 def derive_cluster_offers(
-    pools: Mapping[str, Pool],
+    pools: Mapping[OfferId, Pool],
     offers: OfferConfig,
     cluster: ClusterConfig,
     *,
@@ -90,7 +88,7 @@ def derive_cluster_offers(
     An offer that would ask a pod for something that a cluster refuses is left out, and a note says why.
     """
     several = {base for base, count in Counter(pool.base for pool in pools.values()).items() if count > 1}
-    found: dict[str, tuple[GpuOffer, PodAsk]] = {CPU: (cpu_offer(), PodAsk(Mechanism.CPU, environment=VOID))}
+    found: dict[OfferId, tuple[GpuOffer, PodAsk]] = {CPU: (cpu_offer(), PodAsk(Mechanism.CPU, environment=VOID))}
     notes: list[str] = []
     for pool in pools.values():
         for offer, ask in _of_pool(pool, offers, cluster, several, sm_of_product):
@@ -224,7 +222,7 @@ def _fraction(whole: GpuOffer, pool: Pool, share: int, by: Mechanism) -> GpuOffe
     )
     return replace(
         whole,
-        id=str(OfferId(pool.id, share)),
+        id=pool.id.part(share),
         kind=OfferKind.FRACTION,
         title=whole.title.replace("Whole GPU", f"{part_words(share)} of a GPU"),
         description=words + _NEIGHBOUR,
@@ -239,7 +237,7 @@ def _fraction(whole: GpuOffer, pool: Pool, share: int, by: Mechanism) -> GpuOffe
 def _memory_part(whole: GpuOffer, pool: Pool, share: int, gib: int) -> GpuOffer:
     part = _fraction(whole, pool, share, Mechanism.KAI_MEMORY)
     title = whole.title.replace("Whole GPU", f"{gib} GiB of a GPU")
-    return replace(part, id=str(OfferId(pool.id, 0, gib)), title=title, memory_bytes=gib * 2**30)
+    return replace(part, id=pool.id.part(0, gib), title=title, memory_bytes=gib * 2**30)
 
 
 # ------------------------------------------------------------------ what is asked of a pod
@@ -303,7 +301,7 @@ def _common(pool: Pool, cluster: ClusterConfig, mechanism: Mechanism) -> PodAsk:
 
 
 def _notes(
-    found: Mapping[str, tuple[GpuOffer, PodAsk]], offers: OfferConfig, cluster: ClusterConfig
+    found: Mapping[OfferId, tuple[GpuOffer, PodAsk]], offers: OfferConfig, cluster: ClusterConfig
 ) -> tuple[str, ...]:
     notes = []
     if offers.fractions and not cluster.fractions_by:
@@ -314,19 +312,19 @@ def _notes(
     if offers.memory_gib and cluster.fractions_by != "kai":
         notes.append("memory_gib: only KAI shares a GPU out by its memory. Set c.GpuCluster.fractions_by to 'kai'.")
     elif offers.memory_gib:
-        plain = {offer.pool for offer, _ in found.values() if offer.kind is OfferKind.WHOLE}
-        here = plain | {pool.partition("@")[0] for pool in plain}
+        cards = [each for each, (offer, _) in found.items() if offer.kind is OfferKind.WHOLE]
+        here = {each.pool for each in cards} | {each.base for each in cards}
         away = [key for key in offers.memory_gib if key not in here]
         notes.extend(f"memory_gib[{key!r}]: kai shares out no such device here." for key in away)
-    parted = {offer.pool.partition("@")[0] for offer, _ in found.values() if offer.share != WHOLE}
+    parted = {each.base for each, (offer, _) in found.items() if offer.share != WHOLE}
     if offers.fractions and cluster.fractions_by:
-        away = [key for key in offers.fractions if key.partition("@")[0] not in parted]
+        away = [key for key in offers.fractions if OfferId(key).base not in parted]
         notes.extend(f"fractions[{key!r}]: {cluster.fractions_by} shares out no such device here." for key in away)
     if cluster.kai_queue:
         notes.extend(
             f"hidden: KAI does not know {key}, so a server that asks for it may never be placed. Hide it."
-            for key, (offer, ask) in found.items()
-            if ask.mechanism is Mechanism.MIG and not _KAI_MIG.fullmatch(offer.pool.partition("@")[0])
+            for key, (_, ask) in found.items()
+            if ask.mechanism is Mechanism.MIG and not _KAI_MIG.fullmatch(key.base)
         )
     named = {"titles": offers.titles, "descriptions": offers.descriptions, "groups": offers.groups}
     for name, mapping in named.items():

@@ -16,7 +16,8 @@ from hub_extensions.core.cluster.dra import DraPool, dra_pools
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
 from hub_extensions.core.cluster.nodes import SHARED, DeviceKind, LeftOut, NodeReadings, NodeShare, NodeStand, why_not
 from hub_extensions.core.gpu.devices import WHOLE
-from hub_extensions.core.offers.model import OfferConfig, OfferId, OfferIdError, check_config
+from hub_extensions.core.offers.model import OfferConfig, check_config
+from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.core.offers.pod_request import NODE_PRODUCT, Mechanism
 
 HAMI_NODE = "gpu"
@@ -45,7 +46,7 @@ class Pool:
             cut from the same cards.
     """
 
-    id: str
+    id: OfferId
     base: str
     product: str
     resource: str
@@ -80,7 +81,7 @@ class PoolSurvey:
         known: False while nothing can be said of what is free.
     """
 
-    pools: Mapping[str, Pool]
+    pools: Mapping[OfferId, Pool]
     bound: frozenset[str]
     names: Mapping[str, str]
     left_out: tuple[LeftOut, ...] = ()
@@ -226,7 +227,7 @@ def _has_its_place(pod: PodFacts, allocated: Collection[tuple[str, str]]) -> boo
 
 def _name(
     parts: Mapping[str, Sequence[NodeShare]], claimed: Iterable[DraPool], names: Mapping[str, str]
-) -> tuple[dict[str, str], dict[str, str]]:
+) -> tuple[dict[str, OfferId], dict[str, str]]:
     """(key -> id of each pool that is there, the same of all that ever were).
 
     An id that was given stays, also when its cards are known by their product at last (GPU Feature Discovery came later
@@ -248,7 +249,7 @@ def _name(
         if _dra_key(pool) not in kept:
             kept[_dra_key(pool)] = _free_id(pool.base, _cut(_NOT_IN_ID.sub("-", pool.template)), taken)
     here = [*parts, *map(_dra_key, claimed)]
-    return {key: kept[key] for key in here}, kept
+    return {key: OfferId(kept[key]) for key in here}, kept
 
 
 def _free_id(base: str, which: str, taken: set[str]) -> str:
@@ -276,7 +277,7 @@ def _cut(text: str) -> str:
 
 
 def _put_together(
-    pool_id: str, parts: Sequence[NodeShare], mine: set[DeviceKind], every: Iterable[set[DeviceKind]]
+    pool_id: OfferId, parts: Sequence[NodeShare], mine: set[DeviceKind], every: Iterable[set[DeviceKind]]
 ) -> Pool:
     kind = parts[0].kind
     room: Counter[int] = Counter()
@@ -334,7 +335,7 @@ def _least(values: Sequence[int | None]) -> int | None:
     return min(known) if known and len(known) == len(values) else None
 
 
-def _of_claims(ids: Mapping[str, str], found: DraPool) -> Pool:
+def _of_claims(ids: Mapping[str, OfferId], found: DraPool) -> Pool:
     return Pool(
         id=ids[found.template],
         base=found.base,
@@ -372,12 +373,13 @@ def _configured(view: ClusterView, config: ClusterConfig, names: Mapping[str, st
     """What the admin says there is, less what pods we can see hold; and it is said to be no more than that."""
     why = "this hub may not read the nodes: the totals are what c.GpuCluster.capacity says"
     left_out = [LeftOut("all nodes", why)]
-    pools = {}
-    for pool_id, total in config.capacity.items():
-        if not _is_device(pool_id):
-            left_out.append(LeftOut(f"capacity[{pool_id!r}]", "it counts devices: write gpu, gpu.shared or mig-1g.5gb"))
+    pools: dict[OfferId, Pool] = {}
+    for name, total in config.capacity.items():
+        pool_id = _device(name)
+        if pool_id is None:
+            left_out.append(LeftOut(f"capacity[{name!r}]", "it counts devices: write gpu, gpu.shared or mig-1g.5gb"))
             continue
-        base = pool_id.partition("@")[0]
+        base = pool_id.base
         resource = f"nvidia.com/{base}"
         used = sum(pod.requests.get(resource, 0) for pod in holders.pods)
         others = sum(pod.requests.get(resource, 0) for pod in holders.pods if not holders.ours(pod))
@@ -396,12 +398,13 @@ def _configured(view: ClusterView, config: ClusterConfig, names: Mapping[str, st
     )
 
 
-def _is_device(pool_id: str) -> bool:
+def _device(name: str) -> OfferId | None:
+    """A whole device by its offer's id; None: this is the id of something else, or none."""
     try:
-        found = OfferId.parse(pool_id)
+        found = OfferId(name)
     except OfferIdError:
-        return False
-    return bool(found.pool) and found.share == WHOLE
+        return None
+    return found if found.is_device else None
 
 
 __all__ = ["LeftOut", "NodeReadings", "NodeStand", "Pool", "PoolSurvey", "read_ahead", "survey_pools"]

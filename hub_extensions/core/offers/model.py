@@ -7,26 +7,13 @@ Not here: how many are free (``queue/admission.py`` counts), and how a form show
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from hub_extensions.core.gpu.devices import WHOLE, Device
-from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
-
-CPU = "cpu"
-"""The offer without a GPU."""
-
-GPU = "gpu"
-"""The pool of whole GPUs, and the offer of one."""
-
-GPU_SHARED = "gpu.shared"
-"""The pool of places on cards that a cluster's device plugin shares out (time-slicing, MPS)."""
-
-_SHARED = re.compile(r"(?P<pool>.+)-(?P<share>[0-9]+(?:\.[0-9]*)?)")
-_MEMORY = re.compile(r"(?P<pool>.+)-(?P<gib>[1-9][0-9]{0,3})gib")
-_ONE_OF_SEVERAL = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
+from hub_extensions.core.gpu.mig import MigProfile
+from hub_extensions.core.offers.offer_id import CPU, GPU, GPU_SHARED, OfferId, OfferIdError, share_text
 
 
 class OfferKind(Enum):
@@ -81,7 +68,7 @@ class GpuOffer:
         simulated: its devices do not exist.
     """
 
-    id: str
+    id: OfferId
     kind: OfferKind
     title: str
     description: str
@@ -117,10 +104,6 @@ class OfferConfig:
     hidden: tuple[str, ...] = ()
 
 
-class OfferIdError(ValueError):
-    """A text that is no offer's id; the message says what would be right."""
-
-
 class OfferConfigError(ValueError):
     """A declaration about offers that cannot be followed.
 
@@ -135,67 +118,9 @@ class OfferConfigError(ValueError):
         self.text = text
 
 
-@dataclass(frozen=True, slots=True)
-class OfferId:
-    """An offer's id, taken apart.
-
-    Attributes:
-        pool: what it is served by; empty for CPU only. On a cluster with several kinds of cards one pool of a kind
-            is told from the next by what stands after ``@``: ``gpu@a100-sxm4-40gb``.
-        share: thousandths of a device; 0 where a part is said by its memory: which share that is depends on the card.
-        gib: GiB of a device's memory; 0 for everything else.
-    """
-
-    pool: str
-    share: int
-    gib: int = 0
-
-    @classmethod
-    def parse(cls, text: str) -> OfferId:
-        """Read ``cpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.10gb.me``, ``mig-3g.20gb-0.5``, ``gpu-0.5@tesla-t4``.
-
-        Raises:
-            OfferIdError: it is none of these, or not written the way the form writes it.
-        """
-        if text == CPU:
-            return cls("", 0)
-        base, at, which = text.partition("@")
-        if at and not _ONE_OF_SEVERAL.fullmatch(which):
-            raise OfferIdError(f"{text[:60]!r}: after @ stand small letters, digits, dots and hyphens")
-        memory = _MEMORY.fullmatch(base)
-        if memory is not None:
-            if memory["pool"] != GPU:
-                raise OfferIdError(f"{text[:60]!r}: parts by memory are of whole GPUs: write gpu-{memory['gib']}gib")
-            return cls(GPU + at + which, 0, int(memory["gib"]))
-        shared = _SHARED.fullmatch(base)
-        if shared is None:
-            return cls(_pool(base) + at + which, WHOLE)
-        pool = _pool(shared["pool"]) + at + which
-        share = round(float(shared["share"]) * WHOLE) if len(shared["share"]) <= 12 else WHOLE + 1
-        if not 0 < share <= WHOLE:
-            raise OfferIdError(f"{text[:60]!r}: a share is above 0 and at most 1")
-        found = cls(pool, share)
-        if str(found) != text:
-            raise OfferIdError(f"{text[:60]!r}: write {found}")
-        return found
-
-    def __str__(self) -> str:
-        if not self.pool:
-            return CPU
-        if self.share == WHOLE:
-            return self.pool
-        base, at, which = self.pool.partition("@")
-        return f"{base}-{f'{self.gib}gib' if self.gib else share_text(self.share)}{at}{which}"
-
-
 def part_words(share: int) -> str:
     """Thousandths as a sentence begins with them: 500 -> ``Half``, 300 -> ``0.3``."""
     return {500: "Half", 250: "A quarter", 750: "Three quarters", 200: "A fifth"}.get(share, share_text(share))
-
-
-def share_text(share: int) -> str:
-    """Thousandths as a decimal: 500 -> ``0.5``."""
-    return f"{share / WHOLE:.3f}".rstrip("0").rstrip(".")
 
 
 def derive_offers(
@@ -216,10 +141,10 @@ def derive_offers(
         OfferConfigError: as `check_config`.
     """
     check_config(config)
-    pools: dict[str, list[Device]] = {}
+    pools: dict[OfferId, list[Device]] = {}
     for device in devices:
         if device.usable:
-            pools.setdefault(device.pool, []).append(device)
+            pools.setdefault(OfferId(device.pool), []).append(device)
     offers = [cpu_offer()]
     for pool, members in pools.items():
         offers.append(_of_pool(pool, members, sm_of_product or _unknown, access))
@@ -240,23 +165,23 @@ def check_config(config: OfferConfig) -> None:
     """
     for pool, shares in config.fractions.items():
         where = f"fractions[{pool!r}]"
-        if _checked_id(pool, where).share != WHOLE:
+        if not read_offer_id(pool, where).is_device:
             raise OfferConfigError(where, "a fraction is of a device: use gpu or a MIG profile such as mig-3g.20gb")
         _check_shares(shares, where)
     for pool, sizes in config.memory_gib.items():
         where = f"memory_gib[{pool!r}]"
-        found = _checked_id(pool, where)
-        if found.share != WHOLE or found.pool.partition("@")[0] != GPU:
+        found = read_offer_id(pool, where)
+        if not found.is_device or found.base != GPU:
             raise OfferConfigError(where, "parts by memory are of whole GPUs: use gpu, or gpu@ and which one")
         _check_sizes(sizes, where)
     for name, words in (("titles", config.titles), ("descriptions", config.descriptions)):
         for key, value in words.items():
-            _checked_id(key, f"{name}[{key!r}]")
+            read_offer_id(key, f"{name}[{key!r}]")
             if not isinstance(value, str) or not value.strip():
                 raise OfferConfigError(f"{name}[{key!r}]", "a text is needed")
     for key, groups in config.groups.items():
         where = f"groups[{key!r}]"
-        _checked_id(key, where)
+        read_offer_id(key, where)
         if key == CPU:
             raise OfferConfigError(where, "CPU only is always offered, to everybody")
         if not _is_texts(groups):
@@ -264,7 +189,7 @@ def check_config(config: OfferConfig) -> None:
     if not _is_texts(config.hidden):
         raise OfferConfigError("hidden", 'a list of offer ids is needed, e.g. ["gpu"]')
     for key in config.hidden:
-        _checked_id(key, "hidden")
+        read_offer_id(key, "hidden")
         if key == CPU:
             raise OfferConfigError("hidden", "CPU only is always offered and cannot be hidden")
 
@@ -273,7 +198,7 @@ def config_warnings(devices: Sequence[Device], config: OfferConfig) -> tuple[str
     """Sentences for an admin about declarations that mean nothing with these devices (a slip, or a card away)."""
     pools = {device.pool for device in devices}
     known = {CPU} | pools
-    known |= {str(OfferId(pool, share_of(value))) for pool, values in config.fractions.items() for value in values}
+    known |= {OfferId(pool).part(share_of(value)) for pool, values in config.fractions.items() for value in values}
     found = ", ".join(sorted(pools)) or "no GPU"
     lines = [
         f"fractions[{pool!r}]: this machine has no such device (it has {found})."
@@ -306,7 +231,7 @@ def share_of(value: float) -> int:
 
 def size_of(offer: GpuOffer) -> tuple[float, int, int]:
     """Memory, then compute slices, then share; the name's figure stands in for memory not known, for order only."""
-    slices, figure = named_size(offer)
+    slices, figure = named_size(offer.id)
     memory = offer.memory_bytes if offer.memory_bytes is not None else figure * 2**30 * offer.share / WHOLE
     return memory, slices, offer.share
 
@@ -323,20 +248,23 @@ def cpu_offer() -> GpuOffer:
     )
 
 
-def named_offer(text: str) -> GpuOffer | None:
-    """An offer of which only the id is known: enough for a place in its line; None: that is no offer's id."""
-    try:
-        found = OfferId.parse(text)
-    except OfferIdError:
-        return None
-    known = replace(cpu_offer(), id=text, title=text, description="What it gives is not known now.")
-    return (
-        replace(known, kind=OfferKind.WHOLE, pool=found.pool, share=found.share or WHOLE) if found.pool else cpu_offer()
+def named_offer(offer: OfferId) -> GpuOffer:
+    """An offer of which only the id is known: enough for a place in its line."""
+    if offer == CPU:
+        return cpu_offer()
+    return replace(
+        cpu_offer(),
+        id=offer,
+        kind=OfferKind.WHOLE,
+        title=offer,
+        description="What it gives is not known now.",
+        pool=offer.pool,
+        share=offer.share or WHOLE,
     )
 
 
 def _of_pool(
-    pool: str, devices: Sequence[Device], sm_of_product: Callable[[str], int | None], access: Access
+    pool: OfferId, devices: Sequence[Device], sm_of_product: Callable[[str], int | None], access: Access
 ) -> GpuOffer:
     own = Separation.HARDWARE
     sms = _least(device.sm_count for device in devices)
@@ -364,11 +292,11 @@ def _of_pool(
     )
 
 
-def _fraction(pool: str, devices: Sequence[Device], share: int, access: Access) -> GpuOffer:
+def _fraction(pool: OfferId, devices: Sequence[Device], share: int, access: Access) -> GpuOffer:
     memory = _least(device.memory_bytes for device in devices)
     of = "GPU" if pool == GPU else f"MIG {MigProfile.parse(pool).name}"
     return GpuOffer(
-        id=str(OfferId(pool, share)),
+        id=pool.part(share),
         kind=OfferKind.FRACTION,
         title=f"{part_words(share)} of a {of}",
         description="Shared, no memory or fault isolation: keep to your part of the memory;"
@@ -400,12 +328,11 @@ def _order(offer: GpuOffer) -> tuple[int, tuple[float, int, int], str]:
     )
 
 
-def named_size(offer: GpuOffer) -> tuple[int, int]:
+def named_size(offer: OfferId) -> tuple[int, int]:
     """Compute slices and the figure of the profile's name: only an order, for offers of which nothing else is known."""
-    base = offer.pool.partition("@")[0]
-    if base in ("", GPU, GPU_SHARED):
+    if offer.base in ("", GPU, GPU_SHARED):
         return 0, 0
-    profile = MigProfile.parse(base)
+    profile = MigProfile.parse(offer.base)
     return profile.slices, profile.gb
 
 
@@ -427,26 +354,18 @@ def _unknown(product: str) -> int | None:
 # Ids and shares
 
 
-def _pool(text: str) -> str:
-    if text in (GPU, GPU_SHARED):
-        return text
-    try:
-        pool = MigProfile.parse(text).resource
-    except MigProfileError:
-        raise OfferIdError(f"{text[:60]!r} is no offer: write for example cpu, gpu, gpu-0.5 or mig-1g.5gb") from None
-    if pool != text:
-        raise OfferIdError(f"{text[:60]!r}: write {pool}")
-    return pool
+def read_offer_id(text: object, where: str) -> OfferId:
+    """An offer's id that an admin wrote.
 
-
-def _checked_id(text: object, where: str) -> OfferId:
+    Raises:
+        OfferConfigError: it is none; the field is `where`.
+    """
     if not isinstance(text, str):
         raise OfferConfigError(where, "an offer id is a text, e.g. mig-1g.5gb")
     try:
-        found = OfferId.parse(text)
+        return OfferId(text)
     except OfferIdError as error:
         raise OfferConfigError(where, str(error)) from error
-    return found
 
 
 def _is_texts(values: object) -> bool:
@@ -477,28 +396,3 @@ def _check_sizes(sizes: object, where: str) -> None:
             raise OfferConfigError(where, f"a whole number of GiB above 0 is needed, not {size!r}")
     if len(set(sizes)) < len(sizes):
         raise OfferConfigError(where, "two offers would have one id: a size is there twice")
-
-
-__all__ = [
-    "CPU",
-    "GPU",
-    "GPU_SHARED",
-    "WHOLE",
-    "Access",
-    "GpuOffer",
-    "Isolation",
-    "OfferConfig",
-    "OfferConfigError",
-    "OfferId",
-    "OfferIdError",
-    "OfferKind",
-    "Separation",
-    "arranged",
-    "check_config",
-    "config_warnings",
-    "cpu_offer",
-    "derive_offers",
-    "part_words",
-    "share_of",
-    "share_text",
-]

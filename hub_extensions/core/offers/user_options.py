@@ -6,9 +6,9 @@ Says whether a choice is well written. Not here: whether such an offer exists or
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from hub_extensions.core.offers.model import CPU, OfferId, OfferIdError
+from hub_extensions.core.offers.offer_id import CPU, OfferId, OfferIdError
 
 MOST_OFFERS = 8
 """How many acceptable offers one choice can list."""
@@ -28,7 +28,7 @@ class ChoiceError(ValueError):
         self.text = text
 
 
-def parse_choice(user_options: object, also: Collection[str] = ()) -> tuple[str, ...]:
+def parse_choice(user_options: object, also: Collection[str] = ()) -> tuple[OfferId, ...]:
     """The acceptable offer ids in order of preference; without any option CPU only.
 
     Args:
@@ -56,7 +56,20 @@ def parse_choice(user_options: object, also: Collection[str] = ()) -> tuple[str,
     return (CPU,)
 
 
-def _one(value: object) -> str:
+def check_several(offers: Sequence[object]) -> None:
+    """Refuse what is no list of acceptable offers.
+
+    Raises:
+        ChoiceError: none, more than 8, or one twice.
+    """
+    if not 1 <= len(offers) <= MOST_OFFERS:
+        raise ChoiceError("offers", f"offers lists 1 to {MOST_OFFERS} ids, not {len(offers)}.")
+    for number, offer in enumerate(offers):
+        if offer in offers[:number]:
+            raise ChoiceError("offers", f"offers names {str(offer)[:60]} twice: once is enough.")
+
+
+def _one(value: object) -> OfferId:
     if isinstance(value, list | tuple):
         if len(value) != 1:
             raise ChoiceError("offer", f"offer is one id, not {len(value)}: for a list use offers.")
@@ -64,26 +77,19 @@ def _one(value: object) -> str:
     return _id(value, "offer")
 
 
-def _several(value: object) -> tuple[str, ...]:
+def _several(value: object) -> tuple[OfferId, ...]:
     if not isinstance(value, list | tuple):
         raise ChoiceError("offers", 'offers is a list of ids in order, e.g. ["mig-2g.10gb", "mig-1g.5gb"].')
-    if not 1 <= len(value) <= MOST_OFFERS:
-        raise ChoiceError("offers", f"offers lists 1 to {MOST_OFFERS} ids, not {len(value)}.")
-    found: list[str] = []
-    for item in value:
-        offer = _id(item, "offers")
-        if offer in found:
-            raise ChoiceError("offers", f"offers names {offer} twice: once is enough.")
-        found.append(offer)
-    return tuple(found)
+    check_several(value)
+    return tuple(_id(item, "offers") for item in value)
 
 
-def _id(value: object, field: str) -> str:
+def _id(value: object, field: str) -> OfferId:
     if not isinstance(value, str):
         raise ChoiceError(field, f"{field} has something that is not a text: an offer's id is one, e.g. mig-1g.5gb.")
     if not value:
         raise ChoiceError(field, f"{field} is empty: write for example cpu, gpu or mig-1g.5gb.")
     try:
-        return str(OfferId.parse(value))
+        return OfferId(value)
     except OfferIdError as error:
         raise ChoiceError(field, f"{field}: {error}.") from error

@@ -14,6 +14,7 @@ from functools import partial
 
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import GpuOffer
+from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.capacity import Capacity
 from hub_extensions.core.queue.forecast import Holding, WaitForecast, forecast_line, starts_now, unknown
 from hub_extensions.core.queue.model import (
@@ -36,7 +37,7 @@ UNLESS_OUTSIDE = "The servers ahead end by their time limit at the latest, unles
 
 
 def refuse_to_join(
-    snapshot: QueueSnapshot, user: str, server: str, offers: Sequence[str], groups: Sequence[str]
+    snapshot: QueueSnapshot, user: str, server: str, offers: Sequence[OfferId], groups: Sequence[str]
 ) -> Reason | None:
     """Why this user may not take a place in line for these offers, or None.
 
@@ -49,7 +50,7 @@ def refuse_to_join(
         refusal = _refuse_offer(known, wanted, groups)
         if refusal is not None:
             return refusal
-    if all(wanted == "cpu" for wanted in offers):
+    if all(wanted == CPU for wanted in offers):
         return None
     refusal = over_own_limit(snapshot, user, server)
     if refusal is not None:
@@ -91,7 +92,7 @@ def over_own_limit(snapshot: QueueSnapshot, user: str, server: str, given: Seque
     )
 
 
-def _refuse_offer(known: Mapping[str, GpuOffer], wanted: str, groups: Sequence[str]) -> Reason | None:
+def _refuse_offer(known: Mapping[OfferId, GpuOffer], wanted: OfferId, groups: Sequence[str]) -> Reason | None:
     offer = known.get(wanted)
     if offer is None:
         have = ", ".join(sorted(o.id for o in known.values() if not o.groups or set(o.groups) & set(groups)))
@@ -149,7 +150,7 @@ def _next_admission(lines: PoolQueues, capacity: Capacity) -> Admission | None:
         waits_for: set[str] = set()
         for choice in ticket.choices:
             offer = capacity.offers.get(choice.offer)
-            if offer is None or not lines.is_head(offer.pool or "cpu", ticket.id):
+            if offer is None or not lines.is_head(offer.pool or CPU, ticket.id):
                 continue
             fits, device = capacity.fit(offer)
             if fits and offer.pool not in kept:
@@ -168,7 +169,7 @@ class PoolQueues:
     """The waiting tickets of each pool in the order of their places (CPU only is the pool ``cpu``)."""
 
     def __init__(self, snapshot: QueueSnapshot) -> None:
-        self._pool_of = {offer.id: offer.pool or "cpu" for offer in snapshot.offers}
+        self._pool_of = {offer.id: offer.pool or CPU for offer in snapshot.offers}
         entries: dict[str, list[Ticket]] = {}  # tickets only, no pairs: a long line costs no garbage collection
         for ticket in snapshot.tickets:
             if ticket.state is not TicketState.WAITING:
@@ -242,7 +243,7 @@ def _offer_in(capacity: Capacity, ticket: Ticket, pool: str) -> GpuOffer:
     return next(
         capacity.offers[c.offer]
         for c in ticket.choices
-        if c.offer in capacity.offers and (capacity.offers[c.offer].pool or "cpu") == pool
+        if c.offer in capacity.offers and (capacity.offers[c.offer].pool or CPU) == pool
     )
 
 
@@ -269,7 +270,7 @@ def _forecasts(
 
 def _no_forecast(snapshot: QueueSnapshot, capacity: Capacity, pool: str) -> str:
     """Why nothing can be said of a pool's waits; "" when something can."""
-    if pool == "cpu":
+    if pool == CPU:
         return "Other servers are starting; this takes a minute or two."
     if snapshot.queue:
         return f"{snapshot.queue} hands out the GPUs here and does not say how long it takes."
@@ -376,7 +377,7 @@ def availability(snapshot: QueueSnapshot, now: datetime) -> tuple[Availability, 
 def _availability(
     snapshot: QueueSnapshot, lines: PoolQueues, capacity: Capacity, offer: GpuOffer, now: datetime
 ) -> Availability:
-    pool = offer.pool or "cpu"
+    pool = offer.pool or CPU
     waiting = lines.waiting(pool)
     if not offer.pool:
         return Availability(offer, None, None, 0, 0, 0, len(waiting), starts_now("It starts now."))

@@ -30,6 +30,6 @@ def _smaller(offer: GpuOffer, wanted: GpuOffer) -> bool:
             return offer.memory_bytes < wanted.memory_bytes
         return None not in (offer.sm_count, wanted.sm_count) and (offer.sm_count or 0) < (wanted.sm_count or 0)
     if offer.kind is OfferKind.MIG and wanted.kind is OfferKind.MIG:
-        ours, theirs = named_size(offer), named_size(wanted)
+        ours, theirs = named_size(offer.id), named_size(wanted.id)
         return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]
     return False

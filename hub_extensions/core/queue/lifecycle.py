@@ -28,6 +28,7 @@ from datetime import datetime
 from enum import Enum
 
 from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import (
     Admission,
     Lease,
@@ -289,7 +290,7 @@ def adopt(
         ticket="",
         user=user,
         server=server,
-        offer=pool,
+        offer=OfferId(pool),
         device=device,
         uuid=uuid,
         pool=pool,

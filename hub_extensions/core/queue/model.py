@@ -13,6 +13,7 @@ from enum import Enum
 from hub_extensions.core.cluster.pools import Pool
 from hub_extensions.core.gpu.devices import DeviceState
 from hub_extensions.core.offers.model import GpuOffer
+from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.forecast import START_ALLOWANCE, WaitForecast
 
 
@@ -52,7 +53,7 @@ class LeaseState(Enum):
 class Choice:
     """One acceptable offer of a ticket and the ticket's place in that offer's line (a serial number, not a time)."""
 
-    offer: str
+    offer: OfferId
     place: int
 
 
@@ -76,13 +77,13 @@ class Ticket:
     attempt: int = 1
     groups: tuple[str, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
-    admitted_offer: str | None = None
+    admitted_offer: OfferId | None = None
     admitted_at: datetime | None = None
 
     @property
     def is_cpu(self) -> bool:
         """CPU only: it needs a start slot, never a device."""
-        return all(choice.offer == "cpu" for choice in self.choices)
+        return all(choice.offer == CPU for choice in self.choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Lease:
     ticket: str
     user: str
     server: str
-    offer: str
+    offer: OfferId
     device: str
     uuid: str
     pool: str
@@ -159,7 +160,7 @@ class Admission:
     """One ticket may start now: on this device (`Device.identity`; a cluster's pool), or without one (CPU only)."""
 
     ticket: str
-    offer: str
+    offer: OfferId
     device: str | None
 
 
@@ -176,7 +177,7 @@ class Verdict:
 
     answer: Answer
     reason: Reason
-    offer: str | None = None
+    offer: OfferId | None = None
     device: str | None = None
     position: int = 0
     ahead: int = 0
@@ -229,10 +230,10 @@ class QueueSnapshot:
     config: QueueLimits = field(default_factory=QueueLimits)
     lifetime: timedelta | None = None
     start_allowance: timedelta = START_ALLOWANCE
-    pools: Mapping[str, Pool] | None = None
+    pools: Mapping[OfferId, Pool] | None = None
     bound: frozenset[str] = frozenset()
     queue: str = ""
-    held_up: frozenset[str] = frozenset()
+    held_up: frozenset[OfferId] = frozenset()
     held_back: frozenset[str] = frozenset()
 
     @property

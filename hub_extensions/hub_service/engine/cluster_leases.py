@@ -23,6 +23,7 @@ from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFac
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import NodeReadings, PoolSurvey, read_ahead, survey_pools
 from hub_extensions.core.cluster.unschedulable import why_unscheduled
+from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import label_value
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Seen
@@ -219,10 +220,10 @@ class ClusterLeases:
                 pod = None  # a later server of that name that we started, with a lease of its own or on CPU only
         return None if pod is None or pod.over else pod
 
-    def _without_a_place(self, queue: str) -> tuple[frozenset[str], frozenset[str]]:
+    def _without_a_place(self, queue: str) -> tuple[frozenset[OfferId], frozenset[str]]:
         """(offers whose admitted pod finds no device, admitted tickets that do not count as starting)."""
         now = self.state.clock.elapsed()
-        up, back, still = set(), set(), {}
+        up, back, still = set[OfferId](), set[str](), {}
         for ticket in self.state.tickets.values():
             pod = self._waiting_pod(ticket)
             if pod is None:
@@ -231,11 +232,11 @@ class ClusterLeases:
             late = now - since > self.config.outside_after.total_seconds()
             if queue or late:
                 back.add(ticket.id)
-            wants_gpu = ticket.admitted_offer not in (None, "cpu")
+            offer = ticket.admitted_offer or CPU
             # for want of anything else (processors, storage) it holds up nobody but itself
             for_a_gpu = not pod.unscheduled_why or why_unscheduled(pod.unscheduled_why).lacks_device
-            if late and not queue and wants_gpu and for_a_gpu:
-                up.add(str(ticket.admitted_offer))
+            if late and not queue and offer != CPU and for_a_gpu:
+                up.add(offer)
                 if ticket.id not in self._held_up_before:
                     log.warning(
                         "an admitted pod has no place: %s",

@@ -18,6 +18,7 @@ from hub_extensions.core import culling, messages
 from hub_extensions.core.culling import Action, CullDecision, Evidence, ServerFacts
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
+from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
 from hub_extensions.core.queue.model import Lease, LeaseState
@@ -303,7 +304,7 @@ class Culler:
         ticket = self.state.live_ticket(user, server)
         if facts is None and lease is None and ticket is None:
             return None
-        offer_id = lease.offer if lease else facts.offer if facts else (ticket and ticket.admitted_offer) or "cpu"
+        offer_id = lease.offer if lease else facts.offer if facts else (ticket and ticket.admitted_offer) or CPU
         offer = self.state.offer(offer_id)
         device = self.state.device(lease.device) if lease else None
         decision = self.decision(facts) if facts else None
@@ -344,7 +345,7 @@ class Culler:
         measured_here = sample is not None and sample.used_percent is not None
         return None if measured_here else self.dcgm.hand_out(lease.uuid)
 
-    def _rule(self, lease: Lease | None, offer_id: str) -> str:
+    def _rule(self, lease: Lease | None, offer_id: OfferId) -> str:
         """When this server stops by itself, in one sentence; "" where nothing stops it."""
         policy = self.state.policy
         if not policy.enabled:

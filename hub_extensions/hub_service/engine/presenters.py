@@ -15,6 +15,7 @@ from hub_extensions.core.gpu.devices import WHOLE, Device
 from hub_extensions.core.messages import Countdown, LeaseGrant, NodePart, OfferState, PoolInfo, Wait
 from hub_extensions.core.messages import TicketStatus as TicketMessage
 from hub_extensions.core.offers.model import GpuOffer
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import POD_MARK, PodAsk
 from hub_extensions.core.queue.alternatives import smaller_free
 from hub_extensions.core.queue.forecast import WaitForecast, unknown
@@ -79,7 +80,7 @@ def allowed(offers: Iterable[Availability], groups: Sequence[str], admin: bool) 
     return tuple(a for a in offers if admin or not a.offer.groups or set(a.offer.groups) & set(groups))
 
 
-def smaller_and_free(wanted: Sequence[str], stands: Sequence[Availability]) -> tuple[Availability, ...]:
+def smaller_and_free(wanted: Sequence[OfferId], stands: Sequence[Availability]) -> tuple[Availability, ...]:
     """GPU offers that start now and are smaller than every offer wanted: worth suggesting."""
     smaller = [{o.id for o in smaller_free(a.offer, stands)} for a in stands if a.offer.id in wanted]
     both = set.intersection(*smaller) if smaller else set()
@@ -87,7 +88,7 @@ def smaller_and_free(wanted: Sequence[str], stands: Sequence[Availability]) -> t
 
 
 def grant(
-    lease: Lease | None, offer: str, service_url: str, simulate: str | None, pod: PodAsk | None = None
+    lease: Lease | None, offer: OfferId, service_url: str, simulate: str | None, pod: PodAsk | None = None
 ) -> LeaseGrant:
     """What an admitted spawner puts into the server's environment; with `pod`, what it asks a cluster for."""
     common = {"JUPYTERHUB_GPU_OFFER": offer, "JUPYTERHUB_GPU_SERVICE_URL": service_url}
@@ -200,7 +201,7 @@ def memory_of(lease: Lease, device: Device | None, offer: GpuOffer | None) -> in
 
 def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolInfo, ...]:
     """Every pool of a cluster, explained."""
-    by_pool: dict[str, list[str]] = {}
+    by_pool: dict[str, list[OfferId]] = {}
     for offer in offers:
         by_pool.setdefault(offer.pool, []).append(offer.id)
     return tuple(

@@ -17,6 +17,7 @@ from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, 
 from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.adapters.timeouts import within
 from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
 from hub_extensions.core.queue.model import Lease, LeaseState, Reason, Ticket, TicketState
@@ -282,7 +283,7 @@ class Reconciler:
         if self.leases.is_going(server):
             return Changes()  # a stop that the hub has not heard the end of
         lease = self.leases.lease_of_a_stranger(server, now)
-        offer = lease.offer if lease else "cpu"
+        offer = lease.offer if lease else CPU
         facts = ServerFacts(server.user, server.server, offer, now, lease=lease.id if lease else None, adopted=True)
         what = f"a server that was started before, on {lease.uuid}" if lease else "a server without a GPU of ours"
         row = JournalRow(self.state.clock.utc_now(), "adopted", None, facts.lease, server.user, server.server, what)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Reason, Ticket
 from hub_extensions.hub_service.engine.state import State
 
@@ -47,7 +48,7 @@ class Rights:
         """A new round: a hub that was silent in the last one is asked again, once."""
         self._silent = False
 
-    async def ask(self, ticket: Ticket, offer_id: str) -> Reason | Doubt | None:
+    async def ask(self, ticket: Ticket, offer_id: OfferId) -> Reason | Doubt | None:
         """None: the user may have the offer; a reason why not; or `UNANSWERED`."""
         groups, asked = self._groups.get(ticket.user, (ticket.groups, None))
         if asked is None or self.state.clock.now() - asked > LAST:

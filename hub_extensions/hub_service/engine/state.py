@@ -23,7 +23,8 @@ from hub_extensions.core.cluster.pools import PoolSurvey
 from hub_extensions.core.culling import CullPolicy, ServerFacts
 from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
-from hub_extensions.core.offers.model import CPU, GpuOffer, OfferConfig, arranged, cpu_offer, derive_offers, named_offer
+from hub_extensions.core.offers.model import GpuOffer, OfferConfig, arranged, cpu_offer, derive_offers, named_offer
+from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import PodAsk
 from hub_extensions.core.queue.admission import availability
 from hub_extensions.core.queue.forecast import START_ALLOWANCE
@@ -62,7 +63,7 @@ class ClusterSnapshot:
     survey: PoolSurvey
     offers: ClusterOffers
     queue: str = ""
-    held_up: frozenset[str] = frozenset()
+    held_up: frozenset[OfferId] = frozenset()
     held_back: frozenset[str] = frozenset()
     caution: str = ""
 
@@ -106,7 +107,7 @@ class State:
         self._lease_of_ticket: dict[str, str] = {}
         self.facts: dict[tuple[str, str], ServerFacts] = {}
         self.notices: dict[str, list[NoticeRow]] = {}
-        self.last_choices: dict[str, tuple[str, ...]] = {}
+        self.last_choices: dict[str, tuple[OfferId, ...]] = {}
         self.next_place = 1
         self.offers: tuple[GpuOffer, ...] = derive_offers((), offers, sm_of_product=sm_of_product)
         self.devices: dict[str, DeviceState] = {}
@@ -295,7 +296,7 @@ class State:
             return
         self._offers_before = offers
 
-    def ask_of(self, offer: str) -> PodAsk | None:
+    def ask_of(self, offer: OfferId) -> PodAsk | None:
         """What an offer asks of a pod; None: this is one machine, or there is no such offer."""
         return self.cluster.offers.asks.get(offer) if self.cluster is not None else None
 
@@ -320,7 +321,7 @@ class State:
 
     # -------------------------------------------------------------- views
 
-    def queue_snapshot(self, asked: Sequence[str] = ()) -> QueueSnapshot:
+    def queue_snapshot(self, asked: Sequence[OfferId] = ()) -> QueueSnapshot:
         """What a round of decisions looks at.
 
         Args:
@@ -350,11 +351,11 @@ class State:
             held_back=stand.held_back,
         )
 
-    def _by_name(self, asked: Sequence[str]) -> tuple[GpuOffer, ...]:
+    def _by_name(self, asked: Sequence[OfferId]) -> tuple[GpuOffer, ...]:
         """Offers that are asked for and not known, by their ids; what the admin hides is none."""
         wanted = [*asked, *(choice.offer for ticket in self.tickets.values() for choice in ticket.choices)]
         unknown = set(wanted) - {offer.id for offer in self.offers} - set(self.offer_config.hidden)
-        return arranged(filter(None, map(named_offer, unknown)), self.offer_config)
+        return arranged(map(named_offer, unknown), self.offer_config)
 
     def availability(self) -> tuple[Availability, ...]:
         """How every offer stands; kept for a second as long as nothing changes."""
@@ -367,7 +368,7 @@ class State:
         self._availability = (self.revision, now, fresh)
         return fresh
 
-    def offer(self, offer_id: str) -> GpuOffer | None:
+    def offer(self, offer_id: OfferId) -> GpuOffer | None:
         """An offer by its id; None: there is none."""
         return next((offer for offer in self.offers if offer.id == offer_id), None)
 

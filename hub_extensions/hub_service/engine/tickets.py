@@ -18,6 +18,7 @@ from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreU
 from hub_extensions.adapters.timeouts import within
 from hub_extensions.core import messages
 from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.admission import admit, over_own_limit, refuse_to_join, standing
 from hub_extensions.core.queue.lifecycle import Event, Step
@@ -66,7 +67,7 @@ class Tickets:
         self.hub = hub
         self.service_url = service_url
         self.simulate = simulate
-        self._unjudged: dict[str, tuple[str, ...]] = {}
+        self._unjudged: dict[str, tuple[OfferId, ...]] = {}
         self._listeners: set[asyncio.Queue[messages.TicketStatus]] = set()
         self._told: dict[str, tuple[object, ...]] = {}
         self.rights = Rights(state, hub)
@@ -121,7 +122,7 @@ class Tickets:
             return presenters.over(unborn, "refuse", refusal, self.state.clock)
         return await self._write_ask(ask, live, now, transaction)
 
-    def _to_be_judged(self, offers: Sequence[str], live: Ticket | None) -> list[str]:
+    def _to_be_judged(self, offers: Sequence[OfferId], live: Ticket | None) -> list[OfferId]:
         """An offer that a ticket has may be gone for a while (the cluster cannot be read yet): no place ends for it."""
         had = {choice.offer for choice in live.choices} if live is not None else set()
         return [offer for offer in offers if offer not in had or self.state.offer(offer) is not None]
@@ -163,7 +164,7 @@ class Tickets:
             self._unjudged[ticket.id] = (*self._unjudged.get(ticket.id, ()), *fresh)
         return ticket
 
-    def _choices(self, offers: Sequence[str], live: Ticket | None) -> tuple[Choice, ...]:
+    def _choices(self, offers: Sequence[OfferId], live: Ticket | None) -> tuple[Choice, ...]:
         """Places for the offers asked for; all new ones share one place."""
         had = {} if live is None else {choice.offer: choice.place for choice in live.choices}
         fresh = self.state.new_place() if any(offer not in had for offer in offers) else 0
@@ -406,9 +407,9 @@ class Tickets:
     def _state(self, ticket: Ticket, verdicts: object = None) -> messages.TicketStatus:
         if ticket.state is TicketState.ADMITTED:
             lease = self.state.lease_of_ticket(ticket.id)
-            offer = self.state.offer(ticket.admitted_offer or "cpu")
-            title = offer.title if offer else ticket.admitted_offer or "CPU only"
-            chosen = ticket.admitted_offer or "cpu"
+            chosen = ticket.admitted_offer or CPU
+            offer = self.state.offer(chosen)
+            title = offer.title if offer else chosen
             asked = self.state.ask_of(chosen)
             if lease is not None and not lease.uuid and asked is None:  # a cluster's, which has not been read yet
                 return presenters.not_there(ticket, NOT_READ, self.state.clock)

@@ -18,6 +18,7 @@ from typing import TypeVar
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable, TicketRow, UsageRecord
 from hub_extensions.core import messages
 from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import ENDS, Event
 from hub_extensions.core.queue.model import Lease, LeaseState, Reason, Ticket, TicketEnd
@@ -124,7 +125,7 @@ class Transaction:
         """A ticket ends the good way: its server is ready."""
         now = self.state.clock.now()
         step = possible(lifecycle.ready(ticket, lease, now, self.state.end_of))
-        offer = ticket.admitted_offer or "cpu"
+        offer = ticket.admitted_offer or CPU
         facts = ServerFacts(ticket.user, ticket.server, offer, now, lease=lease.id if lease else None)
         await self.write(
             Changes(

@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from hub_extensions.core.messages import OfferState
+from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.hub_service.engine.engine import Engine
 
 PREFIX = "jupyterhub_gpu_"
@@ -150,7 +151,7 @@ class EngineCollector(Collector):
         for offer in sorted({lease.offer for lease in leases}):
             idle.add_metric([offer], doing_nothing[offer])
         yield idle
-        known: dict[str, list[float]] = {}
+        known: dict[OfferId, list[float]] = {}
         for lease in leases:
             if lease.last_use_percent is not None:
                 known.setdefault(lease.offer, []).append(lease.last_use_percent)
@@ -199,6 +200,6 @@ def _by_offer(name: str, text: str, offers: Iterable[OfferState], attribute: str
     family = GaugeMetricFamily(PREFIX + name, text, labels=["offer"])
     for offer in offers:
         value: int | None = getattr(offer, attribute)
-        if value is not None and offer.id != "cpu":
+        if value is not None and offer.id != CPU:
             family.add_metric([offer.id], value)
     return family

@@ -13,7 +13,7 @@ from traitlets import Bool, Dict, Float, HasTraits, Int, List, Unicode
 
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.culling import CullPolicy
-from hub_extensions.core.offers.model import OfferConfig, OfferId, OfferIdError, check_config
+from hub_extensions.core.offers.model import OfferConfig, check_config, read_offer_id
 from hub_extensions.core.queue.model import QueueLimits
 
 
@@ -172,10 +172,7 @@ class GpuCulling(HasTraits):
             ValueError: an id that no offer can have; the text starts with the trait's name.
         """
         for offer in self.idle_minutes_by_offer:
-            try:
-                OfferId.parse(offer)
-            except OfferIdError as problem:
-                raise ValueError(f"idle_minutes_by_offer[{offer!r}]: {problem}") from None
+            read_offer_id(offer, f"idle_minutes_by_offer[{offer!r}]")
         return CullPolicy(
             enabled=self.enabled,
             idle=timedelta(minutes=self.idle_minutes),
@@ -303,10 +300,7 @@ class GpuCluster(HasTraits):
             ValueError: an id that no offer can have, or a word that is none; the text starts with the trait's name.
         """
         for pool in self.capacity:
-            try:
-                OfferId.parse(pool)
-            except OfferIdError as problem:
-                raise ValueError(f"capacity[{pool!r}]: {problem}") from None
+            read_offer_id(pool, f"capacity[{pool!r}]")
         if self.fractions_by not in ("", "kai", "hami"):
             raise ValueError(f"fractions_by is {self.fractions_by!r}: it has to be 'kai', 'hami' or empty.")
         if self.fractions_by == "kai" and not self.kai_queue:

@@ -18,7 +18,9 @@ import jinja2
 
 from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused, gpu_service
 from hub_extensions.core.messages import FormState, OfferState, Wait
-from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
+from hub_extensions.core.offers.model import OfferKind
+from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.offers.user_options import ChoiceError
 from hub_extensions.spawner.pages.words import (
     clock,
     culling_words,
@@ -39,7 +41,7 @@ REFRESH_SECONDS = 10
 class Row:
     """One line of the form, in words. `suggestion`: a smaller offer (id, title) that starts now."""
 
-    id: str
+    id: OfferId
     title: str
     text: str
     gives: str
@@ -51,7 +53,7 @@ class Row:
     selected: bool
     note: str
     isolation: tuple[tuple[str, str], ...]
-    suggestion: tuple[str, str] | None
+    suggestion: tuple[OfferId, str] | None
 
 
 def choice_from_form(formdata: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
@@ -86,7 +88,7 @@ async def render_form(spawner: Any) -> str:
     return above + form_html(state, saved=saved, away_since=away)
 
 
-def form_html(state: FormState | None, *, saved: tuple[str, ...] = (), away_since: str = "") -> str:
+def form_html(state: FormState | None, *, saved: tuple[OfferId, ...] = (), away_since: str = "") -> str:
     """The form from what is known.
 
     Args:
@@ -113,27 +115,28 @@ def form_html(state: FormState | None, *, saved: tuple[str, ...] = (), away_sinc
         gpu_servers=state.gpu_servers if state else (),
         notices=[(utc(notice.at), clock(notice.at), notice.text) for notice in (state.notices if state else ())],
         refresh_seconds=REFRESH_SECONDS,
+        cpu=CPU,
     )
 
 
-def _known_offers(state: FormState | None, saved: tuple[str, ...], *, away: bool) -> tuple[OfferState, ...]:
+def _known_offers(state: FormState | None, saved: tuple[OfferId, ...], *, away: bool) -> tuple[OfferState, ...]:
     """The offers to list. With the service away: those of its last answer, or of the saved choice, all *not known*."""
     if state is not None and not away:
         return state.offers
     reason = "The GPU service is not answering: you can still join the line, or start CPU only."
-    known = state.offers if state is not None else tuple(_named_offer(offer) for offer in saved if offer != "cpu")
-    gpus = tuple(_unknown(offer, reason) for offer in known if offer.kind != "cpu")
-    cpu = next((offer for offer in known if offer.kind == "cpu"), _named_offer("cpu"))
+    known = state.offers if state is not None else tuple(_named_offer(offer) for offer in saved if offer != CPU)
+    gpus = tuple(_unknown(offer, reason) for offer in known if offer.id != CPU)
+    cpu = next((offer for offer in known if offer.id == CPU), _named_offer(CPU))
     return (*gpus, cpu)
 
 
-def _named_offer(offer: str) -> OfferState:
+def _named_offer(offer: OfferId) -> OfferState:
     """An offer of which only the id is known."""
-    cpu = offer == "cpu"
+    cpu = offer == CPU
     wait = Wait(now=cpu, p10_seconds=None, p50_seconds=None, p90_seconds=None, at_most_seconds=None, reason="")
     return OfferState(
         id=offer,
-        kind="cpu" if cpu else "gpu",
+        kind=(OfferKind.CPU if cpu else OfferKind.WHOLE).value,
         title=offer_words(offer),
         description="" if cpu else "What it gives is not known now.",
         pool="",
@@ -161,9 +164,9 @@ def _unknown(offer: OfferState, reason: str) -> OfferState:
     return OfferState(**{**known, "free": None, "wait": wait, "held_by_others": 0, "lost": 0})
 
 
-def _first_free(offers: Sequence[OfferState]) -> str:
+def _first_free(offers: Sequence[OfferState]) -> OfferId:
     free = [offer.id for offer in offers if offer.wait.now]
-    return (free or [offer.id for offer in offers] or [""])[0]
+    return (free or [offer.id for offer in offers] or [CPU])[0]
 
 
 def _row(offer: OfferState, offers: Sequence[OfferState], *, selected: bool) -> Row:
@@ -202,15 +205,15 @@ def _note(offer: OfferState) -> str:
     return ", ".join(parts)
 
 
-def _suggestion(offer: OfferState, offers: Sequence[OfferState]) -> tuple[str, str] | None:
+def _suggestion(offer: OfferState, offers: Sequence[OfferState]) -> tuple[OfferId, str] | None:
     """The largest smaller offer that starts now, for one that does not."""
-    if offer.wait.now or offer.kind == "cpu" or offer.memory_bytes is None:
+    if offer.wait.now or offer.id == CPU or offer.memory_bytes is None:
         return None
     smaller = [
         other
         for other in offers
         if other.wait.now
-        and other.kind != "cpu"
+        and other.id != CPU
         and other.memory_bytes is not None
         and other.memory_bytes < offer.memory_bytes
     ]
@@ -218,12 +221,12 @@ def _suggestion(offer: OfferState, offers: Sequence[OfferState]) -> tuple[str, s
     return (best.id, best.title) if best else None
 
 
-def _saved_choice(options: object, spawner: Any) -> tuple[str, ...]:
+def _saved_choice(options: object, spawner: Any) -> tuple[OfferId, ...]:
     """The offers of the last start; one that cannot be read any more is simply not preselected."""
     if not options:
         return ()
     try:
-        return parse_choice(options, also=spawner.gpu_other_keys(options))
+        return tuple(spawner.gpu_offers_of(options))
     except ChoiceError:
         return ()
 

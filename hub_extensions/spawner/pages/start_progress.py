@@ -16,6 +16,7 @@ from typing import Any
 
 from hub_extensions.core.cluster.pod_status import PodState
 from hub_extensions.core.messages import LeaseGrant, TicketStatus, Wait
+from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.wording import about, ordinal
 from hub_extensions.spawner.pages.words import clock, gives, likely, offer_words, utc
 
@@ -39,7 +40,7 @@ class Start:
         over: the service knows already that this start ended (it refused, or ended the ticket): nothing is to be told.
     """
 
-    offers: tuple[str, ...]
+    offers: tuple[OfferId, ...]
     ticket: str | None = None
     attempt: int = 0
     grant: LeaseGrant | None = None
@@ -64,7 +65,7 @@ class Start:
     @property
     def wants_gpu(self) -> bool:
         """CPU only is not among the acceptable offers."""
-        return "cpu" not in self.offers
+        return CPU not in self.offers
 
     def say(self, progress: int, message: str, gpu: Mapping[str, Any], *, html: str = "", key: object = None) -> None:
         """Add an event; nothing happens when `key` (default: the message) is that of the last one."""
@@ -147,15 +148,15 @@ def say_held_up(start: Start, reason: str) -> None:
 
 def say_starting(start: Start, titles: Mapping[str, str]) -> None:
     """The event for an admitted start."""
-    offer = start.grant.offer if start.grant else "cpu"
+    offer = start.grant.offer if start.grant else CPU
     title = titles.get(offer, offer_words(offer))
-    text = "Your server is starting." if offer == "cpu" else f"Your server is starting on {title}."
+    text = "Your server is starting." if offer == CPU else f"Your server is starting on {title}."
     gpu = {
         "state": "starting",
         "offer": offer,
         "offer_title": title,
         "offers": list(start.offers),
-        "simulated": offer != "cpu" and start.last is not None and start.last.simulated,
+        "simulated": offer != CPU and start.last is not None and start.last.simulated,
     }
     start.say(60, text, gpu)
 
@@ -164,12 +165,12 @@ def say_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None:
     """The event for an admitted start whose pod is on its way: held by the cluster, or being started."""
     if not state.sentence:
         return
-    offer = start.grant.offer if start.grant else "cpu"
+    offer = start.grant.offer if start.grant else CPU
     title = titles.get(offer, offer_words(offer))
     held = state.word in HELD
-    text = f"Waiting for {title}." if offer != "cpu" else "Waiting for a place in the cluster."
+    text = f"Waiting for {title}." if offer != CPU else "Waiting for a place in the cluster."
     if not held:
-        text = "Your server is starting." if offer == "cpu" else f"Your server is starting on {title}."
+        text = "Your server is starting." if offer == CPU else f"Your server is starting on {title}."
     gpu = {
         "state": "held" if held else "starting",
         "word": state.word,

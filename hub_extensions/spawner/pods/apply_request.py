@@ -32,6 +32,7 @@ from kubernetes_asyncio.client import (
 from kubespawner.utils import get_k8s_model
 
 from hub_extensions.core.cluster.pod_status import CONTAINER
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import (
     KAI_FRACTION,
     KAI_MEMORY,
@@ -62,7 +63,7 @@ class Applied:
     notes: tuple[str, ...] = ()
 
 
-def apply(ask: PodAsk, pod: V1Pod, *, lease: str, offer: str, shm: str) -> Applied:
+def apply(ask: PodAsk, pod: V1Pod, *, lease: str, offer: OfferId, shm: str) -> Applied:
     """The pod with what the offer asks; `pod` itself is left as it was.
 
     Args:
@@ -206,7 +207,7 @@ def _tolerates(toleration: object, key: str) -> bool:
     )
 
 
-def _add_metadata(ask: PodAsk, pod: V1Pod, lease: str, offer: str) -> None:
+def _add_metadata(ask: PodAsk, pod: V1Pod, lease: str, offer: OfferId) -> None:
     labels: dict[str, str] = {**(pod.metadata.labels or {}), **ask.labels, OFFER_LABEL: label_value(offer)}
     labels.pop(LEASE_LABEL, None)
     if lease:

@@ -23,6 +23,7 @@ from hub_extensions.configuration import SERVICE_SCOPES, SETTINGS_SCOPE, apply, 
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import survey_pools
+from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME
 from hub_extensions.tools.helm_check.chart_config import hub_config, merge
 from hub_extensions.tools.helm_check.chart_facts import all_keys, make_facts, packed_facts
@@ -259,7 +260,7 @@ def _by_cluster(release: Release, config: Config) -> Iterator[Finding]:
     offers = replace(settings.offers, hidden=())
     survey = survey_pools(view, offers, cluster, names={}, leases=())
     derived = derive_cluster_offers(survey.pools, offers, cluster, sm_of_product=lambda _: None)
-    yield from check_offers(release, {"cpu", *survey.pools, *(offer.id for offer in derived.offers)})
+    yield from check_offers(release, {CPU, *survey.pools, *(offer.id for offer in derived.offers)})
 
 
 # ------------------------------------------------------------------ Helm and the real chart

@@ -23,17 +23,19 @@ from hub_extensions.adapters.store import (
 )
 from hub_extensions.core.culling import Cause, ServerFacts
 from hub_extensions.core.gpu.samples import DeviceSample
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Choice, Lease, LeaseState, Ticket, TicketEnd, TicketState
 
 NOW = datetime(2027, 3, 1, 12, 0, 0, 123456, tzinfo=timezone.utc)
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 NAMES = WORDS.filter(bool)
+OFFERS = st.sampled_from(["cpu", "gpu", "gpu-0.5", "gpu-8gib@tesla-t4", "mig-1g.10gb.me"]).map(OfferId)
 TIMES = st.datetimes(
     datetime(2000, 1, 2), datetime(2200, 1, 1), timezones=st.sampled_from([timezone.utc, timezone(timedelta(hours=-7))])
 )
 SERIALS = st.integers(0, 2**62)
-CHOICES = st.lists(st.builds(Choice, WORDS, SERIALS), min_size=1, max_size=3).map(tuple)
+CHOICES = st.lists(st.builds(Choice, OFFERS, SERIALS), min_size=1, max_size=3).map(tuple)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
@@ -50,12 +52,13 @@ TICKETS = st.builds(
     attempt=SERIALS,
     groups=st.lists(WORDS, max_size=3).map(tuple),
     options=st.dictionaries(WORDS, JSON, max_size=3),
-    admitted_offer=st.none() | WORDS,
+    admitted_offer=st.none() | OFFERS,
     admitted_at=st.none() | TIMES,
 )
 LEASES = st.builds(
     Lease,
-    **dict.fromkeys(("id", "ticket", "user", "server", "offer", "device", "uuid", "pool"), WORDS),
+    **dict.fromkeys(("id", "ticket", "user", "server", "device", "uuid", "pool"), WORDS),
+    offer=OFFERS,
     share=st.integers(1, 1000),
     state=st.sampled_from([state for state in LeaseState if state is not LeaseState.ENDED]),
     since=TIMES,
@@ -67,7 +70,8 @@ LEASES = st.builds(
 )
 FACTS = st.builds(
     ServerFacts,
-    **dict.fromkeys(("user", "server", "offer"), WORDS),
+    **dict.fromkeys(("user", "server"), WORDS),
+    offer=OFFERS,
     lease=st.none() | WORDS,
     adopted=st.booleans(),
     opened_known=st.booleans(),

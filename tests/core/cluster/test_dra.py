@@ -19,7 +19,8 @@ from hub_extensions.core.cluster.model import (
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import PoolSurvey, survey_pools
 from hub_extensions.core.gpu.devices import WHOLE
-from hub_extensions.core.offers.model import OfferConfig, OfferId
+from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import Mechanism
 from tests.fakes.cluster_table import HOME, node, pod
 
@@ -195,7 +196,7 @@ def test_a_template_with_a_very_long_name_has_an_id_that_an_offer_can_have() -> 
         TemplateFacts("a" * 200 + ".b", GPU), TemplateFacts("a" * 200 + ".c", GPU, selectors=selects(productName="X"))
     )
     assert len(found.pools) == 2
-    assert all(str(OfferId.parse(key)) == key for key in found.pools)
+    assert all(OfferId(key).is_device for key in found.pools)
 
 
 def test_without_dra_there_is_nothing_of_it() -> None:

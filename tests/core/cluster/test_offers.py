@@ -13,15 +13,25 @@ from hub_extensions.core.cluster.offers import ClusterOffers, derive_cluster_off
 from hub_extensions.core.cluster.pools import Pool, survey_pools
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import Access, OfferConfig, OfferKind, Separation
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import NODE_PRODUCT, Mechanism, check_ask
 from tests.core.cluster.strategies import views
 from tests.fakes.cluster_table import A100
 
 MIG = Pool(
-    "mig-1g.5gb", "mig-1g.5gb", A100, "nvidia.com/mig-1g.5gb", Mechanism.MIG, 5, {WHOLE: 5}, memory_bytes=5 << 30
+    OfferId("mig-1g.5gb"),
+    "mig-1g.5gb",
+    A100,
+    "nvidia.com/mig-1g.5gb",
+    Mechanism.MIG,
+    5,
+    {WHOLE: 5},
+    memory_bytes=5 << 30,
 )
-GPU = Pool("gpu", "gpu", A100, "nvidia.com/gpu", Mechanism.WHOLE, 2, {WHOLE: 2}, node_labels={NODE_PRODUCT: (A100,)})
-SLICED = Pool("gpu.shared", "gpu.shared", A100, "nvidia.com/gpu.shared", Mechanism.TIME_SLICING, 8, replicas=4)
+GPU = Pool(
+    OfferId("gpu"), "gpu", A100, "nvidia.com/gpu", Mechanism.WHOLE, 2, {WHOLE: 2}, node_labels={NODE_PRODUCT: (A100,)}
+)
+SLICED = Pool(OfferId("gpu.shared"), "gpu.shared", A100, "nvidia.com/gpu.shared", Mechanism.TIME_SLICING, 8, replicas=4)
 MPS = replace(SLICED, mechanism=Mechanism.MPS)
 HAMI = replace(GPU, mechanism=Mechanism.HAMI, memory_bytes=40 << 30)
 KAI = ClusterConfig(kai_queue="team-a", fractions_by="kai")
@@ -40,7 +50,7 @@ def ids(found: ClusterOffers) -> list[str]:
 
 
 def test_the_form_goes_from_small_to_large_and_cpu_only_is_last() -> None:
-    large = replace(MIG, id="mig-2g.10gb", base="mig-2g.10gb", memory_bytes=10 << 30)
+    large = replace(MIG, id=OfferId("mig-2g.10gb"), base="mig-2g.10gb", memory_bytes=10 << 30)
     assert ids(derive(GPU, large, SLICED, MIG)) == ["mig-1g.5gb", "mig-2g.10gb", "gpu.shared", "gpu", "cpu"]
 
 
@@ -94,7 +104,7 @@ def test_mps_forbids_a_dev_shm_of_ours_and_nothing_else_does() -> None:
 
 
 def test_several_kinds_of_cards_are_told_apart_in_the_title() -> None:
-    h100 = replace(GPU, id="gpu@h100", product="NVIDIA-H100-80GB-HBM3")
+    h100 = replace(GPU, id=OfferId("gpu@h100"), product="NVIDIA-H100-80GB-HBM3")
     titles = {offer.id: offer.title for offer in derive(GPU, h100).offers}
     assert titles["gpu"] == "Whole GPU (A100 SXM4 40GB)"
     assert titles["gpu@h100"] == "Whole GPU (H100 80GB HBM3)"
@@ -142,7 +152,7 @@ def test_a_part_that_the_cluster_would_refuse_is_left_out_and_the_others_stay(po
 
 
 def test_parts_are_of_each_kind_of_card() -> None:
-    t4 = replace(GPU, id="gpu@tesla-t4", product="Tesla-T4")
+    t4 = replace(GPU, id=OfferId("gpu@tesla-t4"), product="Tesla-T4")
     found = derive(GPU, t4, offers=OfferConfig(fractions={"gpu": (0.5,)}), cluster=KAI)
     assert {"gpu-0.5", "gpu-0.5@tesla-t4"} < set(ids(found))
 
@@ -162,7 +172,7 @@ def test_parts_by_memory_under_kai_are_an_annotation_in_mib_and_no_limit() -> No
 def test_a_part_by_memory_is_of_the_card_that_is_named_and_less_than_it() -> None:
     card, t4 = (
         replace(GPU, memory_bytes=81920 << 20),
-        replace(GPU, id="gpu@tesla-t4", product="Tesla-T4", memory_bytes=15360 << 20),
+        replace(GPU, id=OfferId("gpu@tesla-t4"), product="Tesla-T4", memory_bytes=15360 << 20),
     )
     both = derive(card, t4, offers=OfferConfig(memory_gib={"gpu": (8, 15)}), cluster=KAI)
     assert {offer for offer in ids(both) if "gib" in offer} == {"gpu-8gib", "gpu-15gib", "gpu-8gib@tesla-t4"}
@@ -201,7 +211,7 @@ def test_no_part_of_a_mig_device_is_offered_under_kai() -> None:
 
 
 def test_mig_profiles_that_kai_does_not_know_are_a_note_for_the_admin() -> None:
-    odd = replace(MIG, id="mig-1g.10gb.me", base="mig-1g.10gb.me", resource="nvidia.com/mig-1g.10gb.me")
+    odd = replace(MIG, id=OfferId("mig-1g.10gb.me"), base="mig-1g.10gb.me", resource="nvidia.com/mig-1g.10gb.me")
     found = derive(MIG, odd, cluster=ClusterConfig(kai_queue="team-a"))
     assert [note for note in found.notes if "KAI does not know" in note] == [
         "hidden: KAI does not know mig-1g.10gb.me, so a server that asks for it may never be placed. Hide it."

@@ -13,8 +13,6 @@ from hub_extensions.core.offers.model import (
     GpuOffer,
     OfferConfig,
     OfferConfigError,
-    OfferId,
-    OfferIdError,
     OfferKind,
     Separation,
     arranged,
@@ -23,8 +21,8 @@ from hub_extensions.core.offers.model import (
     named_offer,
     part_words,
     share_of,
-    share_text,
 )
+from hub_extensions.core.offers.offer_id import OfferId, OfferIdError, share_text
 from hub_extensions.core.queue.alternatives import smaller_free
 from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.model import Availability, Choice, QueueSnapshot, Ticket, TicketState
@@ -36,11 +34,11 @@ MIG_1, MIG_2 = "mig-1g.5gb", "mig-2g.10gb"
 
 
 def offer(name: str, memory: int | None = None, sms: int | None = None, kind: OfferKind | None = None) -> GpuOffer:
-    found = OfferId.parse(name)
+    found = OfferId(name)
     known = kind or (
         OfferKind.MIG if name.startswith("mig") else OfferKind.FRACTION if found.share != 1000 else OfferKind.WHOLE
     )
-    bare = replace(cpu_offer(), id=name, kind=known, pool=found.pool, share=found.share or 200)
+    bare = replace(cpu_offer(), id=found, kind=known, pool=found.pool, share=found.share or 200)
     return replace(bare, memory_bytes=memory, sm_count=sms)
 
 
@@ -97,13 +95,11 @@ def test_a_share_has_from_1_to_999_thousandths(value: object, share: int | None)
 def test_an_id_is_read_into_its_parts_and_written_the_same(text: str, parts: tuple[str, int, int] | None) -> None:
     if parts is None:
         with pytest.raises(OfferIdError):
-            OfferId.parse(text)
-        assert named_offer(text) is None
+            OfferId(text)
         return
-    found = OfferId.parse(text)
+    found = OfferId(text)
     assert ((found.pool, found.share, found.gib), str(found)) == (parts, text)
-    named = named_offer(text)
-    assert named is not None
+    named = named_offer(found)
     assert (named.id, named.pool, named.share) == (text, parts[0], parts[1] or (1000 if parts[0] else 0))
     assert named.kind is (OfferKind.WHOLE if parts[0] else OfferKind.CPU)
 
@@ -111,7 +107,7 @@ def test_an_id_is_read_into_its_parts_and_written_the_same(text: str, parts: tup
 def test_an_id_that_cannot_be_read_is_shown_by_its_first_60_letters() -> None:
     for text in ("x" * 80, "gpu@" + "X" * 80):
         with pytest.raises(OfferIdError) as refused:
-            OfferId.parse(text)
+            OfferId(text)
         assert repr(text[:60]) in str(refused.value)
 
 

@@ -15,8 +15,6 @@ from hub_extensions.core.offers.model import (
     GpuOffer,
     OfferConfig,
     OfferConfigError,
-    OfferId,
-    OfferIdError,
     OfferKind,
     Separation,
     check_config,
@@ -24,6 +22,7 @@ from hub_extensions.core.offers.model import (
     derive_offers,
     share_of,
 )
+from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.core.queue.alternatives import smaller_free
 from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.model import Availability
@@ -204,14 +203,14 @@ def test_a_declaration_without_a_device_is_a_warning() -> None:
 
 @given(st.integers(1, 999))
 def test_every_share_of_thousandths_is_exact_and_its_id_reads_back(share: int) -> None:
-    offer = OfferId("gpu", share)
-    assert OfferId.parse(str(offer)) == offer
+    offer = OfferId("gpu").part(share)
+    assert (OfferId(str(offer)), offer.pool, offer.share) == (offer, "gpu", share)
     assert share_of(float(str(offer).removeprefix("gpu-"))) == share
 
 
 @pytest.mark.parametrize(("text", "offer"), [("gpu-8gib", ("gpu", 8)), ("gpu-16gib@tesla-t4", ("gpu@tesla-t4", 16))])
 def test_a_part_by_memory_has_its_size_in_the_id(text: str, offer: tuple[str, int]) -> None:
-    found = OfferId.parse(text)
+    found = OfferId(text)
     assert (found.pool, found.gib, found.share) == (*offer, 0)
     assert str(found) == text
 
@@ -228,7 +227,7 @@ def test_parts_by_memory_on_one_machine_are_a_warning() -> None:
 )
 def test_any_text_is_an_offers_id_or_refused(text: str) -> None:
     try:
-        found = OfferId.parse(text)
+        found = OfferId(text)
     except OfferIdError:
         return
     assert str(found) == text

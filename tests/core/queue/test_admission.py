@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hub_extensions.core.gpu.devices import WHOLE, Device, DeviceState, Foreign
 from hub_extensions.core.offers.model import Access, GpuOffer, Isolation, OfferKind, Separation
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.admission import admit, availability, over_own_limit, refuse_to_join, standing
 from hub_extensions.core.queue.forecast import forecast_line
 from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueLimits, QueueSnapshot, Ticket, TicketState
@@ -18,12 +19,12 @@ from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueLimi
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 HARD = Isolation(Separation.HARDWARE, Separation.HARDWARE, Separation.HARDWARE, Access.BY_AGREEMENT)
 
-CPU = GpuOffer("cpu", OfferKind.CPU, "CPU only", "", "", 0, HARD)
-SMALL = GpuOffer("mig-1g.5gb", OfferKind.MIG, "MIG 1g.5gb", "", "mig-1g.5gb", WHOLE, HARD)
-LARGE = GpuOffer("mig-2g.10gb", OfferKind.MIG, "MIG 2g.10gb", "", "mig-2g.10gb", WHOLE, HARD)
-GPU = GpuOffer("gpu", OfferKind.WHOLE, "Whole GPU", "", "gpu", WHOLE, HARD)
-HALF = GpuOffer("gpu-0.5", OfferKind.FRACTION, "Half a GPU", "", "gpu", 500, HARD)
-QUARTER = GpuOffer("gpu-0.25", OfferKind.FRACTION, "A quarter of a GPU", "", "gpu", 250, HARD)
+CPU = GpuOffer(OfferId("cpu"), OfferKind.CPU, "CPU only", "", "", 0, HARD)
+SMALL = GpuOffer(OfferId("mig-1g.5gb"), OfferKind.MIG, "MIG 1g.5gb", "", "mig-1g.5gb", WHOLE, HARD)
+LARGE = GpuOffer(OfferId("mig-2g.10gb"), OfferKind.MIG, "MIG 2g.10gb", "", "mig-2g.10gb", WHOLE, HARD)
+GPU = GpuOffer(OfferId("gpu"), OfferKind.WHOLE, "Whole GPU", "", "gpu", WHOLE, HARD)
+HALF = GpuOffer(OfferId("gpu-0.5"), OfferKind.FRACTION, "Half a GPU", "", "gpu", 500, HARD)
+QUARTER = GpuOffer(OfferId("gpu-0.25"), OfferKind.FRACTION, "A quarter of a GPU", "", "gpu", 250, HARD)
 OFFERS = (CPU, SMALL, LARGE, GPU, HALF, QUARTER)
 
 

@@ -16,6 +16,7 @@ from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import Pool, survey_pools
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import Mechanism
 from hub_extensions.core.queue.admission import admit, availability, refuse_to_join, standing
 from hub_extensions.core.queue.model import (
@@ -39,12 +40,12 @@ HAMI = ClusterConfig(fractions_by="hami")
 
 def small(total: int, free: int | None = None, **changes: object) -> Pool:
     room = {WHOLE: total if free is None else free}
-    made = Pool("mig-1g.5gb", "mig-1g.5gb", "A100", "nvidia.com/mig-1g.5gb", Mechanism.MIG, total, room)
+    made = Pool(OfferId("mig-1g.5gb"), "mig-1g.5gb", "A100", "nvidia.com/mig-1g.5gb", Mechanism.MIG, total, room)
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
 def cards(total: int, room: dict[int, int] | None = None) -> Pool:
-    return Pool("gpu", "gpu", "A100", "nvidia.com/gpu", Mechanism.HAMI, total, room or {WHOLE: total})
+    return Pool(OfferId("gpu"), "gpu", "A100", "nvidia.com/gpu", Mechanism.HAMI, total, room or {WHOLE: total})
 
 
 def ticket(n: int, *offers: str, state: TicketState = TicketState.WAITING) -> Ticket:

@@ -11,6 +11,7 @@ from pathlib import Path
 from hub_extensions.adapters.store import Store
 from hub_extensions.core.cluster.model import ClusterConfig, PodFacts
 from hub_extensions.core.messages import Ask, Ended, Started, Stopped, TicketStatus
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import label_value
 from hub_extensions.core.queue.model import Availability, Lease
 from hub_extensions.hub_service.engine.clock import RunningClock
@@ -42,7 +43,7 @@ class PodRoom:
 
     async def ask(self, user: str, *offers: str, server: str = "") -> TicketStatus:
         self.hub.run(user, server, ready=False)
-        return await self.engine.ask(Ask(user, server, offers or (SMALL,), {}))
+        return await self.engine.ask(Ask(user, server, tuple(map(OfferId, offers or (SMALL,))), {}))
 
     def pod_for(self, state: TicketStatus, on: str = "", **changes: object) -> PodFacts:
         """The pod that a spawner makes of a grant."""

@@ -17,6 +17,7 @@ from hub_extensions.adapters.store import Store
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.messages import Ask, Ended, Started, TicketStatus
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.hub_service.engine.clock import RunningClock
 from hub_extensions.hub_service.engine.engine import Engine
@@ -55,7 +56,7 @@ class Room:
 
     async def ask(self, user: str, *offers: str, server: str = "") -> TicketStatus:
         self.hub.run(user, server, ready=False)
-        return await self.engine.ask(Ask(user, server, offers, {"offers": list(offers)}))
+        return await self.engine.ask(Ask(user, server, tuple(map(OfferId, offers)), {"offers": list(offers)}))
 
     def process(self, state: TicketStatus, code: str = "import time; time.sleep(60)") -> subprocess.Popen[bytes]:
         """A real process with the mark of the ticket's lease, as a spawner starts it."""

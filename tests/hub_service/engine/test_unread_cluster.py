@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hub_extensions.core.messages import Ask
 from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.hub_service.engine.engine import UNREAD
 from tests.fakes.cluster_table import ClusterTable, node
 from tests.hub_service.engine.pod_room import SMALL, PodRoom, pod_room
@@ -43,13 +44,13 @@ async def test_a_place_and_a_promised_gpu_are_kept_when_the_hub_asks_anew_before
         assert (first.answer, second.answer) == ("admit", "wait")
     async with started_anew(tmp_path, before) as r:
         for user, told_before in (("ada", first), ("ben", second), ("cem", third)):
-            told = await r.engine.ask(Ask(user, "", (SMALL,), {}))
+            told = await r.engine.ask(Ask(user, "", (OfferId(SMALL),), {}))
             assert (told.ticket, told.answer, told.grant) == (told_before.ticket, "wait", None)
             assert told.position == told_before.position
         assert (told.position, told.reason) == (2, f"{UNKNOWN} 1 person is ahead of you.")
         assert r.positions() == {"ada": 0, "ben": 1, "cem": 2}
         await read(r, cluster)
-        told = await r.engine.ask(Ask("ada", "", (SMALL,), {}, ticket=first.ticket))
+        told = await r.engine.ask(Ask("ada", "", (OfferId(SMALL),), {}, ticket=first.ticket))
         assert told.answer == "admit" and told.grant is not None and told.grant.pod is not None
         assert r.positions() == {"ada": 0, "ben": 1, "cem": 2}
 
@@ -111,5 +112,5 @@ async def test_an_offer_that_went_away_later_costs_no_place_and_nobody_is_told_t
         await r.ask("ada")
         assert (await r.ask("ben")).position == 1
         r.engine.state.offers = tuple(offer for offer in r.engine.state.offers if offer.id == "cpu")
-        told = await r.engine.ask(Ask("ben", "", (SMALL,), {}))
+        told = await r.engine.ask(Ask("ben", "", (OfferId(SMALL),), {}))
         assert (told.answer, told.position, told.reason) == ("wait", 0, "None of your offers is there now.")

@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 
 from hub_extensions.core.culling import CullPolicy, culling_sentence
 from hub_extensions.core.messages import FormState, Notice, OfferState, Wait
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.user_options import parse_choice
 from hub_extensions.spawner.pages.spawn_form import choice_from_form, form_html
 from hub_extensions.spawner.pages.words import culling_words
@@ -116,7 +117,7 @@ def test_a_service_that_is_away_leaves_every_gpu_not_known_and_cpu_free() -> Non
 
 
 def test_a_form_without_any_news_offers_the_last_choice_and_cpu_only() -> None:
-    html = form_html(None, saved=("mig-2g.10gb",), away_since="2026-11-20T14:02:00Z")
+    html = form_html(None, saved=(OfferId("mig-2g.10gb"),), away_since="2026-11-20T14:02:00Z")
     assert "MIG 2g.10gb" in html
     assert "CPU only" in html
 
@@ -128,7 +129,7 @@ def test_simulated_gpus_are_called_so() -> None:
 
 
 def test_the_signs_never_stand_alone() -> None:
-    html = form_html(state(SMALL, BIG, replace(BIG, id="gpu", free=None), CPU))
+    html = form_html(state(SMALL, BIG, replace(BIG, id=OfferId("gpu"), free=None), CPU))
     for sign, words in (("●", "2 of 5 free"), ("○", "0 of 1 free"), ("?", "not known")):
         assert f'<span aria-hidden="true">{sign}</span> {words}' in html
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from hub_extensions.core.messages import TicketStatus, Wait
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.spawner.pages.start_progress import LOG_EVENTS, Start, say_waiting
 from tests.patience import patient
 
 STATE = TicketStatus(
-    "t1", 1, "ada", "", "wait", ("gpu",), "gpu", 3, 2, datetime(2026, 1, 1, tzinfo=timezone.utc), "<in use>", "", "",
-    Wait(False, None, None, None, 5000.0, "all are in use"),
+    "t1", 1, "ada", "", "wait", (OfferId("gpu"),), OfferId("gpu"), 3, 2, datetime(2026, 1, 1, tzinfo=timezone.utc),
+    "<in use>", "", "", Wait(False, None, None, None, 5000.0, "all are in use"),
 )  # fmt: skip
 
 
@@ -26,7 +27,7 @@ async def heard(start: Start, count: int) -> list[dict[str, object]]:
 
 
 async def test_a_forecast_that_only_moves_with_the_clock_is_no_event() -> None:
-    start = Start(("gpu",))
+    start = Start((OfferId("gpu"),))
     for seconds in (5000.0, 4999.0, 4000.0):
         say_waiting(start, replace(STATE, wait=replace(STATE.wait, at_most_seconds=seconds)), {})  # type: ignore[type-var]
     say_waiting(start, replace(STATE, position=2, ahead=1), {"gpu": "Whole <GPU>"})
@@ -37,7 +38,7 @@ async def test_a_forecast_that_only_moves_with_the_clock_is_no_event() -> None:
 
 
 async def test_the_log_is_bounded_and_keeps_the_first_event() -> None:
-    start = Start(("gpu",))
+    start = Start((OfferId("gpu"),))
     for position in range(1000, 0, -1):
         say_waiting(start, replace(STATE, position=position), {})
     events = await heard(start, LOG_EVENTS)
@@ -46,7 +47,7 @@ async def test_the_log_is_bounded_and_keeps_the_first_event() -> None:
 
 
 async def test_every_tab_hears_everything_from_the_start() -> None:
-    start = Start(("gpu",))
+    start = Start((OfferId("gpu"),))
     say_waiting(start, STATE, {})
     first = asyncio.ensure_future(heard(start, 2))
     await asyncio.sleep(0)

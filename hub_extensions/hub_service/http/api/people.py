@@ -9,7 +9,6 @@ from __future__ import annotations
 from importlib.resources import files
 
 from hub_extensions.core.messages import FormState
-from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.http.api.base import JsonRoute
@@ -53,25 +52,19 @@ class TicketsRoute(JsonRoute):
         """Ask the hub to start the caller's server; its ticket appears as soon as the hub has asked."""
         wanted = self.message(TicketRequest)
         user = user_of(self.person)
-        offers = self._offers(wanted)
-        await self.parts.hub.start(user, wanted.server, {"offers": list(offers)})
+        self._check_known(wanted)
+        await self.parts.hub.start(user, wanted.server, {"offers": list(wanted.offers)})
         text = "The hub was asked to start your server. Its place in line is under api/tickets."
-        self.answer(TicketAccepted(user, wanted.server, offers, text), 202)
+        self.answer(TicketAccepted(user, wanted.server, wanted.offers, text), 202)
 
-    def _offers(self, wanted: TicketRequest) -> tuple[str, ...]:
-        try:
-            offers = parse_choice({"offers": list(wanted.offers)})
-        except ChoiceError as problem:
-            raise BadInput(problem.text, problem.field) from None
+    def _check_known(self, wanted: TicketRequest) -> None:
         form = form_for(self.engine, self.person, wanted.server)
         if form.as_of is None:
-            # what there is is not known yet; the spawner asks again
-            return offers
+            return  # what there is is not known yet; the spawner asks again
         known = [offer.id for offer in form.offers]
-        for offer in offers:
+        for offer in wanted.offers:
             if offer not in known:
                 raise BadInput(f"{offer!r} is not an offer for you. Offers: {', '.join(known)}.", "offers")
-        return offers
 
 
 class OneTicket(JsonRoute):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hub_extensions.core.offers.offer_id import OfferId
+
 
 @dataclass(frozen=True, slots=True)
 class TicketRequest:
@@ -17,7 +19,7 @@ class TicketRequest:
         server: name of the server; "" is the default server.
     """
 
-    offers: tuple[str, ...]
+    offers: tuple[OfferId, ...]
     server: str = ""
 
 
@@ -27,7 +29,7 @@ class TicketAccepted:
 
     user: str
     server: str
-    offers: tuple[str, ...]
+    offers: tuple[OfferId, ...]
     message: str
 
 

@@ -13,6 +13,9 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from hub_extensions.core.messages import Ask, Ended, Report, Started
+from hub_extensions.core.offers.offer_id import OfferIdError
+from hub_extensions.core.offers.user_options import ChoiceError, check_several
+from hub_extensions.hub_service.http.api.requests import TicketRequest
 
 T = TypeVar("T")
 
@@ -111,6 +114,10 @@ def _json(body: bytes) -> Any:
 def _bad_field(problem: ValidationError) -> BadInput:
     first = problem.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])
+    error = first.get("ctx", {}).get("error")
+    if isinstance(error, OfferIdError):
+        field = str(first["loc"][0])  # the sentence names the id, wherever in a list it stands
+        return BadInput(f"{field}: {error}.", field)
     right = WHAT_IS_RIGHT.get(first["type"], f"cannot be used: {first['msg']}")
     return BadInput(f"{where or 'The body'} {right}.", where)
 
@@ -126,6 +133,13 @@ def _check_ask(ask: Ask) -> None:
         raise BadInput("user is empty; it has to be a user's name.", "user")
     if not ask.offers:
         raise BadInput("offers is empty; it has to name at least one offer.", "offers")
+
+
+def _check_ticket_request(wanted: TicketRequest) -> None:
+    try:
+        check_several(wanted.offers)
+    except ChoiceError as problem:
+        raise BadInput(problem.text, problem.field) from None
 
 
 def _check_started(started: Started) -> None:
@@ -156,6 +170,7 @@ def _at_least(least: int, **values: int | None) -> None:
 
 RANGES: Mapping[type[Any], Callable[[Any], None]] = {
     Ask: _check_ask,
+    TicketRequest: _check_ticket_request,
     Started: _check_started,
     Ended: _check_ended,
     Report: _check_report,

@@ -16,6 +16,7 @@ from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import HTTPError
 
 from hub_extensions.core.messages import Problem
+from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.hub_service.http.api.base import Parts, Route
 from hub_extensions.hub_service.http.api.people import form_for, user_of
 from hub_extensions.hub_service.http.auth import Person, Who
@@ -197,7 +198,7 @@ def make_environment(base_url: str) -> Environment:
         path = f"{base_url}hub/spawn-pending/{quote(user, safe='')}"
         return f"{path}/{quote(server, safe='')}" if server else path
 
-    environment.globals.update(words=words, server_url=server_url, waiting_url=waiting_url, utc=timezone.utc)
+    environment.globals.update(words=words, cpu=CPU, server_url=server_url, waiting_url=waiting_url, utc=timezone.utc)
     return environment
 
 

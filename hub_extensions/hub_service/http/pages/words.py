@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hub_extensions.core.messages import Health, Keep, OfferState, TicketInfo, Wait
+from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.wording import about, gib, ordinal
 
 NOT_KNOWN = "not known"
@@ -20,7 +21,7 @@ def memory(count: int | None) -> str:
 
 def gives(offer: OfferState) -> str:
     """What an offer gives: memory, multiprocessors, and that a fraction's memory is no wall."""
-    if offer.kind == "cpu":
+    if offer.id == CPU:
         return "no GPU"
     parts = [memory(offer.memory_bytes) + ("" if offer.memory_enforced else ", shared")]
     if offer.sm_count is not None:
@@ -30,7 +31,7 @@ def gives(offer: OfferState) -> str:
 
 def mark(offer: OfferState) -> str:
     """A sign that is not a colour: ● free, ○ full, ? not known."""
-    if offer.kind == "cpu":
+    if offer.id == CPU:
         return "●"
     return "?" if offer.free is None else "●" if offer.free > 0 else "○"
 
@@ -43,7 +44,7 @@ def ahead(offer: OfferState, own: Sequence[TicketInfo]) -> int:
 
 def free(offer: OfferState, ahead: int = 0) -> str:
     """How many are free of how many; those that are free while others wait are not free for the reader."""
-    if offer.kind == "cpu":
+    if offer.id == CPU:
         return "always"
     if offer.free is None or offer.total is None:
         return NOT_KNOWN

@@ -1,0 +1,130 @@
+"""An offer's id: how it is written, read and taken apart. Its text is what people, messages and the database have.
+
+Not here: what an offer gives (``model.py``), and whether there is such an offer (``queue/admission.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
+
+GPU = "gpu"
+"""The pool of whole GPUs, and the offer of one."""
+
+GPU_SHARED = "gpu.shared"
+"""The pool of places on cards that a cluster's device plugin shares out (time-slicing, MPS)."""
+
+_CPU = "cpu"
+_SHARED = re.compile(r"(?P<pool>.+)-(?P<share>[0-9]+(?:\.[0-9]*)?)")
+_MEMORY = re.compile(r"(?P<pool>.+)-(?P<gib>[1-9][0-9]{0,3})gib")
+_ONE_OF_SEVERAL = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
+
+
+class OfferIdError(ValueError):
+    """A text that is no offer's id; the message says what would be right."""
+
+
+class OfferId(str):
+    """An offer's id: the text that people, messages and the database have, and what it says, read once.
+
+    ``OfferId(text)`` is the one place where a text becomes an id; an id is a text wherever one is written.
+
+    Attributes:
+        pool: what it is served by; empty for CPU only. On a cluster with several kinds of cards one pool of a kind
+            is told from the next by what stands after ``@``: ``gpu@a100-sxm4-40gb``.
+        base: the pool without that part.
+        share: thousandths of a device; 0 where a part is said by its memory: which share that is depends on the card.
+        gib: GiB of a device's memory; 0 for everything else.
+    """
+
+    __slots__ = ("base", "gib", "pool", "share")
+    pool: str
+    base: str
+    share: int
+    gib: int
+
+    def __new__(cls, text: str) -> OfferId:
+        """Read ``cpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.10gb.me``, ``mig-3g.20gb-0.5``, ``gpu-0.5@tesla-t4``.
+
+        Raises:
+            OfferIdError: it is none of these, or not written the way the form writes it.
+        """
+        return text if isinstance(text, OfferId) else _read(text)
+
+    def part(self, share: int, gib: int = 0) -> OfferId:
+        """The id of a part of this device, by its share or by its memory."""
+        if share == WHOLE:
+            return self
+        size = f"{gib}gib" if gib else share_text(share)
+        return OfferId(f"{self.base}-{size}{self[len(self.base) :]}")
+
+    @property
+    def is_device(self) -> bool:
+        """It is a whole device, so it is a pool's name too."""
+        return self.share == WHOLE
+
+    def __reduce__(self) -> tuple[type[OfferId], tuple[str]]:
+        return OfferId, (str(self),)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: Callable[[type], Any]) -> dict[str, Any]:
+        """For pydantic a text, which is read as an id."""
+        return {"type": "function-after", "function": {"type": "no-info", "function": cls}, "schema": handler(str)}
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str) -> OfferId:
+    """Equal ids are one object: looking one up costs no more than with a plain text."""
+    if text == _CPU:
+        return _make(text, "", "", 0)
+    front, at, which = text.partition("@")
+    if at and not _ONE_OF_SEVERAL.fullmatch(which):
+        raise OfferIdError(f"{text[:60]!r}: after @ stand small letters, digits, dots and hyphens")
+    memory = _MEMORY.fullmatch(front)
+    if memory is not None:
+        if memory["pool"] != GPU:
+            raise OfferIdError(f"{text[:60]!r}: parts by memory are of whole GPUs: write gpu-{memory['gib']}gib")
+        return _make(text, GPU + at + which, GPU, 0, int(memory["gib"]))
+    shared = _SHARED.fullmatch(front)
+    if shared is None:
+        return _make(text, text, _pool(front), WHOLE)
+    base = _pool(shared["pool"])
+    share = round(float(shared["share"]) * WHOLE) if len(shared["share"]) <= 12 else WHOLE + 1
+    if not 0 < share <= WHOLE:
+        raise OfferIdError(f"{text[:60]!r}: a share is above 0 and at most 1")
+    right = base + at + which if share == WHOLE else f"{base}-{share_text(share)}{at}{which}"
+    if right != text:
+        raise OfferIdError(f"{text[:60]!r}: write {right}")
+    return _make(text, base + at + which, base, share)
+
+
+def _make(text: str, pool: str, base: str, share: int, gib: int = 0) -> OfferId:
+    found = str.__new__(OfferId, text)
+    found.pool, found.base, found.share, found.gib = pool, base, share, gib
+    return found
+
+
+def _pool(text: str) -> str:
+    if text in (GPU, GPU_SHARED):
+        return text
+    try:
+        pool = MigProfile.parse(text).resource
+    except MigProfileError:
+        raise OfferIdError(f"{text[:60]!r} is no offer: write for example cpu, gpu, gpu-0.5 or mig-1g.5gb") from None
+    if pool != text:
+        raise OfferIdError(f"{text[:60]!r}: write {pool}")
+    return pool
+
+
+def share_text(share: int) -> str:
+    """Thousandths as a decimal: 500 -> ``0.5``."""
+    return f"{share / WHOLE:.3f}".rstrip("0").rstrip(".")
+
+
+CPU = OfferId(_CPU)
+"""The offer without a GPU."""
