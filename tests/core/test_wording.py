@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from hub_extensions.core.wording import about, duration, gib, ordinal
+from hub_extensions.core.messages import Wait
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.wording import about, duration, free_words, gib, gives, offer_words, ordinal
+from tests.fakes.service import an_offer
 
 
 @pytest.mark.parametrize(
@@ -47,3 +51,49 @@ def test_a_place_is_an_ordinal(number: int, words: str) -> None:
 @pytest.mark.parametrize(("count", "words"), [(0, "0 GiB"), (5_100_273_664, "4.75 GiB"), (20 * 1024**3, "20 GiB")])
 def test_memory_is_said_in_gib(count: int, words: str) -> None:
     assert gib(count) == words
+
+
+@pytest.mark.parametrize(
+    ("offer", "words"),
+    [
+        ("cpu", "CPU only"),
+        ("gpu", "a whole GPU"),
+        ("gpu@a100-sxm4-40gb", "a whole GPU"),
+        ("gpu.shared", "a shared GPU"),
+        ("gpu-0.5", "50 % of a GPU"),
+        ("gpu-8gib@tesla-t4", "8 GiB of a GPU"),
+        ("mig-1g.5gb", "MIG 1g.5gb"),
+        ("mig-1g.10gb.me", "MIG 1g.10gb+me"),
+        ("mig-3g.20gb-0.5", "50 % of MIG 3g.20gb"),
+    ],
+)
+def test_an_offer_without_a_title_has_a_name(offer: str, words: str) -> None:
+    assert offer_words(OfferId(offer)) == words
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "4.75 GiB · 14 of 98 SMs"),
+        ({"sm_total": None}, "4.75 GiB · 14 SMs"),
+        ({"memory_enforced": False, "sm_count": None}, "about 4.75 GiB, shared"),
+        ({"memory_bytes": None}, "14 of 98 SMs"),
+        ({"memory_bytes": None, "sm_count": None}, "size not known"),
+    ],
+)
+def test_an_offer_gives_what_is_known_of_it(changes: dict[str, object], words: str) -> None:
+    known = replace(
+        an_offer("mig-1g.5gb", free=1, total=1), memory_bytes=19 * 2**28, sm_count=14, sm_total=98, memory_enforced=True
+    )
+    assert gives(replace(known, **changes)) == words  # type: ignore[arg-type]
+
+
+def test_what_is_free_has_a_sign_that_is_no_colour_and_who_came_first_is_said() -> None:
+    wait = Wait(False, None, None, None, None, "")
+    one = replace(an_offer("mig-1g.5gb", free=2, total=5), wait=wait)
+    assert free_words(one, 0) == ("●", "2 of 5 free")
+    assert free_words(one, 1) == ("●", "2 of 5 free, 1 ahead")
+    assert free_words(replace(one, wait=replace(wait, now=True)), 1) == ("●", "2 of 5 free")
+    assert free_words(replace(one, free=0), 1) == ("○", "0 of 5 free")
+    assert free_words(replace(one, free=None), 1) == ("?", "not known")
+    assert free_words(replace(one, id=OfferId("cpu"), free=None), 0) == ("●", "always")

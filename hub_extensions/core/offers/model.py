@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Protocol
 
 from hub_extensions.core.gpu.devices import WHOLE, Device
 from hub_extensions.core.gpu.mig import MigProfile
 from hub_extensions.core.offers.offer_id import CPU, GPU, GPU_SHARED, OfferId, OfferIdError, share_text
 
 
-class OfferKind(Enum):
+class OfferKind(str, Enum):
     """What an offer gives a server."""
 
     CPU = "cpu"
@@ -229,11 +230,24 @@ def share_of(value: float) -> int:
     return share
 
 
-def size_of(offer: GpuOffer) -> tuple[float, int, int]:
+class Sized(Protocol):
+    """What an offer's size is told by, here and in a message."""
+
+    @property
+    def id(self) -> OfferId: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def memory_bytes(self) -> int | None: ...
+    @property
+    def sm_count(self) -> int | None: ...
+
+
+def size_of(offer: Sized) -> tuple[float, int, int]:
     """Memory, then compute slices, then share; the name's figure stands in for memory not known, for order only."""
     slices, figure = named_size(offer.id)
-    memory = offer.memory_bytes if offer.memory_bytes is not None else figure * 2**30 * offer.share / WHOLE
-    return memory, slices, offer.share
+    memory = offer.memory_bytes if offer.memory_bytes is not None else figure * 2**30 * offer.id.share / WHOLE
+    return memory, slices, offer.id.share
 
 
 # Words, in the order of the form

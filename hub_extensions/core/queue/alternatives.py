@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
-from hub_extensions.core.offers.model import GpuOffer, OfferKind, named_size, size_of
+from hub_extensions.core.offers.model import GpuOffer, OfferKind, Sized, named_size, size_of
+from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.model import Availability
+
+Offer = TypeVar("Offer", bound=Sized)
 
 
 def smaller_free(wanted: GpuOffer, availabilities: Iterable[Availability]) -> tuple[GpuOffer, ...]:
@@ -14,22 +18,23 @@ def smaller_free(wanted: GpuOffer, availabilities: Iterable[Availability]) -> tu
     Smaller is less memory, or as much with fewer SMs; where a figure is not known, a smaller share of the same pool,
     or a smaller MIG profile. What cannot be compared is not suggested. Give only what its user may choose.
     """
-    found = [
-        item.offer
-        for item in availabilities
-        if item.free and item.wait.now and item.offer.kind is not OfferKind.CPU and _smaller(item.offer, wanted)
-    ]
+    return smaller(wanted, (item.offer for item in availabilities if item.free and item.wait.now))
+
+
+def smaller(wanted: Sized, offers: Iterable[Offer]) -> tuple[Offer, ...]:
+    """Of these offers those with a GPU that are smaller than `wanted`, the largest first; for a page and the line."""
+    found = [offer for offer in offers if offer.id != CPU and _is_smaller(offer, wanted)]
     return tuple(sorted(found, key=size_of, reverse=True))
 
 
-def _smaller(offer: GpuOffer, wanted: GpuOffer) -> bool:
-    if offer.pool == wanted.pool:
-        return offer.share < wanted.share
+def _is_smaller(offer: Sized, wanted: Sized) -> bool:
+    if offer.id.pool == wanted.id.pool and not (offer.id.gib or wanted.id.gib):
+        return offer.id.share < wanted.id.share
     if offer.memory_bytes is not None and wanted.memory_bytes is not None:
         if offer.memory_bytes != wanted.memory_bytes:
             return offer.memory_bytes < wanted.memory_bytes
         return None not in (offer.sm_count, wanted.sm_count) and (offer.sm_count or 0) < (wanted.sm_count or 0)
-    if offer.kind is OfferKind.MIG and wanted.kind is OfferKind.MIG:
+    if offer.kind == OfferKind.MIG and wanted.kind == OfferKind.MIG:
         ours, theirs = named_size(offer.id), named_size(wanted.id)
         return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]
     return False

@@ -21,13 +21,12 @@ from hub_extensions.core.messages import FormState, OfferState, Wait
 from hub_extensions.core.offers.model import OfferKind
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import ChoiceError
+from hub_extensions.core.queue.alternatives import smaller
+from hub_extensions.core.wording import free_words, gives, offer_words
 from hub_extensions.spawner.pages.words import (
     clock,
     culling_words,
-    free_words,
-    gives,
     isolation_words,
-    offer_words,
     utc,
     wait_words,
 )
@@ -170,7 +169,7 @@ def _first_free(offers: Sequence[OfferState]) -> OfferId:
 
 
 def _row(offer: OfferState, offers: Sequence[OfferState], *, selected: bool) -> Row:
-    sign, free = free_words(offer)
+    sign, free = free_words(offer, offer.waiting)
     words = {
         "hardware": "separated by hardware",
         "soft": "separated softly: it can be passed",
@@ -207,17 +206,9 @@ def _note(offer: OfferState) -> str:
 
 def _suggestion(offer: OfferState, offers: Sequence[OfferState]) -> tuple[OfferId, str] | None:
     """The largest smaller offer that starts now, for one that does not."""
-    if offer.wait.now or offer.id == CPU or offer.memory_bytes is None:
+    if offer.wait.now:
         return None
-    smaller = [
-        other
-        for other in offers
-        if other.wait.now
-        and other.id != CPU
-        and other.memory_bytes is not None
-        and other.memory_bytes < offer.memory_bytes
-    ]
-    best = max(smaller, key=lambda other: other.memory_bytes or 0, default=None)
+    best = next(iter(smaller(offer, (other for other in offers if other.wait.now))), None)
     return (best.id, best.title) if best else None
 
 

@@ -17,8 +17,8 @@ from typing import Any
 from hub_extensions.core.cluster.pod_status import PodState
 from hub_extensions.core.messages import LeaseGrant, TicketStatus, Wait
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.wording import about, ordinal
-from hub_extensions.spawner.pages.words import clock, gives, likely, offer_words, utc
+from hub_extensions.core.wording import about, gives, offer_words, ordinal
+from hub_extensions.spawner.pages.words import clock, likely, utc
 
 LOG_EVENTS = 200
 """So many events of one start are kept for tabs that open later; the first (joined) always is."""

@@ -5,13 +5,11 @@ Not here: why somebody waits (the service says that), and the HTML around the te
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timezone
 
 from hub_extensions.core.messages import OfferState, Wait
-from hub_extensions.core.wording import about, gib, ordinal
-
-_FRACTION = re.compile(r"-(0\.\d+)\Z")
+from hub_extensions.core.offers.offer_id import CPU
+from hub_extensions.core.wording import about, ordinal
 
 
 def utc(moment: datetime) -> str:
@@ -24,36 +22,9 @@ def clock(moment: datetime) -> str:
     return moment.astimezone(timezone.utc).strftime("%H:%M UTC")
 
 
-def offer_words(offer: str) -> str:
-    """An offer's name made from its id, for where the service did not tell its title."""
-    if offer == "cpu":
-        return "CPU only"
-    fraction = _FRACTION.search(offer)
-    device = offer[: fraction.start()] if fraction else offer
-    whole = device.partition("@")[0] == "gpu"
-    name = "a whole GPU" if whole else "MIG " + device.removeprefix("mig-").replace(".me", "+me")
-    if not fraction:
-        return name
-    percent = f"{float(fraction.group(1)) * 100:g} %"
-    return f"{percent} of a GPU" if whole else f"{percent} of {name}"
-
-
-def gives(offer: OfferState) -> str:
-    """What one offer really gives: ``4.75 GiB · 14 of 98 SMs``; unknown parts are left out."""
-    if offer.kind == "cpu":
-        return "no GPU"
-    parts = []
-    if offer.memory_bytes is not None:
-        size = gib(offer.memory_bytes)
-        parts.append(size if offer.memory_enforced else f"about {size}, shared")
-    if offer.sm_count is not None:
-        parts.append(f"{offer.sm_count} of {offer.sm_total} SMs" if offer.sm_total else f"{offer.sm_count} SMs")
-    return " · ".join(parts) or "size not known"
-
-
 def isolation_words(offer: OfferState) -> str:
     """How an offer is separated from its neighbours, in words a student knows."""
-    if offer.kind == "cpu":
+    if offer.id == CPU:
         return "For editing, small data and waiting."
     memory, fault, compute = (offer.isolation.get(key, "none") for key in ("memory", "fault", "compute"))
     if memory == "none" or fault == "none":
@@ -63,22 +34,6 @@ def isolation_words(offer: OfferState) -> str:
     if compute == "hardware":
         return "Your own memory and cores; nobody else can slow you down or crash you."
     return "Your own memory; a neighbour can slow you down."
-
-
-def free_words(offer: OfferState) -> tuple[str, str]:
-    """The sign and the words for how many are free: ``("●", "2 of 5 free")``. The sign never stands alone.
-
-    What is free while others wait for it is theirs first, and said so: ``2 of 5 free, 1 ahead``.
-    """
-    if offer.kind == "cpu":
-        return "●", "always"
-    if offer.free is None:
-        return "?", "not known"
-    words = f"{offer.free} free" if offer.total is None else f"{offer.free} of {offer.total} free"
-    if not offer.free:
-        return "○", words
-    ahead = f", {offer.waiting} ahead" if offer.waiting and not offer.wait.now else ""
-    return "●", words + ahead
 
 
 def culling_words(sentence: str) -> str:

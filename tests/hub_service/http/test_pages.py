@@ -10,6 +10,7 @@ import pytest
 
 from hub_extensions.core import messages
 from hub_extensions.core.messages import Health, TicketInfo, Wait
+from hub_extensions.core.wording import free_words
 from hub_extensions.hub_service.http.pages import words
 from tests.fakes.engine import NOON, offer
 from tests.hub_service.conftest import SECRET, Running
@@ -260,12 +261,12 @@ def test_what_is_free_while_others_wait_is_not_said_to_be_there_for_the_taking()
     asked = Wait(False, None, None, None, None, "")
     one = replace(offer("mig-1g.5gb", "MIG 1g.5gb", 1, asked), waiting=2)
     own = TicketInfo("t1", "ada", "", "waiting", ("mig-1g.5gb",), 1, NOON, "")
-    assert words.free(one, words.ahead(one, ())) == "1 of 5 free, 2 ahead"
-    assert words.free(one, words.ahead(one, (own,))) == "1 of 5 free"
-    assert words.free(one, words.ahead(one, (replace(own, position=2),))) == "1 of 5 free, 1 ahead"
-    assert words.free(one, words.ahead(one, (replace(own, offers=("gpu",)),))) == "1 of 5 free, 2 ahead"
-    assert words.free(replace(one, free=0), 2) == "0 of 5 free"
-    assert words.free(replace(one, wait=replace(asked, now=True)), 2) == "1 of 5 free"
+    assert free_words(one, words.ahead(one, ()))[1] == "1 of 5 free, 2 ahead"
+    assert free_words(one, words.ahead(one, (own,)))[1] == "1 of 5 free"
+    assert free_words(one, words.ahead(one, (replace(own, position=2),)))[1] == "1 of 5 free, 1 ahead"
+    assert free_words(one, words.ahead(one, (replace(own, offers=("gpu",)),)))[1] == "1 of 5 free, 2 ahead"
+    assert free_words(replace(one, free=0), 2)[1] == "0 of 5 free"
+    assert free_words(replace(one, wait=replace(asked, now=True)), 2)[1] == "1 of 5 free"
 
 
 @pytest.mark.parametrize(

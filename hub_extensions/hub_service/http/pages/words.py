@@ -1,6 +1,7 @@
-"""Figures as the pages say them: memory, spans of time, what is free, how long the wait is.
+"""Figures as the pages say them: how long the wait is, places in line, what a lease does.
 
-Unknown is "not known", never zero. Not here: reasons, which come with the answers themselves.
+Unknown is "not known", never zero. Not here: what an offer gives and what is free (``core/wording.py``), and reasons,
+which come with the answers themselves.
 """
 
 from __future__ import annotations
@@ -8,48 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hub_extensions.core.messages import Health, Keep, OfferState, TicketInfo, Wait
-from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.core.wording import about, gib, ordinal
+from hub_extensions.core.wording import about, ordinal
 
 NOT_KNOWN = "not known"
-
-
-def memory(count: int | None) -> str:
-    """Bytes as GiB."""
-    return "memory not known" if count is None else gib(count)
-
-
-def gives(offer: OfferState) -> str:
-    """What an offer gives: memory, multiprocessors, and that a fraction's memory is no wall."""
-    if offer.id == CPU:
-        return "no GPU"
-    parts = [memory(offer.memory_bytes) + ("" if offer.memory_enforced else ", shared")]
-    if offer.sm_count is not None:
-        parts.append(f"{offer.sm_count} of {offer.sm_total} SMs" if offer.sm_total else f"{offer.sm_count} SMs")
-    return " · ".join(parts)
-
-
-def mark(offer: OfferState) -> str:
-    """A sign that is not a colour: ● free, ○ full, ? not known."""
-    if offer.id == CPU:
-        return "●"
-    return "?" if offer.free is None else "●" if offer.free > 0 else "○"
 
 
 def ahead(offer: OfferState, own: Sequence[TicketInfo]) -> int:
     """How many would get this offer before its reader: all in line, or those before one's own place in it."""
     places = [ticket.position for ticket in own if offer.id in ticket.offers and ticket.position > 0]
     return min(places) - 1 if places else offer.waiting
-
-
-def free(offer: OfferState, ahead: int = 0) -> str:
-    """How many are free of how many; those that are free while others wait are not free for the reader."""
-    if offer.id == CPU:
-        return "always"
-    if offer.free is None or offer.total is None:
-        return NOT_KNOWN
-    theirs_first = offer.free > 0 and ahead > 0 and not offer.wait.now
-    return f"{offer.free} of {offer.total} free" + (f", {ahead} ahead" if theirs_first else "")
 
 
 def wait(wait: Wait) -> str:
