@@ -25,9 +25,12 @@ from rich.table import Table
 from rich.text import Text
 
 from hub_extensions import __version__
-from hub_extensions.core.gpu.devices import GpusUnavailable, InventoryReading
-from hub_extensions.core.messages import FormState, OfferState, Wait
+from hub_extensions.core.gpu.devices import WHOLE, GpusUnavailable, InventoryReading
+from hub_extensions.core.messages import FormState, OfferState
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig, derive_offers
+from hub_extensions.core.queue.forecast import starts_now, unknown
+from hub_extensions.core.queue.model import Availability
+from hub_extensions.hub_service.engine.presenters import offer_state
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 from hub_extensions.tools.cluster_report import explain_cluster
 from hub_extensions.tools.demo import DemoOptions, DemoRefused
@@ -227,30 +230,9 @@ def _reading(layout: str | None) -> tuple[InventoryReading, Mapping[str, tuple[f
 
 
 def _unheld(offer: GpuOffer, devices: int) -> OfferState:
-    is_cpu = not offer.pool
-    isolation = {name: getattr(offer.isolation, name).value for name in ("memory", "fault", "compute", "access")}
-    return OfferState(
-        id=offer.id,
-        kind=offer.kind.value,
-        title=offer.title,
-        description=offer.description,
-        pool=offer.pool,
-        share=offer.share / 1000,
-        isolation=isolation,
-        memory_bytes=offer.memory_bytes,
-        memory_enforced=offer.memory_enforced,
-        sm_count=offer.sm_count,
-        sm_total=offer.sm_total,
-        product=offer.product,
-        simulated=offer.simulated,
-        free=None,
-        total=None if is_cpu else devices * (1000 // offer.share),
-        held=0,
-        held_by_others=0,
-        lost=0,
-        waiting=0,
-        wait=Wait(is_cpu, None, None, None, None, "" if is_cpu else "Only the running service knows what is free."),
-    )
+    total = devices * (WHOLE // offer.share) if offer.pool else None
+    wait = unknown("Only the running service knows what is free.") if offer.pool else starts_now("")
+    return offer_state(Availability(offer, None, total, 0, 0, 0, 0, wait))
 
 
 def _asked(state_dir: Path | None, url: str | None, token: str | None) -> Sequence[OfferState]:

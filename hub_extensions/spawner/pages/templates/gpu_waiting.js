@@ -4,7 +4,7 @@
   var page = document.getElementById("gpu-waiting");
   if (!page) { return; }
   var RETRY_SECONDS = 3, LOST_SECONDS = 180, GONE_TRIES = 3, WATCH_SECONDS = 12;
-  var LEAVE = "Leave the line", STOP = "Stop the start";
+  var LEAVE = "Leave the line", STOP = "Stop the start", CPU = "cpu";
   var hub = (window.jhdata || {}).base_url || "/hub/";
   var xsrf = (window.jhdata || {}).xsrf_token || "";
   var owner = page.dataset.owner, server = page.dataset.server;
@@ -104,7 +104,7 @@
   function cpuMeanwhile() {
     var name = page.dataset.cpuServer;
     busy(true);
-    call("POST", name, { offer: "cpu" }).then(function () {
+    call("POST", name, { offer: CPU }).then(function () {
       busy(false);
       var link = document.createElement("a");
       link.href = hub + "spawn-pending/" + encodeURIComponent(owner) + "/" + encodeURIComponent(name);
@@ -191,7 +191,7 @@
     promise(true);
     alternatives([], []);
     el("gpu-cpu").hidden = true;
-    history(gpu.at, gpu.offer === "cpu" ? "starting" : "starting on " + gpu.offer_title);
+    history(gpu.at, gpu.offer === CPU ? "starting" : "starting on " + gpu.offer_title);
     title("Starting");
     say(message);
     if (waitedInLine) { notify(message); waitedInLine = false; }
