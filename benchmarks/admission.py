@@ -18,6 +18,7 @@ from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReading
 from hub_extensions.core.messages import Ended
 from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Choice, QueueLimits, Ticket
 from hub_extensions.hub_service.engine.clock import RunningClock
 from hub_extensions.hub_service.engine.state import State
@@ -25,7 +26,7 @@ from hub_extensions.hub_service.engine.tickets import Tickets
 
 TICKETS = 10_000
 ROUNDS = 200
-OFFERS = ("mig-1g.5gb", "mig-2g.10gb", "gpu")
+OFFERS = tuple(map(OfferId, ("mig-1g.5gb", "mig-2g.10gb", "gpu")))
 
 
 def device(pool: int, number: int) -> Device:
