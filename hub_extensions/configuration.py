@@ -21,15 +21,16 @@ from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
 from hub_extensions.core.cluster.model import ClusterConfig
+from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.tokens import SHORTEST_TOKEN
 from hub_extensions.hub_service.setup.addresses import at, reached_at
-from hub_extensions.hub_service.setup.remote_settings import brought, hub_secret_of, tell
+from hub_extensions.hub_service.setup.remote_settings import BY_ENVIRONMENT, brought, hub_secret_of, tell
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 from hub_extensions.hub_service.setup.state_dir import NAMES, kept_secrets, state_folder
-from hub_extensions.spawner.config.loader import Sections, check_together, read_sections
+from hub_extensions.spawner.config.loader import Sections, check_cluster, check_together, read_sections
 from hub_extensions.spawner.config.spawner_classes import servers_are_pods
-from hub_extensions.spawner.config.traits import GpuCulling, GpuService
 
 ROLE_NAME = "gpu-service"
 SERVICE_SCOPES = (
@@ -79,7 +80,7 @@ def apply(c: Any) -> None:
     settings = build_settings(c, sections)
     apart = not sections.service.started_by_hub
     if looking is None and not apart:
-        settings.dump(settings.state_dir / "service.json")
+        settings.dump(settings.folder / "service.json")
     _note_place(c, sections.service, apart, notes)
     _add_service(c, settings, apart, notes)
     _add_roles(c, apart, notes)
@@ -109,49 +110,43 @@ def build_settings(c: Any, sections: Sections) -> Settings:
         ValueError: the state folder cannot be used, or a section's values or a variable's do not fit; the text names
             the setting or the variable.
     """
-    offers, queue, culling = (_built(section) for section in (sections.offers, sections.queue, sections.culling))
     check_together(sections)
-    simulate, offers = _simulated(sections.offers.simulate, offers)
-    service = sections.service
-    metrics_token = service.public_metrics_token or _environment("metrics_token") or None
-    database_url = service.database_url or _environment("database_url")
-    prometheus_token = service.prometheus_token or _environment("prometheus_token")
+    offers = _simulated(sections.offers)
+    service = _with_secrets(sections.service)
     state_dir = Path(service.state_dir).expanduser().absolute()
-    keys = _keys(c, service, state_dir)
+    keys: dict[str, Any] = {**_keys(c, service, state_dir)}
+    service = replace(
+        service,
+        state_dir=str(state_dir),
+        connect_url=service.connect_url.rstrip("/") or reached_at(service.host, service.port)[0],
+    )
     return Settings(
-        state_dir=state_dir,
-        hub_secret=keys["hub_secret"],
-        api_token=keys["api_token"],
-        metrics_token=metrics_token,
-        database_url=database_url,
-        host=service.host,
-        port=service.port,
-        connect_url=service.url.rstrip("/") or reached_at(service.host, service.port)[0],
+        **vars(service),
+        **keys,
         base_url=hub_base_url(c),
         hub_api_url=_own_hub(c) if service.started_by_hub else "",
         public_url=str(_get(c, "JupyterHub", "public_url") or ""),
-        simulate=simulate,
         start_seconds=_start_seconds(c),
         allow_named_servers=bool(_get(c, "JupyterHub", "allow_named_servers", False)),
         offers=offers,
-        queue=queue,
-        culling=culling,
-        prometheus_url=service.prometheus_url,
-        prometheus_token=prometheus_token,
-        dcgm_scale="card" if service.dcgm_scale == "card" else "instance",
-        cluster=_cluster(c, sections, hub_base_url(c)) if servers_are_pods(c) else None,
+        queue=sections.queue,
+        culling=sections.culling,
+        cluster=_cluster(c, sections.cluster, hub_base_url(c)) if servers_are_pods(c) else None,
     )
 
 
-def _environment(setting: str) -> str:
-    """A secret that the environment brings: in a chart it comes from a Secret of the admin's own."""
+def _with_secrets(service: ServiceConfig) -> ServiceConfig:
+    """With what only the environment brings: in a chart it comes from a Secret of the admin's own."""
     try:
-        return brought(setting, os.environ)
+        found: dict[str, Any] = {
+            name: brought(name, os.environ) for name in BY_ENVIRONMENT if not getattr(service, name)
+        }
     except SettingsError as problem:
         raise ValueError(str(problem)) from None
+    return replace(service, **found)
 
 
-def _keys(c: Any, service: GpuService, state_dir: Path) -> Mapping[str, str]:
+def _keys(c: Any, service: ServiceConfig, state_dir: Path) -> Mapping[str, str]:
     """``hub_secret`` and ``api_token``: kept in the state folder, or by the token of a service apart."""
     looking = _looking.get() is not None
     entry = next((each for each in _get(c, "JupyterHub", "services", []) if each.get("name") == SERVICE_NAME), None)
@@ -182,9 +177,9 @@ def _is_our_process(entry: Mapping[str, Any]) -> bool:
     return isinstance(command, list) and command[1:3] == COMMAND
 
 
-def _cluster(c: Any, sections: Sections, base_url: str) -> ClusterConfig:
+def _cluster(c: Any, config: ClusterConfig, base_url: str) -> ClusterConfig:
     """The admin's words about the cluster, with what the spawner's own settings say of its pods."""
-    config: ClusterConfig = _built(sections.cluster)
+    check_cluster(config)
     tolerations = _of_pods(c, "tolerations") or ()
     listed = tolerations.values() if isinstance(tolerations, Mapping) else tolerations
     proxy = _chart_proxy(os.environ)
@@ -252,20 +247,11 @@ def hub_base_url(c: Any) -> str:
     return f"/{inner}/" if inner else "/"
 
 
-# ------------------------------------------------------------------ what our sections say
-
-
-def _built(section: Any) -> Any:
-    try:
-        return section.build()
-    except ValueError as problem:
-        raise ValueError(f"c.{type(section).__name__}.{problem}") from None
-
-
-def _simulated(simulate: str | None, offers: OfferConfig) -> tuple[str | None, OfferConfig]:
-    """The layout as the service finds it from any folder, and the offers with the fractions that the layout brings."""
+def _simulated(offers: OfferConfig) -> OfferConfig:
+    """With the layout as the service finds it from any folder, and the fractions that the layout brings."""
+    simulate = offers.simulate
     if simulate is None:
-        return None, offers
+        return offers
     from hub_extensions.adapters.simulated.gpus import load_layout
 
     try:
@@ -273,7 +259,7 @@ def _simulated(simulate: str | None, offers: OfferConfig) -> tuple[str | None, O
     except (ValueError, OSError) as problem:
         raise ValueError(f"c.GpuOffers.simulate is {simulate!r}: {problem}") from None
     place = str(Path(simulate).absolute()) if Path(simulate).is_file() else simulate
-    return place, replace(offers, fractions={**layout.fractions, **offers.fractions})
+    return replace(offers, simulate=place, fractions={**layout.fractions, **offers.fractions})
 
 
 # ------------------------------------------------------------------ the hub's own settings
@@ -286,8 +272,8 @@ def _get(c: Any, section: str, key: str, default: Any = None) -> Any:
     return value.get_value(default) if isinstance(value, LazyConfigValue) else value
 
 
-def _note_place(c: Any, service: GpuService, apart: bool, notes: list[str]) -> None:
-    if not service.url and (guess := reached_at(service.host, service.port)[1]):
+def _note_place(c: Any, service: ServiceConfig, apart: bool, notes: list[str]) -> None:
+    if not service.connect_url and (guess := reached_at(service.host, service.port)[1]):
         notes.append(guess)
     if apart and _get(c, "JupyterHub", "subdomain_host"):
         notes.append(
@@ -304,7 +290,7 @@ def _add_service(c: Any, settings: Settings, apart: bool, notes: list[str]) -> N
         "api_token": settings.api_token,
         "oauth_no_confirm": True,
     }
-    file = str(settings.state_dir / "service.json")
+    file = str(settings.folder / "service.json")
     if apart:
         ours["info"] = tell(settings)
         if not version("jupyterhub").startswith("5."):
@@ -489,7 +475,7 @@ def _set_in_spawners(c: Any, key: str) -> list[tuple[str, str]]:
     return [(name, key) for name in sorted(c) if name.endswith("Spawner") and _get(c, name, key)]
 
 
-def _note_other_cullers(c: Any, culling: GpuCulling, notes: list[str]) -> None:
+def _note_other_cullers(c: Any, culling: CullPolicy, notes: list[str]) -> None:
     for service in _get(c, "JupyterHub", "services", []):
         if "idle_culler" not in " ".join(map(str, service.get("command") or [])):
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import stat
 from datetime import timedelta
@@ -10,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from traitlets import Bool, Enum, Float, Int
 from traitlets.config import Config
 
 from hub_extensions import configure
 from hub_extensions.configuration import ACCESS_SCOPE, ROLE_NAME, SERVICE_SCOPES, only_looking, settings_of
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.offers.model import OfferConfig
-from hub_extensions.core.queue.model import QueueLimits
+from hub_extensions.core.service import ServiceConfig
+from hub_extensions.core.settings import settings_in, spelled
+from hub_extensions.hub_service.setup.remote_settings import Own, of_info, understood
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
-from hub_extensions.spawner.config.traits import SECTIONS, GpuCulling, GpuOffers, GpuQueue, GpuService
-
-UNITS = ("_minutes", "_hours", "_seconds")
-RENAMED = {"abandon_after": "abandon_seconds", "idle_by_offer": "idle_minutes_by_offer"}
+from hub_extensions.spawner.config.traits import SECTIONS, Section
 
 
 @pytest.fixture
@@ -40,35 +39,64 @@ def settings(config: Config) -> Settings:
     return Settings.load(Path(config.GpuService.state_dir) / "service.json")
 
 
-# ------------------------------------------------------------------ settings and traits agree
+# ------------------------------------------------------------------ a setting is one field of a value
 
 
-@pytest.mark.parametrize(
-    ("section", "value"), [(GpuOffers, OfferConfig), (GpuQueue, QueueLimits), (GpuCulling, CullPolicy)]
-)
-def test_every_field_of_a_policy_is_a_setting_with_help(section: Any, value: Any) -> None:
-    traits = section.class_traits(config=True)
-    for field in dataclasses.fields(value):
-        names = {RENAMED.get(field.name, field.name)} | {field.name + unit for unit in UNITS}
-        found = names & set(traits)
-        assert len(found) == 1, field.name
-        assert len(traits[found.pop()].help) > 20
+def other(trait: Any) -> Any:
+    """Something else than the default that fits the setting; those that need more than that stand in `FITTING`."""
+    default = trait.default()
+    if isinstance(trait, Enum):
+        return next(each for each in trait.values if each not in (default, ""))
+    if isinstance(trait, Bool):
+        return not default
+    return default + 1 if isinstance(trait, Int | Float) else "other"
 
 
-@pytest.mark.parametrize(
-    ("section", "value"), [(GpuOffers, OfferConfig), (GpuQueue, QueueLimits), (GpuCulling, CullPolicy)]
-)
-def test_the_defaults_of_settings_and_policies_agree(section: Any, value: Any) -> None:
-    assert section().build() == value()
+FITTING: dict[str, Any] = {
+    "c.GpuOffers.fractions": {"gpu": [0.25]},
+    "c.GpuOffers.memory_gib": {"gpu": [8]},
+    "c.GpuOffers.titles": {"gpu": "Large"},
+    "c.GpuOffers.descriptions": {"gpu": "A whole one."},
+    "c.GpuOffers.groups": {"gpu": ["thesis"]},
+    "c.GpuOffers.hidden": ["mig-1g.5gb"],
+    "c.GpuOffers.simulate": "two-whole",
+    "c.GpuCulling.idle_minutes_by_offer": {"gpu": 15.5},
+    "c.GpuCluster.capacity": {"gpu": 3},
+    "c.GpuService.url": "http://gpu.example:8192",
+    "c.GpuService.public_metrics_token": "metrics-word-long-enough",
+    "c.GpuService.prometheus_url": "http://prometheus:9090",
+}
 
 
-def test_the_defaults_of_the_service_agree() -> None:
-    fresh = Settings(state_dir=Path("x"), hub_secret="", api_token="")
-    assert (GpuService().host, GpuService().port, GpuService().database_url) == (
-        fresh.host,
-        fresh.port,
-        fresh.database_url,
-    )
+def test_every_setting_reaches_a_service_apart_from_the_hub(c: Config) -> None:
+    """A new setting is found here by itself: it is another than its default, and arrives as another."""
+    for section in SECTIONS:
+        for name, trait in section.class_traits(config=True).items():
+            c[section.__name__][name] = FITTING.get(f"c.{section.__name__}.{name}", other(trait))
+    c.JupyterHub.spawner_class = "gpu"
+    c.JupyterHub.services = [{"name": "gpu", "api_token": "0123456789abcdef"}]
+    configure(c)
+    [service] = c.JupyterHub.services
+    environment = {
+        "JUPYTERHUB_API_URL": "http://hub:8081/hub/api",
+        "JUPYTERHUB_API_TOKEN": service["api_token"],
+        **{about.variable: f"{name}-of-its-environment" for name, about in settings_in(ServiceConfig).items()},
+    }
+    told = of_info(json.loads(json.dumps(service["info"])))
+    assert told is not None
+    there = understood(told, Own.of(environment, "/srv/gpu", "0.0.0.0"))
+    for value in (there, there.offers, there.queue, there.culling, there.cluster):
+        kind = type(value)
+        fresh = ServiceConfig() if isinstance(value, Settings) else kind()
+        for name in settings_in(kind):
+            assert getattr(value, name) != getattr(fresh, name), spelled(kind, name)
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_setting_has_help_that_says_its_unit(section: type[Section]) -> None:
+    for name, trait in section.class_traits(config=True).items():
+        unit = next((u for u in ("minutes", "hours", "seconds", "percent", "gib") if f"_{u}" in name), "")
+        assert len(trait.help) > 20 and (not unit or f"unit: {unit}" in trait.help.lower()), name
 
 
 def test_the_settings_of_prometheus_reach_the_service_and_its_token_is_in_no_repr(c: Config) -> None:
@@ -79,12 +107,6 @@ def test_the_settings_of_prometheus_reach_the_service_and_its_token_is_in_no_rep
     made = settings_of(c)
     assert (made.prometheus_url, made.dcgm_scale) == ("https://prometheus.example:9090/prom", "card")
     assert made.prometheus_token == "prometheus-secret" and "prometheus-secret" not in repr(made)
-    fresh = Settings(state_dir=Path("x"), hub_secret="", api_token="")
-    assert (GpuService().prometheus_url, GpuService().prometheus_token, GpuService().dcgm_scale) == (
-        fresh.prometheus_url,
-        fresh.prometheus_token,
-        fresh.dcgm_scale,
-    )
 
 
 def test_a_wrong_token_is_not_written_into_the_error(c: Config) -> None:
@@ -92,13 +114,6 @@ def test_a_wrong_token_is_not_written_into_the_error(c: Config) -> None:
     with pytest.raises(ValueError) as refused:
         configure(c)
     assert "secret" not in str(refused.value)
-
-
-def test_every_setting_says_its_unit() -> None:
-    for section in SECTIONS:
-        for name, trait in section.class_traits(config=True).items():
-            unit = next((u for u in ("minutes", "hours", "seconds", "percent") if f"_{u}" in name), None)
-            assert unit is None or f"Unit: {unit}" in trait.help, name
 
 
 # ------------------------------------------------------------------ what is added

@@ -8,12 +8,14 @@ Not here: who reads the samples, who asks the user to save, and who stops the se
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import ClassVar
 
 from hub_extensions.core.gpu.samples import ServerReport
 from hub_extensions.core.offers.offer_id import CPU, OfferId, OfferIdError
+from hub_extensions.core.settings import setting
 from hub_extensions.core.wording import duration
 
 DAY = timedelta(hours=24)
@@ -25,33 +27,62 @@ SHOWN_AFTER = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class CullPolicy:
-    """The admin's limits. All times are running time of hub and service: an outage moves every deadline.
+    """When servers are stopped to give their GPU to the next in line.
 
-    Attributes:
-        enabled: False is a dry run: decisions are logged, nothing is stopped and no countdown is shown.
-        idle: a GPU below `idle_below_percent` for this long is idle.
-        idle_by_offer: offer id -> its own idle limit.
-        idle_below_percent: use below this is idle, 0 to 100.
-        warn: this long before a stop the user is warned.
-        keep: how much one *keep* adds.
-        keeps_per_day: how many *keep* a server's user has in 24 hours.
-        lifetime: a GPU server ends after this, busy or not; no *keep* moves it. None is no limit.
-        grace: no idleness is counted this long after the start.
-        unopened: a GPU server that nobody has opened this long after its start is stopped. None is never.
-        cpu_idle: the idle limit of CPU-only servers, by the hub's last activity. None is never.
+    All times are running time of hub and service: an outage moves every deadline.
     """
 
-    enabled: bool = False
-    idle: timedelta = timedelta(minutes=30)
-    idle_by_offer: Mapping[str, timedelta] = field(default_factory=dict)
-    idle_below_percent: float = 5.0
-    warn: timedelta = timedelta(minutes=10)
-    keep: timedelta = timedelta(minutes=30)
-    keeps_per_day: int = 2
-    lifetime: timedelta | None = timedelta(hours=12)
-    grace: timedelta = timedelta(minutes=10)
-    unopened: timedelta | None = timedelta(minutes=15)
-    cpu_idle: timedelta | None = timedelta(hours=12)
+    section: ClassVar[str] = "GpuCulling"
+
+    enabled: bool = setting(
+        False,
+        "True stops servers by the limits below. False only writes into the service's log what would have been "
+        "stopped: no server stops, no countdown is shown, and no wait is said to be at most so long.",
+    )
+    idle: timedelta = setting(
+        timedelta(minutes=30), "A server whose GPU was idle for this long is stopped.", name="idle_minutes", least=0
+    )
+    idle_by_offer: Mapping[str, timedelta] = setting(
+        {},
+        'Another idle limit for single offers, by the offer\'s id: {"gpu": 15}.',
+        name="idle_minutes_by_offer",
+        least=0,
+    )
+    idle_below_percent: float = setting(
+        5.0, "A GPU used less than this is idle. Unit: percent, 0 to 100.", least=0, most=100
+    )
+    warn: timedelta = setting(
+        timedelta(minutes=10), "Users are warned this long before their server stops.", name="warn_minutes", least=0
+    )
+    keep: timedelta = setting(
+        timedelta(minutes=30), "How much time one press of Keep adds.", name="keep_minutes", least=0
+    )
+    keeps_per_day: int = setting(2, "How often a user may press Keep for a server in 24 hours.", least=0)
+    lifetime: timedelta | None = setting(
+        timedelta(hours=12),
+        "A server with a GPU ends after this, busy or not; Keep does not move it. None: no such limit.",
+        name="lifetime_hours",
+        least=0,
+    )
+    grace: timedelta = setting(
+        timedelta(minutes=10),
+        "No idle time is counted this long after a server's start.",
+        name="grace_minutes",
+        least=0,
+    )
+    unopened: timedelta | None = setting(
+        timedelta(minutes=15),
+        "A server with a GPU that nobody has opened this long after its start is stopped, and its user is told. None: "
+        "never.",
+        name="unopened_minutes",
+        least=0,
+    )
+    cpu_idle: timedelta | None = setting(
+        timedelta(hours=12),
+        "A server without a GPU is stopped when its user was away for this long and no kernel is busy. None: never.",
+        name="cpu_idle_minutes",
+        least=0,
+    )
 
 
 class Cause(Enum):

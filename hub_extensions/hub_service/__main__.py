@@ -68,9 +68,9 @@ def _apart(options: argparse.Namespace) -> int:
     from hub_extensions.hub_service.setup.remote_settings import Own
     from hub_extensions.hub_service.setup.state_dir import folder_apart
 
-    own = Own.of(os.environ, Path(options.state_dir), options.host)
-    folder = folder_apart(own.state_dir)
-    return asyncio.run(serve_apart(replace(own, state_dir=folder)))
+    own = Own.of(os.environ, options.state_dir, options.host)
+    folder = folder_apart(Path(own.state_dir))
+    return asyncio.run(serve_apart(replace(own, state_dir=str(folder))))
 
 
 def _leave(number: int, _: object) -> None:

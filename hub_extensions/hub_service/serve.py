@@ -9,10 +9,10 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from tornado.httpserver import HTTPServer
@@ -37,7 +37,7 @@ from hub_extensions.hub_service.process import (
 )
 from hub_extensions.hub_service.setup.logs import log_json
 from hub_extensions.hub_service.setup.remote_client import HubsWord
-from hub_extensions.hub_service.setup.remote_settings import Own, hub_secret_of
+from hub_extensions.hub_service.setup.remote_settings import BY_ENVIRONMENT, Own, hub_secret_of
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings
 
 if TYPE_CHECKING:
@@ -55,24 +55,21 @@ EXIT_UNAVAILABLE = 69
 
 async def serve(settings: Settings, parent: int) -> int:
     """Serve until the parent is gone or a signal comes; returns the exit status."""
-    tokens = (settings.api_token, settings.metrics_token or "", settings.prometheus_token)
-    log_json((settings.hub_secret, *tokens, *_secrets_in(settings.database_url)))
+    log_json(_hidden(str(getattr(settings, each.name)) for each in fields(settings) if not each.repr))
     with Lifetime(parent) as lifetime:
         return await _served(settings, lifetime)
 
 
 async def serve_apart(own: Own) -> int:
     """Serve with the settings that the hub tells, until it has others or a signal comes; returns the exit status."""
-    given = [secret for value in own.secrets.values() for secret in _secrets_in(value)]
-    log_json((own.api_token, hub_secret_of(own.api_token), *given))
+    log_json(_hidden((own.api_token, hub_secret_of(own.api_token), *own.secrets.values())))
     with Lifetime(None) as lifetime, closing(HubsWord(own, lifetime)) as word:
         settings = await word.wait_for_settings()
         if settings is None:
             return lifetime.status
         # for `jupyterhub-gpu offers --state-dir`; who can read it needs none of these
-        replace(settings, database_url="", prometheus_token="", metrics_token=None).dump(
-            settings.state_dir / SETTINGS_FILE
-        )
+        unneeded: dict[str, Any] = dict.fromkeys(BY_ENVIRONMENT, "")
+        replace(settings, **unneeded).dump(settings.folder / SETTINGS_FILE)
         return await _served(settings, lifetime, word)
 
 
@@ -98,7 +95,7 @@ async def _answering(settings: Settings, lifetime: Lifetime, word: HubsWord | No
     # a full collection stops the loop for 70 ms while the modules load and a cluster is read: not one every few seconds
     gc.set_threshold(20_000, 20, 50)
     async with AsyncExitStack() as opened:
-        lock = await wait_for_lock(settings.state_dir / LOCK_FILE, lifetime)
+        lock = await wait_for_lock(settings.folder / LOCK_FILE, lifetime)
         if lock is None:
             yield False
             return
@@ -138,16 +135,17 @@ async def _answering(settings: Settings, lifetime: Lifetime, word: HubsWord | No
         yield True
 
 
-def _secrets_in(value: str) -> Iterator[str]:
-    """What must not be in a log: the value itself, and the password where it is an address with one."""
-    yield value
-    try:
-        password = urlsplit(value).password or ""
-    except ValueError:
-        return
-    if len(password) >= SHORTEST_HIDDEN:
-        yield password
-        yield unquote(password)
+def _hidden(secrets: Iterable[str]) -> Iterator[str]:
+    """What must not be in a log: each secret itself, and the password where it is an address with one."""
+    for value in secrets:
+        yield value
+        try:
+            password = urlsplit(value).password or ""
+        except ValueError:
+            continue
+        if len(password) >= SHORTEST_HIDDEN:
+            yield password
+            yield unquote(password)
 
 
 async def _open_machine(settings: Settings, opened: AsyncExitStack) -> Gpus | ClusterWatch:
@@ -186,9 +184,10 @@ def open_gpus(settings: Settings) -> Gpus:
     Raises:
         LayoutError: the layout to simulate is missing or wrong.
     """
-    if settings.simulate is None:
+    layout = settings.offers.simulate
+    if layout is None:
         return Nvml()
-    return SimulatedGpus(load_layout(settings.simulate), of_service(settings.url, marked))
+    return SimulatedGpus(load_layout(layout), of_service(settings.url, marked))
 
 
 def _hub_api_url(settings: Settings) -> str:

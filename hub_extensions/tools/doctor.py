@@ -153,8 +153,8 @@ def _entry_points() -> Iterator[Diagnosis]:
 
 
 def _gpus(settings: Settings | None) -> Iterator[Diagnosis]:
-    if settings is not None and settings.simulate is not None:
-        text = f"The GPUs are simulated (layout {settings.simulate})."
+    if settings is not None and settings.offers.simulate is not None:
+        text = f"The GPUs are simulated (layout {settings.offers.simulate})."
         yield Diagnosis("gpus", "warning", text, "Take c.GpuOffers.simulate out to offer this machine's own GPUs.")
         return
     from hub_extensions.adapters.nvml.reader import Nvml
@@ -333,7 +333,7 @@ def prometheus_finding(reading: DcgmReading) -> Diagnosis:
 
 def _devices(settings: Settings) -> tuple[Device, ...]:
     """The devices of this machine; none where they are simulated or cannot be read (`_gpus` says why)."""
-    if settings.simulate is not None:
+    if settings.offers.simulate is not None:
         return ()
     from hub_extensions.adapters.nvml.reader import Nvml
 
@@ -352,7 +352,7 @@ def _devices(settings: Settings) -> tuple[Device, ...]:
 def _state_dir(settings: Settings) -> Iterator[Diagnosis]:
     from hub_extensions.adapters.store.opening import NETWORK_DISKS  # the database's library takes its time to load
 
-    folder = settings.state_dir
+    folder = settings.folder
     there = next(place for place in (folder, *folder.parents) if place.exists())
     disk = disk_of(there)
     if disk in NETWORK_DISKS and not settings.database_url:

@@ -14,8 +14,9 @@ from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.user_options import MOST_OFFERS
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE
 from hub_extensions.core.queue.model import QueueLimits
+from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.tokens import SHORTEST_TOKEN
-from hub_extensions.spawner.config.traits import GpuCluster, GpuCulling, GpuOffers, GpuQueue
+from hub_extensions.spawner.config.traits import GpuCluster, GpuCulling, GpuOffers, GpuQueue, GpuService
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,7 @@ from hub_extensions.spawner.config.traits import GpuCluster, GpuCulling, GpuOffe
         (GpuCulling, CullPolicy()),
         (GpuOffers, OfferConfig()),
         (GpuCluster, ClusterConfig()),
+        (GpuService, ServiceConfig()),
     ],
 )
 def test_without_a_configuration_the_rules_have_the_limits_of_the_reference(section: type, limits: object) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.hub_service.setup.settings import Settings
 from tests.hubs import Hub, free_port, until
 from tests.patience import patient
@@ -40,7 +41,13 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     folder = tmp_path_factory.mktemp("login")
     state = folder / "state"
     state.mkdir(mode=0o700)
-    settings = Settings(state, "hub-secret-" * 4, "api-token-" * 4, port=free_port(), simulate="lab-a100")
+    settings = Settings(
+        state_dir=str(state),
+        hub_secret="hub-secret-" * 4,
+        api_token="api-token-" * 4,
+        port=free_port(),
+        offers=OfferConfig(simulate="lab-a100"),
+    )
     settings.dump(state / "service.json")
     text = CONFIG.format(config=str(state / "service.json"), port=settings.port, root=str(ROOT))
     with Hub(folder / "hub", text, warm=False) as running:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.hub_service import process
 from hub_extensions.hub_service.setup.settings import Settings
 from tests import warm
@@ -42,8 +43,13 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.settings = Settings(
-            folder, "hub-secret-" * 4, "api-token-" * 4, port=free_port(), simulate="lab-a100", hub_api_url="http://127.0.0.1:9/hub/api"
-        )  # fmt: skip
+            state_dir=str(folder),
+            hub_secret="hub-secret-" * 4,
+            api_token="api-token-" * 4,
+            port=free_port(),
+            offers=OfferConfig(simulate="lab-a100"),
+            hub_api_url="http://127.0.0.1:9/hub/api",
+        )
         self.config = folder / "service.json"
         self.settings.dump(self.config)
         self.started: list[subprocess.Popen[bytes]] = []

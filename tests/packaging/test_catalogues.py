@@ -75,11 +75,13 @@ def sentences(path: Path) -> Iterator[str]:
 
 
 def _said_to_others(node: ast.AST) -> Iterator[ast.AST]:
-    """Docstrings, lines of the log, and parts of what is read as a whole."""
+    """Docstrings, lines of the log, the help of settings, and parts of what is read as a whole."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         yield node.value
     if isinstance(node, ast.JoinedStr):
         yield from node.values
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setting":
+        yield from node.args
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "log":
         yield from node.args
 

@@ -154,7 +154,7 @@ def service() -> Iterator[int]:
 
 
 def test_a_running_service_is_asked_with_the_secret_of_its_state_folder(service: int, tmp_path: Path) -> None:
-    Settings(state_dir=tmp_path, hub_secret=SECRET, api_token="", port=service).dump(tmp_path / "service.json")
+    Settings(state_dir=str(tmp_path), hub_secret=SECRET, api_token="", port=service).dump(tmp_path / "service.json")
     result = run("offers", "--state-dir", str(tmp_path))
     assert result.exit_code == 0
     assert _Service.asked.startswith("/services/gpu/hub/form?")
@@ -417,7 +417,7 @@ async def test_what_an_admin_says_there_is_stands_in_for_nodes_that_may_not_be_r
     async with ApiServerAsTold(dra=False) as server:
         server.forbidden |= {NODES, PODS}
         cluster = ClusterConfig(kubeconfig=server.kubeconfig(tmp_path), capacity={"gpu": 2})
-        settings = Settings(state_dir=tmp_path, hub_secret=SECRET, api_token="", cluster=cluster)
+        settings = Settings(state_dir=str(tmp_path), hub_secret=SECRET, api_token="", cluster=cluster)
         settings.dump(tmp_path / "service.json")
         result = await asyncio.to_thread(run, "offers", "--cluster", "--state-dir", str(tmp_path))
     assert result.exit_code == 0
@@ -433,7 +433,7 @@ async def test_with_nodes_but_no_foreign_pods_it_says_which_of_the_two_may_not_b
             status = {"allocatable": {"nvidia.com/gpu": "2"}, "conditions": ready}
             server.put(NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
         cluster = ClusterConfig(kubeconfig=server.kubeconfig(tmp_path), namespace="jhub")
-        settings = Settings(state_dir=tmp_path, hub_secret=SECRET, api_token="", cluster=cluster)
+        settings = Settings(state_dir=str(tmp_path), hub_secret=SECRET, api_token="", cluster=cluster)
         settings.dump(tmp_path / "service.json")
         result = await asyncio.to_thread(run, "offers", "--cluster", "--state-dir", str(tmp_path))
     assert result.exit_code == 0

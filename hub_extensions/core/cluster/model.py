@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import ClassVar, Literal
+
+from hub_extensions.core.settings import setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,40 +189,72 @@ class ClusterView:
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """What an admin declares about the cluster. Without a word of it a standard cluster is found as it is.
+    """A Kubernetes cluster, where servers are pods (``c.JupyterHub.spawner_class = "gpu"``).
+
+    A standard cluster needs none of the settings: what it has is found by node labels and allocatable resources.
 
     Attributes:
         namespace: of the servers' pods; "" is the service's own.
-        kubeconfig: file to read instead of the pod's service account; "" for that.
-        context: which context of it; "" is the current one.
-        capacity: pool -> devices, used only where nodes, or pods of other namespaces, may not be read.
         node_labels: only nodes with all of these labels count (what the servers' node selector says).
         tolerated: taints that the servers' pods tolerate, beside ``nvidia.com/gpu:NoSchedule``: ``key``, ``key=value``,
             either with ``:effect`` behind it, or ``*`` for all.
-        kueue_queue: name of a LocalQueue: the line is Kueue's then.
-        kai_queue: name of a queue of KAI: the line is KAI's then. kai_scheduler: its scheduler's name.
-        fractions_by: who shares a GPU out for `OfferConfig.fractions`: ``kai``, ``hami`` or "" for nobody.
-        runtime_class: of pods with a GPU; "" for none.
-        remove_forgotten: pods that the hub has forgotten are deleted after `forgotten_after`; else only shown.
-        outside_after: an admitted pod that is not scheduled after this long: something outside this hub took the GPU.
-        servers_url: where users' servers reach the service; "" is the service's own address.
     """
 
+    section: ClassVar[str] = "GpuCluster"
+
     namespace: str = ""
-    kubeconfig: str = ""
-    context: str = ""
-    capacity: Mapping[str, int] = field(default_factory=dict)
+    kubeconfig: str = setting(
+        "", "Kubeconfig file to read the cluster with. Empty: the service account of the hub's own pod."
+    )
+    context: str = setting("", "Which context of the kubeconfig file. Empty: its current one.")
+    capacity: Mapping[str, int] = setting(
+        {},
+        'How many devices there are, by offer: {"mig-1g.5gb": 5, "mig-2g.10gb": 1}. Used only where this hub may not '
+        "read the cluster's nodes, or not the pods of other namespaces; where it can read the nodes, never more than "
+        "the nodes that count really have.",
+        least=0,
+    )
     node_labels: Mapping[str, str] = field(default_factory=dict)
     tolerated: tuple[str, ...] = ()
-    kueue_queue: str = ""
-    kai_queue: str = ""
-    kai_scheduler: str = "kai-scheduler"
-    fractions_by: str = ""
-    runtime_class: str = ""
-    remove_forgotten: bool = False
-    forgotten_after: timedelta = timedelta(minutes=5)
-    outside_after: timedelta = timedelta(seconds=30)
-    servers_url: str = ""
+    kueue_queue: str = setting(
+        "", "Name of a LocalQueue of Kueue in the servers' namespace: Kueue decides then who is next."
+    )
+    kai_queue: str = setting(
+        "", "Name of a queue of KAI-Scheduler: its scheduler places the servers and decides who is next."
+    )
+    kai_scheduler: str = setting("kai-scheduler", "Name of KAI's scheduler.")
+    fractions_by: Literal["kai", "hami", ""] = setting(
+        "",
+        "Who shares a GPU out for c.GpuOffers.fractions: 'kai', 'hami', or empty for nobody. Time-slicing and MPS of "
+        "NVIDIA's device plugin need no word here.",
+    )
+    runtime_class: str = setting("", "RuntimeClass of servers with a GPU. Empty: the cluster's default.")
+    remove_forgotten: bool = setting(
+        False,
+        "True deletes a server's pod that the hub has forgotten; its user's files stay. False only shows it to admins: "
+        "it goes on and keeps its GPU. Leave it off where two hubs have one namespace: they cannot tell their pods "
+        "apart.",
+    )
+    forgotten_after: timedelta = setting(
+        timedelta(minutes=5),
+        "A forgotten pod is deleted after this long, where that is allowed.",
+        name="forgotten_minutes",
+        least=0,
+    )
+    outside_after: timedelta = setting(
+        timedelta(seconds=30),
+        "An admitted server that finds no GPU for this long: something outside this hub took it. Nobody else is let "
+        "past, and the waiting page says so.",
+        name="outside_seconds",
+        least=0,
+    )
+    servers_url: str = setting(
+        "",
+        "Address at which users' servers reach the GPU service, ending in /services/gpu. Empty: through the hub's "
+        "proxy by plain HTTP where the chart's service is there, else the service's own address. With the chart's "
+        "proxy.https of the type manual or secret the proxy sends plain HTTP away: set https://your-host/services/gpu "
+        "then.",
+    )
 
 
 __all__ = [

@@ -8,13 +8,14 @@ Not here: how many are free (``queue/admission.py`` counts), and how a form show
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from hub_extensions.core.gpu.devices import WHOLE, Device
 from hub_extensions.core.gpu.mig import MigProfile
 from hub_extensions.core.offers.offer_id import CPU, GPU, GPU_SHARED, OfferId, OfferIdError, share_text
+from hub_extensions.core.settings import setting
 
 
 class OfferKind(str, Enum):
@@ -87,22 +88,37 @@ class GpuOffer:
 
 @dataclass(frozen=True)
 class OfferConfig:
-    """What an admin declares about offers.
+    """What the spawn form offers beside the machine's whole GPUs and MIG devices."""
 
-    Attributes:
-        fractions: offer id of a device (``gpu``, ``mig-3g.20gb``) -> the shares offered of it, e.g. ``(0.5, 0.25)``.
-        memory_gib: offer id of a whole GPU (``gpu``, ``gpu@tesla-t4``) -> the GiB of its memory that are offered.
-        titles, descriptions: offer id -> the admin's words.
-        groups: offer id -> the groups that may choose it.
-        hidden: offer ids that are not shown and cannot be chosen.
-    """
+    section: ClassVar[str] = "GpuOffers"
 
-    fractions: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    memory_gib: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    titles: Mapping[str, str] = field(default_factory=dict)
-    descriptions: Mapping[str, str] = field(default_factory=dict)
-    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    hidden: tuple[str, ...] = ()
+    fractions: Mapping[str, tuple[float, ...]] = setting(
+        {},
+        "Parts of one device that several servers share: the id of the device's offer, and the shares to offer of it, "
+        'each larger than 0 and smaller than 1. {"gpu": [0.5], "mig-3g.20gb": [0.5]} offers half a GPU and half a '
+        "3g.20gb. Servers on one device can slow each other down and take each other's memory.",
+    )
+    memory_gib: Mapping[str, tuple[int, ...]] = setting(
+        {},
+        "Parts of a whole GPU by memory, on a cluster where KAI shares GPUs out (c.GpuCluster.fractions_by is 'kai'): "
+        'the id of the GPU\'s offer, and the sizes to offer of it. {"gpu": [8, 16]} offers 8 GiB and 16 GiB of a GPU, '
+        "as gpu-8gib and gpu-16gib. A size that is not less than the card's memory is not offered. Unit: GiB.",
+    )
+    titles: Mapping[str, str] = setting({}, 'Your own title of an offer, by its id: {"mig-1g.5gb": "Small GPU"}.')
+    descriptions: Mapping[str, str] = setting({}, "Your own sentence below an offer's title, by the offer's id.")
+    groups: Mapping[str, tuple[str, ...]] = setting(
+        {},
+        "The groups whose members may choose an offer, by the offer's id. An offer that is not named here is for "
+        'everybody: {"gpu": ["thesis"]}.',
+    )
+    hidden: tuple[str, ...] = setting(
+        (), 'Ids of offers that are not shown and cannot be chosen: ["gpu"]. CPU only cannot be hidden.'
+    )
+    simulate: str | None = setting(
+        None,
+        "Name of a layout (lab-a100, two-whole, mixed) or path of a YAML file whose GPUs are simulated, for trying the "
+        "hub without a card. None uses the GPUs of this machine.",
+    )
 
 
 class OfferConfigError(ValueError):

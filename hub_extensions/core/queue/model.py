@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import ClassVar
 
 from hub_extensions.core.cluster.pools import Pool
 from hub_extensions.core.gpu.devices import DeviceState
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.forecast import START_ALLOWANCE, WaitForecast
+from hub_extensions.core.settings import setting
 
 
 class TicketState(Enum):
@@ -120,22 +122,31 @@ class Lease:
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """The admin's limits of the line.
+    """The limits of the line.
 
-    Attributes:
-        max_waiting: longer lines are refused.
-        max_wait: a ticket older than this (running time) ends.
-        max_starting: servers between admission and ready, CPU only included.
-        gpu_leases_per_user, tickets_per_user: a user's own limits.
-        abandon_after: a ticket without a pending spawn in an answering hub ends after this.
+    Times are running time of hub and service.
     """
 
-    max_waiting: int = 500
-    max_wait: timedelta = timedelta(hours=24)
-    max_starting: int = 64
-    gpu_leases_per_user: int = 1
-    tickets_per_user: int = 1
-    abandon_after: timedelta = timedelta(seconds=120)
+    section: ClassVar[str] = "GpuQueue"
+
+    max_waiting: int = setting(500, "Servers that may wait at the same time. Who comes later is refused.", least=1)
+    max_wait: timedelta = setting(
+        timedelta(hours=24), "A wait ends after this many hours.", name="max_wait_hours", least=0
+    )
+    max_starting: int = setting(
+        64,
+        "Servers that may be starting at the same time, CPU only included. It takes the place of JupyterHub's "
+        "concurrent_spawn_limit, which would count servers that wait in line.",
+        least=1,
+    )
+    gpu_leases_per_user: int = setting(1, "Servers with a GPU that one user may have at the same time.", least=1)
+    tickets_per_user: int = setting(1, "Places in line that one user may have at the same time.", least=1)
+    abandon_after: timedelta = setting(
+        timedelta(seconds=120),
+        "A place in line ends when the hub has answered for this long without a start that belongs to it.",
+        name="abandon_seconds",
+        least=1,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class Engine:
         self.store = store
         self.state = state
         self.hub = hub
-        self.queue = Tickets(state, hub, service_url=settings.servers_url, simulate=settings.simulate)
+        self.queue = Tickets(state, hub, service_url=settings.servers_url, simulate=settings.offers.simulate)
         transaction = self.queue.transaction
         self.watcher: LeaseWatcher
         self.cluster_leases: ClusterLeases | None = None

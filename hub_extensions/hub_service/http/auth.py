@@ -90,7 +90,7 @@ class Auth:
     hub: HubApi
     oauth: HubOAuth
     hub_secret: str = field(repr=False)
-    metrics_token: str | None = field(default=None, repr=False)
+    metrics_token: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         self._admins: ShortMemory[tuple[bool, tuple[str, ...]]] = ShortMemory()
@@ -116,7 +116,7 @@ class Auth:
     async def may_read_metrics(self, headers: HTTPHeaders) -> bool:
         """The caller may read counts without names."""
         given = bearer(headers)
-        if self.is_hub(headers) or _same(given, self.metrics_token or ""):
+        if self.is_hub(headers) or _same(given, self.metrics_token):
             return True
         caller = await self.caller(headers)
         if caller is None:

@@ -38,7 +38,7 @@ class HubsWord:
         self._own = own
         self._lifetime = lifetime
         self._clock = clock
-        self._hub = HubApi(own.api_url, own.api_token)
+        self._hub = HubApi(own.hub_api_url, own.api_token)
         self._told: dict[str, Any] | None = None
         self._asked_at = clock()
         self._refused_since: float | None = None

@@ -9,53 +9,47 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from hub_extensions.core.settings import settings_in
 from hub_extensions.core.tokens import SHORTEST_TOKEN, token_problem
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError, checked
 
 API_URL = "JUPYTERHUB_API_URL"
 API_TOKEN = "JUPYTERHUB_API_TOKEN"
-BY_ENVIRONMENT = {
-    "database_url": "JUPYTERHUB_GPU_DATABASE_URL",
-    "prometheus_token": "JUPYTERHUB_GPU_PROMETHEUS_TOKEN",
-    "metrics_token": "JUPYTERHUB_GPU_METRICS_TOKEN",
-}
+BY_ENVIRONMENT = {name: about.variable for name, about in settings_in(Settings).items() if about.variable}
 """Setting -> the environment variable that the service has it from."""
 
-WITHHELD = frozenset(BY_ENVIRONMENT) | {"state_dir", "hub_secret", "api_token", "host", "hub_api_url"}
-"""Settings that are not told: secrets, and what the service knows itself."""
-
-SHORTEST = {"prometheus_token": 0, "metrics_token": SHORTEST_TOKEN}
-"""Tokens among them, and how many characters each has to have."""
 _PURPOSE = b"jupyterhub-gpu: what the hub proves itself with"
 
 
 @dataclass(frozen=True)
 class Own:
-    """What a service apart knows before it asks.
+    """What a service apart knows before it asks: of `Settings` the fields of the same names, and secrets.
 
     Attributes:
-        api_url: the hub's API. api_token: the service's token there.
+        hub_api_url: the hub's API. api_token: the service's token there.
         state_dir: its own folder. host: where it listens.
         secrets: by the names of `BY_ENVIRONMENT`; those that are not set are left out.
     """
 
-    api_url: str
-    api_token: str
-    state_dir: Path
+    hub_api_url: str
+    api_token: str = field(repr=False)
+    state_dir: str
     host: str
-    secrets: Mapping[str, str]
+    secrets: Mapping[str, str] = field(repr=False)
 
-    def __repr__(self) -> str:
-        return f"Own({self.api_url!r}, {str(self.state_dir)!r})"
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """All of it, by the names of `Settings`."""
+        known = {name: value for name, value in vars(self).items() if name in OF_ITS_OWN}
+        return {**known, **self.secrets, "hub_secret": hub_secret_of(self.api_token)}
 
     @classmethod
-    def of(cls, environ: Mapping[str, str], state_dir: Path, host: str) -> Own:
+    def of(cls, environ: Mapping[str, str], state_dir: str, host: str) -> Own:
         """Read the environment.
 
         Raises:
@@ -73,18 +67,23 @@ class Own:
         return cls(url.rstrip("/"), token, state_dir, host, secrets)
 
 
+OF_ITS_OWN = {each.name for each in fields(Own)} & {each.name for each in fields(Settings)}
+WITHHELD = frozenset(each.name for each in fields(Settings) if not each.repr) | OF_ITS_OWN
+"""Fields that are not told: secrets, and what the service knows itself."""
+
+
 def brought(name: str, environ: Mapping[str, str]) -> str:
     """What the environment says for a name of `BY_ENVIRONMENT`; "": nothing.
 
     Raises:
         SettingsError: it cannot be used; the text names the variable, and not its value.
     """
-    variable = BY_ENVIRONMENT[name]
-    value = environ.get(variable, "")
-    if value and name in SHORTEST and (problem := token_problem(value, SHORTEST[name])):
-        raise SettingsError(f"{variable} {problem}")
+    about = settings_in(Settings)[name]
+    value = environ.get(about.variable, "")
+    if value and about.token is not None and (problem := token_problem(value, about.token)):
+        raise SettingsError(f"{about.variable} {problem}")
     if value != value.strip() or not value.isprintable():
-        raise SettingsError(f"{variable} begins or ends with a space, or has a line break in it: take that out.")
+        raise SettingsError(f"{about.variable} begins or ends with a space, or has a line break in it: take that out.")
     return value
 
 
@@ -95,7 +94,7 @@ def hub_secret_of(api_token: str) -> str:
 
 def tell(settings: Settings) -> dict[str, Any]:
     """What goes into the service's ``info``: settings as JSON values, and which variables the service has to have."""
-    everything = TypeAdapter(Settings).dump_python(settings, mode="json")
+    everything = TypeAdapter(type(settings)).dump_python(settings, mode="json")
     needs = sorted(variable for name, variable in BY_ENVIRONMENT.items() if getattr(settings, name))
     return {"settings": {name: value for name, value in everything.items() if name not in WITHHELD}, "needs": needs}
 
@@ -120,17 +119,9 @@ def understood(told: Mapping[str, Any], own: Own) -> Settings:
             f"The hub's configuration sets what only the environment brings to a service apart from it: set {missing} "
             "for the service too."
         )
-    raw = {
-        **{name: value for name, value in told["settings"].items() if name not in WITHHELD},
-        **own.secrets,
-        "state_dir": str(own.state_dir),
-        "hub_secret": hub_secret_of(own.api_token),
-        "api_token": own.api_token,
-        "host": own.host,
-        "hub_api_url": own.api_url,
-    }
+    raw = {**{name: value for name, value in told["settings"].items() if name not in WITHHELD}, **own.settings}
     try:
-        return checked("What the hub says about the service", raw)
+        return checked("What the hub says about the service", raw, Settings)
     except SettingsError as problem:
         raise SettingsError(f"{problem} Hub and service need the same version of jupyterhub-gpu.") from None
 
@@ -138,17 +129,3 @@ def understood(told: Mapping[str, Any], own: Own) -> Settings:
 def _missing(needs: Sequence[str], own: Own) -> str:
     here = {BY_ENVIRONMENT[name] for name in own.secrets}
     return ", ".join(str(each) for each in needs if each not in here)
-
-
-assert {field.name for field in fields(Settings)} >= WITHHELD
-
-__all__ = [
-    "BY_ENVIRONMENT",
-    "WITHHELD",
-    "Own",
-    "brought",
-    "hub_secret_of",
-    "of_info",
-    "tell",
-    "understood",
-]

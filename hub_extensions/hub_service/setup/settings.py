@@ -2,7 +2,7 @@
 
 A service that the hub does not start has no such file: it asks the hub (``remote_settings.py``, ``remote_client.py``).
 The file holds secrets: it is written with mode 0600, and no secret appears in a ``repr``.
-Not here: how an admin sets these (``spawner/config/traits.py``), and what they mean (the dataclasses of ``core``).
+Not here: how an admin sets these (``core/settings.py``), and what they mean (the dataclasses of ``core``).
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -20,9 +21,13 @@ from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import QueueLimits
+from hub_extensions.core.service import ServiceConfig
+from hub_extensions.core.settings import spelled
 from hub_extensions.hub_service.setup.addresses import at
 
 SERVICE_NAME = "gpu"
+
+Made = TypeVar("Made", bound="Settings")
 
 
 class SettingsError(Exception):
@@ -30,50 +35,37 @@ class SettingsError(Exception):
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Everything the service needs to know before its first request.
+class Settings(ServiceConfig):
+    """Everything the service needs to know before its first request: the admin's settings, and what else it is told.
 
     Attributes:
-        state_dir: the service's own folder (mode 0700, on a local disk): database, copies of it, lock, secrets.
         hub_secret: what the hub proves itself with on ``/services/gpu/hub/…``.
         api_token: the service's own token at the hub's API (fixed in configuration, so a restart does not change it).
-        metrics_token: opens ``/services/gpu/metrics`` and nothing else; None: only hub and admins may read it.
-        database_url: SQLAlchemy URL; empty means an SQLite file in `state_dir` (ask `store_url`).
-        host, port: where the service listens.
-        connect_url: where the hub and its proxy reach it (``http://10.0.0.7:8191``); empty: at host and port.
         base_url: the hub's base URL, starting and ending in a slash.
         hub_api_url: the hub's API; empty means the environment of a hub-managed service says it.
         public_url: the hub's public address where the admin has set one; else empty.
-        simulate: name or path of a layout whose GPUs are simulated; None: this machine's GPUs by NVML.
         start_seconds: how long a start may take before the spawner or the hub ends it (for what "at most" promises).
         allow_named_servers: users may have more than one server ("work on CPU meanwhile" is offered).
         offers, queue, culling: the admin's settings as `core` reads them.
-        prometheus_url: who is asked what DCGM measured; empty: nobody. prometheus_token: sent as a bearer token.
-        dcgm_scale: what 100 % of a MIG device's figures is: ``instance`` or ``card``.
         cluster: servers are pods of a cluster, whose GPUs are watched; None: they are processes of this machine.
     """
 
-    state_dir: Path
-    hub_secret: str = field(repr=False)
-    api_token: str = field(repr=False)
-    metrics_token: str | None = field(default=None, repr=False)
-    database_url: str = field(default="", repr=False)
-    host: str = "127.0.0.1"
-    port: int = 8191
-    connect_url: str = ""
+    hub_secret: str = field(repr=False, kw_only=True)
+    api_token: str = field(repr=False, kw_only=True)
     base_url: str = "/"
     hub_api_url: str = ""
     public_url: str = ""
-    simulate: str | None = None
     start_seconds: float = 180.0
     allow_named_servers: bool = False
     offers: OfferConfig = field(default_factory=OfferConfig)
     queue: QueueLimits = field(default_factory=QueueLimits)
     culling: CullPolicy = field(default_factory=CullPolicy)
-    prometheus_url: str = ""
-    prometheus_token: str = field(default="", repr=False)
-    dcgm_scale: Literal["instance", "card"] = "instance"
     cluster: ClusterConfig | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The service's own folder (mode 0700, on a local disk): database, copies of it, lock, secrets."""
+        return Path(self.state_dir)
 
     @property
     def prefix(self) -> str:
@@ -98,10 +90,10 @@ class Settings:
     @property
     def store_url(self) -> str:
         """The database: the admin's own URL, or an SQLite file in `state_dir`."""
-        return self.database_url or f"sqlite:///{self.state_dir / 'gpu.sqlite'}"
+        return self.database_url or f"sqlite:///{self.folder / 'gpu.sqlite'}"
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Settings:
+    def load(cls: type[Made], path: str | os.PathLike[str]) -> Made:
         """Read the file.
 
         Raises:
@@ -119,11 +111,11 @@ class Settings:
             raw = json.loads(text)
         except ValueError as problem:
             raise SettingsError(f"The settings file {file} is not JSON: {problem}.") from problem
-        return checked(f"The settings file {file}", raw)
+        return checked(f"The settings file {file}", raw, cls)
 
     def dump(self, path: str | os.PathLike[str]) -> None:
         """Write the file with mode 0600: whole, or not at all."""
-        write_private(Path(path), TypeAdapter(Settings).dump_json(self, indent=2).decode() + "\n")
+        write_private(Path(path), TypeAdapter(type(self)).dump_json(self, indent=2).decode() + "\n")
 
 
 def write_private(path: Path, text: str) -> None:
@@ -140,24 +132,46 @@ def write_private(path: Path, text: str) -> None:
         raise
 
 
-def checked(what: str, raw: Any) -> Settings:
+def checked(what: str, raw: Any, made: type[Made]) -> Made:
     """Settings from JSON values. `what` begins the sentences: "The settings file /srv/gpu-state/service.json".
 
     Raises:
-        SettingsError: a field is unknown, missing or wrong.
+        SettingsError: a field is unknown, missing or wrong; the text names it, a setting as an admin writes it.
     """
     if not isinstance(raw, dict):
         raise SettingsError(f"{what} has to hold one JSON object.")
-    unknown = sorted(set(raw) - set(Settings.__dataclass_fields__))
-    if unknown:
-        known = ", ".join(Settings.__dataclass_fields__)
-        raise SettingsError(f"{what} has the unknown field {unknown[0]!r}. Known: {known}.")
+    for path, known in _unknown(made, raw):
+        raise SettingsError(f"{what} has the unknown field {path!r}. Known: {', '.join(known)}.")
     try:
-        return TypeAdapter(Settings).validate_python(raw)
+        return TypeAdapter(made).validate_python(raw)
     except ValidationError as problem:
         first = problem.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise SettingsError(f"{what}: {where}: {first['msg']}.") from None
+        raise SettingsError(f"{what}: {_named(made, first['loc'])}: {first['msg']}.") from None
 
 
-__all__ = ["SERVICE_NAME", "Settings", "SettingsError", "checked", "write_private"]
+def _unknown(value: type[Any], raw: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every key that no field has, with the fields that there are; pydantic passes over those of inner values."""
+    known = tuple(each.name for each in fields(value))
+    for key, inner in raw.items():
+        if key not in known:
+            yield f"{above}{key}", known
+        elif isinstance(inner, Mapping) and (kind := _value_of(value, key)) is not None:
+            yield from _unknown(kind, inner, f"{above}{key}.")
+
+
+def _named(value: type[Any], path: Sequence[int | str]) -> str:
+    """What a path into the JSON values leads to: a setting as an admin writes it, else the path itself."""
+    inner: type[Any] | None = value
+    for part in path:
+        if inner is None or part not in [each.name for each in fields(inner)]:
+            break
+        if name := spelled(inner, str(part)):
+            return name
+        inner = _value_of(inner, str(part))
+    return ".".join(str(part) for part in path)
+
+
+def _value_of(value: type[Any], name: str) -> type[Any] | None:
+    """The class of a field that holds a value with fields of its own."""
+    kind = get_type_hints(value)[name]
+    return next((each for each in (kind, *get_args(kind)) if isinstance(each, type) and is_dataclass(each)), None)

@@ -12,12 +12,19 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from traitlets import Bool, Dict, Float, HasTraits, Int, List, TraitError, TraitType, Unicode
+from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, TraitType, Unicode
 from traitlets.config.loader import Config, LazyConfigValue
 
-from hub_extensions.core.tokens import SHORTEST_TOKEN, token_problem
+from hub_extensions.core.cluster.model import ClusterConfig
+from hub_extensions.core.culling import CullPolicy
+from hub_extensions.core.offers.model import OfferConfig, check_config
+from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
+from hub_extensions.core.queue.model import QueueLimits
+from hub_extensions.core.service import ServiceConfig
+from hub_extensions.core.settings import settings_in, spelled
+from hub_extensions.core.tokens import token_problem
 from hub_extensions.spawner.config.spawner_classes import spawner_traits
-from hub_extensions.spawner.config.traits import SECTIONS, GpuCluster, GpuCulling, GpuOffers, GpuQueue, GpuService
+from hub_extensions.spawner.config.traits import SECTIONS, section_of
 
 SECRET = ("token", "secret", "password", "key", "url")
 """How the names of settings end whose value is never repeated: the sentence goes into the hub's log."""
@@ -25,18 +32,18 @@ SECRET = ("token", "secret", "password", "key", "url")
 RENAMED = {"GpuLine": "GpuQueue", "GpuQueue.max_line": "GpuQueue.max_waiting"}
 """Names that sections and settings had in 0.1.0."""
 
-Section = TypeVar("Section", bound=HasTraits)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class Sections:
-    """Our sections of a configuration, read and checked."""
+    """Our sections of a configuration, as the values that `core` reads."""
 
-    offers: GpuOffers
-    queue: GpuQueue
-    culling: GpuCulling
-    service: GpuService
-    cluster: GpuCluster
+    offers: OfferConfig
+    queue: QueueLimits
+    culling: CullPolicy
+    service: ServiceConfig
+    cluster: ClusterConfig
 
 
 def read_sections(c: Any) -> Sections:
@@ -55,7 +62,11 @@ def read_sections(c: Any) -> Sections:
             )
     _check_spawners(c)
     return Sections(
-        _read(c, GpuOffers), _read(c, GpuQueue), _read(c, GpuCulling), _read(c, GpuService), _read(c, GpuCluster)
+        read_section(c, OfferConfig),
+        read_section(c, QueueLimits),
+        read_section(c, CullPolicy),
+        read_section(c, ServiceConfig),
+        read_section(c, ClusterConfig),
     )
 
 
@@ -80,16 +91,11 @@ def check_together(sections: Sections) -> None:
     Raises:
         ValueError: the text names the setting and says what would be right.
     """
+    _check_offers(sections.offers)
+    _check_ids("c.GpuCulling.idle_minutes_by_offer", sections.culling.idle_by_offer)
     _check_place(sections.service)
-    culling, token = sections.culling, sections.service.public_metrics_token
-    shortest = min([culling.idle_minutes, *culling.idle_minutes_by_offer.values()])
-    if culling.warn_minutes > shortest:
-        raise ValueError(
-            f"c.GpuCulling.warn_minutes is {culling.warn_minutes:g}: it has to be at most the shortest idle limit "
-            f"({shortest:g} minutes), else users are warned before their GPU is idle."
-        )
-    if token and (problem := token_problem(token, SHORTEST_TOKEN)):
-        raise ValueError(f"c.GpuService.public_metrics_token {problem}")
+    _check_culling(sections.culling)
+    _check_tokens(sections.service)
     _check_prometheus(sections.service)
     if sections.offers.memory_gib and sections.cluster.fractions_by != "kai":
         raise ValueError(
@@ -97,25 +103,65 @@ def check_together(sections: Sections) -> None:
         )
 
 
-def _check_prometheus(service: GpuService) -> None:
+def check_cluster(cluster: ClusterConfig) -> None:
+    """What only matters where servers are pods.
+
+    Raises:
+        ValueError: the text names the setting and says what would be right.
+    """
+    _check_ids("c.GpuCluster.capacity", cluster.capacity)
+    if cluster.fractions_by == "kai" and not cluster.kai_queue:
+        raise ValueError("c.GpuCluster.fractions_by is 'kai', which needs kai_queue: KAI refuses pods without a queue.")
+
+
+def _check_offers(offers: OfferConfig) -> None:
+    try:
+        check_config(offers)
+    except ValueError as problem:
+        raise ValueError(f"c.GpuOffers.{problem}") from None
+
+
+def _check_ids(name: str, by_offer: Mapping[str, object]) -> None:
+    for offer in by_offer:
+        try:
+            OfferId(offer)
+        except OfferIdError as problem:
+            raise ValueError(f"{name}[{offer!r}]: {problem}") from None
+
+
+def _check_culling(culling: CullPolicy) -> None:
+    shortest = min([culling.idle, *culling.idle_by_offer.values()])
+    if culling.warn > shortest:
+        warn, limit = (each.total_seconds() / 60 for each in (culling.warn, shortest))
+        raise ValueError(
+            f"c.GpuCulling.warn_minutes is {warn:g}: it has to be at most the shortest idle limit "
+            f"({limit:g} minutes), else users are warned before their GPU is idle."
+        )
+
+
+def _check_tokens(service: ServiceConfig) -> None:
+    for name, about in settings_in(ServiceConfig).items():
+        value = getattr(service, name)
+        if about.token is not None and value and (problem := token_problem(value, about.token)):
+            raise ValueError(f"{spelled(ServiceConfig, name)} {problem}")
+
+
+def _check_prometheus(service: ServiceConfig) -> None:
     if service.prometheus_url and not _is_address(service.prometheus_url):
         raise ValueError(
             "c.GpuService.prometheus_url cannot be used: it has to be an address such as http://prometheus:9090, "
             "without a user, a password, a ? or a #."
         )
-    if problem := token_problem(service.prometheus_token):
-        raise ValueError(f"c.GpuService.prometheus_token {problem}")
-    if service.dcgm_scale not in ("instance", "card"):
-        raise ValueError(f"c.GpuService.dcgm_scale is {service.dcgm_scale!r}: it has to be 'instance' or 'card'.")
 
 
-def _check_place(service: GpuService) -> None:
-    if service.url and (not _is_address(service.url) or urlsplit(service.url).path not in ("", "/")):
+def _check_place(service: ServiceConfig) -> None:
+    url = service.connect_url
+    if url and (not _is_address(url) or urlsplit(url).path not in ("", "/")):
         raise ValueError(
             "c.GpuService.url cannot be used: it has to be an address such as http://jupyterhub-gpu:8191, without a "
             "path, a user, a password, a ? or a #."
         )
-    if not service.started_by_hub and not service.url:
+    if not service.started_by_hub and not url:
         raise ValueError(
             "c.GpuService.url is empty, and c.GpuService.started_by_hub is False: it has to be the address at which "
             "hub and proxy reach the service, such as http://jupyterhub-gpu:8191."
@@ -133,27 +179,33 @@ def _is_address(url: str) -> bool:
     )
 
 
-def _read(c: Any, section: type[Section]) -> Section:
+def read_section(c: Any, value: type[Value]) -> Value:
+    """The section of a configuration that is made from `value`, as that value.
+
+    Raises:
+        ValueError: a key is unknown or what stands there is wrong; the text names it and says what would be right.
+    """
+    section = section_of(value)
     name = section.__name__
-    values = c.get(name, {})
     traits = section.class_traits(config=True)
     result = section()
-    for key, value in values.items():
+    for key, written in c.get(name, {}).items():
         full = f"c.{name}.{key}"
         if f"{name}.{key}" in RENAMED:
             raise ValueError(f"{full} is called c.{RENAMED[f'{name}.{key}']} now.")
         if key not in traits:
             raise ValueError(f"{full} is not a setting.{_nearest(key, traits)} Known in c.{name}: {_listed(traits)}.")
         trait = traits[key]
-        if isinstance(value, LazyConfigValue):
-            value = value.get_value(getattr(result, key))
-        if isinstance(value, bool) != isinstance(trait, Bool) or not _finite(value) or _lone_text(trait, value):
-            raise ValueError(f"{full} is {_shown(key, value)}: it has to be {wanted(trait)}.")
+        if isinstance(written, LazyConfigValue):
+            written = written.get_value(getattr(result, key))
+        if isinstance(written, bool) != isinstance(trait, Bool) or not _finite(written) or _lone_text(trait, written):
+            raise ValueError(f"{full} is {_shown(key, written)}: it has to be {wanted(trait)}.")
         try:
-            setattr(result, key, value)
+            setattr(result, key, written)
         except TraitError:
-            raise ValueError(f"{full} is {_shown(key, value)}: it has to be {wanted(trait)}.") from None
-    return result
+            raise ValueError(f"{full} is {_shown(key, written)}: it has to be {wanted(trait)}.") from None
+    built: Value = result.build()
+    return built
 
 
 def _shown(key: str, value: object) -> str:
@@ -171,18 +223,15 @@ def wanted(trait: TraitType[Any, Any]) -> str:
         return kind + _range(trait) + none
     if isinstance(trait, Unicode):
         return "a text" + none
+    if isinstance(trait, Enum):
+        *others, last = [repr(each) if each else "empty" for each in trait.values or ()]
+        return f"{', '.join(others)} or {last}"
     if isinstance(trait, List):
         return "a list of texts"
     if isinstance(trait, Dict):
-        value = getattr(trait, "_value_trait", None)
-        inner = {
-            List: "a list",
-            Int: "a whole number of at least 0",
-            Float: "a number of at least 0",
-            Unicode: "a text",
-        }
-        words = next((word for kind, word in inner.items() if isinstance(value, kind)), "a value")
-        return f"a dict from an offer's id to {words}"
+        inner = getattr(trait, "_value_trait", None)
+        assert inner is not None, "a dict whose values may be anything says nothing to an admin"
+        return f"a dict from an offer's id to {'a list' if isinstance(inner, List) else wanted(inner)}"
     raise AssertionError(f"no words for a setting of type {type(trait).__name__}")
 
 
@@ -210,6 +259,3 @@ def _nearest(name: str, known: Any) -> str:
 
 def _listed(names: Any) -> str:
     return ", ".join(sorted(names))
-
-
-__all__ = ["Sections", "check_together", "read_sections", "wanted"]

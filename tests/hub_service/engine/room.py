@@ -90,7 +90,7 @@ class Room:
 
 def settings(path: Path, **changes: object) -> Settings:
     made = Settings(
-        state_dir=path,
+        state_dir=str(path),
         hub_secret=secrets.token_hex(8),
         api_token=secrets.token_hex(8),
         queue=QueueLimits(),

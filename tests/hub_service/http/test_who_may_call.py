@@ -205,7 +205,7 @@ async def test_while_the_hub_is_away_nobody_is_let_in_by_token(service: Running)
 
 async def test_empty_secrets_open_nothing(service: Running) -> None:
     service.parts.auth.hub_secret = ""
-    service.parts.auth.metrics_token = None
+    service.parts.auth.metrics_token = ""
     for header in ("Bearer ", "Bearer", "", "token "):
         answer = await service.ask("GET", "hub/form?user=ada", headers={"Authorization": header})
         assert answer.code == 403

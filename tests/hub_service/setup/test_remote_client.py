@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +16,8 @@ from hub_extensions.hub_service.setup.remote_client import HubsWord
 from hub_extensions.hub_service.setup.remote_settings import Own, tell
 from hub_extensions.hub_service.setup.settings import Settings
 
-OWN = Own("http://127.0.0.1:9/hub/api", "token-of-the-service", Path("/srv/gpu"), "127.0.0.1", {})
-INFO = tell(Settings(Path("x"), "secret", "token", port=8200))
+OWN = Own("http://127.0.0.1:9/hub/api", "token-of-the-service", "/srv/gpu", "127.0.0.1", {})
+INFO = tell(Settings(hub_secret="secret", api_token="token", port=8200))
 
 
 class HubThatSays:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import QueueLimits
+from hub_extensions.core.settings import settings_in
 from hub_extensions.hub_service.setup import addresses
 from hub_extensions.hub_service.setup.remote_settings import (
     BY_ENVIRONMENT,
@@ -36,9 +37,9 @@ ENVIRONMENT = {
     "JUPYTERHUB_GPU_PROMETHEUS_TOKEN": "prometheus-word",
     "JUPYTERHUB_GPU_METRICS_TOKEN": "metrics-word-long-enough",
 }
-OWN = Own.of(ENVIRONMENT, Path("/srv/gpu"), "0.0.0.0")
+OWN = Own.of(ENVIRONMENT, "/srv/gpu", "0.0.0.0")
 HUBS = Settings(
-    state_dir=Path("/srv/jupyterhub/gpu-state"),
+    state_dir="/srv/jupyterhub/gpu-state",
     hub_secret=hub_secret_of(TOKEN),
     api_token=TOKEN,
     metrics_token="metrics-word-long-enough",
@@ -66,19 +67,21 @@ def test_no_secret_and_no_folder_is_told() -> None:
     text = json.dumps(tell(HUBS))
     for word in (TOKEN, HUBS.hub_secret, "database-word", "prometheus-word", "metrics-word", "/srv/"):
         assert word not in text
-    named = {field.name for field in fields(Settings) if not field.repr}
-    assert named <= WITHHELD, "a setting that is kept out of a repr is a secret"
+
+
+def test_a_setting_that_is_not_told_is_the_services_own_or_comes_by_its_environment() -> None:
+    assert set(settings_in(Settings)) & WITHHELD == {"state_dir", "host", *BY_ENVIRONMENT}
 
 
 def test_what_arrives_is_what_the_hub_has_but_for_its_own_place() -> None:
     there = understood(over_the_wire(HUBS), OWN)
-    assert there == replace(HUBS, state_dir=Path("/srv/gpu"), host="0.0.0.0", hub_api_url="http://hub:8081/jh/hub/api")
+    assert there == replace(HUBS, state_dir="/srv/gpu", host="0.0.0.0", hub_api_url="http://hub:8081/jh/hub/api")
     assert there.url == HUBS.url == "http://jupyterhub-gpu:8191/jh/services/gpu"
 
 
 def test_a_secret_that_the_hubs_configuration_has_must_be_in_the_environment_too() -> None:
     """Else a service would go on with an SQLite file while its admin believes it is on PostgreSQL."""
-    poor = Own.of({name: ENVIRONMENT[name] for name in list(ENVIRONMENT)[:2]}, Path("/srv/gpu"), "0.0.0.0")
+    poor = Own.of({name: ENVIRONMENT[name] for name in list(ENVIRONMENT)[:2]}, "/srv/gpu", "0.0.0.0")
     with pytest.raises(SettingsError, match=r"set JUPYTERHUB_GPU_DATABASE_URL, JUPYTERHUB_GPU_METRICS_TOKEN, .*_PROM"):
         understood(over_the_wire(HUBS), poor)
     assert understood(over_the_wire(replace(HUBS, database_url="")), OWN).database_url == HUBS.database_url
@@ -88,14 +91,20 @@ def test_a_setting_of_another_version_is_named() -> None:
     told = over_the_wire(HUBS)
     with pytest.raises(SettingsError, match=r"unknown field 'later'.*same version"):
         understood({**told, "settings": {**told["settings"], "later": 1}}, OWN)
-    with pytest.raises(SettingsError, match=r"port: .*same version"):
+    for queue, named in (
+        ({"later": 1}, r"unknown field 'queue\.later'"),
+        ({"max_wait": "long"}, r"c\.GpuQueue\.max_wait_hours: "),
+    ):
+        with pytest.raises(SettingsError, match=rf"{named}.*same version"):
+            understood({**told, "settings": {**told["settings"], "queue": queue}}, OWN)
+    with pytest.raises(SettingsError, match=r"c\.GpuService\.port: .*same version"):
         understood({**told, "settings": {**told["settings"], "port": "many"}}, OWN)
 
 
 def test_a_hub_cannot_change_what_the_service_knows_itself() -> None:
     told = over_the_wire(HUBS)
     there = understood({**told, "settings": {**told["settings"], "state_dir": "/etc", "hub_secret": "mine"}}, OWN)
-    assert (there.state_dir, there.hub_secret) == (Path("/srv/gpu"), hub_secret_of(TOKEN))
+    assert (there.state_dir, there.hub_secret) == ("/srv/gpu", hub_secret_of(TOKEN))
 
 
 @pytest.mark.parametrize("info", [{}, {"settings": None}, {"settings": []}, {"settings": {}, "needs": "all"}])
@@ -123,7 +132,7 @@ def test_the_secret_is_another_value_than_the_token() -> None:
 )
 def test_a_wrong_variable_is_named_and_its_value_is_not(name: str, value: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        Own.of({**ENVIRONMENT, name: value}, Path("/srv/gpu"), "0.0.0.0")
+        Own.of({**ENVIRONMENT, name: value}, "/srv/gpu", "0.0.0.0")
     assert str(refused.value).startswith(name)
     assert not value or f"{value}." not in str(refused.value)
 
