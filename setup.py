@@ -66,7 +66,6 @@ TEST = [
     "playwright>=1.49",
     "Babel>=2.14",
     "cryptography>=42",
-    "jsonschema>=4.21",
     "packaging>=24",
     "requests>=2.31",
     "ruff",

@@ -269,7 +269,9 @@ TURNS = "in turns. No memory or fault isolation: keep to your part of the memory
 AT_ONCE = "at the same time. Your memory has a limit; a neighbour's fault can end your program."
 CLAIMED = replace(MIG, mechanism=Mechanism.DRA, resource="", claim_template="small")
 CLAIMED_CARD = replace(GPU, mechanism=Mechanism.DRA, resource="", claim_template="whole")
-SLICED_MIG = replace(SLICED, id="mig-1g.10gb.shared", base="mig-1g.10gb.shared", resource="nvidia.com/mig-1g.10gb")
+SLICED_MIG = replace(
+    SLICED, id=OfferId("mig-1g.10gb.shared"), base="mig-1g.10gb.shared", resource="nvidia.com/mig-1g.10gb"
+)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +348,7 @@ def test_a_card_whose_label_says_no_cores_has_those_of_its_product_and_a_part_ha
 
 
 def test_of_two_kinds_one_without_a_product_has_the_plain_title() -> None:
-    nameless = replace(GPU, id="gpu@other", product="")
+    nameless = replace(GPU, id=OfferId("gpu@other"), product="")
     titles = {offer.id: offer.title for offer in derive(GPU, nameless, MIG).offers}
     assert (titles["gpu"], titles["gpu@other"], titles["mig-1g.5gb"]) == (
         "Whole GPU (A100 SXM4 40GB)", "Whole GPU", "MIG 1g.5gb",
@@ -403,7 +405,7 @@ def test_a_part_by_memory_is_less_than_the_card(mib: int, gib: int, offered: boo
 
 
 def test_sizes_for_this_kind_of_card_and_for_all_are_offered_once() -> None:
-    card = replace(GPU, id="gpu@a100", memory_bytes=40960 << 20)
+    card = replace(GPU, id=OfferId("gpu@a100"), memory_bytes=40960 << 20)
     found = derive(card, offers=OfferConfig(memory_gib={"gpu@a100": (8, 16), "gpu": (16, 24)}), cluster=KAI)
     assert [offer for offer in ids(found) if "gib" in offer] == ["gpu-8gib@a100", "gpu-16gib@a100", "gpu-24gib@a100"]
     parts = derive(card, offers=OfferConfig(fractions={"gpu@a100": (0.5,), "gpu": (0.25,)}), cluster=KAI)
@@ -420,11 +422,21 @@ def test_sizes_for_this_kind_of_card_and_for_all_are_offered_once() -> None:
         ((GPU,), ClusterConfig(), HALVES, 1),
         ((GPU,), ClusterConfig(), OfferConfig(), 0),
         ((GPU,), ClusterConfig(fractions_by="hami"), OfferConfig(), 0),
-        ((replace(GPU, id="gpu@t4", memory_bytes=16 << 30),), KAI, OfferConfig(memory_gib={"gpu": (4,)}), 0),
-        ((replace(GPU, id="gpu@t4", memory_bytes=16 << 30),), KAI, OfferConfig(memory_gib={"gpu@t4": (4,)}), 0),
-        ((replace(GPU, id="gpu@t4", memory_bytes=16 << 30),), KAI, OfferConfig(memory_gib={"gpu@l4": (4,)}), 1),
+        ((T4,), KAI, OfferConfig(memory_gib={"gpu": (4,)}), 0),
+        (
+            (replace(GPU, id=OfferId("gpu@t4"), memory_bytes=16 << 30),),
+            KAI,
+            OfferConfig(memory_gib={"gpu@t4": (4,)}),
+            0,
+        ),
+        (
+            (replace(GPU, id=OfferId("gpu@t4"), memory_bytes=16 << 30),),
+            KAI,
+            OfferConfig(memory_gib={"gpu@l4": (4,)}),
+            1,
+        ),
         ((MIG,), ClusterConfig(kai_queue="q"), OfferConfig(), 0),
-        ((replace(MIG, id="mig-1g.5gb@a100"),), ClusterConfig(kai_queue="q"), OfferConfig(), 0),
+        ((replace(MIG, id=OfferId("mig-1g.5gb@a100")),), ClusterConfig(kai_queue="q"), OfferConfig(), 0),
         ((GPU,), ClusterConfig(), OfferConfig(titles={"gpu": "Big"}, descriptions={"cpu": "x"}, groups={"gpu": ()}), 0),
         ((GPU,), ClusterConfig(), OfferConfig(descriptions={"gpu-0.5": "x"}, groups={"mig-1g.5gb": ()}), 2),
         ((GPU,), ClusterConfig(), OfferConfig(hidden=("gpu",)), 0),

@@ -12,7 +12,7 @@ import pytest
 
 from hub_extensions.core.queue.model import LeaseState
 from hub_extensions.hub_service.engine.dcgm import _Kept
-from hub_extensions.hub_service.engine.local_leases import LocalLeases, _words
+from hub_extensions.hub_service.engine.local_leases import LocalLeases, _cause
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import pod_room
 from tests.hub_service.engine.room import room
@@ -55,7 +55,7 @@ async def test_the_journal_says_what_became_of_a_lease(tmp_path: Path, state: Le
     async with room(tmp_path, small(0)) as r:
         await r.ask("ada", "mig-1g.5gb")
         (lease,) = r.engine.state.leases.values()
-        assert _words(lease, replace(lease, state=state)) == words
+        assert _cause(lease, replace(lease, state=state)) == words
         assert not r.engine.watcher.lives(lease), "it has no process yet"
 
 
@@ -95,7 +95,7 @@ async def test_a_round_in_which_nothing_changed_is_told_to_nobody(tmp_path: Path
             async with queue.transaction(admit=True):
                 pass
             assert queue._changed.is_set() is changes
-        assert r.engine.last_round_seconds > 0
+        assert r.engine.state.last_round_seconds > 0
 
 
 async def test_whoever_asks_again_is_still_the_admin_that_the_hub_said(tmp_path: Path) -> None:

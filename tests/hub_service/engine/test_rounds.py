@@ -340,7 +340,7 @@ async def test_a_forgotten_pod_is_removed_after_5_min_and_tried_again_a_minute_a
         cluster.refuses = None
         await r.look(1)
         assert cluster.deleted == [(HOME, "jupyter-eve", "uid-jupyter-eve", False)]
-        assert r.engine.counts[("pods", "forgotten-removed")] == 1
+        assert r.engine.state.counts[("pods", "forgotten-removed")] == 1
         await r.look(600)
         assert cluster.asked == 3
 
