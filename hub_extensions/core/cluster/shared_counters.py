@@ -70,19 +70,19 @@ def shape_of(devices: tuple[Draws, ...]) -> Shape:
 
 
 def _groups(beside: Sequence[Iterable[int]]) -> tuple[int, ...]:
-    found = [-1] * len(beside)
+    found: dict[int, int] = {}
     count = 0
     for first in range(len(beside)):
-        if found[first] >= 0:
+        if first in found:
             continue
         reached = [first]
         while reached:
             number = reached.pop()
-            if found[number] < 0:
+            if number not in found:
                 found[number] = count
                 reached.extend(beside[number])
         count += 1
-    return tuple(found)
+    return tuple(found[number] for number in range(len(beside)))
 
 
 def at_once(devices: tuple[Draws, ...], left: Mapping[Counter, int]) -> int:

@@ -10,6 +10,7 @@ import pytest
 from hub_extensions.core.gpu.devices import WHOLE, Foreign
 from hub_extensions.core.queue.admission import admit, availability, standing
 from hub_extensions.core.queue.capacity import Capacity
+from hub_extensions.core.queue.forecast import Holding, forecast_line
 from hub_extensions.core.queue.model import Admission, Choice, LeaseState, Ticket
 from tests.core.queue import test_counted_pools as counted
 from tests.core.queue.test_admission import (
@@ -189,3 +190,22 @@ def test_the_wait_of_who_would_join_now_is_behind_everybody_who_waits() -> None:
     assert not found.wait.now
     nobody = next(each for each in availability(replace(here, tickets=()), NOW) if each.offer == SMALL)
     assert nobody.wait.at_most == timedelta(minutes=10 + 1)
+
+
+def test_cpu_only_has_nothing_that_is_held_lost_or_anothers() -> None:
+    cpu = next(each for each in availability(snapshot((small(0),), (), (lease(small(0)),)), NOW) if each.offer == CPU)
+    assert (cpu.free, cpu.total, cpu.held, cpu.foreign, cpu.lost, cpu.waiting) == (None, None, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("held", "minutes"), [(2, [0, 10 + 1]), (3, [10 + 1, 20 + 1]), (1, [0, 0])])
+def test_what_is_left_of_a_card_is_waited_for_where_it_is_less_than_a_part(held: int, minutes: list[int]) -> None:
+    found = forecast_line(
+        devices=["card"],
+        holdings=[Holding("card", 300, NOW + timedelta(minutes=10 * number)) for number in range(1, held + 1)],
+        shares=[300, 300],
+        lifetime=timedelta(hours=1),
+        now=NOW,
+        max_starting=64,
+        held_back=False,
+    )
+    assert [each.at_most for each in found] == [timedelta(minutes=each) for each in minutes]
