@@ -34,7 +34,7 @@ LINE_BYTES = 1024 * 1024
 LISTED_SECONDS = 3.0
 """A new stream begins with every live ticket: this long after its beginning, who is not among them is not in line."""
 CANNOT_WRITE = "store-unavailable"
-"""The word of a service that answers and cannot write its records now."""
+"""The reason of a service that answers and cannot write its records now."""
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 3.0)
 
 T = TypeVar("T")
@@ -273,7 +273,7 @@ class GpuServiceClient:
             raise self._lost(f"{type(error).__name__}: {error}") from error
         if response.code >= 400:
             problem = _problem(response)
-            if problem is not None and problem.word == CANNOT_WRITE:
+            if problem is not None and problem.reason == CANNOT_WRITE:
                 self._answered()
                 raise ServiceCannotWrite(problem, _now())
             if problem is None or response.code >= 500:  # 599: no answer; without a Problem: not our service

@@ -86,7 +86,7 @@ class CullPolicy:
 
 
 class Cause(Enum):
-    """Why a server will be stopped; also the word for the metric."""
+    """Why a server will be stopped; also the metric's `reason`."""
 
     IDLE = "idle"
     LIFETIME = "lifetime"
@@ -190,10 +190,10 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class KeepRefused:
-    """A *keep* that cannot be given: the text for the user, and a word for the metric and for programs."""
+    """A *keep* that cannot be given: the message for the user, and a stable code for programs."""
 
-    text: str
-    word: str
+    message: str
+    reason: str
 
 
 class PolicyError(ValueError):

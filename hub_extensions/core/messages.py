@@ -178,27 +178,27 @@ class Started:
 class Ended:
     """The spawner says how an attempt ended: ``left`` (a confirmed stop) or ``failed`` (a failed start).
 
-    `reason` is for the user, `word` for the metric.
+    `message` is for the user, `reason` for the metric.
     """
 
     attempt: int
     how: str
+    message: str = ""
     reason: str = ""
-    word: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
     """The hub stopped this user's server (a hint that saves time; the service looks for itself).
 
-    `reason`: one sentence for the user, where the server ended by itself and it is known why; `word`: for the metric,
-    as in ``core.podstate``. Both are "" for an ordinary stop.
+    `message`: one sentence for the user, where the server ended by itself and it is known why; `reason`: for the
+    metric, as in ``core.cluster.pod_status``. Both are "" for an ordinary stop.
     """
 
     user: str
     server: str
+    message: str = ""
     reason: str = ""
-    word: str = ""
 
 
 # ------------------------------------------------------------------ server extension <-> service (the server's token)
@@ -429,11 +429,11 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error's body: what is wrong, in which field, and what would be right."""
+    """An error's body: what is wrong and what would be right, in which field, and a stable code."""
 
     message: str
     field: str = ""
-    word: str = ""
+    reason: str = ""
 
 
 # ------------------------------------------------------------------ server extension -> panel

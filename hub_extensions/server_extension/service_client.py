@@ -62,7 +62,7 @@ def address_in(environ: Mapping[str, str]) -> ServiceAddress | None:
     return ServiceAddress(url.rstrip("/"), token)
 
 
-AWAY = Problem("The GPU service is not answering. Nothing was changed.", word="away")
+AWAY = Problem("The GPU service is not answering. Nothing was changed.", reason="away")
 
 
 class RequestRefused(Exception):
@@ -224,7 +224,7 @@ class ServiceLink:
 
     def _away(self, refused: RequestRefused) -> None:
         note = refused.problem.message
-        if refused.status >= 500 and refused.problem.word != UNREADABLE:
+        if refused.status >= 500 and refused.problem.reason != UNREADABLE:
             since = self._away_since = self._away_since or datetime.now(timezone.utc)
             note = f"The GPU service is not answering since {since.strftime('%Y-%m-%dT%H:%M:%SZ')}."
         else:
@@ -253,7 +253,7 @@ class ServiceLink:
     async def _ask(self, method: str, path: str, body: str | None = None) -> ServerState:
         """One request. Raises Refused for everything but a good answer."""
         if self._address is None or self._client is None:
-            raise RequestRefused(503, Problem(NOT_UNDER_A_HUB, word="no-hub"))
+            raise RequestRefused(503, Problem(NOT_UNDER_A_HUB, reason="no-hub"))
         request = HTTPRequest(
             f"{self._address.url}/{path}",
             method=method,
@@ -273,7 +273,7 @@ class ServiceLink:
             return decode(ServerState, response.body)
         except WireError as error:
             problem = Problem(
-                "The GPU service's answer cannot be read. Its version may differ from this server's.", word=UNREADABLE
+                "The GPU service's answer cannot be read. Its version may differ from this server's.", reason=UNREADABLE
             )
             raise RequestRefused(502, problem, str(error)) from error
 
@@ -324,4 +324,4 @@ def _problem(response: HTTPResponse) -> Problem:
 
 def json_body(problem: Problem) -> str:
     """A refusal's body for the browser."""
-    return json.dumps({"message": problem.message, "field": problem.field, "word": problem.word})
+    return json.dumps({"message": problem.message, "field": problem.field, "reason": problem.reason})

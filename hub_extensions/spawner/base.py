@@ -134,7 +134,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
 
     def _gpu_bad_choice(self, error: ChoiceError) -> web.HTTPError:
         log = f"{self._log_name}: {error.field}: {error.text}"
-        return spawn_errors.refusal(error.text, word="bad-choice", log=log)
+        return spawn_errors.refusal(error.text, reason="bad-choice", log_message=log)
 
     def gpu_other_keys(self, options: object) -> tuple[str, ...]:
         """Keys of the user options that are not ours to judge here."""
@@ -220,7 +220,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         if spawn_errors.takes_the_lease(answer):
             start.over = True
             log = f"{self._log_name}: the server was started and is stopped again: {answer}"
-            raise spawn_errors.refusal(spawn_errors.LEASE_GONE, word="lease-gone", log=log, status=409)
+            raise spawn_errors.refusal(spawn_errors.LEASE_GONE, reason="lease-gone", log_message=log, status=409)
 
     def _gpu_claimed_late(self, start: Start, telling: asyncio.Future[ServiceRefused | None]) -> None:
         """The service was away when the process was started, and says only now that the lease is gone."""
@@ -301,7 +301,10 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             text = f"{PLACE_ENDED} {text or 'Choose again.'}"
         status = 403 if state.reason_word in ("group", "not-allowed", "blocked") else 409
         raise spawn_errors.refusal(
-            text, word=state.reason_word or "ended", log=f"{self._log_name}: {state.reason_log or text}", status=status
+            text,
+            reason=state.reason_word or "ended",
+            log_message=f"{self._log_name}: {state.reason_log or text}",
+            status=status,
         )
 
     async def _gpu_next(self, start: Start, ask: Ask, updates: asyncio.Queue[Update]) -> TicketStatus | ServiceAway:
@@ -339,8 +342,8 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             problem = error.problem
             raise spawn_errors.refusal(
                 problem.message,
-                word=problem.word or "refused",
-                log=f"{self._log_name}: {problem.field}: {problem.message}",
+                reason=problem.reason or "refused",
+                log_message=f"{self._log_name}: {problem.field}: {problem.message}",
                 status=error.status,
             ) from error
 
@@ -378,7 +381,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         )
         raise spawn_errors.refusal(
             f"The GPU service has not answered since {clock(since)}, so no GPU can be given. {then}",
-            word="service-away",
+            reason="service-away",
             status=503,
         )
 
@@ -408,7 +411,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             self._gpu_tell_started(start, Started(start.attempt, *self._gpu_process(), ready=True))
             return
         reason = getattr(error, "jupyterhub_message", "") or (str(error) if error else "The server did not come up.")
-        self._gpu_tell_ended(start, Ended(start.attempt, "failed", reason, spawn_errors.word_of(error)))
+        self._gpu_tell_ended(start, Ended(start.attempt, "failed", reason, spawn_errors.reason_of(error)))
 
     async def _gpu_confirm_left(self, start: Start) -> None:
         """A cancel is a user's stop, or the hub's own end, and both look the same: wait and see who is still here."""

@@ -108,7 +108,7 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
             await super().load_user_options()
         except (ValueError, KeyError, StopIteration) as error:
             text = "This choice is not there any more as it was. Choose again."
-            raise spawn_errors.refusal(text, word="bad-choice", log=f"{self._log_name}: {error!r}") from error
+            raise spawn_errors.refusal(text, reason="bad-choice", log_message=f"{self._log_name}: {error!r}") from error
         if self._gpu_whole is not None and self.start_timeout != NO_LIMIT_SECONDS:
             self.gpu_limit_of_profile, self.start_timeout = float(self.start_timeout), NO_LIMIT_SECONDS
 
@@ -266,7 +266,7 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
 
     def _gpu_not_set_up(self, log: str) -> web.HTTPError:
         text = "This offer cannot be started as it is set up here. Choose another one, and tell an admin."
-        return spawn_errors.refusal(text, word="bad-offer", log=f"{self._log_name}: {log}", status=409)
+        return spawn_errors.refusal(text, reason="bad-offer", log_message=f"{self._log_name}: {log}", status=409)
 
     @property
     def gpu_titles(self) -> Mapping[str, str]:

@@ -1,8 +1,8 @@
 """Refusals: a start that is turned down with a reason, on every JupyterHub that we support.
 
-A refusal says three things apart: the text for the user, the line for the log, the word for the metric. JupyterHub 6
-has ``SpawnException`` for that (but shows only ``jupyterhub_message``); JupyterHub 5 has no such thing and counts every
-exception as a failed spawn, so there the count is taken back (``spare_the_count``).
+A refusal has JupyterHub's own three faces: `message` for the user, `log_message`, and `reason` for the metric.
+JupyterHub 6 has ``SpawnException`` for that (but shows only ``jupyterhub_message``); JupyterHub 5 has no such thing and
+counts every exception as a failed spawn, so there the count is taken back (``spare_the_count``).
 Not here: when to refuse (the service and ``core/offers/user_options.py`` say that).
 """
 
@@ -31,40 +31,44 @@ LEASE_GONE = (
 )
 
 
-def refusal(text: str, *, word: str, log: str = "", status: int = 400) -> web.HTTPError:
+def refusal(message: str, *, reason: str, log_message: str = "", status: int = 400) -> web.HTTPError:
     """The exception to raise from ``Spawner.start`` or ``options_from_form``.
 
     Args:
-        text: one or two sentences for the user: what, why, what to do. Plain text; it is escaped where HTML is shown.
-        word: the metric's label, e.g. ``unknown-offer``.
-        log: the hub's log line; `text` where empty.
+        message: one or two sentences for the user: what, why, what to do. Plain text, escaped where HTML is shown.
+        reason: the metric's label, e.g. ``unknown-offer``.
+        log_message: the hub's log line; `message` where empty.
         status: the HTTP status of the answer.
     """
     error: Any  # the attributes below are JupyterHub's custom, not tornado's
     if SpawnException is None:
         # JupyterHub 5 answers REST calls with the log message: it has to be the user's text
-        error = web.HTTPError(status, text)
+        error = web.HTTPError(status, message)
     else:
         error = SpawnException(
-            text, reason=word, log_message=log or text, message_html=escape(text), status_code=status
+            message,
+            reason=reason,
+            log_message=log_message or message,
+            message_html=escape(message),
+            status_code=status,
         )
     # 6.1 shows these two only, whatever SpawnException was given
-    error.jupyterhub_message = text
-    error.jupyterhub_html_message = escape(text)
-    error.gpu_word = word
-    error.gpu_log = log or text
+    error.jupyterhub_message = message
+    error.jupyterhub_html_message = escape(message)
+    error.gpu_reason = reason
+    error.gpu_log_message = log_message or message
     return error  # type: ignore[no-any-return]
 
 
 def is_refusal(error: BaseException | None) -> bool:
     """Was this error made by `refusal`?"""
-    return bool(getattr(error, "gpu_word", ""))
+    return bool(getattr(error, "gpu_reason", ""))
 
 
-def word_of(error: BaseException | None) -> str:
-    """The metric's word for why a start failed: a refusal's own, or ``too-slow``; "" where there is none."""
+def reason_of(error: BaseException | None) -> str:
+    """The metric's `reason` for why a start failed: a refusal's own, or ``too-slow``; "" where there is none."""
     slow = "too-slow" if isinstance(error, asyncio.TimeoutError) else ""
-    return str(getattr(error, "gpu_word", "")) or slow
+    return str(getattr(error, "gpu_reason", "")) or slow
 
 
 def takes_the_lease(refused: ServiceRefused | None) -> bool:

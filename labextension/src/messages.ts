@@ -106,11 +106,11 @@ export interface OfferState {
   queue: string;
 }
 
-/** An error's body: what is wrong, in which field, and what would be right. */
+/** An error's body: what is wrong and what would be right, in which field, and a stable code. */
 export interface Problem {
   message: string;
   field: string;
-  word: string;
+  reason: string;
 }
 
 /** One message to the panel: only what changed since the one before. `version` is the wire's version. */

@@ -633,7 +633,7 @@ test('a refused keep has the service’s sentence, and a new countdown forgets i
   socket().tell(first({ server: state({ countdown: countdown() }) }));
   server.answers['/user/ada/gpu/keep'] = [
     409,
-    { message: 'Both are used for today.', field: '', word: 'keeps' }
+    { message: 'Both are used for today.', field: '', reason: 'keeps' }
   ];
   await model.keep();
   assert.deepEqual(model.keeping, { refused: 'Both are used for today.' });

@@ -168,7 +168,7 @@ def test_a_keep_that_is_refused_outside_the_panel_says_why(
     page: Page, server: UserServer, service: PanelService, live: Connections
 ) -> None:
     service.state = a_state(uuid=UUID, countdown=a_countdown(540))
-    service.refuse = (409, {"message": "Both are used for today.", "field": "", "word": "keeps"})
+    service.refuse = (409, {"message": "Both are used for today.", "field": "", "reason": "keeps"})
     open_lab(page, server)
     hide(page)
     page.locator(".Toastify").get_by_role("button", name="Keep 30 min").click()

@@ -98,7 +98,7 @@ def test_keep_in_the_notification_keeps_too(page: Page, server: UserServer, serv
 
 def test_a_refused_keep_says_why(page: Page, server: UserServer, service: PanelService) -> None:
     service.state = a_state(uuid=UUID, countdown=a_countdown(540))
-    service.refuse = (409, {"message": "Both are used for today.", "field": "", "word": "keeps"})
+    service.refuse = (409, {"message": "Both are used for today.", "field": "", "reason": "keeps"})
     panel = open_lab(page, server)
     panel.get_by_role("button", name="Keep 30 min").click()
     expect(panel).to_contain_text("Both are used for today.")

@@ -73,7 +73,7 @@ c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 1}}
 
     def ends(self) -> dict[str, float]:
         """word -> how many servers ended by themselves so, by the service's metrics."""
-        start = "jupyterhub_gpu_server_ends_total{word="
+        start = "jupyterhub_gpu_server_ends_total{reason="
         lines = [line for line in self.service("metrics").text.splitlines() if line.startswith(start)]
         return {line.split('"')[1]: float(line.rsplit(" ", 1)[1]) for line in lines}
 

@@ -153,7 +153,7 @@ class PanelService:
                 return
             self.keeps += 1
         if self.state is None:
-            _send(request, 404, json.dumps({"message": "", "field": "", "word": "unknown"}))
+            _send(request, 404, json.dumps({"message": "", "field": "", "reason": "unknown"}))
             return
         if path == "api/server/keep" and self.state.keep is not None:
             keep = replace(self.state.keep, left=self.state.keep.left - 1)

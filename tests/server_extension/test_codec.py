@@ -37,7 +37,7 @@ def test_the_service_and_the_server_extension_write_one_language() -> None:
 
 
 def test_a_newer_service_may_say_more() -> None:
-    text = json.dumps({"message": "no", "field": "", "word": "w", "colour": "blue"})
+    text = json.dumps({"message": "no", "field": "", "reason": "w", "colour": "blue"})
     assert decode(Problem, text) == Problem("no", "", "w")
 
 

@@ -162,10 +162,10 @@ async def test_keep_goes_to_the_service_and_shows_at_once(server: UserServer, se
 
 
 def test_a_refused_keep_says_why(server: UserServer, service: PanelService) -> None:
-    service.refuse = (409, {"message": "You have used both for today.", "field": "", "word": "keeps"})
+    service.refuse = (409, {"message": "You have used both for today.", "field": "", "reason": "keeps"})
     assert server.request("gpu/keep", "POST") == (
         409,
-        {"message": "You have used both for today.", "field": "", "word": "keeps"},
+        {"message": "You have used both for today.", "field": "", "reason": "keeps"},
     )
 
 

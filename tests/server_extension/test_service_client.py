@@ -167,11 +167,11 @@ async def test_keep_moves_the_end_at_once(service: PanelService) -> None:
 
 
 async def test_a_refused_keep_is_told_in_the_services_words(service: PanelService) -> None:
-    service.refuse = (409, {"message": "You have used both for today.", "field": "", "word": "keeps"})
+    service.refuse = (409, {"message": "You have used both for today.", "field": "", "reason": "keeps"})
     async with linked(address(service)) as link:
         with pytest.raises(RequestRefused) as refused:
             await link.keep()
-    assert (refused.value.status, refused.value.problem.word) == (409, "keeps")
+    assert (refused.value.status, refused.value.problem.reason) == (409, "keeps")
     assert refused.value.problem.message == "You have used both for today."
 
 

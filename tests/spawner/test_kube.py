@@ -146,7 +146,7 @@ async def test_a_gpu_of_the_services_own_machine_is_never_taken_for_one_of_the_c
     grant = LeaseGrant("l1", OfferId("gpu"), "GPU-1", 1.0, {"CUDA_VISIBLE_DEVICES": "GPU-1"})
     with pytest.raises(web.HTTPError) as refused:
         await granted(a_spawner(), grant).get_pod_manifest()
-    assert refused.value.gpu_word == "bad-offer"  # type: ignore[attr-defined]
+    assert refused.value.gpu_reason == "bad-offer"  # type: ignore[attr-defined]
 
 
 async def test_an_admins_hooks_and_traits_are_his_own() -> None:
@@ -349,7 +349,7 @@ async def test_a_profile_that_changed_while_its_user_waited_is_a_refusal() -> No
     spawner = a_spawner(profile_list=PROFILES, options={"profile": "gone"})
     with pytest.raises(web.HTTPError) as refused:
         await spawner.load_user_options()
-    assert refused.value.gpu_word == "bad-choice"  # type: ignore[attr-defined]
+    assert refused.value.gpu_reason == "bad-choice"  # type: ignore[attr-defined]
 
 
 async def test_the_lease_survives_a_restart_of_the_hub_and_an_end_clears_it() -> None:

@@ -118,7 +118,7 @@ def test_a_pod_is_made_once_admitted_and_its_server_answers(
         hub.stop_server("ada")
         hub.wait_ready("cem")
         assert [m.user for m in service.told_of(Stopped)] == ["ada"]
-        assert service.told_of(Stopped)[0].reason == ""
+        assert service.told_of(Stopped)[0].message == ""
         until(lambda: [m.ready for m in service.told_of(Started)].count(True) == 4, what="the hub told of all four")
 
 
@@ -184,8 +184,8 @@ def test_kueues_line_is_waited_in_and_a_server_it_takes_back_is_told_apart_from_
         until(lambda: any("watch=" in line and "/events" in line for line in cluster.requests))
         cluster.remove("jupyter-ada")
         until(lambda: service.told_of(Stopped))
-        assert service.told_of(Stopped)[0].word == "reclaimed"
-        assert service.told_of(Stopped)[0].reason.startswith("Kueue took its GPU back")
+        assert service.told_of(Stopped)[0].reason == "reclaimed"
+        assert service.told_of(Stopped)[0].message.startswith("Kueue took its GPU back")
 
 
 def test_a_kueue_that_is_down_reads_as_such_and_the_start_goes_on_when_it_is_back(
@@ -240,7 +240,7 @@ def test_a_server_that_runs_out_of_memory_is_told_apart_from_a_crash(
 
             cluster.change(f"jupyter-{user}", end)
         until(lambda: len(service.told_of(Stopped)) == 2, 30)
-        words = {m.user: (m.word, m.reason) for m in service.told_of(Stopped)}
+        words = {m.user: (m.reason, m.message) for m in service.told_of(Stopped)}
         assert words["ada"] == ("out-of-memory", "The server needed more memory than it has and was ended.")
         assert words["ben"] == ("crashed", "The server crashed with exit code 1.")
 
@@ -334,7 +334,7 @@ def test_after_a_restart_of_the_hub_a_server_that_kai_took_back_is_told_as_that(
         cluster.change("jupyter-ada", preempted)
         until(lambda: service.told_of(Stopped), 20)
         (told,) = service.told_of(Stopped)
-        assert (told.word, told.reason) == ("reclaimed", "KAI took its GPU back for a group that has a right to it.")
+        assert (told.reason, told.message) == ("reclaimed", "KAI took its GPU back for a group that has a right to it.")
 
 
 def test_a_stop_while_the_cluster_has_no_place_deletes_the_pod_and_gives_the_place_up(

@@ -151,11 +151,15 @@ class QueueLimits:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A reason said three times: for the user, for the log, and as a word for the metric (and for programs)."""
+    """Why, with JupyterHub's own three faces.
 
-    text: str
-    log: str
-    word: str
+    Attributes:
+        message: for the user. log_message: for the log. reason: a stable code, for the metric and for programs.
+    """
+
+    message: str
+    log_message: str
+    reason: str
 
 
 class Answer(Enum):

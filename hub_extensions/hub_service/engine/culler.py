@@ -289,7 +289,7 @@ class Culler:
                 raise Refused(404, "This server is not known to run.", "server", "unknown-server")
             kept = culling.keep(facts, self.state.policy, self.state.clock.now())
             if isinstance(kept, culling.KeepRefused):
-                raise Refused(409, kept.text, "keep", "keep-refused")
+                raise Refused(409, kept.message, "keep", "keep-refused")
             until = self.state.clock.wall(kept.kept_until) if kept.kept_until else None
             row = JournalRow(self.state.clock.utc_now(), "kept", None, facts.lease, user, server, f"kept until {until}")
             try:

@@ -1,4 +1,4 @@
-"""The one exception by which the service says no: a status, a sentence, the field and a word."""
+"""The one exception by which the service says no: a status, a message, the field and a reason."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ class Refused(Exception):
         status: HTTP status, 4xx or 503.
         message: what is wrong and what would be right, for a person.
         field: the field of the request it is about; "" for none.
-        word: for metrics and programs.
+        reason: a stable code, for metrics and programs.
     """
 
-    def __init__(self, status: int, message: str, field: str = "", word: str = "refused") -> None:
+    def __init__(self, status: int, message: str, field: str = "", reason: str = "refused") -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.field = field
-        self.word = word
+        self.reason = reason

@@ -123,9 +123,9 @@ def waiting(
         position=verdict.position,
         ahead=verdict.ahead,
         since=clock.wall(ticket.joined),
-        reason=verdict.reason.text,
-        reason_log=verdict.reason.log,
-        reason_word=verdict.reason.word,
+        reason=verdict.reason.message,
+        reason_log=verdict.reason.log_message,
+        reason_word=verdict.reason.reason,
         wait=wait(verdict.forecast) if verdict.forecast else None,
         alternatives=tuple(offer_state(a) for a in alternatives),
         simulated=simulated,
@@ -167,16 +167,16 @@ def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> Ti
         position=0,
         ahead=0,
         since=clock.wall(ticket.joined),
-        reason=reason.text,
-        reason_log=reason.log,
-        reason_word=reason.word,
+        reason=reason.message,
+        reason_log=reason.log_message,
+        reason_word=reason.reason,
         wait=None,
     )
 
 
 def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMessage:
     """A ticket that keeps its place, which nobody can tell now: its position is 0."""
-    return replace(over(ticket, "wait", reason, clock), wait=wait(unknown(reason.text)))
+    return replace(over(ticket, "wait", reason, clock), wait=wait(unknown(reason.message)))
 
 
 def countdown(decision: CullDecision, clock: RunningClock) -> Countdown | None:

@@ -115,7 +115,7 @@ class Tickets:
         if ask.ticket and live is not None and [c.offer for c in live.choices] == list(ask.offers):
             return self._state(live)  # the same start looks after its place: nothing changes, nothing is written
         if refusal is not None:
-            self.state.count("refused", refusal.word)
+            self.state.count("refused", refusal.reason)
             unborn = live or Ticket("", ask.user, ask.server, self._choices(ask.offers, None), now)
             if live is not None:
                 await transaction.end_ticket(live, Event.REFUSED, refusal)
@@ -204,9 +204,9 @@ class Tickets:
                 if ticket.state is not TicketState.ADMITTED:
                     return
                 reason = Reason(
-                    told.reason or "The server did not start.", f"start failed: {told.reason}", "start-failed"
+                    told.message or "The server did not start.", f"start failed: {told.message}", "start-failed"
                 )
-                self.state.count("start-failed", told.word or "unknown")
+                self.state.count("start-failed", told.reason or "unknown")
                 await transaction.end_ticket(ticket, Event.FAILED, reason)
             else:
                 await transaction.end_ticket(ticket, Event.LEFT, Reason("You left the line.", "left", "left"))
@@ -216,13 +216,13 @@ class Tickets:
         async with self.transaction() as transaction:
             self.state.touch(told.user, told.server)
             notices: tuple[NoticeRow, ...] = ()
-            if told.reason:
-                notices = (NoticeRow(self.state.clock.utc_now(), told.user, told.server, told.reason),)
-                self.state.count("server-end", told.word or "unknown")
+            if told.message:
+                notices = (NoticeRow(self.state.clock.utc_now(), told.user, told.server, told.message),)
+                self.state.count("server-end", told.reason or "unknown")
             lease = self.state.lease_of(told.user, told.server)
             gone = ((told.user, told.server),) if (told.user, told.server) in self.state.facts else ()
             if lease is not None and not isinstance(ending := lifecycle.move(lease, Event.SERVER_GONE), Reason):
-                row = transaction.lease_row("stopped", lease, told.reason or "the hub stopped its server")
+                row = transaction.lease_row("stopped", lease, told.message or "the hub stopped its server")
                 await transaction.write(Changes(leases=(ending,), gone_facts=gone, journal=(row,), notices=notices))
             elif (gone or notices) and lease is None:
                 await transaction.write(Changes(gone_facts=gone, notices=notices))
@@ -269,7 +269,7 @@ class Tickets:
                 asked = [choice.offer for choice in ticket.choices if choice.offer in fresh]
                 reason = refuse_to_join(self.state.queue_snapshot(), ticket.user, ticket.server, asked, ticket.groups)
                 if reason is not None:
-                    self.state.count("refused", reason.word)
+                    self.state.count("refused", reason.reason)
                     await transaction.end_ticket(ticket, Event.REFUSED, reason)
             del self._unjudged[ticket_id]
 
@@ -315,7 +315,7 @@ class Tickets:
             return None
         if not self.state.compared or servers or any(lease.state is LeaseState.STARTING for lease in mine):
             return UNANSWERED
-        return replace(over, text=f"Your place in line has ended. {over.text}")
+        return replace(over, message=f"Your place in line has ended. {over.message}")
 
     def _admissions(self, given: Sequence[tuple[Admission, Ticket]], transaction: Transaction) -> Changes:
         now = self.state.clock.now()

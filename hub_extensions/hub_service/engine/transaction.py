@@ -74,7 +74,7 @@ class Transactions:
                     await self._admit(transaction)
             except StoreUnavailable as problem:
                 self._state.count("store", "write")
-                raise Refused(503, f"{STORE_AWAY.text} ({problem.sentence})", "", STORE_AWAY.word) from problem
+                raise Refused(503, f"{STORE_AWAY.message} ({problem.sentence})", "", STORE_AWAY.reason) from problem
             finally:
                 for message in transaction.published:
                     self._publish(message)
@@ -108,12 +108,12 @@ class Transaction:
         """A ticket ends without a server; the lease of an admitted one ends too. Raises Refused: it is over already."""
         step = possible(lifecycle.end(ticket, self.state.lease_of_ticket(ticket.id), event))
         now, how = self.state.clock.utc_now(), ENDS[event]
-        notices = (NoticeRow(now, ticket.user, ticket.server, reason.text),) if how in TOLD_LATER else ()
+        notices = (NoticeRow(now, ticket.user, ticket.server, reason.message),) if how in TOLD_LATER else ()
         await self.write(
             Changes(
-                tickets=(TicketRow(step.ticket, step.end, reason.log, now),),
+                tickets=(TicketRow(step.ticket, step.end, reason.log_message, now),),
                 leases=step.leases,
-                journal=(self.ticket_row(how.value, ticket, reason.log),),
+                journal=(self.ticket_row(how.value, ticket, reason.log_message),),
                 notices=notices,
             )
         )
@@ -214,5 +214,5 @@ class Transaction:
 def possible(step: T | Reason) -> T:
     """What a change of state gives. Raises Refused (409) where it does not fit any more."""
     if isinstance(step, Reason):
-        raise Refused(409, step.text, "ticket", step.word)
+        raise Refused(409, step.message, "ticket", step.reason)
     return step

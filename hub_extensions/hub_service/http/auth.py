@@ -72,10 +72,10 @@ class Person:
 class Forbidden(Exception):
     """This caller may not do this. The sentence says what would be needed, never who else is there."""
 
-    def __init__(self, sentence: str, word: str = "forbidden") -> None:
+    def __init__(self, sentence: str, reason: str = "forbidden") -> None:
         super().__init__(sentence)
         self.sentence = sentence
-        self.word = word
+        self.reason = reason
 
 
 @dataclass

@@ -22,12 +22,12 @@ LEASE_STATES = ("starting", "running", "ending", "lost")
 USE_SOURCES = ("nvml", "gpm", "dcgm", "report", "simulated", "none")
 COUNTERS = {
     "admitted": ("admissions", "offer", "Tickets admitted, by offer."),
-    "refused": ("refusals", "word", "Tickets refused, by the word of the reason."),
+    "refused": ("refusals", "reason", "Tickets refused, by reason."),
     "ended": ("ticket_ends", "how", "Tickets ended, by how they ended."),
-    "culled": ("culls", "cause", "Servers stopped by this service, by cause."),
-    "server-end": ("server_ends", "word", "Servers that ended by themselves, by what happened to them."),
-    "start-failed": ("start_failures", "word", "Admitted starts that failed, by what happened to them."),
-    "pods": ("pods_removed", "why", "Pods that this service removed."),
+    "culled": ("culls", "reason", "Servers stopped by this service, by reason."),
+    "server-end": ("server_ends", "reason", "Servers that ended by themselves, by what happened to them."),
+    "start-failed": ("start_failures", "reason", "Admitted starts that failed, by what happened to them."),
+    "pods": ("pods_removed", "reason", "Pods that this service removed."),
     "store": ("store_errors", "what", "Writes that the store could not take."),
 }
 """What the engine counts -> name, label and help of its counter."""
@@ -162,9 +162,9 @@ class EngineCollector(Collector):
     def _counters(self) -> Iterator[Metric]:
         for what, (name, label, text) in COUNTERS.items():
             family = CounterMetricFamily(PREFIX + name, text, labels=[label])
-            for (kind, word), count in sorted(self._engine.state.counts.items()):
+            for (kind, value), count in sorted(self._engine.state.counts.items()):
                 if kind == what:
-                    family.add_metric([word], count)
+                    family.add_metric([value], count)
             yield family
 
     def _health(self) -> Iterator[Metric]:

@@ -175,7 +175,7 @@ class Launch:
             "Your last server is on a machine that does not answer, so nobody knows whether it still writes to your "
             "files. A new one can start when the machine is back, or when an admin has removed the old one."
         )
-        raise spawn_errors.refusal(text, word="last-server-lost", log=log, status=409)
+        raise spawn_errors.refusal(text, reason="last-server-lost", log_message=log, status=409)
 
     def _may_come_back(self, state: PodState) -> bool:
         """A create that was answered too late is made again by KubeSpawner, which deletes its own first pod for it."""
@@ -233,7 +233,9 @@ class Launch:
         if now - self._began > hours * 3600:
             who = self.queue or "The cluster"
             text = f"{who} had no place for it in {hours:g} h, so the wait has ended. {START_AGAIN}"
-            raise spawn_errors.refusal(text, word="max-wait", log=f"{self.spawner._log_name}: {text}", status=409)
+            raise spawn_errors.refusal(
+                text, reason="max-wait", log_message=f"{self.spawner._log_name}: {text}", status=409
+            )
 
     # ---------------------------------------------------------------- when it does not work
 
@@ -249,7 +251,7 @@ class Launch:
         self._doubts += doubted
         if not told.again and not doubted:
             log = f"{self.spawner._log_name}: {told.log}"
-            raise spawn_errors.refusal(told.sentence, word=told.word, log=log, status=503)
+            raise spawn_errors.refusal(told.sentence, reason=told.word, log_message=log, status=503)
         self._log_state(PodState(told.word, log=told.log))
         say_cluster_away(self.start, told.sentence, self.spawner.gpu_titles)
         await asyncio.sleep(seconds)
@@ -259,13 +261,13 @@ class Launch:
             # the limit of CPU only: who did not answer is said, not the limit
             text = f"{told.sentence.partition('. ')[0]}. Start it again later."
             raise spawn_errors.refusal(
-                text, word=told.word, log=f"{self.spawner._log_name}: {late}: {told.log}"
+                text, reason=told.word, log_message=f"{self.spawner._log_name}: {late}: {told.log}"
             ) from late
 
     def _failed(self, state: PodState) -> Exception:
         text = f"{state.sentence} {ADVICE.get(state.word, START_AGAIN)}"
         log = f"{self.spawner._log_name}: {state.word}: {state.log or state.sentence}"
-        return spawn_errors.refusal(text, word=state.word, log=log, status=503)
+        return spawn_errors.refusal(text, reason=state.word, log_message=log, status=503)
 
     async def _delete(self) -> None:
         """Away with the pod that failed: KubeSpawner would leave it, and a lease ends only with its pod."""

@@ -284,8 +284,8 @@ def test_a_keep_that_would_move_nothing_is_refused_in_words(changed: dict[str, o
     facts = replace(replace(FACTS, idle_since=minute(60)), **changed)  # type: ignore[arg-type]
     refused = keep(facts, ON, minute(81))
     assert isinstance(refused, KeepRefused)
-    assert refused.word == word
-    assert refused.text.endswith(".")
+    assert refused.reason == word
+    assert refused.message.endswith(".")
 
 
 def test_without_keeps_keeping_is_not_offered() -> None:

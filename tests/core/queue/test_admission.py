@@ -148,7 +148,7 @@ def test_positions_and_reasons_are_told_in_order() -> None:
         snapshot((large(0),), (ticket(1, "mig-2g.10gb"), ticket(2, "mig-2g.10gb")), (lease(large(0)),)), NOW
     )
     assert (told["t1"].position, told["t2"].position) == (1, 2)
-    assert told["t2"].reason.text == "The only MIG 2g.10gb is in use. 1 person is ahead of you."
+    assert told["t2"].reason.message == "The only MIG 2g.10gb is in use. 1 person is ahead of you."
 
 
 def test_a_changed_ticket_keeps_its_old_place_and_joins_the_new_line_at_its_end() -> None:
@@ -246,7 +246,7 @@ def test_as_many_start_at_once_as_the_brake_says(starting: int, admitted: int, w
     )
     assert len(admit(here)) == admitted
     if word is not None:
-        assert standing(here, NOW)["t1"].reason.word == word
+        assert standing(here, NOW)["t1"].reason.reason == word
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_joining_is_refused_only_for_the_reasons_of_the_rules() -> None:
 
     def word(user: str, server: str, *offers: str) -> str | None:
         refusal = refuse_to_join(here, user, server, offers, ())
-        return refusal.word if refusal else None
+        return refusal.reason if refusal else None
 
     assert word("ben", "", "mig-1g.5gb") is None, "a taken offer is no reason"
     assert word("ben", "", "mig-9g.90gb") == "unknown-offer"
@@ -300,10 +300,10 @@ def test_joining_is_refused_only_for_the_reasons_of_the_rules() -> None:
     assert word("holder0", "second", "mig-1g.5gb") == "own-lease-limit"
     staff = replace(here, offers=(*OFFERS[:1], replace(SMALL, groups=("staff",))))
     refusal = refuse_to_join(staff, "ben", "", ("mig-1g.5gb",), ("students",))
-    assert refusal is not None and refusal.word == "not-your-group"
+    assert refusal is not None and refusal.reason == "not-your-group"
     full = replace(here, config=QueueLimits(max_waiting=1))
     refusal = refuse_to_join(full, "ben", "", ("mig-1g.5gb",), ())
-    assert refusal is not None and refusal.word == "line-full"
+    assert refusal is not None and refusal.reason == "line-full"
 
 
 def test_whoever_stands_in_a_full_line_and_asks_again_keeps_the_place() -> None:
@@ -314,7 +314,7 @@ def test_whoever_stands_in_a_full_line_and_asks_again_keeps_the_place() -> None:
 
 def test_no_reason_for_a_user_ever_names_another_user() -> None:
     told = standing(snapshot((large(0),), (ticket(1, "mig-2g.10gb", user="zelda"), ticket(2, "mig-2g.10gb"))), NOW)
-    assert "zelda" not in repr([v.reason.text for v in told.values()])
+    assert "zelda" not in repr([v.reason.message for v in told.values()])
 
 
 # ------------------------------------------------------------------ random lines

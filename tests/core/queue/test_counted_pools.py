@@ -115,7 +115,7 @@ def test_nobody_is_admitted_while_the_pools_are_not_known_but_cpu_only_is() -> N
     unknown = snapshot(small(5), tickets=(*ASKS, ticket(9, "cpu")), pools=None)
     assert admitted(unknown) == [("t9", "cpu")]
     assert stands(unknown, "mig-1g.5gb").free is None
-    assert standing(unknown, NOW)["t1"].reason.word == "unknown-inventory"
+    assert standing(unknown, NOW)["t1"].reason.reason == "unknown-inventory"
 
 
 def test_a_pool_of_which_a_part_is_not_known_gives_what_is_free_and_says_not_known_when_nothing_is() -> None:
@@ -158,7 +158,7 @@ def test_nobody_is_admitted_to_an_offer_whose_first_in_line_finds_no_device() ->
     held = snapshot(small(5), cards(1), tickets=(*ASKS, ticket(9, "gpu")), held_up=frozenset({"mig-1g.5gb"}))
     assert admitted(held) == [("t9", "gpu")]
     told = standing(held, NOW)["t1"]
-    assert told.reason.word == "taken-outside"
+    assert told.reason.reason == "taken-outside"
     assert told.forecast is not None
     assert told.forecast.at_most is None
     assert stands(held, "mig-1g.5gb").wait.now is False
@@ -194,7 +194,9 @@ def test_what_is_free_is_told_before_anybody_in_line_is_served() -> None:
 
 def test_all_taken_by_others_is_said() -> None:
     others = snapshot(small(2, 0, foreign=2), tickets=ASKS)
-    assert standing(others, NOW)["t1"].reason.text.startswith("All 2 are used by programs that this hub did not start.")
+    assert standing(others, NOW)["t1"].reason.message.startswith(
+        "All 2 are used by programs that this hub did not start."
+    )
 
 
 def test_the_wait_is_at_most_what_the_leases_may_last_unless_others_come_first() -> None:

@@ -59,7 +59,7 @@ def test_a_ticket_ends_only_as_its_table_says(state: TicketState, event: Event) 
         step = lifecycle.end(a_ticket(state), a_lease(LeaseState.STARTING), event)
     if (state, event) not in TICKETS:
         assert isinstance(step, Reason)
-        assert (step.word, step.log) == ("too-late", f"{event.value} does not fit what is {state.value}")
+        assert (step.reason, step.log_message) == ("too-late", f"{event.value} does not fit what is {state.value}")
         return
     assert isinstance(step, Step)
     assert (step.ticket.state, step.end) == (TicketState.ENDED, ENDS[event])

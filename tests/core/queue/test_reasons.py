@@ -44,7 +44,7 @@ def on(*devices: DeviceState, held: int = 0, tickets: object = WAITING, **config
 
 def told(subject: QueueSnapshot) -> list[str]:
     found = standing(subject, NOW)
-    return [found[f"t{n}"].reason.text for n in (1, 2, 3)]
+    return [found[f"t{n}"].reason.message for n in (1, 2, 3)]
 
 
 def after(text: str) -> list[str]:
@@ -77,7 +77,7 @@ def after(text: str) -> list[str]:
 )
 def test_why_a_gpu_is_waited_for_is_told_with_who_is_ahead(subject: QueueSnapshot, text: str, word: str) -> None:
     assert told(subject) == after(text)
-    assert {verdict.reason.word for verdict in standing(subject, NOW).values()} == {word}
+    assert {verdict.reason.reason for verdict in standing(subject, NOW).values()} == {word}
 
 
 @pytest.mark.parametrize("offer", ["cpu", "mig-1g.5gb"])
@@ -202,8 +202,8 @@ def test_a_user_holds_as_many_gpus_as_the_limit_says(most: int, refused: bool) -
     found = over_own_limit(subject, "ada", "")
     assert (found is not None) is refused
     if found is not None:
-        assert found.text == "You already hold a GPU in server s0. Stop it, or start CPU only."
-        assert found.log == f"user holds 2 GPU lease(s), limit {most}"
+        assert found.message == "You already hold a GPU in server s0. Stop it, or start CPU only."
+        assert found.log_message == f"user holds 2 GPU lease(s), limit {most}"
     assert over_own_limit(subject, "ada", "s0") is None or most == 1, "its own lease does not count"
     assert over_own_limit(subject, "ben", "") is None
     assert (over_own_limit(subject, "ben", "", ["", "x", "y"][:most]) is None) is False
@@ -215,9 +215,9 @@ def test_a_user_has_as_many_places_in_line_as_the_limit_says(most: int, word: st
     cpu = replace(ticket(3, "cpu", user="ada"), server="s3")
     subject = snapshot((small(0),), (*mine, cpu, ticket(4, "mig-1g.5gb")), (), QueueLimits(tickets_per_user=most))
     found = refuse_to_join(subject, "ada", "new", ["mig-1g.5gb"], ())
-    assert (found.word if found else None) == word
+    assert (found.reason if found else None) == word
     if found is not None:
-        assert found.text.startswith("You are already in line for a GPU with server s1. Leave that line first")
+        assert found.message.startswith("You are already in line for a GPU with server s1. Leave that line first")
     assert refuse_to_join(subject, "ada", "new", ["cpu"], ()) is None, "CPU only needs no place"
 
 
@@ -225,7 +225,7 @@ def test_a_user_has_as_many_places_in_line_as_the_limit_says(most: int, word: st
 def test_a_line_is_full_at_its_longest_for_whoever_is_not_in_it(most: int, word: str | None) -> None:
     subject = snapshot((), WAITING, (), QueueLimits(max_waiting=most))
     found = refuse_to_join(subject, "new", "", ["gpu", "mig-1g.5gb"], ())
-    assert (found.word if found else None) == word
+    assert (found.reason if found else None) == word
     assert refuse_to_join(subject, "u2", "", ["mig-1g.5gb"], ()) is None
     assert refuse_to_join(subject, "new", "", ["gpu"], ()) is None, "the other line is empty"
 
@@ -234,12 +234,12 @@ def test_an_offer_that_is_not_there_is_named_shortened_with_those_that_are() -> 
     hidden = replace(GPU, id="secret", groups=("staff",))
     subject = QueueSnapshot((CPU, SMALL, hidden), (), (), ())
     found = refuse_to_join(subject, "ada", "", ["x" * 81], ("students",))
-    assert found is not None and found.text == f"There is no offer “{'x' * 80}” here. Offers: cpu, mig-1g.5gb."
+    assert found is not None and found.message == f"There is no offer “{'x' * 80}” here. Offers: cpu, mig-1g.5gb."
     found = refuse_to_join(subject, "ada", "", ["nothing"], ("staff",))
-    assert found is not None and found.text.endswith("Offers: cpu, mig-1g.5gb, secret.")
+    assert found is not None and found.message.endswith("Offers: cpu, mig-1g.5gb, secret.")
     assert refuse_to_join(subject, "ada", "", ["secret"], ("staff", "students")) is None
     found = refuse_to_join(subject, "ada", "", ["cpu", "secret"], ("students",))
-    assert found is not None and found.word == "not-your-group"
+    assert found is not None and found.reason == "not-your-group"
 
 
 def test_a_lease_that_outlived_its_end_has_none_that_could_be_told() -> None:

@@ -145,7 +145,7 @@ async def test_a_ticket_whose_server_is_starting_is_not_left_but_stopped(tmp_pat
         for who in ("ada", None):
             with pytest.raises(Refused) as refused:
                 await r.engine.leave(ada.ticket, who)
-            assert (refused.value.status, refused.value.word) == (409, "starting")
+            assert (refused.value.status, refused.value.reason) == (409, "starting")
         await r.ask("ben", "mig-1g.5gb")
         await r.engine.watcher.look()
         assert r.positions() == {"ada": 0, "ben": 1}

@@ -92,7 +92,7 @@ async def test_a_bad_report_names_the_field(service: Running, report: object, fi
 async def test_a_body_that_is_too_large_is_413(service: Running) -> None:
     body = json.dumps({**ASK, "options": {"text": "x" * BODY_LIMIT_BYTES}}).encode()
     answer = await service.ask("POST", "hub/tickets", SECRET, body)
-    assert (answer.code, said(answer)["word"]) == (413, "too-large")
+    assert (answer.code, said(answer)["reason"]) == (413, "too-large")
     assert service.engine.told == []
 
 
@@ -121,7 +121,7 @@ async def test_a_refusal_of_the_engine_keeps_its_status_field_and_word(service: 
     assert said(answer) == {
         "message": "There is no such ticket any more.",
         "field": "ticket",
-        "word": "unknown-ticket",
+        "reason": "unknown-ticket",
     }
 
 
@@ -152,7 +152,7 @@ async def test_good_messages_reach_the_engine_as_they_were_meant(service: Runnin
     state = said(await service.ask("POST", "hub/tickets", SECRET, asked))
     started = {"attempt": 1, "pid": 17, "pid_started": 99, "ready": True}
     assert (await service.ask("POST", f"hub/tickets/{state['ticket']}/started", SECRET, started)).code == 200
-    ended = {"attempt": 1, "how": "failed", "reason": "no port"}
+    ended = {"attempt": 1, "how": "failed", "message": "no port"}
     assert (await service.ask("POST", f"hub/tickets/{state['ticket']}/ended", SECRET, ended)).code == 204
     assert (await service.ask("POST", "hub/stopped", SECRET, {"user": "ada", "server": ""})).code == 204
     await service.ask("GET", "hub/form?user=ada&server=x&group=a&group=b&admin=1", SECRET)

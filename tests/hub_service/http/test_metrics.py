@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from hub_extensions.hub_service.http.metrics import COUNTERS
 from tests.hub_service.conftest import METRICS, SECRET, Running
 
 
@@ -34,6 +35,13 @@ async def test_the_line_the_leases_and_the_offers_are_counted(service: Running) 
     assert numbers[("jupyterhub_gpu_inventory_age_seconds", "")] == 1.5
     assert numbers[("jupyterhub_gpu_round_seconds", "")] == 0.012
     assert numbers[("jupyterhub_gpu_ready", "")] == 1
+
+
+def test_a_cause_has_one_label() -> None:
+    labels = {name: label for name, label, _ in COUNTERS.values()}
+    causes = {"refusals", "culls", "server_ends", "start_failures", "pods_removed"}
+    assert {name for name, label in labels.items() if label == "reason"} == causes
+    assert {labels[name] for name in labels.keys() - causes} == {"offer", "how", "what"}
 
 
 async def test_the_use_of_leased_devices_is_told_by_offer_with_who_measured_it(service: Running) -> None:

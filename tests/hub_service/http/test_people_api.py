@@ -91,7 +91,7 @@ async def test_what_the_hub_says_no_to_is_told_in_words(service: Running, hub: i
     service.hub.start_answer = (hub, "ada's server failed: too many servers")
     answer = await service.ask("POST", "api/tickets", "ada-token", {"offers": ["cpu"]})
     assert answer.code in (ours, 503)
-    assert said(answer)["word"].startswith("hub-")
+    assert said(answer)["reason"].startswith("hub-")
 
 
 def test_the_engine_of_these_tests_has_the_signatures_of_the_real_one() -> None:

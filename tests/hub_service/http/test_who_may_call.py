@@ -200,7 +200,7 @@ async def test_while_the_hub_is_away_nobody_is_let_in_by_token(service: Running)
     await service.hub.stop()
     for token, path in (("ada-thesis", "api/server"), ("ada-token", "api/tickets"), ("x", "metrics")):
         answer = await service.ask("GET", path, token)
-        assert (answer.code, said(answer)["word"]) == (503, "hub-away")
+        assert (answer.code, said(answer)["reason"]) == (503, "hub-away")
 
 
 async def test_empty_secrets_open_nothing(service: Running) -> None:

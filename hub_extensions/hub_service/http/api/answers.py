@@ -17,9 +17,11 @@ from hub_extensions.hub_service.http.api.wire import BadInput
 from hub_extensions.hub_service.http.auth import Forbidden
 
 OUR_FAULT = Problem(
-    "The GPU service made a mistake; its log says which. What you asked for was not done.", word="our-fault"
+    "The GPU service made a mistake; its log says which. What you asked for was not done.", reason="our-fault"
 )
-HUB_AWAY = Problem("The hub is not answering, so nobody can tell who you are. Try again in a minute.", word="hub-away")
+HUB_AWAY = Problem(
+    "The hub is not answering, so nobody can tell who you are. Try again in a minute.", reason="hub-away"
+)
 
 SENTENCES = {
     400: "This request cannot be read.",
@@ -33,15 +35,15 @@ SENTENCES = {
 def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Problem]:
     """What a caller is told: (HTTP status, body). Anything not foreseen is our own fault."""
     if isinstance(error, BadInput):
-        return error.status, Problem(error.message, error.field, error.word)
+        return error.status, Problem(error.message, error.field, error.reason)
     if isinstance(error, Refused):
-        return error.status, Problem(error.message, error.field, error.word)
+        return error.status, Problem(error.message, error.field, error.reason)
     if isinstance(error, Forbidden):
-        return 403, Problem(error.sentence, word=error.word)
+        return 403, Problem(error.sentence, reason=error.reason)
     if isinstance(error, HubAway):
         return 503, HUB_AWAY
     if isinstance(error, StoreUnavailable):
-        return 503, Problem(f"{error.sentence} Nothing was changed.", word="store-away")
+        return 503, Problem(f"{error.sentence} Nothing was changed.", reason="store-away")
     if isinstance(error, HubRefused):
         return _hub_says_no(error)
     if isinstance(error, MissingArgumentError):
@@ -58,18 +60,18 @@ def is_our_fault(error: BaseException | None) -> bool:
 
 def _hub_says_no(error: HubRefused) -> tuple[int, Problem]:
     if error.status == 429:
-        return 429, Problem("The hub starts too many servers at once. Try again in a minute.", word="hub-busy")
+        return 429, Problem("The hub starts too many servers at once. Try again in a minute.", reason="hub-busy")
     if 400 <= error.status < 500:
         # the hub's words are about the caller's own server
-        return 409, Problem(f"The hub says no: {error.message}", word="hub-refused")
-    return 502, Problem("The hub failed while it did this; its log says why.", word="hub-failed")
+        return 409, Problem(f"The hub says no: {error.message}", reason="hub-refused")
+    return 502, Problem("The hub failed while it did this; its log says why.", reason="hub-failed")
 
 
 def _plain(status: int) -> tuple[int, Problem]:
     if status >= 500:
         return status, OUR_FAULT
     sentence = SENTENCES.get(status, f"{HTTPStatus(status).phrase}.")
-    return status, Problem(sentence, word=HTTPStatus(status).phrase.lower().replace(" ", "-"))
+    return status, Problem(sentence, reason=HTTPStatus(status).phrase.lower().replace(" ", "-"))
 
 
 __all__ = ["HUB_AWAY", "OUR_FAULT", "is_our_fault", "problem_of"]

@@ -205,7 +205,9 @@ class NothingHere(JsonRoute):
 
 
 def _too_large() -> BadInput:
-    return BadInput(f"The body is too large; {BODY_LIMIT_BYTES // 1024} KiB is the most.", status=413, word="too-large")
+    return BadInput(
+        f"The body is too large; {BODY_LIMIT_BYTES // 1024} KiB is the most.", status=413, reason="too-large"
+    )
 
 
 __all__ = ["JsonRoute", "NothingHere", "Parts", "Route"]

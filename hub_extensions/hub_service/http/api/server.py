@@ -31,7 +31,7 @@ class OwnServer(ServerRoute):
         """The state; 404 while the service knows no such server."""
         state = self.engine.server_state(self.server.user, self.server.server)
         if state is None:
-            raise BadInput("The GPU service does not know this server yet.", status=404, word="unknown-server")
+            raise BadInput("The GPU service does not know this server yet.", status=404, reason="unknown-server")
         self.answer(state)
 
 

@@ -43,15 +43,15 @@ class BadInput(Exception):
 
     Attributes:
         status: 4xx. message: what is wrong and what would be right. field: dotted path, "" for the whole body.
-        word: for programs.
+        reason: a stable code, for programs.
     """
 
-    def __init__(self, message: str, field: str = "", status: int = 400, word: str = "bad-input") -> None:
+    def __init__(self, message: str, field: str = "", status: int = 400, reason: str = "bad-input") -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.field = field
-        self.word = word
+        self.reason = reason
 
 
 def read(kind: type[T], body: bytes) -> T:
