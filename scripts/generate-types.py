@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Write the panel's TypeScript types from the messages the server extension sends, with the standard library only.
+"""Write the panel's TypeScript types, and the reasons it translates, with the standard library only.
 
-It writes ``labextension/src/messages.ts``; with ``--check`` it only says whether it is current (exit status 1: not).
-Only what the panel receives is written: ``Push``, ``EndEvent``, ``Problem`` and what they contain.
+It writes ``labextension/src/messages.ts`` from the messages the server extension sends (``Push``, ``EndEvent``,
+``Problem`` and what they contain), ``labextension/src/reasons.ts`` from the table of reasons, and for the panel's tests
+an example of each with its English text. With ``--check`` it only says whether they are current (exit status 1: not).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import sys
 import types
 import typing
@@ -20,13 +22,36 @@ sys.path.insert(0, str(ROOT))
 
 from hub_extensions.core import messages  # noqa: E402
 from hub_extensions.core.offers.offer_id import OfferId  # noqa: E402
+from hub_extensions.core.reasons import PARAMETER, TO_THE_PANEL, Plural, Text, explain  # noqa: E402
 
-TARGET = ROOT / "labextension" / "src" / "messages.ts"
+PANEL = ROOT / "labextension"
 RECEIVED = (messages.Push, messages.EndEvent, messages.Problem)
 HEAD = """\
 // Made by scripts/generate-types.py from hub_extensions/core/messages.py. Change that file, not this one.
 // Times are ISO 8601 in UTC; null is not known.
 """
+REASONS = """\
+// Made by scripts/generate-types.py from hub_extensions/core/reasons.py. Change that file, not this one.
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+/** What a reason says: each of its parameters with how it is written, and the sentence they are put into. */
+export interface ISentence {
+  params: [name: string, kind: string][];
+  /** The parameter that is a number of things, where one is said in another way. */
+  count?: string;
+  words: (trans: TranslationBundle, parts: string[], count: number) => string;
+}
+
+/** By the reason's code. */
+// prettier-ignore
+export const SENTENCES = new Map<string, ISentence>([
+"""
+EXAMPLES: dict[str, list[str | float]] = {
+    "text": ["MIG 1g.5gb"],
+    "number": [24, 1.5],
+    "duration": [45, 90, 1260, 3600, 7800, 43200],
+    "time": ["2026-11-21T13:30:00Z"],
+}
 TEXTS: dict[object, str] = dict.fromkeys((str, OfferId, datetime), "string")
 WORDS: dict[object, str] = {**TEXTS, int: "number", float: "number", bool: "boolean"}
 
@@ -37,16 +62,69 @@ def typescript() -> str:
     return HEAD + "".join(_interface(kind) for kind in kinds)
 
 
+def reasons() -> str:
+    """The sentences of all reasons that the panel may show, as literals that its translations are found by."""
+    return REASONS + ",\n".join(_sentence(reason, text) for reason, text in TO_THE_PANEL.items()) + "\n]);\n"
+
+
+def examples() -> str:
+    """Each reason with parameters of every kind, and its English text."""
+    found = [
+        {"reason": reason, "params": example.params, "message": example.message}
+        for reason, text in TO_THE_PANEL.items()
+        for example in (explain(reason, **params) for params in _example_params(text))
+    ]
+    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+
+
 def main(arguments: list[str]) -> int:
-    """Write the file, or check it; the exit status."""
-    text = typescript()
+    """Write the files, or check them; the exit status."""
+    made = {
+        PANEL / "src" / "messages.ts": typescript(),
+        PANEL / "src" / "reasons.ts": reasons(),
+        PANEL / "tests" / "reasons.json": examples(),
+    }
     if "--check" in arguments:
-        current = TARGET.exists() and TARGET.read_text() == text
-        print("The panel's types are current." if current else f"{TARGET} is old: run scripts/generate-types.py")
-        return 0 if current else 1
-    TARGET.write_text(text)
-    print(f"wrote {TARGET}")
+        old = [path for path, text in made.items() if not path.exists() or path.read_text() != text]
+        for path in old:
+            print(f"{path} is old: run scripts/generate-types.py")
+        print("" if old else "The panel's types are current.")
+        return 1 if old else 0
+    for path, text in made.items():
+        path.write_text(text)
+        print(f"wrote {path}")
     return 0
+
+
+def _sentence(reason: str, text: Text) -> str:
+    one, many = (text.one, text.many) if isinstance(text, Plural) else (text, "")
+    params = [(name, kind or "text") for name, kind in PARAMETER.findall(many or one)]
+    literals = ", ".join(_literal(_numbered(each, params)) for each in ((one, many) if many else (one,)))
+    call = f"trans._n({literals}, count" if many else f"trans.__({literals}"
+    count = f"\n    count: '{text.count}'," if isinstance(text, Plural) else ""
+    signature = "(trans, parts, count)" if many else "(trans, parts)" if params else "trans"
+    listed = ", ".join(f"['{name}', '{kind}']" for name, kind in params)
+    words = f"{signature} => {call}{', ...parts' if params else ''})"
+    return f"  ['{reason}', {{\n    params: [{listed}],{count}\n    words: {words}\n  }}]"
+
+
+def _numbered(text: str, params: list[tuple[str, str]]) -> str:
+    places = {name: place for place, (name, _) in enumerate(params, 1)}
+    return PARAMETER.sub(lambda found: f"%{places[found[1]]}", text)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _example_params(text: Text) -> list[dict[str, str | float]]:
+    """One after the other each value of the longest list; a count is 1 and more than 1."""
+    many = text.many if isinstance(text, Plural) else text
+    values = {name: EXAMPLES[kind or "text"] for name, kind in PARAMETER.findall(many)}
+    if isinstance(text, Plural):
+        values[text.count] = [1, 2]
+    rows = max((len(each) for each in values.values()), default=1)
+    return [{name: each[row % len(each)] for name, each in values.items()} for row in range(rows)]
 
 
 def _reachable(roots: tuple[type, ...]) -> set[type]:

@@ -14,20 +14,21 @@ from datetime import datetime
 from hub_extensions.core.gpu.samples import Counters
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import PodAsk
+from hub_extensions.core.reasons import Reason
 
 # ------------------------------------------------------------------ shown to users: offers and waits
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait forecast on the wire. Seconds; None is not known. `reason` is one sentence for a user."""
+    """A wait forecast on the wire. Seconds; None is not known. `reason`: why this long; None: nothing is to be said."""
 
     now: bool
     p10_seconds: float | None
     p50_seconds: float | None
     p90_seconds: float | None
     at_most_seconds: float | None
-    reason: str
+    reason: Reason | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,6 @@ class TicketStatus:
         since: joined at.
         alternatives: offers that are free right now and smaller (a suggestion).
         simulated: the GPUs do not exist; the waiting page has to say so.
-        reason_word: for the metric and for programs; reason_log: for the hub's log.
     """
 
     ticket: str
@@ -155,9 +155,7 @@ class TicketStatus:
     position: int
     ahead: int
     since: datetime
-    reason: str
-    reason_log: str
-    reason_word: str
+    reason: Reason
     wait: Wait | None
     alternatives: tuple[OfferState, ...] = ()
     grant: LeaseGrant | None = None
@@ -297,7 +295,7 @@ class ServerState:
 
 @dataclass(frozen=True, slots=True)
 class TicketInfo:
-    """A ticket in a listing; `user` is None for anybody but its owner and admins."""
+    """A ticket in a listing; `user` is None for anybody but its owner and admins. `reason` has no line for the log."""
 
     ticket: str
     user: str | None
@@ -306,7 +304,7 @@ class TicketInfo:
     offers: tuple[OfferId, ...]
     position: int
     since: datetime
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,8 +88,11 @@ def _value(hint: Any, data: Any, path: str) -> Any:
     if origin in (Union, types.UnionType):
         if data is None and type(None) in get_args(hint):
             return None
-        (inner,) = (choice for choice in get_args(hint) if choice is not type(None))
-        return _value(inner, data, path)
+        choices = [choice for choice in get_args(hint) if choice is not type(None)]
+        fits = choices[:1] if len(choices) == 1 else [choice for choice in choices if _fits(choice, data)]
+        if not fits:
+            raise WireError(f"{path}: expected {' or '.join(choice.__name__ for choice in choices)}")
+        return _value(fits[0], data, path)
     if origin is tuple:
         if not isinstance(data, list):
             raise WireError(f"{path}: expected a list")
@@ -101,6 +104,11 @@ def _value(hint: Any, data: Any, path: str) -> Any:
     if dataclasses.is_dataclass(hint):
         return _message(hint, data, path)
     return _scalar(hint, data, path)
+
+
+def _fits(hint: Any, data: Any) -> bool:
+    """Of a parameter's kinds, a text or a number, is it this one?"""
+    return isinstance(data, str) if hint is str else isinstance(data, (int, float)) and not isinstance(data, bool)
 
 
 def _scalar(hint: Any, data: Any, path: str) -> Any:

@@ -296,14 +296,15 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         if state.answer == "admit" and state.grant is not None:
             return state.grant
         start.over = True
-        text = state.reason
+        reason = state.reason
+        text = reason.message
         if (state.answer == "ended" or not text) and not text.startswith(PLACE_ENDED):
             text = f"{PLACE_ENDED} {text or 'Choose again.'}"
-        status = 403 if state.reason_word in ("group", "not-allowed", "blocked") else 409
+        status = 403 if reason.reason in ("group", "not-allowed", "blocked") else 409
         raise spawn_errors.refusal(
             text,
-            reason=state.reason_word or "ended",
-            log_message=f"{self._log_name}: {state.reason_log or text}",
+            reason=reason.reason or "ended",
+            log_message=f"{self._log_name}: {reason.log_message or text}",
             status=status,
         )
 

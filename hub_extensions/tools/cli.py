@@ -30,6 +30,7 @@ from hub_extensions.core.messages import FormState, OfferState
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig, derive_offers
 from hub_extensions.core.queue.forecast import starts_now, unknown
 from hub_extensions.core.queue.model import Availability
+from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.engine.presenters import offer_state
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 from hub_extensions.tools.cluster_report import explain_cluster
@@ -231,7 +232,7 @@ def _reading(layout: str | None) -> tuple[InventoryReading, Mapping[str, tuple[f
 
 def _unheld(offer: GpuOffer, devices: int) -> OfferState:
     total = devices * (WHOLE // offer.share) if offer.pool else None
-    wait = unknown("Only the running service knows what is free.") if offer.pool else starts_now("")
+    wait = unknown(explain("service-not-asked")) if offer.pool else starts_now(explain("starts-now"))
     return offer_state(Availability(offer, None, total, 0, 0, 0, 0, wait))
 
 

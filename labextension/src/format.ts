@@ -9,6 +9,7 @@ import type {
   GpuReading,
   Keep,
   OfferState,
+  Reason,
   ServerState,
   Snapshot
 } from './messages';
@@ -18,7 +19,8 @@ import type { GpuSettings } from './settings';
 // with its ending: node's own test runner imports what tsc makes of this
 import { isPast } from './end.js';
 import { ownMemory } from './history.js';
-import { clock, duration, number, percent, size, type Unit } from './units.js';
+import { SENTENCES } from './reasons.js';
+import { clock, duration, exactly, number, percent, size, type Unit } from './units.js';
 
 /** So many periods without a reading make the last one old; and at least so many seconds. */
 const OLD_PERIODS = 3;
@@ -30,7 +32,38 @@ export const COUNTDOWN_IN_STATUS_SECONDS = 600;
 /** UTC times, lengths of time, and numbers that stand alone: "30" and "4.75", not those in "1g.5gb" or "gpu-3". */
 const PARTS =
   /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z|(?<![\w.:-])\d+ (?:h|min|s)(?: \d+ (?:min|s))?(?!\w)|(?<![\w.:-])\d+(?:\.\d+)?(?!\w|[.:-]\w)/g;
-const SENTENCES = /(?<=\.) (?=[A-Z])/;
+const SENTENCE_END = /(?<=\.) (?=[A-Z])/;
+
+/**
+ * A reason in the reader's language and time, by its code and parameters; "" for none.
+ *
+ * The English text of a reason that is newer than this panel, or that lacks a parameter, is shown as it came.
+ */
+export function reasonWords(reason: Reason | null, now: number, trans: TranslationBundle): string {
+  if (reason === null) {
+    return '';
+  }
+  const sentence = SENTENCES.get(reason.reason);
+  const parts = sentence?.params.map(([name, kind]) =>
+    WRITTEN[kind]?.(reason.params[name], trans, now)
+  );
+  if (!sentence || !parts || parts.includes(undefined)) {
+    return reason.message;
+  }
+  return sentence.words(trans, parts as string[], Number(reason.params[sentence.count ?? '']));
+}
+
+/** How a parameter is written, by its kind; undefined: it is not there. */
+const WRITTEN: Record<
+  string,
+  (value: unknown, trans: TranslationBundle, now: number) => string | undefined
+> = {
+  text: value =>
+    typeof value === 'string' || typeof value === 'number' ? String(value) : undefined,
+  number: value => (typeof value === 'number' ? number(value, 2) : undefined),
+  duration: (value, trans) => (typeof value === 'number' ? exactly(value, trans) : undefined),
+  time: (value, _, now) => (typeof value === 'string' ? clock(value, now) : undefined)
+};
 
 /**
  * Sentences of the server in the reader's language and time.
@@ -43,7 +76,7 @@ export function serverWords(text: string, now: number, trans: TranslationBundle)
   return text === ''
     ? ''
     : text
-        .split(SENTENCES)
+        .split(SENTENCE_END)
         .map(one => sentenceWords(one, now, trans))
         .join(' ');
 }

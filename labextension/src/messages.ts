@@ -122,6 +122,14 @@ export interface Push {
   numbers: Numbers[];
 }
 
+/** Why, with JupyterHub's own three faces: `message` for people, `log_message` for the log, `reason` for programs. */
+export interface Reason {
+  reason: string;
+  message: string;
+  params: Record<string, string | number>;
+  log_message: string;
+}
+
 /** The last ten minutes of one device, oldest first: three lists of one length, one entry a reading. */
 export interface Series {
   uuid: string;
@@ -164,12 +172,12 @@ export interface Snapshot {
   period_seconds: number;
 }
 
-/** A wait forecast on the wire. Seconds; None is not known. `reason` is one sentence for a user. */
+/** A wait forecast on the wire. Seconds; None is not known. `reason`: why this long; None: nothing is to be said. */
 export interface Wait {
   now: boolean;
   p10_seconds: number | null;
   p50_seconds: number | null;
   p90_seconds: number | null;
   at_most_seconds: number | null;
-  reason: string;
+  reason: Reason | null;
 }

@@ -65,6 +65,24 @@ export function duration(seconds: number, trans: TranslationBundle, up = false):
   return rest === 0 ? trans.__('%1\u00a0h', hours) : trans.__('%1\u00a0h %2\u00a0min', hours, rest);
 }
 
+/** A length that is set, to the second, as the server writes it: "1 min 30 s", "2 h 10 min". */
+export function exactly(seconds: number, trans: TranslationBundle): string {
+  const whole = Math.max(0, Math.floor(seconds));
+  const [hours, minutes, rest] = [
+    Math.floor(whole / 3600),
+    Math.floor(whole / 60) % 60,
+    whole % 60
+  ];
+  const parts = hours > 0 ? [trans.__('%1\u00a0h', hours)] : [];
+  if (minutes > 0) {
+    parts.push(trans.__('%1\u00a0min', minutes));
+  }
+  if (parts.length === 0 || (rest > 0 && hours === 0)) {
+    parts.push(trans.__('%1\u00a0s', rest));
+  }
+  return parts.join(' ');
+}
+
 /** A time of day as the reader's clock writes it; with its weekday when it is not today. */
 export function clock(at: string | number, now: number): string {
   const date = new Date(at);

@@ -3,7 +3,7 @@
  */
 import * as React from 'react';
 
-import { freeWords, serverWords, waitWords } from './format';
+import { freeWords, reasonWords, waitWords } from './format';
 import type { OfferState } from './messages';
 import type { IShown } from './seen';
 
@@ -25,8 +25,8 @@ export function Waits({
               <strong>{offer.title}</strong> <span>{freeWords(offer, trans)}</span>
             </dt>
             <dd>{waitWords(offer, trans)}</dd>
-            {offer.wait.now || offer.wait.reason === '' ? null : (
-              <dd className="jp-gpu-Detail">{serverWords(offer.wait.reason, now, trans)}</dd>
+            {offer.wait.now || offer.wait.reason === null ? null : (
+              <dd className="jp-gpu-Detail">{reasonWords(offer.wait.reason, now, trans)}</dd>
             )}
           </div>
         ))}

@@ -1,5 +1,6 @@
 // The panel's words, by node's own test runner over what tsc made. Run: npm test
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
 import {
@@ -15,6 +16,7 @@ import {
   memoryPercent,
   memoryWords,
   notMeasurable,
+  reasonWords,
   ruleWords,
   secondsLeft,
   serverWords,
@@ -26,6 +28,7 @@ import {
   viewOf,
   waitWords
 } from '../lib/format.js';
+import { SENTENCES } from '../lib/reasons.js';
 import { clock, duration, size } from '../lib/units.js';
 
 const put = (text, values) =>
@@ -37,11 +40,12 @@ const trans = {
   __: (text, ...values) => put(text, values),
   _n: (one, many, count, ...values) => put(count === 1 ? one : many, values)
 };
-/** A catalogue with one sentence. */
-const finnish = {
+/** A catalogue with these sentences. */
+const catalogue = sentences => ({
   ...trans,
-  __: (text, ...values) => put({ 'Idle for %1.': 'Joutilaana %1.' }[text] ?? text, values)
-};
+  __: (text, ...values) => put(sentences[text] ?? text, values)
+});
+const finnish = catalogue({ 'Idle for %1.': 'Joutilaana %1.' });
 const NOW = Date.parse('2026-11-21T14:00:00Z');
 const GIB = 1024 ** 3;
 
@@ -112,7 +116,7 @@ function offer(wait, waiting = 0) {
     p90_seconds: null,
     at_most_seconds: null
   };
-  return { waiting, wait: { ...unknown, reason: '', ...wait } };
+  return { waiting, wait: { ...unknown, reason: null, ...wait } };
 }
 
 const plain = text => text.replaceAll('\u00a0', ' ');
@@ -397,6 +401,34 @@ test('a chart is one sentence for who does not see it', () => {
     /last known 84 %/
   );
   assert.match(chartWords('In use', 'unknown', false, null, written, trans), /no numbers/);
+});
+
+const EXAMPLES = JSON.parse(readFileSync(new URL('reasons.json', import.meta.url), 'utf8'));
+
+test("every reason says in English what the server's own text says", () => {
+  assert.ok(EXAMPLES.length > 10);
+  for (const example of EXAMPLES) {
+    const message = example.message.replace(/\d{4}-\d\d-\d\dT[\d:]+Z/g, at => clock(at, NOW));
+    const said = reasonWords({ ...example, message: '', log_message: '' }, NOW, trans);
+    assert.equal(plain(said), plain(message), example.reason);
+  }
+  assert.deepEqual([...new Set(EXAMPLES.map(({ reason }) => reason))], [...SENTENCES.keys()]);
+});
+
+test('a reason is translated with its parameters, and one that is not known stays as it came', () => {
+  const reason = {
+    reason: 'line-elsewhere',
+    params: { queue: 'Kueue' },
+    message: 'Kueue says no more.',
+    log_message: ''
+  };
+  const finnish = catalogue({
+    '%1 hands out the GPUs here and does not say how long it takes.': '%1 jakaa.'
+  });
+  assert.equal(reasonWords(reason, NOW, finnish), 'Kueue jakaa.');
+  assert.equal(reasonWords({ ...reason, params: {} }, NOW, finnish), reason.message);
+  assert.equal(reasonWords({ ...reason, reason: 'constructor' }, NOW, finnish), reason.message);
+  assert.equal(reasonWords(null, NOW, finnish), '');
 });
 
 test("the server's times are written in the reader's time", () => {

@@ -25,6 +25,7 @@ from hub_extensions.core.messages import (
     Snapshot,
     Wait,
 )
+from hub_extensions.core.reasons import explain
 from hub_extensions.server_extension.attribution import NOT_HOW_MUCH, NOT_WHOSE
 from hub_extensions.server_extension.codec import WIRE_VERSION
 from hub_extensions.server_extension.readings import NOT_MEASURABLE, NOT_READ, OLD_FIGURES
@@ -112,10 +113,10 @@ def _bytes(age: float, last: int | None) -> int | None:
 
 def server(**changes: Any) -> ServerState:
     """A server with three other offers: a likely range, an unknown wait, a free one."""
-    busy = Wait(False, 1500.0, 2400.0, 4200.0, 7800.0, "The servers ahead end by their time limit at the latest.")
-    unknown = Wait(False, None, None, None, None, "How long others keep their GPU has no limit here.")
-    free = Wait(True, 0.0, 0.0, 0.0, 0.0, "One is free.")
-    always = Wait(True, 0.0, 0.0, 0.0, 0.0, "It starts now.")
+    busy = Wait(False, 1500.0, 2400.0, 4200.0, 7800.0, explain("limits-ahead"))
+    unknown = Wait(False, None, None, None, None, explain("no-limit"))
+    free = Wait(True, 0.0, 0.0, 0.0, 0.0, explain("one-free"))
+    always = Wait(True, 0.0, 0.0, 0.0, 0.0, explain("starts-now"))
     waits = (
         offer("mig-2g.20gb", "MIG 2g.20gb", busy, waiting=2),
         offer("gpu-0.5", "Half of a GPU", unknown, free=None),

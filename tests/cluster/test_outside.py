@@ -184,8 +184,8 @@ def test_whose_device_was_taken_from_outside_stays_first_and_nobody_else_is_let_
         "Something outside this hub took the MIG 1g.5gb that was free. You stay first in line" in said["html_message"]
     )
     told = ticket(place, "ben")
-    print(told["reason"])
-    assert told["reason"].startswith("Something outside this hub took the GPU of the first in line")
+    print(told["reason"]["message"])
+    assert told["reason"]["message"].startswith("Something outside this hub took the GPU of the first in line")
     assert (place.waiting(), set(place.pods())) == (["ben"], {"ada"})
     give_back(control_plane, others, "quicker")
     place.hub.wait_ready("ada")
@@ -254,7 +254,7 @@ def test_a_node_that_takes_nothing_new_is_not_counted_and_the_admin_is_told_why(
         follows(place, free, change)
         assert {"what": f"node {NODE}", "why": why} in cluster(place)["left_out"]
         ask(place, "ada")
-        told = until(lambda: ticket(place, "ada")["reason"], 20)
+        told = until(lambda: ticket(place, "ada")["reason"]["message"], 20)
         print(told)
         assert (
             told

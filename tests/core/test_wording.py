@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from hub_extensions.core.messages import Wait
+from hub_extensions.core.offer_words import free_words, gives, offer_words
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.wording import about, duration, free_words, gib, gives, offer_words, ordinal
+from hub_extensions.core.wording import about, duration, gib, ordinal
 from tests.fakes.service import an_offer
 
 

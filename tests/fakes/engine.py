@@ -12,11 +12,14 @@ from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
 from hub_extensions.core import messages
+from hub_extensions.core.reasons import Reason
 from hub_extensions.hub_service.engine.errors import Refused
+from tests.fakes.reasons import because
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc)
-FULL = messages.Wait(False, None, None, None, 7800.0, "1 person is ahead of you.")
-NOW = messages.Wait(True, 0.0, 0.0, 0.0, 0.0, "")
+FULL = messages.Wait(False, None, None, None, 7800.0, because("1 person is ahead of you."))
+UNKNOWN = messages.Wait(False, None, None, None, None, because("Not known now."))
+NOW = messages.Wait(True, 0.0, 0.0, 0.0, 0.0, None)
 
 
 def offer(offer_id: str, title: str, free: int | None, wait: messages.Wait) -> messages.OfferState:
@@ -59,7 +62,12 @@ class EngineInMemory:
         self.offers = (
             offer("mig-2g.10gb", "MIG 2g.10gb <b>", 0, FULL),
             offer("mig-1g.5gb", "MIG 1g.5gb", 2, NOW),
-            offer("gpu-0.5", "Half of a GPU", None, messages.Wait(False, None, None, None, None, "Not known now.")),
+            offer(
+                "gpu-0.5",
+                "Half of a GPU",
+                None,
+                messages.Wait(False, None, None, None, None, because("Not known now.")),
+            ),
             offer("cpu", "CPU only", None, NOW),
         )
         counts = {("admitted", "mig-1g.5gb"): 4, ("refused", "line-full"): 2}
@@ -85,7 +93,7 @@ class EngineInMemory:
         ticket = f"t{len(self.queue) + 1}"
         state = messages.TicketStatus(
             ticket, 1, ask.user, ask.server, "wait", ask.offers, None, len(self.queue) + 1, len(self.queue), NOON,
-            "1 person is ahead of you.", "", "behind", FULL,
+            Reason("behind", "1 person is ahead of you.", {"ahead": 1}), FULL,
         )  # fmt: skip
         self.queue[ticket] = state
         self.publish(state)

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from hub_extensions.core.messages import Countdown, Keep, OfferState, ServerState, Wait
+from hub_extensions.core.reasons import explain
 from hub_extensions.server_extension.codec import encode
 from tests.ports import free_port
 
@@ -47,9 +48,9 @@ def offer(offer_id: str, title: str, wait: Wait, *, free: int | None = 0, waitin
 
 def a_state(**changes: Any) -> ServerState:
     """A running server on a simulated 1g.5gb, without a countdown."""
-    busy = Wait(False, None, None, None, 7800.0, "The servers ahead end by their time limit at the latest.")
-    unknown = Wait(False, None, None, None, None, "It is not known which GPUs are free.")
-    now = Wait(True, 0.0, 0.0, 0.0, 0.0, "One is free.")
+    busy = Wait(False, None, None, None, 7800.0, explain("limits-ahead"))
+    unknown = Wait(False, None, None, None, None, explain("not-known-which-free"))
+    now = Wait(True, 0.0, 0.0, 0.0, 0.0, explain("one-free"))
     state = ServerState(
         user="ada",
         server="",

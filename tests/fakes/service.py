@@ -35,6 +35,8 @@ from hub_extensions.core.messages import (
     Wait,
 )
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.reasons import Reason
+from tests.fakes.reasons import because
 from tests.patience import patient
 from tests.ports import free_port
 
@@ -45,7 +47,7 @@ T = TypeVar("T")
 
 
 def wait(now: bool, reason: str = "") -> Wait:
-    return Wait(now, None, None, None, None, reason)
+    return Wait(now, None, None, None, None, because(reason) if reason else None)
 
 
 def an_offer(id: str, *, free: int | None, total: int | None, gib: float | None = 4.75, **more: Any) -> OfferState:
@@ -169,7 +171,7 @@ class GpuServiceInATest:
 
         async def now() -> None:
             state = self.tickets.pop((user, server))
-            self.tell(replace(state, answer="refuse", reason=reason, reason_log=reason, reason_word="group"))
+            self.tell(replace(state, answer="refuse", reason=Reason("group", reason)))
             self.decide()
 
         self._run(now())
@@ -181,7 +183,7 @@ class GpuServiceInATest:
             state = self.tickets.pop((user, server))
             self.held.pop((user, server), None)
             if not unheard:
-                self.tell(replace(state, answer="ended", reason=TAKEN_OUT, reason_word="left"))
+                self.tell(replace(state, answer="ended", reason=Reason("left", TAKEN_OUT)))
             self.decide()
 
         self._run(now())
@@ -212,7 +214,7 @@ class GpuServiceInATest:
         if ask.ticket and (known is None or known.ticket != ask.ticket):
             since = datetime.now(timezone.utc)
             return TicketStatus(
-                ask.ticket, 0, *key, "ended", ask.offers, None, 0, 0, since, TAKEN_OUT, "taken out", "left", None
+                ask.ticket, 0, *key, "ended", ask.offers, None, 0, 0, since, Reason("left", TAKEN_OUT), None
             )
         for offer in ask.offers:
             if offer != "cpu" and offer not in self.capacity:
@@ -227,7 +229,7 @@ class GpuServiceInATest:
         ticket = known.ticket if known else f"t{next(self._numbers)}"
         since = known.since if known else datetime.now(timezone.utc)
         self.tickets[key] = TicketStatus(
-            ticket, attempt, ask.user, ask.server, "wait", ask.offers, None, 0, 0, since, "", "", "", None
+            ticket, attempt, ask.user, ask.server, "wait", ask.offers, None, 0, 0, since, because(""), None
         )
         self.decide()
         return self.tickets[key]
@@ -248,7 +250,7 @@ class GpuServiceInATest:
                     offer=offer,
                     position=0,
                     ahead=0,
-                    reason="",
+                    reason=because(""),
                     grant=self.grant(state, offer),
                     simulated=self.simulated and offer != "cpu",
                 )
@@ -267,7 +269,7 @@ class GpuServiceInATest:
                     offer=first,
                     position=place,
                     ahead=place - 1,
-                    reason=reason,
+                    reason=because(reason),
                     wait=wait(False, reason),
                     alternatives=free,
                     simulated=self.simulated,

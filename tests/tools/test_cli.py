@@ -107,7 +107,7 @@ class _Service(BaseHTTPRequestHandler):
         if self.headers["Authorization"] != f"Bearer {SECRET}":
             self.send_error(403)
             return
-        wait = {"now": True, "reason": ""} | dict.fromkeys(
+        wait = {"now": True, "reason": None} | dict.fromkeys(
             ("p10_seconds", "p50_seconds", "p90_seconds", "at_most_seconds")
         )
         isolation = {"memory": "hardware", "fault": "hardware", "compute": "hardware", "access": "by agreement"}

@@ -24,14 +24,11 @@ from hub_extensions.core.queue.model import (
     Lease,
     LeaseState,
     QueueSnapshot,
-    Reason,
     Ticket,
     TicketState,
     Verdict,
 )
-
-UNLESS_OUTSIDE = "The servers ahead end by their time limit at the latest, unless others in the cluster come first."
-
+from hub_extensions.core.reasons import Reason, explain
 
 # ------------------------------------------------------------------ joining
 
@@ -57,11 +54,10 @@ def refuse_to_join(
         return refusal
     waiting = [t for t in snapshot.tickets if t.user == user and t.server != server and not t.is_cpu]
     if len(waiting) >= snapshot.config.tickets_per_user:
-        return Reason(
-            f"You are already in line for a GPU with {_server_words(waiting[0].server)}. "
-            "Leave that line first, or start CPU only.",
-            f"user has {len(waiting)} GPU ticket(s), limit {snapshot.config.tickets_per_user}",
+        return explain(
             "own-ticket-limit",
+            server=waiting[0].server,
+            log_message=f"user has {len(waiting)} GPU ticket(s), limit {snapshot.config.tickets_per_user}",
         )
     lengths = PoolQueues(snapshot)
     for wanted in offers:
@@ -69,11 +65,12 @@ def refuse_to_join(
         if any((t.user, t.server) == (user, server) for t in lengths.waiting(pool)):
             continue  # in that line already
         if lengths.length(pool) >= snapshot.config.max_waiting:
-            return Reason(
-                f"The line for {known[wanted].title} is full ({snapshot.config.max_waiting}). "
-                "Try again later, or start CPU only.",
-                f"line {pool} has {lengths.length(pool)} tickets, max_waiting {snapshot.config.max_waiting}",
+            most = snapshot.config.max_waiting
+            return explain(
                 "line-full",
+                title=known[wanted].title,
+                most=most,
+                log_message=f"line {pool} has {lengths.length(pool)} tickets, max_waiting {most}",
             )
     return None
 
@@ -85,10 +82,10 @@ def over_own_limit(snapshot: QueueSnapshot, user: str, server: str, given: Seque
     servers = [*(lease.server for lease in mine), *given]
     if len(servers) < snapshot.config.gpu_leases_per_user:
         return None
-    return Reason(
-        f"You already hold a GPU in {_server_words(servers[0])}. Stop it, or start CPU only.",
-        f"user holds {len(servers)} GPU lease(s), limit {snapshot.config.gpu_leases_per_user}",
+    return explain(
         "own-lease-limit",
+        server=servers[0],
+        log_message=f"user holds {len(servers)} GPU lease(s), limit {snapshot.config.gpu_leases_per_user}",
     )
 
 
@@ -96,22 +93,11 @@ def _refuse_offer(known: Mapping[OfferId, GpuOffer], wanted: OfferId, groups: Se
     offer = known.get(wanted)
     if offer is None:
         have = ", ".join(sorted(o.id for o in known.values() if not o.groups or set(o.groups) & set(groups)))
-        return Reason(
-            f"There is no offer \u201c{wanted[:80]}\u201d here. Offers: {have}.",
-            f"unknown offer {wanted!r}",
-            "unknown-offer",
-        )
+        return explain("unknown-offer", offer=wanted[:80], offers=have, log_message=f"unknown offer {wanted!r}")
     if offer.groups and not set(offer.groups) & set(groups):
-        return Reason(
-            f"{offer.title} is for other groups than yours. Ask your administrator, or choose another offer.",
-            f"offer {offer.id} is for groups {offer.groups}, user has {tuple(groups)}",
-            "not-your-group",
-        )
+        log = f"offer {offer.id} is for groups {offer.groups}, user has {tuple(groups)}"
+        return explain("not-your-group", title=offer.title, log_message=log)
     return None
-
-
-def _server_words(server: str) -> str:
-    return f"server {server}" if server else "your default server"
 
 
 # ------------------------------------------------------------------ one round
@@ -251,7 +237,7 @@ def _forecasts(
     snapshot: QueueSnapshot, capacity: Capacity, pool: str, shares: list[int], now: datetime, braked: bool
 ) -> tuple[WaitForecast, ...]:
     why = _no_forecast(snapshot, capacity, pool)
-    if why:
+    if why is not None:
         return tuple(unknown(why) for _ in shares)
     held = [lease for lease in snapshot.leases if lease.pool == pool and lease.state is not LeaseState.ENDED]
     if snapshot.pools is not None:
@@ -268,19 +254,19 @@ def _forecasts(
     )
 
 
-def _no_forecast(snapshot: QueueSnapshot, capacity: Capacity, pool: str) -> str:
-    """Why nothing can be said of a pool's waits; "" when something can."""
+def _no_forecast(snapshot: QueueSnapshot, capacity: Capacity, pool: str) -> Reason | None:
+    """Why nothing can be said of a pool's waits; None when something can."""
     if pool == CPU:
-        return "Other servers are starting; this takes a minute or two."
+        return explain("others-start")
     if snapshot.queue:
-        return f"{snapshot.queue} hands out the GPUs here and does not say how long it takes."
+        return explain("line-elsewhere", queue=snapshot.queue)
     if not capacity.known or pool in capacity.unknown:
-        return "It is not known which GPUs are free."
+        return explain("not-known-which-free")
     if pool in capacity.cut:
-        return "GPUs are cut as they are asked for here: it depends on what others ask for."
+        return explain("cut-as-asked")
     if any(offer.pool == pool and offer.id in snapshot.held_up for offer in snapshot.offers):
-        return "Something outside this hub took the GPU that was free."
-    return ""
+        return explain("free-one-taken-outside")
+    return None
 
 
 def _counted_forecasts(
@@ -294,9 +280,7 @@ def _counted_forecasts(
 ) -> tuple[WaitForecast, ...]:
     """Counted devices have no names: each lease is one, and each that is free. Only equal shares are equal slots."""
     if len({*shares, *(lease.share for lease in held)}) > 1:
-        return tuple(
-            unknown("Parts of different sizes are handed out here: it depends on how they fit.") for _ in shares
-        )
+        return tuple(unknown(explain("parts-differ")) for _ in shares)
     free = sum(room // shares[0] * count for room, count in capacity.room(pool).items()) if shares else 0
     slots = [lease.id for lease in held] + [f"free {number}" for number in range(min(free, len(shares)))]
     found = forecast_line(
@@ -309,7 +293,8 @@ def _counted_forecasts(
         max_starting=snapshot.config.max_starting,
         held_back=braked,
     )
-    return tuple(each if each.at_most is None else replace(each, reason=UNLESS_OUTSIDE) for each in found)
+    unless = explain("limits-ahead-unless-outside")
+    return tuple(each if each.at_most is None else replace(each, reason=unless) for each in found)
 
 
 def _end(lease: Lease, now: datetime) -> datetime | None:
@@ -319,52 +304,35 @@ def _end(lease: Lease, now: datetime) -> datetime | None:
 
 
 def _why(snapshot: QueueSnapshot, capacity: Capacity, offer: GpuOffer, ahead: int, braked: bool) -> Reason:
-    people = _people_ahead(ahead)
-    max_starting = snapshot.config.max_starting
     if offer.id in snapshot.held_up:
-        text = "Something outside this hub took the GPU of the first in line, who is served before anybody else."
-        return Reason(f"{text} {people}", f"an admitted pod of {offer.id} is not scheduled", "taken-outside")
+        return explain("taken-outside", ahead=ahead, log_message=f"an admitted pod of {offer.id} is not scheduled")
     if offer.pool and (not capacity.known or (offer.pool in capacity.unknown and not capacity.free(offer))):
-        return Reason(
-            f"It is not known which GPUs are free now; you start when it is. {people}",
-            "inventory unknown",
-            "unknown-inventory",
-        )
+        return explain("unknown-inventory", ahead=ahead, log_message="inventory unknown")
     total = capacity.total.get(offer.pool, 0)
     if offer.pool and total == 0:
-        return Reason(
-            f"No {offer.title} is there now. {people}", f"no usable device in pool {offer.pool}", "none-there"
+        return explain(
+            "none-there", title=offer.title, ahead=ahead, log_message=f"no usable device in pool {offer.pool}"
         )
     if not offer.pool or capacity.free(offer) > 0:
         if braked:
-            return Reason(
-                f"{max_starting} servers are starting right now; yours starts after them. {people}",
-                f"start brake, max_starting {max_starting}",
-                "start-brake",
-            )
+            most = snapshot.config.max_starting
+            return explain("start-brake", starting=most, ahead=ahead, log_message=f"start brake, max_starting {most}")
         if offer.pool in capacity.cut and not ahead:
-            text = "Somebody who came before you waits for a GPU that yours would be cut from."
-            return Reason(f"{text} {people}", f"the head of a pool of the same cards as {offer.pool} first", "behind")
-        return Reason(f"One is free for somebody ahead of you. {people}", f"head of {offer.pool} first", "behind")
+            log = f"the head of a pool of the same cards as {offer.pool} first"
+            return explain("behind-on-same-cards", ahead=ahead, log_message=log)
+        return explain("behind", ahead=ahead, log_message=f"head of {offer.pool} first")
     foreign = capacity.foreign.get(offer.pool, 0)
     if foreign == total:
-        others = f"All {total}" if total > 1 else "The only one"
-        verb = "are" if total > 1 else "is"
-        text = f"{others} {verb} used by programs that this hub did not start."
-        return Reason(f"{text} {people}", f"{foreign} of {total} held by others", "held-by-others")
-    used = f"All {total} {offer.title} are in use." if total > 1 else f"The only {offer.title} is in use."
+        return explain("held-by-others", total=total, ahead=ahead, log_message=f"{foreign} of {total} held by others")
     if offer.pool in capacity.cut:
-        used = f"No {offer.title} can be had now: the GPUs are in use, or cut in another way."
-        return Reason(f"{used} {people}", f"pool {offer.pool} shares its cards, none free", "in-use")
+        log = f"pool {offer.pool} shares its cards, none free"
+        return explain("in-use-or-cut", title=offer.title, ahead=ahead, log_message=log)
+    log = f"{total} in pool {offer.pool}, none free for share {offer.share}"
     if foreign:
-        used += f" {foreign} of them by programs that this hub did not start."
-    return Reason(f"{used} {people}", f"{total} in pool {offer.pool}, none free for share {offer.share}", "in-use")
-
-
-def _people_ahead(ahead: int) -> str:
-    if ahead == 0:
-        return "You are next."
-    return "1 person is ahead of you." if ahead == 1 else f"{ahead} people are ahead of you."
+        return explain(
+            "in-use-also-by-others", total=total, title=offer.title, foreign=foreign, ahead=ahead, log_message=log
+        )
+    return explain("in-use", total=total, title=offer.title, ahead=ahead, log_message=log)
 
 
 def availability(snapshot: QueueSnapshot, now: datetime) -> tuple[Availability, ...]:
@@ -380,7 +348,7 @@ def _availability(
     pool = offer.pool or CPU
     waiting = lines.waiting(pool)
     if not offer.pool:
-        return Availability(offer, None, None, 0, 0, 0, len(waiting), starts_now("It starts now."))
+        return Availability(offer, None, None, 0, 0, 0, len(waiting), starts_now(explain("starts-now")))
     leases = [lease for lease in snapshot.leases if lease.pool == offer.pool and lease.state is not LeaseState.ENDED]
     lost = sum(1 for lease in leases if lease.state is LeaseState.LOST)
     held = sum(1 for lease in leases if lease.offer == offer.id) - sum(
@@ -388,13 +356,13 @@ def _availability(
     )
     free = capacity.free(offer)
     if not capacity.known or (offer.pool in capacity.unknown and not free):
-        wait = unknown("It is not known which GPUs are free.")
+        wait = unknown(explain("not-known-which-free"))
         return Availability(offer, None, None, held, 0, lost, len(waiting), wait, snapshot.queue)
     total = capacity.total.get(offer.pool, 0) * (WHOLE // offer.share)
     foreign = capacity.foreign.get(offer.pool, 0)
     before = waiting or any(lines.waiting(other) for other in capacity.costed(offer.pool))
     if free > 0 and not before and not snapshot.queue and offer.id not in snapshot.held_up:
-        wait = starts_now("One is free.")
+        wait = starts_now(explain("one-free"))
     else:
         shares = [_offer_in(capacity, ticket, pool).share for ticket in waiting] + [offer.share]
         wait = _forecasts(snapshot, capacity, pool, shares, now, False)[-1]

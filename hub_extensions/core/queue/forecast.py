@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.reasons import Reason, explain
 
 START_ALLOWANCE = timedelta(minutes=3)
 """A start that takes longer is ended, where the admin's time-outs are not longer: the lifetime runs from ready on."""
@@ -28,7 +29,7 @@ class WaitForecast:
         now: it starts without a wait; the quantiles are zero then.
         p10, p50, p90: the wait is shorter than this with that probability; None is not known.
         at_most: proved by limits that are enforced; None where nothing enforces one.
-        reason: one sentence a user can read: why this long, or why it is not known.
+        reason: why this long, or why it is not known; None: nothing is to be said.
     """
 
     now: bool
@@ -36,7 +37,7 @@ class WaitForecast:
     p50: timedelta | None
     p90: timedelta | None
     at_most: timedelta | None
-    reason: str
+    reason: Reason | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,13 @@ class Holding:
     ends_at: datetime | None
 
 
-def starts_now(reason: str) -> WaitForecast:
+def starts_now(reason: Reason) -> WaitForecast:
     """No wait at all."""
     zero = timedelta(0)
     return WaitForecast(True, zero, zero, zero, zero, reason)
 
 
-def unknown(reason: str) -> WaitForecast:
+def unknown(reason: Reason) -> WaitForecast:
     """Nothing can be said of the wait."""
     return WaitForecast(False, None, None, None, None, reason)
 
@@ -85,7 +86,7 @@ def forecast_line(
         held_back: the brake holds everybody back now.
     """
     if lifetime is None:
-        return tuple(unknown("How long others keep their GPU has no limit here.") for _ in shares)
+        return tuple(unknown(explain("no-limit")) for _ in shares)
     turn = start_allowance + lifetime + RELEASE_ALLOWANCE
     times = _latest_starts(devices, holdings, shares, turn, now)
     brakes = (position // max_starting + (1 if held_back else 0) for position in range(len(times)))
@@ -94,9 +95,9 @@ def forecast_line(
 
 def _forecast(at: datetime | None, now: datetime, braked: timedelta) -> WaitForecast:
     if at is None:
-        return unknown("It depends on a server or program that has no time limit.")
+        return unknown(explain("one-without-limit"))
     at_most = max(at - now, timedelta(0)) + braked
-    return WaitForecast(False, None, None, None, at_most, "The servers ahead end by their time limit at the latest.")
+    return WaitForecast(False, None, None, None, at_most, explain("limits-ahead"))
 
 
 def _latest_starts(

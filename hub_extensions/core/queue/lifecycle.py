@@ -33,11 +33,11 @@ from hub_extensions.core.queue.model import (
     Admission,
     Lease,
     LeaseState,
-    Reason,
     Ticket,
     TicketEnd,
     TicketState,
 )
+from hub_extensions.core.reasons import Reason, explain
 
 
 class Event(Enum):
@@ -326,6 +326,4 @@ def _moved(lease: Lease, event: Event) -> Lease | Reason:
 
 
 def _impossible(state: Enum, event: Event) -> Reason:
-    return Reason(
-        "This has changed meanwhile. Look again.", f"{event.value} does not fit what is {state.value}", "too-late"
-    )
+    return explain("too-late", log_message=f"{event.value} does not fit what is {state.value}")

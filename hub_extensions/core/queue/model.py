@@ -16,6 +16,7 @@ from hub_extensions.core.gpu.devices import DeviceState
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.forecast import START_ALLOWANCE, WaitForecast
+from hub_extensions.core.reasons import Reason
 from hub_extensions.core.settings import setting
 
 
@@ -147,19 +148,6 @@ class QueueLimits:
         name="abandon_seconds",
         least=1,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why, with JupyterHub's own three faces.
-
-    Attributes:
-        message: for the user. log_message: for the log. reason: a stable code, for the metric and for programs.
-    """
-
-    message: str
-    log_message: str
-    reason: str
 
 
 class Answer(Enum):

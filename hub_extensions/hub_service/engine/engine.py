@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
@@ -200,7 +201,7 @@ class Engine:
                 offers=tuple(choice.offer for choice in ticket.choices),
                 position=told[ticket.id].position,
                 since=self.state.clock.wall(ticket.joined),
-                reason=told[ticket.id].reason,
+                reason=replace(told[ticket.id].reason, log_message=""),
             )
             for ticket in sorted(self.state.tickets.values(), key=lambda t: min(c.place for c in t.choices))
             if user is None or ticket.user == user

@@ -19,7 +19,8 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import POD_MARK, PodAsk
 from hub_extensions.core.queue.alternatives import smaller_free
 from hub_extensions.core.queue.forecast import WaitForecast, unknown
-from hub_extensions.core.queue.model import Answer, Availability, Lease, Reason, Ticket, Verdict
+from hub_extensions.core.queue.model import Answer, Availability, Lease, Ticket, Verdict
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine.clock import RunningClock
 
 VOID = "void"
@@ -123,9 +124,7 @@ def waiting(
         position=verdict.position,
         ahead=verdict.ahead,
         since=clock.wall(ticket.joined),
-        reason=verdict.reason.message,
-        reason_log=verdict.reason.log_message,
-        reason_word=verdict.reason.reason,
+        reason=verdict.reason,
         wait=wait(verdict.forecast) if verdict.forecast else None,
         alternatives=tuple(offer_state(a) for a in alternatives),
         simulated=simulated,
@@ -145,9 +144,7 @@ def admitted(ticket: Ticket, given: LeaseGrant, title: str, simulated: bool, clo
         position=0,
         ahead=0,
         since=clock.wall(ticket.joined),
-        reason=f"{title} is yours. The server is starting.",
-        reason_log=f"admitted to {ticket.admitted_offer}",
-        reason_word="admitted",
+        reason=explain("admitted", title=title, log_message=f"admitted to {ticket.admitted_offer}"),
         wait=None,
         grant=given,
         simulated=simulated,
@@ -167,16 +164,14 @@ def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> Ti
         position=0,
         ahead=0,
         since=clock.wall(ticket.joined),
-        reason=reason.message,
-        reason_log=reason.log_message,
-        reason_word=reason.reason,
+        reason=reason,
         wait=None,
     )
 
 
 def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMessage:
     """A ticket that keeps its place, which nobody can tell now: its position is 0."""
-    return replace(over(ticket, "wait", reason, clock), wait=wait(unknown(reason.message)))
+    return replace(over(ticket, "wait", reason, clock), wait=wait(unknown(replace(reason, log_message=""))))
 
 
 def countdown(decision: CullDecision, clock: RunningClock) -> Countdown | None:

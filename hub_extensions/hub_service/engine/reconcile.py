@@ -20,7 +20,8 @@ from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
-from hub_extensions.core.queue.model import Lease, LeaseState, Reason, Ticket, TicketState
+from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.leases import LeaseWatcher
 from hub_extensions.hub_service.engine.state import TOKEN_NAME, State
@@ -32,12 +33,7 @@ EVERY = 30.0
 WHILE_AWAY = 1.0
 """Seconds between looks at a hub that does not answer."""
 AT_A_TIME = 5
-LINE_WAS_OFF = Reason(
-    "This hub ran without its line for GPUs for a while, so your place in it has ended. Join again, or choose another "
-    "offer.",
-    "the hub ran without this service in between",
-    "line-was-off",
-)
+LINE_WAS_OFF = explain("line-was-off", log_message="the hub ran without this service in between")
 
 Servers = Mapping[tuple[str, str], HubServer]
 
@@ -189,11 +185,7 @@ class Reconciler:
                 continue
             if ticket.state is TicketState.WAITING and now - ticket.joined > self.state.config.max_wait:
                 hours = self.state.config.max_wait.total_seconds() / 3600
-                reason = Reason(
-                    f"Your place in line ended after {hours:g} h. Join again, or choose another offer.",
-                    "max_wait is over",
-                    "max-wait",
-                )
+                reason = explain("max-wait", hours=hours, log_message="max_wait is over")
                 await transaction.end_ticket(ticket, Event.MAX_WAIT, reason)
                 continue
             if server is not None and server.pending == "spawn":
@@ -201,11 +193,7 @@ class Reconciler:
                 continue
             since = self._unattended.setdefault(ticket.id, now)
             if now - since > self.state.config.abandon_after:
-                reason = Reason(
-                    "Nobody was waiting for this server any more, so its place in line ended.",
-                    "the hub has no pending spawn for it",
-                    "abandoned",
-                )
+                reason = explain("abandoned", log_message="the hub has no pending spawn for it")
                 self._unattended.pop(ticket.id, None)
                 await transaction.end_ticket(ticket, Event.ABANDONED, reason)
                 continue

@@ -11,7 +11,8 @@ from enum import Enum
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.model import Reason, Ticket
+from hub_extensions.core.queue.model import Ticket
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine.state import State
 
 LAST = timedelta(seconds=30)
@@ -60,14 +61,11 @@ class Rights:
                 self._silent = True
                 return UNANSWERED
             if user is None:
-                return Reason("Your account is gone from the hub.", "user unknown to the hub", "no-such-user")
+                return explain("no-such-user", log_message="user unknown to the hub")
             groups = user.groups
             self.remember(ticket.user, groups)
         offer = self.state.offer(offer_id)
         if offer is None or not offer.groups or set(offer.groups) & set(groups):
             return None
-        return Reason(
-            f"{offer.title} is no longer for your groups. Choose another offer.",
-            f"offer {offer_id} is for {offer.groups}, user has {groups}",
-            "not-your-group",
-        )
+        log = f"offer {offer_id} is for {offer.groups}, user has {groups}"
+        return explain("not-your-group-any-more", title=offer.title, log_message=log)

@@ -28,10 +28,10 @@ from hub_extensions.core.queue.model import (
     Lease,
     LeaseState,
     QueueSnapshot,
-    Reason,
     Ticket,
     TicketState,
 )
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.rights import UNANSWERED, Doubt, Rights
@@ -40,18 +40,10 @@ from hub_extensions.hub_service.engine.transaction import Transaction, Transacti
 
 log = logging.getLogger("hub_extensions.hub_service")
 
-PLACE_ENDED = Reason("Your place in line has ended. Choose again.", "asked for a ticket that ended", "ended")
-NONE_THERE = Reason("None of your offers is there now.", "offers gone", "none-there")
-NOT_READ = Reason(
-    "The cluster cannot be read now. Your GPU is kept, and the start goes on as soon as it can.",
-    "the cluster has not been read yet",
-    "unknown-inventory",
-)
-HUB_AWAY = Reason(
-    "The GPU service does not reach the hub, so nobody's server is started now. Your place is kept.",
-    "the hub does not answer",
-    "hub-away",
-)
+PLACE_ENDED = explain("ended", log_message="asked for a ticket that ended")
+NONE_THERE = explain("offers-gone", log_message="offers gone")
+NOT_READ = explain("cluster-not-read", log_message="the cluster has not been read yet")
+HUB_AWAY = explain("hub-away", log_message="the hub does not answer")
 
 
 class Tickets:
@@ -203,13 +195,14 @@ class Tickets:
             if told.how == "failed":
                 if ticket.state is not TicketState.ADMITTED:
                     return
-                reason = Reason(
-                    told.message or "The server did not start.", f"start failed: {told.message}", "start-failed"
-                )
+                log_message = f"start failed: {told.message}"
+                reason = explain("start-failed", log_message=log_message)
+                if told.message:
+                    reason = explain("start-failed-why", why=told.message, log_message=log_message)
                 self.state.count("start-failed", told.reason or "unknown")
                 await transaction.end_ticket(ticket, Event.FAILED, reason)
             else:
-                await transaction.end_ticket(ticket, Event.LEFT, Reason("You left the line.", "left", "left"))
+                await transaction.end_ticket(ticket, Event.LEFT, explain("left", log_message="left"))
 
     async def stopped(self, told: messages.Stopped) -> None:
         """The hub stopped a server: look at once whether its device is free."""
@@ -243,8 +236,8 @@ class Tickets:
                 raise Refused(404, "There is no such ticket of yours.", "ticket", "unknown-ticket")
             if ticket.state is TicketState.ADMITTED:
                 raise Refused(409, "Its server is starting. Stop the server instead.", "ticket", "starting")
-            who = "You left the line." if user else "An administrator ended your place in line."
-            await transaction.end_ticket(ticket, Event.LEFT, Reason(who, "left by the API", "left"))
+            reason = explain("left" if user else "ended-by-admin", log_message="left by the API")
+            await transaction.end_ticket(ticket, Event.LEFT, reason)
 
     # -------------------------------------------------------------- one round
 
@@ -315,7 +308,7 @@ class Tickets:
             return None
         if not self.state.compared or servers or any(lease.state is LeaseState.STARTING for lease in mine):
             return UNANSWERED
-        return replace(over, message=f"Your place in line has ended. {over.message}")
+        return explain("own-lease-limit-in-line", log_message=over.log_message, **over.params)
 
     def _admissions(self, given: Sequence[tuple[Admission, Ticket]], transaction: Transaction) -> Changes:
         now = self.state.clock.now()

@@ -21,7 +21,8 @@ from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import ENDS, Event
-from hub_extensions.core.queue.model import Lease, LeaseState, Reason, Ticket, TicketEnd
+from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.state import State
@@ -29,11 +30,7 @@ from hub_extensions.hub_service.engine.state import State
 log = logging.getLogger("hub_extensions.hub_service")
 T = TypeVar("T")
 
-STORE_AWAY = Reason(
-    "The GPU service cannot write its records now. Your place is kept as soon as it can.",
-    "the store cannot be written",
-    "store-unavailable",
-)
+STORE_AWAY = explain("store-unavailable", log_message="the store cannot be written")
 TOLD_LATER = (TicketEnd.MAX_WAIT, TicketEnd.ABANDONED, TicketEnd.REFUSED)
 """Ends that nobody may be looking at: their users are told at the next page."""
 
@@ -136,7 +133,7 @@ class Transaction:
             )
         )
         self.state.count("ended", TicketEnd.READY.value)
-        ready = Reason("Your server is ready.", "ready", "ready")
+        ready = explain("ready", log_message="ready")
         message = presenters.over(ticket, "ended", ready, self.state.clock)
         self.publish(message)
         return message

@@ -18,11 +18,12 @@ import jinja2
 
 from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused, gpu_service
 from hub_extensions.core.messages import FormState, OfferState, Wait
+from hub_extensions.core.offer_words import free_words, gives, offer_words
 from hub_extensions.core.offers.model import OfferKind
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import ChoiceError
 from hub_extensions.core.queue.alternatives import smaller
-from hub_extensions.core.wording import free_words, gives, offer_words
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.spawner.pages.words import (
     clock,
     culling_words,
@@ -122,7 +123,7 @@ def _known_offers(state: FormState | None, saved: tuple[OfferId, ...], *, away: 
     """The offers to list. With the service away: those of its last answer, or of the saved choice, all *not known*."""
     if state is not None and not away:
         return state.offers
-    reason = "The GPU service is not answering: you can still join the line, or start CPU only."
+    reason = explain("service-away-join")
     known = state.offers if state is not None else tuple(_named_offer(offer) for offer in saved if offer != CPU)
     gpus = tuple(_unknown(offer, reason) for offer in known if offer.id != CPU)
     cpu = next((offer for offer in known if offer.id == CPU), _named_offer(CPU))
@@ -132,7 +133,7 @@ def _known_offers(state: FormState | None, saved: tuple[OfferId, ...], *, away: 
 def _named_offer(offer: OfferId) -> OfferState:
     """An offer of which only the id is known."""
     cpu = offer == CPU
-    wait = Wait(now=cpu, p10_seconds=None, p50_seconds=None, p90_seconds=None, at_most_seconds=None, reason="")
+    wait = Wait(now=cpu, p10_seconds=None, p50_seconds=None, p90_seconds=None, at_most_seconds=None, reason=None)
     return OfferState(
         id=offer,
         kind=(OfferKind.CPU if cpu else OfferKind.WHOLE).value,
@@ -157,7 +158,7 @@ def _named_offer(offer: OfferId) -> OfferState:
     )
 
 
-def _unknown(offer: OfferState, reason: str) -> OfferState:
+def _unknown(offer: OfferState, reason: Reason) -> OfferState:
     wait = Wait(now=False, p10_seconds=None, p50_seconds=None, p90_seconds=None, at_most_seconds=None, reason=reason)
     known = {name: getattr(offer, name) for name in OfferState.__slots__}
     return OfferState(**{**known, "free": None, "wait": wait, "held_by_others": 0, "lost": 0})

@@ -16,8 +16,9 @@ from typing import Any
 
 from hub_extensions.core.cluster.pod_status import PodState
 from hub_extensions.core.messages import LeaseGrant, TicketStatus, Wait
+from hub_extensions.core.offer_words import gives, offer_words
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.wording import about, gives, offer_words, ordinal
+from hub_extensions.core.wording import about, ordinal
 from hub_extensions.spawner.pages.words import clock, likely, utc
 
 LOG_EVENTS = 200
@@ -109,9 +110,9 @@ def say_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str]) ->
     offer = state.offer or start.offers[0]
     title = titles.get(offer, offer_words(offer))
     if state.position > 0:
-        text = f"You are {ordinal(state.position)} in line for {title}. {state.reason}".strip()
+        text = f"You are {ordinal(state.position)} in line for {title}. {state.reason.message}".strip()
     else:
-        text = state.reason or f"Waiting for {title}."
+        text = state.reason.message or f"Waiting for {title}."
     wait = state.wait
     gpu = {
         "state": "waiting",
@@ -121,7 +122,8 @@ def say_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str]) ->
         "offer": offer,
         "offer_title": title,
         "offers": list(state.offers),
-        "reason": state.reason,
+        "reason": state.reason.message,
+        "why": {"reason": state.reason.reason, "params": dict(state.reason.params)},
         "since": utc(state.since),
         "simulated": state.simulated,
         "wait": None if wait is None else _wait(wait),

@@ -60,7 +60,7 @@ def wait_words(offer: OfferState) -> str:
     if offer.wait.now:
         return "starts now"
     if offer.free is None or offer.queue:  # of another's line no place is known
-        return offer.wait.reason or "wait not known"
+        return offer.wait.reason.message if offer.wait.reason else "wait not known"
     parts = [f"you would be {ordinal(offer.waiting + 1)} in line"]
     guess = likely(offer.wait)
     if guess:

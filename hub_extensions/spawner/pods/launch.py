@@ -20,8 +20,8 @@ from kubernetes_asyncio.client import ApiException
 
 from hub_extensions.core.cluster.kueue import why_held, workload_name
 from hub_extensions.core.cluster.pod_status import PodState, bound, pod_state, when
+from hub_extensions.core.offer_words import offer_words
 from hub_extensions.core.offers.pod_request import KUEUE_QUEUE_LABEL
-from hub_extensions.core.wording import offer_words
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.pages.start_progress import Start, say_cluster_away, say_pod
 from hub_extensions.spawner.pods.api_rejections import TurnedDown, away, turned_down

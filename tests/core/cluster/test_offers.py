@@ -269,6 +269,7 @@ TURNS = "in turns. No memory or fault isolation: keep to your part of the memory
 AT_ONCE = "at the same time. Your memory has a limit; a neighbour's fault can end your program."
 CLAIMED = replace(MIG, mechanism=Mechanism.DRA, resource="", claim_template="small")
 CLAIMED_CARD = replace(GPU, mechanism=Mechanism.DRA, resource="", claim_template="whole")
+T4 = replace(GPU, id=OfferId("gpu@t4"), memory_bytes=16 << 30)
 SLICED_MIG = replace(
     SLICED, id=OfferId("mig-1g.10gb.shared"), base="mig-1g.10gb.shared", resource="nvidia.com/mig-1g.10gb"
 )
@@ -424,13 +425,13 @@ def test_sizes_for_this_kind_of_card_and_for_all_are_offered_once() -> None:
         ((GPU,), ClusterConfig(fractions_by="hami"), OfferConfig(), 0),
         ((T4,), KAI, OfferConfig(memory_gib={"gpu": (4,)}), 0),
         (
-            (replace(GPU, id=OfferId("gpu@t4"), memory_bytes=16 << 30),),
+            (T4,),
             KAI,
             OfferConfig(memory_gib={"gpu@t4": (4,)}),
             0,
         ),
         (
-            (replace(GPU, id=OfferId("gpu@t4"), memory_bytes=16 << 30),),
+            (T4,),
             KAI,
             OfferConfig(memory_gib={"gpu@l4": (4,)}),
             1,

@@ -170,7 +170,7 @@ def test_where_the_line_is_anothers_everybody_is_admitted_at_once_and_no_wait_is
     assert len(admit(theirs)) == 4
     wait = stands(theirs, "mig-1g.5gb").wait
     assert (wait.now, wait.at_most) == (False, None)
-    assert wait.reason.startswith(queue)
+    assert wait.reason is not None and wait.reason.message.startswith(queue)
 
 
 def test_admitted_tickets_whose_pod_has_no_place_do_not_use_the_start_brake_up() -> None:
@@ -205,7 +205,7 @@ def test_the_wait_is_at_most_what_the_leases_may_last_unless_others_come_first()
     assert told is not None
     assert told.at_most is not None
     assert told.at_most >= timedelta(hours=1)
-    assert "unless others in the cluster come first" in told.reason
+    assert "unless others in the cluster come first" in told.reason.message
 
 
 def test_waiting_for_what_is_taken_is_never_refused() -> None:

@@ -68,7 +68,7 @@ def after(text: str) -> list[str]:
         (
             on(small(0), THEIRS, held=1),
             "All 2 MIG 1g.5gb are in use. 1 of them by programs that this hub did not start.",
-            "in-use",
+            "in-use-also-by-others",
         ),
         (on(small(0)), "One is free for somebody ahead of you.", "behind"),
         (replace(on(small(0)), held_up=frozenset({"mig-1g.5gb"})), OUTSIDE, "taken-outside"),
@@ -143,7 +143,8 @@ NO_FORECAST = {
 def test_where_nothing_can_be_said_of_the_wait_the_reason_is_told_instead(subject: QueueSnapshot, reason: str) -> None:
     for verdict in standing(subject, NOW).values():
         assert verdict.forecast is not None
-        assert (verdict.forecast.reason == reason) is bool(reason)
+        assert verdict.forecast.reason is not None
+        assert (verdict.forecast.reason.message == reason) is bool(reason)
 
 
 @pytest.mark.parametrize("state", list(LeaseState))

@@ -411,7 +411,7 @@ async def test_with_a_new_store_a_pod_is_known_by_its_label_where_it_asks_for_no
         lease = r.lease("ada")
         assert (lease.id, lease.offer, lease.state) == ("before", offer, LeaseState.RUNNING)
         assert (r.stands(offer).held, r.stands(offer).foreign) == (1, 0)
-        assert (await r.ask("ada", offer, server="two")).reason_word == "own-lease-limit"
+        assert (await r.ask("ada", offer, server="two")).reason.reason == "own-lease-limit"
 
 
 async def test_a_stopped_server_that_the_hub_goes_on_to_list_gets_no_second_lease_while_its_pod_is_deleted(
@@ -621,7 +621,7 @@ async def test_an_admitted_pod_without_a_place_for_30_s_holds_its_offer_up_and_i
         await r.look(after=60)
         cal = await r.ask("cal")
         assert (cal.answer, cal.position) == ("wait", 1)
-        assert "Something outside this hub" in cal.reason
+        assert "Something outside this hub" in cal.reason.message
         assert (await r.ask("dan", "mig-2g.10gb")).answer == "admit", "another offer's line goes on"
         assert said(caplog, "an admitted pod has no place") == 1
         assert r.pods.info().held_up == (SMALL,)
@@ -705,7 +705,7 @@ async def test_a_pod_that_hami_finds_no_card_for_holds_its_offer_up(tmp_path: Pa
         await r.look()
         await r.look(after=31)
         told = await r.ask("ben")
-        assert (told.answer, told.reason_word) == ("wait", "taken-outside")
+        assert (told.answer, told.reason.reason) == ("wait", "taken-outside")
 
 
 async def test_a_pod_that_is_not_made_yet_holds_nobody_up(tmp_path: Path) -> None:
@@ -772,7 +772,7 @@ async def test_while_the_cluster_cannot_be_read_nothing_ends_and_after_60_s_noth
         await r.look(after=2)
         assert (r.holds("ada"), r.stands().free, r.stands().total) == (True, None, None)
         state = await r.ask("ben")
-        assert (state.answer, state.reason_word) == ("wait", "unknown-inventory")
+        assert (state.answer, state.reason.reason) == ("wait", "unknown-inventory")
         assert (await r.ask("cal", "cpu")).answer == "admit"
         assert r.pods.info().problem.startswith("The cluster cannot be read")
         r.cluster.problem = ""

@@ -189,7 +189,7 @@ async def test_a_foreign_process_makes_the_device_held_by_others_without_a_name(
         state = await r.ask("ada", "mig-1g.5gb")
         assert state.grant is not None and state.grant.uuid == "MIG-small-1"
         waiting = await r.ask("ben", "mig-1g.5gb")
-        assert "1 of them by programs that this hub did not start" in waiting.reason
+        assert "1 of them by programs that this hub did not start" in waiting.reason.message
 
 
 async def test_a_reused_pid_is_not_the_server(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ async def test_gpus_that_cannot_be_read_are_unknown_and_nobody_is_admitted(tmp_p
         offer = next(o for o in r.engine.form("ada", "", (), False).offers if o.id == "mig-1g.5gb")
         assert offer.free is None and offer.total is None
         waiting = await r.ask("ada", "mig-1g.5gb")
-        assert waiting.answer == "wait" and waiting.reason_word == "unknown-inventory"
+        assert waiting.answer == "wait" and waiting.reason.reason == "unknown-inventory"
         cpu = await r.ask("ben", "cpu")
         assert cpu.answer == "admit"
         r.gpus.gone = ""

@@ -14,11 +14,13 @@ from hub_extensions.core.messages import Wait
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.model import Answer as Says
-from hub_extensions.core.queue.model import Availability, Choice, Reason, Ticket, TicketState, Verdict
+from hub_extensions.core.queue.model import Availability, Choice, Ticket, TicketState, Verdict
+from hub_extensions.core.reasons import Reason
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.clock import RunningClock
 from tests.core.queue.test_admission import CPU, GPU, HALF, LARGE, QUARTER, SMALL, lease, small
 from tests.core.queue.test_counted_pools import small as small_pool
+from tests.fakes.reasons import because
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
@@ -26,7 +28,7 @@ CLOCK = RunningClock(NOW, monotonic=lambda: 0.0, utc_now=lambda: NOW)
 TICKET = Ticket(
     "t1", "ada", "two", (Choice("gpu", 1), Choice("cpu", 2)), NOW, TicketState.WAITING, 3, (), {}, "gpu", NOW
 )
-REASON = Reason("for people", "for the log", "word")
+REASON = Reason("word", "for people", {}, "for the log")
 
 
 def stands(offer: GpuOffer, now: bool = True, free: int | None = 1) -> Availability:
@@ -35,9 +37,9 @@ def stands(offer: GpuOffer, now: bool = True, free: int | None = 1) -> Availabil
 
 
 def test_a_forecast_is_told_in_seconds_and_what_is_not_known_stays_unknown() -> None:
-    known = WaitForecast(False, MINUTE, 2 * MINUTE, 3 * MINUTE, 4 * MINUTE, "because")
-    assert presenters.wait(known) == Wait(False, 60.0, 120.0, 180.0, 240.0, "because")
-    assert presenters.wait(WaitForecast(True, None, None, None, None, "")) == Wait(True, None, None, None, None, "")
+    known = WaitForecast(False, MINUTE, 2 * MINUTE, 3 * MINUTE, 4 * MINUTE, because("why"))
+    assert presenters.wait(known) == Wait(False, 60.0, 120.0, 180.0, 240.0, because("why"))
+    assert presenters.wait(WaitForecast(True, None, None, None, None, None)) == Wait(True, None, None, None, None, None)
 
 
 def test_how_an_offer_stands_is_told_figure_by_figure() -> None:
@@ -98,7 +100,7 @@ def test_a_grant_names_the_device_or_none(simulate: str | None) -> None:
 
 
 def test_a_ticket_is_told_with_its_place_its_grant_or_its_end() -> None:
-    verdict = Verdict(Says.WAIT, REASON, "gpu", None, 2, 1, WaitForecast(False, None, None, None, MINUTE, "r"))
+    verdict = Verdict(Says.WAIT, REASON, "gpu", None, 2, 1, WaitForecast(False, None, None, None, MINUTE, None))
     waits = presenters.waiting(TICKET, verdict, [stands(QUARTER)], True, CLOCK)
     assert (waits.ticket, waits.attempt, waits.user, waits.server, waits.offers) == (
         "t1",
@@ -108,7 +110,7 @@ def test_a_ticket_is_told_with_its_place_its_grant_or_its_end() -> None:
         ("gpu", "cpu"),
     )
     assert (waits.answer, waits.offer, waits.position, waits.ahead, waits.simulated) == ("wait", "gpu", 2, 1, True)
-    assert (waits.reason, waits.reason_log, waits.reason_word) == ("for people", "for the log", "word")
+    assert waits.reason == REASON
     assert waits.wait is not None and waits.wait.at_most_seconds == 60.0
     assert [each.id for each in waits.alternatives] == ["gpu-0.25"]
     bare = presenters.waiting(TICKET, replace(verdict, forecast=None), [], False, CLOCK)
@@ -116,12 +118,12 @@ def test_a_ticket_is_told_with_its_place_its_grant_or_its_end() -> None:
     given = presenters.grant(lease(small(0)), "gpu", "", None)
     starts = presenters.admitted(TICKET, given, "Whole GPU", False, CLOCK)
     assert (starts.answer, starts.position, starts.ahead, starts.grant) == ("admit", 0, 0, given)
-    assert starts.reason == "Whole GPU is yours. The server is starting."
+    assert starts.reason.message == "Whole GPU is yours. The server is starting."
     ended = presenters.over(TICKET, "refuse", REASON, CLOCK)
     assert (ended.answer, ended.position, ended.ahead, ended.wait, ended.grant) == ("refuse", 0, 0, None, None)
     away = presenters.not_there(TICKET, REASON, CLOCK)
     assert (away.answer, away.position) == ("wait", 0)
-    assert away.wait is not None and (away.wait.now, away.wait.reason) == (False, "for people")
+    assert away.wait is not None and (away.wait.now, away.wait.reason) == (False, replace(REASON, log_message=""))
 
 
 @pytest.mark.parametrize(("action", "warn"), [(Action.KEEP, False), (Action.WARN, True), (Action.STOP, True)])

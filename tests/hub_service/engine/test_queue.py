@@ -28,7 +28,7 @@ async def test_six_servers_get_six_devices_and_the_seventh_waits_first(tmp_path:
         seventh = await r.ask("u6", "mig-1g.5gb")
         eighth = await r.ask("u7", "mig-1g.5gb")
         assert (seventh.answer, seventh.position, eighth.position) == ("wait", 1, 2)
-        assert seventh.reason == "All 5 MIG 1g.5gb are in use. You are next."
+        assert seventh.reason.message == "All 5 MIG 1g.5gb are in use. You are next."
 
 
 async def test_the_environment_of_a_grant_names_the_device_and_cpu_only_names_none(tmp_path: Path) -> None:
@@ -285,8 +285,8 @@ async def test_a_failed_start_ends_the_lease_and_the_next_is_admitted(tmp_path: 
 async def test_an_unknown_offer_is_refused_with_the_offers_there_are(tmp_path: Path) -> None:
     async with room(tmp_path) as r:
         told = await r.ask("ada", "mig-9g.90gb")
-        assert told.answer == "refuse" and told.reason_word == "unknown-offer"
-        assert "mig-1g.5gb" in told.reason
+        assert told.answer == "refuse" and told.reason.reason == "unknown-offer"
+        assert "mig-1g.5gb" in told.reason.message
 
 
 @pytest.mark.programs
@@ -294,8 +294,8 @@ async def test_a_second_gpu_is_refused_and_says_which_server_holds_the_first(tmp
     async with room(tmp_path) as r:
         await r.run("ada", "mig-1g.5gb")
         told = await r.ask("ada", "mig-2g.10gb", server="thesis")
-        assert told.answer == "refuse" and told.reason_word == "own-lease-limit"
-        assert "your default server" in told.reason
+        assert told.answer == "refuse" and told.reason.reason == "own-lease-limit"
+        assert "your default server" in told.reason.message
 
 
 @pytest.mark.programs
@@ -330,7 +330,7 @@ async def test_the_start_brake_holds_until_one_is_ready(tmp_path: Path) -> None:
     async with room(tmp_path, queue=QueueLimits(max_starting=1)) as r:
         ada = await r.ask("ada", "mig-1g.5gb")
         ben = await r.ask("ben", "cpu")
-        assert ben.answer == "wait" and ben.reason_word == "start-brake"
+        assert ben.answer == "wait" and ben.reason.reason == "start-brake"
         await r.ready(ada)
         assert next(s for s in r.engine.queue.states() if s.ticket == ben.ticket).answer == "admit"
 
@@ -527,7 +527,7 @@ async def test_who_waits_reads_that_the_hub_is_not_reached_and_not_that_it_is_th
         await r.engine.reconciler.reconcile()
         state = await r.ask("ada", "mig-1g.5gb")
         assert (state.answer, state.position) == ("wait", 1)
-        assert state.reason == "The GPU service does not reach the hub, so nobody's server is started now. " + (
+        assert state.reason.message == "The GPU service does not reach the hub, so nobody's server is started now. " + (
             "Your place is kept."
         )
         r.hub.away = ""

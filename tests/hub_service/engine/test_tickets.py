@@ -98,7 +98,7 @@ async def test_the_process_of_a_server_is_kept_when_its_readiness_is_told_withou
         (lease,) = r.engine.state.leases.values()
         assert (lease.pid, lease.pid_started, lease.state) == (4194000, 7, LeaseState.RUNNING)
         assert lease.ready_at == r.engine.state.clock.now() and lease.since == lease.ready_at - SECOND
-        assert (told.answer, told.reason, told.position, told.ahead) == ("ended", "Your server is ready.", 0, 0)
+        assert (told.answer, told.reason.message, told.position, told.ahead) == ("ended", "Your server is ready.", 0, 0)
         assert r.engine.state.tickets == {} and r.engine.state.counts[("ended", "ready")] == 1
 
 

@@ -47,7 +47,7 @@ async def test_a_place_and_a_promised_gpu_are_kept_when_the_hub_asks_anew_before
             told = await r.engine.ask(Ask(user, "", (OfferId(SMALL),), {}))
             assert (told.ticket, told.answer, told.grant) == (told_before.ticket, "wait", None)
             assert told.position == told_before.position
-        assert (told.position, told.reason) == (2, f"{UNKNOWN} 1 person is ahead of you.")
+        assert (told.position, told.reason.message) == (2, f"{UNKNOWN} 1 person is ahead of you.")
         assert r.positions() == {"ada": 0, "ben": 1, "cem": 2}
         await read(r, cluster)
         told = await r.engine.ask(Ask("ada", "", (OfferId(SMALL),), {}, ticket=first.ticket))
@@ -77,17 +77,17 @@ async def test_an_offer_that_is_hidden_or_for_other_groups_by_now_is_so_before_t
         r.engine.state.offer_config = OfferConfig(groups={SMALL: ("course-a",)}, hidden=("mig-2g.10gb",))
         r.engine.state.expect_cluster()
         assert [offer.id for offer in r.engine.form("eve", "", (), False).offers] == ["cpu"]
-        assert (await r.ask("eve", SMALL)).reason_word == "not-your-group"
-        assert (await r.ask("eve", "mig-2g.10gb")).reason_word == "unknown-offer"
+        assert (await r.ask("eve", SMALL)).reason.reason == "not-your-group"
+        assert (await r.ask("eve", "mig-2g.10gb")).reason.reason == "unknown-offer"
 
 
 async def test_whoever_joins_before_the_cluster_was_ever_read_waits_and_is_admitted_once_it_is(tmp_path: Path) -> None:
     async with pod_room(tmp_path, away()) as r:
         told = await r.ask("ada")
-        assert (told.answer, told.position, told.reason) == ("wait", 1, f"{UNKNOWN} You are next.")
+        assert (told.answer, told.position, told.reason.message) == ("wait", 1, f"{UNKNOWN} You are next.")
         assert (await r.ask("ben", SMALL)).position == 2
         assert [offer.id for offer in r.engine.form("ben", "", (), False).offers] == ["cpu"]
-        assert (await r.ask("ada", server="two")).reason_word == "own-ticket-limit"
+        assert (await r.ask("ada", server="two")).reason.reason == "own-ticket-limit"
         assert (await r.ask("dan", "cpu")).answer == "admit"
         await read(r, ClusterTable(node("a", (SMALL, 1))))
         assert r.holds("ada") and r.positions()["ben"] == 1
@@ -113,4 +113,4 @@ async def test_an_offer_that_went_away_later_costs_no_place_and_nobody_is_told_t
         assert (await r.ask("ben")).position == 1
         r.engine.state.offers = tuple(offer for offer in r.engine.state.offers if offer.id == "cpu")
         told = await r.engine.ask(Ask("ben", "", (OfferId(SMALL),), {}))
-        assert (told.answer, told.position, told.reason) == ("wait", 0, "None of your offers is there now.")
+        assert (told.answer, told.position, told.reason.message) == ("wait", 0, "None of your offers is there now.")

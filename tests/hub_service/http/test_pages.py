@@ -10,7 +10,7 @@ import pytest
 
 from hub_extensions.core import messages
 from hub_extensions.core.messages import Health, TicketInfo, Wait
-from hub_extensions.core.wording import free_words
+from hub_extensions.core.offer_words import free_words
 from hub_extensions.hub_service.http.pages import words
 from tests.fakes.engine import NOON, offer
 from tests.hub_service.conftest import SECRET, Running
@@ -253,12 +253,12 @@ async def test_an_error_is_a_page_with_the_way_back(service: Running) -> None:
 
 
 def test_a_likely_wait_is_an_interval_and_unknown_is_not_zero() -> None:
-    assert words.wait(Wait(False, 1500, 2400, 4200, 7800, "")) == "likely 25 min to 70 min, at most 2 h 10 min"
-    assert words.wait(Wait(False, None, None, None, None, "")) == "wait not known"
+    assert words.wait(Wait(False, 1500, 2400, 4200, 7800, None)) == "likely 25 min to 70 min, at most 2 h 10 min"
+    assert words.wait(Wait(False, None, None, None, None, None)) == "wait not known"
 
 
 def test_what_is_free_while_others_wait_is_not_said_to_be_there_for_the_taking() -> None:
-    asked = Wait(False, None, None, None, None, "")
+    asked = Wait(False, None, None, None, None, None)
     one = replace(offer("mig-1g.5gb", "MIG 1g.5gb", 1, asked), waiting=2)
     own = TicketInfo("t1", "ada", "", "waiting", ("mig-1g.5gb",), 1, NOON, "")
     assert free_words(one, words.ahead(one, ()))[1] == "1 of 5 free, 2 ahead"

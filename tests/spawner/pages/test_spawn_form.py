@@ -12,6 +12,7 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.user_options import parse_choice
 from hub_extensions.spawner.pages.spawn_form import choice_from_form, form_html
 from hub_extensions.spawner.pages.words import culling_words
+from tests.fakes.reasons import because
 from tests.fakes.service import an_offer
 
 NOW = datetime(2026, 11, 20, 14, 2, tzinfo=timezone.utc)
@@ -22,7 +23,7 @@ BIG = an_offer(
     total=1,
     gib=9.75,
     waiting=1,
-    wait=Wait(False, 25 * 60, 40 * 60, 70 * 60, 130 * 60, "the one 2g.10gb is in use"),
+    wait=Wait(False, 25 * 60, 40 * 60, 70 * 60, 130 * 60, because("the one 2g.10gb is in use")),
 )
 CPU = an_offer("cpu", free=None, total=None, gib=None)
 
@@ -62,7 +63,9 @@ def test_exactly_one_offer_is_selected_whatever_was_saved() -> None:
 
 def test_what_is_free_while_others_wait_for_it_is_theirs_first() -> None:
     """Somebody is ahead, or starts are held back: free is not free for the reader, and both figures agree."""
-    asked = replace(SMALL, free=1, waiting=1, wait=Wait(False, None, None, None, 600.0, "1 person is ahead of you."))
+    asked = replace(
+        SMALL, free=1, waiting=1, wait=Wait(False, None, None, None, 600.0, because("1 person is ahead of you."))
+    )
     html = form_html(state(asked, CPU))
     assert '<span aria-hidden="true">●</span> 1 of 5 free, 1 ahead' in html
     assert "you would be 2nd in line, at most 10 min" in html
@@ -96,10 +99,10 @@ def test_everything_is_escaped() -> None:
         product=evil,
         id=evil,
         isolation={evil: evil},
-        wait=Wait(False, None, None, None, None, evil),
+        wait=Wait(False, None, None, None, None, because(evil)),
         free=None,
     )
-    full = replace(BIG, wait=Wait(False, None, None, None, None, evil))
+    full = replace(BIG, wait=Wait(False, None, None, None, None, because(evil)))
     html = form_html(
         state(offer, full, CPU, notices=(Notice(NOW, evil, evil),), gpu_servers=(evil,), culling=evil), saved=(evil,)
     )

@@ -9,11 +9,12 @@ from datetime import datetime, timezone
 from hub_extensions.core.messages import TicketStatus, Wait
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.spawner.pages.start_progress import LOG_EVENTS, Start, say_waiting
+from tests.fakes.reasons import because
 from tests.patience import patient
 
 STATE = TicketStatus(
     "t1", 1, "ada", "", "wait", (OfferId("gpu"),), OfferId("gpu"), 3, 2, datetime(2026, 1, 1, tzinfo=timezone.utc),
-    "<in use>", "", "", Wait(False, None, None, None, 5000.0, "all are in use"),
+    because("<in use>"), Wait(False, None, None, None, 5000.0, because("all are in use")),
 )  # fmt: skip
 
 

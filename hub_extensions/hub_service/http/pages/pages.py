@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import HTTPError
 
-from hub_extensions.core import wording
+from hub_extensions.core import offer_words, wording
 from hub_extensions.core.messages import Problem
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.hub_service.http.api.base import Parts, Route
@@ -200,7 +200,13 @@ def make_environment(base_url: str) -> Environment:
         return f"{path}/{quote(server, safe='')}" if server else path
 
     environment.globals.update(
-        words=words, wording=wording, cpu=CPU, server_url=server_url, waiting_url=waiting_url, utc=timezone.utc
+        words=words,
+        wording=wording,
+        offer_words=offer_words,
+        cpu=CPU,
+        server_url=server_url,
+        waiting_url=waiting_url,
+        utc=timezone.utc,
     )
     return environment
 

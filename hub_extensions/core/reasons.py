@@ -1,0 +1,166 @@
+"""Every reason that people are told: a stable code, its parameters, and one English text for them. Pure.
+
+``explain("in-use", total=5, title="MIG 1g.5gb", ahead=0)`` makes one. The panel translates by code and parameters; who
+does not know a code shows the English text. How a parameter is written stands behind its name: ``{idle:duration}`` is
+seconds, ``{since:time}`` a UTC time, ``{ahead:people}`` the sentence on how many are ahead; else it is put in as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+
+from hub_extensions.core.wording import duration
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why, with JupyterHub's own three faces: `message` for people, `log_message` for the log, `reason` for programs.
+
+    Attributes:
+        reason: a stable code, also for metrics and translations.
+        params: what the text was made with: texts and numbers.
+        log_message: "" where nothing else is to be logged.
+    """
+
+    reason: str
+    message: str
+    params: Mapping[str, str | float] = field(default_factory=dict)
+    log_message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plural:
+    """A text that differs where the parameter `count` is 1."""
+
+    count: str
+    one: str
+    many: str
+
+
+Text = str | Plural
+
+TO_THE_PANEL: Mapping[str, Text] = {
+    # waits
+    "one-free": "One is free.",
+    "starts-now": "It starts now.",
+    "not-known-which-free": "It is not known which GPUs are free.",
+    "others-start": "Other servers are starting; this takes a minute or two.",
+    "line-elsewhere": "{queue} hands out the GPUs here and does not say how long it takes.",
+    "cut-as-asked": "GPUs are cut as they are asked for here: it depends on what others ask for.",
+    "free-one-taken-outside": "Something outside this hub took the GPU that was free.",
+    "parts-differ": "Parts of different sizes are handed out here: it depends on how they fit.",
+    "no-limit": "How long others keep their GPU has no limit here.",
+    "one-without-limit": "It depends on a server or program that has no time limit.",
+    "limits-ahead": "The servers ahead end by their time limit at the latest.",
+    "limits-ahead-unless-outside": (
+        "The servers ahead end by their time limit at the latest, unless others in the cluster come first."
+    ),
+}
+"""What the panel may show. Each has its translation: ``labextension/src/reasons.ts`` is made from this table."""
+
+TO_THE_HUB: Mapping[str, Text] = {
+    # in line
+    "taken-outside": (
+        "Something outside this hub took the GPU of the first in line, who is served before anybody else. "
+        "{ahead:people}"
+    ),
+    "unknown-inventory": "It is not known which GPUs are free now; you start when it is. {ahead:people}",
+    "none-there": "No {title} is there now. {ahead:people}",
+    "start-brake": "{starting} servers are starting right now; yours starts after them. {ahead:people}",
+    "behind": "One is free for somebody ahead of you. {ahead:people}",
+    "behind-on-same-cards": (
+        "Somebody who came before you waits for a GPU that yours would be cut from. {ahead:people}"
+    ),
+    "held-by-others": Plural(
+        "total",
+        "The only one is used by programs that this hub did not start. {ahead:people}",
+        "All {total} are used by programs that this hub did not start. {ahead:people}",
+    ),
+    "in-use": Plural(
+        "total", "The only {title} is in use. {ahead:people}", "All {total} {title} are in use. {ahead:people}"
+    ),
+    "in-use-also-by-others": (
+        "All {total} {title} are in use. {foreign} of them by programs that this hub did not start. {ahead:people}"
+    ),
+    "in-use-or-cut": "No {title} can be had now: the GPUs are in use, or cut in another way. {ahead:people}",
+    "offers-gone": "None of your offers is there now.",
+    "cluster-not-read": "The cluster cannot be read now. Your GPU is kept, and the start goes on as soon as it can.",
+    "hub-away": "The GPU service does not reach the hub, so nobody's server is started now. Your place is kept.",
+    "admitted": "{title} is yours. The server is starting.",
+    "ready": "Your server is ready.",
+    # not to be had
+    "own-ticket-limit": (
+        "You are already in line for a GPU with {server:server}. Leave that line first, or start CPU only."
+    ),
+    "line-full": "The line for {title} is full ({most}). Try again later, or start CPU only.",
+    "own-lease-limit": "You already hold a GPU in {server:server}. Stop it, or start CPU only.",
+    "own-lease-limit-in-line": (
+        "Your place in line has ended. You already hold a GPU in {server:server}. Stop it, or start CPU only."
+    ),
+    "unknown-offer": "There is no offer \u201c{offer}\u201d here. Offers: {offers}.",
+    "not-your-group": "{title} is for other groups than yours. Ask your administrator, or choose another offer.",
+    "not-your-group-any-more": "{title} is no longer for your groups. Choose another offer.",
+    "no-such-user": "Your account is gone from the hub.",
+    # over
+    "ended": "Your place in line has ended. Choose again.",
+    "left": "You left the line.",
+    "ended-by-admin": "An administrator ended your place in line.",
+    "max-wait": "Your place in line ended after {hours:number} h. Join again, or choose another offer.",
+    "abandoned": "Nobody was waiting for this server any more, so its place in line ended.",
+    "line-was-off": (
+        "This hub ran without its line for GPUs for a while, so your place in it has ended. Join again, or choose "
+        "another offer."
+    ),
+    "start-failed": "The server did not start.",
+    "start-failed-why": "{why}",
+    "too-late": "This has changed meanwhile. Look again.",
+    "store-unavailable": "The GPU service cannot write its records now. Your place is kept as soon as it can.",
+    # of the spawn form
+    "service-away-join": "The GPU service is not answering: you can still join the line, or start CPU only.",
+    "service-not-asked": "Only the running service knows what is free.",
+}
+"""What the hub's own pages show, and the API."""
+
+SENTENCES: Mapping[str, Text] = {**TO_THE_PANEL, **TO_THE_HUB}
+
+PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
+"""A parameter in a text: its name, and how it is written."""
+
+
+def explain(reason: str, *, log_message: str = "", **params: str | float | timedelta | datetime) -> Reason:
+    """The reason of this code, with its English text."""
+    plain = {name: _plain(value) for name, value in params.items()}
+    text = SENTENCES[reason]
+    if isinstance(text, Plural):
+        text = text.one if plain[text.count] == 1 else text.many
+    message = PARAMETER.sub(lambda found: WRITTEN[found[2] or "text"](plain[found[1]]), text)
+    return Reason(reason, message, plain, log_message)
+
+
+def people_ahead(ahead: float) -> str:
+    """How many are ahead of somebody in line, as a sentence."""
+    if ahead == 0:
+        return "You are next."
+    return "1 person is ahead of you." if ahead == 1 else f"{ahead} people are ahead of you."
+
+
+def _plain(value: str | float | timedelta | datetime) -> str | float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return value
+
+
+WRITTEN: Mapping[str, Callable[..., str]] = {
+    "text": str,
+    "time": str,
+    "number": lambda number: f"{number:g}",
+    "duration": lambda seconds: duration(timedelta(seconds=seconds)),
+    "people": people_ahead,
+    "server": lambda server: f"server {server}" if server else "your default server",
+}
+"""How a parameter is written in English."""
