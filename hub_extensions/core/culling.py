@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hub_extensions.core.gpu.samples import ServerReport
 from hub_extensions.core.offers.offer_id import CPU, OfferId, OfferIdError
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.settings import setting
 from hub_extensions.core.wording import duration
 
@@ -137,7 +138,7 @@ class CullDecision:
     Attributes:
         stops_at: when it stops if nothing changes; None: no end in sight (or a dry run: ask `would_stop_at`).
         cause: None with action KEEP and no end in sight.
-        reason: one sentence for its user ("Idle for 21 min.").
+        reason: why, for its user ("Idle for 21 min."); None in a dry run.
         can_keep: a *keep* would move this end (never the lifetime's).
         ends_at: the lifetime's end, whatever is done; None without a lifetime, and in a dry run.
         warned: with WARN and STOP: the warning of this countdown is shown since then (now, when it is a new one).
@@ -147,7 +148,7 @@ class CullDecision:
     action: Action
     stops_at: datetime | None
     cause: Cause | None
-    reason: str
+    reason: Reason | None
     can_keep: bool
     ends_at: datetime | None
     warned: datetime | None = None
@@ -217,7 +218,7 @@ class _End:
     cause: Cause
     at: datetime
     shown: bool
-    reason: str
+    reason: Reason
 
 
 def decide(
@@ -238,7 +239,7 @@ def decide(
     if policy.enabled:
         return _judge(evidence, policy, now, [(end, *_due(end, policy, now, warned, warned_for)) for end in ends])
     would = _judge(evidence, policy, now, [(end, end.at, now) for end in ends])
-    return CullDecision(Action.KEEP, None, None, "", can_keep=False, ends_at=None, would=would)
+    return CullDecision(Action.KEEP, None, None, None, can_keep=False, ends_at=None, would=would)
 
 
 def evidence_of(
@@ -303,8 +304,8 @@ def keep(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts |
         return KeepRefused("A CPU-only server stays as long as it is used: there is nothing to keep.", "cpu")
     known = evidence_of(facts, use_known=facts.idle_since is not None)
     decision = decide(known, policy, now, facts.warned, facts.cause)
-    if decision.cause is Cause.LIFETIME:
-        return KeepRefused(f"{decision.reason} That end cannot be moved.", "lifetime")
+    if decision.cause is Cause.LIFETIME and decision.reason is not None:
+        return KeepRefused(f"{decision.reason.message} That end cannot be moved.", "lifetime")
     if decision.cause is Cause.UNOPENED:
         return KeepRefused("Open this server to keep it.", "unopened")
     if decision.stops_at is None:
@@ -330,16 +331,23 @@ def ends_at(started: datetime, policy: CullPolicy) -> datetime | None:
     return started + policy.lifetime if policy.enabled and policy.lifetime is not None else None
 
 
+def culling_rule(policy: CullPolicy) -> Reason | None:
+    """When a GPU server stops; None in a dry run."""
+    if not policy.enabled:
+        return None
+    limits = (policy.idle, *policy.idle_by_offer.values())
+    code, lengths = "rule", dict[str, Any](idle=min(limits), warn=policy.warn)
+    if min(limits) != max(limits):
+        code, lengths["longest"] = f"{code}-by-offer", max(limits)
+    if policy.lifetime is not None:
+        code, lengths["limit"] = f"{code}-at-most", policy.lifetime
+    return explain(code, **lengths)
+
+
 def culling_sentence(policy: CullPolicy) -> str:
     """When a GPU server stops, for the spawn form; empty in a dry run."""
-    if not policy.enabled:
-        return ""
-    limits = (policy.idle, *policy.idle_by_offer.values())
-    idle = duration(min(limits))
-    if min(limits) != max(limits):
-        idle = f"{idle} to {duration(max(limits))}, depending on the offer"
-    at_most = "" if policy.lifetime is None else f"; at most {duration(policy.lifetime)}"
-    return f"Stops when its GPU is idle for {idle} (you are warned {duration(policy.warn)} before){at_most}."
+    rule = culling_rule(policy)
+    return "" if rule is None else rule.message
 
 
 def check_policy(policy: CullPolicy) -> None:
@@ -395,7 +403,7 @@ def _idle_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | N
     counted = max(evidence.idle_since, evidence.started + policy.grace, _first_use(evidence, policy))
     at = counted + limit if evidence.kept_until is None else max(counted + limit, evidence.kept_until)
     shown = now - evidence.idle_since >= min(SHOWN_AFTER, limit / 4)
-    return _End(Cause.IDLE, at, shown, f"Idle for {_so_far(now - evidence.idle_since)}.")
+    return _End(Cause.IDLE, at, shown, explain("idle", idle=_so_far(now - evidence.idle_since)))
 
 
 def _first_use(evidence: Evidence, policy: CullPolicy) -> datetime:
@@ -410,14 +418,14 @@ def _first_use(evidence: Evidence, policy: CullPolicy) -> datetime:
 def _unopened_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | None:
     if policy.unopened is None or not evidence.opened_known or evidence.opened is not None or evidence.adopted:
         return None  # opened, or it may have been
-    reason = f"Nobody has opened it since it started {_so_far(now - evidence.started)} ago."
+    reason = explain("unopened", since=_so_far(now - evidence.started))
     return _End(Cause.UNOPENED, evidence.started + policy.unopened, True, reason)
 
 
 def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> _End | None:
     if policy.lifetime is None:
         return None
-    reason = f"The time limit of {duration(policy.lifetime)} ends."
+    reason = explain("lifetime", limit=policy.lifetime)
     return _End(Cause.LIFETIME, evidence.started + policy.lifetime, False, reason)
 
 
@@ -425,7 +433,7 @@ def _cpu_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | No
     if policy.cpu_idle is None or evidence.last_activity is None or evidence.busy_kernels:
         return None  # no limit, nobody can tell, or a cell is running
     quiet_since = max(min(evidence.last_activity, now), evidence.started)
-    reason = f"No activity for {_so_far(now - quiet_since)}."
+    reason = explain("no-activity", quiet=_so_far(now - quiet_since))
     return _End(Cause.CPU_IDLE, quiet_since + policy.cpu_idle, False, reason)
 
 
@@ -464,21 +472,22 @@ def _judge(
     )
 
 
-def _why_kept(evidence: Evidence, policy: CullPolicy) -> str:
+def _why_kept(evidence: Evidence, policy: CullPolicy) -> Reason:
     if evidence.offer == CPU:
         if policy.cpu_idle is None:
-            return "CPU-only servers are not stopped."
+            return explain("cpu-not-stopped")
         if evidence.busy_kernels:
-            return "A cell is running."
-        return "Its activity is not known." if evidence.last_activity is None else "It was used lately."
+            return explain("cell-runs")
+        return explain("activity-not-known" if evidence.last_activity is None else "used-lately")
     if not evidence.use_known:
-        return "The use of its GPU is not known, so it is not stopped for idleness."
-    return "Its GPU is in use." if evidence.idle_since is None else "Its GPU was used just now."
+        return explain("use-not-known")
+    return explain("gpu-in-use" if evidence.idle_since is None else "gpu-used-just-now")
 
 
-def _so_far(length: timedelta) -> str:
-    """A length that grows while it is read: whole minutes once there is one."""
-    return duration(length - length % timedelta(minutes=1) if length >= timedelta(minutes=1) else length)
+def _so_far(length: timedelta) -> timedelta:
+    """A length that grows while it is read: whole minutes once there is one, else whole seconds."""
+    minute, second = timedelta(minutes=1), timedelta(seconds=1)
+    return length - length % (minute if length >= minute else second)
 
 
 def _recent_keeps(facts: ServerFacts, now: datetime) -> tuple[datetime, ...]:

@@ -240,7 +240,7 @@ class Countdown:
 
     stops_at: datetime
     cause: str
-    reason: str
+    reason: Reason
     can_keep: bool
     warn: bool
 
@@ -266,7 +266,7 @@ class ServerState:
         ends_at: the lifetime's end, None without one.
         save: save the open notebooks now, the server is about to stop.
         waits: the other offers with their waits.
-        rule: when this server stops by itself, as one sentence; "" where nothing stops it (a dry run, too).
+        rule: when this server stops by itself; None where nothing stops it (a dry run, too).
         figures: use of this server's own device from elsewhere, where the card cannot tell it to the server.
     """
 
@@ -286,7 +286,7 @@ class ServerState:
     save: bool
     warnings: tuple[str, ...]
     waits: tuple[OfferState, ...]
-    rule: str = ""
+    rule: Reason | None = None
     figures: Figures | None = None
 
 

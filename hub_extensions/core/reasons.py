@@ -58,6 +58,30 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "limits-ahead-unless-outside": (
         "The servers ahead end by their time limit at the latest, unless others in the cluster come first."
     ),
+    # the end of a server
+    "idle": "Idle for {idle:duration}.",
+    "unopened": "Nobody has opened it since it started {since:duration} ago.",
+    "lifetime": "The time limit of {limit:duration} ends.",
+    "no-activity": "No activity for {quiet:duration}.",
+    "gpu-in-use": "Its GPU is in use.",
+    "gpu-used-just-now": "Its GPU was used just now.",
+    "use-not-known": "The use of its GPU is not known, so it is not stopped for idleness.",
+    # when it stops by itself
+    "rule": "Stops when its GPU is idle for {idle:duration} (you are warned {warn:duration} before).",
+    "rule-at-most": (
+        "Stops when its GPU is idle for {idle:duration} (you are warned {warn:duration} before); "
+        "at most {limit:duration}."
+    ),
+    "rule-by-offer": (
+        "Stops when its GPU is idle for {idle:duration} to {longest:duration}, depending on the offer "
+        "(you are warned {warn:duration} before)."
+    ),
+    "rule-by-offer-at-most": (
+        "Stops when its GPU is idle for {idle:duration} to {longest:duration}, depending on the offer "
+        "(you are warned {warn:duration} before); at most {limit:duration}."
+    ),
+    "rule-cpu": "Stops after {quiet:duration} without activity.",
+    "rule-use-not-known": "The use of its GPU is not known now, so it is not stopped for being idle.",
 }
 """What the panel may show. Each has its translation: ``labextension/src/reasons.ts`` is made from this table."""
 
@@ -118,6 +142,11 @@ TO_THE_HUB: Mapping[str, Text] = {
     "start-failed-why": "{why}",
     "too-late": "This has changed meanwhile. Look again.",
     "store-unavailable": "The GPU service cannot write its records now. Your place is kept as soon as it can.",
+    # of the admin's page
+    "cpu-not-stopped": "CPU-only servers are not stopped.",
+    "cell-runs": "A cell is running.",
+    "activity-not-known": "Its activity is not known.",
+    "used-lately": "It was used lately.",
     # of the spawn form
     "service-away-join": "The GPU service is not answering: you can still join the line, or start CPU only.",
     "service-not-asked": "Only the running service knows what is free.",

@@ -387,12 +387,12 @@ export function keepLeft(keep: Keep, trans: TranslationBundle): string {
 
 /** When the server stops by itself, while nothing is counted down. */
 export function ruleWords(server: ServerState, now: number, trans: TranslationBundle): string {
-  return server.rule !== '' ? serverWords(server.rule, now, trans) : trans.__('No end is planned.');
+  return reasonWords(server.rule, now, trans) || trans.__('No end is planned.');
 }
 
 /** The warning as one sentence: "This server stops at 14:52. Idle for 21 min." */
 export function warningWords(countdown: Countdown, now: number, trans: TranslationBundle): string {
-  return `${stopWords(countdown, now, trans)} ${serverWords(countdown.reason, now, trans)}`;
+  return `${stopWords(countdown, now, trans)} ${reasonWords(countdown.reason, now, trans)}`;
 }
 
 /** What interrupts a screen reader, once a countdown: the time alone, because reasons count on. */

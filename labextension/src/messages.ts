@@ -5,7 +5,7 @@
 export interface Countdown {
   stops_at: string;
   cause: string;
-  reason: string;
+  reason: Reason;
   can_keep: boolean;
   warn: boolean;
 }
@@ -156,7 +156,7 @@ export interface ServerState {
   save: boolean;
   warnings: string[];
   waits: OfferState[];
-  rule: string;
+  rule: Reason | null;
   figures: Figures | null;
 }
 

@@ -59,5 +59,57 @@ export const SENTENCES = new Map<string, ISentence>([
   ['limits-ahead-unless-outside', {
     params: [],
     words: trans => trans.__('The servers ahead end by their time limit at the latest, unless others in the cluster come first.')
+  }],
+  ['idle', {
+    params: [['idle', 'duration']],
+    words: (trans, parts) => trans.__('Idle for %1.', ...parts)
+  }],
+  ['unopened', {
+    params: [['since', 'duration']],
+    words: (trans, parts) => trans.__('Nobody has opened it since it started %1 ago.', ...parts)
+  }],
+  ['lifetime', {
+    params: [['limit', 'duration']],
+    words: (trans, parts) => trans.__('The time limit of %1 ends.', ...parts)
+  }],
+  ['no-activity', {
+    params: [['quiet', 'duration']],
+    words: (trans, parts) => trans.__('No activity for %1.', ...parts)
+  }],
+  ['gpu-in-use', {
+    params: [],
+    words: trans => trans.__('Its GPU is in use.')
+  }],
+  ['gpu-used-just-now', {
+    params: [],
+    words: trans => trans.__('Its GPU was used just now.')
+  }],
+  ['use-not-known', {
+    params: [],
+    words: trans => trans.__('The use of its GPU is not known, so it is not stopped for idleness.')
+  }],
+  ['rule', {
+    params: [['idle', 'duration'], ['warn', 'duration']],
+    words: (trans, parts) => trans.__('Stops when its GPU is idle for %1 (you are warned %2 before).', ...parts)
+  }],
+  ['rule-at-most', {
+    params: [['idle', 'duration'], ['warn', 'duration'], ['limit', 'duration']],
+    words: (trans, parts) => trans.__('Stops when its GPU is idle for %1 (you are warned %2 before); at most %3.', ...parts)
+  }],
+  ['rule-by-offer', {
+    params: [['idle', 'duration'], ['longest', 'duration'], ['warn', 'duration']],
+    words: (trans, parts) => trans.__('Stops when its GPU is idle for %1 to %2, depending on the offer (you are warned %3 before).', ...parts)
+  }],
+  ['rule-by-offer-at-most', {
+    params: [['idle', 'duration'], ['longest', 'duration'], ['warn', 'duration'], ['limit', 'duration']],
+    words: (trans, parts) => trans.__('Stops when its GPU is idle for %1 to %2, depending on the offer (you are warned %3 before); at most %4.', ...parts)
+  }],
+  ['rule-cpu', {
+    params: [['quiet', 'duration']],
+    words: (trans, parts) => trans.__('Stops after %1 without activity.', ...parts)
+  }],
+  ['rule-use-not-known', {
+    params: [],
+    words: trans => trans.__('The use of its GPU is not known now, so it is not stopped for being idle.')
   }]
 ]);

@@ -3,7 +3,7 @@
  */
 import * as React from 'react';
 
-import { keepLabel, keepLeft, ruleWords, secondsLeft, serverWords } from './format';
+import { keepLabel, keepLeft, reasonWords, ruleWords, secondsLeft, serverWords } from './format';
 import type { ServerState } from './messages';
 import type { Keeping } from './model';
 import type { IShown } from './seen';
@@ -56,7 +56,7 @@ function Stop({
     <>
       {countdown && left !== null ? (
         <p className={countdown.warn ? 'jp-gpu-Warning' : undefined}>
-          {serverWords(countdown.reason, now, trans)}{' '}
+          {reasonWords(countdown.reason, now, trans)}{' '}
           {left > 0 ? (
             <>
               {trans.__('Stops in %1', duration(left, trans))} (

@@ -8,7 +8,7 @@ const AT = Date.parse('2026-11-21T14:00:00Z');
 const countdown = (seconds, changes = {}) => ({
   stops_at: new Date(AT + seconds * 1000).toISOString(),
   cause: 'idle',
-  reason: '',
+  reason: { reason: 'idle', params: { idle: 1260 }, message: '', log_message: '' },
   can_keep: true,
   warn: true,
   ...changes
@@ -19,7 +19,15 @@ test('a countdown that warns is warned of, and the same one stays the same', () 
   const first = warnedOf(null, word('warn', countdown(540)));
   assert.equal(first.stops_at, countdown(540).stops_at);
   assert.equal(
-    warnedOf(first, word('warn', countdown(585, { reason: 'Idle for 22 min.' }))),
+    warnedOf(
+      first,
+      word(
+        'warn',
+        countdown(585, {
+          reason: { reason: 'idle', params: { idle: 1320 }, message: '', log_message: '' }
+        })
+      )
+    ),
     first
   );
   assert.equal(warnedOf(first, word('save', countdown(540))), first);

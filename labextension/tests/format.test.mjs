@@ -40,12 +40,20 @@ const trans = {
   __: (text, ...values) => put(text, values),
   _n: (one, many, count, ...values) => put(count === 1 ? one : many, values)
 };
+/** Why a server stops that has done nothing for so many minutes. */
+const idle = minutes => ({
+  reason: 'idle',
+  params: { idle: 60 * minutes },
+  message: '',
+  log_message: ''
+});
 /** A catalogue with these sentences. */
 const catalogue = sentences => ({
   ...trans,
   __: (text, ...values) => put(sentences[text] ?? text, values)
 });
 const finnish = catalogue({ 'Idle for %1.': 'Joutilaana %1.' });
+const EXAMPLES = JSON.parse(readFileSync(new URL('reasons.json', import.meta.url), 'utf8'));
 const NOW = Date.parse('2026-11-21T14:00:00Z');
 const GIB = 1024 ** 3;
 
@@ -85,7 +93,7 @@ function part(changes = {}) {
 
 function snapshot(changes = {}) {
   return {
-    version: 2,
+    version: 3,
     at: '2026-11-21T14:00:00Z',
     state: 'ok',
     sentence: '',
@@ -101,7 +109,7 @@ function countdown(changes = {}) {
   return {
     stops_at: '2026-11-21T14:09:00Z',
     cause: 'idle',
-    reason: 'Idle for 21 min.',
+    reason: idle(21),
     can_keep: true,
     warn: true,
     ...changes
@@ -302,9 +310,9 @@ test('a part of a device is never shown as if its use was its own', () => {
 });
 
 test('without a countdown the rule is said, and "no end" only where there is none', () => {
-  const rule = 'Stops when its GPU is idle for 30 min (you are warned 10 min before).';
-  assert.equal(plain(ruleWords({ rule }, NOW, trans)), rule);
-  assert.equal(ruleWords({ rule: '' }, NOW, trans), 'No end is planned.');
+  const { message, ...rule } = EXAMPLES.find(({ reason }) => reason === 'rule-at-most');
+  assert.equal(plain(ruleWords({ rule }, NOW, trans)), message);
+  assert.equal(ruleWords({ rule: null }, NOW, trans), 'No end is planned.');
 });
 
 test('what is left of keep is of 24 hours, not of a day', () => {
@@ -385,7 +393,7 @@ test('a screen reader hears states, never numbers that move', () => {
 });
 
 test('the deadline interrupts once: its words do not count down', () => {
-  const later = countdown({ reason: 'Idle for 25 min.' });
+  const later = countdown({ reason: idle(25) });
   assert.match(stopWords(countdown(), NOW, trans), /^This server stops at [^.]*\.$/);
   assert.equal(stopWords(countdown(), NOW, trans), stopWords(later, NOW + 240_000, trans));
 });
@@ -402,8 +410,6 @@ test('a chart is one sentence for who does not see it', () => {
   );
   assert.match(chartWords('In use', 'unknown', false, null, written, trans), /no numbers/);
 });
-
-const EXAMPLES = JSON.parse(readFileSync(new URL('reasons.json', import.meta.url), 'utf8'));
 
 test("every reason says in English what the server's own text says", () => {
   assert.ok(EXAMPLES.length > 10);
@@ -462,13 +468,13 @@ test("a sentence of the server's that no catalogue knows comes out as it went in
 
 test('a page that lost its server says what the server was about to do', () => {
   const end = {
-    version: 2,
+    version: 3,
     at: '2026-11-21T13:58:00Z',
     word: 'warn',
     countdown: {
       stops_at: '2026-11-21T13:59:00Z',
       cause: 'idle',
-      reason: '',
+      reason: idle(21),
       can_keep: true,
       warn: true
     },

@@ -172,13 +172,13 @@ function state(changes = {}) {
 }
 
 function push(changes = {}) {
-  return { version: 2, at: iso(), snapshot: null, history: null, numbers: [], ...changes };
+  return { version: 3, at: iso(), snapshot: null, history: null, numbers: [], ...changes };
 }
 
 function first(snapshot = {}, changes = {}) {
   return push({
     snapshot: {
-      version: 2,
+      version: 3,
       at: changes.at ?? iso(),
       state: 'ok',
       sentence: '',
@@ -197,7 +197,7 @@ function countdown(changes = {}) {
   return {
     stops_at: iso(540),
     cause: 'idle',
-    reason: '',
+    reason: { reason: 'idle', params: { idle: 1260 }, message: '', log_message: '' },
     can_keep: true,
     warn: true,
     ...changes
@@ -207,7 +207,7 @@ function countdown(changes = {}) {
 function emit(word, changes = {}) {
   stream.emit({
     schema_id: END_EVENT,
-    version: 2,
+    version: 3,
     at: iso(),
     word,
     countdown: null,
@@ -457,7 +457,7 @@ test('a server that refuses the connection for now is not taken for one without 
 
 test('a server of another version: the page says so and leaves it alone', () => {
   const model = aModel();
-  socket().tell(first({}, { version: 3 }));
+  socket().tell(first({}, { version: 4 }));
   assert.equal(model.connection, 'outdated');
   assert.equal(model.snapshot, null);
   assert.equal(open().length, 0);
@@ -539,9 +539,9 @@ test('the end comes by the socket and by the event stream, the newer word counts
 
 test('a page older than its server is still warned', () => {
   const model = aModel();
-  socket().tell(first({}, { version: 3 }));
+  socket().tell(first({}, { version: 4 }));
   assert.equal(model.connection, 'outdated');
-  emit('warn', { version: 3, countdown: countdown() });
+  emit('warn', { version: 4, countdown: countdown() });
   assert.equal(model.end.word, 'warn');
 });
 

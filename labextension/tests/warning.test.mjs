@@ -77,10 +77,16 @@ class ModelInHand {
   }
 }
 
+const idle = minutes => ({
+  reason: 'idle',
+  params: { idle: 60 * minutes },
+  message: `Idle for ${minutes} min.`,
+  log_message: ''
+});
 const countdown = (seconds, changes = {}) => ({
   stops_at: new Date(START + seconds * 1000).toISOString(),
   cause: 'idle',
-  reason: 'Idle for 21 min.',
+  reason: idle(21),
   can_keep: true,
   warn: true,
   ...changes
@@ -106,7 +112,7 @@ test('a countdown is warned of once, with the button, however often it is told',
   new Warning(model, trans);
   assert.deepEqual(texts(), []);
   model.say({ end: warned() });
-  model.say({ end: warned(countdown(560, { reason: 'Idle for 22 min.' })) });
+  model.say({ end: warned(countdown(560, { reason: idle(22) })) });
   const [one, ...more] = shown.now.values();
   assert.deepEqual(more, []);
   assert.match(one.text, /^This server stops at .* Idle for 21\u00a0min\.$/);

@@ -82,7 +82,7 @@ def test_a_share_of_a_gpu_shows_my_memory_against_my_share(
 
 def test_without_an_end_none_is_invented(page: Page, server: UserServer, service: PanelService) -> None:
     """A dry run: nothing is stopped, so nothing is promised either."""
-    service.state = a_state(uuid=UUID, ends_at=None, keep=None, rule="")
+    service.state = a_state(uuid=UUID, ends_at=None, keep=None, rule=None)
     panel = open_lab(page, server)
     expect(panel).to_contain_text("No end is planned.")
     expect(panel).not_to_contain_text("Ends at the latest")

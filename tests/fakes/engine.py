@@ -178,7 +178,7 @@ class EngineInMemory:
     def run_server(self, user: str, server: str, **changed: object) -> None:
         """A server on a GPU, with its lease."""
         stops = NOON + timedelta(minutes=9)
-        countdown = messages.Countdown(stops, "idle", "Idle for 21 min.", True, True)
+        countdown = messages.Countdown(stops, "idle", because("Idle for 21 min."), True, True)
         state = messages.ServerState(
             user, server, "mig-1g.5gb", "MIG 1g.5gb", f"MIG-{user}", 1.0, 5100273664, True, True, "running",
             countdown, messages.Keep(30.0, 1, 2), NOON + timedelta(hours=8), False, (), (),

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from hub_extensions.core.culling import CullPolicy, culling_rule
 from hub_extensions.core.messages import Countdown, Keep, OfferState, ServerState, Wait
 from hub_extensions.core.reasons import explain
 from hub_extensions.server_extension.codec import encode
@@ -72,14 +73,15 @@ def a_state(**changes: Any) -> ServerState:
             offer("gpu-0.5", "Half of a GPU", unknown, free=None),
             offer("cpu", "CPU only", now, free=None),
         ),
-        rule="Stops when its GPU is idle for 30 min (you are warned 10 min before); at most 12 h.",
+        rule=culling_rule(CullPolicy(enabled=True)),
     )
     return replace(state, **changes)
 
 
 def a_countdown(seconds: float = 540, **changes: Any) -> Countdown:
     stops = datetime.now(timezone.utc) + timedelta(seconds=seconds)
-    return replace(Countdown(stops, "idle", "Idle for 21 min.", can_keep=True, warn=True), **changes)
+    why = explain("idle", idle=timedelta(minutes=21))
+    return replace(Countdown(stops, "idle", why, can_keep=True, warn=True), **changes)
 
 
 class PanelService:

@@ -37,18 +37,6 @@ NOT_FOR_THE_PANEL = {
     # of the admin's page and of notices on the hub's pages
     "%1 was stopped.",
     "Your files are kept.",
-    "CPU-only servers are not stopped.",
-    "A cell is running.",
-    "Its activity is not known.",
-    "It was used lately.",
-    # put together from parts: see RULES
-    "Stops when its GPU is idle for %1 (you are warned %2 before)%3.",
-}
-RULES = {
-    "Stops when its GPU is idle for %1 (you are warned %2 before).",
-    "Stops when its GPU is idle for %1 (you are warned %2 before); at most %3.",
-    "Stops when its GPU is idle for %1 to %2, depending on the offer (you are warned %3 before).",
-    "Stops when its GPU is idle for %1 to %2, depending on the offer (you are warned %3 before); at most %4.",
 }
 
 
@@ -95,7 +83,7 @@ def _numbered(sentence: str) -> str:
 
 def all_sentences() -> set[str]:
     found = {one for name in SPEAKERS for one in sentences(ROOT / "hub_extensions" / name)}
-    return (found | RULES) - NOT_FOR_THE_PANEL
+    return found - NOT_FOR_THE_PANEL
 
 
 def shown(value: object) -> Iterator[str]:

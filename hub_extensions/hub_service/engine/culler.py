@@ -22,7 +22,7 @@ from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
 from hub_extensions.core.queue.model import Lease, LeaseState
-from hub_extensions.core.wording import duration
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.dcgm import Dcgm, merged
 from hub_extensions.hub_service.engine.errors import Refused
@@ -172,7 +172,7 @@ class Culler:
             self._dry[key] = now
             log.info(
                 "dry run: would stop this server (%s)",
-                would.reason,
+                would.reason.message if would.reason else "",
                 extra={"user": facts.user, "server": facts.server},
             )
 
@@ -237,11 +237,12 @@ class Culler:
             ending = lifecycle.move(lease, Event.CULLED) if lease is not None else None
             wall = self.state.clock.utc_now()
             which = presenters.server_words(facts.server)
-            text = f"{which[:1].upper()}{which[1:]} was stopped. {decision.reason} Your files are kept."
-            row = JournalRow(wall, "culled", None, facts.lease, facts.user, facts.server, decision.reason)
+            why = decision.reason.message if decision.reason else ""
+            text = f"{which[:1].upper()}{which[1:]} was stopped. {why} Your files are kept."
+            row = JournalRow(wall, "culled", None, facts.lease, facts.user, facts.server, why)
             self.state.touch(facts.user, facts.server)
             self.state.count("culled", decision.cause.value if decision.cause else "unknown")
-            log.info("culled: %s", decision.reason, extra={"user": facts.user, "server": facts.server})
+            log.info("culled: %s", why, extra={"user": facts.user, "server": facts.server})
             await transaction.write(
                 Changes(
                     leases=(ending,) if isinstance(ending, Lease) else (),
@@ -345,18 +346,18 @@ class Culler:
         measured_here = sample is not None and sample.used_percent is not None
         return None if measured_here else self.dcgm.hand_out(lease.uuid)
 
-    def _rule(self, lease: Lease | None, offer_id: OfferId) -> str:
-        """When this server stops by itself, in one sentence; "" where nothing stops it."""
+    def _rule(self, lease: Lease | None, offer_id: OfferId) -> Reason | None:
+        """When this server stops by itself; None where nothing stops it."""
         policy = self.state.policy
         if not policy.enabled:
-            return ""
+            return None
         if lease is None:
             quiet = policy.cpu_idle
-            return "" if quiet is None else f"Stops after {duration(quiet)} without activity."
+            return None if quiet is None else explain("rule-cpu", quiet=quiet)
         if self.use_of(lease) is None:
-            return "The use of its GPU is not known now, so it is not stopped for being idle."
+            return explain("rule-use-not-known")
         own_limit = policy.idle_by_offer.get(offer_id, policy.idle)
-        return culling.culling_sentence(replace(policy, idle=own_limit, idle_by_offer={}))
+        return culling.culling_rule(replace(policy, idle=own_limit, idle_by_offer={}))
 
     def _warnings(self, lease: Lease | None, trespassed: bool) -> tuple[str, ...]:
         said = []

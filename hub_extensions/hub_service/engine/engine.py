@@ -271,7 +271,7 @@ class Engine:
             pid=lease.pid,
             last_use_percent=used,
             stops_at=wall(decision.stops_at) if decision and decision.stops_at else None,
-            stop_reason=decision.reason if decision else "",
+            stop_reason=decision.reason.message if decision and decision.reason else "",
             adopted=lease.adopted,
             processes=tuple(f"{p.command} (pid {p.pid}, {p.owner})" for p in left),
             use_source=source,

@@ -176,7 +176,7 @@ def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMess
 
 def countdown(decision: CullDecision, clock: RunningClock) -> Countdown | None:
     """A decision as a countdown; None: no end in sight."""
-    if decision.stops_at is None or decision.cause is None:
+    if decision.stops_at is None or decision.cause is None or decision.reason is None:
         return None
     return Countdown(
         clock.wall(decision.stops_at),

@@ -23,7 +23,7 @@ from hub_extensions.core.culling import (
 )
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, Holding, forecast_line
 from hub_extensions.core.wording import duration
-from tests.core.culling.test_decision import CPU, FACTS, GPU, ON, START, minute
+from tests.core.culling.test_decision import CPU, FACTS, GPU, ON, START, message, minute
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
@@ -36,7 +36,7 @@ def test_an_idle_gpu_is_shown_warned_about_and_stopped_at_these_seconds(seconds:
     now = minute(60) + seconds * SECOND
     found = decide(GPU, replace(ON, lifetime=None), now, warned=minute(80))
     assert (found.action if found.cause else None) == action
-    assert found.reason == ("Its GPU was used just now." if action is None else f"Idle for {seconds // 60} min.")
+    assert message(found) == ("Its GPU was used just now." if action is None else f"Idle for {seconds // 60} min.")
     assert (found.stops_at, found.can_keep) == ((None, False) if action is None else (minute(90), True))
 
 
@@ -53,7 +53,7 @@ def test_the_lifetime_is_told_when_its_warning_begins_and_stops_at_its_end(secon
     busy, now = replace(GPU, idle_since=None), START + seconds * SECOND
     found = decide(busy, ON, now, warned=START + 42600 * SECOND)
     assert (found.action if found.cause else None) == action
-    assert found.reason == ("Its GPU is in use." if action is None else "The time limit of 12 h ends.")
+    assert message(found) == ("Its GPU is in use." if action is None else "The time limit of 12 h ends.")
     assert (found.ends_at, found.can_keep) == (START + 12 * HOUR, False)
 
 
@@ -65,7 +65,7 @@ def test_a_server_nobody_opened_is_told_from_its_start_on(seconds: int, action: 
     found = decide(unopened, ON, START + seconds * SECOND, warned=minute(5))
     ago = duration(timedelta(minutes=seconds // 60))
     assert (found.action, found.cause, found.stops_at) == (action, Cause.UNOPENED, minute(15))
-    assert found.reason == f"Nobody has opened it since it started {ago} ago."
+    assert message(found) == f"Nobody has opened it since it started {ago} ago."
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_server_nobody_opened_is_told_from_its_start_on(seconds: int, action: 
 def test_a_cpu_only_server_is_stopped_when_its_user_was_away_for_the_limit(minutes: int, action: Action | None) -> None:
     found = decide(CPU, ON, minute(60 + minutes), warned=minute(60 + 710))
     assert (found.action if found.cause else None) == action
-    assert found.reason == (
+    assert message(found) == (
         "It was used lately." if action is None else f"No activity for {duration(minutes * MINUTE)}."
     )
     assert (found.can_keep, found.ends_at) == (False, None)
@@ -93,7 +93,7 @@ def test_a_cpu_only_server_is_stopped_when_its_user_was_away_for_the_limit(minut
 )
 def test_why_a_server_is_kept_is_said(evidence: object, changes: dict[str, object], reason: str) -> None:
     found = decide(evidence, replace(ON, **changes), minute(61))  # type: ignore[arg-type]
-    assert (found.action, found.reason, found.cause, found.can_keep) == (Action.KEEP, reason, None, False)
+    assert (found.action, message(found), found.cause, found.can_keep) == (Action.KEEP, reason, None, False)
 
 
 def test_a_cpu_only_servers_activity_is_neither_before_its_start_nor_after_now() -> None:

@@ -104,7 +104,7 @@ async def test_an_a100_instance_that_nobody_measured_is_kept(tmp_path: Path) -> 
         await lab.minutes(15)
         state = lab.state()
         assert state.countdown is None and state.figures is None and lab.room.hub.stopped == []
-        assert "not known" in state.rule
+        assert state.rule is not None and "not known" in state.rule.message
 
 
 async def test_a_prometheus_that_goes_away_takes_the_countdown_back_a_minute_later(

@@ -128,11 +128,11 @@ def test_a_ticket_is_told_with_its_place_its_grant_or_its_end() -> None:
 
 @pytest.mark.parametrize(("action", "warn"), [(Action.KEEP, False), (Action.WARN, True), (Action.STOP, True)])
 def test_a_countdown_warns_when_its_warning_has_begun(action: Action, warn: bool) -> None:
-    decision = CullDecision(action, NOW + MINUTE, Cause.IDLE, "Idle.", True, None)
+    decision = CullDecision(action, NOW + MINUTE, Cause.IDLE, because("Idle."), True, None)
     found = presenters.countdown(decision, CLOCK)
     assert found is not None
     assert (found.stops_at, found.cause, found.reason, found.can_keep, found.warn) == (
-        NOW + MINUTE, "idle", "Idle.", True, warn,
+        NOW + MINUTE, "idle", because("Idle."), True, warn,
     )  # fmt: skip
     assert presenters.countdown(replace(decision, stops_at=None), CLOCK) is None
     assert presenters.countdown(replace(decision, cause=None), CLOCK) is None

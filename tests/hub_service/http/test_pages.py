@@ -13,6 +13,7 @@ from hub_extensions.core.messages import Health, TicketInfo, Wait
 from hub_extensions.core.offer_words import free_words
 from hub_extensions.hub_service.http.pages import words
 from tests.fakes.engine import NOON, offer
+from tests.fakes.reasons import because
 from tests.hub_service.conftest import SECRET, Running
 
 VOID = {"meta", "link", "input", "br", "img"}
@@ -241,7 +242,7 @@ async def test_every_table_of_an_admin_says_that_its_gpus_are_simulated(service:
 
 
 async def test_a_server_that_is_not_counted_down_says_when_it_would_stop(service: Running) -> None:
-    service.engine.run_server("ada", "thesis", countdown=None, rule="Stops when its GPU is idle for 30 min.")
+    service.engine.run_server("ada", "thesis", countdown=None, rule=because("Stops when its GPU is idle for 30 min."))
     assert "Stops when its GPU is idle for 30 min." in await page(service, "ada-token")
 
 
