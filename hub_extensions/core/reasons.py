@@ -166,7 +166,9 @@ def explain(reason: str, *, log_message: str = "", **params: str | float | timed
     if isinstance(text, Plural):
         text = text.one if plain[text.count] == 1 else text.many
     message = PARAMETER.sub(lambda found: WRITTEN[found[2] or "text"](plain[found[1]]), text)
-    return Reason(reason, message, plain, log_message)
+    # every number crosses as a float: one of the two kinds that a parameter has
+    sent = {name: value if isinstance(value, str) else float(value) for name, value in plain.items()}
+    return Reason(reason, message, sent, log_message)
 
 
 def people_ahead(ahead: float) -> str:

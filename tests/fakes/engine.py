@@ -93,7 +93,7 @@ class EngineInMemory:
         ticket = f"t{len(self.queue) + 1}"
         state = messages.TicketStatus(
             ticket, 1, ask.user, ask.server, "wait", ask.offers, None, len(self.queue) + 1, len(self.queue), NOON,
-            Reason("behind", "1 person is ahead of you.", {"ahead": 1}), FULL,
+            Reason("behind", "1 person is ahead of you.", {"ahead": 1.0}), FULL,
         )  # fmt: skip
         self.queue[ticket] = state
         self.publish(state)

@@ -14,6 +14,7 @@ import pytest
 
 from hub_extensions.core.messages import Ask
 from hub_extensions.hub_service.http.api import hub as hub_routes
+from tests.fakes.reasons import because
 from tests.hub_service.conftest import PREFIX, SECRET, Running
 from tests.patience import patient, soon
 
@@ -91,7 +92,7 @@ async def test_a_reader_that_does_not_read_is_dropped_and_holds_nobody_up(
     """Its socket buffers are filled; the next line does not fit, and after READER_SECONDS it is gone."""
     monkeypatch.setattr(hub_routes, "READER_SECONDS", patient(0.5))
     state = await service.engine.ask(Ask("ada", "", ("mig-1g.5gb",)))
-    large = replace(state, reason="x" * 1_000_000)
+    large = replace(state, reason=because("x" * 1_000_000))
     lazy = socket.socket()
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     lazy.setblocking(False)

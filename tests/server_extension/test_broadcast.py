@@ -117,7 +117,7 @@ async def test_the_first_message_has_everything_and_the_last_ten_minutes() -> No
         panel = PanelThatListens()
         live.join(panel)
         (first,) = panel.heard
-    assert first["version"] == first["snapshot"]["version"] == 2
+    assert first["version"] == first["snapshot"]["version"] == 3
     assert first["snapshot"]["state"] == "ok"
     assert first["snapshot"]["gpus"][0]["used_percent"] == 84.0
     (series,) = first["history"]

@@ -26,6 +26,7 @@ from hub_extensions.hub_service.engine.rights import KEPT, LAST, UNANSWERED
 from hub_extensions.hub_service.engine.state import INVENTORY_GOES_STALE, NOTICES_LAST
 from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
 from tests.fakes.machine import small
+from tests.fakes.reasons import because
 from tests.hub_service.engine.pod_room import SMALL, pod_room
 from tests.hub_service.engine.room import room
 
@@ -254,8 +255,8 @@ async def test_samples_of_leased_devices_are_stored_every_10_s(tmp_path: Path) -
 
 
 def dry(action: Action) -> CullDecision:
-    would = CullDecision(action, None, Cause.IDLE, "Idle for 3 min.", can_keep=False, ends_at=None)
-    return CullDecision(Action.KEEP, None, None, "", can_keep=False, ends_at=None, would=would)
+    would = CullDecision(action, None, Cause.IDLE, because("Idle for 3 min."), can_keep=False, ends_at=None)
+    return CullDecision(Action.KEEP, None, None, None, can_keep=False, ends_at=None, would=would)
 
 
 async def test_a_dry_run_says_once_a_day_of_a_server_that_it_would_be_stopped(
