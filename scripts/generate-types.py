@@ -27,7 +27,7 @@ from hub_extensions.core.reasons import PARAMETER, TO_THE_PANEL, Plural, Text, e
 PANEL = ROOT / "labextension"
 RECEIVED = (messages.Push, messages.EndEvent, messages.Problem)
 HEAD = """\
-// Made by scripts/generate-types.py from hub_extensions/core/messages.py. Change that file, not this one.
+// Made by scripts/generate-types.py from hub_extensions/core/messages. Change those files, not this one.
 // Times are ISO 8601 in UTC; null is not known.
 """
 REASONS = """\

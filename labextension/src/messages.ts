@@ -1,4 +1,4 @@
-// Made by scripts/generate-types.py from hub_extensions/core/messages.py. Change that file, not this one.
+// Made by scripts/generate-types.py from hub_extensions/core/messages. Change those files, not this one.
 // Times are ISO 8601 in UTC; null is not known.
 
 /** When this server stops and why. No countdown, no object. */

@@ -25,7 +25,9 @@ CATALOGUES = sorted((ROOT / "hub_extensions" / "locale").glob("*/LC_MESSAGES/jup
 SOURCES = sorted((ROOT / "labextension" / "locale").glob("*.po"))
 SPEAKERS = [
     "adapters/nvml/states.py",
-    "core/culling.py",
+    "core/culling/decision.py",
+    "core/culling/policy.py",
+    "core/culling/keeps.py",
     "hub_service/engine/culler.py",
     "server_extension/attribution.py",
     "server_extension/readings.py",

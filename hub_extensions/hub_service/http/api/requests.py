@@ -1,6 +1,6 @@
 """The bodies that only this API takes or gives: asking for a server, and what came of asking.
 
-Everything that the processes say to each other is in ``core/messages.py``.
+Everything that the processes say to each other is in ``core/messages``.
 """
 
 from __future__ import annotations

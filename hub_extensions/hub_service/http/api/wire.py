@@ -1,4 +1,4 @@
-"""Reads and writes the dataclasses of ``core/messages.py`` as JSON: strict in, compact out.
+"""Reads and writes the dataclasses of ``core/messages`` as JSON: strict in, compact out.
 
 What cannot be read is `BadInput`, with the field's name and what would be right. Not here: who may send it.
 """

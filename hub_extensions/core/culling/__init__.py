@@ -1,0 +1,43 @@
+"""Stopping servers that hold a GPU for nothing: evidence + policy + now -> keep | warn | stop, with a reason.
+
+A busy or an unknown GPU is never stopped for idleness. The lifetime ends every GPU server, with the same warning.
+One round of the service for one server: `observe` its sample, `decide`, `settle` the facts, then act on the decision.
+Not here: who reads the samples, who asks the user to save, and who stops the server.
+"""
+
+from hub_extensions.core.culling.decision import SHOWN_AFTER, Action, CullDecision, decide, settle
+from hub_extensions.core.culling.evidence import Cause, Evidence, ServerFacts, evidence_of, observe, opened, reported
+from hub_extensions.core.culling.keeps import DAY, KeepRefused, keep, keeps_left
+from hub_extensions.core.culling.policy import (
+    CullPolicy,
+    PolicyError,
+    check_policy,
+    culling_rule,
+    culling_sentence,
+    ends_at,
+)
+
+__all__ = [
+    "DAY",
+    "SHOWN_AFTER",
+    "Action",
+    "Cause",
+    "CullDecision",
+    "CullPolicy",
+    "Evidence",
+    "KeepRefused",
+    "PolicyError",
+    "ServerFacts",
+    "check_policy",
+    "culling_rule",
+    "culling_sentence",
+    "decide",
+    "ends_at",
+    "evidence_of",
+    "keep",
+    "keeps_left",
+    "observe",
+    "opened",
+    "reported",
+    "settle",
+]

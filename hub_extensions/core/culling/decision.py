@@ -1,0 +1,196 @@
+"""Keep, warn or stop: the earliest end wins, and no end comes before its warning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum
+
+from hub_extensions.core.culling.evidence import Cause, Evidence, ServerFacts
+from hub_extensions.core.culling.policy import CullPolicy
+from hub_extensions.core.offers.offer_id import CPU
+from hub_extensions.core.reasons import Reason, explain
+
+SHOWN_AFTER = timedelta(minutes=1)
+"""Idle for this long (a quarter of a limit that is shorter than 4 min) and the countdown is shown."""
+
+
+class Action(Enum):
+    """What to do with a server now."""
+
+    KEEP = "keep"
+    WARN = "warn"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class CullDecision:
+    """What to do with one server, and why.
+
+    Attributes:
+        stops_at: when it stops if nothing changes; None: no end in sight (or a dry run: ask `would_stop_at`).
+        cause: None with action KEEP and no end in sight.
+        reason: why, for its user ("Idle for 21 min."); None in a dry run.
+        can_keep: a *keep* would move this end (never the lifetime's).
+        ends_at: the lifetime's end, whatever is done; None without a lifetime, and in a dry run.
+        warned: with WARN and STOP: the warning of this countdown is shown since then (now, when it is a new one).
+        would: in a dry run what would have been decided, as if the warnings had been given; for the log.
+    """
+
+    action: Action
+    stops_at: datetime | None
+    cause: Cause | None
+    reason: Reason | None
+    can_keep: bool
+    ends_at: datetime | None
+    warned: datetime | None = None
+    would: CullDecision | None = None
+
+    @property
+    def would_stop_at(self) -> datetime | None:
+        """When the server would stop if this were no dry run; the same as `stops_at` where it is none."""
+        return self.stops_at if self.would is None else self.would.stops_at
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """One reason to stop, when it falls due without regard to warnings, and whether its countdown is shown already."""
+
+    cause: Cause
+    at: datetime
+    shown: bool
+    reason: Reason
+
+
+def decide(
+    evidence: Evidence,
+    policy: CullPolicy,
+    now: datetime,
+    warned: datetime | None = None,
+    warned_for: Cause | None = None,
+) -> CullDecision:
+    """What to do with one server now. The earliest end wins; no end comes before its warning was shown for `warn`.
+
+    Args:
+        warned: since when a warning is shown (`ServerFacts.warned`), None: none is.
+        warned_for: what that warning was for (`ServerFacts.cause`); None: for any end. It counts for another end too
+            when that end was in sight as well, but not for one that an admin has moved into the countdown.
+    """
+    ends = _ends(evidence, policy, now)
+    if policy.enabled:
+        return _judge(evidence, policy, now, [(end, *_due(end, policy, now, warned, warned_for)) for end in ends])
+    would = _judge(evidence, policy, now, [(end, end.at, now) for end in ends])
+    return CullDecision(Action.KEEP, None, None, None, can_keep=False, ends_at=None, would=would)
+
+
+def settle(facts: ServerFacts, decision: CullDecision, now: datetime) -> ServerFacts:
+    """The facts after a decision: when it was warned or stopped, and why; a countdown that went away is forgotten."""
+    if facts.stopping is not None:
+        return facts  # a stop that was decided is carried out, whatever is sampled meanwhile
+    if decision.action is Action.KEEP:
+        return replace(facts, warned=None, cause=None)
+    stopping = now if decision.action is Action.STOP else None
+    return replace(facts, warned=decision.warned, cause=decision.cause, stopping=stopping)
+
+
+def _ends(evidence: Evidence, policy: CullPolicy, now: datetime) -> list[_End]:
+    if evidence.offer == CPU:
+        found = [_cpu_end(evidence, policy, now)]
+    else:
+        found = [
+            _idle_end(evidence, policy, now),
+            _unopened_end(evidence, policy, now),
+            _lifetime_end(evidence, policy),
+        ]
+    return [end for end in found if end is not None]
+
+
+def _idle_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | None:
+    if not evidence.use_known or evidence.idle_since is None:
+        return None  # busy, or nobody can tell
+    limit = policy.idle_by_offer.get(evidence.offer, policy.idle)
+    counted = max(evidence.idle_since, evidence.started + policy.grace, _first_use(evidence, policy))
+    at = counted + limit if evidence.kept_until is None else max(counted + limit, evidence.kept_until)
+    shown = now - evidence.idle_since >= min(SHOWN_AFTER, limit / 4)
+    return _End(Cause.IDLE, at, shown, explain("idle", idle=_so_far(now - evidence.idle_since)))
+
+
+def _first_use(evidence: Evidence, policy: CullPolicy) -> datetime:
+    """Idleness counts from the first opening; without one from the end of the time a server waits to be opened."""
+    if evidence.opened is not None:
+        return evidence.opened
+    if evidence.adopted or policy.unopened is None:
+        return evidence.started
+    return evidence.started + policy.unopened
+
+
+def _unopened_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | None:
+    if policy.unopened is None or not evidence.opened_known or evidence.opened is not None or evidence.adopted:
+        return None  # opened, or it may have been
+    reason = explain("unopened", since=_so_far(now - evidence.started))
+    return _End(Cause.UNOPENED, evidence.started + policy.unopened, True, reason)
+
+
+def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> _End | None:
+    if policy.lifetime is None:
+        return None
+    reason = explain("lifetime", limit=policy.lifetime)
+    return _End(Cause.LIFETIME, evidence.started + policy.lifetime, False, reason)
+
+
+def _cpu_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | None:
+    if policy.cpu_idle is None or evidence.last_activity is None or evidence.busy_kernels:
+        return None  # no limit, nobody can tell, or a cell is running
+    quiet_since = max(min(evidence.last_activity, now), evidence.started)
+    reason = explain("no-activity", quiet=_so_far(now - quiet_since))
+    return _End(Cause.CPU_IDLE, quiet_since + policy.cpu_idle, False, reason)
+
+
+def _due(
+    end: _End, policy: CullPolicy, now: datetime, warned: datetime | None, warned_for: Cause | None
+) -> tuple[datetime, datetime]:
+    """When this end stops the server, and since when its warning counts: it has to stand for `warn` first."""
+    since = now
+    if warned is not None and (warned_for in (None, end.cause) or end.at >= warned + policy.warn):
+        since = min(warned, now)
+    return max(end.at, since + policy.warn), since
+
+
+def _judge(
+    evidence: Evidence, policy: CullPolicy, now: datetime, dues: list[tuple[_End, datetime, datetime]]
+) -> CullDecision:
+    limit = next((stops_at for end, stops_at, _ in dues if end.cause is Cause.LIFETIME), None)
+    if not dues:
+        return CullDecision(Action.KEEP, None, None, _why_kept(evidence, policy), can_keep=False, ends_at=None)
+    # of two at the same time the one that no *keep* moves
+    end, stops_at, since = min(dues, key=lambda due: (due[1], due[0].cause is Cause.IDLE))
+    action = Action.STOP if now >= stops_at else Action.WARN if stops_at - now <= policy.warn else Action.KEEP
+    if action is Action.KEEP and not any(due[0].shown for due in dues):
+        return CullDecision(Action.KEEP, None, None, _why_kept(evidence, policy), can_keep=False, ends_at=limit)
+    return CullDecision(
+        action=action,
+        stops_at=stops_at,
+        cause=end.cause,
+        reason=end.reason,
+        can_keep=end.cause is Cause.IDLE,
+        ends_at=limit,
+        warned=None if action is Action.KEEP else since,
+    )
+
+
+def _why_kept(evidence: Evidence, policy: CullPolicy) -> Reason:
+    if evidence.offer == CPU:
+        if policy.cpu_idle is None:
+            return explain("cpu-not-stopped")
+        if evidence.busy_kernels:
+            return explain("cell-runs")
+        return explain("activity-not-known" if evidence.last_activity is None else "used-lately")
+    if not evidence.use_known:
+        return explain("use-not-known")
+    return explain("gpu-in-use" if evidence.idle_since is None else "gpu-used-just-now")
+
+
+def _so_far(length: timedelta) -> timedelta:
+    """A length that grows while it is read: whole minutes once there is one, else whole seconds."""
+    minute, second = timedelta(minutes=1), timedelta(seconds=1)
+    return length - length % (minute if length >= minute else second)

@@ -1,0 +1,57 @@
+"""What the processes say to each other: frozen dataclasses, without a reader or a writer.
+
+The hub and the service read and write them with pydantic's ``TypeAdapter``, the server extension with the standard
+library; the OpenAPI file and the TypeScript types are generated from them. Times are aware UTC; every time here is
+wall-clock time for people and programs (the service converts from its running clock before it speaks).
+"""
+
+from hub_extensions.core.messages.admin import (
+    ClusterInfo,
+    ForgottenPod,
+    Health,
+    LeaseInfo,
+    LeftOutInfo,
+    NodePart,
+    PoolInfo,
+    TicketInfo,
+)
+from hub_extensions.core.messages.errors import Problem
+from hub_extensions.core.messages.forms import FormState, Notice, OfferState, Wait
+from hub_extensions.core.messages.hub import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
+from hub_extensions.core.messages.panel import EndEvent, GpuReading, History, Holder, Numbers, Push, Series, Snapshot
+from hub_extensions.core.messages.server import Countdown, Figures, Keep, Report, ServerState
+
+__all__ = [
+    "Ask",
+    "ClusterInfo",
+    "Countdown",
+    "EndEvent",
+    "Ended",
+    "Figures",
+    "ForgottenPod",
+    "FormState",
+    "GpuReading",
+    "Health",
+    "History",
+    "Holder",
+    "Keep",
+    "LeaseGrant",
+    "LeaseInfo",
+    "LeftOutInfo",
+    "NodePart",
+    "Notice",
+    "Numbers",
+    "OfferState",
+    "PoolInfo",
+    "Problem",
+    "Push",
+    "Report",
+    "Series",
+    "ServerState",
+    "Snapshot",
+    "Started",
+    "Stopped",
+    "TicketInfo",
+    "TicketStatus",
+    "Wait",
+]

@@ -1,0 +1,141 @@
+"""The API for users, admins and programs: tickets, leases, the cluster, health."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class TicketInfo:
+    """A ticket in a listing; `user` is None for anybody but its owner and admins. `reason` has no line for the log."""
+
+    ticket: str
+    user: str | None
+    server: str
+    state: str
+    offers: tuple[OfferId, ...]
+    position: int
+    since: datetime
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseInfo:
+    """A lease in the admins' listing.
+
+    Attributes:
+        use_source: who measured `last_use_percent`: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (its own
+            server says so) or ``none``.
+        uuid: "" on a cluster, where the scheduler picked the device. pod, node: where it runs on a cluster; "" else.
+    """
+
+    lease: str
+    user: str
+    server: str
+    offer: OfferId
+    uuid: str
+    profile: str | None
+    share: float
+    state: str
+    since: datetime
+    ready_at: datetime | None
+    pid: int | None
+    last_use_percent: float | None
+    stops_at: datetime | None
+    stop_reason: str
+    adopted: bool
+    processes: tuple[str, ...] = ()
+    use_source: str = "none"
+    pod: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePart:
+    """What one node has of a pool: `why` it does not count; "" when it does."""
+
+    node: str
+    total: int
+    free: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolInfo:
+    """One line's worth of equal devices of a cluster, for admins: where they are, and what a pod asks for them.
+
+    `free` None: not known. `mechanism`: a word of ``core.mechanisms.Mechanism``.
+    """
+
+    pool: str
+    mechanism: str
+    resource: str
+    product: str
+    total: int
+    free: int | None
+    held_by_others: int
+    offers: tuple[OfferId, ...]
+    nodes: tuple[NodePart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutInfo:
+    """Something of the cluster that no offer counts, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenPod:
+    """A pod of ours that the hub knows nothing of any more: it goes on and keeps its GPU until somebody ends it."""
+
+    pod: str
+    namespace: str
+    node: str
+    user: str
+    server: str
+    offer: str
+    seconds: float
+    removing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    """The cluster as this service sees it, for admins.
+
+    Attributes:
+        problem: why it cannot be read now; "" when it can. configured: the totals are what the admin says there is.
+        queue: whose line it is where it is not ours: ``Kueue``, ``KAI``.
+        held_up: offers whose first in line finds no device: something outside this hub took it.
+    """
+
+    problem: str
+    configured: bool
+    queue: str
+    pools: tuple[PoolInfo, ...]
+    left_out: tuple[LeftOutInfo, ...]
+    held_up: tuple[OfferId, ...]
+    forgotten: tuple[ForgottenPod, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Everybody sees `ready`; the rest is for callers with a token.
+
+    Attributes:
+        prometheus: how it stands with the Prometheus that is asked for DCGM's figures; None: none is configured.
+        prometheus_answers: it answered the last question, or had none to answer; None: none is configured.
+    """
+
+    ready: bool
+    store: str | None = None
+    hub: str | None = None
+    inventory_age_seconds: float | None = None
+    version: str | None = None
+    prometheus: str | None = None
+    prometheus_answers: bool | None = None

@@ -1,0 +1,85 @@
+"""Shown to users, on the form and by the API: offers and waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A wait forecast on the wire. Seconds; None is not known. `reason`: why this long; None: nothing is to be said."""
+
+    now: bool
+    p10_seconds: float | None
+    p50_seconds: float | None
+    p90_seconds: float | None
+    at_most_seconds: float | None
+    reason: Reason | None
+
+
+@dataclass(frozen=True, slots=True)
+class OfferState:
+    """One offer as the form shows it.
+
+    `isolation` has the keys memory, fault, compute, access; `share` is 0 to 1 of one device (0: CPU only).
+    `free`, `total` None: not known. Only what is for one of the user's groups is listed at all.
+    `queue`: whose line it waits in where that is not ours (``Kueue``, ``KAI``): no place in it is known here.
+    """
+
+    id: OfferId
+    kind: str
+    title: str
+    description: str
+    pool: str
+    share: float
+    isolation: Mapping[str, str]
+    memory_bytes: int | None
+    memory_enforced: bool
+    sm_count: int | None
+    sm_total: int | None
+    product: str
+    simulated: bool
+    free: int | None
+    total: int | None
+    held: int
+    held_by_others: int
+    lost: int
+    waiting: int
+    wait: Wait
+    queue: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the user is told at the next page: why a server was stopped, why a ticket ended."""
+
+    at: datetime
+    server: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FormState:
+    """Everything the spawn form needs, for one user, in one answer.
+
+    Attributes:
+        as_of: when the inventory was read; None: never yet.
+        culling: sentence about when servers stop ("" in a dry run).
+        gpu_servers: the user's servers that hold a GPU now (names; "" is the default server).
+        last_offers: offer ids the user chose last, if they still exist (for preselection).
+        caution: what the figures do not count, one sentence; "" where they count everything.
+    """
+
+    offers: tuple[OfferState, ...]
+    simulated: bool
+    as_of: datetime | None
+    culling: str
+    gpu_servers: tuple[str, ...]
+    notices: tuple[Notice, ...] = ()
+    last_offers: tuple[OfferId, ...] = ()
+    caution: str = ""

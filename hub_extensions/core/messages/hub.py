@@ -1,0 +1,114 @@
+"""Hub and service: a start asks, is told, and says how it went. Authorised by the hub secret."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from hub_extensions.core.messages.forms import OfferState, Wait
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.offers.pod_request import PodAsk
+from hub_extensions.core.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A spawner asks for admission. Asking again for the same (user, server) finds the same ticket.
+
+    Attributes:
+        offers: acceptable offer ids in order of preference.
+        options: the validated user options, kept so that the service can start the server by itself.
+        groups: the user's groups as the hub knows them now.
+        ticket: the ticket that this very start already has, "" on its first ask: a ticket that ended meanwhile is
+            answered with ``ended``, and never made anew.
+    """
+
+    user: str
+    server: str
+    offers: tuple[OfferId, ...]
+    options: Mapping[str, object] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
+    ticket: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseGrant:
+    """What an admitted spawner needs: the lease's id, the device's UUID and what to put in the environment.
+
+    `environment` has CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES and, with a GPU, JUPYTERHUB_GPU_LEASE and what the
+    server extension needs. With CPU only `lease` is "" and `uuid` None. On a cluster `uuid` is None too, the scheduler
+    picks the device, and `pod` says what to ask it for.
+    """
+
+    lease: str
+    offer: OfferId
+    uuid: str | None
+    share: float
+    environment: Mapping[str, str]
+    pod: PodAsk | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TicketStatus:
+    """What a ticket is told. `answer` is ``admit``, ``wait``, ``refuse``, or ``ended``: it is gone.
+
+    Attributes:
+        position: 1 is the next; 0 when it does not wait.
+        since: joined at.
+        alternatives: offers that are free right now and smaller (a suggestion).
+        simulated: the GPUs do not exist; the waiting page has to say so.
+    """
+
+    ticket: str
+    attempt: int
+    user: str
+    server: str
+    answer: str
+    offers: tuple[OfferId, ...]
+    offer: OfferId | None
+    position: int
+    ahead: int
+    since: datetime
+    reason: Reason
+    wait: Wait | None
+    alternatives: tuple[OfferState, ...] = ()
+    grant: LeaseGrant | None = None
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The spawner started the process (`ready` False), or the hub found it ready (`ready` True)."""
+
+    attempt: int
+    pid: int | None = None
+    pid_started: int | None = None
+    ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The spawner says how an attempt ended: ``left`` (a confirmed stop) or ``failed`` (a failed start).
+
+    `message` is for the user, `reason` for the metric.
+    """
+
+    attempt: int
+    how: str
+    message: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The hub stopped this user's server (a hint that saves time; the service looks for itself).
+
+    `message`: one sentence for the user, where the server ended by itself and it is known why; `reason`: for the
+    metric, as in ``core.cluster.pod_status``. Both are "" for an ordinary stop.
+    """
+
+    user: str
+    server: str
+    message: str = ""
+    reason: str = ""

@@ -1,0 +1,99 @@
+"""Server extension and service, authorised by the server's own token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from hub_extensions.core.gpu.samples import Counters
+from hub_extensions.core.messages.forms import OfferState
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A server's extension about its own server. It can say something of its own server only.
+
+    Attributes:
+        used_percent: the highest use of its devices since the report before; None is not known. The service leans on
+            it only where it cannot measure the device itself.
+    """
+
+    opened: bool
+    kernels: int | None
+    busy_kernels: int | None
+    saved: bool = False
+    used_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The use of a server's device as the service knows it from elsewhere (DCGM through Prometheus, `source` dcgm)."""
+
+    uuid: str
+    at: datetime
+    used_percent: float | None
+    source: str
+    counters: Counters | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Countdown:
+    """When this server stops and why. No countdown, no object.
+
+    Attributes:
+        stops_at: wall-clock; cause: ``idle``, ``lifetime``, ``unopened``, ``cpu-idle``.
+        can_keep: *keep* moves this end.
+    """
+
+    stops_at: datetime
+    cause: str
+    reason: Reason
+    can_keep: bool
+    warn: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The *keep* budget of this server: minutes each adds, how many of how many are left in 24 hours."""
+
+    minutes: float
+    left: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What the service tells a server's own extension.
+
+    Attributes:
+        offer, title, uuid, share: the lease; uuid None for CPU only (share 0), and on a cluster, where nobody knows it.
+        memory_bytes: the limit to show (a fraction's share of the device, or the device's).
+        lease_state: ``starting``, ``running``, ``ending``, ``lost``, or ``none``.
+        warnings: sentences for the user (device lost, somebody else's process on the device).
+        ends_at: the lifetime's end, None without one.
+        save: save the open notebooks now, the server is about to stop.
+        waits: the other offers with their waits.
+        rule: when this server stops by itself; None where nothing stops it (a dry run, too).
+        figures: use of this server's own device from elsewhere, where the card cannot tell it to the server.
+    """
+
+    user: str
+    server: str
+    offer: OfferId
+    title: str
+    uuid: str | None
+    share: float
+    memory_bytes: int | None
+    memory_enforced: bool
+    simulated: bool
+    lease_state: str
+    countdown: Countdown | None
+    keep: Keep | None
+    ends_at: datetime | None
+    save: bool
+    warnings: tuple[str, ...]
+    waits: tuple[OfferState, ...]
+    rule: Reason | None = None
+    figures: Figures | None = None
