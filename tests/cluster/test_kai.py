@@ -70,13 +70,14 @@ class KaisHand:
         self._cluster.call("PATCH", f"{self._pods}/{name}", {"metadata": {"finalizers": finalizers}}, content)
 
     def _condition(self, name: str, kind: str, status: str, reason: str, message: str) -> None:
-        condition = {"type": kind, "status": status, "reason": reason, "message": message}
+        """Without a time a *DisruptionTarget* would be stale: the disruption controller takes it back at once."""
+        condition = {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": _now()}
         content = "application/strategic-merge-patch+json"
         self._cluster.call("PATCH", f"{self._pods}/{name}/status", {"status": {"conditions": [condition]}}, content)
 
     def _event(self, name: str, reason: str, message: str) -> None:
         uid = self._cluster.call("GET", f"{self._pods}/{name}")["metadata"]["uid"]
-        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = _now()
         about = {"kind": "Pod", "namespace": self._namespace, "name": name, "uid": uid, "apiVersion": "v1"}
         event = {
             "metadata": {"generateName": f"{name}."},
@@ -90,6 +91,10 @@ class KaisHand:
             "count": 1,
         }
         self._cluster.call("POST", f"/api/v1/namespaces/{self._namespace}/events", event)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @pytest.fixture
