@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, CDPSession, Page, expect
 
 from hub_extensions.core.messages import Keep, Numbers, Push
+from hub_extensions.core.reasons import explain
 from hub_extensions.server_extension.codec import WIRE_VERSION
 from tests.browser.lab import PATIENCE_MS, a_language_pack, a_server, a_tab, choose
 from tests.browser.live_page import LivePage, axe_source
@@ -209,7 +211,7 @@ def test_a_screen_reader_hears_states_and_one_alert_but_no_numbers(live: LivePag
     expect(alert).to_have_text("")
     stops = a_countdown(540)
     for minutes in range(21, 25):
-        counted = replace(stops, reason=f"Idle for {minutes} min.")
+        counted = replace(stops, reason=explain("idle", idle=timedelta(minutes=minutes)))
         live.push(push(reading(), server=replace(countdown_with(Keep(30, 1, 2)), countdown=counted)))
         expect(live.panel).to_contain_text(f"Idle for {minutes}")
     expect(alert).to_contain_text("This server stops at")
@@ -219,7 +221,12 @@ def test_a_screen_reader_hears_states_and_one_alert_but_no_numbers(live: LivePag
     away = "The GPU service is not answering."
     live.push(push(reading(), server=replace(counted, countdown=stops), service_note=away))
     expect(live.panel).to_contain_text("The countdown and the end of this server stand still")
-    live.push(push(reading(), server=replace(counted, countdown=replace(stops, reason="Idle for 26 min."))))
+    live.push(
+        push(
+            reading(),
+            server=replace(counted, countdown=replace(stops, reason=explain("idle", idle=timedelta(minutes=26)))),
+        )
+    )
     expect(live.panel).to_contain_text("Idle for 26")
     assert live.page.evaluate("window.spoken") == 0, "an outage between does not say it again"
     polite = live.panel.locator("[aria-live=polite]")

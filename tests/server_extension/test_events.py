@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from hub_extensions.core.messages import Report
+from hub_extensions.core.reasons import explain
 from hub_extensions.server_extension.events import END_EVENT_SCHEMA, EndEvents, EndWatch
 from hub_extensions.server_extension.service_client import ServiceAddress, ServiceLink
 from tests.fakes.panel_service import TOKEN, PanelService, a_countdown, a_state
@@ -89,7 +91,10 @@ async def test_while_the_service_is_away_for_minutes_the_stream_is_not_silent() 
 def test_an_end_that_moves_while_it_is_warned_is_said_at_once() -> None:
     watch, countdown = EndWatch(), a_countdown()
     watch.words(a_state(countdown=countdown), 0.0)
-    assert watch.words(a_state(countdown=replace(countdown, reason="Idle for 22 min.")), 5.0) == ()
+    assert (
+        watch.words(a_state(countdown=replace(countdown, reason=explain("idle", idle=timedelta(minutes=22)))), 5.0)
+        == ()
+    )
     assert watch.words(a_state(countdown=a_countdown(60)), 10.0) == ("warn",)
     assert watch.words(a_state(countdown=a_countdown(60, cause="lifetime")), 15.0) == ("warn",)
 
