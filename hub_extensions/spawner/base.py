@@ -49,6 +49,8 @@ TELL_SECONDS = (0.0, 1.0, 3.0, 10.0, 30.0)
 CLAIM_SECONDS = 5.0
 """So long a started process waits for the word that its lease stands. The service itself ends what has none."""
 PLACE_ENDED = "Your place in line has ended."
+NOT_ALLOWED = ("not-your-group", "not-your-group-any-more", "no-such-user")
+"""Reasons of a refusal that is about a right: 403, all others 409."""
 CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"}
 
 T = TypeVar("T")
@@ -300,7 +302,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         text = reason.message
         if (state.answer == "ended" or not text) and not text.startswith(PLACE_ENDED):
             text = f"{PLACE_ENDED} {text or 'Choose again.'}"
-        status = 403 if reason.reason in ("group", "not-allowed", "blocked") else 409
+        status = 403 if reason.reason in NOT_ALLOWED else 409
         raise spawn_errors.refusal(
             text,
             reason=reason.reason or "ended",

@@ -134,7 +134,7 @@ async function post(
 async function refusalIn(response: Response): Promise<string> {
   try {
     const problem = (await response.json()) as Partial<Problem>;
-    return typeof problem.reason === 'string' ? (problem.message ?? '') : '';
+    return typeof problem.field === 'string' ? (problem.message ?? '') : '';
   } catch {
     return '';
   }

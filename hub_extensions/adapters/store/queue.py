@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes, TicketRow
 from hub_extensions.adapters.store.schema import METADATA, Json, OfferIds, UtcTime, Words, upsert
-from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.core.queue.model import Choice, Lease, LeaseState, Ticket, TicketState
 
 TICKETS = sa.Table(
@@ -89,14 +91,23 @@ def last_choice(connection: Connection, user: str) -> tuple[OfferId, ...]:
     """The offers of the user's newest ticket. Places only grow, so a clock that was set back does not matter."""
     newest = sa.select(TICKETS.c.choices).where(TICKETS.c.user == user).order_by(TICKETS.c.place.desc()).limit(1)
     choices = connection.scalar(newest)
-    return tuple(OfferId(offer) for offer, _ in choices or ())
+    return _known(choices or ())
 
 
 def last_choices(connection: Connection) -> dict[str, tuple[OfferId, ...]]:
     """`last_choice` of every user."""
     newest = sa.select(sa.func.max(TICKETS.c.place)).group_by(TICKETS.c.user)
     rows = connection.execute(sa.select(TICKETS.c.user, TICKETS.c.choices).where(TICKETS.c.place.in_(newest)))
-    return {user: tuple(OfferId(offer) for offer, _ in choices) for user, choices in rows}
+    return {user: _known(choices) for user, choices in rows}
+
+
+def _known(choices: Iterable[tuple[str, int]]) -> tuple[OfferId, ...]:
+    """What was chosen, without what is no offer's id: it is only what a form begins with."""
+    found = []
+    for offer, _ in choices:
+        with suppress(OfferIdError):
+            found.append(OfferId(offer))
+    return tuple(found)
 
 
 def prune(connection: Connection, before: datetime) -> None:

@@ -218,6 +218,12 @@ async def test_the_last_choice_is_of_the_newest_ticket_also_when_the_clock_was_s
     assert await store.last_choice("ada") == ("gpu", "cpu")
 
 
+async def test_a_last_choice_that_is_no_offer_any_more_is_left_out(store: Store) -> None:
+    chosen = tuple(Choice(offer, 9) for offer in ("half-a-gpu", "gpu"))  # type: ignore[arg-type]
+    await store.commit(Changes((TicketRow(ticket(2, user="ada", choices=chosen), TicketEnd.READY, "", NOW),)))
+    assert (await store.last_choice("ada"), await store.last_choices()) == (("gpu",), {"ada": ("gpu",)})
+
+
 async def test_a_user_reads_own_notices_only_and_not_the_old_ones(store: Store) -> None:
     rows = [NoticeRow(NOW - timedelta(hours=hours), user, "", f"{user} {hours}") for user in "ab" for hours in (30, 1)]
     await store.commit(Changes(notices=tuple(rows)))

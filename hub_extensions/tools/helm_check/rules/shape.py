@@ -191,9 +191,9 @@ def _missing_fix(release: Release, path: Path) -> str:
 
 
 def _one_of(release: Release, error: ValidationError, path: Path) -> Iterator[Finding]:
-    if not isinstance(error.instance, Mapping):
-        return  # said by its kind
     names = [name for choice in error.validator_value for name in choice.get("required", ())]
+    if not isinstance(error.instance, Mapping) or len(names) < 2:
+        return  # said by its kind, or left to Helm
     given = [name for name in names if name in error.instance]
     choices = ", ".join(names)
     if not given:
