@@ -364,7 +364,7 @@ class ClusterLeases:
         """The cluster as it was seen last."""
         stand = self.state.cluster
         now = self.state.clock.elapsed()
-        forgotten = tuple(_told(item, now) for item in self.forgotten.values())
+        forgotten = tuple(_forgotten_pod(item, now) for item in self.forgotten.values())
         if stand is None:
             return messages.ClusterInfo(self.problem, False, "", (), (), (), forgotten)
         left_out = tuple(messages.LeftOutInfo(item.what, item.why) for item in stand.survey.left_out)
@@ -461,7 +461,7 @@ def _caution(view: ClusterView) -> str:
     return " ".join(says)
 
 
-def _told(item: Forgotten, now: float) -> messages.ForgottenPod:
+def _forgotten_pod(item: Forgotten, now: float) -> messages.ForgottenPod:
     pod = item.pod
     return messages.ForgottenPod(
         pod.name, pod.namespace, pod.node, pod.user, pod.server, pod.offer, now - item.since, item.removing

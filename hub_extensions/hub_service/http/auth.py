@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from jupyterhub.services.auth import HubOAuth
 from tornado.httputil import HTTPHeaders
-from tornado.web import HTTPError, RequestHandler
+from tornado.web import RequestHandler
 
 from hub_extensions.adapters.jupyterhub_api import Caller, HubApi, server_of
 
@@ -199,11 +199,6 @@ def bearer(headers: HTTPHeaders) -> str:
     """The token of the Authorization header; "" without one."""
     found = BEARER.fullmatch(headers.get("Authorization", ""))
     return found.group(1) if found else ""
-
-
-def hub_away(problem: HTTPError) -> bool:
-    """JupyterHub's own auth says 5xx when it could not ask the hub."""
-    return problem.status_code >= 500
 
 
 def cookie_secret(hub_secret: str) -> bytes:
