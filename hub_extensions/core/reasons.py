@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 
 from hub_extensions.core.wording import duration
 
@@ -161,7 +162,15 @@ PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
 
 def explain(reason: str, *, log_message: str = "", **params: str | float | timedelta | datetime) -> Reason:
     """The reason of this code, with its English text."""
-    plain = {name: _plain(value) for name, value in params.items()}
+    return _explain(reason, log_message, tuple(params.items()))
+
+
+@lru_cache(maxsize=4096)
+def _explain(
+    reason: str, log_message: str, params: tuple[tuple[str, str | float | timedelta | datetime], ...]
+) -> Reason:
+    """Made once: a round of admissions says the same of many offers and tickets, and again in the next."""
+    plain = {name: _plain(value) for name, value in params}
     text = SENTENCES[reason]
     if isinstance(text, Plural):
         text = text.one if plain[text.count] == 1 else text.many
