@@ -16,6 +16,8 @@ from babel.messages.pofile import read_po
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "labextension" / "locale"
 DOMAIN = "jupyterhub_gpu"
+CONTEXT = "\x04"
+"""Between a context and its text, as in gettext's own files."""
 FORMS_JUPYTERLAB_WANTS = 2
 """JupyterLab takes a plural for missing when it has one form only, as in Japanese: that one is then written twice."""
 
@@ -48,7 +50,7 @@ def catalogue(source: Path) -> str:
         if not message.id or message.fuzzy or not message.string:
             continue
         if isinstance(message.id, str):
-            made[message.id] = [message.string]
+            made[f"{message.context}{CONTEXT}{message.id}" if message.context else message.id] = [message.string]
             continue
         forms = list(message.string)
         made[message.id[0]] = forms + forms[-1:] * (FORMS_JUPYTERLAB_WANTS - len(forms))

@@ -34,7 +34,7 @@ REASONS = """\
 // Made by scripts/generate-types.py from hub_extensions/core/reasons.py. Change that file, not this one.
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-/** What a reason says: each of its parameters with how it is written, and the sentence they are put into. */
+/** What a reason with parameters says: each of them with how it is written, and the sentence they are put into. */
 export interface ISentence {
   params: [name: string, kind: string][];
   /** The parameter that is a number of things, where one is said in another way. */
@@ -63,8 +63,12 @@ def typescript() -> str:
 
 
 def reasons() -> str:
-    """The sentences of all reasons that the panel may show, as literals that its translations are found by."""
-    return REASONS + ",\n".join(_sentence(reason, text) for reason, text in TO_THE_PANEL.items()) + "\n]);\n"
+    """The sentences with parameters that the panel may show, as literals that its translations are found by.
+
+    One without is not here: in English it comes from the server, and in other languages its code finds it.
+    """
+    made = [_sentence(reason, text) for reason, text in TO_THE_PANEL.items() if _params(text)]
+    return REASONS + ",\n".join(made) + "\n]);\n"
 
 
 def examples() -> str:
@@ -97,15 +101,26 @@ def main(arguments: list[str]) -> int:
 
 
 def _sentence(reason: str, text: Text) -> str:
-    one, many = (text.one, text.many) if isinstance(text, Plural) else (text, "")
-    params = [(name, kind or "text") for name, kind in PARAMETER.findall(many or one)]
-    literals = ", ".join(_literal(_numbered(each, params)) for each in ((one, many) if many else (one,)))
-    call = f"trans._n({literals}, count" if many else f"trans.__({literals}"
-    count = f"\n    count: '{text.count}'," if isinstance(text, Plural) else ""
-    signature = "(trans, parts, count)" if many else "(trans, parts)" if params else "trans"
+    params = _params(text)
     listed = ", ".join(f"['{name}', '{kind}']" for name, kind in params)
-    words = f"{signature} => {call}{', ...parts' if params else ''})"
+    if isinstance(text, Plural):
+        # JupyterLab puts the number itself in as %1
+        literals = ", ".join(_literal(_numbered(each, params)) for each in (text.one, text.many))
+        others = ", ...parts.slice(1)" if len(params) > 1 else ""
+        count = f"\n    count: '{text.count}',"
+        words = f"(trans, parts, count) => trans._n({literals}, count{others})"
+    else:
+        count = ""
+        words = f"(trans, parts) => trans.__({_literal(_numbered(text, params))}, ...parts)"
     return f"  ['{reason}', {{\n    params: [{listed}],{count}\n    words: {words}\n  }}]"
+
+
+def _params(text: Text) -> list[tuple[str, str]]:
+    """Each parameter with how it is written, as they come; a number of things comes first."""
+    if not isinstance(text, Plural):
+        return [(name, kind or "text") for name, kind in PARAMETER.findall(text)]
+    found = {text.count: "number", **{name: kind or "text" for name, kind in PARAMETER.findall(text.many)}}
+    return list(found.items())
 
 
 def _numbered(text: str, params: list[tuple[str, str]]) -> str:

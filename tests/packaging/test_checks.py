@@ -10,23 +10,19 @@ import pytest
 from tests.packaging.set_up_code import copy_set_up, run
 
 CHECKS = """
-import time
+import threading, time
 from pathlib import Path
-import checks
+from kept import STOP
+from lanes import Job, run_lanes
 from place import ROOT
+from testing import _check
 
-def tool(name, text):
-    return checks.Tool(name, ("/bin/sh", "-c", text), ROOT)
+def job(name, text, **more):
+    return Job(name, ("/bin/sh", "-c", text), **more)
 
-def lanes(*both):
-    checks.tools = lambda: tuple([tool(name, text) for name, text in lane] for lane in both)
-
-def all_of(env):
-    with checks.Checks() as alone:
-        alone.begin(env, nice=0)
-        return alone.finish()
-
-env = {"PATH": "/usr/bin:/bin"}
+def all_of(*lanes):
+    over = run_lanes(lanes, {"PATH": "/usr/bin:/bin"}, lambda: "Checks")
+    print([_check(job, over[job.name]) for lane in lanes for job in lane if not job.title])
 """
 pytestmark = pytest.mark.programs
 
@@ -39,50 +35,40 @@ def clone(tmp_path: Path) -> Path:
 def test_checks_run_beside_something_else_and_a_failed_one_is_shown_at_the_end(clone: Path) -> None:
     said = run(
         clone,
-        CHECKS + "lanes([('one', 'echo bad words; exit 3'), ('two', 'echo fine')], [('three', 'nice >niceness')])\n"
-        "with checks.Checks() as beside:\n"
-        "    beside.begin(env)\n"
-        "    time.sleep(1.5)\n"
-        "    print('the tests are over')\n"
-        "    print([(check.name, check.outcome) for check in beside.finish()])\n"
+        CHECKS + "all_of([job('tests', 'sleep 1.5; echo the tests are over', title='Tests', loud=True)],\n"
+        "    [job('one', 'echo bad words; exit 3', nice=10), job('two', 'echo fine')],\n"
+        "    [job('three', 'nice >niceness', nice=10)])\n"
         "print('niceness', (ROOT / 'niceness').read_text())",
     )
     before, after = said.split("the tests are over")
-    assert before == ""
+    assert before == "\n== Tests\n"
     assert "  one: failed\nbad words\n\n  two: passed\n  three: passed\n" in after
-    assert "[('one', 'failed'), ('two', 'passed'), ('three', 'passed')]" in after
+    assert "[(0, 1, 0), (1, 0, 0), (1, 0, 0)]" in after
     assert "fine" not in after
     assert f"niceness {min(19, os.nice(0) + 10)}" in after
 
 
 def test_checks_that_nothing_runs_beside_are_not_slowed_down(clone: Path) -> None:
-    said = run(
-        clone,
-        CHECKS + "lanes([('one', 'nice >niceness')], [])\nprint([check.outcome for check in all_of(env)])\n"
-        "print('niceness', (ROOT / 'niceness').read_text())",
-    )
-    assert "['passed']" in said
-    assert f"niceness {os.nice(0)}" in said
+    said = run(clone, CHECKS + "all_of([job('one', 'nice >niceness')])\nprint((ROOT / 'niceness').read_text())")
+    assert f"[(1, 0, 0)]\n{os.nice(0)}" in said
 
 
-def test_a_check_that_cannot_be_started_is_a_failed_check_that_says_why(clone: Path) -> None:
-    said = run(
-        clone,
-        CHECKS + "checks.tools = lambda: ([checks.Tool('one', ('/bin/true',), ROOT / 'nowhere')], [])\n"
-        "print([check.outcome for check in all_of(env)])",
-    )
-    assert "one could not be started" in said
-    assert "['failed']" in said
+@pytest.mark.parametrize("what", ["('/nowhere/ruff',)", "('/bin/true',), ROOT / 'nowhere'"])
+def test_a_check_that_cannot_be_started_is_a_failed_check_that_says_why(clone: Path, what: str) -> None:
+    said = run(clone, CHECKS + f"all_of([Job('one', {what})])")
+    assert "could not be started: No such file or directory" in said
+    assert "[(0, 1, 0)]" in said
 
 
 def test_checks_that_nobody_waits_for_are_ended(clone: Path) -> None:
     said = run(
         clone,
-        CHECKS + "lanes([('one', 'echo $$ >pid; sleep 600'), ('two', 'echo >second')], [])\n"
-        "with checks.Checks() as beside:\n"
-        "    beside.begin(env)\n"
+        CHECKS + "def stop():\n"
         "    while not ((ROOT / 'pid').exists() and (ROOT / 'pid').read_text()):\n"
         "        time.sleep(0.05)\n"
+        "    STOP.set()\n"
+        "threading.Thread(target=stop).start()\n"
+        "run_lanes([[job('one', 'echo $$ >pid; sleep 600'), job('two', 'echo >second')]], {}, lambda: '')\n"
         "pid = int((ROOT / 'pid').read_text())\n"
         "print('still there:', Path(f'/proc/{pid}').exists(), (ROOT / 'second').exists())",
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,11 +32,11 @@ def clone(tmp_path: Path) -> Path:
 # ------------------------------------------------------------------ what CI counts
 
 CONFTEST = """
+from tests import report
 from tests.conftest import pytest_runtest_setup
-from tests.report import (
-    pytest_collectreport, pytest_itemcollected, pytest_runtest_logfinish, pytest_runtest_logreport,
-    pytest_runtest_logstart,
-)
+
+def pytest_configure(config):
+    config.pluginmanager.register(report)
 """
 TESTS = """
 import pytest
@@ -46,105 +49,125 @@ def test_card(): pass
 @pytest.mark.needs("browser")
 def test_page(): pass
 """
-VERDICT = """
-import os
-from pathlib import Path
-from table import print_table, read_reports
-from testing import verdict
-results = read_reports(Path(os.environ["REPORTS"]))
-print_table([], results)
-print("status:", verdict([], results, [], strict=True), verdict([], results, [], strict=False))
-"""
+NO_BROWSER = {"CHROMIUM_PATH": "", "CHROMIUM_MISSING": "no browser here"}
 
 
-def reports_of(folder: Path, tests: str, *words: str, **more: str) -> Path:
-    """Run these tests with the project's own mechanism. Returns the folder with the report."""
+@dataclass(frozen=True)
+class Ended:
+    """A run of pytest: its exit status, what it said last, and the figures that it left."""
+
+    code: int
+    said: str
+    totals: dict[str, Any]
+
+
+def ended(folder: Path, tests: str, *words: str, ci: str = "true", **more: str) -> Ended:
+    """Run these tests with the project's own mechanism."""
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_it.py").write_text(tests)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = needs\n  hub\n")
-    reports = folder / "reports"
-    reports.mkdir()
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TEST_"))}
-    env |= {"PYTHONPATH": str(ROOT), "TEST_REPORT": str(reports / "report-hub6.jsonl"), **more}
-    begin_with = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pytest.ini"]
-    subprocess.run([*begin_with, *words], cwd=folder, env=env, capture_output=True, timeout=patient(100), check=False)
-    return reports
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TEST_", "CI"))}
+    env |= {"PYTHONPATH": str(ROOT), "TEST_TOTALS": str(folder / "totals"), "CI": ci, **more}
+    begin_with = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", "pytest.ini"]
+    done = subprocess.run(
+        [*begin_with, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=patient(100), check=False
+    )
+    return Ended(done.returncode, done.stdout, json.loads((folder / "totals").read_text()))
 
 
-def counted(clone: Path, reports: Path) -> list[str]:
-    """The table, and the exit status with ``CI=true`` and without."""
-    return run(clone, VERDICT, REPORTS=str(reports)).splitlines()
+def test_in_ci_a_test_that_was_not_run_is_a_failure(tmp_path: Path) -> None:
+    run = ended(tmp_path, TESTS, **NO_BROWSER)
+    assert run.code == 1
+    assert "1 passed    0 failed     2 not run  test_it.py  (" in run.said
+    assert "1: no browser here" in run.said
+    assert "CI=true: 1 not run is a failure." in run.said
+    assert run.totals == {"passed": 1, "failed": [], "not run": 2}
+    assert ended(tmp_path, TESTS, ci="", **NO_BROWSER).code == 0
 
 
-def test_in_ci_a_test_that_was_not_run_is_a_failure(clone: Path) -> None:
-    said = counted(clone, reports_of(clone, TESTS, CHROMIUM_PATH="", CHROMIUM_MISSING="no browser here"))
-    assert said[-1] == "status: 1 0"
-    assert "  test_it.py (hub 6.1), 1: no browser here" in said
-    assert "CI=true: 1 not run is a failure." in said
-    assert "1 passed, 0 failed, 2 skipped" in said
+def test_in_ci_a_card_that_is_not_there_is_no_failure(tmp_path: Path) -> None:
+    run = ended(tmp_path, TESTS, CHROMIUM_PATH="/usr/bin/browser")
+    assert run.code == 0
+    assert "test_it.py  (1: needs a real card: ./scripts/test --gpu)" in run.said
+    assert run.totals == {"passed": 2, "failed": [], "not run": 1}
 
 
-def test_in_ci_a_card_that_is_not_there_is_no_failure(clone: Path) -> None:
-    said = counted(clone, reports_of(clone, TESTS, CHROMIUM_PATH="/usr/bin/browser"))
-    assert said[-1] == "status: 0 0"
-    assert "  test_it.py (hub 6.1), 1: needs a real card: ./scripts/test --gpu" in said
-    assert "2 passed, 0 failed, 1 skipped" in said
-
-
-def test_a_card_that_was_asked_for_and_is_not_there_is_a_failure(clone: Path) -> None:
+def test_a_card_that_was_asked_for_and_is_not_there_is_a_failure(tmp_path: Path) -> None:
+    run = ended(tmp_path, TESTS, CHROMIUM_PATH="/x", TEST_GPU="1")
     if Path("/proc/driver/nvidia/version").exists():
-        assert counted(clone, reports_of(clone, TESTS, CHROMIUM_PATH="/x", TEST_GPU="1"))[-1] == "status: 0 0"
+        assert run.code == 0
         return
-    said = counted(clone, reports_of(clone, TESTS, CHROMIUM_PATH="/x", TEST_GPU="1"))
-    assert said[-1] == "status: 1 0"
-    assert "  test_it.py (hub 6.1), 1: no NVIDIA driver on this machine" in said
+    assert run.code == 1
+    assert "test_it.py  (1: no NVIDIA driver on this machine)" in run.said
 
 
-def test_in_ci_a_test_that_nobody_selected_is_a_failure(clone: Path) -> None:
-    said = counted(clone, reports_of(clone, TESTS, "-k", "one"))
-    assert said[-1] == "status: 1 0"
-    assert "  test_it.py (hub 6.1), 2: not selected" in said
+@pytest.mark.parametrize("words", [(), ("-n", "2")], ids=["alone", "workers"])
+def test_in_ci_a_test_that_nobody_selected_is_a_failure(tmp_path: Path, words: tuple[str, ...]) -> None:
+    run = ended(tmp_path, TESTS, "-k", "one", *words)
+    assert run.code == 1
+    assert "test_it.py  (2: not selected)" in run.said
+    assert run.totals == {"passed": 1, "failed": [], "not run": 2}
 
 
-def test_two_at_a_time_report_the_same_as_one_after_the_other(clone: Path) -> None:
-    said = counted(clone, reports_of(clone, TESTS, "-n", "2", CHROMIUM_PATH="", CHROMIUM_MISSING="no browser here"))
-    assert "  test_it.py (hub 6.1), 1: no browser here" in said
-    assert "  test_it.py (hub 6.1), 1: needs a real card: ./scripts/test --gpu" in said
-    assert "1 passed, 0 failed, 2 skipped" in said
+def test_in_ci_a_run_of_some_files_is_a_failure(tmp_path: Path) -> None:
+    run = ended(tmp_path, "def test_one(): pass\n", "test_it.py")
+    assert run.code == 1
+    assert "CI=true: only a part of the tests was asked for" in run.said
+    assert ended(tmp_path, "def test_one(): pass\n", "test_it.py", ci="").code == 0
 
 
-def test_a_test_that_takes_its_worker_down_is_a_failed_test(clone: Path) -> None:
+def test_two_at_a_time_report_the_same_as_one_after_the_other(tmp_path: Path) -> None:
+    alone, two = (ended(tmp_path, TESTS, *words, **NO_BROWSER) for words in ((), ("-n", "2")))
+    rows = [[line for line in run.said.splitlines() if "not run" in line] for run in (alone, two)]
+    assert rows[0] == rows[1] != []
+    assert alone.totals == two.totals
+
+
+def test_a_test_that_takes_its_worker_down_is_a_failed_test(tmp_path: Path) -> None:
     tests = TESTS + "\ndef test_end():\n    import os\n    os._exit(7)\n"
-    said = counted(clone, reports_of(clone, tests, "-n", "2", CHROMIUM_PATH="/x"))
-    assert said[-1] == "status: 1 1"
-    assert any(line.startswith("  test_it.py::test_end (hub 6.1): ") and "crashed" in line for line in said)
+    run = ended(tmp_path, tests, "-n", "2", ci="", CHROMIUM_PATH="/x")
+    assert run.code == 1
+    assert run.totals["failed"] == ["test_it.py::test_end"]
+    assert "crashed" in run.said
 
 
-def test_a_file_that_cannot_be_read_is_a_failed_test(clone: Path) -> None:
-    said = counted(clone, reports_of(clone, "import nothing_of_this_name\n"))
-    assert said[-1] == "status: 1 1"
-    assert any("nothing_of_this_name" in line for line in said)
+def test_a_file_that_cannot_be_read_is_a_failed_test(tmp_path: Path) -> None:
+    run = ended(tmp_path, "import nothing_of_this_name\n", ci="")
+    assert run.code not in (0, 5)
+    assert run.totals["failed"] == ["test_it.py"]
+    assert "nothing_of_this_name" in run.said
 
 
-def test_a_pass_that_broke_off_is_a_failure_though_no_test_failed(clone: Path) -> None:
-    said = run(clone, "from testing import verdict\nprint('status:', verdict([], [], ['hub6'], strict=False))")
-    assert "pytest itself broke off in: hub6." in said
-    assert "status: 1" in said
+TOTALS = """
+from lanes import Job, Over
+from place import RUN
+from testing import _totals
+RUN.mkdir(parents=True, exist_ok=True)
+{before}
+print(_totals(Job("hub6", (), title="Tests on hub 6.1"), Over({code}, b"")))
+"""
+
+
+def test_a_pass_that_broke_off_says_so_and_one_that_failed_says_what(clone: Path) -> None:
+    broken = run(clone, TOTALS.format(before="", code=3))
+    assert broken == "pytest itself broke off in: Tests on hub 6.1.\n(0, 0, 0)\n"
+    figures = """(RUN / "hub6.json").write_text('{"passed": 4, "failed": ["tests/a.py::one"], "not run": 2}')"""
+    failed = run(clone, TOTALS.format(before=figures, code=1))
+    assert failed == "Failed: tests/a.py::one (Tests on hub 6.1)\n(4, 1, 2)\n"
 
 
 # ------------------------------------------------------------------ signs of life
 
 SILENT = """
-import sys, time, steps
+import sys, time, kept, steps
 steps.BEAT_SECONDS = 0.6
 env = {"PATH": "/usr/bin:/bin"}
 def act():
     for number in range(6):
         time.sleep(0.25)
-        steps.command("part", f"Part {number}", ["sleep", "0.25"], env=env)
-    (steps.WORK / "made").write_text("x")
+        kept.command("part", f"Part {number}", ["sleep", "0.25"], env=env)
 with steps.beating("Setting up"):
-    steps.step("one", "One", "inputs", [steps.WORK / "made"], act)
+    steps.step("One", steps.WORK / "one" / steps.NOTE, "inputs", act)
     for _ in range(10):
         time.sleep(0.2)
         steps.pass_on(b".")
@@ -192,7 +215,7 @@ print("mine:", os.getpid(), flush=True)
 @contextlib.contextmanager
 def kept(folder: Path, code: str) -> Iterator[subprocess.Popen[str]]:
     keeper = ROOT / "scripts" / "prepare" / "keeper.py"
-    words = [sys.executable, str(keeper), sys.executable, "-c", LEAVES_MUCH + code]
+    words = [sys.executable, str(keeper), "0", sys.executable, "-c", LEAVES_MUCH + code]
     env = {**os.environ, "KEPT_BY": str(folder)}
     with subprocess.Popen(words, cwd=folder, env=env, text=True, stdout=subprocess.PIPE) as child:
         yield child
@@ -239,7 +262,7 @@ def test_a_run_that_will_not_stop_is_ended(tmp_path: Path) -> None:
 
 def test_a_run_ends_with_the_one_who_asked_for_it(tmp_path: Path) -> None:
     starter = "import subprocess, sys; subprocess.run(sys.argv[1:])"
-    keeper = [sys.executable, str(ROOT / "scripts" / "prepare" / "keeper.py")]
+    keeper = [sys.executable, str(ROOT / "scripts" / "prepare" / "keeper.py"), "0"]
     words = [sys.executable, "-c", starter, *keeper, sys.executable, "-c", LEAVES_MUCH + "time.sleep(60)"]
     env = {**os.environ, "KEPT_BY": str(tmp_path)}
     with subprocess.Popen(words, cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE) as starting:

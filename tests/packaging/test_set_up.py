@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import http.server
+import io
+import platform
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,13 +25,14 @@ pytestmark = pytest.mark.programs
 
 
 class IndexThatAnswersAnything(http.server.BaseHTTPRequestHandler):
-    """A package index with one pip wheel whose content is not the locked one."""
+    """A package index with one wheel of uv whose content is not the locked one."""
 
-    wheel = ""
+    wheel, content = "", b""
 
     def do_GET(self) -> None:
         name = type(self).wheel
-        page = f'<a href="/files/{name}">{name}</a>'.encode() if self.path == "/simple/pip/" else b"not a wheel"
+        page = f'<a href="/files/{name}#sha256=0">{name}</a>'.encode()
+        page = page if self.path == "/simple/uv/" else type(self).content
         self.send_response(200)
         self.end_headers()
         self.wfile.write(page)
@@ -53,33 +58,39 @@ def index() -> Iterator[str]:
 STEP = """
 from pathlib import Path
 from place import WORK
-from steps import step, say
-made = WORK / "made"
+from steps import NOTE, step, say
+made = WORK / "one" / "made"
 def act():
-    WORK.mkdir(exist_ok=True)
     made.write_text("half")
     say("HALF")
     {middle}
     made.write_text("whole")
-step("one", "One", "inputs", [made], act)
+step("One", WORK / "one" / NOTE, "{inputs}", act)
 print("state:", made.read_text())
 """
 
 
+def code_of_a_step(middle: str = "pass", inputs: str = "inputs") -> str:
+    return STEP.format(middle=middle, inputs=inputs)
+
+
 def test_a_step_that_was_killed_half_way_is_done_again(clone: Path) -> None:
-    with begin(clone, STEP.format(middle="sys.stdin.read() if False else __import__('time').sleep(60)")) as child:
+    with begin(clone, code_of_a_step("__import__('time').sleep(60)")) as child:
         assert child.stdout is not None
         assert any("HALF" in line for line in child.stdout)
         child.send_signal(signal.SIGKILL)
-    assert (clone / ".work" / "made").read_text() == "half"
-    assert "state: whole" in run(clone, STEP.format(middle="pass"))
+    assert (clone / ".work" / "one" / "made").read_text() == "half"
+    assert "state: whole" in run(clone, code_of_a_step())
 
 
-def test_a_finished_step_is_not_done_twice_unless_what_it_made_is_gone(clone: Path) -> None:
-    assert "HALF" in run(clone, STEP.format(middle="pass"))
-    assert "HALF" not in run(clone, STEP.format(middle="pass"))
-    (clone / ".work" / "made").unlink()
-    assert "HALF" in run(clone, STEP.format(middle="pass"))
+def test_a_finished_step_is_not_done_twice_unless_its_inputs_changed_or_what_it_made_is_gone(clone: Path) -> None:
+    assert "HALF" in run(clone, code_of_a_step())
+    assert "HALF" not in run(clone, code_of_a_step())
+    (clone / ".work" / "one" / "left over").touch()
+    assert "HALF" in run(clone, code_of_a_step(inputs="others"))
+    assert not (clone / ".work" / "one" / "left over").exists()
+    shutil.rmtree(clone / ".work" / "one")
+    assert "HALF" in run(clone, code_of_a_step(inputs="others"))
 
 
 def test_a_second_set_up_waits_for_the_first_and_says_so(clone: Path) -> None:
@@ -103,28 +114,83 @@ def test_a_second_set_up_waits_for_the_first_and_says_so(clone: Path) -> None:
             assert second.stdout.readline() == "mine\n"
 
 
-def test_pip_is_taken_only_with_the_locked_hash(clone: Path, index: str) -> None:
-    lock = (clone / "requirements" / "bootstrap.txt").read_text()
-    version = next(line for line in lock.splitlines() if line.startswith("pip==")).split("==")[1].split()[0]
-    IndexThatAnswersAnything.wheel = f"pip-{version}-py3-none-any.whl"
-    fetch = (
-        "from index import fetch_pip\nfrom steps import Trouble\nfrom place import WORK\n"
-        "try:\n    print('kept', fetch_pip(WORK).name)\nexcept Trouble as trouble:\n    print(trouble)"
-    )
+FETCH = """
+from index import fetch_uv
+from place import WORK
+from steps import Trouble
+WORK.mkdir()
+try:
+    fetch_uv(WORK)
+    print("kept", (WORK / "uv").read_text())
+except Trouble as trouble:
+    WORK.rmdir()
+    print(trouble)
+"""
+
+
+def test_uv_is_taken_only_with_the_locked_hash(clone: Path, index: str) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as wheel:
+        wheel.writestr("uv-7.7.data/scripts/uv", "a program")
+    IndexThatAnswersAnything.content = content.getvalue()
+    libc = "manylinux_2_17" if platform.libc_ver()[0] == "glibc" else "musllinux_1_1"
+    IndexThatAnswersAnything.wheel = f"uv-7.7-py3-none-{libc}_{platform.machine()}.whl"
+    lock = clone / "requirements" / "bootstrap.txt"
+    lock.write_text(f"uv==7.7 \\\n    --hash=sha256:{'0' * 64}\n")
     settings = {"PIP_INDEX_URL": index, "PIP_FIND_LINKS": "", "no_proxy": "127.0.0.1"}
-    assert "differs from requirements/bootstrap.txt" in run(clone, fetch, **settings)
-    good = hashlib.sha256(b"not a wheel").hexdigest()
-    (clone / "requirements" / "bootstrap.txt").write_text(f"pip=={version} \\\n    --hash=sha256:{good}\n")
-    assert f"kept pip-{version}-py3-none-any.whl" in run(clone, fetch, **settings)
+    assert "differs from requirements/bootstrap.txt" in run(clone, FETCH, **settings)
+    lock.write_text(f"uv==7.7 \\\n    --hash=sha256:{hashlib.sha256(content.getvalue()).hexdigest()}\n")
+    assert run(clone, FETCH, **settings) == "kept a program\n"
+
+
+def test_uv_is_taken_from_a_folder_that_find_links_names(clone: Path, tmp_path: Path) -> None:
+    libc = "manylinux_2_17" if platform.libc_ver()[0] == "glibc" else "musllinux_1_1"
+    wheel = tmp_path / f"uv-7.7-py3-none-{libc}_{platform.machine()}.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr("uv-7.7.data/scripts/uv", "a program")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (clone / "requirements" / "bootstrap.txt").write_text(f"uv==7.7 \\\n    --hash=sha256:{digest}\n")
+    assert run(clone, FETCH, PIP_FIND_LINKS=str(tmp_path), PIP_NO_INDEX="1") == "kept a program\n"
 
 
 def test_an_index_that_does_not_answer_is_a_sentence_without_its_password(clone: Path, free_port: int) -> None:
-    fetch = "from index import fetch_pip\nfrom steps import Trouble\nfrom place import WORK\n"
-    fetch += "try:\n    fetch_pip(WORK)\nexcept Trouble as trouble:\n    print(trouble)"
     address = f"http://somebody:geheim@127.0.0.1:{free_port}/simple"
-    said = run(clone, fetch, PIP_INDEX_URL=address, PIP_FIND_LINKS="", no_proxy="127.0.0.1")
+    said = run(clone, FETCH, PIP_INDEX_URL=address, PIP_FIND_LINKS="", no_proxy="127.0.0.1")
     assert "did not answer" in said
     assert "geheim" not in said and "Traceback" not in said
+
+
+def test_what_pip_is_told_about_the_index_uv_is_told_too(clone: Path, tmp_path: Path) -> None:
+    (tmp_path / "pip.conf").write_text(
+        "[global]\nindex-url = https://a.test/simple\nextra-index-url =\n  https://b.test\n"
+    )
+    code = "from index import uv_settings\nprint(uv_settings())"
+    settings = {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "PIP_CERT": "/ours.pem", "PIP_INDEX_URL": ""}
+    told = ast.literal_eval(
+        run(clone, code, **settings, PIP_FIND_LINKS=f"{tmp_path} /nowhere", PIP_PROXY="http://p.test")
+    )
+    assert told["UV_DEFAULT_INDEX"] == "https://a.test/simple"
+    assert told["UV_INDEX"] == "https://b.test"
+    assert told["UV_FIND_LINKS"] == str(tmp_path), "uv breaks off where a folder is not there; pip does not"
+    assert told["SSL_CERT_FILE"] == "/ours.pem"
+    assert told["HTTPS_PROXY"] == "http://p.test"
+    assert "UV_DEFAULT_INDEX" not in run(clone, code, **settings, UV_DEFAULT_INDEX="https://own.test")
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("error: Request failed after 3 retries\n  cause: dns error", "the package registry did not answer"),
+        ("error: Failed to download\n  cause: Hash mismatch for `a==1`", "differs from the lock file"),
+        ("  cause: invalid peer certificate: UnknownIssuer", "certificate is not trusted"),
+        ("error: Failed to write\n  cause: No space left on device (os error 28)", "the disk is full"),
+        ("  cause: Because a was not found in the package registry and", "the package index has no fitting a."),
+        ("npm error code ENOTFOUND\nnpm error network request", "the package registry did not answer"),
+        ("npm error something else\n", "npm error something else."),
+    ],
+)
+def test_why_a_step_failed_is_one_sentence(clone: Path, output: str, reason: str) -> None:
+    assert reason in run(clone, f"from kept import why\nprint(why({output!r}))")
 
 
 def test_what_could_change_our_hub_is_not_passed_on_and_what_the_registries_need_is(clone: Path) -> None:
@@ -172,23 +238,3 @@ def test_a_clone_that_is_closed_to_others_is_refused_before_anything_starts(clon
     code += "try:\n    check_reach()\nexcept Trouble as trouble:\n    print(trouble)"
     assert "cannot reach this clone" in run(clone, code)
     assert not (clone / ".work").exists()
-
-
-def test_the_closing_line_counts_what_ran_and_the_table_says_why_not(clone: Path, tmp_path: Path) -> None:
-    report = tmp_path / "reports"
-    report.mkdir()
-    (report / "report-everything.jsonl").write_text(
-        '{"kind": "collected", "test": "tests/a.py::one", "hub": true}\n'
-        '{"kind": "collected", "test": "tests/a.py::two", "hub": false}\n'
-    )
-    (report / "report-hub6.jsonl").write_text(
-        '{"kind": "collected", "test": "tests/a.py::one", "hub": true}\n'
-        '{"kind": "result", "test": "tests/a.py::one", "outcome": "passed", "reason": "", "allowed": false}\n'
-    )
-    code = (
-        f"from pathlib import Path\nfrom table import *\nresults = read_reports(Path({str(report)!r}))\n"
-        "checks = [Check('ruff', 'failed', '')]\nprint_table(checks, results)\nprint(closing_line(checks, results))"
-    )
-    said = run(clone, code)
-    assert said.splitlines()[-1] == "1 passed, 1 failed, 2 skipped"
-    assert "tests/a.py (hub 5.5), 1: not selected" in said

@@ -43,10 +43,10 @@ def test_the_usual_run_has_one_file_on_the_older_hub() -> None:
 
 
 LANES = """
-from testing import Asked, lanes, own_report
+from testing import asked_by, lanes, own_report
 for tier, root in (("quick", True), ("usual", True), ("usual", False), ("whole", False), ("whole", True)):
-    print(tier, root, [[one.name for one in lane] for lane in lanes(tier, root=root)])
-print(Asked.of(["--quick", "-x", "--gpu"]))
+    print(tier, root, lanes(tier, root=root))
+print(asked_by(["--quick", "-x", "--gpu", "-k", "one", "tests/core"]))
 print(own_report(["--junitxml=out.xml", "--durations=20"], "hub5"))
 """
 
@@ -59,7 +59,7 @@ def test_what_runs_beside_each_other(tmp_path: Path) -> None:
         "usual False [['hub6'], ['hub5']]",
         "whole False [['hub6', 'hub5']]",
         "whole True [['hub6', 'hub5'], ['root', 'root5']]",
-        "Asked(tier='quick', gpu=True, set_up_only=False, selection=('-x',))",
+        "Namespace(tier='quick', gpu=True, set_up_only=False, selection=['-x', '-k', 'one', 'tests/core'])",
         "['--junitxml=out-hub5.xml', '--durations=20']",
     ]
 
