@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,6 +21,8 @@ from hub_extensions import __version__
 from hub_extensions.adapters.kubernetes import once, watch
 from hub_extensions.adapters.kubernetes.reflector import Pace
 from hub_extensions.adapters.prometheus import DcgmReading
+from hub_extensions.adapters.store import Store
+from hub_extensions.adapters.store.copies import copy_of_today
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.messages import Figures
 from hub_extensions.hub_service.setup.settings import Settings
@@ -69,6 +71,27 @@ def write(folder: Path, *lines: str, call: bool = True) -> Path:
 
 def test_the_version_is_the_packages() -> None:
     assert __version__ in run("--version").output
+
+
+def test_the_doctor_finds_a_damaged_or_emptied_store_and_points_to_the_way_back(config: Path, tmp_path: Path) -> None:
+    state = tmp_path / "gpu-state"
+    state.mkdir(mode=0o700)
+    file = state / "gpu.sqlite"
+    Store.open(f"sqlite:///{file}").close()
+    (found,) = findings("--config", str(config))[1]["database"]
+    assert found["state"] == "ok" and found["text"].endswith("There is no copy of it yet.")
+    copy_of_today(file, state, date(2026, 11, 23))
+    (found,) = findings("--config", str(config))[1]["database"]
+    assert found["state"] == "ok" and found["text"].endswith("Its last copy is gpu.copy-2026-11-23.sqlite.")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:8192] + bytes(len(whole) - 8192))
+    code, found_now = findings("--config", str(config))
+    assert (code, found_now["database"][0]["state"]) == (1, "problem")
+    assert f"{file} is damaged" in found_now["database"][0]["text"]
+    assert f"jupyterhub-gpu store restore --state-dir {state}" in found_now["database"][0]["fix"]
+    file.write_bytes(b"")
+    (found,) = findings("--config", str(config))[1]["database"]
+    assert found["state"] == "warning" and "gpu.copy-2026-11-23.sqlite" in found["text"]
 
 
 # ------------------------------------------------------------------ offers
@@ -385,6 +408,22 @@ async def test_doctor_wants_no_rights_for_a_hub_whose_service_is_apart_and_says_
     assert ASK_THERE in found["cluster"][0]["text"]
     assert code == 0 and "gpus" not in found
     assert "manifests" not in json.dumps(found)
+
+
+@pytest.mark.parametrize(("product", "measured"), [("NVIDIA-A100-SXM4-40GB", False), ("NVIDIA-H100-PCIe", True)])
+async def test_doctor_is_not_content_with_culling_of_mig_on_an_a100_that_nobody_measures(
+    product: str, measured: bool, tmp_path: Path
+) -> None:
+    async with ApiServerAsTold(dra=False) as server:
+        ready = [{"type": "Ready", "status": "True"}]
+        status = {"allocatable": {"nvidia.com/mig-1g.5gb": "7"}, "conditions": ready}
+        server.put(NODES, {"metadata": {"name": "a", "labels": {"nvidia.com/gpu.product": product}}, "status": status})
+        config = on_a_cluster(tmp_path, server.kubeconfig(tmp_path), apart=False)
+        config.write_text("c.GpuCulling.enabled = True\n" + config.read_text())
+        _, found = await asyncio.to_thread(findings, "--config", str(config))
+    said = [finding["text"] for finding in found["culling"] if finding["state"] == "warning"]
+    assert bool(said) is not measured
+    assert all("known to DCGM alone" in text for text in said)
 
 
 async def test_doctor_of_a_hub_that_has_the_service_in_its_pod_says_which_rights_it_lacks(tmp_path: Path) -> None:

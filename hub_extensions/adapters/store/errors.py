@@ -5,13 +5,15 @@ from __future__ import annotations
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+WAY_OUT = "Stop the hub, and put a copy back: jupyterhub-gpu store restore --state-dir DIR."
+
 _SQLITE = (
     ("full", "The disk is full: {where} cannot be written. Free some space."),
     ("locked", "Another process holds {where} (database_url) locked."),
     ("busy", "Another process holds {where} (database_url) locked."),
     ("readonly", "{Where} (database_url) cannot be written to by this account."),
     ("not a database", "{Where} is not an SQLite database. Name another file in database_url, or move it away."),
-    ("malformed", "{Where} (database_url) is damaged. Stop the service and put a copy of it back."),
+    ("malformed", f"{{Where}} (database_url) is damaged. {WAY_OUT}"),
     ("unable to open", "{Where} (database_url) cannot be opened."),
     ("disk i/o", "The disk of {where} (database_url) reports an error."),
 )
@@ -32,12 +34,12 @@ class StoreUnavailable(Exception):
     """The store cannot be read or written now; nothing of what was asked is half-written.
 
     Attributes:
-        sentence: what is wrong and what to do, without passwords.
+        message: what is wrong and what to do, without passwords.
     """
 
-    def __init__(self, sentence: str) -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 class StoreTooNew(StoreUnavailable):
@@ -56,30 +58,30 @@ class StoreTooNew(StoreUnavailable):
         self.ours = ours
 
 
-def explained(error: Exception, where: str) -> StoreUnavailable | None:
+def as_unavailable(error: Exception, where: str) -> StoreUnavailable | None:
     """`error` as a sentence about the database `where`; None when it is a fault of ours, which is not to be hidden."""
     if isinstance(error, StoreUnavailable):
         return error
     if isinstance(error, PoolTimeout):
-        return _said("{Where} (database_url) does not answer.", where)
+        return _unavailable("{Where} (database_url) does not answer.", where)
     if isinstance(error, DBAPIError) and not isinstance(error, IntegrityError):
         return _of_driver(error, where)
     return None
 
 
 def _of_driver(error: DBAPIError, where: str) -> StoreUnavailable | None:
-    words = str(error.orig).lower()
+    text = str(error.orig).lower()
     state = getattr(error.orig, "sqlstate", None)
     if type(error.orig).__module__.startswith("sqlite3"):
-        return next((_said(text, where) for word, text in _SQLITE if word in words), None)
+        return next((_unavailable(message, where) for part, message in _SQLITE if part in text), None)
     if isinstance(state, str):
-        return next((_said(text, where) for start, text in _POSTGRESQL if state.startswith(start)), None)
-    if "password" in words and "failed" in words:
-        return _said("{Where} refuses the name or password in database_url.", where)
-    if "does not exist" in words:
-        return _said("{Where} does not exist, or its account does not. Look at database_url.", where)
-    return _said("{Where} (database_url) does not answer.", where)
+        return next((_unavailable(message, where) for start, message in _POSTGRESQL if state.startswith(start)), None)
+    if "password" in text and "failed" in text:
+        return _unavailable("{Where} refuses the name or password in database_url.", where)
+    if "does not exist" in text:
+        return _unavailable("{Where} does not exist, or its account does not. Look at database_url.", where)
+    return _unavailable("{Where} (database_url) does not answer.", where)
 
 
-def _said(text: str, where: str) -> StoreUnavailable:
-    return StoreUnavailable(text.format(where=where, Where=where[:1].upper() + where[1:]))
+def _unavailable(message: str, where: str) -> StoreUnavailable:
+    return StoreUnavailable(message.format(where=where, Where=where[:1].upper() + where[1:]))

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes, JournalRow, NoticeRow, UsageRecord
-from hub_extensions.adapters.store.schema import METADATA, SERIAL, Json, OfferIds, UtcTime, Words, upsert
+from hub_extensions.adapters.store.schema import METADATA, SERIAL, CleanText, Json, OfferIds, UtcTime, upsert
 from hub_extensions.core.gpu.samples import DeviceSample
 
 JOURNAL = sa.Table(
@@ -18,12 +18,12 @@ JOURNAL = sa.Table(
     METADATA,
     sa.Column("id", SERIAL, primary_key=True, autoincrement=True),
     sa.Column("at", UtcTime, nullable=False),
-    sa.Column("kind", Words, nullable=False),
-    sa.Column("ticket", Words),
-    sa.Column("lease", Words),
-    sa.Column("user", Words),
-    sa.Column("server", Words),
-    sa.Column("text", Words, nullable=False),
+    sa.Column("kind", CleanText, nullable=False),
+    sa.Column("ticket", CleanText),
+    sa.Column("lease", CleanText),
+    sa.Column("user", CleanText),
+    sa.Column("server", CleanText),
+    sa.Column("text", CleanText, nullable=False),
     sa.Index("gpu_journal_by_time", "at"),
 )
 
@@ -32,26 +32,26 @@ NOTICES = sa.Table(
     METADATA,
     sa.Column("id", SERIAL, primary_key=True, autoincrement=True),
     sa.Column("at", UtcTime, nullable=False),
-    sa.Column("user", Words, nullable=False),
-    sa.Column("server", Words, nullable=False),
-    sa.Column("text", Words, nullable=False),
+    sa.Column("user", CleanText, nullable=False),
+    sa.Column("server", CleanText, nullable=False),
+    sa.Column("text", CleanText, nullable=False),
     sa.Index("gpu_notices_by_user", "user", "at"),
 )
 
 USAGE = sa.Table(
     "gpu_usage",
     METADATA,
-    sa.Column("lease", Words, primary_key=True),
-    sa.Column("user", Words, nullable=False),
-    sa.Column("server", Words, nullable=False),
+    sa.Column("lease", CleanText, primary_key=True),
+    sa.Column("user", CleanText, nullable=False),
+    sa.Column("server", CleanText, nullable=False),
     sa.Column("offer", OfferIds, nullable=False),
-    sa.Column("pool", Words, nullable=False),
+    sa.Column("pool", CleanText, nullable=False),
     sa.Column("share", sa.Integer, nullable=False),
     sa.Column("joined", UtcTime),
     sa.Column("admitted", UtcTime, nullable=False),
     sa.Column("ready", UtcTime),
     sa.Column("ended", UtcTime, nullable=False),
-    sa.Column("end", Words, nullable=False),
+    sa.Column("end", CleanText, nullable=False),
     sa.Column("waited_seconds", sa.Double),
     sa.Column("peak_memory_bytes", sa.BigInteger),
     sa.Column("mean_use_percent", sa.Double),
@@ -62,12 +62,12 @@ USAGE = sa.Table(
 SAMPLES = sa.Table(
     "gpu_samples",
     METADATA,
-    sa.Column("uuid", Words, primary_key=True),
+    sa.Column("uuid", CleanText, primary_key=True),
     sa.Column("at", UtcTime, primary_key=True),
     sa.Column("used_percent", sa.Double),
     sa.Column("memory_used_bytes", sa.BigInteger),
     sa.Column("pids", Json),
-    sa.Column("source", Words, nullable=False),
+    sa.Column("source", CleanText, nullable=False),
     sa.Index("gpu_samples_by_time", "at"),
 )
 

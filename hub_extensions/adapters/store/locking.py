@@ -19,8 +19,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from hub_extensions.adapters.store.errors import StoreUnavailable, explained
+from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailable
 from hub_extensions.adapters.store.opening import make_engine, parse_url, where
+from hub_extensions.adapters.timeouts import unbroken
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ class DatabaseLock:
     """The lock on one PostgreSQL database. Lost once, it stays lost: whoever had it ends.
 
     Attributes:
-        where: the database in words, without a password.
+        where: the database as text, without a password.
     """
 
     def __init__(self, url: str) -> None:
@@ -80,18 +81,18 @@ class DatabaseLock:
     async def held(self) -> bool:
         """It is still ours, by its own connection. Never raises."""
         try:
-            return await self._do(self._ask)
+            return await self._do(self._is_held)
         except (StoreUnavailable, RuntimeError):
             return False
 
     def guard(self, connection: Connection) -> None:
-        """Look for the lock from another connection, in the transaction that is about to write.
+        """Check the lock from another connection, in the transaction that is about to write.
 
         Raises:
             StoreUnavailable: it is not there any more.
         """
-        asked = {"pid": self._pid, "high": HIGH, "low": LOW}
-        if self._pid is None or not connection.execute(_HELD, asked).scalar():
+        parameters = {"pid": self._pid, "high": HIGH, "low": LOW}
+        if self._pid is None or not connection.execute(_HELD, parameters).scalar():
             raise StoreUnavailable(
                 f"This service lost its lock on {self.where} (database_url), so another one may have taken over."
             )
@@ -110,12 +111,12 @@ class DatabaseLock:
                 return work()
             except Exception as error:
                 self._drop()
-                said = explained(error, self.where)
-                if said is None:
+                unavailable = as_unavailable(error, self.where)
+                if unavailable is None:
                     raise
-                raise said from error
+                raise unavailable from error
 
-        return await asyncio.shield(asyncio.wrap_future(self._thread.submit(run)))
+        return await unbroken(asyncio.wrap_future(self._thread.submit(run)))
 
     def _take(self) -> bool:
         connection = self._connection or self._engine.connect()
@@ -127,7 +128,7 @@ class DatabaseLock:
         self._pid = int(connection.execute(_WHO).scalar_one())
         return True
 
-    def _ask(self) -> bool:
+    def _is_held(self) -> bool:
         if self._connection is None or self._pid is None:
             return False
         return bool(self._connection.execute(_WHO).scalar() == self._pid)
@@ -144,6 +145,3 @@ class DatabaseLock:
             connection.invalidate()  # nothing of it is used again, and the database frees the lock
             connection.close()
         self._engine.dispose()
-
-
-__all__ = ["DatabaseLock"]

@@ -5,9 +5,6 @@ Not here: how the database is opened (``opening.py``).
 
 from __future__ import annotations
 
-import os
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 from alembic import command
@@ -16,6 +13,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.engine import Engine
 
+from hub_extensions.adapters.store.copies import copy_to
 from hub_extensions.adapters.store.errors import StoreTooNew, StoreUnavailable
 
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -50,15 +48,7 @@ def migrate(engine: Engine, migrations: Path = MIGRATIONS) -> None:
 def copy_before(file: Path, revision: str) -> Path:
     """Copy an SQLite file to ``NAME.before-REVISION.sqlite`` next to it (mode 0600) and keep the last copies only."""
     target = file.with_name(f"{file.stem}.before-{revision}.sqlite")
-    half = target.with_suffix(".part")
-    half.unlink(missing_ok=True)
-    os.close(os.open(half, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    try:
-        with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(half)) as copy:
-            source.backup(copy)
-        half.replace(target)
-    finally:
-        half.unlink(missing_ok=True)
+    copy_to(file, target)
     copies = sorted(file.parent.glob(f"{file.stem}.before-*.sqlite"), key=lambda each: each.stat().st_mtime_ns)
     for old in copies[:-COPIES]:
         old.unlink()

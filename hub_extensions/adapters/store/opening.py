@@ -54,7 +54,7 @@ def parse_url(url: str) -> URL:
     """`url` as SQLAlchemy's, with our drivers.
 
     Raises:
-        StoreUnavailable: it is malformed, or of a database that is not supported (the sentence has no password).
+        StoreUnavailable: it is malformed, or of a database that is not supported (the message has no password).
     """
     try:
         parsed = sa.make_url(url)
@@ -71,7 +71,7 @@ def parse_url(url: str) -> URL:
 
 
 def make_engine(url: URL, *, echo: bool = False) -> Engine:
-    """An engine for one thread. SQLite: the file is made (mode 0600) and looked at; nothing is connected yet.
+    """An engine for one thread. SQLite: the file is made (mode 0600) and checked; nothing is connected yet.
 
     Raises:
         StoreUnavailable: the file cannot be used.
@@ -89,7 +89,7 @@ def make_engine(url: URL, *, echo: bool = False) -> Engine:
 
 
 def where(url: URL) -> str:
-    """The database in words, without a password."""
+    """The database as text, without a password."""
     if url.get_backend_name() == "postgresql":
         return f"the PostgreSQL database {url.database or ''!r} at {url.host or 'the local socket'}"
     return f"the file {url.database}" if url.database else "the database in memory"

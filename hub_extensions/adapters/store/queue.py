@@ -11,17 +11,17 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes, TicketRow
-from hub_extensions.adapters.store.schema import METADATA, Json, OfferIds, UtcTime, Words, upsert
+from hub_extensions.adapters.store.schema import METADATA, CleanText, Json, OfferIds, UtcTime, upsert
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.core.queue.model import Choice, Lease, LeaseState, Ticket, TicketState
 
 TICKETS = sa.Table(
     "gpu_tickets",
     METADATA,
-    sa.Column("id", Words, primary_key=True),
-    sa.Column("user", Words, nullable=False),
-    sa.Column("server", Words, nullable=False),
-    sa.Column("state", Words, nullable=False),
+    sa.Column("id", CleanText, primary_key=True),
+    sa.Column("user", CleanText, nullable=False),
+    sa.Column("server", CleanText, nullable=False),
+    sa.Column("state", CleanText, nullable=False),
     sa.Column("attempt", sa.BigInteger, nullable=False),
     sa.Column("place", sa.BigInteger, nullable=False, comment="the largest place of its choices"),
     sa.Column("choices", Json, nullable=False),
@@ -30,8 +30,8 @@ TICKETS = sa.Table(
     sa.Column("options", Json, nullable=False),
     sa.Column("admitted_offer", OfferIds),
     sa.Column("admitted_at", UtcTime),
-    sa.Column("end", Words),
-    sa.Column("reason", Words, nullable=False),
+    sa.Column("end", CleanText),
+    sa.Column("reason", CleanText, nullable=False),
     sa.Column("ended_at", UtcTime),
     sa.Index("gpu_tickets_by_user", "user", "place"),
     sa.Index("gpu_tickets_by_state", "state"),
@@ -41,16 +41,16 @@ TICKETS = sa.Table(
 LEASES = sa.Table(
     "gpu_leases",
     METADATA,
-    sa.Column("id", Words, primary_key=True),
-    sa.Column("ticket", Words, nullable=False),
-    sa.Column("user", Words, nullable=False),
-    sa.Column("server", Words, nullable=False),
+    sa.Column("id", CleanText, primary_key=True),
+    sa.Column("ticket", CleanText, nullable=False),
+    sa.Column("user", CleanText, nullable=False),
+    sa.Column("server", CleanText, nullable=False),
     sa.Column("offer", OfferIds, nullable=False),
-    sa.Column("device", Words, nullable=False),
-    sa.Column("uuid", Words, nullable=False),
-    sa.Column("pool", Words, nullable=False),
+    sa.Column("device", CleanText, nullable=False),
+    sa.Column("uuid", CleanText, nullable=False),
+    sa.Column("pool", CleanText, nullable=False),
     sa.Column("share", sa.Integer, nullable=False),
-    sa.Column("state", Words, nullable=False),
+    sa.Column("state", CleanText, nullable=False),
     sa.Column("since", UtcTime, nullable=False),
     sa.Column("ready_at", UtcTime),
     sa.Column("ends_at", UtcTime),

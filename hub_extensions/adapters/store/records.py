@@ -46,7 +46,7 @@ class TicketRow:
 
 @dataclass(frozen=True, slots=True)
 class JournalRow:
-    """One decision in words for an admin. `kind` is a word (``admitted``, ``stopped``); None: not about one."""
+    """One decision, as a text for an admin. `kind` is a code (``admitted``, ``stopped``); None: not about one."""
 
     at: datetime
     kind: str
@@ -65,7 +65,7 @@ class UsageRecord:
         share: thousandths of a device.
         joined: when its ticket joined the line; None: it had none (a server that was adopted).
         ready: None: it never was.
-        end: a word: why it ended.
+        end: a code: why it ended.
         waited_seconds: from joined to admitted, in running time; None is not known.
         peak_memory_bytes, mean_use_percent: over the whole use; None is not known.
     """
@@ -100,8 +100,8 @@ class NoticeRow:
 class Changes:
     """What one decision changes: written together or not at all.
 
-    A ticket, a lease (by id), facts (by user and server), a usage record (by lease), a sample (by device and time) and
-    a note in `meta` replace what is stored under the same name. A lease whose state is ``ENDED`` is removed: its usage
+    What has a key replaces what is stored under it: a ticket and a lease (id), facts (user and server), a usage record
+    (lease), a sample (device and time), a note in `meta`. A lease whose state is ``ENDED`` is removed: its usage
     record and the journal are its history. Journal rows and notices are added.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What all tables share: their metadata, how times, words and structures are kept, and how a row replaces another.
+"""What all tables share: their metadata, how times, texts and structures are kept, and how a row replaces another.
 
 Not here: the tables themselves (``queue.py``, ``servers.py``, ``history.py``).
 """
@@ -41,7 +41,7 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
         return None if value is None else value.replace(tzinfo=timezone.utc)
 
 
-class Words(sa.types.TypeDecorator[str]):
+class CleanText(sa.types.TypeDecorator[str]):
     """Text. What neither database can keep (NUL, lone surrogates) becomes U+FFFD: no odd name ever loses a commit."""
 
     impl = sa.Text

@@ -9,17 +9,17 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes
-from hub_extensions.adapters.store.schema import METADATA, Json, OfferIds, UtcTime, Words, upsert
+from hub_extensions.adapters.store.schema import METADATA, CleanText, Json, OfferIds, UtcTime, upsert
 from hub_extensions.core.culling import Cause, ServerFacts
 
 FACTS = sa.Table(
     "gpu_server_facts",
     METADATA,
-    sa.Column("user", Words, primary_key=True),
-    sa.Column("server", Words, primary_key=True),
+    sa.Column("user", CleanText, primary_key=True),
+    sa.Column("server", CleanText, primary_key=True),
     sa.Column("offer", OfferIds, nullable=False),
     sa.Column("started", UtcTime, nullable=False),
-    sa.Column("lease", Words),
+    sa.Column("lease", CleanText),
     sa.Column("adopted", sa.Boolean, nullable=False),
     sa.Column("opened", UtcTime),
     sa.Column("opened_known", sa.Boolean, nullable=False),
@@ -28,14 +28,14 @@ FACTS = sa.Table(
     sa.Column("keeps", Json, nullable=False),
     sa.Column("warned", UtcTime),
     sa.Column("stopping", UtcTime),
-    sa.Column("cause", Words),
+    sa.Column("cause", CleanText),
 )
 
 META = sa.Table(
     "gpu_meta",
     METADATA,
-    sa.Column("name", Words, primary_key=True),
-    sa.Column("value", Words, nullable=False),
+    sa.Column("name", CleanText, primary_key=True),
+    sa.Column("value", CleanText, nullable=False),
 )
 
 

@@ -6,10 +6,11 @@ Not here: tables (``queue.py``, ``servers.py``, ``history.py``), opening (``open
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,10 +18,12 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from hub_extensions.adapters.store import history, queue, servers
-from hub_extensions.adapters.store.errors import StoreUnavailable, explained
+from hub_extensions.adapters.store.copies import copy_of_today, refuse_damaged
+from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailable
 from hub_extensions.adapters.store.migrating import migrate
 from hub_extensions.adapters.store.opening import make_engine, parse_url, where
 from hub_extensions.adapters.store.records import Changes, JournalRow, NoticeRow, Stored, UsageRecord
+from hub_extensions.adapters.timeouts import unbroken
 from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.offers.offer_id import OfferId
 
@@ -62,14 +65,14 @@ class Store:
         engine = make_engine(parse_url(url), echo=echo)
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gpu-store")
         try:
-            thread.submit(migrate, engine).result()
+            thread.submit(_prepare, engine).result()
         except Exception as error:
             thread.submit(engine.dispose).result()
             thread.shutdown()
-            said = explained(error, where(engine.url))
-            if said is None or said is error:
+            unavailable = as_unavailable(error, where(engine.url))
+            if unavailable is None or unavailable is error:
                 raise
-            raise said from error
+            raise unavailable from error
         return cls(engine, thread)
 
     async def load(self) -> Stored:
@@ -143,6 +146,16 @@ class Store:
 
         await self._do(forget)
 
+    async def copy_of_today(self, folder: Path, today: date) -> Path | None:
+        """A copy of an SQLite file into `folder`, once a day, beside the work of the store; see ``copies.py``."""
+        file = self._file
+        if file is None:
+            return None
+        try:
+            return await asyncio.to_thread(copy_of_today, file, folder, today)
+        except (sqlite3.Error, OSError) as error:
+            raise StoreUnavailable(f"No copy of the file {file} (database_url) could be made: {error}.") from error
+
     def close(self) -> None:
         """Finish what was asked and close the database. Can be called twice."""
         try:
@@ -155,30 +168,30 @@ class Store:
 
     @property
     def state(self) -> str:
-        """For ``health``: ``ok``, or the sentence of what is wrong since the last call."""
+        """For ``health``: ``ok``, or the message of what is wrong since the last call."""
         return self._state
 
     async def _do(self, work: Callable[[Connection], T], arrived: Callable[[Connection], bool] | None = None) -> T:
         try:
-            asked = self._thread.submit(self._transaction, work, arrived)
+            submitted = self._thread.submit(self._transaction, work, arrived)
         except RuntimeError:
             raise StoreUnavailable("The store is closed.") from None
         # a cancelled caller must not take back what is queued: others count on its order
-        return await asyncio.shield(asyncio.wrap_future(asked))
+        return await unbroken(asyncio.wrap_future(submitted))
 
     def _transaction(self, work: Callable[[Connection], T], arrived: Callable[[Connection], bool] | None) -> T:
         try:
-            self._still_there()
+            self._check_file()
             result = self._run(work, arrived)
         except Exception as error:
-            said = explained(error, self._where)
-            if said is None:
+            unavailable = as_unavailable(error, self._where)
+            if unavailable is None:
                 raise
-            self._state = said.sentence
+            self._state = unavailable.message
             self._engine.dispose()  # the next call connects anew
-            if said is error:
+            if unavailable is error:
                 raise
-            raise said from error
+            raise unavailable from error
         self._state = "ok"
         return result
 
@@ -194,11 +207,11 @@ class Store:
                 transaction.commit()
             except SQLAlchemyError:
                 # a connection may be cut after the database wrote: ask it, rather than guess. A file has no such gap
-                if arrived is None or self._file is not None or not self._asked_again(arrived):
+                if arrived is None or self._file is not None or not self._has_arrived(arrived):
                     raise
             return result
 
-    def _asked_again(self, arrived: Callable[[Connection], bool]) -> bool:
+    def _has_arrived(self, arrived: Callable[[Connection], bool]) -> bool:
         try:
             self._engine.dispose()
             with self._engine.connect() as connection:
@@ -206,13 +219,23 @@ class Store:
         except SQLAlchemyError:
             return False
 
-    def _still_there(self) -> None:
+    def _check_file(self) -> None:
         # an open file that was removed takes every write and keeps none
         if self._file is not None and _identity(self._file) != self._opened:
             raise StoreUnavailable(
                 f"The file {self._file} (database_url) was removed or replaced while the service runs. "
                 f"Put it back, or restart the service."
             )
+
+
+def _prepare(engine: Engine) -> None:
+    file = _file_of(engine)
+    if file is not None:
+        try:
+            refuse_damaged(file)
+        except sqlite3.OperationalError as error:
+            raise StoreUnavailable(f"The file {file} (database_url) cannot be read now: {error}.") from error
+    migrate(engine)
 
 
 def _load(connection: Connection) -> Stored:

@@ -42,8 +42,8 @@ async def fill(store: Store, limit: int = 10_000) -> int:
         try:
             await store.commit(decision(f"n{number}", 10_000))
         except StoreUnavailable as error:
-            assert "disk is full" in error.sentence and "gpu.sqlite" in error.sentence
-            assert store.state == error.sentence
+            assert "disk is full" in error.message and "gpu.sqlite" in error.message
+            assert store.state == error.message
             return number
     raise AssertionError("the disk never got full")
 

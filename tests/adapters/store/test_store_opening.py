@@ -198,7 +198,7 @@ def test_a_commit_is_on_the_disk_before_it_is_answered(sqlite_url: str) -> None:
 def test_a_bad_address_is_a_sentence_that_names_the_setting_and_no_password(url: str, says: str) -> None:
     with pytest.raises(StoreUnavailable, match="database_url") as refused:
         Store.open(url)
-    assert says in refused.value.sentence and "secret" not in refused.value.sentence
+    assert says in refused.value.message and "secret" not in refused.value.message
 
 
 def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_folder_without_the_right_to_write_is_a_sentence(plain_account: None) 
     folder.chmod(0o555)
     with pytest.raises(StoreUnavailable) as refused:
         Store.open(f"sqlite:///{folder}/gpu.sqlite")
-    assert refused.value.sentence == f"The folder {folder} of database_url cannot be written to by this account."
+    assert refused.value.message == f"The folder {folder} of database_url cannot be written to by this account."
     folder.rmdir()
 
 

@@ -1,0 +1,151 @@
+"""An SQLite store's file beside its service: is it whole, copies made while it is in use, and one put back.
+
+Everything here works on files with SQLite alone, so that an admin's command can use it while no service runs.
+Not here: when a copy is made (the engine), and PostgreSQL, whose own tools do all of this.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from datetime import date, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from hub_extensions.adapters.store.errors import WAY_OUT, StoreUnavailable
+from hub_extensions.adapters.store.opening import parse_url
+from hub_extensions.core.wording import foreign
+
+DAILY_COPIES = 7
+"""So many days' copies are kept."""
+BESIDE = ("", "-wal", "-shm")
+_NO_DAMAGE = ("locked", "busy", "unable to open", "readonly", "disk i/o", "full")
+"""Words of SQLite that say nothing about the file's contents."""
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file of a `database_url`; None for a database in memory, and for PostgreSQL.
+
+    Raises:
+        StoreUnavailable: it is no address of a database.
+    """
+    parsed = parse_url(url)
+    name = parsed.database if parsed.get_backend_name() == "sqlite" else None
+    return Path(name) if name and name != ":memory:" else None
+
+
+def damage(file: Path) -> str:
+    """What SQLite's own quick check finds wrong with a file, shortened; "" for a whole one. Nothing is changed.
+
+    Raises:
+        sqlite3.OperationalError: it cannot be read now.
+    """
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode=ro", uri=True)) as connection:
+            (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.OperationalError as error:
+        if any(part in str(error).lower() for part in _NO_DAMAGE):
+            raise
+        return foreign(error, 120)
+    except sqlite3.DatabaseError as error:
+        return foreign(error, 120)
+    return "" if found == "ok" else foreign(" ".join(str(found).split()), 120)
+
+
+def refuse_damaged(file: Path) -> None:
+    """Look before anything is read or written.
+
+    Raises:
+        StoreUnavailable: it is damaged. sqlite3.OperationalError: it cannot be read now.
+    """
+    found = damage(file)
+    if "not a database" in found:
+        raise StoreUnavailable(
+            f"The file {file} is not an SQLite database, or its beginning is damaged. If it is none of ours, name "
+            f"another one in database_url. {WAY_OUT}"
+        )
+    if found:
+        raise StoreUnavailable(f"The file {file} (database_url) is damaged ({found}). {WAY_OUT}")
+
+
+def empty_beside_older(file: Path, folder: Path) -> str:
+    """A sentence where the store begins anew although there was one before; "" where all is well."""
+    if file.exists() and file.stat().st_size:
+        return ""
+    log = file.with_name(f"{file.name}-wal")
+    older = [each.name for each in copies(file, folder)[:1]] or [log.name] * (log.exists() and log.stat().st_size > 0)
+    if not older:
+        return ""
+    return (
+        f"The file {file} (database_url) is empty or gone, and beside it there is {older[0]} of an earlier state: the "
+        f"store begins anew, without the tickets, leases and records of before. Not meant? {WAY_OUT}"
+    )
+
+
+def copies(file: Path, folder: Path) -> tuple[Path, ...]:
+    """The copies of `file` in the state folder and beside it, the newest first."""
+    names = [f"{file.stem}.{kind}-*.sqlite" for kind in ("copy", "backup", "before")]
+    found = {each for place in {folder, file.parent} for name in names for each in place.glob(name)}
+    return tuple(sorted(found, key=lambda each: each.stat().st_mtime_ns, reverse=True))
+
+
+def copy_of_today(file: Path, folder: Path, today: date) -> Path | None:
+    """Copy `file` to ``NAME.copy-DATE.sqlite`` in `folder` unless that is there; keep those of the last days.
+
+    Raises:
+        StoreUnavailable: the file is damaged. Older copies stay then. sqlite3.Error, OSError: it cannot be copied now.
+    """
+    target = folder / f"{file.stem}.copy-{today.isoformat()}.sqlite"
+    if target.exists():
+        return None
+    refuse_damaged(file)
+    copy_to(file, target)
+    for old in sorted(folder.glob(f"{file.stem}.copy-*.sqlite"))[:-DAILY_COPIES]:
+        old.unlink()
+    return target
+
+
+def copy_to(source: Path, target: Path) -> None:
+    """Copy an SQLite file that may be in use (mode 0600). `target` is the whole copy, or stays as it was.
+
+    Raises:
+        sqlite3.Error, OSError: it cannot be copied.
+    """
+    half = target.with_suffix(".part")
+    half.unlink(missing_ok=True)
+    os.close(os.open(half, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    try:
+        with closing(sqlite3.connect(source)) as read, closing(sqlite3.connect(half)) as copy:
+            read.backup(copy)
+            copy.execute("PRAGMA journal_mode=DELETE").close()  # one file, which needs no other beside it
+        _like_folder(half)
+        half.replace(target)
+    finally:
+        half.unlink(missing_ok=True)
+
+
+def put_back(copy: Path, file: Path, now: datetime) -> Path | None:
+    """Put `copy` in the place of `file`, which no service uses now; where the old one, if any, lies afterwards.
+
+    Raises:
+        StoreUnavailable: the copy is damaged. sqlite3.Error, OSError: it cannot be put there.
+    """
+    refuse_damaged(copy)
+    fresh = file.with_name(f"{file.name}.back")
+    copy_to(copy, fresh)
+    aside = file.with_name(f"{file.stem}.replaced-{now:%Y%m%d-%H%M%S}.sqlite")
+    was_there = file.exists()
+    for end in BESIDE:
+        old = file.with_name(file.name + end)
+        if old.exists():
+            old.replace(aside.with_name(aside.name + end))
+    fresh.replace(file)
+    return aside if was_there else None
+
+
+def _like_folder(file: Path) -> None:
+    """What root copies is for the account whose folder it is."""
+    if os.geteuid() == 0:
+        owner = file.parent.stat()
+        os.chown(file, owner.st_uid, owner.st_gid)
