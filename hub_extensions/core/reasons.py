@@ -83,8 +83,135 @@ TO_THE_PANEL: Mapping[str, Text] = {
     ),
     "rule-cpu": "Stops after {quiet:duration} without activity.",
     "rule-use-not-known": "The use of its GPU is not known now, so it is not stopped for being idle.",
+    # keep was refused
+    "keep-stopping": "This server is already stopping.",
+    "keep-dry-run": "There is nothing to keep: no server is stopped for idleness here.",
+    "keep-cpu": "A CPU-only server stays as long as it is used: there is nothing to keep.",
+    "keep-lifetime": "The time limit of {limit:duration} ends. That end cannot be moved.",
+    "keep-unopened": "Open this server to keep it.",
+    "keep-no-countdown": "There is no countdown: this server is not about to stop.",
+    "keep-not-offered": "Keeping a server is not offered here.",
+    "keep-none-left": Plural(
+        "times",
+        "It was kept once in {day:duration}, which is all; again in {wait:duration}.",
+        "It was kept {times:number} times in {day:duration}, which is all; again in {wait:duration}.",
+    ),
+    # a server's warnings
+    "gpu-lost": "The GPU of this server is gone from the machine. Save your work and stop the server.",
+    "other-program": "A program of another server uses this GPU. The administrators see it too.",
+    # the service, as a server sees it
+    "away": "The GPU service is not answering. Nothing was changed.",
+    "away-since": "The GPU service is not answering since {since:time}.",
+    "no-scope": (
+        "The hub does not let this server ask the GPU service. "
+        "An admin has to give the roles user and server the scope access:services!service=gpu."
+    ),
+    "server-not-known": "The GPU service does not know this server yet.",
+    "odd-answer": "The GPU service answered with {status}.",
+    "unreadable": "The GPU service's answer cannot be read. Its version may differ from this server's.",
+    "our-fault": "The GPU service made a mistake; its log says which. What you asked for was not done.",
+    # a server's GPU
+    "no-hub": "This server was not started by a hub with GPU offers.",
+    "no-gpu": "This server has no GPU.",
+    "first-look": "The GPU is being read.",
+    "gpu-gone": "The GPU of this server is gone from this machine. Save your work.",
+    "one-gpu-gone": "One of this server's GPUs is gone from this machine. Save your work.",
+    "no-gpu-seen": "No GPU can be seen in this container, though this server was given one. Tell an admin.",
+    "driver-silent": "The GPU driver is not answering since {since:time}.",
+    "look-failed": "The GPU cannot be read: {why}",
+    # one device
+    "device-not-read": "This GPU could not be read.",
+    "use-not-measurable": "Use cannot be measured on this card. Memory is.",
+    "use-not-yet-known": "Use is not known yet.",
+    "figures-old": "Use comes from the site's monitoring, which has said nothing new since {since:time}.",
+    "holders-not-known": "It is not known which notebook holds the memory.",
+    "holders-amounts-not-known": "How much each of them holds is not known.",
+    "holders-own-not-known": ("How much of the memory is this server's is not known: others may be on the same GPU."),
+    "holders-probably": "Probably: it was the only one running when the memory was taken.",
+    # the NVIDIA driver's answers, by the names of nvml.h
+    "nvml-uninitialized": "The NVIDIA driver was closed or loaded anew. It is opened again by itself.",
+    "nvml-invalid-argument": (
+        "The NVIDIA driver does not understand what it was asked. "
+        "Restart the server; if that does not help, tell the administrator."
+    ),
+    "nvml-not-supported": "The NVIDIA driver cannot tell this about this GPU. Nothing is to be done.",
+    "nvml-no-permission": (
+        "The NVIDIA driver does not let this account read the GPU. "
+        "The administrator can give the account access to /dev/nvidia*."
+    ),
+    "nvml-already-initialized": (
+        "The NVIDIA driver says that it is open already. "
+        "Restart the server; if that does not help, tell the administrator."
+    ),
+    "nvml-not-found": "This GPU is not on this machine any more. Save the work and restart the server.",
+    "nvml-insufficient-size": (
+        "The NVIDIA driver had more to say than there was room for. It is tried again by itself."
+    ),
+    "nvml-insufficient-power": "A GPU's power cable is not attached as it should be. Tell the administrator.",
+    "nvml-driver-not-loaded": (
+        "The NVIDIA driver is installed but not loaded. "
+        "The administrator can load it (modprobe nvidia) or restart the machine."
+    ),
+    "nvml-timeout": "The NVIDIA driver does not answer in time. An Xid in the kernel's log says why.",
+    "nvml-irq-issue": "The kernel gets no interrupts from a GPU. Tell the administrator.",
+    "nvml-library-not-found": (
+        "No NVIDIA driver was found on this machine (libnvidia-ml.so.1). Install it, or simulate the GPUs."
+    ),
+    "nvml-driver-too-old": (
+        "The NVIDIA driver on this machine is older than this program expects. Tell the administrator to update it."
+    ),
+    "nvml-corrupted-inforom": "The GPU's own notes (infoROM) are damaged. Tell the administrator.",
+    "nvml-gpu-is-lost": (
+        "The GPU has fallen off the bus. The administrator finds an Xid in the kernel's log and restarts the machine."
+    ),
+    "nvml-reset-required": "The GPU waits for a reset. The administrator resets it or restarts the machine.",
+    "nvml-operating-system": (
+        "The operating system (cgroups) keeps the GPU from this server. Save the work and restart the server."
+    ),
+    "nvml-version-mismatch": (
+        "The NVIDIA driver was updated while it was in use: its library and its kernel module differ. "
+        "The machine has to be restarted."
+    ),
+    "nvml-in-use": "Something else holds the GPU for itself at the moment. It is tried again by itself.",
+    "nvml-memory": "The NVIDIA driver has no memory left to answer with. It is tried again by itself.",
+    "nvml-no-data": "The NVIDIA driver has no figures yet. It is tried again by itself.",
+    "nvml-vgpu-ecc": "This GPU cannot be read while vGPU guests with ECC use it. Nothing is to be done.",
+    "nvml-insufficient-resources": (
+        "The NVIDIA driver has run out of something it needs. It is tried again by itself."
+    ),
+    "nvml-frequency": "This GPU does not run at the clock it was asked for. Nothing is to be done.",
+    "nvml-deprecated": (
+        "The NVIDIA driver is newer than this program and no longer answers this. Update jupyterhub-gpu."
+    ),
+    "nvml-not-ready": "The GPU is not ready yet. It is tried again by itself.",
+    "nvml-gpu-not-found": "The GPU is not on this machine any more. Save the work and restart the server.",
+    "nvml-invalid-state": (
+        "The GPU is in a state in which it cannot be read. "
+        "Restart the server; if that does not help, tell the administrator."
+    ),
+    "nvml-reset-type": "This GPU cannot be reset in the way that was asked. Nothing is to be done.",
+    "nvml-unknown": (
+        'The NVIDIA driver answers "Unknown Error". In a container the GPU has been taken away from it, as '
+        "systemctl daemon-reload on the host does: save the work and restart the server. "
+        "Outside a container restart the machine."
+    ),
+    "nvml-other": (
+        "The NVIDIA driver answers with error {code}. "
+        "Restart the server; if that does not help, tell the administrator."
+    ),
+    "nvml-no-package": "The Python package nvidia-ml-py is missing. Install jupyterhub-gpu[server].",
+    # no user of a container can load or install a driver, and no restart of the machine is theirs
+    "nvml-driver-not-loaded-in-container": (
+        "The GPU's driver does not answer in this container. "
+        "Tell an admin: no device of a GPU was put into it, or the driver of its node is not loaded."
+    ),
+    "nvml-library-not-found-in-container": (
+        "The GPU's driver is not in this container. Tell an admin: the container runtime of its node, or this "
+        "server's runtime class, did not put it in."
+    ),
 }
-"""What the panel may show. Each has its translation: ``labextension/src/reasons.ts`` is made from this table."""
+"""What the panel may show. It finds the translation of one without parameters by its code, of one with parameters by
+its sentence: ``labextension/src/reasons.ts``, which is made from this table, has those."""
 
 TO_THE_HUB: Mapping[str, Text] = {
     # in line
@@ -111,6 +238,8 @@ TO_THE_HUB: Mapping[str, Text] = {
         "All {total} {title} are in use. {foreign} of them by programs that this hub did not start. {ahead:people}"
     ),
     "in-use-or-cut": "No {title} can be had now: the GPUs are in use, or cut in another way. {ahead:people}",
+    "own-lease-first": "You already hold a GPU in {server:server}. Your place is kept until that server has stopped.",
+    "after-own-server": "It depends on your other server.",
     "offers-gone": "None of your offers is there now.",
     "cluster-not-read": "The cluster cannot be read now. Your GPU is kept, and the start goes on as soon as it can.",
     "hub-away": "The GPU service does not reach the hub, so nobody's server is started now. Your place is kept.",
@@ -122,12 +251,9 @@ TO_THE_HUB: Mapping[str, Text] = {
     ),
     "line-full": "The line for {title} is full ({most}). Try again later, or start CPU only.",
     "own-lease-limit": "You already hold a GPU in {server:server}. Stop it, or start CPU only.",
-    "own-lease-limit-in-line": (
-        "Your place in line has ended. You already hold a GPU in {server:server}. Stop it, or start CPU only."
-    ),
     "unknown-offer": "There is no offer \u201c{offer}\u201d here. Offers: {offers}.",
-    "not-your-group": "{title} is for other groups than yours. Ask your administrator, or choose another offer.",
-    "not-your-group-any-more": "{title} is no longer for your groups. Choose another offer.",
+    "not-your-group-any-more": "{offer} is no longer for your groups. Choose another offer.",
+    "right-lost": "{offer} is no longer for your groups. Your place for your other offers is kept.",
     "no-such-user": "Your account is gone from the hub.",
     # over
     "ended": "Your place in line has ended. Choose again.",

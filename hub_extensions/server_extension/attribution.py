@@ -2,7 +2,7 @@
 
 What the driver lists goes first, and on the machine itself it is all there is to say; where it hides processes (in a
 container), who has the GPU's memory opened; where that cannot be seen either, which one kernel was there when it was
-taken. Else it is not known, and a sentence says so. Others on the same device are never named. Not here: looking
+taken. Else it is not known, and a reason says so. Others on the same device are never named. Not here: looking
 (``gpu_processes.py``).
 """
 
@@ -16,11 +16,12 @@ from pathlib import PurePath
 
 from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.messages import Holder
+from hub_extensions.core.reasons import explain
 from hub_extensions.server_extension.readings import NOT_WHICH, Held
 
-NOT_HOW_MUCH = "How much each of them holds is not known."
-NOT_WHOSE = "How much of the memory is this server's is not known: others may be on the same GPU."
-PROBABLY = "Probably: it was the only one running when the memory was taken."
+NOT_HOW_MUCH = explain("holders-amounts-not-known")
+NOT_WHOSE = explain("holders-own-not-known")
+PROBABLY = explain("holders-probably")
 
 LITTLE_BYTES = 64 * 1024**2
 """What the driver itself takes of an unused device is less; what a program takes to begin with is more."""
@@ -103,7 +104,7 @@ def _as_listed(scene: Scene, listed: Sequence[int]) -> Held:
     holders = _holders(scene, mine, amounts)
     known = all(program.pid in amounts for program in mine)
     own = sum(amounts[program.pid] for program in mine) if known else None
-    return Held(own, holders, "" if known else NOT_HOW_MUCH)
+    return Held(own, holders, None if known else NOT_HOW_MUCH)
 
 
 def _as_opened(scene: Scene, opened: Sequence[Program]) -> Held:

@@ -55,7 +55,7 @@ class Listener(Protocol):
 
 
 @dataclass
-class _Told:
+class _Last:
     """What a listener has been sent: which snapshot, which look of the sampler, when; `under_way`: not taken yet.
 
     `lines`: of which devices the history is this server's own memory; None: no history was sent. Where a line becomes
@@ -64,7 +64,7 @@ class _Told:
 
     at: float
     change: int = 0
-    look: int = -1
+    reading: int = -1
     numbers_at: float = 0.0
     lines: dict[str, bool] | None = None
     under_way: asyncio.Future[None] | None = None
@@ -92,7 +92,7 @@ class Broadcast:
         self._quiet_seconds = quiet_seconds
         self._wall = wall
         self._link: ServiceLink | None = None
-        self._listeners: dict[Listener, _Told] = {}
+        self._listeners: dict[Listener, _Last] = {}
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
@@ -140,8 +140,8 @@ class Broadcast:
             self._link.soon()
         self._loop = asyncio.get_running_loop()
         self._sampler.watch(listener, listener.every_seconds)
-        told = self._listeners[listener] = _Told(monotonic())
-        self._guarded(lambda: self._greet(listener, told))
+        last = self._listeners[listener] = _Last(monotonic())
+        self._guarded(lambda: self._greet(listener, last))
         if self._listeners and (self._task is None or self._task.done()):
             self._task = self._loop.create_task(self._run())
 
@@ -166,46 +166,46 @@ class Broadcast:
             self._news.clear()
             self._guarded(self._tick)
 
-    def _guarded(self, tell: Callable[[], None]) -> None:
+    def _guarded(self, send: Callable[[], None]) -> None:
         """A fault of ours: the connections stay and it is tried again with the next news; one log line a change."""
         try:
-            tell()
+            send()
             self._fault = ""
         except Exception as error:
             if self._fault != type(error).__name__:
                 log.exception("The panels cannot be told anything now.")
             self._fault = type(error).__name__
 
-    def _greet(self, listener: Listener, told: _Told) -> None:
+    def _greet(self, listener: Listener, last: _Last) -> None:
         sampled = self._sampler.latest()
         snapshot, now = self._noted(sampled), monotonic()
-        if self._sent(listener, told, self._greeting(snapshot, sampled, listener.every_seconds), now):
-            told.look, told.numbers_at, told.lines = sampled.number, now, _lines(snapshot)
+        if self._send(listener, last, self._greeting(snapshot, sampled, listener.every_seconds), now):
+            last.reading, last.numbers_at, last.lines = sampled.number, now, _lines(snapshot)
 
     def _tick(self) -> None:
         sampled = self._sampler.latest()
         snapshot, now = self._noted(sampled), monotonic()
         numbers, lines = tuple(_numbers(gpu) for gpu in snapshot.gpus), _lines(snapshot)
         texts: dict[tuple[bool, bool, bool, float], str] = {}
-        for listener, told in tuple(self._listeners.items()):
-            if not self._takes(listener, told, now):
+        for listener, last in tuple(self._listeners.items()):
+            if not self._takes(listener, last, now):
                 continue
-            changed, anew = told.change != self._change, _turned(told.lines, lines)
-            read = told.look != sampled.number and (changed or self._due(listener, told, sampled, now))
-            if not changed and not read and now - told.at < self._quiet_seconds:
+            changed, anew = last.change != self._change, _changed_kinds(last.lines, lines)
+            read = last.reading != sampled.number and (changed or self._due(listener, last, sampled, now))
+            if not changed and not read and now - last.at < self._quiet_seconds:
                 continue
             key = (changed, anew, read, listener.every_seconds if changed else 0.0)
             if key not in texts:
                 paced = self._paced(snapshot, listener.every_seconds) if changed else None
                 history = self._sampler.history() if anew else None
                 texts[key] = encode(Push(WIRE_VERSION, snapshot.at, paced, history, numbers if read else ()))
-            if not self._sent(listener, told, texts[key], now):
+            if not self._send(listener, last, texts[key], now):
                 continue
-            told.lines = {**(told.lines or {}), **lines}
+            last.lines = {**(last.lines or {}), **lines}
             if read:
-                told.look, told.numbers_at = sampled.number, now
+                last.reading, last.numbers_at = sampled.number, now
 
-    def _sent(self, listener: Listener, told: _Told, text: str, now: float) -> bool:
+    def _send(self, listener: Listener, last: _Last, text: str, now: float) -> bool:
         """On its way; a listener that is gone, or whose connection breaks, is forgotten."""
         try:
             future = listener.push(text)
@@ -218,27 +218,27 @@ class Broadcast:
         if future is None:
             self.leave(listener)
             return False
-        told.change, told.at, told.under_way = self._change, now, future
+        last.change, last.at, last.under_way = self._change, now, future
         return True
 
-    def _takes(self, listener: Listener, told: _Told, now: float) -> bool:
+    def _takes(self, listener: Listener, last: _Last, now: float) -> bool:
         """Can it be sent something? One whose last message is still under way gets the newest later, or is dropped."""
-        if told.under_way is None:
+        if last.under_way is None:
             return True
-        if told.under_way.done():
-            if told.under_way.cancelled() or told.under_way.exception() is None:
+        if last.under_way.done():
+            if last.under_way.cancelled() or last.under_way.exception() is None:
                 return True
             self.leave(listener)
             return False
-        if now - told.at >= self._unread_seconds:
+        if now - last.at >= self._unread_seconds:
             log.info("A panel has not read for %d s and is dropped.", self._unread_seconds)
             self.leave(listener)
             listener.drop(1008, "not reading")
         return False
 
-    def _due(self, listener: Listener, told: _Told, sampled: Sampled, now: float) -> bool:
+    def _due(self, listener: Listener, last: _Last, sampled: Sampled, now: float) -> bool:
         """Is it time for numbers? The sampler's looks come a little early or late."""
-        return now - told.numbers_at >= listener.every_seconds - sampled.period_seconds / 2
+        return now - last.numbers_at >= listener.every_seconds - sampled.period_seconds / 2
 
     def _greeting(self, snapshot: Snapshot, sampled: Sampled, every_seconds: float) -> str:
         """The first message; those who come in the same second share one."""
@@ -266,10 +266,10 @@ class Broadcast:
             version=WIRE_VERSION,
             at=now,
             state=sampled.state,
-            sentence=sampled.sentence,
+            reason=sampled.reason,
             gpus=tuple(gpu if abs(gpu.at - read_at) < JUMP else replace(gpu, at=read_at) for gpu in sampled.gpus),
             server=None if self._link is None else self._link.state,
-            service_note="" if self._link is None else self._link.note,
+            service_note=None if self._link is None else self._link.note,
             period_seconds=sampled.period_seconds,
         )
 
@@ -282,7 +282,7 @@ def _lines(snapshot: Snapshot) -> dict[str, bool]:
     return {gpu.uuid: gpu.shared for gpu in snapshot.gpus}
 
 
-def _turned(before: dict[str, bool] | None, now: dict[str, bool]) -> bool:
+def _changed_kinds(before: dict[str, bool] | None, now: dict[str, bool]) -> bool:
     """Is there a line of another kind than the one that was sent?"""
     return before is None or any(before.get(uuid, shared) != shared for uuid, shared in now.items())
 

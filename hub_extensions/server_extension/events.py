@@ -27,7 +27,7 @@ later where neither the kernels nor the service answer."""
 
 
 class EndWatch:
-    """Turns the service's successive words into events: when the end comes near, when it moves, when it is off.
+    """Turns the service's successive kinds into events: when the end comes near, when it moves, when it is off.
 
     Nothing is sent here; `clock` runs in seconds. While it warns it says so again each minute: a page may have
     missed it, and knows by cause and time that it is the same.
@@ -38,25 +38,25 @@ class EndWatch:
         self._quiet_seconds = quiet_seconds
         self._warned: Countdown | None = None
         self._saving = False
-        self._said_at = 0.0
+        self._announced_at = 0.0
         self._sent_at: float | None = None
 
-    def words(self, state: ServerState, clock: float) -> tuple[str, ...]:
-        """The words to say now that the service has answered: of ``warn``, ``over``, ``save``, none or more."""
-        words = []
+    def due(self, state: ServerState, clock: float) -> tuple[str, ...]:
+        """The kinds to say now that the service has answered: of ``warn``, ``over``, ``save``, none or more."""
+        kinds = []
         before = self._warned
         countdown = state.countdown if state.countdown is not None and state.countdown.warn else None
-        again = clock - self._said_at >= self._repeat_seconds
+        again = clock - self._announced_at >= self._repeat_seconds
         if countdown is None and before is not None:
-            words.append("over")
+            kinds.append("over")
         if countdown is not None and (again or before is None or _of(before) != _of(countdown)):
-            words.append("warn")
+            kinds.append("warn")
         if state.save and (again or not self._saving):
-            words.append("save")
+            kinds.append("save")
         self._warned, self._saving = countdown, state.save
-        if words:
-            self._said_at = self._sent_at = clock
-        return tuple(words)
+        if kinds:
+            self._announced_at = self._sent_at = clock
+        return tuple(kinds)
 
     def quiet(self, clock: float) -> bool:
         """Has nothing been said for so long that ``quiet`` is to be? Whether the service answers does not matter."""
@@ -68,7 +68,7 @@ class EndWatch:
 
 
 class EndEvents:
-    """Says the words of `EndWatch` on the stream.
+    """Says the kinds of `EndWatch` on the stream.
 
     Args:
         emit: Jupyter Server's ``event_logger.emit``, by keyword `schema_id` and `data`.
@@ -84,16 +84,16 @@ class EndEvents:
 
     def take(self, state: ServerState) -> None:
         """The service has said something: pass on what the pages need to know of it."""
-        for word in self._watch.words(state, self._clock()):
-            self._say(word, state.countdown, state.keep)
+        for kind in self._watch.due(state, self._clock()):
+            self._send(kind, state.countdown, state.keep)
 
-    def look(self) -> None:
+    def keep_alive(self) -> None:
         """The service was asked, whether it answered or not: no stream is to be silent for long."""
         if self._watch.quiet(self._clock()):
-            self._say("quiet", None, None)
+            self._send("quiet", None, None)
 
-    def _say(self, word: str, countdown: Countdown | None, keep: Keep | None) -> None:
-        event = EndEvent(WIRE_VERSION, datetime.now(timezone.utc), word, countdown, keep)
+    def _send(self, kind: str, countdown: Countdown | None, keep: Keep | None) -> None:
+        event = EndEvent(WIRE_VERSION, datetime.now(timezone.utc), kind, countdown, keep)
         self._emit(schema_id=END_EVENT_SCHEMA, data=json.loads(encode(event)))
 
 

@@ -50,7 +50,8 @@ def open_reader(environ: Mapping[str, str]) -> Reader:
 
         return Nvml(leased_uuids(environ), pod=in_pod(environ))
     from hub_extensions.adapters.procfs import marked
-    from hub_extensions.adapters.simulated.gpus import SimulatedGpus, load_layout, of_service
+    from hub_extensions.adapters.simulated.gpus import SimulatedGpus, of_service
+    from hub_extensions.adapters.simulated.layouts import load_layout
 
     service = environ.get("JUPYTERHUB_GPU_SERVICE_URL", "")
     return SimulatedGpus(load_layout(layout), of_service(service, marked))
@@ -74,7 +75,7 @@ class GpuExtension(ExtensionApp):
     _live: Broadcast | None = None
     _kernels: KernelReader | None = None
     _collector: GpuCollector | None = None
-    _looking: asyncio.Task[None] | None = None
+    _refreshing: asyncio.Task[None] | None = None
 
     def initialize_handlers(self) -> None:
         """Make the parts from the environment; nothing is opened or asked before the server's loop runs."""
@@ -95,14 +96,16 @@ class GpuExtension(ExtensionApp):
         events = self.serverapp.event_logger
         assert events is not None  # made before any extension
         events.register_event_schema(SCHEMA_FILE)
-        said = EndEvents(events.emit)
-        link = self._link = ServiceLink(address, self._report, told=said.take, asked=said.look)
+        end_events = EndEvents(events.emit)
+        link = self._link = ServiceLink(
+            address, self._report, on_state=end_events.take, on_answer=end_events.keep_alive
+        )
         live.use(link)
-        self._sampler.use(server=None if address is None else lambda: link.state, after_look=live.wake)
+        self._sampler.use(server=None if address is None else lambda: link.state, after_reading=live.wake)
         if uuids or finds:
             kernels = self._kernels = KernelReader(self.serverapp.session_manager, self.serverapp.kernel_manager)
             processes = GpuProcesses(os.environ[LEASE_MARK], str(self.serverapp.root_dir), kernels.kernels)
-            self._sampler.use(holding=processes.look)
+            self._sampler.use(holding=processes.refresh)
         if self.metrics:
             self._show_metrics(self._sampler)
         self.handlers.extend(handlers(self._live, self._link))
@@ -119,14 +122,14 @@ class GpuExtension(ExtensionApp):
             self._sampler.start()
             self._link.start()
         if self._kernels is not None and self._live is not None:
-            self._looking = asyncio.get_running_loop().create_task(_keep_looking(self._kernels, self._live))
+            self._refreshing = asyncio.get_running_loop().create_task(_refresh_kernels(self._kernels, self._live))
 
     async def stop_extension(self) -> None:
         """The server ends: stop asking and sampling; a driver that hangs holds nothing up."""
         if self._collector is not None:
             self._collector.unregister()
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._refreshing is not None:
+            self._refreshing.cancel()
         if self._live is not None:
             self._live.stop()
         if self._link is not None:
@@ -164,8 +167,8 @@ class GpuExtension(ExtensionApp):
             return None
 
 
-async def _keep_looking(kernels: KernelReader, live: Broadcast) -> None:
+async def _refresh_kernels(kernels: KernelReader, live: Broadcast) -> None:
     """Which kernels there are, while the server runs: often while somebody looks."""
     while True:
-        await kernels.look()
+        await kernels.refresh()
         await asyncio.sleep(KERNELS_WATCHED_SECONDS if live.watched else KERNELS_SECONDS)

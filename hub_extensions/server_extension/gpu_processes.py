@@ -44,7 +44,7 @@ class KernelReader:
         self._kernels = kernel_manager
         self._known: tuple[_Known, ...] = ()
         self._first_seen: dict[str, float] = {}
-        self._telling = True
+        self._logs_failure = True
 
     def kernels(self) -> tuple[Kernel, ...]:
         """As they were at the last look, with their age of now."""
@@ -54,18 +54,18 @@ class KernelReader:
             for known in self._known
         )
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Ask Jupyter Server. Where it cannot be asked (a site's own manager), no kernel is known."""
         try:
             models = await _awaited(self._sessions.list_sessions())
             listed = await _awaited(self._kernels.list_kernels())
             self._known = tuple(self._note(model, models) for model in listed)
-            self._telling = True
+            self._logs_failure = True
         except Exception as error:  # noqa: BLE001 - managers of the site's own; not known is then the truth
             self._known = ()
-            if self._telling:
+            if self._logs_failure:
                 log.info("The kernels cannot be listed: %s", error)
-            self._telling = False
+            self._logs_failure = False
         ids = {known.kernel.id for known in self._known}
         self._first_seen = {one: at for one, at in self._first_seen.items() if one in ids}
 
@@ -111,10 +111,10 @@ class GpuProcesses:
         self._scan_seconds = scan_seconds
         self._scanned_at: float | None = None
         self._programs: dict[tuple[int, int], Program] = {}
-        self._looked: dict[tuple[int, int], bool] = {}
+        self._described: dict[tuple[int, int], bool] = {}
         self._memory = _Memory()
 
-    def look(self, reading: InventoryReading, shared: Mapping[str, bool], clock: float) -> Mapping[str, Held]:
+    def refresh(self, reading: InventoryReading, shared: Mapping[str, bool], clock: float) -> Mapping[str, Held]:
         """Device -> who holds it. `shared` names this server's own devices; `clock` runs in seconds."""
         mine = {uuid: sample for uuid, sample in reading.samples.items() if uuid in shared}
         for uuid, sample in mine.items():
@@ -124,7 +124,7 @@ class GpuProcesses:
             self._scan(clock, hidden)
         programs = {program.pid: program for program in self._programs.values()}
         for pid in {pid for sample in mine.values() for pid in sample.pids or ()}:
-            self._look_at(pid, programs)
+            self._refresh_process(pid, programs)
         kernels = self._kernels()
         return {
             uuid: held(
@@ -145,7 +145,7 @@ class GpuProcesses:
     def _scan(self, clock: float, hidden: bool) -> None:
         """All of this server's processes; whether they hold the GPU is asked only where the driver hides who does."""
         self._scanned_at = clock
-        self._looked = {}
+        self._described = {}
         self._programs = {}
         for process in procfs.marked():
             if process.lease != self._lease:
@@ -155,17 +155,17 @@ class GpuProcesses:
                 holds = procfs.holds_open(process.pid, MEMORY_OF_THE_GPU)
             self._programs[(process.pid, process.started)] = _program(process, holds)
 
-    def _look_at(self, pid: int, programs: dict[int, Program]) -> None:
+    def _refresh_process(self, pid: int, programs: dict[int, Program]) -> None:
         """One that the driver lists: is it ours? A pid may have gone to another process since the scan."""
         started = procfs.start_time(pid)
         if started is None:
             programs.pop(pid, None)
             return
         key = (pid, started)
-        if key in self._programs or key in self._looked:
+        if key in self._programs or key in self._described:
             return
         process = procfs.describe(pid)
-        self._looked[key] = ours = process is not None and process.lease == self._lease
+        self._described[key] = ours = process is not None and process.lease == self._lease
         if process is not None and ours:
             programs[pid] = self._programs[key] = _program(process, None)
 

@@ -1,4 +1,4 @@
-"""From what was read of a device to what the panel is told of it: whose it is, figures from elsewhere, sentences.
+"""From what was read of a device to what the panel is told of it: whose it is, figures from elsewhere, reasons.
 
 Values in, values out. Not here: reading (``sampler.py``), and who holds the device's memory (``attribution.py``).
 """
@@ -9,18 +9,18 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import datetime
 
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.gpu.samples import Counters, DeviceSample
 from hub_extensions.core.messages import Figures, GpuReading, Holder, ServerState
 from hub_extensions.core.offers.pod_request import ALONE, POD_MARK
+from hub_extensions.core.reasons import Reason, explain
 
-NOT_MEASURABLE = "Use cannot be measured on this card. Memory is."
-NOT_YET = "Use is not known yet."
-NOT_READ = "This GPU could not be read."
-OLD_FIGURES = "Use comes from the site's monitoring, which has said nothing new since {since}."
-NOT_WHICH = "It is not known which notebook holds the memory."
+NOT_MEASURABLE = explain("use-not-measurable")
+NOT_YET = explain("use-not-yet-known")
+NOT_READ = explain("device-not-read")
+NOT_WHICH = explain("holders-not-known")
 FRESH_SECONDS = 60.0
 
 
@@ -30,7 +30,7 @@ class Held:
 
     own_memory_bytes: int | None = None
     holders: tuple[Holder, ...] | None = None
-    note: str = ""
+    note: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +125,11 @@ def reading_of(
     return _with_figures(reading, outside)
 
 
-def _note(sample: DeviceSample | None) -> str:
+def _note(sample: DeviceSample | None) -> Reason | None:
     if sample is None:
         return NOT_READ
     if sample.used_percent is not None:
-        return ""
+        return None
     return NOT_MEASURABLE if sample.source == "none" else NOT_YET
 
 
@@ -138,11 +138,10 @@ def _with_figures(reading: GpuReading, outside: Outside) -> GpuReading:
     if figures.used_percent is None or not math.isfinite(figures.used_percent):
         return reading
     if not outside.fresh:
-        since = figures.at.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return replace(reading, source=figures.source, note=OLD_FIGURES.format(since=since))
+        return replace(reading, source=figures.source, note=explain("figures-old", since=figures.at))
     used = max(0.0, min(100.0, figures.used_percent))
     counters = reading.counters if figures.counters is None else _finite(figures.counters)
-    return replace(reading, used_percent=used, source=figures.source, counters=counters, note="")
+    return replace(reading, used_percent=used, source=figures.source, counters=counters, note=None)
 
 
 def _finite(counters: Counters) -> Counters:

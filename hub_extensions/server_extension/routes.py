@@ -20,7 +20,7 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from hub_extensions.server_extension.broadcast import Broadcast
 from hub_extensions.server_extension.codec import encode
 from hub_extensions.server_extension.sampler import LONGEST_SECONDS, SHORTEST_SECONDS
-from hub_extensions.server_extension.service_client import RequestRefused, ServiceLink, json_body
+from hub_extensions.server_extension.service_client import RequestRefused, ServiceLink
 
 RESOURCE = "gpu"
 SEND_BUFFER_BYTES = 64 * 1024
@@ -81,7 +81,7 @@ class KeepHandler(APIHandler):
             state = await self._link.keep()
         except RequestRefused as refused:
             self.set_status(refused.status)
-            self.finish(json_body(refused.problem))
+            self.finish(encode(refused.problem))
             return
         self.finish(encode(state))
 
@@ -104,7 +104,7 @@ class SavedHandler(APIHandler):
             await self._link.saved()
         except RequestRefused as refused:
             self.set_status(refused.status)
-            self.finish(json_body(refused.problem))
+            self.finish(encode(refused.problem))
             return
         self.set_status(204)
         self.finish()

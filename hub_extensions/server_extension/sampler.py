@@ -19,6 +19,7 @@ from hub_extensions.adapters.procfs import LEASE_MARK
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable, InventoryReading
 from hub_extensions.core.messages import GpuReading, Series, ServerState
 from hub_extensions.core.offers.pod_request import POD_MARK
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.server_extension.history import Point, Ring
 from hub_extensions.server_extension.readings import NOT_WHICH, Entitlement, FiguresWatch, Held, reading_of, terms_of
 
@@ -28,11 +29,8 @@ UNWATCHED_SECONDS = 10.0
 HUNG_AFTER_SECONDS = 5.0
 """A call of the driver that takes longer than this is told as "not answering"; ordinary calls take milliseconds."""
 
-NOT_UNDER_A_HUB = "This server was not started by a hub with GPU offers."
-NO_GPU = "This server has no GPU."
-GONE = "The GPU of this server is gone from this machine. Save your work."
-NONE_SEEN = "No GPU can be seen in this container, though this server was given one. Tell an admin."
-ONE_GONE = "One of this server's GPUs is gone from this machine. Save your work."
+NOT_UNDER_A_HUB = explain("no-hub")
+NO_GPU = explain("no-gpu")
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +47,13 @@ class Reader(Protocol):
         ...
 
 
-Look = Callable[[InventoryReading, Mapping[str, bool], float], Mapping[str, Held]]
+HolderRefresh = Callable[[InventoryReading, Mapping[str, bool], float], Mapping[str, Held]]
 """Who holds the memory: the reading, which devices are shared, the running clock -> an answer a device."""
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """The last look: `state` and `sentence` as in ``messages.Snapshot``.
+    """The last look: `state` and `reason` as in ``messages.Snapshot``.
 
     Attributes:
         gpus: as they were read last, be it long ago.
@@ -65,7 +63,7 @@ class Sampled:
     """
 
     state: str
-    sentence: str
+    reason: Reason | None
     gpus: tuple[GpuReading, ...] = ()
     read_at: float | None = None
     number: int = 0
@@ -90,8 +88,8 @@ def leased_uuids(environ: Mapping[str, str]) -> tuple[str, ...]:
     if LEASE_MARK not in environ:
         return ()
     for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
-        words = (word.strip().partition("::")[0] for word in environ.get(name, "").split(","))
-        uuids = tuple(dict.fromkeys(word for word in words if word.startswith(("GPU-", "MIG-"))))
+        parts = (part.strip().partition("::")[0] for part in environ.get(name, "").split(","))
+        uuids = tuple(dict.fromkeys(uuid for uuid in parts if uuid.startswith(("GPU-", "MIG-"))))
         if uuids:
             return uuids
     return ()
@@ -119,7 +117,7 @@ class Sampler:
         uuids: tuple[str, ...],
         *,
         finds: bool = False,
-        no_gpu: str = NO_GPU,
+        no_gpu: Reason = NO_GPU,
         environ: Mapping[str, str] | None = None,
         paces: Paces | None = None,
         wall: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
@@ -140,24 +138,24 @@ class Sampler:
         self._took = 0.0
         self._logged = ""
         self._server: Callable[[], ServerState | None] | None = None
-        self._holding: Look = lambda reading, shared, clock: {}
+        self._holding: HolderRefresh = lambda reading, shared, clock: {}
         self._holding_failed = False
-        self._after_look: Callable[[], None] = lambda: None
+        self._after_reading: Callable[[], None] = lambda: None
         reads = bool(uuids) or finds
-        self._sampled = Sampled("starting", "The GPU is being read.") if reads else Sampled("no-gpu", no_gpu)
+        self._sampled = Sampled("starting", explain("first-look")) if reads else Sampled("no-gpu", no_gpu)
 
     def use(
         self,
         *,
         server: Callable[[], ServerState | None] | None = None,
-        holding: Look | None = None,
-        after_look: Callable[[], None] | None = None,
+        holding: HolderRefresh | None = None,
+        after_reading: Callable[[], None] | None = None,
     ) -> None:
         """What else it goes by, before `start`: the service's last word (not set: there is no service), who holds
         memory, whom to wake. All three are called in the sampler's thread."""
         self._server = server or self._server
         self._holding = holding or self._holding
-        self._after_look = after_look or self._after_look
+        self._after_reading = after_reading or self._after_reading
 
     def start(self) -> None:
         """Start the thread; does nothing without a GPU, or when it runs already."""
@@ -189,10 +187,9 @@ class Sampler:
         sampled = replace(self._sampled, period_seconds=self._pace())
         if call is None:
             return sampled
-        since = call.since.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-        told = replace(sampled, state="not-answering", sentence=f"The GPU driver is not answering since {since}.")
-        self._log(told)
-        return told
+        silent = replace(sampled, state="not-answering", reason=explain("driver-silent", since=call.since))
+        self._log(silent)
+        return silent
 
     def history(self) -> tuple[Series, ...]:
         """The last ten minutes, as ages before now; empty without a GPU."""
@@ -219,7 +216,7 @@ class Sampler:
             period = self._period()
         if 2 * self._took <= period:
             return period
-        return next((round_one for round_one in _ROUND if round_one >= 2 * self._took), LONGEST_SECONDS)
+        return next((period for period in _ROUND if period >= 2 * self._took), LONGEST_SECONDS)
 
     def _run(self) -> None:
         reader: Reader | None = None
@@ -228,16 +225,16 @@ class Sampler:
             try:
                 if reader is None:
                     reader = self._open_reader()
-                sampled = self._look(reader)
+                sampled = self._sample(reader)
             except GpusUnavailable as error:
-                sampled = self._without_news(error.word, error.sentence)
+                sampled = self._without_news(error.state, error.reason)
             except Exception as error:  # noqa: BLE001 - the thread has to survive whatever a driver does; it is told, and logged once
-                sampled = self._without_news("unknown", f"The GPU cannot be read: {error}")
+                sampled = self._without_news("unknown", explain("look-failed", why=str(error)))
             hung, took = self._is_hung(call), monotonic() - call.started
             self._took = min(took, self._paces.hung_after) if hung else took
             self._sampled, self._call = sampled, None
             self._log(sampled)
-            self._after_look()
+            self._after_reading()
             if not self._wait_for_next(call.started, rest=0.0 if hung else took):
                 break
         if reader is not None:
@@ -254,7 +251,7 @@ class Sampler:
                 self._condition.wait(left)
             return False
 
-    def _look(self, reader: Reader) -> Sampled:
+    def _sample(self, reader: Reader) -> Sampled:
         call = self._call
         assert call is not None
         reading = reader.read(call.since)
@@ -267,22 +264,22 @@ class Sampler:
         if self._finds:
             self._uuids = tuple(dict.fromkeys((*self._uuids, *devices)))  # what was found once is this server's
             if not self._uuids:
-                return self._without_news("detached", NONE_SEEN)
+                return self._without_news("detached", explain("no-gpu-seen"))
         mine = {uuid: devices[uuid] for uuid in self._uuids if uuid in devices}
-        gpus = self._tell(mine, reading, clock)
+        gpus = self._readings(mine, reading, clock)
         number = self._sampled.number + 1
         if len(mine) < len(self._uuids):
-            return Sampled("lost", ONE_GONE if mine else GONE, gpus, clock, number)
-        return Sampled("ok", "", gpus, clock, number)
+            return Sampled("lost", explain("one-gpu-gone" if mine else "gpu-gone"), gpus, clock, number)
+        return Sampled("ok", None, gpus, clock, number)
 
-    def _tell(self, mine: Mapping[str, Device], reading: InventoryReading, clock: float) -> tuple[GpuReading, ...]:
+    def _readings(self, mine: Mapping[str, Device], reading: InventoryReading, clock: float) -> tuple[GpuReading, ...]:
         """Each device as the panel is told of it, and a point more in the history."""
         server = None if self._server is None else self._server()
         right = Entitlement(self._uuids, self._environ, self._server is not None, server)
         terms = {uuid: terms_of(device, right) for uuid, device in mine.items()}
         held = self._who_holds(reading, {uuid: one.shared for uuid, one in terms.items()}, clock)
         outside = self._figures.judge(None if server is None else server.figures, self._wall(), clock)
-        told = []
+        readings = []
         for uuid, device in mine.items():
             gpu = reading_of(
                 device,
@@ -294,11 +291,11 @@ class Sampler:
             )
             point = Point(clock, gpu.used_percent, gpu.memory_used_bytes, gpu.own_memory_bytes)
             self._ring.add(uuid, point, gpu.shared)
-            told.append(gpu)
+            readings.append(gpu)
         for uuid in self._uuids:
             if uuid not in mine:
                 self._ring.add(uuid, Point(clock, None, None))
-        return tuple(told)
+        return tuple(readings)
 
     def _who_holds(self, reading: InventoryReading, shared: Mapping[str, bool], clock: float) -> Mapping[str, Held]:
         try:
@@ -309,17 +306,17 @@ class Sampler:
             self._holding_failed = True
             return dict.fromkeys(shared, Held(note=NOT_WHICH))
 
-    def _without_news(self, state: str, sentence: str) -> Sampled:
+    def _without_news(self, state: str, reason: Reason) -> Sampled:
         before = self._sampled
         self._ring.gap(monotonic())
-        return Sampled(state, sentence, before.gpus, before.read_at, before.number)
+        return Sampled(state, reason, before.gpus, before.read_at, before.number)
 
     def _log(self, sampled: Sampled) -> None:
         with self._condition:
             if self._logged == sampled.state:
                 return  # one log line a change, never one a look
             self._logged = sampled.state
-        log.info("GPU: %s %s", sampled.state, sampled.sentence)
+        log.info("GPU: %s %s", sampled.state, "" if sampled.reason is None else sampled.reason.message)
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,12 @@
 """This server's talk to the GPU service: its state, its report, *keep*, with the server's own token.
 
-The service decides; here nothing is decided. While it is away the last state is kept, with a sentence since when.
+The service decides; here nothing is decided. While it is away the last state is kept, with a reason since when.
 Not here: what the panel shows (``broadcast.py``), and the GPU (``sampler.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,6 +18,7 @@ from tornado.httpclient import HTTPError, HTTPRequest, HTTPResponse
 from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError, SimpleAsyncHTTPClient
 
 from hub_extensions.core.messages import Problem, Report, ServerState
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.server_extension.codec import WireError, decode, encode
 from hub_extensions.server_extension.sampler import NOT_UNDER_A_HUB
 
@@ -26,18 +26,19 @@ POLL_SECONDS = 10.0
 POLL_WITH_COUNTDOWN_SECONDS = 5.0
 POLL_NEAR_THE_END_SECONDS = 2.0
 NEAR_THE_END = timedelta(seconds=60)
+POLL_STRANGER_SECONDS, POLL_STRANGER_MOST_SECONDS = 60.0, 600.0
+"""After answers that are not the service's own, such as a hub's without it: 1, 2, 4 … 10 minutes."""
+
 SAME_TIME = timedelta(seconds=2)
 REPORT_EVERY_SECONDS = 30.0
 REQUEST_SECONDS = 5.0
 MOST_BYTES = 1024 * 1024
 """An answer is some kilobytes; a longer one than this is none of the service's."""
 
-NO_SCOPE = (
-    "The hub does not let this server ask the GPU service. "
-    "An admin has to give the roles user and server the scope access:services!service=gpu."
-)
-NOT_KNOWN = "The GPU service does not know this server yet."
-UNREADABLE = "unreadable"
+AWAY = explain("away")
+NO_SCOPE = explain("no-scope")
+NOT_KNOWN = explain("server-not-known")
+UNREADABLE = explain("unreadable")
 
 log = logging.getLogger(__name__)
 
@@ -62,17 +63,15 @@ def address_in(environ: Mapping[str, str]) -> ServiceAddress | None:
     return ServiceAddress(url.rstrip("/"), token)
 
 
-AWAY = Problem("The GPU service is not answering. Nothing was changed.", reason="away")
-
-
 class RequestRefused(Exception):
     """The service, or the way to it, said no; `status` and `problem` are for the browser, `detail` for the log."""
 
-    def __init__(self, status: int, problem: Problem, detail: str = "") -> None:
-        super().__init__(problem.message)
+    def __init__(self, status: int, why: Problem | Reason, detail: str = "", *, by_stranger: bool = False) -> None:
+        super().__init__(why.message)
+        self.by_stranger = by_stranger
         self.status = status
-        self.problem = problem
-        self.detail = detail or problem.message
+        self.problem = why if isinstance(why, Problem) else Problem.of(why)
+        self.detail = detail or why.message
 
 
 class ServiceLink:
@@ -80,14 +79,14 @@ class ServiceLink:
 
     Attributes:
         state: the last state; None before the first answer, and outside a hub.
-        note: a sentence when `state` is missing or old; empty when all is well.
+        note: why `state` is missing or old; None when all is well.
 
     Args:
         address: None outside a hub: then nothing is ever asked.
         report: what to tell the service about this server, without `saved`; takes the running clock's time of the
             last report that arrived.
-        told: is given each state as it comes.
-        asked: is called after each question of the loop, answered or not.
+        on_state: is given each state as it comes.
+        on_answer: is called after each question of the loop, answered or not.
         pace: the periods are divided by this (tests).
     """
 
@@ -96,14 +95,14 @@ class ServiceLink:
         address: ServiceAddress | None,
         report: Callable[[float], Awaitable[Report]],
         *,
-        told: Callable[[ServerState], None] = lambda state: None,
-        asked: Callable[[], None] = lambda: None,
+        on_state: Callable[[ServerState], None] = lambda state: None,
+        on_answer: Callable[[], None] = lambda: None,
         pace: float = 1.0,
     ) -> None:
         self._address = address
         self._report = report
-        self._told = told
-        self._asked = asked
+        self._on_state = on_state
+        self._on_answer = on_answer
         self._pace = pace
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -113,8 +112,9 @@ class ServiceLink:
         self._saved = False
         self._away_since: datetime | None = None
         self._faults: dict[str, str] = {}
+        self._strangers = 0
         self.state: ServerState | None = None
-        self.note = "" if address is not None else NOT_UNDER_A_HUB
+        self.note = None if address is not None else NOT_UNDER_A_HUB
 
     def start(self) -> None:
         """Start asking; needs a running event loop."""
@@ -162,7 +162,10 @@ class ServiceLink:
     def period(self) -> float:
         """Seconds until the next question: the closer the end, the shorter."""
         state = self.state
-        if state is None or self.note:
+        if self._strangers:
+            seconds = POLL_STRANGER_SECONDS * 2.0 ** min(self._strangers - 1, 10)
+            return min(seconds, POLL_STRANGER_MOST_SECONDS) / self._pace
+        if state is None or self.note is not None:
             return POLL_SECONDS / self._pace
         if state.save:
             return POLL_NEAR_THE_END_SECONDS / self._pace
@@ -183,7 +186,7 @@ class ServiceLink:
             except Exception as error:  # noqa: BLE001 - whatever it is, the service is asked again; it is logged and told
                 self._log_fault("poll", error)
                 self._away(RequestRefused(503, AWAY, repr(error)))
-            self._safely("asked", self._asked)
+            self._safely("asked", self._on_answer)
             try:
                 await asyncio.wait_for(self._wake.wait(), self.period())
             except asyncio.TimeoutError:
@@ -216,23 +219,25 @@ class ServiceLink:
     def _take(self, state: ServerState) -> None:
         if not state.save:
             self._saved = False  # a later request to save is a new one
-        if self.note:
+        if self.note is not None:
             log.info("The GPU service answers again.")
         steady = _steady(state, self.state)
-        self.state, self.note, self._away_since = steady, "", None
-        self._safely("told", lambda: self._told(steady))
+        self.state, self.note, self._away_since, self._strangers = steady, None, None, 0
+        self._safely("told", lambda: self._on_state(steady))
 
     def _away(self, refused: RequestRefused) -> None:
-        note = refused.problem.message
-        if refused.status >= 500 and refused.problem.reason != UNREADABLE:
+        self._strangers = self._strangers + 1 if refused.by_stranger else 0
+        problem = refused.problem
+        note = Reason(problem.reason, problem.message, problem.params)
+        if refused.status >= 500 and note != UNREADABLE:
             since = self._away_since = self._away_since or datetime.now(timezone.utc)
-            note = f"The GPU service is not answering since {since.strftime('%Y-%m-%dT%H:%M:%SZ')}."
+            note = explain("away-since", since=since)
         else:
             self._away_since = None  # it answers
         if refused.status == 404:
             self.state = None  # it answers, and has nothing about this server: an old state would be wrong
         if note != self.note:
-            log.warning("%s (%s)", note, refused.detail)
+            log.warning("%s (%s)", note.message, refused.detail)
             self.note = note
 
     def _safely(self, what: str, call: Callable[[], None]) -> None:
@@ -253,7 +258,7 @@ class ServiceLink:
     async def _ask(self, method: str, path: str, body: str | None = None) -> ServerState:
         """One request. Raises Refused for everything but a good answer."""
         if self._address is None or self._client is None:
-            raise RequestRefused(503, Problem(NOT_UNDER_A_HUB, reason="no-hub"))
+            raise RequestRefused(503, NOT_UNDER_A_HUB)
         request = HTTPRequest(
             f"{self._address.url}/{path}",
             method=method,
@@ -268,14 +273,11 @@ class ServiceLink:
         except (OSError, HTTPError, HTTPTimeoutError, HTTPStreamClosedError, socket.gaierror) as error:
             raise RequestRefused(503, AWAY, repr(error)) from error
         if response.code != 200:
-            raise RequestRefused(_status(response), _problem(response))
+            raise RequestRefused(_status(response), _why(response), by_stranger=_is_strangers(response))
         try:
             return decode(ServerState, response.body)
         except WireError as error:
-            problem = Problem(
-                "The GPU service's answer cannot be read. Its version may differ from this server's.", reason=UNREADABLE
-            )
-            raise RequestRefused(502, problem, str(error)) from error
+            raise RequestRefused(502, UNREADABLE, str(error)) from error
 
 
 def _steady(state: ServerState, before: ServerState | None) -> ServerState:
@@ -309,19 +311,24 @@ def _status(response: HTTPResponse) -> int:
     return response.code
 
 
-def _problem(response: HTTPResponse) -> Problem:
+def _is_strangers(response: HTTPResponse) -> bool:
+    """Somebody answered who is not the service: a hub without it sends pages and redirects."""
+    if not 300 <= response.code < 500:
+        return False
+    try:
+        decode(Problem, response.body)
+    except WireError:
+        return True
+    return False
+
+
+def _why(response: HTTPResponse) -> Problem | Reason:
     if _status(response) == 503:
         return AWAY
-    words = {403: NO_SCOPE, 401: NO_SCOPE, 404: NOT_KNOWN}
-    ours = Problem(words.get(response.code, f"The GPU service answered with {response.code}."))
-    if response.code in words:
+    ours = {403: NO_SCOPE, 401: NO_SCOPE, 404: NOT_KNOWN}.get(response.code)
+    if ours is not None:
         return ours  # what these mean for a server, and how to mend it, is known here better than there
     try:
         return decode(Problem, response.body)
     except WireError:
-        return ours
-
-
-def json_body(problem: Problem) -> str:
-    """A refusal's body for the browser."""
-    return json.dumps({"message": problem.message, "field": problem.field, "reason": problem.reason})
+        return explain("odd-answer", status=str(response.code))

@@ -9,15 +9,20 @@ import { ServerConnection } from '@jupyterlab/services';
 import type { EndEvent, Problem, Push, ServerState } from './messages';
 
 /** The wire's version that this panel reads. */
-export const WIRE_VERSION = 3;
+export const WIRE_VERSION = 4;
 
 /** The schema of our events in Jupyter Server's event stream. */
 export const END_EVENT = 'https://jupyterhub-gpu.invalid/events/server-end/v1';
 
-const WORDS = new Set<unknown>(['warn', 'over', 'save']);
+const KINDS = new Set<unknown>(['warn', 'over', 'save']);
 
-/** The server said no; the message is for the user. */
-export class Refusal extends Error {}
+/** The server said no. */
+export class Refusal extends Error {
+  /** @param problem - why; null where somebody else refused: a hub or a proxy whose server is gone. */
+  constructor(readonly problem: Problem | null) {
+    super(problem?.message);
+  }
+}
 
 /** What a connection tells. */
 export interface IListener {
@@ -37,7 +42,7 @@ export async function isThere(settings: ServerConnection.ISettings): Promise<boo
 
 /**
  * Ask to keep this server.
- * @throws Refusal with the service's own sentence.
+ * @throws Refusal with the service's own reason.
  */
 export async function keep(settings: ServerConnection.ISettings): Promise<ServerState> {
   const response = await post(settings, 'keep');
@@ -86,14 +91,14 @@ export function listen(
 }
 
 /**
- * Our event in what the event stream emitted; null: somebody else's, or a word not known here.
+ * Our event in what the event stream emitted; null: somebody else's, or a kind not known here.
  *
  * Its version is in the schema's id, and not the wire's: also a page older than its server is warned.
  */
 export function endEventIn(emission: { schema_id: string }): EndEvent | null {
   const event = emission as { schema_id: string } & Partial<EndEvent>;
   const ours = event.schema_id === END_EVENT && event.at;
-  return ours && WORDS.has(event.word) ? (event as EndEvent) : null;
+  return ours && KINDS.has(event.kind) ? (event as EndEvent) : null;
 }
 
 function messageIn(text: string): Push | null {
@@ -130,12 +135,17 @@ async function post(
   throw new Refusal(await refusalIn(response));
 }
 
-/** Our own sentence in a refusal; "" where somebody else refused: a hub or a proxy whose server is gone. */
-async function refusalIn(response: Response): Promise<string> {
+/** Our own refusal; null where it is somebody else's. */
+async function refusalIn(response: Response): Promise<Problem | null> {
   try {
-    const problem = (await response.json()) as Partial<Problem>;
-    return typeof problem.field === 'string' ? (problem.message ?? '') : '';
+    const {
+      message = '',
+      field,
+      reason = '',
+      params = {}
+    } = (await response.json()) as Partial<Problem>;
+    return typeof field === 'string' ? { message, field, reason, params } : null;
   } catch {
-    return '';
+    return null;
   }
 }

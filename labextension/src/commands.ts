@@ -87,6 +87,9 @@ function canKeep(model: IGpuModel): boolean {
   const { server, service_note } = snapshot;
   const left = server?.keep?.left ?? 0;
   return (
-    server?.countdown?.can_keep === true && left > 0 && service_note === '' && keeping !== 'asking'
+    server?.countdown?.can_keep === true &&
+    left > 0 &&
+    service_note === null &&
+    keeping !== 'asking'
   );
 }

@@ -12,7 +12,7 @@ import {
   memoryPercent,
   memoryWords,
   notMeasurable,
-  serverWords,
+  reasonWords,
   sourceWords,
   useWords
 } from './format';
@@ -88,7 +88,7 @@ function Device({
   const note =
     notMeasurable(reading) && reading.memory_used_bytes !== null
       ? ''
-      : serverWords(reading.note, now, trans);
+      : reasonWords(reading.note, now, trans);
   const beside = besideWords(reading, unit, trans);
   return (
     <div className={old ? 'jp-gpu-Device jp-mod-old' : 'jp-gpu-Device'}>

@@ -12,7 +12,7 @@ const SAME_END_MS = 60_000;
  * Only the word that it is over takes it back: a service that is away for a moment (`end` null) says nothing new.
  */
 export function warnedOf(before: Countdown | null, end: EndEvent | null): Countdown | null {
-  if (end?.word === 'over') {
+  if (end?.kind === 'over') {
     return null;
   }
   const countdown = end?.countdown;

@@ -29,25 +29,28 @@ const OLD_SECONDS = 3;
 /** The status bar shows the countdown below this, in seconds. */
 export const COUNTDOWN_IN_STATUS_SECONDS = 600;
 
-/** UTC times, lengths of time, and numbers that stand alone: "30" and "4.75", not those in "1g.5gb" or "gpu-3". */
-const PARTS =
-  /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z|(?<![\w.:-])\d+ (?:h|min|s)(?: \d+ (?:min|s))?(?!\w)|(?<![\w.:-])\d+(?:\.\d+)?(?!\w|[.:-]\w)/g;
-const SENTENCE_END = /(?<=\.) (?=[A-Z])/;
+/** A reason, or what a refusal has of one. */
+type Said = Pick<Reason, 'reason' | 'params' | 'message'>;
 
 /**
  * A reason in the reader's language and time, by its code and parameters; "" for none.
  *
- * The English text of a reason that is newer than this panel, or that lacks a parameter, is shown as it came.
+ * The server's English text is shown where there are no parameters to write and no translation is found, and where a
+ * parameter is missing: so is a reason that is newer than this panel.
  */
-export function reasonWords(reason: Reason | null, now: number, trans: TranslationBundle): string {
+export function reasonWords(reason: Said | null, now: number, trans: TranslationBundle): string {
   if (reason === null) {
     return '';
   }
   const sentence = SENTENCES.get(reason.reason);
-  const parts = sentence?.params.map(([name, kind]) =>
+  if (!sentence) {
+    const found = trans._p('reason', reason.reason);
+    return found === reason.reason ? reason.message : found;
+  }
+  const parts = sentence.params.map(([name, kind]) =>
     WRITTEN[kind]?.(reason.params[name], trans, now)
   );
-  if (!sentence || !parts || parts.includes(undefined)) {
+  if (parts.includes(undefined)) {
     return reason.message;
   }
   return sentence.words(trans, parts as string[], Number(reason.params[sentence.count ?? '']));
@@ -64,54 +67,6 @@ const WRITTEN: Record<
   duration: (value, trans) => (typeof value === 'number' ? exactly(value, trans) : undefined),
   time: (value, _, now) => (typeof value === 'string' ? clock(value, now) : undefined)
 };
-
-/**
- * Sentences of the server in the reader's language and time.
- *
- * From each its times, lengths of time and numbers are taken out ("Idle for %1."), the rest is looked up, and they
- * are put back.
- */
-export function serverWords(text: string, now: number, trans: TranslationBundle): string {
-  // a catalogue's "" is its head
-  return text === ''
-    ? ''
-    : text
-        .split(SENTENCE_END)
-        .map(one => sentenceWords(one, now, trans))
-        .join(' ');
-}
-
-function sentenceWords(sentence: string, now: number, trans: TranslationBundle): string {
-  const parts: string[] = [];
-  const rest = sentence.replace(/%(?=[%\d])/g, '%%').replace(PARTS, part => {
-    parts.push(
-      part.includes('T')
-        ? clock(part, now)
-        : part.includes(' ')
-          ? units(part, trans)
-          : decimal(part)
-    );
-    return `%${parts.length}`;
-  });
-  // no line break between number and unit
-  return trans.__(rest, ...parts).replace(/(\d) (?=(?:GiB|GB|%)(?!\w))/g, '$1\u00a0');
-}
-
-/** "1 h 21 min" of the server's as the panel writes it. */
-function units(length: string, trans: TranslationBundle): string {
-  const written: Record<string, (count: string) => string> = {
-    h: count => trans.__('%1\u00a0h', count),
-    min: count => trans.__('%1\u00a0min', count),
-    s: count => trans.__('%1\u00a0s', count)
-  };
-  return length.replace(/(\d+) (h|min|s)/g, (_, count: string, unit: string) => {
-    return written[unit]?.(count) ?? '';
-  });
-}
-
-function decimal(part: string): string {
-  return part.includes('.') ? number(Number(part), 2) : part;
-}
 
 /** What the panel has to show at all. */
 export type View = 'loading' | 'absent' | 'lost' | 'outdated' | 'cpu' | 'problem' | 'gpu';
@@ -437,7 +392,7 @@ export function statusWords(
     parts.push(...deviceParts(snapshot, settings, trans));
   }
   const left = secondsLeft(snapshot.server?.countdown, now);
-  if (left !== null && left < COUNTDOWN_IN_STATUS_SECONDS && snapshot.service_note === '') {
+  if (left !== null && left < COUNTDOWN_IN_STATUS_SECONDS && snapshot.service_note === null) {
     parts.push(trans.__('stops in %1', duration(left, trans)));
   }
   return parts.join(' · ');
@@ -450,7 +405,7 @@ function deviceParts(
 ): string[] {
   const shared = gpus.some(reading => reading.shared);
   const memories = gpus.map(memoryOf);
-  const name = trans._n('GPU', '%1 GPUs', gpus.length, gpus.length);
+  const name = trans._n('GPU', '%1 GPUs', gpus.length);
   const parts: string[] = [];
   const used = sum(memories.map(memory => memory.used));
   const limit = sum(memories.map(memory => memory.limit));
@@ -499,9 +454,9 @@ export function announcement(
   if (snapshot === null) {
     return '';
   }
-  const parts = [snapshot.sentence, snapshot.service_note, ...(snapshot.server?.warnings ?? [])]
-    .filter(sentence => sentence !== '')
-    .map(sentence => serverWords(sentence, now, trans));
+  const parts = [snapshot.reason, snapshot.service_note, ...(snapshot.server?.warnings ?? [])]
+    .filter(reason => reason !== null)
+    .map(reason => reasonWords(reason, now, trans));
   if (kept) {
     parts.push(trans.__('This server is kept.'));
   }

@@ -3,7 +3,7 @@
  */
 import * as React from 'react';
 
-import { serverWords } from './format';
+import { reasonWords } from './format';
 import type { GpuReading, Holder } from './messages';
 import type { IGpuModel } from './model';
 import type { IShown } from './seen';
@@ -17,8 +17,8 @@ export function Holders({
   const { trans, now } = shown;
   const { holders, holders_note } = reading;
   const note =
-    holders_note !== ''
-      ? serverWords(holders_note, now, trans)
+    holders_note !== null
+      ? reasonWords(holders_note, now, trans)
       : holders === null
         ? trans.__('Which notebook uses it is not known.')
         : holders.length === 0
@@ -98,7 +98,7 @@ function One({
       ) : null}
       {refused === '' ? null : (
         <p className="jp-gpu-Warning" role="status">
-          {serverWords(refused, now, trans)}
+          {refused}
         </p>
       )}
     </li>

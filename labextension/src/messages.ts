@@ -21,7 +21,7 @@ export interface Counters {
 export interface EndEvent {
   version: number;
   at: string;
-  word: string;
+  kind: string;
   countdown: Countdown | null;
   keep: Keep | null;
 }
@@ -35,7 +35,7 @@ export interface Figures {
   counters: Counters | null;
 }
 
-/** This server's device as its own extension reads it. None is not known; `note` says why in a sentence. */
+/** This server's device as its own extension reads it. None is not known; `note` says why. */
 export interface GpuReading {
   uuid: string;
   product: string;
@@ -45,13 +45,13 @@ export interface GpuReading {
   used_percent: number | null;
   source: string;
   at: string;
-  note: string;
+  note: Reason | null;
   own_memory_bytes: number | null;
   limit_bytes: number | null;
   limit_source: string;
   counters: Counters | null;
   holders: Holder[] | null;
-  holders_note: string;
+  holders_note: Reason | null;
   shared: boolean;
 }
 
@@ -106,11 +106,12 @@ export interface OfferState {
   queue: string;
 }
 
-/** An error's body: what is wrong and what would be right, in which field, and a stable code. */
+/** An error's body: what is wrong and what would be right, in which field, a stable code, and its parameters. */
 export interface Problem {
   message: string;
   field: string;
   reason: string;
+  params: Record<string, string | number>;
 }
 
 /** One message to the panel: only what changed since the one before. `version` is the wire's version. */
@@ -154,7 +155,7 @@ export interface ServerState {
   keep: Keep | null;
   ends_at: string | null;
   save: boolean;
-  warnings: string[];
+  warnings: Reason[];
   waits: OfferState[];
   rule: Reason | null;
   figures: Figures | null;
@@ -165,10 +166,10 @@ export interface Snapshot {
   version: number;
   at: string;
   state: string;
-  sentence: string;
+  reason: Reason | null;
   gpus: GpuReading[];
   server: ServerState | null;
-  service_note: string;
+  service_note: Reason | null;
   period_seconds: number;
 }
 

@@ -25,6 +25,7 @@ import type {
   GpuReading,
   Holder,
   Numbers,
+  Problem,
   Push,
   ServerState,
   Snapshot
@@ -52,7 +53,7 @@ const ANSWERED_MS = 10_000;
 export type Connection = 'connecting' | 'open' | 'lost' | 'absent' | 'hidden' | 'outdated';
 
 /** How the last *keep* went. */
-export type Keeping = 'idle' | 'asking' | 'kept' | { refused: string };
+export type Keeping = 'idle' | 'asking' | 'kept' | { refused: Problem | null };
 
 export interface IGpuModel {
   /** The last snapshot with the numbers since; it stays when the connection is lost. */
@@ -174,7 +175,7 @@ export class GpuModel implements IGpuModel, IDisposable {
       this._setKeeping('kept');
       window.setTimeout(() => this._forgetKept(), KEPT_MS);
     } catch (error) {
-      this._setKeeping({ refused: error instanceof Refusal ? error.message : '' });
+      this._setKeeping({ refused: error instanceof Refusal ? error.problem : null });
     }
   }
 
@@ -320,7 +321,7 @@ export class GpuModel implements IGpuModel, IDisposable {
       this._serverAt = Date.parse(event.at);
       this._sinceServer.restart();
     }
-    this._takeEnd(event, event.word === 'over');
+    this._takeEnd(event, event.kind === 'over');
     this._changed.emit();
   };
 
@@ -335,7 +336,7 @@ export class GpuModel implements IGpuModel, IDisposable {
       this._saving = false;
     }
     const answered = this.now() - this._savedAt > ANSWERED_MS;
-    if (end?.word === 'save' && (!this._saving || answered)) {
+    if (end?.kind === 'save' && (!this._saving || answered)) {
       this._saving = true;
       this._savedAt = Infinity; // not yet
       this._saveAsked.emit();
@@ -456,7 +457,7 @@ function withNumbers(reading: GpuReading, all: Numbers[]): GpuReading {
 
 /** What a snapshot says about the end; null while the service is away: its countdown stands still then. */
 function endIn(snapshot: Snapshot): EndEvent | null {
-  if (snapshot.server === null || snapshot.service_note !== '') {
+  if (snapshot.server === null || snapshot.service_note !== null) {
     return null;
   }
   const { countdown, save } = snapshot.server;
@@ -465,9 +466,9 @@ function endIn(snapshot: Snapshot): EndEvent | null {
 
 function wordOf(server: ServerState, at: string): EndEvent {
   const { countdown, keep } = server;
-  return { version: WIRE_VERSION, at, word: server.save ? 'save' : 'warn', countdown, keep };
+  return { version: WIRE_VERSION, at, kind: server.save ? 'save' : 'warn', countdown, keep };
 }
 
 function over(at: string): EndEvent {
-  return { version: WIRE_VERSION, at, word: 'over', countdown: null, keep: null };
+  return { version: WIRE_VERSION, at, kind: 'over', countdown: null, keep: null };
 }

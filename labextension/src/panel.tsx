@@ -12,7 +12,7 @@ import {
   announcement,
   freeNow,
   isReached,
-  serverWords,
+  reasonWords,
   stopWords,
   unreachedWords,
   viewOf
@@ -35,7 +35,7 @@ export class GpuPanel extends SeenWidget {
     const shown = this.shown();
     const reached = snapshot !== null && isReached(snapshot, model.connection, shown.now);
     const server = reached ? snapshot.server : null;
-    const note = reached ? snapshot.service_note : '';
+    const note = reached ? snapshot.service_note : null;
     return (
       <section role="region" aria-label={trans.__('GPU of this server')}>
         <div className="jp-gpu-Columns">
@@ -50,7 +50,7 @@ export class GpuPanel extends SeenWidget {
               keep={() => void model.keep()}
               {...shown}
             />
-            {server && note === '' ? <Waits offers={server.waits} {...shown} /> : null}
+            {server && note === null ? <Waits offers={server.waits} {...shown} /> : null}
           </div>
         </div>
         <div className="jp-gpu-Heard" aria-live="polite">
@@ -88,7 +88,7 @@ function Top({
   const { trans, now } = shown;
   const server = snapshot?.server ?? null;
   const view = viewOf(snapshot, connection);
-  const said = serverWords(snapshot?.sentence ?? '', now, trans);
+  const said = reasonWords(snapshot?.reason ?? null, now, trans);
   const unreached = unreachedWords(connection, model.end, now, trans);
   const sentences = {
     loading: trans.__('Reading the GPU of this server.'),
@@ -113,8 +113,8 @@ function Top({
         <p className="jp-gpu-Warning">{unreached}</p>
       ) : null}
       {(view === 'outdated' ? [] : (server?.warnings ?? [])).map(warning => (
-        <p className="jp-gpu-Warning" key={warning}>
-          {serverWords(warning, now, trans)}
+        <p className="jp-gpu-Warning" key={warning.reason}>
+          {reasonWords(warning, now, trans)}
         </p>
       ))}
       {view === 'gpu' && snapshot ? (

@@ -1,7 +1,7 @@
 // Made by scripts/generate-types.py from hub_extensions/core/reasons.py. Change that file, not this one.
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-/** What a reason says: each of its parameters with how it is written, and the sentence they are put into. */
+/** What a reason with parameters says: each of them with how it is written, and the sentence they are put into. */
 export interface ISentence {
   params: [name: string, kind: string][];
   /** The parameter that is a number of things, where one is said in another way. */
@@ -12,53 +12,9 @@ export interface ISentence {
 /** By the reason's code. */
 // prettier-ignore
 export const SENTENCES = new Map<string, ISentence>([
-  ['one-free', {
-    params: [],
-    words: trans => trans.__('One is free.')
-  }],
-  ['starts-now', {
-    params: [],
-    words: trans => trans.__('It starts now.')
-  }],
-  ['not-known-which-free', {
-    params: [],
-    words: trans => trans.__('It is not known which GPUs are free.')
-  }],
-  ['others-start', {
-    params: [],
-    words: trans => trans.__('Other servers are starting; this takes a minute or two.')
-  }],
   ['line-elsewhere', {
     params: [['queue', 'text']],
     words: (trans, parts) => trans.__('%1 hands out the GPUs here and does not say how long it takes.', ...parts)
-  }],
-  ['cut-as-asked', {
-    params: [],
-    words: trans => trans.__('GPUs are cut as they are asked for here: it depends on what others ask for.')
-  }],
-  ['free-one-taken-outside', {
-    params: [],
-    words: trans => trans.__('Something outside this hub took the GPU that was free.')
-  }],
-  ['parts-differ', {
-    params: [],
-    words: trans => trans.__('Parts of different sizes are handed out here: it depends on how they fit.')
-  }],
-  ['no-limit', {
-    params: [],
-    words: trans => trans.__('How long others keep their GPU has no limit here.')
-  }],
-  ['one-without-limit', {
-    params: [],
-    words: trans => trans.__('It depends on a server or program that has no time limit.')
-  }],
-  ['limits-ahead', {
-    params: [],
-    words: trans => trans.__('The servers ahead end by their time limit at the latest.')
-  }],
-  ['limits-ahead-unless-outside', {
-    params: [],
-    words: trans => trans.__('The servers ahead end by their time limit at the latest, unless others in the cluster come first.')
   }],
   ['idle', {
     params: [['idle', 'duration']],
@@ -75,18 +31,6 @@ export const SENTENCES = new Map<string, ISentence>([
   ['no-activity', {
     params: [['quiet', 'duration']],
     words: (trans, parts) => trans.__('No activity for %1.', ...parts)
-  }],
-  ['gpu-in-use', {
-    params: [],
-    words: trans => trans.__('Its GPU is in use.')
-  }],
-  ['gpu-used-just-now', {
-    params: [],
-    words: trans => trans.__('Its GPU was used just now.')
-  }],
-  ['use-not-known', {
-    params: [],
-    words: trans => trans.__('The use of its GPU is not known, so it is not stopped for idleness.')
   }],
   ['rule', {
     params: [['idle', 'duration'], ['warn', 'duration']],
@@ -108,8 +52,37 @@ export const SENTENCES = new Map<string, ISentence>([
     params: [['quiet', 'duration']],
     words: (trans, parts) => trans.__('Stops after %1 without activity.', ...parts)
   }],
-  ['rule-use-not-known', {
-    params: [],
-    words: trans => trans.__('The use of its GPU is not known now, so it is not stopped for being idle.')
+  ['keep-lifetime', {
+    params: [['limit', 'duration']],
+    words: (trans, parts) => trans.__('The time limit of %1 ends. That end cannot be moved.', ...parts)
+  }],
+  ['keep-none-left', {
+    params: [['times', 'number'], ['day', 'duration'], ['wait', 'duration']],
+    count: 'times',
+    words: (trans, parts, count) => trans._n('It was kept once in %2, which is all; again in %3.', 'It was kept %1 times in %2, which is all; again in %3.', count, ...parts.slice(1))
+  }],
+  ['away-since', {
+    params: [['since', 'time']],
+    words: (trans, parts) => trans.__('The GPU service is not answering since %1.', ...parts)
+  }],
+  ['odd-answer', {
+    params: [['status', 'text']],
+    words: (trans, parts) => trans.__('The GPU service answered with %1.', ...parts)
+  }],
+  ['driver-silent', {
+    params: [['since', 'time']],
+    words: (trans, parts) => trans.__('The GPU driver is not answering since %1.', ...parts)
+  }],
+  ['look-failed', {
+    params: [['why', 'text']],
+    words: (trans, parts) => trans.__('The GPU cannot be read: %1', ...parts)
+  }],
+  ['figures-old', {
+    params: [['since', 'time']],
+    words: (trans, parts) => trans.__('Use comes from the site\'s monitoring, which has said nothing new since %1.', ...parts)
+  }],
+  ['nvml-other', {
+    params: [['code', 'text']],
+    words: (trans, parts) => trans.__('The NVIDIA driver answers with error %1. Restart the server; if that does not help, tell the administrator.', ...parts)
   }]
 ]);

@@ -3,8 +3,8 @@
  */
 import * as React from 'react';
 
-import { keepLabel, keepLeft, reasonWords, ruleWords, secondsLeft, serverWords } from './format';
-import type { ServerState } from './messages';
+import { keepLabel, keepLeft, reasonWords, ruleWords, secondsLeft } from './format';
+import type { Reason, ServerState } from './messages';
 import type { Keeping } from './model';
 import type { IShown } from './seen';
 import { clock, duration } from './units';
@@ -12,22 +12,22 @@ import { clock, duration } from './units';
 interface IServer extends IShown {
   server: ServerState | null;
   /** Why the service that knows the end says nothing; then what is known of the end may be wrong. */
-  note: string;
+  note: Reason | null;
   keeping: Keeping;
   keep: () => void;
 }
 
 export function Server(props: IServer): JSX.Element | null {
   const { server, note, trans, now } = props;
-  if (server === null && note === '') {
+  if (server === null && note === null) {
     return null;
   }
   return (
     <>
       <h3>{trans.__('This server')}</h3>
-      {note !== '' ? (
+      {note !== null ? (
         <>
-          <p>{serverWords(note, now, trans)}</p>
+          <p>{reasonWords(note, now, trans)}</p>
           {server ? (
             // an outage moves every end by its length: no time shown now would be right
             <p>
@@ -38,7 +38,7 @@ export function Server(props: IServer): JSX.Element | null {
           ) : null}
         </>
       ) : null}
-      {server && note === '' ? <Stop {...props} server={server} /> : null}
+      {server && note === null ? <Stop {...props} server={server} /> : null}
     </>
   );
 }
@@ -87,7 +87,7 @@ function Stop({
       ) : null}
       {typeof keeping === 'object' ? (
         <p className="jp-gpu-Warning">
-          {serverWords(keeping.refused, now, trans) ||
+          {reasonWords(keeping.refused, now, trans) ||
             trans.__('The server did not answer. Nothing was changed.')}
         </p>
       ) : null}

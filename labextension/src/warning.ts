@@ -7,7 +7,7 @@ import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { isPast, warnedOf } from './end.js';
-import { keepLabel, serverWords, warningWords } from './format.js';
+import { keepLabel, reasonWords, warningWords } from './format.js';
 import type { Countdown, Keep } from './messages';
 import type { IGpuModel } from './model';
 
@@ -18,7 +18,7 @@ export async function keepAndTell(model: IGpuModel, trans: TranslationBundle): P
   await model.keep();
   const { keeping } = model;
   if (typeof keeping === 'object') {
-    const why = serverWords(keeping.refused, model.now(), trans);
+    const why = reasonWords(keeping.refused, model.now(), trans);
     const text = why || trans.__('The server did not answer. Nothing was changed.');
     Notification.error(text, { autoClose: false });
   }

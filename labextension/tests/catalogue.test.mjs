@@ -7,6 +7,7 @@ import { words, wordsIn } from '../locale/words.mjs';
 
 const LANGUAGES = ['fi_FI', 'ja_JP'];
 const SAME_EVERYWHERE = new Set(['GPU']);
+const REASONS = JSON.parse(readFileSync(new URL('reasons.json', import.meta.url), 'utf8'));
 const FOLDER = new URL('../../hub_extensions/locale/', import.meta.url);
 
 function catalogue(language) {
@@ -32,11 +33,11 @@ test('what is translated is found wherever it is written', () => {
   );
 });
 
-test('a string is made while the program runs in one place only: where the server speaks', () => {
+test('no sentence that is translated is made while the program runs', () => {
   const made = words().filter(({ id, plural }) => id === null || plural === null);
   assert.deepEqual(
-    made.map(({ where }) => where.split(':')[0]),
-    ['format.ts']
+    made.map(({ where }) => where),
+    []
   );
 });
 
@@ -45,7 +46,7 @@ for (const language of LANGUAGES) {
     const found = catalogue(language);
     const plurals = new Set(words().flatMap(({ id, plural }) => (plural ? [id] : [])));
     assert.ok(words().length > 80);
-    for (const { id, plural, where } of words().filter(({ id }) => id !== null)) {
+    for (const { id, plural, where } of words()) {
       const forms = found[id];
       assert.ok(forms, `${where}: "${id}" is missing`);
       if (plural || plurals.has(id)) {
@@ -56,6 +57,16 @@ for (const language of LANGUAGES) {
         assert.equal(forms.length, 1, `${where}: "${id}"`);
       }
     }
+  });
+
+  test(`every reason without parameters is in the catalogue ${language} by its code`, () => {
+    const found = catalogue(language);
+    const codes = REASONS.filter(({ params }) => Object.keys(params).length === 0);
+    assert.ok(codes.length > 50);
+    assert.deepEqual(
+      codes.filter(({ reason }) => found[`reason\u0004${reason}`]?.length !== 1),
+      []
+    );
   });
 
   test(`JupyterLab can read the head of the catalogue ${language}`, () => {

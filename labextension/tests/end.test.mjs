@@ -13,7 +13,7 @@ const countdown = (seconds, changes = {}) => ({
   warn: true,
   ...changes
 });
-const word = (said, counted = null) => ({ word: said, countdown: counted });
+const word = (said, counted = null) => ({ kind: said, countdown: counted });
 
 test('a countdown that warns is warned of, and the same one stays the same', () => {
   const first = warnedOf(null, word('warn', countdown(540)));

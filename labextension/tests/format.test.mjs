@@ -19,7 +19,6 @@ import {
   reasonWords,
   ruleWords,
   secondsLeft,
-  serverWords,
   sourceWords,
   statusWords,
   stopWords,
@@ -38,22 +37,23 @@ const put = (text, values) =>
     .replace(/%% /g, '%');
 const trans = {
   __: (text, ...values) => put(text, values),
-  _n: (one, many, count, ...values) => put(count === 1 ? one : many, values)
+  _p: (_, text, ...values) => put(text, values),
+  // JupyterLab puts the number itself in as %1, before the values
+  _n: (one, many, count, ...values) => put(count === 1 ? one : many, [count, ...values])
 };
+/** A reason without its English text: its words come from its code. */
+const because = (reason, params = {}) => ({ reason, params, message: '', log_message: '' });
 /** Why a server stops that has done nothing for so many minutes. */
-const idle = minutes => ({
-  reason: 'idle',
-  params: { idle: 60 * minutes },
-  message: '',
-  log_message: ''
-});
+const idle = minutes => because('idle', { idle: 60 * minutes });
 /** A catalogue with these sentences. */
 const catalogue = sentences => ({
-  ...trans,
-  __: (text, ...values) => put(sentences[text] ?? text, values)
+  __: (text, ...values) => put(sentences[text] ?? text, values),
+  _p: (context, text, ...values) => put(sentences[`${context} ${text}`] ?? text, values),
+  _n: (one, many, count, ...values) =>
+    put(sentences[count === 1 ? one : many] ?? many, [count, ...values])
 });
-const finnish = catalogue({ 'Idle for %1.': 'Joutilaana %1.' });
 const EXAMPLES = JSON.parse(readFileSync(new URL('reasons.json', import.meta.url), 'utf8'));
+const example = code => EXAMPLES.find(({ reason }) => reason === code);
 const NOW = Date.parse('2026-11-21T14:00:00Z');
 const GIB = 1024 ** 3;
 
@@ -67,13 +67,13 @@ function reading(changes = {}) {
     used_percent: 84.2,
     source: 'nvml',
     at: '2026-11-21T13:59:59Z',
-    note: '',
+    note: null,
     own_memory_bytes: null,
     limit_bytes: null,
     limit_source: '',
     counters: null,
     holders: null,
-    holders_note: '',
+    holders_note: null,
     shared: false,
     ...changes
   };
@@ -93,13 +93,13 @@ function part(changes = {}) {
 
 function snapshot(changes = {}) {
   return {
-    version: 3,
+    version: 4,
     at: '2026-11-21T14:00:00Z',
     state: 'ok',
-    sentence: '',
+    reason: null,
     gpus: [reading()],
     server: null,
-    service_note: '',
+    service_note: null,
     period_seconds: 1,
     ...changes
   };
@@ -310,7 +310,7 @@ test('a part of a device is never shown as if its use was its own', () => {
 });
 
 test('without a countdown the rule is said, and "no end" only where there is none', () => {
-  const { message, ...rule } = EXAMPLES.find(({ reason }) => reason === 'rule-at-most');
+  const { message, ...rule } = example('rule-at-most');
   assert.equal(plain(ruleWords({ rule }, NOW, trans)), message);
   assert.equal(ruleWords({ rule: null }, NOW, trans), 'No end is planned.');
 });
@@ -326,7 +326,7 @@ test('what is left of keep is of 24 hours, not of a day', () => {
 test('a countdown that stands still is not shown as running', () => {
   const away = snapshot({
     server: { countdown: countdown(), warnings: [] },
-    service_note: 'The GPU service is not answering.'
+    service_note: because('away')
   });
   assert.equal(words(away), NUMBERS);
 });
@@ -385,11 +385,20 @@ test('a countdown ends at zero', () => {
 });
 
 test('a screen reader hears states, never numbers that move', () => {
-  const one = snapshot({ server: { countdown: countdown(), warnings: ['The GPU is gone.'] } });
+  const one = snapshot({
+    server: { countdown: countdown(), warnings: [example('other-program')] },
+    reason: example('gpu-gone'),
+    service_note: example('server-not-known')
+  });
   const other = { ...one, gpus: [reading({ used_percent: 3 })] };
-  assert.equal(announcement(one, false, NOW, trans), 'The GPU is gone.');
-  assert.equal(announcement(other, false, NOW + 1000, trans), 'The GPU is gone.');
+  const said =
+    'The GPU of this server is gone from this machine. Save your work. ' +
+    'The GPU service does not know this server yet. ' +
+    'A program of another server uses this GPU. The administrators see it too.';
+  assert.equal(announcement(one, false, NOW, trans), said);
+  assert.equal(announcement(other, false, NOW + 1000, trans), said);
   assert.match(announcement(one, true, NOW, trans), /kept/);
+  assert.equal(announcement(snapshot(), false, NOW, trans), '');
 });
 
 test('the deadline interrupts once: its words do not count down', () => {
@@ -412,13 +421,24 @@ test('a chart is one sentence for who does not see it', () => {
 });
 
 test("every reason says in English what the server's own text says", () => {
-  assert.ok(EXAMPLES.length > 10);
-  for (const example of EXAMPLES) {
-    const message = example.message.replace(/\d{4}-\d\d-\d\dT[\d:]+Z/g, at => clock(at, NOW));
-    const said = reasonWords({ ...example, message: '', log_message: '' }, NOW, trans);
-    assert.equal(plain(said), plain(message), example.reason);
+  const made = EXAMPLES.filter(({ params }) => Object.keys(params).length > 0);
+  assert.ok(made.length > 10);
+  for (const { reason, params, message } of made) {
+    const expected = message.replace(/\d{4}-\d\d-\d\dT[\d:]+Z/g, at => clock(at, NOW));
+    assert.equal(plain(reasonWords(because(reason, params), NOW, trans)), plain(expected), reason);
   }
-  assert.deepEqual([...new Set(EXAMPLES.map(({ reason }) => reason))], [...SENTENCES.keys()]);
+  assert.deepEqual([...new Set(made.map(({ reason }) => reason))], [...SENTENCES.keys()]);
+  for (const one of EXAMPLES.filter(({ params }) => Object.keys(params).length === 0)) {
+    assert.equal(reasonWords(one, NOW, trans), one.message);
+  }
+});
+
+test('a reason without parameters is translated by its code, whatever its English text is', () => {
+  const finnish = catalogue({ 'reason one-free': 'Yksi on vapaana.', 'one-free': 'not this' });
+  const reason = { ...because('one-free'), message: 'There is a free one.' };
+  assert.equal(reasonWords(reason, NOW, finnish), 'Yksi on vapaana.');
+  assert.equal(reasonWords({ ...reason, reason: 'two-free' }, NOW, finnish), reason.message);
+  assert.equal(reasonWords({ ...reason, reason: '' }, NOW, finnish), reason.message);
 });
 
 test('a reason is translated with its parameters, and one that is not known stays as it came', () => {
@@ -437,40 +457,61 @@ test('a reason is translated with its parameters, and one that is not known stay
   assert.equal(reasonWords(null, NOW, finnish), '');
 });
 
-test("the server's times are written in the reader's time", () => {
+test("a reason's times and lengths are written in the reader's time and language", () => {
+  const since = at => reasonWords(because('away-since', { since: at }), NOW, trans);
   const here = clock('2026-11-21T13:30:00Z', NOW);
-  assert.equal(
-    serverWords('Not answering since 2026-11-21T13:30:00Z.', NOW, trans),
-    `Not answering since ${here}.`
-  );
-  assert.equal(
-    serverWords('Idle for 1 h 21 min, 3 mines.', NOW, trans),
-    'Idle for 1\u00a0h 21\u00a0min, 3 mines.'
-  );
-  assert.ok(clock('2026-11-23T13:30:00Z', NOW).length > here.length); // with its weekday
+  assert.equal(since('2026-11-21T13:30:00Z'), `The GPU service is not answering since ${here}.`);
+  const later = clock('2026-11-23T13:30:00Z', NOW);
+  assert.ok(later.length > here.length, 'with its weekday');
+  assert.equal(since('2026-11-23T13:30:00Z'), `The GPU service is not answering since ${later}.`);
+  assert.equal(reasonWords(idle(81), NOW, trans), 'Idle for 1\u00a0h 21\u00a0min.');
 });
 
-test("the server's sentences are looked up without their numbers", () => {
-  assert.equal(plain(serverWords('Idle for 21 min.', NOW, finnish)), 'Joutilaana 21 min.');
-  assert.equal(plain(serverWords('Idle since noon.', NOW, finnish)), 'Idle since noon.');
+test('a reason is looked up without its numbers, and by how many there are', () => {
+  const finnish = catalogue({
+    'Idle for %1.': 'Joutilaana %1.',
+    'It was kept %1 times in %2, which is all; again in %3.': 'Pidetty %1 kertaa (%2); taas: %3.'
+  });
+  for (const minutes of [21, 22]) {
+    assert.equal(plain(reasonWords(idle(minutes), NOW, finnish)), `Joutilaana ${minutes} min.`);
+  }
+  const kept = times => because('keep-none-left', { times, day: 86_400, wait: 5_400 });
+  assert.equal(
+    plain(reasonWords(kept(2), NOW, finnish)),
+    'Pidetty 2 kertaa (24 h); taas: 1 h 30 min.'
+  );
+  assert.equal(
+    plain(reasonWords(kept(1), NOW, trans)),
+    'It was kept once in 24 h, which is all; again in 1 h 30 min.'
+  );
 });
 
-test("a sentence of the server's that no catalogue knows comes out as it went in", () => {
-  for (const sentence of [
+test("a text of the server's comes out as it went in, whole or as a part of a reason", () => {
+  for (const text of [
     '',
     'MIG 1g.5gb on gpu-3 (10.0.0.7): 100% of 12 %, %1 and 50%%2.',
     'Code 15, driver 570.86.15, pid 4711, 1.',
-    'Two of 5; 3-4, v2.'
+    '2026-11-21T13:30:00Z, 21 min and 4.75 GiB.'
   ]) {
-    assert.equal(plain(serverWords(sentence, NOW, trans)), sentence);
+    const newer = { ...because('of-a-newer-version'), message: text };
+    assert.equal(reasonWords(newer, NOW, trans), text);
+    const failed = because('look-failed', { why: text });
+    assert.equal(reasonWords(failed, NOW, trans), `The GPU cannot be read: ${text}`);
   }
+});
+
+test('a refusal is translated by its code, as any reason', () => {
+  const { message, reason, params } = example('keep-lifetime');
+  const problem = { message: 'No.', field: 'keep', reason, params };
+  assert.equal(plain(reasonWords(problem, NOW, trans)), message);
+  assert.equal(reasonWords({ ...problem, reason: 'bad-input' }, NOW, trans), 'No.');
 });
 
 test('a page that lost its server says what the server was about to do', () => {
   const end = {
-    version: 3,
+    version: 4,
     at: '2026-11-21T13:58:00Z',
-    word: 'warn',
+    kind: 'warn',
     countdown: {
       stops_at: '2026-11-21T13:59:00Z',
       cause: 'idle',

@@ -172,19 +172,19 @@ function state(changes = {}) {
 }
 
 function push(changes = {}) {
-  return { version: 3, at: iso(), snapshot: null, history: null, numbers: [], ...changes };
+  return { version: 4, at: iso(), snapshot: null, history: null, numbers: [], ...changes };
 }
 
 function first(snapshot = {}, changes = {}) {
   return push({
     snapshot: {
-      version: 3,
+      version: 4,
       at: changes.at ?? iso(),
       state: 'ok',
-      sentence: '',
+      reason: null,
       gpus: [reading()],
       server: state(),
-      service_note: '',
+      service_note: null,
       period_seconds: 1,
       ...snapshot
     },
@@ -204,12 +204,12 @@ function countdown(changes = {}) {
   };
 }
 
-function emit(word, changes = {}) {
+function emit(kind, changes = {}) {
   stream.emit({
     schema_id: END_EVENT,
-    version: 3,
+    version: 4,
     at: iso(),
-    word,
+    kind,
     countdown: null,
     keep: null,
     ...changes
@@ -356,7 +356,7 @@ test('a server whose clock is set back goes on with its line and its words', () 
     [10, 30]
   );
   socket().tell(first({}, { at: iso(-3598) }));
-  assert.equal(model.end.word, 'over');
+  assert.equal(model.end.kind, 'over');
 });
 
 test('a server whose clock is set forward goes on with its line', () => {
@@ -457,7 +457,7 @@ test('a server that refuses the connection for now is not taken for one without 
 
 test('a server of another version: the page says so and leaves it alone', () => {
   const model = aModel();
-  socket().tell(first({}, { version: 4 }));
+  socket().tell(first({}, { version: 5 }));
   assert.equal(model.connection, 'outdated');
   assert.equal(model.snapshot, null);
   assert.equal(open().length, 0);
@@ -527,22 +527,22 @@ test('the time is the server’s, whatever the browser’s clock says', () => {
 test('the end comes by the socket and by the event stream, the newer word counts', () => {
   const model = aModel();
   emit('warn', { at: iso(1), countdown: countdown() });
-  assert.equal(model.end.word, 'warn');
+  assert.equal(model.end.kind, 'warn');
   socket().tell(first()); // of a second before
-  assert.equal(model.end.word, 'warn');
+  assert.equal(model.end.kind, 'warn');
   socket().tell(first({ at: iso(2) }, { at: iso(2) }));
-  assert.equal(model.end.word, 'over');
+  assert.equal(model.end.kind, 'over');
   page.become(true);
   emit('warn', { at: iso(3), countdown: countdown() });
-  assert.equal(model.end.word, 'warn');
+  assert.equal(model.end.kind, 'warn');
 });
 
 test('a page older than its server is still warned', () => {
   const model = aModel();
-  socket().tell(first({}, { version: 4 }));
+  socket().tell(first({}, { version: 5 }));
   assert.equal(model.connection, 'outdated');
-  emit('warn', { version: 4, countdown: countdown() });
-  assert.equal(model.end.word, 'warn');
+  emit('warn', { version: 5, countdown: countdown() });
+  assert.equal(model.end.kind, 'warn');
 });
 
 test('other events, and ours of another version, are not ours', () => {
@@ -557,10 +557,13 @@ test('other events, and ours of another version, are not ours', () => {
 test('while the service is away nothing is known about the end', () => {
   const model = aModel();
   socket().tell(first({ server: state({ countdown: countdown() }) }));
-  assert.equal(model.end.word, 'warn');
+  assert.equal(model.end.kind, 'warn');
   socket().tell(
     first(
-      { server: state({ countdown: countdown() }), service_note: 'It is away.' },
+      {
+        server: state({ countdown: countdown() }),
+        service_note: { reason: 'away', params: {}, message: '', log_message: '' }
+      },
       { at: iso(1) }
     )
   );
@@ -624,31 +627,42 @@ test('keep on a hidden page takes the end back', async () => {
   server.answers['/user/ada/gpu/keep'] = [200, state({ keep: { minutes: 30, left: 0, of: 2 } })];
   await model.keep();
   assert.equal(model.keeping, 'kept');
-  assert.equal(model.end.word, 'over');
+  assert.equal(model.end.kind, 'over');
   assert.equal(model.snapshot.server.keep.left, 0);
 });
 
-test('a refused keep has the service’s sentence, and a new countdown forgets it', async () => {
+test('a refused keep has the service’s reason, and a new countdown forgets it', async () => {
   const model = aModel();
   socket().tell(first({ server: state({ countdown: countdown() }) }));
-  server.answers['/user/ada/gpu/keep'] = [
-    409,
-    { message: 'Both are used for today.', field: '', reason: 'keeps' }
-  ];
+  const problem = {
+    message: 'Both are used for today.',
+    field: 'keep',
+    reason: 'keep-none-left',
+    params: { times: 2, day: 86400, wait: 3600 }
+  };
+  server.answers['/user/ada/gpu/keep'] = [409, problem];
   await model.keep();
-  assert.deepEqual(model.keeping, { refused: 'Both are used for today.' });
-  assert.equal(model.end.word, 'warn');
+  assert.deepEqual(model.keeping, { refused: problem });
+  assert.equal(model.end.kind, 'warn');
   socket().tell(first({}, { at: iso(1) }));
   socket().tell(first({ server: state({ countdown: countdown() }) }, { at: iso(2) }));
   assert.equal(model.keeping, 'idle');
 });
 
-test('a refusal that is not ours has no sentence of ours', async () => {
+test('a refusal of an older service has a text alone', async () => {
+  const model = aModel();
+  server.answers['/user/ada/gpu/keep'] = [409, { message: 'No.', field: '' }];
+  await model.keep();
+  const refused = { message: 'No.', field: '', reason: '', params: {} };
+  assert.deepEqual(model.keeping, { refused });
+});
+
+test('a refusal that is not ours has no reason of ours', async () => {
   const model = aModel();
   socket().tell(first({ server: state({ countdown: countdown() }) }));
   server.answers['/user/ada/gpu/keep'] = [403, { status: 403, message: 'Forbidden' }];
   await model.keep();
-  assert.deepEqual(model.keeping, { refused: '' });
+  assert.deepEqual(model.keeping, { refused: null });
 });
 
 test('that the server is kept is news for ten seconds', async () => {

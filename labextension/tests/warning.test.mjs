@@ -68,7 +68,7 @@ class ModelInHand {
 
   async keep() {
     this.keeps += 1;
-    this.keeping = this.refusal ? { refused: this.refusal } : 'idle';
+    this.keeping = this.refusal === undefined ? 'idle' : { refused: this.refusal };
   }
 
   say(changes) {
@@ -93,7 +93,7 @@ const countdown = (seconds, changes = {}) => ({
 });
 const KEEP = { minutes: 30, left: 1, of: 2 };
 const warned = (counted = countdown(540), keep = KEEP) => ({
-  word: 'warn',
+  kind: 'warn',
   countdown: counted,
   keep
 });
@@ -145,7 +145,7 @@ test('an end that has moved is a new one, and replaces the warning of the old', 
 test('the warning is taken back when the end is off, and an end after that is warned of', () => {
   new Warning(model, trans);
   model.say({ end: warned() });
-  model.say({ end: { word: 'over', countdown: null, keep: KEEP } });
+  model.say({ end: { kind: 'over', countdown: null, keep: KEEP } });
   assert.deepEqual(texts(), []);
   model.say({ end: warned() });
   assert.equal(shown.now.size, 1);
@@ -167,7 +167,7 @@ test('a warning that was waited for is not shown when the end is off meanwhile',
   model.settings = { warnMinutes: 1, unit: 'GiB' };
   new Warning(model, trans);
   model.say({ end: warned(countdown(105)) });
-  model.say({ end: { word: 'over', countdown: null, keep: null } });
+  model.say({ end: { kind: 'over', countdown: null, keep: null } });
   mock.timers.tick(10 * MINUTE);
   assert.deepEqual(texts(), []);
 });
@@ -191,11 +191,18 @@ test('there is no button where nothing can be kept, or none is left', () => {
 });
 
 test('a keep that is refused outside the panel says why', async () => {
-  model.refusal = 'Both are used for today.';
+  const problem = { message: 'No.', field: 'keep', reason: 'keep-lifetime' };
+  model.refusal = { ...problem, params: { limit: 12 * 3600 } };
   await keepAndTell(model, trans);
   assert.equal(model.keeps, 1);
-  assert.deepEqual(texts(), ['Both are used for today.']);
+  assert.deepEqual(texts(), ['The time limit of 12\u00a0h ends. That end cannot be moved.']);
   assert.equal([...shown.now.values()][0].kind, 'error');
+});
+
+test('a keep that nobody of ours refused says that nothing was changed', async () => {
+  model.refusal = null;
+  await keepAndTell(model, trans);
+  assert.deepEqual(texts(), ['The server did not answer. Nothing was changed.']);
 });
 
 test('a keep that is given says nothing', async () => {

@@ -43,9 +43,9 @@ class Page:
             self.snapshot = self.messages[-1]["snapshot"] or self.snapshot
 
     async def until_state(self, state: str, seconds: float = 20.0) -> str:
-        """Read on until the GPU's state is this one; its sentence."""
+        """Read on until the GPU's state is this one; the English text of its reason."""
         await self.until(lambda: self.snapshot.get("state") == state, seconds)
-        return str(self.snapshot["sentence"])
+        return str((self.snapshot["reason"] or {}).get("message", ""))
 
     def numbers(self) -> list[dict[str, Any]]:
         return [numbers for message in self.messages for numbers in message["numbers"]]

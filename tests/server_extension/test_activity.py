@@ -13,7 +13,7 @@ import pytest
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
-from hub_extensions.adapters.simulated.gpus import load_layout
+from hub_extensions.adapters.simulated.layouts import load_layout
 from tests.fakes.proxy import Proxy
 from tests.fakes.user_server import LOGIN_TOKEN, UserServer
 from tests.patience import patient, soon

@@ -79,7 +79,7 @@ def test_listed_processes_are_their_notebooks_with_their_memory_the_largest_firs
         ("train.ipynb", "work/train.ipynb", "k-train", GIB),
     ]
     assert found.own_memory_bytes == 3 * GIB
-    assert found.note == ""
+    assert found.note is None
     assert found.holders is not None and found.holders[0].idle_since == NOW
 
 
@@ -135,7 +135,7 @@ def test_a_driver_that_does_not_tell_sizes_leaves_them_unknown() -> None:
 @pytest.mark.parametrize("pids", [(), None])
 def test_memory_that_nobody_needs_to_hold_has_no_holder(pids: tuple[int, ...] | None) -> None:
     found = held(scene(pids, used=20 * 1024**2))
-    assert (found.own_memory_bytes, found.holders, found.note) == (0, (), "")
+    assert (found.own_memory_bytes, found.holders, found.note) == (0, (), None)
 
 
 def test_on_the_machine_itself_an_empty_list_is_the_answer_and_nothing_is_guessed() -> None:
@@ -153,7 +153,7 @@ def test_on_the_machine_itself_an_empty_list_is_the_answer_and_nothing_is_guesse
 def test_hidden_the_only_one_that_has_it_open_holds_all(pids: tuple[int, ...] | None) -> None:
     found = held(scene(pids, programs=holding(OF_TRAIN, WORKER)))
     assert named(found.holders) == [("train.ipynb", "work/train.ipynb", "k-train", 3 * GIB)]
-    assert (found.own_memory_bytes, found.note) == (3 * GIB, "")
+    assert (found.own_memory_bytes, found.note) == (3 * GIB, None)
 
 
 def test_hidden_several_that_have_it_open_are_named_without_amounts() -> None:
@@ -333,7 +333,7 @@ def reading_of(pids: tuple[int, ...] | None, by_pid: dict[int, int] | None = Non
     return InventoryReading(NOW, (MIG,), {UUID: sample})
 
 
-def onlooker(kernels: Callable[[], tuple[Kernel, ...]] = tuple, **options: Any) -> GpuProcesses:
+def gpu_processes(kernels: Callable[[], tuple[Kernel, ...]] = tuple, **options: Any) -> GpuProcesses:
     return GpuProcesses("lease-of-this-test", ROOT, kernels, **options)
 
 
@@ -343,34 +343,34 @@ def test_own_processes_are_told_by_the_lease_mark_and_a_neighbours_is_not() -> N
         a_process(environ_of("lease-of-this-test", f"{ROOT}/mine.ipynb")) as mine,
         a_process(environ_of("another-lease", "/home/bob/secret.ipynb")) as other,
     ):
-        found = onlooker().look(reading_of((mine, other), {mine: GIB, other: 2 * GIB}), {UUID: True}, 0.0)[UUID]
+        found = gpu_processes().refresh(reading_of((mine, other), {mine: GIB, other: 2 * GIB}), {UUID: True}, 0.0)[UUID]
     assert named(found.holders) == [("mine.ipynb", "mine.ipynb", "", GIB)]
     assert found.own_memory_bytes == GIB
 
 
 @pytest.mark.programs
 def test_a_process_that_came_after_the_scan_is_found_when_the_driver_lists_it() -> None:
-    looking = onlooker(scan_seconds=3600.0)
-    looking.look(reading_of(()), {UUID: False}, 0.0)
+    processes = gpu_processes(scan_seconds=3600.0)
+    processes.refresh(reading_of(()), {UUID: False}, 0.0)
     with a_process(environ_of("lease-of-this-test", f"{ROOT}/late.ipynb")) as late:
-        found = looking.look(reading_of((late,), {late: GIB}), {UUID: False}, 1.0)[UUID]
+        found = processes.refresh(reading_of((late,), {late: GIB}), {UUID: False}, 1.0)[UUID]
     assert [holder.name for holder in found.holders or ()] == ["late.ipynb"]
 
 
 @pytest.mark.programs
 def test_a_listed_pid_that_is_nobodys_any_more_is_no_holder() -> None:
-    looking = onlooker(scan_seconds=3600.0)
+    processes = gpu_processes(scan_seconds=3600.0)
     with a_process(environ_of("lease-of-this-test", f"{ROOT}/gone.ipynb")) as gone:
-        looking.look(reading_of((gone,), {gone: GIB}), {UUID: False}, 0.0)
-    assert looking.look(reading_of((gone,), {gone: GIB}), {UUID: False}, 1.0)[UUID].holders == ()
+        processes.refresh(reading_of((gone,), {gone: GIB}), {UUID: False}, 0.0)
+    assert processes.refresh(reading_of((gone,), {gone: GIB}), {UUID: False}, 1.0)[UUID].holders == ()
 
 
 def test_memory_that_rises_is_seen_and_the_one_kernel_before_it_is_named() -> None:
-    looking = onlooker(lambda: (TRAIN,))
+    processes = gpu_processes(lambda: (TRAIN,))
     empty = InventoryReading(NOW, (MIG,), {UUID: DeviceSample(UUID, NOW, 0.0, 10 * 1024**2, None, "none")})
-    assert looking.look(empty, {UUID: False}, 0.0)[UUID].holders == ()
-    looking.look(reading_of(None), {UUID: False}, 10.0)
-    found = looking.look(reading_of(None), {UUID: False}, 20.0)[UUID]
+    assert processes.refresh(empty, {UUID: False}, 0.0)[UUID].holders == ()
+    processes.refresh(reading_of(None), {UUID: False}, 10.0)
+    found = processes.refresh(reading_of(None), {UUID: False}, 20.0)[UUID]
     assert (named(found.holders)[0][0], found.note) == ("train.ipynb", PROBABLY)
 
 
@@ -394,7 +394,7 @@ def test_a_script_is_named_and_its_arguments_are_not(tmp_path: Path) -> None:
         try:
             assert process.stdout is not None and process.stdout.readline() == b"up\n"
             assert script(process.pid) == "train.py"
-            found = onlooker().look(reading_of((process.pid,), {process.pid: GIB}), {UUID: True}, 0.0)[UUID]
+            found = gpu_processes().refresh(reading_of((process.pid,), {process.pid: GIB}), {UUID: True}, 0.0)[UUID]
         finally:
             process.kill()
     assert named(found.holders) == [("train.py", "", "", GIB)]
@@ -441,20 +441,20 @@ class ManagerThatFails(ManagerOfKernels):
 async def test_a_kernel_is_known_with_its_notebook_and_since_when_it_is_idle() -> None:
     manager = ManagerOfKernels()
     kernels = KernelReader(manager, manager)
-    await kernels.look()
+    await kernels.refresh()
     (kernel,) = kernels.kernels()
     assert (kernel.id, kernel.name, kernel.path, kernel.pid) == ("k1", "train.ipynb", "deep/train.ipynb", None)
     assert kernel.idle_since == NOW
     assert kernel.age_seconds is not None and kernel.age_seconds < 60
     manager.state = "busy"
-    await kernels.look()
+    await kernels.refresh()
     assert kernels.kernels()[0].idle_since is None
 
 
 async def test_a_console_has_no_notebook() -> None:
     manager = ManagerOfKernels(kind="console")
     kernels = KernelReader(manager, manager)
-    await kernels.look()
+    await kernels.refresh()
     assert (kernels.kernels()[0].name, kernels.kernels()[0].path) == ("python3", "")
 
 
@@ -463,15 +463,15 @@ async def test_kernels_that_cannot_be_listed_are_not_known_and_logged_once(caplo
     kernels = KernelReader(manager, manager)
     with caplog.at_level("INFO"):
         for _ in range(3):
-            await kernels.look()
+            await kernels.refresh()
     assert kernels.kernels() == ()
     assert len(caplog.messages) == 1
 
 
 def test_looking_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look between two scans reads one small file for each pid the driver lists."""
-    looking, mine = onlooker(scan_seconds=3600.0), os.getpid()
-    looking.look(reading_of((mine,), {mine: GIB}), {UUID: False}, 0.0)
+    processes, mine = gpu_processes(scan_seconds=3600.0), os.getpid()
+    processes.refresh(reading_of((mine,), {mine: GIB}), {UUID: False}, 0.0)
     opened: list[str] = []
 
     def noted(path: str, mode: str) -> Any:
@@ -480,5 +480,5 @@ def test_looking_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(procfs, "open", noted, raising=False)
     for number in range(100):
-        looking.look(reading_of((mine,), {mine: GIB}), {UUID: False}, number / 100)
+        processes.refresh(reading_of((mine,), {mine: GIB}), {UUID: False}, number / 100)
     assert opened == [f"/proc/{mine}/stat"] * 100

@@ -101,7 +101,7 @@ async def a_live(
     live = Broadcast(sampler, tick_seconds=0.02, unread_seconds=0.2, quiet_seconds=quiet, **options)
     link = ServiceLink(None, no_report)
     live.use(link)
-    sampler.use(server=lambda: link.state, after_look=live.wake)
+    sampler.use(server=lambda: link.state, after_reading=live.wake)
     sampler.start()
     try:
         yield live, link, sampler
@@ -117,7 +117,7 @@ async def test_the_first_message_has_everything_and_the_last_ten_minutes() -> No
         panel = PanelThatListens()
         live.join(panel)
         (first,) = panel.heard
-    assert first["version"] == first["snapshot"]["version"] == 3
+    assert first["version"] == first["snapshot"]["version"] == 4
     assert first["snapshot"]["state"] == "ok"
     assert first["snapshot"]["gpus"][0]["used_percent"] == 84.0
     (series,) = first["history"]

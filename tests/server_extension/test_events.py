@@ -28,13 +28,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_a_countdown_that_only_runs_is_no_event() -> None:
     watch = EndWatch()
-    assert watch.words(a_state(), 0.0) == ()
-    assert watch.words(a_state(countdown=a_countdown(warn=False)), 1.0) == ()
+    assert watch.due(a_state(), 0.0) == ()
+    assert watch.due(a_state(countdown=a_countdown(warn=False)), 1.0) == ()
 
 
 def test_a_warning_is_said_once_and_again_each_minute() -> None:
     watch, state = EndWatch(), a_state(countdown=a_countdown())
-    said = [clock for clock in range(0, 130, 5) if watch.words(state, 1000.0 + clock) == ("warn",)]
+    said = [clock for clock in range(0, 130, 5) if watch.due(state, 1000.0 + clock) == ("warn",)]
     assert said == [0, 60, 120]
 
 
@@ -48,7 +48,7 @@ def test_a_stream_is_never_silent_for_a_minute() -> None:
 def test_quiet_is_said_when_nothing_else_was_and_slow_looks_leave_no_minute_of_silence() -> None:
     watch, warned = EndWatch(), a_state(countdown=a_countdown())
     assert not watch.quiet(1000.0)
-    assert watch.words(warned, 1025.0) == ("warn",)
+    assert watch.due(warned, 1025.0) == ("warn",)
     assert [clock for clock in (1025.0, 1045.0, 1065.0, 1085.0) if watch.quiet(clock)] == [1065.0]
 
 
@@ -60,7 +60,7 @@ async def test_while_the_service_is_away_for_minutes_the_stream_is_not_silent() 
         return time.monotonic() * 100
 
     def emit(schema_id: str, data: dict[str, Any]) -> None:
-        said.append((clock(), data["word"]))
+        said.append((clock(), data["kind"]))
 
     async def no_report(since: float) -> Report:
         return Report(False, None, None)
@@ -73,7 +73,9 @@ async def test_while_the_service_is_away_for_minutes_the_stream_is_not_silent() 
     service = PanelService().come()
     service.go()
     events = EndEvents(emit, clock=clock)
-    link = ServiceLink(ServiceAddress(service.url, TOKEN), no_report, told=events.take, asked=events.look, pace=100.0)
+    link = ServiceLink(
+        ServiceAddress(service.url, TOKEN), no_report, on_state=events.take, on_answer=events.keep_alive, pace=100.0
+    )
     link.start()
     try:
         await quiet_words(4)
@@ -90,30 +92,29 @@ async def test_while_the_service_is_away_for_minutes_the_stream_is_not_silent() 
 
 def test_an_end_that_moves_while_it_is_warned_is_said_at_once() -> None:
     watch, countdown = EndWatch(), a_countdown()
-    watch.words(a_state(countdown=countdown), 0.0)
+    watch.due(a_state(countdown=countdown), 0.0)
     assert (
-        watch.words(a_state(countdown=replace(countdown, reason=explain("idle", idle=timedelta(minutes=22)))), 5.0)
-        == ()
+        watch.due(a_state(countdown=replace(countdown, reason=explain("idle", idle=timedelta(minutes=22)))), 5.0) == ()
     )
-    assert watch.words(a_state(countdown=a_countdown(60)), 10.0) == ("warn",)
-    assert watch.words(a_state(countdown=a_countdown(60, cause="lifetime")), 15.0) == ("warn",)
+    assert watch.due(a_state(countdown=a_countdown(60)), 10.0) == ("warn",)
+    assert watch.due(a_state(countdown=a_countdown(60, cause="lifetime")), 15.0) == ("warn",)
 
 
 @pytest.mark.parametrize("after", [None, a_countdown(5000, warn=False)])
 def test_a_warning_that_is_taken_back_is_over_once(after: Any) -> None:
     watch = EndWatch()
-    watch.words(a_state(countdown=a_countdown()), 0.0)
-    assert watch.words(a_state(countdown=after), 5.0) == ("over",)
-    assert watch.words(a_state(countdown=after), 500.0) == ()
+    watch.due(a_state(countdown=a_countdown()), 0.0)
+    assert watch.due(a_state(countdown=after), 5.0) == ("over",)
+    assert watch.due(a_state(countdown=after), 500.0) == ()
 
 
 def test_a_request_to_save_is_said_with_the_warning_that_still_stands() -> None:
     watch, countdown = EndWatch(), a_countdown()
-    watch.words(a_state(countdown=countdown), 0.0)
-    assert watch.words(a_state(countdown=countdown, save=True), 5.0) == ("save",)
-    assert watch.words(a_state(countdown=countdown, save=True), 7.0) == ()
-    assert watch.words(a_state(countdown=countdown), 9.0) == ()
-    assert watch.words(a_state(countdown=countdown, save=True), 11.0) == ("save",)
+    watch.due(a_state(countdown=countdown), 0.0)
+    assert watch.due(a_state(countdown=countdown, save=True), 5.0) == ("save",)
+    assert watch.due(a_state(countdown=countdown, save=True), 7.0) == ()
+    assert watch.due(a_state(countdown=countdown), 9.0) == ()
+    assert watch.due(a_state(countdown=countdown, save=True), 11.0) == ("save",)
 
 
 def test_the_event_has_the_countdown_and_the_budget() -> None:
@@ -121,7 +122,7 @@ def test_the_event_has_the_countdown_and_the_budget() -> None:
     EndEvents(lambda **event: said.append(event)).take(a_state(countdown=a_countdown()))
     (event,) = said
     assert event["schema_id"] == END_EVENT_SCHEMA
-    assert event["data"]["word"] == "warn"
+    assert event["data"]["kind"] == "warn"
     assert event["data"]["countdown"]["cause"] == "idle"
     assert event["data"]["keep"] == {"minutes": 30, "left": 1, "of": 2}
 
@@ -178,11 +179,11 @@ async def test_a_page_that_nobody_sees_hears_the_warning_its_end_and_the_request
         before = server.last_activity()
         service.state = a_state(countdown=a_countdown(50))
         warned = await next_word(stream)
-        assert (warned["word"], warned["countdown"]["cause"]) == ("warn", "idle")
+        assert (warned["kind"], warned["countdown"]["cause"]) == ("warn", "idle")
         service.state = a_state(countdown=a_countdown(40))
-        assert (await next_word(stream))["word"] == "warn"
+        assert (await next_word(stream))["kind"] == "warn"
         service.state = a_state(save=True, countdown=a_countdown(1, warn=False))
-        assert [(await next_word(stream))["word"] for _ in range(2)] == ["over", "save"]
+        assert [(await next_word(stream))["kind"] for _ in range(2)] == ["over", "save"]
         assert server.last_activity() == before
     finally:
         stream.close()

@@ -81,7 +81,7 @@ async def test_of_a_cut_gpu_the_one_mig_device_is_shown(fake_nvml: Path, tmp_pat
             await page.until_state("ok")
             (gpu,) = page.snapshot["gpus"]
     assert (gpu["uuid"], gpu["profile"], gpu["memory_total_bytes"]) == (MIG, "1g.5gb", 4864 << 20)
-    assert (gpu["shared"], gpu["note"]) == (False, "Use cannot be measured on this card. Memory is.")
+    assert (gpu["shared"], gpu["note"]["reason"]) == (False, "use-not-measurable")
 
 
 async def test_it_stays_as_it_is_when_the_service_answers_without_a_device(fake_nvml: Path, tmp_path: Path) -> None:

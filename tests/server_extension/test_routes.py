@@ -150,7 +150,7 @@ async def test_the_snapshot_is_what_the_service_says(server: UserServer, service
     status, snapshot = server.request("gpu/snapshot")
     assert status == 200
     assert snapshot["state"] == "no-gpu"
-    assert snapshot["sentence"] == "This server has no GPU."
+    assert snapshot["reason"]["message"] == "This server has no GPU."
     assert snapshot["server"]["title"] == "MIG 1g.5gb"
     assert TOKEN not in json.dumps(snapshot)
 
@@ -163,11 +163,9 @@ async def test_keep_goes_to_the_service_and_shows_at_once(server: UserServer, se
 
 
 def test_a_refused_keep_says_why(server: UserServer, service: PanelService) -> None:
-    service.refuse = (409, {"message": "You have used both for today.", "field": "", "reason": "keeps"})
-    assert server.request("gpu/keep", "POST") == (
-        409,
-        {"message": "You have used both for today.", "field": "", "reason": "keeps"},
-    )
+    problem = {"message": "You have used both.", "field": "keep", "reason": "keep-none-left", "params": {"times": 2.0}}
+    service.refuse = (409, problem)
+    assert server.request("gpu/keep", "POST") == (409, problem)
 
 
 def test_saved_goes_to_the_service(server: UserServer, service: PanelService) -> None:
@@ -295,7 +293,7 @@ def test_it_works_without_a_hub_and_ends_when_it_is_told(tmp_path: Path) -> None
         status, snapshot = server.request("gpu/snapshot")
         assert status == 200
         assert (snapshot["state"], snapshot["server"]) == ("no-gpu", None)
-        assert snapshot["service_note"] == "This server was not started by a hub with GPU offers."
+        assert snapshot["service_note"]["message"] == "This server was not started by a hub with GPU offers."
         assert server.request("gpu/keep", "POST")[0] == 503
     finally:
         ended = server.stop()

@@ -13,6 +13,7 @@ import pytest
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable
 from hub_extensions.core.gpu.samples import Counters, DeviceSample
 from hub_extensions.core.messages import Figures
+from hub_extensions.core.reasons import explain
 from hub_extensions.server_extension.readings import (
     NOT_MEASURABLE,
     NOT_READ,
@@ -96,7 +97,7 @@ def test_a_server_without_a_gpu_opens_nothing() -> None:
     sampler.start()
     sampler.watch("panel", QUICK)
     assert threading.active_count() == before
-    assert (sampler.latest().state, sampler.latest().sentence) == ("no-gpu", "This server has no GPU.")
+    assert (sampler.latest().state, sampler.latest().reason) == ("no-gpu", explain("no-gpu"))
 
 
 def test_it_reads_in_one_thread_of_its_own() -> None:
@@ -173,7 +174,7 @@ def test_a_driver_that_hangs_is_told_with_the_last_numbers_and_holds_nothing_up(
     sampler.watch("panel", QUICK)
     until(lambda: sampler.latest().state == "not-answering")
     told = sampler.latest()
-    assert told.sentence.startswith("The GPU driver is not answering since 2")
+    assert told.reason is not None and told.reason.message.startswith("The GPU driver is not answering since 2")
     assert told.gpus[0].memory_used_bytes == 3 * 1024**3
     sampler.stop()
     assert not reader.closed.is_set(), "it does not wait for the call"
@@ -200,7 +201,7 @@ def test_no_driver_is_an_answer_and_one_log_line(caplog: pytest.LogCaptureFixtur
         sampler.watch("panel", QUICK)
         until(lambda: reader.reads > 5)
     assert sampler.latest().state == "driver-not-loaded"
-    assert "not loaded" in sampler.latest().sentence
+    assert sampler.latest().reason == explain("nvml-driver-not-loaded")
     assert len([line for line in caplog.messages if "driver-not-loaded" in line]) == 1
     sampler.stop()
 
@@ -209,7 +210,7 @@ def test_a_fault_in_the_reader_does_not_end_the_sampling() -> None:
     sampler = sampler_of(GpuThatBreaks())
     sampler.start()
     until(lambda: sampler.latest().state == "unknown")
-    assert "a bug in the reader" in sampler.latest().sentence
+    assert sampler.latest().reason == explain("look-failed", why="a bug in the reader")
     sampler.watch("panel", QUICK)
     until(lambda: sampler.latest().state == "ok")
     sampler.stop()
@@ -219,7 +220,7 @@ def test_a_gpu_that_is_gone_is_said_to_be_gone() -> None:
     sampler = sampler_of(OneGpu(uuid="GPU-another"))
     sampler.start()
     until(lambda: sampler.latest().state == "lost")
-    assert "gone" in sampler.latest().sentence
+    assert sampler.latest().reason == explain("gpu-gone")
     assert sampler.latest().gpus == ()
     sampler.stop()
 
@@ -251,7 +252,7 @@ def test_a_device_that_was_found_and_goes_away_is_gone_and_comes_back() -> None:
     until(lambda: sampler.latest().state == "ok")
     reader.gone = True
     until(lambda: sampler.latest().state == "lost")
-    assert "gone" in sampler.latest().sentence
+    assert sampler.latest().reason == explain("gpu-gone")
     reader.gone = False
     until(lambda: sampler.latest().state == "ok")
     sampler.stop()
@@ -264,7 +265,7 @@ def test_while_none_is_found_it_says_so_and_shows_the_first_that_is() -> None:
     sampler.start()
     sampler.watch("panel", QUICK)
     until(lambda: sampler.latest().state == "detached")
-    assert sampler.latest().sentence.startswith("No GPU can be seen in this container")
+    assert sampler.latest().reason == explain("no-gpu-seen")
     assert (sampler.latest().gpus, sampler.history()) == ((), ())
     reader.gone = False
     until(lambda: sampler.latest().state == "ok")
@@ -344,7 +345,7 @@ def test_looks_that_fail_are_a_gap_of_two_points_however_long() -> None:
     sampler.start()
     sampler.watch("panel", QUICK)
     until(lambda: sampler.latest().state == "ok")
-    reader.fault = GpusUnavailable("lost", "The GPU has fallen off the bus.")
+    reader.fault = GpusUnavailable("lost", explain("nvml-gpu-is-lost"))
     until(lambda: reader.reads > 20)
     reader.fault = None
     until(lambda: sampler.latest().state == "ok")
@@ -400,7 +401,7 @@ def first_look(reader: OneGpu, **changes: Any) -> Any:
 
 def test_where_the_card_cannot_tell_the_services_figures_are_shown_and_named() -> None:
     found = first_look(OneGpu(used_percent=None), figures=figures(datetime.now(timezone.utc)))
-    assert (found.used_percent, found.source, found.note) == (61.0, "dcgm", "")
+    assert (found.used_percent, found.source, found.note) == (61.0, "dcgm", None)
     assert found.counters == Counters(dram_percent=12.0)
 
 
@@ -409,10 +410,12 @@ def test_what_the_card_tells_itself_goes_before_figures() -> None:
     assert (found.used_percent, found.source) == (84.0, "nvml")
 
 
-def test_old_figures_are_no_figures_and_a_sentence_says_so() -> None:
-    found = first_look(OneGpu(used_percent=None), figures=figures(datetime(2026, 11, 20, 8, 0, tzinfo=timezone.utc)))
+def test_old_figures_are_no_figures_and_the_note_says_so() -> None:
+    at = datetime(2026, 11, 20, 8, 0, tzinfo=timezone.utc)
+    found = first_look(OneGpu(used_percent=None), figures=figures(at))
     assert (found.used_percent, found.source) == (None, "dcgm")
-    assert found.note.endswith("which has said nothing new since 2026-11-20T08:00:00Z.")
+    assert found.note == explain("figures-old", since=at)
+    assert found.note.message.endswith("which has said nothing new since 2026-11-20T08:00:00Z.")
 
 
 def test_figures_that_the_service_leaves_out_as_old_are_old_and_the_card_is_not_said_to_be_unable() -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler
 
-from hub_extensions.core.messages import Report, ServerState
+from hub_extensions.core.messages import Problem, Report, ServerState
+from hub_extensions.core.reasons import explain
 from hub_extensions.server_extension.codec import encode
 from hub_extensions.server_extension.sampler import NOT_UNDER_A_HUB
 from hub_extensions.server_extension.service_client import (
@@ -76,7 +81,7 @@ async def test_outside_a_hub_nothing_is_asked_and_a_sentence_says_so() -> None:
 
 async def test_it_reports_first_and_then_asks(service: PanelService) -> None:
     async with linked(address(service)) as link:
-        assert (link.state, link.note) == (None, "")
+        assert (link.state, link.note) == (None, None)
         await soon(lambda: ("GET", "api/server") in service.calls)
         assert service.calls[0] == ("POST", "api/server/report")
         expected = {"opened": True, "kernels": 2, "busy_kernels": 0, "saved": False, "used_percent": None}
@@ -133,7 +138,7 @@ async def test_while_the_service_is_away_the_last_state_stays_with_since_when(se
         await soon(lambda: link.state is not None)
         service.go()
         await soon(lambda: link.note)
-        assert link.note.startswith("The GPU service is not answering since 2")
+        assert link.note is not None and link.note.message.startswith("The GPU service is not answering since 2")
         assert link.state is not None
         since = link.note
         with pytest.raises(RequestRefused) as refused:
@@ -154,7 +159,7 @@ async def test_a_server_the_service_does_not_know_has_no_state(service: PanelSer
 async def test_a_missing_scope_is_named_with_its_fix(service: PanelService) -> None:
     async with linked(address(service, "another-token")) as link:
         await soon(lambda: link.note)
-        assert "access:services!service=gpu" in link.note
+        assert link.note == explain("no-scope") and "access:services!service=gpu" in link.note.message
 
 
 async def test_keep_moves_the_end_at_once(service: PanelService) -> None:
@@ -167,12 +172,12 @@ async def test_keep_moves_the_end_at_once(service: PanelService) -> None:
 
 
 async def test_a_refused_keep_is_told_in_the_services_words(service: PanelService) -> None:
-    service.refuse = (409, {"message": "You have used both for today.", "field": "", "reason": "keeps"})
+    problem = Problem("It was kept twice.", "keep", "keep-none-left", {"times": 2.0, "day": 86400.0, "wait": 60.0})
+    service.refuse = (409, asdict(problem))
     async with linked(address(service)) as link:
         with pytest.raises(RequestRefused) as refused:
             await link.keep()
-    assert (refused.value.status, refused.value.problem.reason) == (409, "keeps")
-    assert refused.value.problem.message == "You have used both for today."
+    assert (refused.value.status, refused.value.problem) == (409, problem)
 
 
 async def test_times_that_are_reckoned_anew_do_not_move(service: PanelService) -> None:
@@ -180,7 +185,7 @@ async def test_times_that_are_reckoned_anew_do_not_move(service: PanelService) -
     stops = datetime.now(timezone.utc) + timedelta(seconds=50)
     service.state = a_state(countdown=a_countdown(stops_at=stops), ends_at=stops)
     told: list[ServerState] = []
-    link = ServiceLink(address(service), Server().report, told=told.append, pace=100.0)
+    link = ServiceLink(address(service), Server().report, on_state=told.append, pace=100.0)
     link.start()
     try:
         await soon(lambda: told)
@@ -217,7 +222,7 @@ async def test_a_redirect_never_takes_the_token_along(service: PanelService) -> 
         elsewhere.go()
 
 
-UNREADABLE = "The GPU service's answer cannot be read. Its version may differ from this server's."
+UNREADABLE = explain("unreadable")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +242,7 @@ async def test_an_answer_that_cannot_be_read_is_a_note_of_its_own_and_one_log_li
         assert link.note == UNREADABLE
         with pytest.raises(RequestRefused) as refused:
             await link.keep()
-        assert (refused.value.status, refused.value.problem.message) == (502, UNREADABLE)
+        assert (refused.value.status, refused.value.problem) == (502, Problem.of(UNREADABLE))
         service.odd = ""
         await soon(lambda: not link.note)
     assert len([line for line in caplog.messages if "cannot be read" in line]) == 1
@@ -264,12 +269,12 @@ async def test_a_fault_of_whoever_is_told_ends_nothing_and_is_logged_once(
     def also_broken() -> None:
         raise KeyError("once more")
 
-    link = ServiceLink(address(service), Server().report, told=broken, asked=also_broken, pace=100.0)
+    link = ServiceLink(address(service), Server().report, on_state=broken, on_answer=also_broken, pace=100.0)
     link.start()
     try:
         await soon(lambda: len(service.calls) >= 5)
         assert (await link.keep()).keep is not None
-        assert link.note == ""
+        assert link.note is None
     finally:
         link.stop()
     assert len([line for line in caplog.messages if "event handler" in line]) == 1
@@ -289,6 +294,44 @@ class ServerWithAFault(Server):
 async def test_a_fault_of_ours_does_not_end_the_asking(service: PanelService, caplog: pytest.LogCaptureFixture) -> None:
     async with linked(address(service), ServerWithAFault()) as link:
         await soon(lambda: link.note)
-        assert link.note.startswith("The GPU service is not answering since")
+        assert link.note is not None and link.note.message.startswith("The GPU service is not answering since")
         await soon(lambda: link.state is not None and not link.note)
     assert len([line for line in caplog.messages if "as it should" in line]) == 1
+
+
+@contextlib.asynccontextmanager
+async def a_hub_without_the_service(code: int) -> AsyncIterator[tuple[ServiceAddress, list[str]]]:
+    """It answers everything with a page, as JupyterHub does."""
+    asked: list[str] = []
+
+    class Page(RequestHandler):
+        def prepare(self) -> None:
+            asked.append(self.request.path)
+            self.set_status(code)
+            self.finish("<html>JupyterHub</html>")
+
+    server = HTTPServer(Application([(".*", Page)]))
+    (sock,) = bind_sockets(0, "127.0.0.1")
+    server.add_sockets([sock])
+    try:
+        yield ServiceAddress(f"http://127.0.0.1:{sock.getsockname()[1]}/services/gpu", TOKEN), asked
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("code", [302, 403, 404, 405])
+async def test_a_hub_without_the_service_is_asked_ever_less_often(code: int) -> None:
+    async with a_hub_without_the_service(code) as (there, asked), linked(there, pace=1.0) as link:
+        periods = []
+        for times in range(1, 7):
+            await soon(lambda times=times: len(asked) >= times and link._strangers >= times)
+            periods.append(link.period())
+            link.soon()
+    assert periods == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
+
+
+async def test_the_services_own_refusal_slows_nobody(service: PanelService) -> None:
+    service.state = None
+    async with linked(address(service), pace=1.0) as link:
+        await soon(lambda: link.note)
+        assert link.period() == 10.0

@@ -1,4 +1,4 @@
-"""The devices of one server, by their UUIDs: few calls, and no look at anybody else's.
+"""The devices of one server, by their UUIDs: few calls, and none about anybody else's.
 
 What a device is (name, profile, size) is asked once and kept while the driver is open and the UUID answers; what moves
 is read each time. It works in a container that sees one MIG device of a GPU and may not ask that GPU anything.
@@ -22,9 +22,9 @@ from hub_extensions.adapters.nvml.devices import (
     whole_gpu,
 )
 from hub_extensions.adapters.nvml.driver import Driver, NvmlFailure
-from hub_extensions.adapters.nvml.look import Facts, Look
+from hub_extensions.adapters.nvml.reading import Facts, ReadingBuilder
 from hub_extensions.adapters.nvml.states import INVALID_ARGUMENT, NOT_FOUND, Scope
-from hub_extensions.adapters.nvml.visible import seen_devices
+from hub_extensions.adapters.nvml.visible import visible_devices
 from hub_extensions.core.gpu.devices import Device
 
 
@@ -39,36 +39,36 @@ class OwnDevices:
         self.reopen_after: float | None = None
         self._uuids = tuple(dict.fromkeys(uuids))
         self._all_found = bool(uuids)
-        self._looked_around_at: float | None = None
+        self._searched_at: float | None = None
         self._clock = clock
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownFacts] = {}
         self._seen: dict[str, Device] = {}
         self._patience = _REOPEN_SECONDS
 
-    def read(self, look: Look) -> None:
-        """Add them to `look`. Raises `NvmlFailure` where not one can be read."""
-        self._look_around(look.driver)
+    def read(self, reading: ReadingBuilder) -> None:
+        """Add them to `reading`. Raises `NvmlFailure` where not one can be read."""
+        self._find_devices(reading.driver)
         failures: list[NvmlFailure] = []
         for uuid in self._uuids:
             try:
-                self._read_device(uuid, look)
+                self._read_device(uuid, reading)
             except NvmlFailure as failure:
                 if failure.concerns_machine:
                     raise
                 failures.append(failure)
-                look.problems.append(f"{uuid} cannot be read now. {failure.detail}")
+                reading.problems.append(f"{uuid} cannot be read now. {failure.reason.message}")
                 if not failure.concerns_device:
-                    look.devices[uuid] = self._seen.get(uuid) or _unnamed(uuid)
-        self._pace_reopening(len(look.samples))
-        if failures and not look.samples:
+                    reading.devices[uuid] = self._seen.get(uuid) or _unnamed(uuid)
+        self._pace_reopening(len(reading.samples))
+        if failures and not reading.samples:
             raise failures[0]
 
     def forget(self, *, reopening: bool) -> None:
         """The handles are the closed driver's. After a reopening what a device was is still known.
 
         Some drivers see a new cut, and a device that is given back, only when they are opened anew. That costs the
-        others their use for one look: a device that stays away is waited for longer and longer. That it did not answer
-        for now is no news of it.
+        others their use for one reading: a device that stays away is waited for longer and longer. That it did not
+        answer for now is no news of it.
         """
         self.reopen_after = None
         self._known.clear()
@@ -78,25 +78,25 @@ class OwnDevices:
             self._patience = _REOPEN_SECONDS
             self._seen.clear()
 
-    def _look_around(self, driver: Driver) -> None:
+    def _find_devices(self, driver: Driver) -> None:
         """Where nobody named its devices: find them, and again slowly while one may be missing."""
-        now, before = self._clock(), self._looked_around_at
-        if self._all_found or (before is not None and now - before < _LOOK_AROUND_SECONDS):
+        now, before = self._clock(), self._searched_at
+        if self._all_found or (before is not None and now - before < _SEARCH_SECONDS):
             return
         try:
-            seen = seen_devices(driver)
+            seen = visible_devices(driver)
         except NvmlFailure as failure:
             if failure.concerns_machine or not self._uuids:
                 raise
             return  # those that were found before are read all the same, and say what is wrong with them
-        self._looked_around_at = now
+        self._searched_at = now
         self._uuids = tuple(dict.fromkeys((*self._uuids, *seen.uuids)))
         self._all_found = bool(self._uuids) and seen.all_answered
 
     def _pace_reopening(self, read: int) -> None:
         """`read`: how many of the devices."""
         if not self._uuids:
-            self.reopen_after = _LOOK_AROUND_SECONDS
+            self.reopen_after = _SEARCH_SECONDS
             return
         if read in (0, len(self._uuids)):
             self._patience = _REOPEN_SECONDS
@@ -104,8 +104,8 @@ class OwnDevices:
             return
         self.reopen_after = self._patience
 
-    def _read_device(self, uuid: str, look: Look) -> None:
-        driver = look.driver
+    def _read_device(self, uuid: str, reading: ReadingBuilder) -> None:
+        driver = reading.driver
         try:
             handle = handle_of(driver, uuid)
         except NvmlFailure as failure:
@@ -113,14 +113,14 @@ class OwnDevices:
                 raise
             self._known.pop(uuid, None)
             self._seen.pop(uuid, None)
-            look.problems.append(f"{uuid} is not on this machine any more.")
+            reading.problems.append(f"{uuid} is not on this machine any more.")
             return
         driver.refused = None
         memory = memory_of(driver, handle)
         facts = self._facts_of(driver, uuid, handle, memory)
         self._seen[uuid] = facts.device
-        look.add(handle, facts, memory.used)
-        if uuid not in look.samples and driver.refused is not None:
+        reading.add(handle, facts, memory.used)
+        if uuid not in reading.samples and driver.refused is not None:
             raise driver.refused  # not one answer came: then the reason is the device's, not the call's
 
     def _facts_of(self, driver: Driver, uuid: str, handle: Any, memory: Memory) -> Facts:
@@ -131,20 +131,20 @@ class OwnDevices:
             return known.facts
         read = _facts_of_mig if uuid.startswith("MIG-") else _facts_of_whole
         facts = read(driver, uuid, handle, memory)
-        self._known[uuid] = _Known(facts, self._clock())
+        self._known[uuid] = _KnownFacts(facts, self._clock())
         return facts
 
 
 _REOPEN_SECONDS, _REOPEN_SOON_SECONDS, _REOPEN_AT_MOST_SECONDS = 60.0, 10.0, 960.0
 _ASK_AGAIN_SECONDS = 5.0
-_LOOK_AROUND_SECONDS = 30.0
+_SEARCH_SECONDS = 30.0
 """What a container is given it has from its start: later is the exception."""
 UNNAMED = "MIG"
 """The profile of a MIG device whose profile the driver does not name: it is no whole GPU all the same."""
 
 
 @dataclass(frozen=True)
-class _Known:
+class _KnownFacts:
     facts: Facts
     read_at: float
 

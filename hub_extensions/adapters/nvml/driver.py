@@ -19,6 +19,7 @@ from hub_extensions.adapters.nvml.states import (
     meaning_of,
 )
 from hub_extensions.core.gpu.devices import GpusUnavailable
+from hub_extensions.core.reasons import explain
 
 
 class NvmlFailure(Exception):
@@ -27,7 +28,7 @@ class NvmlFailure(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(f"NVML error {code}")
         self.code = code
-        self.word, self.scope, self.detail = meaning_of(code)
+        self.state, self.scope, self.reason = meaning_of(code)
 
     @property
     def concerns_machine(self) -> bool:
@@ -46,7 +47,7 @@ class NvmlFailure(Exception):
 
     def as_unavailable(self) -> GpusUnavailable:
         """The same, as the rest of the program knows it."""
-        return GpusUnavailable(self.word, self.detail)
+        return GpusUnavailable(self.state, self.reason)
 
 
 class Driver:
@@ -62,9 +63,7 @@ class Driver:
         try:
             self.library: Any = importlib.import_module("pynvml")
         except ModuleNotFoundError:
-            raise GpusUnavailable(
-                "no-library", "The Python package nvidia-ml-py is missing. Install jupyterhub-gpu[server]."
-            ) from None
+            raise GpusUnavailable("no-library", explain("nvml-no-package")) from None
 
     def call(self, name: str, *arguments: object) -> Any:
         """What pynvml's function `name` answers. Raises `NvmlFailure`."""
@@ -104,7 +103,7 @@ class Driver:
         if self.refused is None and failure.code not in _NOT_KNOWN_TO_DRIVER:
             self.refused = failure
 
-    def let_go(self, name: str, *arguments: object) -> None:
+    def release(self, name: str, *arguments: object) -> None:
         """Free or close something; that it is gone already is as good."""
         try:
             self.call(name, *arguments)
@@ -146,7 +145,7 @@ class OpenDriver:
         if driver is None:
             return
         before(driver)
-        driver.let_go("nvmlShutdown")
+        driver.release("nvmlShutdown")
 
 
 _NOT_KNOWN_TO_DRIVER = {NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH}

@@ -17,11 +17,11 @@ from hub_extensions.core.gpu.samples import Counters
 
 
 class Counted(NamedTuple):
-    """What the counters say since the look before.
+    """What the counters say since the reading before.
 
     Attributes:
         there: does this device have counters that we may read? Without, nothing will come later either.
-        used_percent: 0 to 100, share of time in which anything ran; None at the first look, and where it fails alone.
+        used_percent: 0 to 100, share of time in which anything ran; None at first, and where it fails alone.
         counters: None where there are none.
     """
 
@@ -46,7 +46,7 @@ class InstanceUse:
         self._refused: dict[str, float] = {}
 
     def instance(self, driver: Driver, card: str, gpu: Any, instance_id: int, key: str) -> Counted:
-        """A GPU instance, by the handle of its GPU. `card` and `key` name card and device from look to look."""
+        """A GPU instance, by the handle of its GPU. `card` and `key` name card and device from reading to reading."""
         supported = self._supported(driver, card, gpu)
         if not supported:
             return Counted(there=supported is None)
@@ -115,7 +115,7 @@ class InstanceUse:
 
 @dataclass
 class _Window:
-    """`last` was `taken` at the look before; `spare` is the sample that the next look fills."""
+    """`last` was `taken` at the reading before; `spare` is the sample that the next reading fills."""
 
     last: Any = None
     spare: Any = None
@@ -125,7 +125,7 @@ class _Window:
     def free(self, driver: Driver) -> None:
         for sample in (self.last, self.spare):
             if sample is not None:
-                driver.let_go("nvmlGpmSampleFree", sample)
+                driver.release("nvmlGpmSampleFree", sample)
 
 
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.1, 600.0

@@ -1,6 +1,6 @@
 """All GPUs of this machine: whole ones, the MIG devices of those in MIG mode, and what each of them does now.
 
-Every look asks anew what a device is, so that a GPU that was cut again is seen at once. Not here: opening the driver
+Every reading asks anew what a device is, so that a GPU that was cut again is seen at once. Not here: opening the driver
 (``reader.py``), and the devices of one server (``container.py``).
 """
 
@@ -26,7 +26,7 @@ from hub_extensions.adapters.nvml.devices import (
     whole_gpu,
 )
 from hub_extensions.adapters.nvml.driver import Driver, NvmlFailure
-from hub_extensions.adapters.nvml.look import Facts, Look
+from hub_extensions.adapters.nvml.reading import Facts, ReadingBuilder
 from hub_extensions.adapters.nvml.states import FUNCTION_NOT_FOUND, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, Scope
 from hub_extensions.core.gpu.devices import Device
 
@@ -38,93 +38,93 @@ class MachineDevices:
         self.reopen_after: float | None = None
         self._known: dict[int, dict[str, Device]] = {}
 
-    def read(self, look: Look) -> None:
-        """Add them to `look`: of a GPU that does not answer for now those of before.
+    def read(self, reading: ReadingBuilder) -> None:
+        """Add them to `reading`: of a GPU that does not answer for now those of before.
 
         Raises:
             NvmlFailure: no GPU answers, and the last of them is not lost.
         """
         self.reopen_after = 0.0
-        count = int(look.driver.call("nvmlDeviceGetCount"))
+        count = int(reading.driver.call("nvmlDeviceGetCount"))
         failures: list[NvmlFailure] = []
         for index in range(count):
             try:
-                self._read_gpu(index, look)
+                self._read_gpu(index, reading)
             except NvmlFailure as failure:
                 if failure.concerns_machine:
                     raise
                 failures.append(failure)
-                self._miss_gpu(index, failure, look)
-        if failures and len(failures) == count and not look.devices and not failures[-1].concerns_device:
+                self._miss_gpu(index, failure, reading)
+        if failures and len(failures) == count and not reading.devices and not failures[-1].concerns_device:
             raise failures[-1]
         self.reopen_after = _REOPEN_SECONDS if failures else None
 
     def forget(self, *, reopening: bool) -> None:
         """Nothing: in doubt what was seen is still there."""
 
-    def _read_gpu(self, index: int, look: Look) -> None:
-        """One GPU into `look`, as a whole or not at all."""
+    def _read_gpu(self, index: int, reading: ReadingBuilder) -> None:
+        """One GPU into `reading`, as a whole or not at all."""
         known = self._known.get(index, {})
-        one = Look(look.at, look.driver, look.counters, look.own)
+        one = ReadingBuilder(reading.at, reading.driver, reading.counters, reading.own)
         complete = _read_gpu(one, index, known)
         self._known[index] = one.devices if complete else {**known, **one.devices}
-        look.devices.update(self._known[index])
-        look.samples.update(one.samples)
-        look.problems.extend(one.problems)
+        reading.devices.update(self._known[index])
+        reading.samples.update(one.samples)
+        reading.problems.extend(one.problems)
 
-    def _miss_gpu(self, index: int, failure: NvmlFailure, look: Look) -> None:
+    def _miss_gpu(self, index: int, failure: NvmlFailure, reading: ReadingBuilder) -> None:
         if failure.concerns_device:
             self._known.pop(index, None)
-            look.problems.append(f"GPU {index} is lost. {failure.detail}")
+            reading.problems.append(f"GPU {index} is lost. {failure.reason.message}")
             return
         # In doubt its devices are still there: somebody may be working on them.
-        look.problems.append(f"GPU {index} cannot be read now. {failure.detail}")
+        reading.problems.append(f"GPU {index} cannot be read now. {failure.reason.message}")
         for uuid, device in self._known.get(index, {}).items():
-            look.devices.setdefault(uuid, device)
+            reading.devices.setdefault(uuid, device)
 
 
 _REOPEN_SECONDS = 60.0
 _Known = Mapping[str, Device]
 
 
-def _read_gpu(look: Look, index: int, known: _Known) -> bool:
+def _read_gpu(reading: ReadingBuilder, index: int, known: _Known) -> bool:
     """Whole or cut. Did all of it answer?"""
-    driver = look.driver
+    driver = reading.driver
     handle = driver.call("nvmlDeviceGetHandleByIndex", index)
     gpu = Gpu(handle, str(driver.call("nvmlDeviceGetUUID", handle)), product_of(driver, handle), index)
     if _in_mig_mode(driver, handle):
-        return _read_mig_devices(look, gpu, known)
+        return _read_mig_devices(reading, gpu, known)
     memory = memory_of(driver, handle)
-    look.add(handle, Facts(_steady(whole_gpu(driver, gpu, memory), known)), memory.used)
+    reading.add(handle, Facts(_steady(whole_gpu(driver, gpu, memory), known)), memory.used)
     return True
 
 
-def _read_mig_devices(look: Look, gpu: Gpu, known: _Known) -> bool:
-    migs, complete = _mig_handles(look, gpu)
+def _read_mig_devices(reading: ReadingBuilder, gpu: Gpu, known: _Known) -> bool:
+    migs, complete = _mig_handles(reading, gpu)
     instances = [mig.gpu_instance_id for mig in migs]
     for mig in migs:
-        device = mig_device(look.driver, gpu, mig)
+        device = mig_device(reading.driver, gpu, mig)
         if device is None:
-            look.problems.append(
+            reading.problems.append(
                 f"GPU {gpu.index}: the driver does not name the MIG profile of {mig.uuid}, so it is left out."
             )
             continue
         # The counters are the GPU instance's: where two MIG devices share it, neither one's use is known.
         facts = Facts(_steady(device, known), gpu, alone=instances.count(mig.gpu_instance_id) == 1)
-        look.add(mig.handle, facts, memory_of(look.driver, mig.handle).used)
-    for device in _instances_without_compute(look.driver, gpu, {i for i in instances if i is not None}):
-        look.devices[device.uuid] = _steady(device, known)
-    if not look.devices and complete:
-        look.problems.append(
+        reading.add(mig.handle, facts, memory_of(reading.driver, mig.handle).used)
+    for device in _instances_without_compute(reading.driver, gpu, {i for i in instances if i is not None}):
+        reading.devices[device.uuid] = _steady(device, known)
+    if not reading.devices and complete:
+        reading.problems.append(
             f"GPU {gpu.index} is in MIG mode and has no MIG device: nobody can use it until it is cut"
             " (nvidia-smi mig -cgi … -C) or MIG mode is switched off."
         )
     return complete
 
 
-def _mig_handles(look: Look, gpu: Gpu) -> tuple[list[Mig], bool]:
+def _mig_handles(reading: ReadingBuilder, gpu: Gpu) -> tuple[list[Mig], bool]:
     """The MIG devices that answer; and whether all did."""
-    driver, found, complete = look.driver, [], True
+    driver, found, complete = reading.driver, [], True
     for slot in mig_slots(driver, gpu.handle):
         failure = slot.failure
         if failure is None:
@@ -135,7 +135,9 @@ def _mig_handles(look: Look, gpu: Gpu) -> tuple[list[Mig], bool]:
             raise failure
         elif failure.code not in (NOT_FOUND, INVALID_ARGUMENT):  # these two: the numbers have gaps
             complete = False
-            look.problems.append(f"MIG device {slot.number} of GPU {gpu.index} cannot be read now. {failure.detail}")
+            reading.problems.append(
+                f"MIG device {slot.number} of GPU {gpu.index} cannot be read now. {failure.reason.message}"
+            )
     return found, complete
 
 

@@ -15,8 +15,8 @@ from datetime import datetime
 from hub_extensions.adapters.nvml.container import OwnDevices
 from hub_extensions.adapters.nvml.driver import NvmlFailure, OpenDriver
 from hub_extensions.adapters.nvml.gpm import InstanceUse
-from hub_extensions.adapters.nvml.look import Devices, Look
 from hub_extensions.adapters.nvml.machine import MachineDevices
+from hub_extensions.adapters.nvml.reading import Devices, ReadingBuilder
 from hub_extensions.adapters.nvml.states import UNINITIALIZED, in_a_container
 from hub_extensions.core.gpu.devices import GpusUnavailable, InventoryReading
 
@@ -56,7 +56,7 @@ class Nvml:
         was_open = self._open.is_open
         while True:
             try:
-                return self._look(now)
+                return self._read(now)
             except NvmlFailure as failure:
                 if failure.concerns_machine:
                     self.close()
@@ -72,13 +72,13 @@ class Nvml:
         self._devices.forget(reopening=reopening)
         self._open.close(self._counters.forget)
 
-    def _look(self, now: datetime) -> InventoryReading:
+    def _read(self, now: datetime) -> InventoryReading:
         driver = self._open.get()
-        look = Look(now, driver, self._counters, self._own)
-        self._devices.read(look)
-        self._counters.keep_only(driver, [device.identity for device in look.devices.values()])
-        return InventoryReading(now, tuple(look.devices.values()), look.samples, tuple(look.problems))
+        reading = ReadingBuilder(now, driver, self._counters, self._own)
+        self._devices.read(reading)
+        self._counters.keep_only(driver, [device.identity for device in reading.devices.values()])
+        return InventoryReading(now, tuple(reading.devices.values()), reading.samples, tuple(reading.problems))
 
     def _unavailable(self, failure: NvmlFailure) -> GpusUnavailable:
-        told = failure.as_unavailable()
-        return GpusUnavailable(told.word, in_a_container(failure.code)) if self._pod else told
+        unavailable = failure.as_unavailable()
+        return GpusUnavailable(unavailable.state, in_a_container(failure.code)) if self._pod else unavailable

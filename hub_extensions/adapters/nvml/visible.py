@@ -20,14 +20,14 @@ from hub_extensions.adapters.nvml.states import (
 )
 
 
-class Seen(NamedTuple):
+class VisibleDevices(NamedTuple):
     """`uuids` in the driver's order; `all_answered`: nothing that is here can be missing among them."""
 
     uuids: tuple[str, ...]
     all_answered: bool
 
 
-def seen_devices(driver: Driver) -> Seen:
+def visible_devices(driver: Driver) -> VisibleDevices:
     """Whole GPUs and MIG devices that this process can see.
 
     Raises:
@@ -48,7 +48,7 @@ def seen_devices(driver: Driver) -> Seen:
     if failures and not uuids:
         raise failures[0]
     # the count may have GPUs of others, which may not be asked in here (nvml.h, nvmlDeviceGetCount_v2)
-    return Seen(tuple(dict.fromkeys(uuids)), all(failure.code == NO_PERMISSION for failure in failures))
+    return VisibleDevices(tuple(dict.fromkeys(uuids)), all(failure.code == NO_PERMISSION for failure in failures))
 
 
 _NO_MIG = {NOT_SUPPORTED, FUNCTION_NOT_FOUND}

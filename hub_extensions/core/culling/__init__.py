@@ -7,7 +7,7 @@ Not here: who reads the samples, who asks the user to save, and who stops the se
 
 from hub_extensions.core.culling.decision import SHOWN_AFTER, Action, CullDecision, decide, settle
 from hub_extensions.core.culling.evidence import Cause, Evidence, ServerFacts, evidence_of, observe, opened, reported
-from hub_extensions.core.culling.keeps import DAY, KeepRefused, keep, keeps_left
+from hub_extensions.core.culling.keeps import DAY, keep, keeps_left
 from hub_extensions.core.culling.policy import (
     CullPolicy,
     PolicyError,
@@ -25,7 +25,6 @@ __all__ = [
     "CullDecision",
     "CullPolicy",
     "Evidence",
-    "KeepRefused",
     "PolicyError",
     "ServerFacts",
     "check_policy",

@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import Enum
 
 from hub_extensions.core.gpu.samples import DeviceSample
+from hub_extensions.core.reasons import Reason
 
 WHOLE = 1000
 """A whole device, in thousandths: shares are integers so that their sums are exact."""
@@ -94,7 +95,7 @@ class DeviceState:
 
 @dataclass(frozen=True)
 class InventoryReading:
-    """One look at a machine's GPUs: what an adapter's ``read(now)`` returns.
+    """One reading of a machine's GPUs: what an adapter's ``read(now)`` returns.
 
     Attributes:
         devices: whole GPUs that are not in MIG mode, and MIG devices (with GPU instances that have no compute instance,
@@ -113,12 +114,12 @@ class GpusUnavailable(Exception):
     """The GPUs of this machine cannot be read now.
 
     Attributes:
-        word: ``no-library``, ``driver-not-loaded``, ``version-mismatch``, ``lost``, ``detached``, ``no-permission``,
+        state: ``no-library``, ``driver-not-loaded``, ``version-mismatch``, ``lost``, ``detached``, ``no-permission``,
             ``not-answering`` or ``unknown``.
-        sentence: what is wrong and what to do, for a person.
+        reason: what is wrong and what to do, for a person.
     """
 
-    def __init__(self, word: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.word = word
-        self.sentence = sentence
+    def __init__(self, state: str, reason: Reason) -> None:
+        super().__init__(reason.message)
+        self.state = state
+        self.reason = reason

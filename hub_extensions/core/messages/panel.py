@@ -7,6 +7,7 @@ from datetime import datetime
 
 from hub_extensions.core.gpu.samples import Counters
 from hub_extensions.core.messages.server import Countdown, Keep, ServerState
+from hub_extensions.core.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """This server's device as its own extension reads it. None is not known; `note` says why in a sentence.
+    """This server's device as its own extension reads it. None is not known; `note` says why.
 
     Attributes:
         memory_used_bytes: of the device, with everybody on it; own_memory_bytes: of this server's programs alone.
@@ -49,13 +50,13 @@ class GpuReading:
     used_percent: float | None
     source: str
     at: datetime
-    note: str = ""
+    note: Reason | None = None
     own_memory_bytes: int | None = None
     limit_bytes: int | None = None
     limit_source: str = ""
     counters: Counters | None = None
     holders: tuple[Holder, ...] | None = None
-    holders_note: str = ""
+    holders_note: Reason | None = None
     shared: bool = False
 
 
@@ -65,7 +66,7 @@ class Snapshot:
 
     Attributes:
         state: ``starting``, ``ok``, ``no-gpu``, ``no-library``, ``driver-not-loaded``, ``version-mismatch``, ``lost``,
-            ``detached``, ``no-permission``, ``not-answering`` or ``unknown``; `sentence` says it in words.
+            ``detached``, ``no-permission``, ``not-answering`` or ``unknown``; `reason` says why, None: all is well.
         server: None: the service is not answering (`service_note` says since when).
         period_seconds: how often the GPU is read now: what is older than three of these is old.
     """
@@ -73,10 +74,10 @@ class Snapshot:
     version: int
     at: datetime
     state: str
-    sentence: str
+    reason: Reason | None
     gpus: tuple[GpuReading, ...]
     server: ServerState | None
-    service_note: str = ""
+    service_note: Reason | None = None
     period_seconds: float = 10.0
 
 
@@ -139,13 +140,13 @@ class EndEvent:
     """What Jupyter Server's event stream tells every page, seen or hidden, about this server's end.
 
     Attributes:
-        word: ``warn``: it stops soon; ``over``: it does not, after all; ``save``: save the open notebooks now;
+        kind: ``warn``: it stops soon; ``over``: it does not, after all; ``save``: save the open notebooks now;
             ``quiet``: nothing new, so that no proxy cuts a stream that is silent.
         countdown, keep: as in ``ServerState``.
     """
 
     version: int
     at: datetime
-    word: str
+    kind: str
     countdown: Countdown | None
     keep: Keep | None

@@ -71,7 +71,7 @@ class ServerState:
         offer, title, uuid, share: the lease; uuid None for CPU only (share 0), and on a cluster, where nobody knows it.
         memory_bytes: the limit to show (a fraction's share of the device, or the device's).
         lease_state: ``starting``, ``running``, ``ending``, ``lost``, or ``none``.
-        warnings: sentences for the user (device lost, somebody else's process on the device).
+        warnings: for the user (device lost, somebody else's process on the device).
         ends_at: the lifetime's end, None without one.
         save: save the open notebooks now, the server is about to stop.
         waits: the other offers with their waits.
@@ -93,7 +93,7 @@ class ServerState:
     keep: Keep | None
     ends_at: datetime | None
     save: bool
-    warnings: tuple[str, ...]
+    warnings: tuple[Reason, ...]
     waits: tuple[OfferState, ...]
     rule: Reason | None = None
     figures: Figures | None = None

@@ -290,7 +290,7 @@ def test_a_driver_that_goes_and_comes_is_told_and_found_again(tmp_path: Path, ow
     machine.write()
     with pytest.raises(GpusUnavailable) as problem:
         looking.read(NOW, clock=2.0)
-    assert problem.value.word == "driver-not-loaded"
+    assert problem.value.state == "driver-not-loaded"
     machine.init = 0
     machine.reload().write()
     assert set(looking.read(NOW, clock=3.0).samples) == {"GPU-a"}
@@ -307,7 +307,7 @@ def test_a_lost_gpu_does_not_hide_the_other_and_both_lost_are_told(tmp_path: Pat
     machine.changes("GPU-b", lost=1).write()
     with pytest.raises(GpusUnavailable) as problem:
         looking.read(NOW, clock=3.0)
-    assert problem.value.word == "lost"
+    assert problem.value.state == "lost"
     machine.changes("GPU-a", lost=0).changes("GPU-b", lost=0).write()
     assert set(looking.read(NOW, clock=4.0).samples) == {"GPU-a", "GPU-b"}
 
@@ -375,7 +375,7 @@ def test_a_device_that_is_given_back_is_found_without_a_restart(tmp_path: Path, 
     looking = own(machine, "MIG-lab-7")
     with pytest.raises(GpusUnavailable) as problem:
         looking.read(NOW, clock=1.0)
-    assert problem.value.word == "detached"
+    assert problem.value.state == "detached"
     opened = machine.calls()["nvmlInitWithFlags"]
     machine.recovers().write()
     assert set(looking.read(NOW, clock=12.0).samples) == {"MIG-lab-7"}
@@ -391,7 +391,7 @@ def test_a_gpu_that_refuses_every_answer_says_why(tmp_path: Path, own: Own) -> N
     machine.write()
     with pytest.raises(GpusUnavailable) as problem:
         looking.read(NOW, clock=2.0)
-    assert problem.value.word == "detached"
+    assert problem.value.state == "detached"
 
 
 def test_a_fact_that_was_missed_is_asked_for_again(tmp_path: Path, own: Own) -> None:

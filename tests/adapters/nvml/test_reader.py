@@ -32,7 +32,7 @@ from tests.fakes.nvml import (
 )
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
-Look = Callable[..., InventoryReading]
+ReadingBuilder = Callable[..., InventoryReading]
 
 pytestmark = pytest.mark.needs("c-compiler")
 
@@ -308,7 +308,7 @@ def test_a_driver_loaded_later_is_found_without_a_restart(machine: FakeNvml, rea
     looking = reader(two_gpus(machine))
     with pytest.raises(GpusUnavailable) as problem:
         looking.read(NOW)
-    assert problem.value.word == "driver-not-loaded"
+    assert problem.value.state == "driver-not-loaded"
     machine.init = 0
     machine.write()
     assert len(looking.read(NOW).devices) == 2
@@ -335,22 +335,22 @@ def test_each_way_to_fail_has_its_word_and_a_sentence(machine: FakeNvml, reader:
     machine.init = code
     with pytest.raises(GpusUnavailable) as problem:
         reader(machine.write()).read(NOW)
-    assert problem.value.word == word
-    assert problem.value.sentence.endswith(".")
+    assert problem.value.state == word
+    assert problem.value.reason.message.endswith(".")
 
 
 def test_a_container_that_lost_its_devices_says_so(machine: FakeNvml, reader: Readers) -> None:
     two_gpus(machine).fails("nvmlDeviceGetHandleByIndex_v2", UNKNOWN).write()
     with pytest.raises(GpusUnavailable) as problem:
         reader(machine).read(NOW)
-    assert problem.value.word == "detached"
-    assert "restart the server" in problem.value.sentence
+    assert problem.value.state == "detached"
+    assert "restart the server" in problem.value.reason.message
 
 
 def test_without_a_driver_the_machine_has_no_library(machine: FakeNvml) -> None:
     with ReaderProcess(machine, None) as looking, pytest.raises(GpusUnavailable) as problem:
         looking.read(NOW)
-    assert problem.value.word == "no-library"
+    assert problem.value.state == "no-library"
 
 
 def test_a_machine_of_64_gpus_is_read_in_order_with_few_calls(machine: FakeNvml, reader: Readers) -> None:

@@ -51,15 +51,15 @@ def test_every_code_that_pynvml_names_has_a_meaning_of_its_own() -> None:
 @pytest.mark.parametrize("code", sorted(MEANINGS))
 def test_a_meaning_is_a_known_state_and_says_what_is_wrong_and_what_to_do(code: int) -> None:
     meaning = MEANINGS[code]
-    assert meaning.word in STATES
-    assert meaning.sentence.endswith(".")
-    assert meaning.sentence.count(". ") >= 1 or "," in meaning.sentence or ":" in meaning.sentence
-    assert not {"please", "!", "NVML", "culled"} & set(meaning.sentence.replace("!", " ! ").split())
+    assert meaning.state in STATES
+    assert meaning.reason.message.endswith(".")
+    assert meaning.reason.message.count(". ") >= 1 or "," in meaning.reason.message or ":" in meaning.reason.message
+    assert not {"please", "!", "NVML", "culled"} & set(meaning.reason.message.replace("!", " ! ").split())
 
 
 def test_a_code_that_nobody_named_yet_is_unknown_and_names_itself() -> None:
-    assert meaning_of(4711).word == "unknown"
-    assert "4711" in meaning_of(4711).sentence
+    assert meaning_of(4711).state == "unknown"
+    assert "4711" in meaning_of(4711).reason.message
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_code_that_nobody_named_yet_is_unknown_and_names_itself() -> None:
     ],
 )
 def test_the_states_are_the_ones_people_know(name: str, word: str) -> None:
-    assert meaning_of(NAMED[f"NVML_ERROR_{name}"]).word == word
+    assert meaning_of(NAMED[f"NVML_ERROR_{name}"]).state == word
 
 
 @pytest.mark.needs("c-compiler")
@@ -86,7 +86,7 @@ def test_each_code_at_the_opening_of_the_driver_gives_its_state(machine: FakeNvm
     for code in NAMED.values():
         machine.init = code
         machine.write()
-        assert told(looking) == meaning_of(code).word, code
+        assert told(looking) == meaning_of(code).state, code
     machine.init = 0
     machine.write()
     assert set(looking.read(NOW).samples) == {"GPU-a"}, "found again without a restart"
@@ -103,7 +103,7 @@ def test_each_code_at_the_device_gives_its_state_or_says_that_it_is_gone(
             reading = looking.read(NOW)
             assert (reading.devices, len(reading.problems)) == ((), 1), code
         else:
-            assert told(looking) == meaning_of(code).word, code
+            assert told(looking) == meaning_of(code).state, code
     machine.recovers().write()
     assert set(looking.read(NOW).samples) == {"GPU-a"}
 
@@ -119,7 +119,7 @@ def test_each_code_at_one_figure_is_unknown_for_that_figure_unless_it_says_more(
             machine.fails(METRICS[figure].replace("_v2", "").replace("_v3", "_v2"), code)
         machine.write()
         if meaning_of(code).scope is not Scope.CALL:
-            assert told(looking) == meaning_of(code).word, code
+            assert told(looking) == meaning_of(code).state, code
             continue
         sample = sample_of(looking.read(NOW))
         assert [name for name in METRICS if sample[name] is None] == [figure], code
@@ -137,8 +137,8 @@ def test_a_code_from_a_newer_driver_is_unknown_not_a_crash(
 def told(looking: ReaderProcess) -> str:
     with pytest.raises(GpusUnavailable) as problem:
         looking.read(NOW)
-    assert problem.value.sentence
-    return problem.value.word
+    assert problem.value.reason.message
+    return problem.value.state
 
 
 def sample_of(reading: InventoryReading) -> dict[str, object]:

@@ -145,7 +145,7 @@ def test_where_none_answers_it_is_said_why_and_found_as_soon_as_one_does(
     looking = in_pod(machine)
     with pytest.raises(GpusUnavailable) as problem:
         looking.read(NOW, clock=1.0)
-    assert problem.value.word == word
+    assert problem.value.state == word
     machine.recovers().write()
     assert uuids_of(looking.read(NOW, clock=2.0)) == ["GPU-a"]
 
@@ -165,8 +165,8 @@ def test_a_pod_without_the_drivers_library_is_told_for_its_user(tmp_path: Path, 
         pytest.raises(GpusUnavailable) as problem,
     ):
         looking.read(NOW)
-    assert problem.value.word == "no-library"
-    assert problem.value.sentence.startswith("The GPU's driver is not in this container. Tell an admin")
+    assert problem.value.state == "no-library"
+    assert problem.value.reason.message.startswith("The GPU's driver is not in this container. Tell an admin")
 
 
 def test_a_pod_whose_driver_does_not_open_is_told_for_its_user(tmp_path: Path, in_pod: InPod) -> None:
@@ -174,5 +174,5 @@ def test_a_pod_whose_driver_does_not_open_is_told_for_its_user(tmp_path: Path, i
     machine.init = DRIVER_NOT_LOADED
     with pytest.raises(GpusUnavailable) as problem:
         in_pod(machine.write()).read(NOW)
-    assert problem.value.word == "driver-not-loaded"
-    assert "in this container" in problem.value.sentence and "modprobe" not in problem.value.sentence
+    assert problem.value.state == "driver-not-loaded"
+    assert "in this container" in problem.value.reason.message and "modprobe" not in problem.value.reason.message

@@ -15,7 +15,6 @@ from hub_extensions.core.culling import (
     CullDecision,
     CullPolicy,
     Evidence,
-    KeepRefused,
     PolicyError,
     ServerFacts,
     check_policy,
@@ -31,6 +30,7 @@ from hub_extensions.core.culling import (
     settle,
 )
 from hub_extensions.core.gpu.samples import ServerReport
+from hub_extensions.core.reasons import Reason, explain
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=timezone.utc)
 ON = CullPolicy(enabled=True)
@@ -153,7 +153,7 @@ def test_no_keep_moves_the_lifetime() -> None:
     kept = replace(GPU, kept_until=minute(2000), idle_since=minute(690))
     assert told(decide(kept, ON, minute(715))) == (Action.WARN, Cause.LIFETIME, minute(725))
     assert told(decide(kept, ON, minute(715), minute(710))) == (Action.WARN, Cause.LIFETIME, minute(720))
-    assert isinstance(keep(replace(FACTS, warned=minute(710), cause=Cause.LIFETIME), ON, minute(715)), KeepRefused)
+    assert isinstance(keep(replace(FACTS, warned=minute(710), cause=Cause.LIFETIME), ON, minute(715)), Reason)
 
 
 def test_the_earliest_end_wins() -> None:
@@ -208,7 +208,7 @@ def test_a_dry_run_stops_nothing_and_says_nothing_but_logs_what_it_would_do() ->
     assert decide(replace(GPU, idle_since=None), dry, minute(95)).would_stop_at is None
     assert ends_at(START, dry) is None
     assert culling_sentence(dry) == ""
-    assert isinstance(keep(replace(FACTS, idle_since=minute(60)), dry, minute(80)), KeepRefused)
+    assert isinstance(keep(replace(FACTS, idle_since=minute(60)), dry, minute(80)), Reason)
 
 
 def test_switching_culling_on_warns_everybody_first() -> None:
@@ -251,7 +251,7 @@ def test_a_keep_moves_the_stop_by_its_length_twice_a_day() -> None:
     assert isinstance(again, ServerFacts)
     assert again.kept_until == minute(150)
     refused = keep(again, ON, minute(141))
-    assert refused == KeepRefused("It was kept 2 times in 24 h, which is all; again in 23 h.", "none-left")
+    assert refused == explain("keep-none-left", times=2, day=timedelta(hours=24), wait=timedelta(hours=23))
     assert keeps_left(again, ON, minute(81 + 24 * 60)) == 1
 
 
@@ -276,25 +276,25 @@ def test_a_keep_holds_off_idleness_after_work_in_between() -> None:
 @pytest.mark.parametrize(
     ("changed", "word"),
     [
-        ({"stopping": minute(80)}, "stopping"),
-        ({"offer": "cpu", "lease": None}, "cpu"),
-        ({"idle_since": None}, "no-countdown"),
-        ({"idle_since": minute(80.5)}, "no-countdown"),
-        ({"opened": None, "started": minute(70), "idle_since": minute(70)}, "unopened"),
-        ({"started": minute(81 - 720), "opened": minute(0)}, "lifetime"),
+        ({"stopping": minute(80)}, "keep-stopping"),
+        ({"offer": "cpu", "lease": None}, "keep-cpu"),
+        ({"idle_since": None}, "keep-no-countdown"),
+        ({"idle_since": minute(80.5)}, "keep-no-countdown"),
+        ({"opened": None, "started": minute(70), "idle_since": minute(70)}, "keep-unopened"),
+        ({"started": minute(81 - 720), "opened": minute(0)}, "keep-lifetime"),
     ],
 )
 def test_a_keep_that_would_move_nothing_is_refused_in_words(changed: dict[str, object], word: str) -> None:
     facts = replace(replace(FACTS, idle_since=minute(60)), **changed)  # type: ignore[arg-type]
     refused = keep(facts, ON, minute(81))
-    assert isinstance(refused, KeepRefused)
+    assert isinstance(refused, Reason)
     assert refused.reason == word
     assert refused.message.endswith(".")
 
 
 def test_without_keeps_keeping_is_not_offered() -> None:
     refused = keep(replace(FACTS, idle_since=minute(60)), replace(ON, keeps_per_day=0), minute(81))
-    assert refused == KeepRefused("Keeping a server is not offered here.", "none-left")
+    assert refused == explain("keep-not-offered")
 
 
 def test_a_stop_that_was_decided_is_carried_out() -> None:
@@ -402,7 +402,7 @@ def test_being_idle_for_longer_never_postpones_the_stop(
 def test_a_keep_never_shortens(started: datetime, idle_since: datetime, now: datetime, keeps: list[datetime]) -> None:
     facts = replace(FACTS, started=started, idle_since=idle_since, keeps=tuple(keeps))
     kept = keep(facts, ON, now)
-    if isinstance(kept, KeepRefused):
+    if isinstance(kept, Reason):
         return
     before = decide(evidence_of(facts, use_known=True), ON, now)
     after = decide(evidence_of(kept, use_known=True), ON, now)
@@ -434,7 +434,7 @@ def test_whatever_happens_a_server_stops_only_after_the_warning_stood_for_its_ti
         use = {"busy": 80.0, "unknown": None}.get(event, 0.0)
         facts = observe(facts, use, policy, now)
         kept = keep(facts, policy, now) if event == "keep" else facts
-        facts = facts if isinstance(kept, KeepRefused) else kept
+        facts = facts if isinstance(kept, Reason) else kept
         decision = decide(evidence_of(facts, use_known=use is not None), policy, now, facts.warned, facts.cause)
         if decision.action is Action.STOP:
             assert shown is not None

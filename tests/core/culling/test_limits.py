@@ -11,7 +11,6 @@ from hub_extensions.core.culling import (
     Action,
     Cause,
     CullPolicy,
-    KeepRefused,
     PolicyError,
     check_policy,
     culling_sentence,
@@ -22,6 +21,7 @@ from hub_extensions.core.culling import (
     settle,
 )
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, Holding, forecast_line
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.wording import duration
 from tests.core.culling.test_decision import CPU, FACTS, GPU, ON, START, message, minute
 
@@ -38,6 +38,16 @@ def test_an_idle_gpu_is_shown_warned_about_and_stopped_at_these_seconds(seconds:
     assert (found.action if found.cause else None) == action
     assert message(found) == ("Its GPU was used just now." if action is None else f"Idle for {seconds // 60} min.")
     assert (found.stops_at, found.can_keep) == ((None, False) if action is None else (minute(90), True))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "length"), [(45, "45 s"), (47.9, "47 s"), (59.9, "59 s"), (60, "1 min"), (119, "1 min"), (120, "2 min")]
+)
+def test_how_long_it_is_idle_is_told_in_whole_seconds_and_from_a_minute_on_in_minutes(
+    seconds: float, length: str
+) -> None:
+    policy = replace(ON, idle=3 * MINUTE, warn=SECOND, lifetime=None)
+    assert message(decide(GPU, policy, minute(60) + seconds * SECOND)) == f"Idle for {length}."
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(44, False), (45, True)])
@@ -160,7 +170,7 @@ def test_a_keep_counts_for_24_hours(ago: timedelta, left: int) -> None:
     policy = replace(ON, lifetime=None)
     assert keeps_left(pressed, policy, now) == left
     kept = keep(pressed, policy, now)
-    assert not isinstance(kept, KeepRefused)
+    assert not isinstance(kept, Reason)
     assert kept.keeps == ((now - ago, now) if left == 1 else (now,))
     assert kept.kept_until == max(now + 10 * MINUTE, now + 5 * MINUTE) + 30 * MINUTE
     assert (kept.warned, kept.cause) == (None, None)
@@ -170,7 +180,8 @@ def test_who_has_no_keep_left_is_told_when_there_is_one_again() -> None:
     now = START + 48 * HOUR
     pressed = replace(FACTS, keeps=(now - 20 * HOUR, now - 3 * HOUR, now - HOUR), idle_since=now - 25 * MINUTE)
     found = keep(pressed, replace(ON, lifetime=None), now)
-    assert found == KeepRefused("It was kept 2 times in 24 h, which is all; again in 21 h.", "none-left")
+    assert found == explain("keep-none-left", times=2, day=timedelta(hours=24), wait=timedelta(hours=21))
+    assert found.message == "It was kept 2 times in 24 h, which is all; again in 21 h."
     assert keeps_left(pressed, ON, now) == 0
 
 
