@@ -1,4 +1,5 @@
-"""``jupyterhub-gpu``: an admin's shell. ``demo`` to try it, ``doctor`` for what is wrong, ``offers`` for what there is.
+"""``jupyterhub-gpu``: an admin's shell. ``demo`` to try it, ``doctor`` for what is wrong, ``offers`` for what there is,
+``store`` for the service's database.
 
 Words and tables only: what is looked up and decided is in ``tools/demo.py``, ``tools/doctor.py``,
 ``tools/helm_check/check.py`` and below. Exit codes: 0 all is well, 1 something is wrong, 2 the command cannot run as it
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import click
 from pydantic import TypeAdapter, ValidationError
@@ -37,7 +38,7 @@ from hub_extensions.tools.cluster_report import explain_cluster
 from hub_extensions.tools.demo import DemoOptions, DemoRefused
 from hub_extensions.tools.demo import run as run_demo
 from hub_extensions.tools.doctor import as_dict, examine, failed
-from hub_extensions.tools.helm_check.check import Asked, check, dumped, tell
+from hub_extensions.tools.helm_check.check import CheckOptions, check, dumped, print_report
 from hub_extensions.tools.helm_check.helm import HelmUnusable
 
 GIB = 1024**3
@@ -76,7 +77,7 @@ def demo(port: int, folder: Path, users: int, layout: str | None, clean: bool) -
     """
     options = DemoOptions(folder=folder, port=port, users=users, layout=layout, clean=clean)
     try:
-        sys.exit(run_demo(options, _say))
+        sys.exit(run_demo(options, _print))
     except DemoRefused as refused:
         _refuse(str(refused))
 
@@ -165,7 +166,7 @@ def helm() -> None:
     "helm-values/manifests are taken to be there as they are.",
 )
 @click.option("--namespace", default="jhub", show_default=True, help="Where the release is, or will be.")
-@click.option("--release", default="hub", show_default=True, help="Its name.")
+@click.option("--release", default="jhub", show_default=True, help="Its name.")
 @click.option("--cluster", is_flag=True, help="Also look at the cluster of KUBECONFIG: offers that no node has.")
 @click.option("--strict", is_flag=True, help="Exit status 1 also where something is only to be looked at.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
@@ -181,14 +182,73 @@ def helm_check(
 ) -> None:
     """Say what of these values would not work, by key, and the fix. No Python in them is run."""
     try:
-        report = check(Asked(files, manifests, chart, namespace, release, cluster))
+        report = check(CheckOptions(files, manifests, chart, namespace, release, cluster))
     except HelmUnusable as problem:
         _refuse(str(problem))
     if as_json:
         click.echo(dumped(report, strict=strict))
     else:
-        tell(report, _console())
+        print_report(report, _console())
     sys.exit(report.status(strict=strict))
+
+
+@main.group()
+def store() -> None:
+    """The GPU service's store: copy it, put a copy back, check it."""
+
+
+state_dir_option = click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("gpu-state"),
+    show_default=True,
+    help="The GPU service's state folder.",
+)
+
+
+@store.command("backup")
+@state_dir_option
+@click.option("--to", "target", type=click.Path(path_type=Path, dir_okay=False), help="Default: into the state folder.")
+def store_backup(state_dir: Path, target: Path | None) -> None:
+    """Copy the store, also while it is in use. The service itself does it once a day, and keeps seven of its own."""
+    _store_does("backup", state_dir, target)
+
+
+@store.command("restore")
+@state_dir_option
+@click.option(
+    "--from",
+    "copy",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="A copy. Default: the newest whole one in the state folder.",
+)
+def store_restore(state_dir: Path, copy: Path | None) -> None:
+    """Put a copy in the store's place, while the hub is stopped. What was there is kept beside it.
+
+    Places in line and leases are those of the copy; the service then compares them with the servers that run.
+    """
+    _store_does("restore", state_dir, copy)
+
+
+@store.command("check")
+@state_dir_option
+def store_check(state_dir: Path) -> None:
+    """Say whether the store and its copies are whole. Nothing is changed."""
+    _store_does("check", state_dir, None)
+
+
+def _store_does(what: Literal["backup", "restore", "check"], state_dir: Path, path: Path | None) -> None:
+    from hub_extensions.tools.store import StoreFile, StoreRefused  # the database's library takes its time to load
+
+    try:
+        file = StoreFile.of(state_dir)
+        if what == "check":
+            lines, whole = file.check()
+            _print("\n".join(lines))
+            sys.exit(0 if whole else 1)
+        _print(file.backup(path) if what == "backup" else file.restore(path))
+    except StoreRefused as refused:
+        _refuse(str(refused), code=refused.code)
 
 
 class Unanswered(Exception):
@@ -215,7 +275,8 @@ def _own(layout: str | None) -> Sequence[OfferState]:
 def _reading(layout: str | None) -> tuple[InventoryReading, Mapping[str, tuple[float, ...]]]:
     """The devices, and the fractions that a layout brings along."""
     from hub_extensions.adapters.nvml.reader import Nvml
-    from hub_extensions.adapters.simulated.gpus import SimulatedGpus, load_layout
+    from hub_extensions.adapters.simulated.gpus import SimulatedGpus
+    from hub_extensions.adapters.simulated.layouts import load_layout
 
     now = datetime.now(timezone.utc)
     try:
@@ -225,7 +286,7 @@ def _reading(layout: str | None) -> tuple[InventoryReading, Mapping[str, tuple[f
         return SimulatedGpus(simulated, lambda: ()).read(now), simulated.fractions
     except GpusUnavailable as problem:
         hint = " See the offers of a simulated machine with --layout lab-a100."
-        raise Unanswered(problem.sentence + hint) from None
+        raise Unanswered(problem.reason.message + hint) from None
     except (ValueError, OSError) as problem:
         raise Unanswered(f"--layout {layout}: {problem}") from None
 
@@ -270,7 +331,7 @@ def _service(state_dir: Path | None, url: str | None, token: str | None) -> _Ser
     return _Service(f"{settings.url}/hub/form?{query}", settings.hub_secret)
 
 
-# ------------------------------------------------------------------ words
+# ------------------------------------------------------------------ texts
 
 
 def _print_offers(listed: Sequence[OfferState], *, running: bool) -> None:
@@ -315,7 +376,7 @@ def _console() -> Console:
     return Console(highlight=False, soft_wrap=True) if sys.stdout.isatty() else Console(highlight=False, width=200)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     _console().print(text, markup=False, soft_wrap=True)
     sys.stdout.flush()
 
@@ -324,8 +385,6 @@ def _refuse(text: str, code: int = 2) -> NoReturn:
     click.echo(text, err=True)
     sys.exit(code)
 
-
-__all__ = ["main"]
 
 if __name__ == "__main__":
     main()

@@ -1,7 +1,7 @@
-"""``jupyterhub-gpu offers --cluster``: every offer of a cluster explained, from one look at it.
+"""``jupyterhub-gpu offers --cluster``: every offer of a cluster explained, from one reading of it.
 
 From which nodes it is, why it is not free, what was left out and why, what a pod asks for it. It reads with the
-caller's own rights; what may not be read is said. Not here: counting (``core/cluster/pools.py``), reading
+caller's own rights; what may not be read is reported. Not here: counting (``core/cluster/pools.py``), reading
 (``adapters/kubernetes/watch.py``).
 """
 
@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hub_extensions.adapters.kubernetes.once import ClusterUnreadable, look_once
+from hub_extensions.adapters.kubernetes.once import ClusterUnreadable, PackagesMissing, read_once
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView
 from hub_extensions.core.cluster.offers import ClusterOffers, derive_cluster_offers
 from hub_extensions.core.cluster.pools import Pool, PoolSurvey, survey_pools
@@ -29,29 +29,29 @@ from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 
 
 def explain_cluster(state_dir: Path | None, console: Console, *, as_json: bool) -> int:
-    """Look once and tell. Returns the exit status: 1 when the cluster cannot be read, or by this account not.
+    """Read once and print. Returns the exit status: 1 when the cluster cannot be read, 2 without the packages for it.
 
     Args:
         state_dir: the service's state folder, for the hub's own settings; None: a standard cluster is assumed.
     """
     try:
         offers, config = _settings(state_dir)
-        view = look_once(config)
+        view = read_once(config)
         survey = survey_pools(view, offers, config, names={}, leases=_leases(view))
         _refuse_without_nodes(view, survey)
         found = derive_cluster_offers(survey.pools, offers, config, sm_of_product=_sms())
     except (ClusterUnreadable, SettingsError) as problem:
         console.print(str(problem), markup=False, soft_wrap=True)
-        return 1
+        return 2 if isinstance(problem, PackagesMissing) else 1
     if as_json:
         console.print(json.dumps(_as_dict(survey, found), indent=2), markup=False, soft_wrap=True)
     else:
-        _tell(console, view, survey, found)
+        _print(console, view, survey, found)
     return 0
 
 
 def _refuse_without_nodes(view: ClusterView, survey: PoolSurvey) -> None:
-    """Without a node and without a word of the admin's about them every number would be "not known".
+    """Without a node and without settings of the admin's about them every number would be "not known".
 
     Raises:
         ClusterUnreadable: that, and where to ask instead.
@@ -90,10 +90,10 @@ def _sms() -> Any:
     return sm_of_product
 
 
-# ------------------------------------------------------------------ words
+# ------------------------------------------------------------------ texts
 
 
-def _tell(console: Console, view: ClusterView, survey: PoolSurvey, found: ClusterOffers) -> None:
+def _print(console: Console, view: ClusterView, survey: PoolSurvey, found: ClusterOffers) -> None:
     if survey.configured:
         unread = "The nodes may not be read" if view.nodes is None else "Others' pods may not be read"
         console.print(f"{unread}: the totals below are what c.GpuCluster.capacity says.", markup=False)
@@ -108,7 +108,7 @@ def _tell(console: Console, view: ClusterView, survey: PoolSurvey, found: Cluste
     if any("@" in pool for pool in survey.pools):
         text = "A new hub would give these ids. Yours keeps those that it gave first: Services, gpu, The cluster."
         console.print(f"\n{text}", markup=False, soft_wrap=True)
-    _tell_nodes(console, survey)
+    _print_nodes(console, survey)
     if survey.left_out:
         console.print("\nLeft out:", markup=False)
         for item in survey.left_out:
@@ -117,7 +117,7 @@ def _tell(console: Console, view: ClusterView, survey: PoolSurvey, found: Cluste
         console.print(f"\nc.GpuOffers.{note}", markup=False, soft_wrap=True)
     console.print("\nWhat a pod asks for each:", markup=False)
     for offer in found.offers:
-        console.print(f"  {offer.id}: {ask_words(found.asks[offer.id])}", markup=False, soft_wrap=True)
+        console.print(f"  {offer.id}: {request_text(found.asks[offer.id])}", markup=False, soft_wrap=True)
 
 
 def _row(offer: GpuOffer, survey: PoolSurvey, ask: PodAsk) -> Iterable[str]:
@@ -151,7 +151,7 @@ def _why_not_known(pool: Pool) -> str:
     return "see its nodes below" if any(node.why for node in pool.nodes) else "others' pods may not be read"
 
 
-def _tell_nodes(console: Console, survey: PoolSurvey) -> None:
+def _print_nodes(console: Console, survey: PoolSurvey) -> None:
     console.print("\nFrom which nodes:", markup=False)
     for pool in sorted(survey.pools.values(), key=lambda pool: pool.id):
         what = pool.resource or f"claim template {pool.claim_template}"
@@ -165,7 +165,7 @@ def _tell_nodes(console: Console, survey: PoolSurvey) -> None:
             console.print(f"    {node.node}: {stands}", markup=False, soft_wrap=True)
 
 
-def ask_words(ask: PodAsk) -> str:
+def request_text(ask: PodAsk) -> str:
     """What is asked of a pod, in one line."""
     parts = [f"{key}={value}" for key, value in ask.limits.items()]
     parts += [f"annotation {key}={value}" for key, value in ask.annotations.items()]
@@ -185,7 +185,7 @@ def _as_dict(survey: PoolSurvey, found: ClusterOffers) -> dict[str, Any]:
         "configured": survey.configured,
         "known": survey.known,
         "offers": [
-            {"id": offer.id, "title": offer.title, "pool": offer.pool, "asks": ask_words(found.asks[offer.id])}
+            {"id": offer.id, "title": offer.title, "pool": offer.pool, "asks": request_text(found.asks[offer.id])}
             for offer in found.offers
         ],
         "pools": [
@@ -204,6 +204,3 @@ def _as_dict(survey: PoolSurvey, found: ClusterOffers) -> dict[str, Any]:
         "left_out": [asdict(item) for item in survey.left_out],
         "notes": list(found.notes),
     }
-
-
-__all__ = ["explain_cluster"]

@@ -45,7 +45,7 @@ HUB_STOPS_WITHIN_SECONDS = 9.0
 LEFT_OVERS_STOP_WITHIN_SECONDS = 2.0
 DROPPED = ("JUPYTERHUB_", "CONFIGPROXY_", "JUPYTER_", "JPY_", "IPYTHON", "PYTHONPATH", "PYTHONHOME", "XDG_RUNTIME_DIR")
 
-Say = Callable[[str], None]
+Echo = Callable[[str], None]
 
 
 class DemoRefused(Exception):
@@ -54,7 +54,7 @@ class DemoRefused(Exception):
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What the command line says. `port` 0 takes any free one; `layout` None prefers this machine's own GPUs."""
+    """What the command line asks for. `port` 0 takes any free one; `layout` None prefers this machine's own GPUs."""
 
     folder: Path
     port: int = 8000
@@ -96,7 +96,7 @@ class Demo:
         return hub, f"{self.url}/hub/health", f"{self.url}/services/gpu/health"
 
 
-def run(options: DemoOptions, say: Say) -> int:
+def run(options: DemoOptions, echo: Echo) -> int:
     """Run a demo until Ctrl-C, SIGTERM or the hub's end.
 
     Returns:
@@ -109,15 +109,15 @@ def run(options: DemoOptions, say: Say) -> int:
     _check_programs()
     folder = _own_folder(options.folder, clean=options.clean)
     with _locked(folder), _stop_requests() as stop:
-        _end_marked(folder, say, "An earlier demo of this folder left processes behind")
+        _end_marked(folder, echo, "An earlier demo of this folder left processes behind")
         simulate, sentence = choose_gpus(options.layout)
-        say(sentence)
+        echo(sentence)
         demo = _plan(folder, options, simulate)
         # No earlier proxy is left; its pid may be somebody else's by now, and the hub would wait for that one to end.
         for stale in ("demo.json", "proxy.pid"):
             (folder / stale).unlink(missing_ok=True)
         write_private(folder / "jupyterhub_config.py", configuration_of(demo))
-        return _run_hub(demo, stop, say)
+        return _run_hub(demo, stop, echo)
 
 
 def people(count: int) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ def choose_gpus(layout: str | None) -> tuple[str | None, str]:
     Raises:
         DemoRefused: there is no such layout, or its file is wrong.
     """
-    from hub_extensions.adapters.simulated.gpus import load_layout
+    from hub_extensions.adapters.simulated.layouts import load_layout
 
     if layout is None:
         why = _why_no_gpus()
@@ -336,7 +336,7 @@ def _why_no_gpus() -> str | None:
     try:
         reading = reader.read(datetime.now(timezone.utc))
     except GpusUnavailable as problem:
-        return problem.sentence
+        return problem.reason.message
     finally:
         reader.close()
     if any(device.usable for device in reading.devices):
@@ -363,7 +363,7 @@ def _stop_requests() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _run_hub(demo: Demo, stop: threading.Event, say: Say) -> int:
+def _run_hub(demo: Demo, stop: threading.Event, echo: Echo) -> int:
     log = demo.folder / "hub.log"
     with log.open("wb") as output:
         hub = subprocess.Popen(
@@ -376,30 +376,30 @@ def _run_hub(demo: Demo, stop: threading.Event, say: Say) -> int:
             start_new_session=True,
         )
     try:
-        if _becomes_ready(demo, hub, stop, say):
-            _publish(demo, say)
+        if _becomes_ready(demo, hub, stop, echo):
+            _publish(demo, echo)
             while hub.poll() is None and not stop.wait(0.2):
                 pass
         if stop.is_set():
             return 0
-        say(_last_lines(log))
+        echo(_last_lines(log))
         return 1
     finally:
-        _end(demo, hub, say)
+        _end(demo, hub, echo)
 
 
-def _becomes_ready(demo: Demo, hub: subprocess.Popen[bytes], stop: threading.Event, say: Say) -> bool:
-    began, told = time.monotonic(), 0.0
+def _becomes_ready(demo: Demo, hub: subprocess.Popen[bytes], stop: threading.Event, echo: Echo) -> bool:
+    began, reported_at = time.monotonic(), 0.0
     while hub.poll() is None and not stop.is_set():
         if all(map(_answers, demo.signs_of_life)):
             return True
         passed = time.monotonic() - began
         if passed > READY_WITHIN_SECONDS:
-            say(f"The hub was not ready within {READY_WITHIN_SECONDS:.0f} s.")
+            echo(f"The hub was not ready within {READY_WITHIN_SECONDS:.0f} s.")
             return False
-        if passed - told >= 5:
-            told = passed
-            say(f"Starting the hub ({passed:.0f} s).")
+        if passed - reported_at >= 5:
+            reported_at = passed
+            echo(f"Starting the hub ({passed:.0f} s).")
         stop.wait(0.3)
     return False
 
@@ -414,7 +414,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _publish(demo: Demo, say: Say) -> None:
+def _publish(demo: Demo, echo: Echo) -> None:
     facts = {
         "url": demo.url,
         "users": list(demo.users),
@@ -423,7 +423,7 @@ def _publish(demo: Demo, say: Say) -> None:
         "admin_password": demo.admin_password,
     }
     write_private(demo.folder / "demo.json", json.dumps(facts, indent=2) + "\n")
-    say(
+    echo(
         f"\nJupyterHub runs at {demo.url}\n\n"
         f"  people    {', '.join(demo.users)}\n"
         f"  password  {demo.password}\n"
@@ -441,27 +441,27 @@ def _last_lines(log: Path) -> str:
     return "\n".join(["The hub ended. The last lines of its log:", *own[-20:], f"The whole log is {log}."])
 
 
-def _end(demo: Demo, hub: subprocess.Popen[bytes], say: Say) -> None:
+def _end(demo: Demo, hub: subprocess.Popen[bytes], echo: Echo) -> None:
     """The hub stops its servers, its service and its proxy; what is left after that is ended by its mark."""
     if hub.poll() is None:
-        say("Stopping the hub and all servers.")
+        echo("Stopping the hub and all servers.")
         hub.terminate()
     try:
         hub.wait(HUB_STOPS_WITHIN_SECONDS)
     except subprocess.TimeoutExpired:
         hub.kill()
         hub.wait()
-    _end_marked(demo.folder, say, "Some processes did not stop by themselves")
-    say("Stopped. Nothing is left running.")
+    _end_marked(demo.folder, echo, "Some processes did not stop by themselves")
+    echo("Stopped. Nothing is left running.")
 
 
-def _end_marked(folder: Path, say: Say, reason: str) -> None:
+def _end_marked(folder: Path, echo: Echo, reason: str) -> None:
     if not marked(folder):
         return
     for number, name in ((signal.SIGTERM, "ended"), (signal.SIGKILL, "killed")):
         left = marked(folder)
         if left and reason:
-            say(f"{reason}: {len(left)} {name}.")
+            echo(f"{reason}: {len(left)} {name}.")
         for pid, started in left:
             send_signal(pid, started, number)
         deadline = time.monotonic() + LEFT_OVERS_STOP_WITHIN_SECONDS
@@ -484,16 +484,3 @@ def marked(folder: Path) -> list[tuple[int, int]]:
         if started is not None:
             found.append((int(entry.name), started))
     return found
-
-
-__all__ = [
-    "DemoOptions",
-    "DemoRefused",
-    "choose_gpus",
-    "choose_ports",
-    "clean_environment",
-    "configuration_of",
-    "marked",
-    "people",
-    "run",
-]

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import socket
+import sqlite3
 import stat
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, entry_points, version
@@ -27,14 +29,14 @@ from traitlets.config import Config
 from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
 
 from hub_extensions.adapters import procfs
-from hub_extensions.adapters.kubernetes.once import ClusterUnreadable, look_once
+from hub_extensions.adapters.kubernetes.once import ClusterUnreadable, read_once
 from hub_extensions.adapters.prometheus import WHY, DcgmReading
 from hub_extensions.configuration import (
     ACCESS_SCOPE,
     ROLE_NAME,
     SERVICE_SCOPES,
     SETTINGS_SCOPE,
-    only_looking,
+    dry_run,
     settings_of,
 )
 from hub_extensions.core.cluster.model import ClusterConfig
@@ -45,15 +47,16 @@ from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings
 
 State = Literal["ok", "warning", "problem"]
 MOST_LEFT_OUT = 5
+_ONLY_DCGM = re.compile(r"\bA(?:100|30)\b", re.IGNORECASE)
 OLDEST_HUB, NEWEST_HUB = (5, 3), (7, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One thing that was looked at.
+    """One thing that was checked.
 
     Attributes:
-        check: a stable word for programs, e.g. ``gpus`` or ``port``.
+        check: a stable code for programs, e.g. ``gpus`` or ``port``.
         text: what was found. fix: what to do about it; empty when all is well.
     """
 
@@ -84,7 +87,7 @@ def examine(config: Path | None) -> tuple[Diagnosis, ...]:
 def load_config(path: Path) -> tuple[Config | None, Diagnosis]:
     """The configuration as the hub would load it, and what there is to say about that. Nothing is written."""
     try:
-        with only_looking() as notes:
+        with dry_run() as notes:
             loaded = PyFileConfigLoader(path.name, path=str(path.parent.absolute())).load_config()
             settings_of(loaded)
     except ConfigFileNotFound:
@@ -164,7 +167,7 @@ def _gpus(settings: Settings | None) -> Iterator[Diagnosis]:
         reading = reader.read(datetime.now(timezone.utc))
     except GpusUnavailable as problem:
         fix = 'To try the hub without a card: c.GpuOffers.simulate = "lab-a100".'
-        yield Diagnosis("gpus", "problem", problem.sentence, fix)
+        yield Diagnosis("gpus", "problem", problem.reason.message, fix)
         return
     finally:
         reader.close()
@@ -184,6 +187,7 @@ def _gpus(settings: Settings | None) -> Iterator[Diagnosis]:
     for sentence in reading.problems:
         yield Diagnosis("gpus", "problem", sentence, "nvidia-smi and the kernel's log (dmesg) say more.")
     if settings is not None:
+        yield from unmeasured(settings, ((device.pool, device.product) for device in reading.devices))
         for sentence in config_warnings(reading.devices, settings.offers):
             yield Diagnosis(
                 "offers", "warning", f"c.GpuOffers.{sentence}", "jupyterhub-gpu offers lists those there are."
@@ -193,7 +197,7 @@ def _gpus(settings: Settings | None) -> Iterator[Diagnosis]:
 def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
     """What the account that asks may see of the cluster; the hub's own may see more, or less."""
     try:
-        view = look_once(config)
+        view = read_once(config)
     except ClusterUnreadable as problem:
         fix = "Give the hub's kubeconfig (c.GpuCluster.kubeconfig, or KUBECONFIG), or run this in the hub's pod."
         yield Diagnosis("cluster", "problem", str(problem), fix)
@@ -212,10 +216,22 @@ def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
     else:
         fix = "jupyterhub-gpu offers --cluster says which nodes were left out, and why."
         yield Diagnosis("gpus", "problem", "The cluster has no GPU that could be offered now.", fix)
+    yield from unmeasured(settings, ((pool.base, pool.product) for pool in survey.pools.values()))
     for item in survey.left_out[:MOST_LEFT_OUT]:
         yield Diagnosis(
             "nodes", "warning", f"{item.what}: {item.why}.", "jupyterhub-gpu offers --cluster shows them all."
         )
+
+
+def unmeasured(settings: Settings, kinds: Iterable[tuple[str, str]]) -> Iterator[Diagnosis]:
+    """Culling is on, and the use of these devices (pool, product of the card) is told to DCGM alone."""
+    if not settings.culling.enabled or settings.prometheus_url:
+        return
+    cards = sorted({card for pool, card in kinds if pool.startswith("mig-") and _ONLY_DCGM.search(card)})
+    if cards:
+        text = f"{', '.join(cards)}: the use of a MIG device is known to DCGM alone, so none is stopped for idleness."
+        fix = "c.GpuService.prometheus_url (in the chart helm-values/monitoring.yaml); or take culling out."
+        yield Diagnosis("culling", "warning", text, fix)
 
 
 def _cluster_elsewhere(config: ClusterConfig) -> Iterator[Diagnosis]:
@@ -269,7 +285,7 @@ def _wiring(config: Config) -> Iterator[Diagnosis]:
             fix = f"Add it to the role {name} after configure(c), or call configure(c) last."
             yield Diagnosis("roles", "problem", f"The role {name} lacks {ACCESS_SCOPE}.", fix)
     spawner = str(config.JupyterHub.get("spawner_class", ""))
-    if spawner != "gpu" and not any(word in spawner for word in ("gpu-", "hub_extensions", "Gpu")):
+    if spawner != "gpu" and not any(part in spawner for part in ("gpu-", "hub_extensions", "Gpu")):
         fix = (
             'c.JupyterHub.spawner_class = "gpu-local" (on Kubernetes "gpu"), or a class of yours that inherits from '
             "GpuSpawnerMixin."
@@ -309,7 +325,7 @@ def _prometheus(settings: Settings) -> Iterator[Diagnosis]:
 
     async def asked() -> DcgmReading:
         try:
-            return await prometheus.ask(wanted, devices, datetime.now(timezone.utc))
+            return await prometheus.query(wanted, devices, datetime.now(timezone.utc))
         finally:
             prometheus.close()
 
@@ -317,15 +333,15 @@ def _prometheus(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def prometheus_finding(reading: DcgmReading) -> Diagnosis:
-    """What one answer of Prometheus says about culling on MIG devices."""
-    if reading.problem:
+    """What one answer of Prometheus means for culling on MIG devices."""
+    if reading.message:
         fix = "curl the address of c.GpuService.prometheus_url with /api/v1/query?query=up from this machine."
-        return Diagnosis("prometheus", "warning", reading.problem, fix)
+        return Diagnosis("prometheus", "warning", reading.message, fix)
     known, lacking = len(reading.figures), len(reading.missing)
     if lacking:
-        words = sorted(set(reading.missing.values()))
+        reasons = sorted(set(reading.missing.values()))
         text = f"Prometheus answers, but the use of {lacking} of {known + lacking} MIG devices is not known."
-        return Diagnosis("prometheus", "warning", text, _sentence("; ".join(WHY[word] for word in words)) + ".")
+        return Diagnosis("prometheus", "warning", text, _sentence("; ".join(WHY[reason] for reason in reasons)) + ".")
     if known:
         return Diagnosis("prometheus", "ok", f"Prometheus answers and has the use of all MIG devices ({known}).")
     return Diagnosis("prometheus", "ok", "Prometheus answers; there is no MIG device here to ask it about.")
@@ -396,7 +412,27 @@ def _database(settings: Settings) -> Iterator[Diagnosis]:
     elif stat.S_IMODE(file.stat().st_mode) & 0o077:
         yield Diagnosis("database", "problem", f"{file} can be read by others.", f"chmod 600 {file}")
     else:
-        yield Diagnosis("database", "ok", f"The database is {file}.")
+        yield _contents(settings, file)
+
+
+def _contents(settings: Settings, file: Path) -> Diagnosis:
+    """Is the store's file whole, and is there a copy of it?"""
+    from hub_extensions.adapters.store.copies import copies, damage, empty_beside_older
+
+    there = copies(file, settings.folder)
+    fix = f"Stop the hub; jupyterhub-gpu store restore --state-dir {settings.folder} puts the last whole copy back."
+    try:
+        found = damage(file)
+    except sqlite3.OperationalError as error:
+        return Diagnosis(
+            "database", "warning", f"{file} cannot be read now: {error}.", "Run this as the hub's account."
+        )
+    if found:
+        return Diagnosis("database", "problem", f"{file} is damaged ({found}).", fix)
+    if empty_beside_older(file, settings.folder):
+        return Diagnosis("database", "warning", f"{file} is empty, beside {there[0] if there else 'its log'}.", fix)
+    last = f" Its last copy is {there[0].name}." if there else " There is no copy of it yet."
+    return Diagnosis("database", "ok", f"The database is {file}.{last}")
 
 
 def _port(settings: Settings) -> Iterator[Diagnosis]:
@@ -433,6 +469,3 @@ def as_dict(finding: Diagnosis) -> dict[str, str]:
 def failed(findings: tuple[Diagnosis, ...]) -> bool:
     """Is anything wrong that keeps the hub from doing its work?"""
     return any(finding.state == "problem" for finding in findings)
-
-
-__all__ = ["Diagnosis", "as_dict", "disk_of", "examine", "failed", "load_config", "prometheus_finding"]

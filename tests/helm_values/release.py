@@ -241,6 +241,3 @@ class Release(ClusterPlace):
             if moved["kind"].startswith("Cluster"):
                 kind = f"{moved['kind'].lower()}s"
                 self._cluster_wide.append(f"/apis/{moved['apiVersion']}/{kind}/{moved['metadata']['name']}")
-
-
-__all__ = ["APART", "IN_HUB", "PRIVILEGED", "Release"]

@@ -112,6 +112,3 @@ def _run(folder: Path) -> Config:
         sys.modules.pop("z2jh", None)
         importlib.invalidate_caches()
     return config
-
-
-__all__ = ["EXAMPLES", "OVERLAYS", "as_file", "of_chart", "over_chart", "read", "rendered"]

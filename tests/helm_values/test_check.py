@@ -20,31 +20,38 @@ from hypothesis import strategies as st
 
 from hub_extensions.tools.cli import main
 from hub_extensions.tools.helm_check.chart_facts import packed_facts, schema_keys
-from hub_extensions.tools.helm_check.check import Asked, check
+from hub_extensions.tools.helm_check.check import CheckOptions, check
 from hub_extensions.tools.helm_check.model import Finding
 
 HERE = Path(__file__).parent
 BASE = "../../../helm-values/gpu.yaml"
+IMAGES = "../../../helm-values/own-images.yaml"
 CODE = HERE.parents[1] / "hub_extensions"
-NO_VALUES = {"chart-version", "helm", "rendered", "no-such-offer"}
+NO_VALUES = {"chart-version", "helm", "rendered", "no-such-offer", "unchecked"}
 """Rules that ask the real chart, Helm or a cluster: ``test_check_chart.py``, ``test_check_cluster.py``."""
 
 ALONE = {"not-ours"}
 """Examples without our base."""
 
+OWN_IMAGE = {"image-of-the-hub-replaced", "image-forgotten", "image-of-users-replaced"}
+"""Examples without our images beside the base: they say themselves which image the hub has."""
+
 BESIDE = ("before", "first", "manifests")
 """What else there may be of an example."""
+
+OURS = tuple(word for name in (BASE, IMAGES) for word in ("-f", str((HERE / "bad" / name).resolve())))
+"""What a hub of ours has at least, as words of the command line."""
 
 NAMES = sorted(file.stem for file in (HERE / "bad").glob("*.yaml") if "." not in file.stem)
 
 
-def asked(name: str) -> Asked:
+def asked(name: str) -> CheckOptions:
     """The files of an example in the current folder."""
-    base = [] if name in ALONE else [BASE]
+    base = [] if name in ALONE else [BASE] if name in OWN_IMAGE else [BASE, IMAGES]
     before, first, manifests = (
         [file] if Path(file).exists() else [] for file in (f"{name}.{kind}.yaml" for kind in BESIDE)
     )
-    return Asked([*before, *base, *first, f"{name}.yaml"], [Path(file) for file in manifests])
+    return CheckOptions([*before, *base, *first, f"{name}.yaml"], [Path(file) for file in manifests])
 
 
 def command(name: str, *more: str) -> Result:
@@ -109,14 +116,14 @@ def write(folder: Path, text: str, name: str = "values.yaml") -> str:
 
 
 def test_a_clean_run_says_how_much_it_looked_at_and_for_which_chart() -> None:
-    result = run("-f", str(HERE / "bad" / BASE))
+    result = run(*OURS)
     assert result.exit_code == 0
-    assert result.output == "All is well: 7 keys of 1 file, chart 4.4.0.\n"
+    assert result.output == "All is well: 12 keys of 2 files, chart 4.4.0.\n"
 
 
 def test_json_names_file_and_line_of_every_finding(tmp_path: Path) -> None:
     file = write(tmp_path, "hub:\n  # a comment\n  concurrentSpawnLimit: 5\n")
-    result = run("-f", str(HERE / "bad" / BASE), "-f", file, "--json")
+    result = run(*OURS, "-f", file, "--json")
     answer = json.loads(result.output)
     assert (result.exit_code, answer["ok"], answer["chart"]) == (1, False, "4.4.0")
     finding = answer["findings"][0]
@@ -126,32 +133,32 @@ def test_json_names_file_and_line_of_every_finding(tmp_path: Path) -> None:
 
 def test_the_last_file_has_the_last_word(tmp_path: Path) -> None:
     own = write(tmp_path, "hub: {concurrentSpawnLimit: 64, consecutiveFailureLimit: 5}\ncull: {enabled: true}\n")
-    assert run("-f", own, "-f", str(HERE / "bad" / BASE), "--strict").exit_code == 0
-    assert run("-f", str(HERE / "bad" / BASE), "-f", own).exit_code == 1
+    assert run("-f", own, *OURS, "--strict").exit_code == 0
+    assert run(*OURS, "-f", own).exit_code == 1
 
 
 def test_several_wrong_settings_of_ours_are_told_at_once(tmp_path: Path) -> None:
     file = write(tmp_path, "hub: {config: {GpuQueue: {max_waitings: 1}, GpuCulling: {keeps_per_day: many}}}\n")
-    keys = {f["key"] for f in json.loads(run("-f", str(HERE / "bad" / BASE), "-f", file, "--json").output)["findings"]}
+    keys = {f["key"] for f in json.loads(run(*OURS, "-f", file, "--json").output)["findings"]}
     assert keys == {"hub.config.GpuQueue.max_waitings", "hub.config.GpuCulling.keeps_per_day"}
 
 
 def test_no_python_of_the_values_is_run(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     file = write(tmp_path, f"hub:\n  extraConfig:\n    own: |\n      open({str(mark)!r}, 'w')\n")
-    assert run("-f", str(HERE / "bad" / BASE), "-f", file).exit_code == 0
+    assert run(*OURS, "-f", file).exit_code == 0
     assert not mark.exists()
 
 
 def test_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run("-f", str((HERE / "bad" / BASE).resolve())).exit_code == 0
+    assert run(*OURS).exit_code == 0
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_secret_in_values_is_not_repeated(tmp_path: Path) -> None:
     text = "hub: {config: {GpuService: {public_metrics_token: [never-a-real-one], prometheus_token: 7}}}\n"
-    result = run("-f", str(HERE / "bad" / BASE), "-f", write(tmp_path, text))
+    result = run(*OURS, "-f", write(tmp_path, text))
     assert result.exit_code == 1
     assert "never-a-real-one" not in result.output
 
@@ -167,7 +174,7 @@ def test_a_secret_in_values_is_not_repeated(tmp_path: Path) -> None:
     ],
 )
 def test_a_password_without_quotes_is_said_to_be_a_number_and_not_which(values: str, tmp_path: Path) -> None:
-    result = run("-f", str(HERE / "bad" / BASE), "-f", write(tmp_path, values))
+    result = run(*OURS, "-f", write(tmp_path, values))
     assert result.exit_code == 1
     assert "It is a number, where " in result.output
     assert "98127634" not in result.output
@@ -202,21 +209,21 @@ def test_several_broken_files_are_told_each_with_its_line(tmp_path: Path) -> Non
 
 def test_a_finding_is_printed_with_key_file_and_line_then_sentence_then_fix(tmp_path: Path) -> None:
     file = write(tmp_path, "cull: {enabled: true}\n")
-    lines = run("-f", str(HERE / "bad" / BASE), "-f", file).output.splitlines()
+    lines = run(*OURS, "-f", file).output.splitlines()
     assert lines == [
         f"look at  cull.enabled ({file}, line 1)",
         "         The chart's culler is on: it stops servers whose GPU is busy, when no browser asks for them.",
         "         Set it to false, and set hub.config.GpuCulling.enabled to true when the service's log looks right.",
-        "0 wrong, 1 to look at: 7 keys of 2 files, chart 4.4.0.",
+        "0 wrong, 1 to look at: 12 keys of 3 files, chart 4.4.0.",
     ]
 
 
 def test_our_own_settings_may_be_laid_over_each_other_but_not_over_an_admins_earlier_file(tmp_path: Path) -> None:
-    base = str(HERE / "bad" / BASE)
+    base, images = OURS[1::2]
     groups = "hub: {config: {GpuOffers: {groups: {gpu: [%s]}}}}\n"
     one, two = write(tmp_path, groups % "thesis", "one.yaml"), write(tmp_path, groups % "staff", "two.yaml")
-    assert check(Asked([base, one, two])).findings == []
-    said = [finding.text for finding in check(Asked([one, base, two])).findings]
+    assert check(CheckOptions([base, images, one, two])).findings == []
+    said = [finding.text for finding in check(CheckOptions([one, base, images, two])).findings]
     assert said == [
         f"{two} replaces the list hub.config.GpuOffers.groups.gpu of {one}, and all of it would be gone (thesis)."
     ]
@@ -253,7 +260,7 @@ def test_values_of_any_shape_are_answered_with_findings(tmp_path: Path, wanted: 
             place = inner
         place[last] = value
     file = write(tmp_path, json.dumps(tree))
-    assert check(Asked([str(HERE / "bad" / BASE), file])).keys >= 7
+    assert check(CheckOptions([*OURS[1::2], file])).keys >= 12
 
 
 @pytest.mark.parametrize("value", [7, True, "text", {"a": 1}, [7], None])
@@ -273,7 +280,7 @@ def test_so_is_something_else_where_a_rule_looks_for_a_list_or_a_mapping(
         tree = {name: tree}
     restricted = {"hub": {"config": {"KubeSpawner": {"pod_security_context": {"runAsNonRoot": True}}}}}
     first = write(tmp_path, json.dumps(restricted), "first.yaml")
-    assert check(Asked([first, str(HERE / "bad" / BASE), write(tmp_path, json.dumps(tree))])).keys >= 7
+    assert check(CheckOptions([first, *OURS[1::2], write(tmp_path, json.dumps(tree))])).keys >= 12
 
 
 def test_a_file_that_refers_to_itself_is_said_so(tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ from click.testing import CliRunner, Result
 
 from hub_extensions.tools.cli import main
 from hub_extensions.tools.helm_check.chart_facts import CHART_VERSION, all_keys, make_facts, packed_facts
-from hub_extensions.tools.helm_check.check import Asked, check
+from hub_extensions.tools.helm_check.check import CheckOptions, check
 from hub_extensions.tools.helm_check.helm import HelmUnusable, ask_helm, read_chart, read_values
 from hub_extensions.tools.helm_check.network_policy import refused
 from hub_extensions.tools.helm_check.rules.network import calls_of, chart_policies, pods_of
-from tests.helm_values.test_check import BASE, HERE, NAMES, asked
+from tests.helm_values.test_check import HERE, NAMES, OURS, asked
 from tests.helm_values.test_check_network import release
 from tests.helm_values.test_check_overlays import EXAMPLES, stack
 
@@ -65,7 +65,7 @@ def test_helm_refuses_what_our_facts_refuse_and_nothing_else(
     given = asked(name)
     plain = check(given).findings
     by_schema = any(finding.rule in BY_SCHEMA and finding.severity == "problem" for finding in plain)
-    report = check(Asked(given.files, given.manifests, chart))
+    report = check(CheckOptions(given.files, given.manifests, chart))
     assert (report.rendered is None) == (by_schema or name in BREAKS_RENDERING), report.findings
     assert {finding.key for finding in plain} <= {finding.key for finding in report.findings}
 
@@ -75,7 +75,7 @@ def test_helm_refuses_what_our_facts_refuse_and_nothing_else(
 def test_helm_takes_and_renders_every_good_twin(name: str, chart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HERE / "good")
     given = asked(name)
-    report = check(Asked(given.files, given.manifests, chart))
+    report = check(CheckOptions(given.files, given.manifests, chart))
     assert report.findings == []
     assert report.rendered
     assert report.rendered > 10
@@ -136,7 +136,7 @@ def test_another_version_of_the_chart_is_named_with_what_differs(chart: Path, tm
     (unpacked / "values.schema.json").write_text(schema)
     values = (unpacked / "values.yaml").read_text().replace("activeServerLimit", "activeServersLimit")
     (unpacked / "values.yaml").write_text(values)
-    report = check(Asked([str(HERE / "bad" / BASE)], chart=unpacked))
+    report = check(CheckOptions(OURS[1::2], chart=unpacked))
     assert [finding.text for finding in report.findings] == [
         f"The chart differs: it is 4.5.0, and this command knows {CHART_VERSION}; only there: hub.activeServersLimit; "
         "gone: hub.activeServerLimit."
@@ -148,7 +148,7 @@ def test_without_helm_the_command_says_what_to_install(tmp_path: Path, monkeypat
     (tmp_path / "Chart.yaml").write_text("name: jupyterhub\nversion: 9.9.9\n")
     (tmp_path / "values.schema.json").write_text("{}")
     monkeypatch.setitem(sys.modules, "helm_python", None)
-    result = run("-f", str(HERE / "bad" / BASE), "--chart", str(tmp_path))
+    result = run(*OURS, "--chart", str(tmp_path))
     assert result.exit_code == 2
     assert 'Install it: pip install "jupyterhub-gpu[helm]".' in result.output + result.stderr
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from hub_extensions.spawner.config import spawner_classes
 from hub_extensions.tools.cli import main
+from hub_extensions.tools.helm_check import check
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.played_nodes import PlayedNodes
 from tests.hubs import ROOT
 
 BASE = str(ROOT / "helm-values" / "gpu.yaml")
+IMAGES = str(ROOT / "helm-values" / "own-images.yaml")
 VALUES = """
 hub:
   config:
@@ -43,7 +48,9 @@ def kubeconfig(
 
 
 def run(file: Path, *words: str) -> Result:
-    return CliRunner().invoke(main, ["helm", "check", "-f", BASE, "-f", str(file), *words], catch_exceptions=False)
+    return CliRunner().invoke(
+        main, ["helm", "check", "-f", BASE, "-f", IMAGES, "-f", str(file), *words], catch_exceptions=False
+    )
 
 
 def told(result: Result) -> dict[str, Any]:
@@ -62,6 +69,30 @@ def test_an_offer_that_no_node_has_is_named_with_those_there_are(kubeconfig: Pat
         'hub.config.GpuOffers.fractions."mig-3g.20gb"': ("problem", there),
         "hub.config.GpuOffers.hidden": ("look at", there),
     }
+
+
+@pytest.mark.parametrize("words", [("helm", "check", "-f", BASE, "-f", IMAGES, "--cluster"), ("offers", "--cluster")])
+def test_without_pythons_packages_for_kubernetes_one_sentence_says_so(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes.aio", None)
+    result = CliRunner().invoke(main, list(words), catch_exceptions=False)
+    assert result.exit_code == 2
+    (said,) = (result.output + result.stderr if not result.output else result.output).splitlines()
+    assert said.endswith("(kubernetes.aio): pip install 'jupyterhub-gpu[kubernetes]'.")
+
+
+def test_without_kubespawner_the_names_of_its_settings_are_said_to_be_unchecked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text("hub: {config: {GpuKubeSpawner: {gpu_shm_siz: 2Gi}}}\n")
+    known = importlib.util.find_spec
+    monkeypatch.setattr(check, "find_spec", lambda name: None if name == "kubespawner" else known(name))
+    monkeypatch.setattr(spawner_classes, "_load", lambda name: None)
+    result = run(file, "--strict")
+    assert result.exit_code == 1
+    assert "the names of these settings were not checked" in result.output
 
 
 def test_a_cluster_that_does_not_answer_is_exit_status_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,9 @@ Policies are evaluated by ``tools/helm_check/network_policy.py``; nothing on a t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,17 @@ def test_every_call_of_the_table_goes_through_with_the_shipped_manifests(apart: 
     assert is_apart(subject) is apart
     assert len(calls_of(subject)) >= 5
     assert list(check_network(subject)) == []
+
+
+def test_policies_that_select_a_release_are_checked_against_the_release_that_is_named() -> None:
+    found = []
+    for name in ("jhub", "second"):
+        subject = release(False, manifests=True)
+        given = json.loads(json.dumps(subject.manifests).replace('"app": "jupyterhub"', '"release": "second"'))
+        assert given != subject.manifests
+        found.append(list(check_network(replace(subject, manifests=given, name=name))))
+    assert [each.rule for each in found[0]] == ["network"]
+    assert found[1] == []
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from hub_extensions.adapters.mig_tables import packed_tables
-from hub_extensions.configuration import only_looking
+from hub_extensions.configuration import dry_run
 from hub_extensions.core.gpu.mig import arrange, table_for
 from hub_extensions.spawner.config.traits import SECTIONS
 from hub_extensions.spawner.kube import GpuKubeSpawner
@@ -155,7 +155,7 @@ def configured(files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     together = merge([defaults(), *(values(name) for name in files)])
     tokens = dict.fromkeys(together["hub"]["services"], "x" * 64)
     config = hub_config(together, namespace="jhub", tokens=tokens)
-    with only_looking() as notes:
+    with dry_run() as notes:
         for _, text in extra_config(together):
             exec(text, {"c": config})
     return config, notes

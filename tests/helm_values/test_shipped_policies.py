@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.tools.helm_check.check import Asked, check
+from hub_extensions.tools.helm_check.check import CheckOptions, check
 from hub_extensions.tools.helm_check.helm import read_manifests
 from hub_extensions.tools.helm_check.rules.network import shipped_policies
 from tests.hubs import ROOT
@@ -51,7 +51,7 @@ def test_of_two_contents_the_fix_says_whether_one_file_or_two_have_them(
             path = tmp_path / f"{name}.yaml"
             path.write_text(f"hub:\n  extraFiles:\n    own:\n      mountPath: /etc/own\n      {content}\n")
             files.append(str(path))
-    (found,) = (each for each in check(Asked(files, [])).findings if each.rule == "file-content")
+    (found,) = (each for each in check(CheckOptions(files, [])).findings if each.rule == "file-content")
     assert found.fix.startswith(fix)
 
 
@@ -70,6 +70,7 @@ def test_a_variable_that_is_no_text_is_said_with_what_to_write(
     path = tmp_path / "more.yaml"
     given = f"{{extraEnv: {{A: {value}}}}}"
     path.write_text(f"hub: {given}\n" if section == "hub" else f"proxy: {{chp: {given}}}\n")
-    found = check(Asked([str(ROOT / "helm-values" / "gpu.yaml"), str(path)], [])).findings
+    ours = [str(ROOT / "helm-values" / name) for name in ("gpu.yaml", "own-images.yaml")]
+    found = check(CheckOptions([*ours, str(path)], [])).findings
     (kind,) = (each for each in found if each.rule == "variable-kind")
     assert (kind.text, kind.fix) == (f"It is {text}, where a text belongs: the chart cannot be rendered.", fix)

@@ -10,7 +10,7 @@ from jsonschema import Draft7Validator
 from hub_extensions.tools.helm_check.chart_facts import packed_facts
 from hub_extensions.tools.helm_check.model import dotted, find, has, kind_of, leaves, nearest
 from hub_extensions.tools.helm_check.rules.network import Call, calls_of, chart_policies, pods_of
-from hub_extensions.tools.helm_check.rules.shape import SENTENCES, wrong_kind
+from hub_extensions.tools.helm_check.rules.shape import EXPLAINERS, wrong_kind
 from tests.helm_values.test_check_network import release
 
 SHUT = {"privateIPs": False, "nonPrivateIPs": False, "cloudMetadataServer": False, "dnsPortsPrivateIPs": False}
@@ -186,7 +186,7 @@ def keywords(node: Any) -> set[str]:
 
 
 def test_every_keyword_of_the_charts_schema_has_its_sentence() -> None:
-    assert keywords(packed_facts().schema) == set(SENTENCES)
+    assert keywords(packed_facts().schema) == set(EXPLAINERS)
 
 
 def test_trees_are_walked_by_their_keys() -> None:

@@ -1,7 +1,7 @@
 """Reads Helm values as the chart zero-to-jupyterhub 4.4 does: what configuration would the hub of these values have?
 
-``merge`` puts values files over the chart's own values, ``hub_config`` says what the hub is told before any Python of
-the admin runs, ``config_files`` and ``extra_config`` list that Python in the chart's order. Nothing is rendered and
+``merge`` puts values files over the chart's own values. ``hub_config`` says what the hub is told before any Python of
+the admin runs. ``config_files`` and ``extra_config`` list that Python in the chart's order. Nothing is rendered and
 nothing is run here. Not here: the chart's own values (``chart_facts.py``), what is wrong with them
 (``tools/helm_check/model.py`` and the rules beside it).
 """

@@ -1,7 +1,7 @@
 """``jupyterhub-gpu helm check``: what of these Helm values would not work, by key, and the fix.
 
-Gathers files, facts about the chart, what our own `configure` says and, where asked, what Helm and a cluster say. It
-looks and changes nothing, and runs no Python of the values. Not here: the rules (``rules/``).
+Gathers files, facts about the chart, what our own `configure` says and, where options, what Helm and a cluster say. It
+changes nothing, and runs no Python of the values. Not here: the rules (``rules/``).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ import yaml
 from rich.console import Console
 from traitlets.config import Config
 
-from hub_extensions.adapters.kubernetes.once import ClusterUnreadable, look_once
-from hub_extensions.configuration import SERVICE_SCOPES, SETTINGS_SCOPE, apply, only_looking, settings_of
+from hub_extensions.adapters.kubernetes.once import ClusterUnreadable, read_once
+from hub_extensions.configuration import SERVICE_SCOPES, SETTINGS_SCOPE, apply, dry_run, settings_of
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import survey_pools
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME
+from hub_extensions.spawner.config.spawner_classes import servers_are_pods
 from hub_extensions.tools.helm_check.chart_config import hub_config, merge
 from hub_extensions.tools.helm_check.chart_facts import all_keys, make_facts, packed_facts
 from hub_extensions.tools.helm_check.files import check_files
@@ -44,9 +46,9 @@ from hub_extensions.tools.helm_check.rules.pods import check_pods
 from hub_extensions.tools.helm_check.rules.shape import check_shape
 
 NO_TOKEN = "0" * 64
-"""Stands for the token that the chart makes for each service; nothing here is told to anybody."""
+"""Stands for the token that the chart makes for each service; nothing here is shown to anybody."""
 
-SAID_BY_RULES = (
+COVERED_BY_RULES = (
     "concurrent_spawn_limit",
     "active_server_limit",
     "consecutive_failure_limit",
@@ -56,30 +58,30 @@ SAID_BY_RULES = (
     "your role",
     "the name of this machine",
 )
-"""Notes of `configure` that a rule says better, or that are about the machine this runs on."""
+"""Notes of `configure` that a rule reports better, or that are about the machine this runs on."""
 
 MOST_SETTINGS = 25
-"""So many wrong settings of ours are told at once."""
+"""So many wrong settings of ours are reported at once."""
 
 MOST_DIFFERENCES = 6
 SIGNS = {"problem": ("wrong  ", "red"), "look at": ("look at", "yellow")}
 
 
 @dataclass(frozen=True)
-class Asked:
+class CheckOptions:
     """What the command line asks for. `chart`: archive or folder of the real chart; None: the packed facts do."""
 
     files: Sequence[str]
     manifests: Sequence[Path] = ()
     chart: Path | None = None
     namespace: str = "jhub"
-    release: str = "hub"
+    release: str = "jhub"
     cluster: bool = False
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What was looked at, and found. `rendered`: how many manifests Helm made; None: Helm was not asked."""
+    """What was checked, and found. `rendered`: how many manifests Helm made; None: Helm was not options."""
 
     findings: Sequence[Finding]
     keys: int
@@ -93,40 +95,40 @@ class CheckReport:
         return sum(finding.severity == "problem" for finding in self.findings)
 
     def status(self, *, strict: bool) -> int:
-        """The exit status: 1 where something is wrong, with `strict` also where something is to be looked at."""
+        """The exit status: 1 where something is wrong, with `strict` also where there is a warning."""
         return 1 if self.problems or (strict and self.findings) else 0
 
 
 @dataclass
-class _Looking:
+class _CheckRun:
     """A check under way: what was read, and what was found so far."""
 
-    asked: Asked
+    options: CheckOptions
     release: Release
     packed: ChartFacts
     findings: list[Finding] = field(default_factory=list)
     rendered: int | None = None
 
 
-def check(asked: Asked) -> CheckReport:
-    """Look at values files. Nothing is written, and nobody is asked but, where that is wanted, Helm and the cluster.
+def check(options: CheckOptions) -> CheckReport:
+    """Check values files. Nothing is written, and nobody is asked but, where that is wanted, Helm and the cluster.
 
     Raises:
-        HelmUnusable: a file or the chart cannot be read, Helm is not installed, or the cluster cannot be looked at.
+        HelmUnusable: a file or the chart cannot be read, Helm is not installed, or the cluster cannot be read.
     """
     packed = packed_facts()
-    facts = packed if asked.chart is None else make_facts(*read_chart(asked.chart))
-    files, broken = _read(asked.files)
+    facts = packed if options.chart is None else make_facts(*read_chart(options.chart))
+    files, broken = _read(options.files)
     keys = len({path for file in files for path, _ in leaves(file.values)})
     if broken:
-        return CheckReport(broken, keys, facts.version, asked.files)
+        return CheckReport(broken, keys, facts.version, options.files)
     values = merge([facts.defaults, *(file.values for file in files)])
-    manifests = [_in(each, asked.namespace) for each in read_manifests(asked.manifests)]
-    looking = _Looking(asked, Release(files, values, facts, asked.namespace, manifests), packed)
-    _by_rules(looking)
-    if asked.chart is not None:
-        _by_helm(looking, asked.chart)
-    return CheckReport(_sorted(looking.findings), keys, facts.version, asked.files, looking.rendered)
+    manifests = [_in(each, options.namespace) for each in read_manifests(options.manifests)]
+    run = _CheckRun(options, Release(files, values, facts, options.namespace, manifests, options.release), packed)
+    _by_rules(run)
+    if options.chart is not None:
+        _by_helm(run, options.chart)
+    return CheckReport(_sorted(run.findings), keys, facts.version, options.files, run.rendered)
 
 
 def _read(places: Sequence[str]) -> tuple[list[ValuesFile], list[Finding]]:
@@ -146,9 +148,9 @@ def _in(manifest: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
     return manifest if metadata.get("namespace") else {**manifest, "metadata": {**metadata, "namespace": namespace}}
 
 
-def _by_rules(looking: _Looking) -> None:
-    release = looking.release
-    findings = looking.findings
+def _by_rules(run: _CheckRun) -> None:
+    release = run.release
+    findings = run.findings
     findings += check_shape(release)
     misfits = bool(findings)
     findings += check_files(release)
@@ -164,7 +166,7 @@ def _by_rules(looking: _Looking) -> None:
         config = hub_config(
             release.values,
             namespace=release.namespace,
-            release=looking.asked.release,
+            release=run.options.release,
             tokens=dict.fromkeys(release.tree("hub.services"), NO_TOKEN),
             version=release.facts.version,
         )
@@ -172,27 +174,28 @@ def _by_rules(looking: _Looking) -> None:
         if not misfits and not any(finding.severity == "problem" for finding in findings):
             findings.append(_about(release, "hub-start", str(problem), "Correct it: the hub would not start."))
         return
-    findings += list(_by_configure(looking, config))
-    if looking.asked.cluster:
+    findings += list(_by_configure(run, config))
+    findings += list(_unchecked(release, config))
+    if run.options.cluster:
         findings += _by_cluster(release, config)
 
 
 # ------------------------------------------------------------------ our own configure(c)
 
 
-def _by_configure(looking: _Looking, config: Config) -> Iterator[Finding]:
+def _by_configure(run: _CheckRun, config: Config) -> Iterator[Finding]:
     """What the hub itself would say of our sections, and of what `configure` leaves alone."""
-    release = looking.release
-    said = {finding.key for finding in looking.findings if finding.severity == "problem"}
+    release = run.release
+    reported = {finding.key for finding in run.findings if finding.severity == "problem"}
     for _ in range(MOST_SETTINGS):
         try:
-            with only_looking() as notes:
+            with dry_run() as notes:
                 apply(copy.deepcopy(config))
         except ValueError as problem:
             finding = _about(
                 release, "own-settings", _as_values(str(problem)), "Correct it: the hub does not start with it."
             )
-            if finding.key not in said and not ("service-token" in _rules(looking) and "token" in finding.text):
+            if finding.key not in reported and not ("service-token" in _rules(run) and "token" in finding.text):
                 yield finding
             if not _taken_out(config, finding.key):
                 return
@@ -201,12 +204,23 @@ def _by_configure(looking: _Looking, config: Config) -> Iterator[Finding]:
             text = f"The hub would not start: {type(problem).__name__}: {problem}"
             yield Finding("hub-start", "problem", "hub.config", text, "One of its values is of a wrong kind.")
             return
-        yield from (finding for finding in _of_notes(release, notes) if finding.key not in said)
+        yield from (finding for finding in _of_notes(release, notes) if finding.key not in reported)
         return
 
 
-def _rules(looking: _Looking) -> set[str]:
-    return {finding.rule for finding in looking.findings}
+def _unchecked(release: Release, config: Config) -> Iterator[Finding]:
+    """Settings of our spawner's own section, where KubeSpawner is not there to say which there are."""
+    key = "hub.config.GpuKubeSpawner"
+    if config.get("GpuKubeSpawner") and servers_are_pods(config) and find_spec("kubespawner") is None:
+        text = (
+            "KubeSpawner is not installed here, so the names of these settings were not checked; the hub checks them."
+        )
+        fix = "pip install 'jupyterhub-gpu[hub,kubernetes]' where this command runs."
+        yield found(release, "unchecked", key, text, fix, severity="look at")
+
+
+def _rules(run: _CheckRun) -> set[str]:
+    return {finding.rule for finding in run.findings}
 
 
 def _taken_out(config: Config, key: str) -> bool:
@@ -222,16 +236,16 @@ def _taken_out(config: Config, key: str) -> bool:
 
 def _of_notes(release: Release, notes: Iterable[str]) -> Iterator[Finding]:
     for note in notes:
-        if not any(word in note for word in SAID_BY_RULES):
+        if not any(text in note for text in COVERED_BY_RULES):
             finding = _about(release, "left-alone", _as_values(note), "See the reference of settings.")
             serious = "no server with a GPU starts" in finding.text
             yield replace(finding, severity="problem" if serious else "look at")
 
 
 def _as_values(text: str) -> str:
-    """A sentence about ``c.Class.trait``, in the words of values; it begins with a capital letter."""
-    told = re.sub(r"\bc\.(?=[A-Z])", "hub.config.", text)
-    return told if told.startswith("hub.") else told[:1].upper() + told[1:]
+    """A sentence about ``c.Class.trait``, by the keys of values; it begins with a capital letter."""
+    named = re.sub(r"\bc\.(?=[A-Z])", "hub.config.", text)
+    return named if named.startswith("hub.") else named[:1].upper() + named[1:]
 
 
 def _about(release: Release, rule: str, text: str, fix: str) -> Finding:
@@ -250,7 +264,7 @@ def _by_cluster(release: Release, config: Config) -> Iterator[Finding]:
     # the file that the hub reads lies in its pod: here KUBECONFIG says where the cluster is
     cluster = replace(settings.cluster or ClusterConfig(), kubeconfig="", context="")
     try:
-        view = look_once(cluster)
+        view = read_once(cluster)
     except ClusterUnreadable as problem:
         raise HelmUnusable(f"--cluster: {problem}") from None
     if view.nodes is None:
@@ -266,39 +280,37 @@ def _by_cluster(release: Release, config: Config) -> Iterator[Finding]:
 # ------------------------------------------------------------------ Helm and the real chart
 
 
-def _by_helm(looking: _Looking, chart: Path) -> None:
+def _by_helm(run: _CheckRun, chart: Path) -> None:
     """What the chart's own schema and templates say, and where the chart differs from the packed facts."""
-    release = looking.release
-    looking.findings += _differences(looking.packed, release.facts)
+    release = run.release
+    run.findings += _differences(run.packed, release.facts)
     given = merge([{}, *(file.values for file in release.files)])
-    refusals, manifests = ask_helm(chart, given, release=looking.asked.release, namespace=looking.asked.namespace)
-    known = {finding.key for finding in looking.findings if finding.severity == "problem"}
-    for said in refusals:
-        key = _key_of_refusal(said)
+    refusals, manifests = ask_helm(chart, given, release=run.options.release, namespace=run.options.namespace)
+    known = {finding.key for finding in run.findings if finding.severity == "problem"}
+    for refusal in refusals:
+        key = _key_of_refusal(refusal)
         if not key or not any(each == key or each.startswith(f"{key}.") for each in known):
-            looking.findings.append(found(release, "helm", key or "values", f"Helm refuses: {said}", "Correct it."))
+            run.findings.append(found(release, "helm", key or "values", f"Helm refuses: {refusal}", "Correct it."))
     if not refusals:
-        looking.rendered = 0
+        run.rendered = 0
         for template, text in manifests.items():
-            looking.rendered += _parsed(looking, template, text)
+            run.rendered += _parsed(run, template, text)
 
 
-def _key_of_refusal(said: str) -> str:
-    named = re.match(r"at '/?([^']*)'", said)
+def _key_of_refusal(refusal: str) -> str:
+    named = re.match(r"at '/?([^']*)'", refusal)
     return named[1].replace("/", ".") if named else ""
 
 
-def _parsed(looking: _Looking, template: str, text: str) -> int:
+def _parsed(run: _CheckRun, template: str, rendered: str) -> int:
     """How many objects a rendered template has; one that is no YAML is a finding."""
     if template.endswith("NOTES.txt"):
         return 0
     try:
-        return sum(isinstance(each, Mapping) for each in yaml.safe_load_all(text))
+        return sum(isinstance(each, Mapping) for each in yaml.safe_load_all(rendered))
     except yaml.YAMLError as problem:
-        said = f"The chart's {template} is no YAML with these values: {str(problem).splitlines()[0]}"
-        looking.findings.append(
-            Finding("rendered", "problem", template, said, "Look for quotes or line ends in values.")
-        )
+        text = f"The chart's {template} is no YAML with these values: {str(problem).splitlines()[0]}"
+        run.findings.append(Finding("rendered", "problem", template, text, "Look for quotes or line ends in values."))
         return 0
 
 
@@ -320,11 +332,11 @@ def _few(keys: Iterable[str]) -> str:
     return listed(shown[:MOST_DIFFERENCES]) + (f" and {more} more" if more > 0 else "")
 
 
-# ------------------------------------------------------------------ words
+# ------------------------------------------------------------------ reports
 
 
 def _sorted(findings: Iterable[Finding]) -> list[Finding]:
-    """Problems first, each in the order of the rules; of a value of a wrong kind nothing else is said."""
+    """Problems first, each in the order of the rules; of a value of a wrong kind nothing else is reported."""
     listed_once = list(dict.fromkeys(findings))
     misfits = {finding.key for finding in listed_once if finding.rule == "wrong-type"}
     unique = [finding for finding in listed_once if finding.rule == "wrong-type" or finding.key not in misfits]
@@ -343,7 +355,7 @@ def as_dict(report: CheckReport, *, strict: bool) -> dict[str, Any]:
     }
 
 
-def tell(report: CheckReport, console: Console) -> None:
+def print_report(report: CheckReport, console: Console) -> None:
     """For people."""
     for finding in report.findings:
         sign, colour = SIGNS[finding.severity]
@@ -363,13 +375,13 @@ def _place(finding: Finding) -> str:
 
 def _closing(report: CheckReport) -> str:
     count = len(report.files)
-    looked = f"{report.keys} keys of {count} file{'s' if count > 1 else ''}, chart {report.version}"
+    checked = f"{report.keys} keys of {count} file{'s' if count > 1 else ''}, chart {report.version}"
     if report.rendered is not None:
-        looked += f", {report.rendered} manifests rendered by Helm"
+        checked += f", {report.rendered} manifests rendered by Helm"
     warnings = len(report.findings) - report.problems
     if not report.findings:
-        return f"All is well: {looked}."
-    return f"{report.problems} wrong, {warnings} to look at: {looked}."
+        return f"All is well: {checked}."
+    return f"{report.problems} wrong, {warnings} to look at: {checked}."
 
 
 def dumped(report: CheckReport, *, strict: bool) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hub_extensions.tools.helm_check.model import (
+    ChartFacts,
     Finding,
     Path,
     Release,
@@ -42,8 +43,7 @@ def check_files(release: Release) -> Iterator[Finding]:
                 yield from _replaced(later, earlier, path, find(earlier.values, path), value)
         yield from _two_forms(later, release.files[:at], later.values, ())
         yield from _entries(later, release.files[:at])
-        if at >= base:
-            yield from _images(later, release.files[:base])
+        yield from _images(later, release.files[:at], release.files[:base], release.facts)
     yield from _whole_replaced(release)
 
 
@@ -71,18 +71,18 @@ def _replaced(later: ValuesFile, earlier: ValuesFile, path: Path, before: Any, a
     if lost:
         key, names = dotted(path), _names(path, lost)
         count = f"{len(lost)} of its {len(before)} entries" if len(lost) < len(before) else "all of it"
-        told = f" ({names})" if names else ""
-        text = f"{later.name} replaces the list {key} of {earlier.name}, and {count} would be gone{told}."
+        which = f" ({names})" if names else ""
+        text = f"{later.name} replaces the list {key} of {earlier.name}, and {count} would be gone{which}."
         yield Finding("list-replaced", "look at", key, text, MERGED_BY_HAND, later.name, later.lines.get(path))
 
 
 def _names(path: Path, items: list[Any]) -> str:
     """What an admin knows entries of a list by; of plain texts nothing, as they may be keys or passwords."""
-    tells_texts = path[:3] == ("hub", "config", "GpuOffers")
+    has_texts = path[:3] == ("hub", "config", "GpuOffers")
 
     def name(item: Any) -> str:
         if not isinstance(item, Mapping):
-            return str(item) if tells_texts else ""
+            return str(item) if has_texts else ""
         known = next((item[key] for key in ("name", "display_name", "slug") if isinstance(item.get(key), str)), None)
         return known or f"one with {', '.join(map(str, item))}"
 
@@ -116,17 +116,26 @@ def _two_forms(later: ValuesFile, before: Sequence[ValuesFile], tree: Tree, path
             yield Finding("two-forms", "problem", key, text, fix, later.name, later.lines.get(here))
 
 
-def _images(later: ValuesFile, own: Sequence[ValuesFile]) -> Iterator[Finding]:
-    """An image of the admin's own, from a file before our base, in whose place another is put."""
+def _last_part(image: object) -> str:
+    return str(image).rpartition("/")[2]
+
+
+def _images(
+    later: ValuesFile, before: Sequence[ValuesFile], own: Sequence[ValuesFile], facts: ChartFacts
+) -> Iterator[Finding]:
+    """An image of an earlier file, in whose place another is put; `own`: the admin's, before our base."""
     for section, whose in (("hub", "the hub"), ("singleuser", "users' servers")):
         path = (section, "image", "name")
-        earlier, image = _last_with(own, path), find(later.values, path)
+        earlier, image = _last_with(before, path), find(later.values, path)
         old = None if earlier is None else find(earlier.values, path)
-        if earlier is not None and old and image and image != old:
+        stock = find(facts.defaults, path)
+        if earlier is not None and earlier not in own and _last_part(old) == _last_part(image):
+            continue  # ours from another registry: laid over each other on purpose
+        if earlier is not None and old not in (None, "", stock) and image not in (None, "", stock, old):
             key = dotted(path)
             text = f"{later.name} replaces the image that {earlier.name} gives {whose}: what only that one has is gone."
             if section == "hub":
-                text = f"{text[:-1]}, such as a way to log in."
+                text = f"{text[:-1]}, such as our package or a way to log in."
             fix = f"Build the new one FROM it (images/README.md), and take {key} out of {earlier.name}."
             yield Finding("image-replaced", "look at", key, text, fix, later.name, later.lines.get(path))
 

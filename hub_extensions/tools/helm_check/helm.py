@@ -22,7 +22,7 @@ from hub_extensions.tools.helm_check.model import Twice, ValuesFile
 
 _BASE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LARGEST_BYTES = 5_000_000
-"""No values file and no file of a chart is larger; an archive that says otherwise is not read."""
+"""No values file and no file of a chart is larger; an archive with a larger one is not read."""
 
 DEEPEST = 10
 """So deep may kustomizations list each other."""
@@ -31,7 +31,7 @@ _INSTALL = 'Install it: pip install "jupyterhub-gpu[helm]". Without --chart noth
 
 
 class HelmUnusable(Exception):
-    """A file or chart that cannot be looked at; the text says which, why and what to do."""
+    """A file or chart that cannot be read; the text says which, why and what to do."""
 
 
 class NotValues(Exception):
@@ -83,8 +83,8 @@ def parse_values(text: str, name: str) -> ValuesFile:
         root = loader.get_node() if loader.check_node() else None
         if root is not None and loader.check_node():
             line = loader.get_node().start_mark.line + 1
-            said = f"{name} holds more than one document: Helm reads only the first."
-            raise NotValues(name, line, said, "Put the documents into files of their own, one -f each.")
+            text = f"{name} holds more than one document: Helm reads only the first."
+            raise NotValues(name, line, text, "Put the documents into files of their own, one -f each.")
         lines: dict[KeyPath, int] = {}
         twice = list(_walk(root, (), lines, set()))  # before merge keys (<<) are resolved
         values = _plain({} if root is None else loader.construct_document(root))
@@ -93,25 +93,25 @@ def parse_values(text: str, name: str) -> ValuesFile:
         reason = str(problem.problem or problem.context)
         if "the tag '" in reason:  # not repeated: it may be a password
             reason = "a value begins with an exclamation mark, which makes a tag of it"
-        said = f"{name} is not YAML: {reason}."
+        text = f"{name} is not YAML: {reason}."
         fix = "Correct this line; mind indentation by spaces and quotes around texts with : or #."
-        raise NotValues(name, mark.line + 1 if mark else None, said, fix) from None
+        raise NotValues(name, mark.line + 1 if mark else None, text, fix) from None
     except RecursionError:
-        said = f"{name} is nested too deep, or refers to itself."
-        raise NotValues(name, None, said, "Take out the * that names something around it.") from None
+        text = f"{name} is nested too deep, or refers to itself."
+        raise NotValues(name, None, text, "Take out the * that names something around it.") from None
     except yaml.YAMLError as problem:
-        said = f"{name} is not YAML: {str(problem).splitlines()[0]}."
-        raise NotValues(name, None, said, "Correct the file.") from None
+        text = f"{name} is not YAML: {str(problem).splitlines()[0]}."
+        raise NotValues(name, None, text, "Correct the file.") from None
     except (ValueError, LookupError, AttributeError):  # of a number or a tag that PyYAML trips over; it repeats them
-        said = f"{name} is not YAML: one of its values cannot be read."
-        raise NotValues(name, None, said, "Put texts into quotes, and take tags out (!!int and their like).") from None
+        text = f"{name} is not YAML: one of its values cannot be read."
+        raise NotValues(name, None, text, "Put texts into quotes, and take tags out (!!int and their like).") from None
     finally:
         loader.dispose()
     if values is None:
         return ValuesFile(name, {})
     if not isinstance(values, Mapping):
-        said = f"{name} holds {_kind(values)}, where Helm wants keys and values."
-        raise NotValues(name, 1, said, "Begin with a key such as hub: at the start of a line.")
+        text = f"{name} holds {_kind(values)}, where Helm wants keys and values."
+        raise NotValues(name, 1, text, "Begin with a key such as hub: at the start of a line.")
     return ValuesFile(name, values, lines, twice)
 
 
@@ -260,8 +260,8 @@ def ask_helm(
             chart.validate_schema(dict(values))
             return [], chart.render(dict(values), name=release, namespace=namespace)
         except HelmError as problem:
-            said = [line[2:].strip() for line in str(problem).splitlines() if line.startswith("- ")]
-            return said or [" ".join(str(problem).split())], {}
+            refusals = [line[2:].strip() for line in str(problem).splitlines() if line.startswith("- ")]
+            return refusals or [" ".join(str(problem).split())], {}
 
 
 def _with_schema(place: Path, folder: Path) -> Path:

@@ -51,7 +51,7 @@ class Release:
     """What is checked.
 
     Attributes:
-        files: as given, in order. values: all of them over the chart's defaults.
+        files: as given, in order. values: all of them over the chart's defaults. name: the release's.
         manifests: all Kubernetes objects that go beside the chart; with none given, the policies are taken to be
             those of ``helm-values/manifests``.
     """
@@ -61,6 +61,7 @@ class Release:
     facts: ChartFacts
     namespace: str = "jhub"
     manifests: Sequence[Tree] = ()
+    name: str = "jhub"
 
     def at(self, dotted: str, default: Any = None) -> Any:
         """The value at a key without dots in its names; None and `default` where there is none."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
 from hub_extensions.configuration import ACCESS_SCOPE
+from hub_extensions.spawner.config.spawner_classes import near_miss
 from hub_extensions.tools.helm_check.extra_config import last_set, names_our_spawner, python_of
 from hub_extensions.tools.helm_check.model import (
     Finding,
@@ -19,6 +20,7 @@ from hub_extensions.tools.helm_check.model import (
     Release,
     Severity,
     calls_configure,
+    find,
     found,
     has,
     is_own_spawner,
@@ -57,8 +59,10 @@ def check_hub(release: Release) -> Iterator[Finding]:
         fix = "Give helm-values/gpu.yaml as well: -f helm-values/gpu.yaml."
         yield found(release, "not-ours", "hub.config.JupyterHub.spawner_class", text, fix, severity="look at")
         return
+    yield from _code(release)
     yield from _wiring(release)
     yield from _cullers(release)
+    yield from _unmeasured(release)
     yield from _limits(release)
     yield from _time_outs(release)
     yield from _roles(release)
@@ -147,13 +151,41 @@ def _templates(release: Release) -> Iterator[Finding]:
         yield found(release, "gone", "hub.fsGid", text, "Write it as hub.podSecurityContext.fsGroup.")
 
 
+# ------------------------------------------------------------------ our package, where the hub finds it
+
+
+def _code(release: Release) -> Iterator[Finding]:
+    """The chart's own image has no `hub_extensions`: our package comes in another, or at each start."""
+    key = "hub.image.name"
+    stock = find(release.facts.defaults, key.split("."))
+    if release.at(key) != stock or _brings_code(release):
+        return
+    text = "The hub's image is the chart's own, which has no hub_extensions: the hub does not start."
+    fix = "Give your copy of helm-values/own-images.yaml (images/README.md); for trying install-at-start.yaml."
+    if release.is_given(key):
+        text = f"It is the chart's own image, which has no hub_extensions: the hub does not start ({stock})."
+        fix = "Write the image that images/build made, and take what a later file says of hub.image out."
+    yield found(release, "no-code", key, text, fix)
+
+
+def _brings_code(release: Release) -> bool:
+    """Is there another place where the hub may find Python packages, or another command?"""
+    mounts = [str(each.get("mountPath")) for each in release.items("hub.extraVolumeMounts") if isinstance(each, dict)]
+    return (
+        "PYTHONPATH" in release.variables("hub.extraEnv")
+        or bool(release.at("hub.command") or release.at("hub.args"))
+        or any("site-packages" in place for place in mounts)
+    )
+
+
 # ------------------------------------------------------------------ configure(c), and what comes after it
 
 
 def _wiring(release: Release) -> Iterator[Finding]:
     own = release.own_extra_config
     spawner = release.tree("hub.config.JupyterHub").get("spawner_class")
-    if spawner is not None and not is_own_spawner(spawner):
+    misspelled = near_miss({"JupyterHub": {"spawner_class": spawner}})  # `configure` says it
+    if spawner is not None and not is_own_spawner(spawner) and not misspelled:
         text = f"It is {spawner}: servers start as before, without the choice of a GPU."
         fix = "Set it to gpu. A class of yours that inherits from GpuKubeSpawner is right too."
         key = "hub.config.JupyterHub.spawner_class"
@@ -238,6 +270,19 @@ def _cullers(release: Release) -> Iterator[Finding]:
             text = "It names JupyterHub's idle culler, which stops servers whose GPU is busy, when no browser asks."
             fix = "Where it starts one, take it out: hub.config.GpuCulling stops idle servers without a GPU too."
             yield found(release, "stock-culler", key, text, fix, severity="look at")
+
+
+def _unmeasured(release: Release) -> Iterator[Finding]:
+    """Culling of pieces of cards whose use nobody but DCGM may know."""
+    offers, culling = release.tree("hub.config.GpuOffers"), release.tree("hub.config.GpuCulling")
+    named = [name for key in ("titles", "groups", "fractions") for name in release.tree(f"hub.config.GpuOffers.{key}")]
+    measured = release.tree("hub.config.GpuService").get("prometheus_url")
+    if offers and culling.get("enabled") is True and not measured and any(str(n).startswith("mig-") for n in named):
+        text = (
+            "On cards of the Ampere generation (A100, A30) only DCGM knows the use of a piece: none is stopped as idle."
+        )
+        fix = "Give helm-values/monitoring.yaml as well. On later cards nothing has to be done."
+        yield found(release, "unmeasured", "hub.config.GpuCulling.enabled", text, fix, severity="look at")
 
 
 def _limits(release: Release) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ _ELSEWHERE = ("api", "database", "prometheus")
 _CHART_NAME = "jupyterhub"
 _PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
 _SECTIONS = {"hub": "hub.networkPolicy", "proxy": "proxy.chp.networkPolicy", "server": "singleuser.networkPolicy"}
-_WORDS = {
+_NAMES = {
     "hub": "the hub's pod",
     "proxy": "the proxy",
     "server": "users' servers",
@@ -69,7 +69,7 @@ def check_network(release: Release) -> Iterator[Finding]:
         if call.called not in _ELSEWHERE:
             yield _finding(release, call, cut)
         elif not any(lets_out(written, pods[call.caller], port) for port in _ports(call)):
-            yield _to_look_at(release, call, cut)
+            yield _maybe_cut_off(release, call, cut)
 
 
 # ------------------------------------------------------------------ pods and calls
@@ -108,7 +108,8 @@ def pods_of(release: Release) -> dict[str, Pod]:
 def _labels(release: Release, component: str) -> dict[str, str]:
     name = _app(release)
     modern = {"app.kubernetes.io/name": name, "app.kubernetes.io/component": component}
-    return {"app": name, "component": component, "release": "hub", "app.kubernetes.io/instance": "hub", **modern}
+    older = {"app": name, "component": component, "release": release.name}
+    return {**older, "app.kubernetes.io/instance": release.name, **modern}
 
 
 def _app(release: Release) -> str:
@@ -130,15 +131,15 @@ def _user_labels(release: Release) -> Tree:
 
 def _port(release: Release) -> int:
     service = release.tree("hub.config.GpuService")
-    _, told = _host_and_port(service.get("url"))
+    _, named = _host_and_port(service.get("url"))
     port = service.get("port") or PORT
-    return told or (port if isinstance(port, int) else PORT)
+    return named or (port if isinstance(port, int) else PORT)
 
 
 def _host_and_port(url: object) -> tuple[str, int | None]:
     """Of an address ``scheme://user@host:port/path``; "" and None for what it does not have."""
-    told = re.match(r"[^/]+://(?:[^/@]*@)?(\[[^]]*\]|[^/:?#]*)(?::(\d+))?", str(url or ""))
-    return (told[1], int(told[2]) if told[2] else None) if told else ("", None)
+    parts = re.match(r"[^/]+://(?:[^/@]*@)?(\[[^]]*\]|[^/:?#]*)(?::(\d+))?", str(url or ""))
+    return (parts[1], int(parts[2]) if parts[2] else None) if parts else ("", None)
 
 
 def calls_of(release: Release) -> tuple[Call, ...]:
@@ -208,10 +209,10 @@ def _charts(release: Release) -> Iterator[tuple[Tree, str]]:
         policy = {
             "metadata": {"name": components[name], "namespace": release.namespace},
             "spec": {
-                "podSelector": _chosen(components[name]),
+                "podSelector": _chosen(release, components[name]),
                 "policyTypes": ["Ingress", "Egress"],
                 "ingress": [*_ingress(name, values)],
-                "egress": [*_own_egress(name), *_egress(release, values)],
+                "egress": [*_own_egress(release, name), *_egress(release, values)],
             },
         }
         yield policy, section
@@ -224,8 +225,8 @@ def _written(release: Release) -> Iterator[Tree]:
         yield {**policy, "spec": {**policy["spec"], "egress": egress}}
 
 
-def _chosen(component: str) -> dict[str, Any]:
-    return {"matchLabels": {"component": component, "release": "hub"}}
+def _chosen(release: Release, component: str) -> dict[str, Any]:
+    return {"matchLabels": {"component": component, "release": release.name}}
 
 
 def _ingress(name: str, values: Tree) -> Iterator[Tree]:
@@ -241,7 +242,7 @@ def _ingress(name: str, values: Tree) -> Iterator[Tree]:
     yield from _rules(values.get("ingress"), "Ingress")
 
 
-def _own_egress(name: str) -> Iterator[Tree]:
+def _own_egress(release: Release, name: str) -> Iterator[Tree]:
     """What the chart lets each out to by name, whatever else is closed."""
     ways: Mapping[str, Sequence[tuple[str, tuple[int, ...]]]] = {
         "hub": [("proxy", (8001,)), ("singleuser-server", (8888,))],
@@ -249,7 +250,7 @@ def _own_egress(name: str) -> Iterator[Tree]:
         "server": [("hub", (8081,)), ("proxy", (8000,)), ("autohttps", (8080, 8443))],
     }
     for component, ports in ways[name]:
-        yield {"to": [{"podSelector": _chosen(component)}], "ports": [{"port": port} for port in ports]}
+        yield {"to": [{"podSelector": _chosen(release, component)}], "ports": [{"port": port} for port in ports]}
 
 
 def _egress(release: Release, values: Tree) -> Iterator[Tree]:
@@ -343,11 +344,11 @@ def _service_egress() -> list[Tree]:
     ]
 
 
-# ------------------------------------------------------------------ words
+# ------------------------------------------------------------------ findings
 
 
 def _finding(release: Release, call: Call, cut: CallRefused) -> Finding:
-    caller, called = _said(release, call.caller), _said(release, call.called)
+    caller, called = _name_of(release, call.caller), _name_of(release, call.called)
     names = " and ".join(cut.policies)
     closed = f"the policy {names} does" if len(cut.policies) == 1 else f"the policies {names} do"
     way = "in" if cut.direction == "Ingress" else "out"
@@ -370,14 +371,14 @@ def _finding(release: Release, call: Call, cut: CallRefused) -> Finding:
     return found(release, "network", key, text, _fix(release, call, cut, section))
 
 
-def _to_look_at(release: Release, call: Call, cut: CallRefused) -> Finding:
+def _maybe_cut_off(release: Release, call: Call, cut: CallRefused) -> Finding:
     """A call to an address that is not known here, with no rule for its port."""
-    caller, names = _said(release, call.caller), " and ".join(cut.policies)
+    caller, names = _name_of(release, call.caller), " and ".join(cut.policies)
     ports = " or ".join(map(str, _ports(call)))
     section = _SECTIONS.get(cut.side)
     policy = "the policy" if len(cut.policies) == 1 else "the policies"
     text = (
-        f"{caller[:1].upper()}{caller[1:]} may be cut off from {_WORDS[call.called]}, and then {call.why}: no rule of "
+        f"{caller[:1].upper()}{caller[1:]} may be cut off from {_NAMES[call.called]}, and then {call.why}: no rule of "
         f"{policy} {names} opens port {ports}{' to a private address' if section else ''}."
     )
     if section is None:
@@ -394,9 +395,9 @@ def _is_by_manifests(release: Release, call: Call) -> bool:
     return in_hub or ends in ({"hub", "service"}, {"proxy", "service"})
 
 
-def _said(release: Release, name: str) -> str:
+def _name_of(release: Release, name: str) -> str:
     inside = name == "hub" and not is_apart(release)
-    return "the hub's pod, where the GPU service runs," if inside else _WORDS[name]
+    return "the hub's pod, where the GPU service runs," if inside else _NAMES[name]
 
 
 def _key(release: Release, section: str, call: Call, cut: CallRefused) -> str | tuple[str, ...]:
@@ -405,8 +406,8 @@ def _key(release: Release, section: str, call: Call, cut: CallRefused) -> str | 
         return "hub.config.GpuService.port"
     if call.caller == "server" and call.called == "hub" and release.tree(section).get("enabled") is True:
         return ("singleuser", "extraLabels", HUB_ACCESS)
-    words = ("egress", "enabled") if cut.direction == "Egress" else ("ingress", "Ingress", "enabled")
-    given = [key for key in given_leaves(release, section) if any(word in key for word in words)]
+    names = ("egress", "enabled") if cut.direction == "Egress" else ("ingress", "Ingress", "enabled")
+    given = [key for key in given_leaves(release, section) if any(name in key for name in names)]
     private = f"{section}.egressAllowRules.privateIPs"
     return private if private in given and cut.direction == "Egress" else next(iter(given), section)
 

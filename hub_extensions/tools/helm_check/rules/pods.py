@@ -144,9 +144,14 @@ def _named(key: str, what: str) -> Callable[[Release], str]:
         value = release.at(key)
         if not value:
             return ""
-        return what.format(", ".join(map(str, value)) if isinstance(value, Mapping) else f"{len(value)}")
+        return what.format(", ".join(map(str, value)) if isinstance(value, Mapping) else "there")
 
     return lost
+
+
+def _lost_variables(release: Release) -> str:
+    names = list(release.variables("singleuser.extraEnv"))
+    return f"the variable{'s' if len(names) > 1 else ''} {', '.join(names)}" if names else ""
 
 
 def _lost_containers(release: Release) -> str:
@@ -163,7 +168,7 @@ def _lost_home(release: Release) -> str:
 
 
 _REPLACES: Mapping[str, tuple[str, Callable[[Release], str]]] = {
-    "environment": ("singleuser.extraEnv", _named("singleuser.extraEnv", "the variables {}")),
+    "environment": ("singleuser.extraEnv", _lost_variables),
     "init_containers": ("singleuser.initContainers", _lost_containers),
     "profile_list": ("singleuser.profileList", _named("singleuser.profileList", "all profiles there")),
     "extra_labels": ("singleuser.extraLabels", _named("singleuser.extraLabels", "the labels {}")),
@@ -280,8 +285,8 @@ def _schedulers(release: Release) -> Iterator[Finding]:
 def _two_schedulers(release: Release) -> Iterator[Finding]:
     """Of our overlays one switches the chart's scheduler off, for DRA, and another needs it."""
     path = ("scheduling", "userScheduler", "enabled")
-    said = [(file, find(file.values, path)) for file in release.overlays if has(file.values, path)]
-    for (earlier, before), (later, after) in itertools.pairwise(said):
+    switched = [(file, find(file.values, path)) for file in release.overlays if has(file.values, path)]
+    for (earlier, before), (later, after) in itertools.pairwise(switched):
         if before is not after:
             off, on = (earlier, later) if after else (later, earlier)
             text = (

@@ -48,10 +48,10 @@ def check_shape(release: Release) -> Iterator[Finding]:
 
 
 def _of_error(release: Release, error: ValidationError) -> Iterator[Finding]:
-    """Its findings; none of a keyword that only another version of the chart has: Helm says those."""
+    """Its findings; none of a keyword that only another version of the chart has: Helm reports those."""
     path = tuple(name for name in error.absolute_path if isinstance(name, str))
-    say = SENTENCES.get(error.validator)
-    yield from say(release, error, path) if say else ()
+    explain = EXPLAINERS.get(error.validator)
+    yield from explain(release, error, path) if explain else ()
 
 
 # ------------------------------------------------------------------ keys
@@ -193,7 +193,7 @@ def _missing_fix(release: Release, path: Path) -> str:
 def _one_of(release: Release, error: ValidationError, path: Path) -> Iterator[Finding]:
     names = [name for choice in error.validator_value for name in choice.get("required", ())]
     if not isinstance(error.instance, Mapping) or len(names) < 2:
-        return  # said by its kind, or left to Helm
+        return  # reported by its kind, or left to Helm
     given = [name for name in names if name in error.instance]
     choices = ", ".join(names)
     if not given:
@@ -201,15 +201,15 @@ def _one_of(release: Release, error: ValidationError, path: Path) -> Iterator[Fi
         yield found(release, "file-content", path, text, f"Add {names[1]} with the file's text.")
         return
     files = {name: release.where((*path, name))[0] for name in given}
-    told = " and ".join(f"{name} (in {file or 'the chart'})" for name, file in files.items())
-    text = f"A file has exactly one of {choices}, and here are {told}."
+    places = " and ".join(f"{name} (in {file or 'the chart'})" for name, file in files.items())
+    text = f"A file has exactly one of {choices}, and here are {places}."
     fix = "Take one out"
     if len(set(files.values())) > 1:
         fix = "Give the later file's entry another key: null cannot take the earlier one's away"
     yield found(release, "file-content", path, text, f"{fix}.")
 
 
-SENTENCES: Mapping[str, Callable[[Release, ValidationError, Path], Iterator[Finding]]] = {
+EXPLAINERS: Mapping[str, Callable[[Release, ValidationError, Path], Iterator[Finding]]] = {
     "additionalProperties": _unknown,
     "type": _misfit,
     "enum": _misfit,
