@@ -41,8 +41,8 @@ class Setting:
 
     @property
     def unit(self) -> str:
-        """The word of `UNITS` in its name; "": none."""
-        return next((word for word in self.name.split("_") if word in UNITS), "")
+        """The unit in its name, a key of `UNITS`; "": none."""
+        return next((part for part in self.name.split("_") if part in UNITS), "")
 
 
 def setting(

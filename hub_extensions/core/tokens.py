@@ -17,6 +17,3 @@ def token_problem(token: str, shortest: int = 0) -> str:
     if len(token) < shortest:
         return f"is too short: it has to have at least {shortest} characters."
     return ""
-
-
-__all__ = ["SHORTEST_TOKEN", "token_problem"]

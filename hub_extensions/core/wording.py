@@ -1,6 +1,6 @@
-"""Lengths of time, memory and places as people say them: once, for every page, reason and log. Pure.
+"""Lengths of time, memory, places and foreign text as people read them: once, for every page, reason and log. Pure.
 
-Not here: offers (``offer_words.py``), and the sentences of reasons (``reasons.py``).
+Not here: offers (``offer_texts.py``), and the sentences of reasons (``reasons.py``).
 """
 
 from __future__ import annotations
@@ -46,3 +46,8 @@ def ordinal(number: int) -> str:
 def gib(count: int) -> str:
     """Bytes as GiB, at most two places: ``4.75 GiB``."""
     return f"{count / GIB:.2f}".rstrip("0").rstrip(".") + " GiB"
+
+
+def foreign(text: object, most: int = 60) -> str:
+    """What a stranger wrote, for a log line or a message: shortened, nothing in it breaks a line or cannot be sent."""
+    return repr(str(text)[:most])[1:-1]

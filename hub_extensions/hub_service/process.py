@@ -35,7 +35,7 @@ STOP_SECONDS = 2.5
 """An orderly stop that takes longer than this is cut off: the hub waits, and after a `kill -9` nobody may find us."""
 TRY_AGAIN_SECONDS = 0.2
 DATABASE_SECONDS = 1.0
-"""Seconds between two attempts at the database's lock, and between two looks at whether it is still ours."""
+"""Seconds between two attempts at the database's lock, and between two checks that it is still ours."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -179,8 +179,8 @@ async def wait_for_port(host: str, port: int, lifetime: Lifetime) -> list[socket
             return False
         return True
 
-    said = f"waiting for port {port} of {host}: another process listens there"
-    return sockets if await _until(bind, lambda: said, lifetime) else None
+    message = f"waiting for port {port} of {host}: another process listens there"
+    return sockets if await _until(bind, lambda: message, lifetime) else None
 
 
 async def _until(
@@ -206,6 +206,3 @@ async def _until(
             # not told to stop: try again
             continue
     return False
-
-
-__all__ = ["Lifetime", "StoreLock", "wait_for_database", "wait_for_lock", "wait_for_port", "watch_database"]

@@ -21,8 +21,10 @@ from hub_extensions.adapters.jupyterhub_api import HubApi
 from hub_extensions.adapters.mig_tables import packed_tables
 from hub_extensions.adapters.nvml.reader import Nvml
 from hub_extensions.adapters.procfs import marked
-from hub_extensions.adapters.simulated.gpus import LayoutError, SimulatedGpus, load_layout, of_service
+from hub_extensions.adapters.simulated.gpus import SimulatedGpus, of_service
+from hub_extensions.adapters.simulated.layouts import LayoutError, load_layout
 from hub_extensions.adapters.store import DatabaseLock, Store, StoreUnavailable
+from hub_extensions.adapters.store.copies import empty_beside_older, sqlite_file
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.engine.local_leases import Gpus
 from hub_extensions.hub_service.http.api.base import Parts
@@ -36,7 +38,7 @@ from hub_extensions.hub_service.process import (
     watch_database,
 )
 from hub_extensions.hub_service.setup.logs import log_json
-from hub_extensions.hub_service.setup.remote_client import HubsWord
+from hub_extensions.hub_service.setup.remote_client import RemoteSettings
 from hub_extensions.hub_service.setup.remote_settings import BY_ENVIRONMENT, Own, hub_secret_of
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings
 
@@ -63,19 +65,19 @@ async def serve(settings: Settings, parent: int) -> int:
 async def serve_apart(own: Own) -> int:
     """Serve with the settings that the hub tells, until it has others or a signal comes; returns the exit status."""
     log_json(_hidden((own.api_token, hub_secret_of(own.api_token), *own.secrets.values())))
-    with Lifetime(None) as lifetime, closing(HubsWord(own, lifetime)) as word:
-        settings = await word.wait_for_settings()
+    with Lifetime(None) as lifetime, closing(RemoteSettings(own, lifetime)) as remote:
+        settings = await remote.wait_for_settings()
         if settings is None:
             return lifetime.status
         # for `jupyterhub-gpu offers --state-dir`; who can read it needs none of these
         unneeded: dict[str, Any] = dict.fromkeys(BY_ENVIRONMENT, "")
         replace(settings, **unneeded).dump(settings.folder / SETTINGS_FILE)
-        return await _served(settings, lifetime, word)
+        return await _served(settings, lifetime, remote)
 
 
-async def _served(settings: Settings, lifetime: Lifetime, word: HubsWord | None = None) -> int:
+async def _served(settings: Settings, lifetime: Lifetime, remote: RemoteSettings | None = None) -> int:
     try:
-        async with _answering(settings, lifetime, word) as started:
+        async with _answering(settings, lifetime, remote) as started:
             if started:
                 log.info("answering at %s", settings.url)
                 await lifetime.stopping.wait()
@@ -90,7 +92,7 @@ async def _served(settings: Settings, lifetime: Lifetime, word: HubsWord | None 
 
 
 @asynccontextmanager
-async def _answering(settings: Settings, lifetime: Lifetime, word: HubsWord | None) -> AsyncIterator[bool]:
+async def _answering(settings: Settings, lifetime: Lifetime, remote: RemoteSettings | None) -> AsyncIterator[bool]:
     """Everything open; False: told to stop while waiting for a lock or the port."""
     # a full collection stops the loop for 70 ms while the modules load and a cluster is read: not one every few seconds
     gc.set_threshold(20_000, 20, 50)
@@ -112,6 +114,9 @@ async def _answering(settings: Settings, lifetime: Lifetime, word: HubsWord | No
             return
         for socket in sockets:
             opened.callback(socket.close)
+        file = sqlite_file(settings.store_url)
+        if file is not None and (lost := empty_beside_older(file, settings.folder)):
+            log.warning("%s", lost)
         store = Store.open(settings.store_url)
         opened.callback(store.close)
         if in_database is not None:
@@ -121,8 +126,8 @@ async def _answering(settings: Settings, lifetime: Lifetime, word: HubsWord | No
         hub = HubApi(_hub_api_url(settings), settings.api_token)
         opened.callback(hub.close)
         engine = await Engine.open(settings, store, hub, await _open_machine(settings, opened))
-        if word is not None:
-            engine.reconciler.superseded, engine.reconciler.refused = word.is_other, word.refused
+        if remote is not None:
+            engine.reconciler.superseded, engine.reconciler.refused = remote.is_other, remote.refused
         engine.start()
         gc.freeze()  # what is loaded now stays: no full collection has to look at it
         opened.push_async_callback(engine.stop)
@@ -154,7 +159,8 @@ async def _open_machine(settings: Settings, opened: AsyncExitStack) -> Gpus | Cl
         gpus = open_gpus(settings)
         opened.callback(gpus.close)
         return gpus
-    from hub_extensions.adapters.kubernetes.watch import ClusterError, ClusterWatch
+    from hub_extensions.adapters.kubernetes.api import ClusterError
+    from hub_extensions.adapters.kubernetes.watch import ClusterWatch
 
     await asyncio.to_thread(packed_tables)  # it is read once, and the first look would stand still for it
     watch = ClusterWatch(settings.cluster)
@@ -162,7 +168,7 @@ async def _open_machine(settings: Settings, opened: AsyncExitStack) -> Gpus | Cl
     try:
         await watch.start()
     except ClusterError as problem:
-        raise CannotServe(f"The cluster cannot be read: {problem.sentence}") from problem
+        raise CannotServe(f"The cluster cannot be read: {problem.message}") from problem
     return watch
 
 
@@ -193,6 +199,3 @@ def open_gpus(settings: Settings) -> Gpus:
 def _hub_api_url(settings: Settings) -> str:
     at_hub = f"http://127.0.0.1:8081{settings.base_url}hub/api"
     return settings.hub_api_url or os.environ.get("JUPYTERHUB_API_URL") or at_hub
-
-
-__all__ = ["serve", "serve_apart"]

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from hub_extensions.core.messages import Wait
-from hub_extensions.core.offer_words import free_words, gives, offer_words
+from hub_extensions.core.offer_texts import default_title, free_text, gives
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.wording import about, duration, gib, ordinal
 from tests.fakes.service import an_offer
@@ -69,7 +69,7 @@ def test_memory_is_said_in_gib(count: int, words: str) -> None:
     ],
 )
 def test_an_offer_without_a_title_has_a_name(offer: str, words: str) -> None:
-    assert offer_words(OfferId(offer)) == words
+    assert default_title(OfferId(offer)) == words
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_an_offer_gives_what_is_known_of_it(changes: dict[str, object], words: s
 def test_what_is_free_has_a_sign_that_is_no_colour_and_who_came_first_is_said() -> None:
     wait = Wait(False, None, None, None, None, "")
     one = replace(an_offer("mig-1g.5gb", free=2, total=5), wait=wait)
-    assert free_words(one, 0) == ("●", "2 of 5 free")
-    assert free_words(one, 1) == ("●", "2 of 5 free, 1 ahead")
-    assert free_words(replace(one, wait=replace(wait, now=True)), 1) == ("●", "2 of 5 free")
-    assert free_words(replace(one, free=0), 1) == ("○", "0 of 5 free")
-    assert free_words(replace(one, free=None), 1) == ("?", "not known")
-    assert free_words(replace(one, id=OfferId("cpu"), free=None), 0) == ("●", "always")
+    assert free_text(one, 0) == ("●", "2 of 5 free")
+    assert free_text(one, 1) == ("●", "2 of 5 free, 1 ahead")
+    assert free_text(replace(one, wait=replace(wait, now=True)), 1) == ("●", "2 of 5 free")
+    assert free_text(replace(one, free=0), 1) == ("○", "0 of 5 free")
+    assert free_text(replace(one, free=None), 1) == ("?", "not known")
+    assert free_text(replace(one, id=OfferId("cpu"), free=None), 0) == ("●", "always")

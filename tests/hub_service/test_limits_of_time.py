@@ -30,7 +30,7 @@ async def test_the_hubs_word_on_a_users_rights_holds_for_30_s(tmp_path: Path, se
         r.hub.deleted.add("ben")
         r.hands.pass_time(seconds * SECOND)
         await r.left(ada)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert (r.engine.state.counts.get(("ended", "refused"), 0) == 1) is refused
         assert r.engine.state.tickets.keys() == {lease.ticket for lease in r.engine.state.leases.values()}
 
@@ -56,7 +56,7 @@ async def test_a_wait_ends_after_the_longest_and_not_at_it(
         await r.run("ada", "mig-1g.5gb")
         await r.ask("ben", "mig-1g.5gb")
         r.hands.pass_time(seconds * SECOND)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         await r.engine.reconciler.reconcile()
         assert r.positions() == positions
 
@@ -85,8 +85,8 @@ async def test_the_lease_of_a_pod_that_was_there_ends_when_it_was_gone_for_a_sec
     async with pod_room(tmp_path) as r:
         await r.run("ada")
         r.cluster.remove("jupyter-ada")
-        await r.look()
-        await r.look(after=seconds)
+        await r.refresh()
+        await r.refresh(after=seconds)
         assert r.holds("ada") is kept
 
 
@@ -94,8 +94,8 @@ async def test_the_lease_of_a_pod_that_was_there_ends_when_it_was_gone_for_a_sec
 async def test_the_lease_of_a_pod_that_nobody_saw_ends_after_30_s(tmp_path: Path, seconds: float, kept: bool) -> None:
     async with pod_room(tmp_path) as r:
         await r.ready(await r.ask("ada"))
-        await r.look()
-        await r.look(after=seconds)
+        await r.refresh()
+        await r.refresh(after=seconds)
         assert r.holds("ada") is kept
 
 
@@ -107,8 +107,8 @@ async def test_an_offer_is_held_up_after_30_s_without_a_place_and_not_at_them(
         state = await r.ask("ada")
         why = "0/1 nodes are available: 1 Insufficient nvidia.com/mig-1g.5gb."
         r.cluster.put(r.pod_for(state, unscheduled="Unschedulable", unscheduled_why=why))
-        await r.look()
-        await r.look(after=seconds)
+        await r.refresh()
+        await r.refresh(after=seconds)
         assert r.pods.info().held_up == held_up
 
 
@@ -120,9 +120,9 @@ async def test_a_forgotten_pod_is_removed_at_its_time_and_again_a_minute_after_a
         r.cluster.refuses = (403, "pods is forbidden")
         r.cluster.put(pod("jupyter-eve", "a", asks=SMALL, namespace=HOME, user="eve", lease="of-another-time"))
         await r.engine.reconciler.reconcile()
-        await r.look()
-        await r.look(after=min(seconds, 300))
-        await r.look(after=seconds - min(seconds, 300))
+        await r.refresh()
+        await r.refresh(after=min(seconds, 300))
+        await r.refresh(after=seconds - min(seconds, 300))
         assert r.cluster.asked == asked
         assert [item.seconds for item in r.pods.info().forgotten] == [seconds]
 
@@ -139,12 +139,12 @@ async def test_left_overs_are_asked_to_end_once_and_are_killed_10_s_later(
         r.process(state)
         server.kill()
         server.wait()
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         r.hands.pass_time(5 * SECOND)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert sent == [signal.SIGTERM], "once"
         r.hands.pass_time((seconds - 5) * SECOND)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert sent[-1] == last and len(sent) == (1 if last == signal.SIGTERM else 2)
 
 
@@ -156,7 +156,7 @@ async def test_what_a_server_said_of_its_use_counts_for_45_s(tmp_path: Path, sec
         r.gpus.used["MIG-small-0"] = None
         await r.engine.report("ada", "", Report(opened=True, kernels=1, busy_kernels=0, used_percent=40.0))
         r.hands.pass_time(seconds * SECOND)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         (lease,) = r.engine.state.leases.values()
         assert r.engine.culler.use_of(lease) == used
 
@@ -167,7 +167,7 @@ async def test_what_a_device_was_used_is_known_for_30_s(tmp_path: Path, seconds:
     async with room(tmp_path, small(0)) as r:
         await r.run("ada", "mig-1g.5gb")
         r.gpus.used["MIG-small-0"] = 80.0
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         r.hands.pass_time(seconds * SECOND)
         (lease,) = r.engine.state.leases.values()
         assert r.engine.culler.use_of(lease) == used
@@ -177,7 +177,7 @@ async def test_what_a_device_was_used_is_known_for_30_s(tmp_path: Path, seconds:
 async def test_samples_are_stored_every_10_s_and_of_devices_that_are_held_only(tmp_path: Path) -> None:
     async with room(tmp_path, small(0), small(1)) as r:
         await r.run("ada", "mig-1g.5gb")
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         stored = []
         for _ in range(3):
             now = r.engine.state.clock.now()
@@ -210,6 +210,6 @@ async def test_a_lease_whose_server_is_starting_is_no_left_over(tmp_path: Path) 
         state = await r.ask("ada", "mig-1g.5gb")
         child = r.process(state, "import time; time.sleep(60)")
         r.hands.pass_time(60 * SECOND)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert child.poll() is None
         assert [lease.state for lease in r.engine.state.leases.values()] == [LeaseState.STARTING]

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hub_extensions.adapters import procfs
 from tests.fakes.machine import HubAsTold, small
 from tests.hub_service.engine.room import room
+from tests.patience import soon
 
 pytestmark = pytest.mark.programs
 
@@ -68,11 +70,14 @@ async def test_a_server_that_became_ready_meanwhile_ends_its_ticket_well(tmp_pat
     hub = HubAsTold()
     async with room(tmp_path, small(0), hub=hub) as before:
         await before.engine.reconciler.reconcile()
-        await before.ask("ada", "mig-1g.5gb")
+        ada = await before.ask("ada", "mig-1g.5gb")
     hub.token_name = "a7"
     hub.run("ada")
     async with room(tmp_path, small(0), hub=hub) as after:
+        pid = after.process(ada).pid
+        await soon(lambda: any(process.pid == pid for process in procfs.marked()))
         after.hands.seconds += 1
+        await after.engine.watcher.refresh()
         await after.engine.reconciler.reconcile()
         assert [lease.state for lease in after.engine.leases()] == ["running"]
         assert after.engine.state.recent_notices("ada") == ()

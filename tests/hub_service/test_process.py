@@ -216,3 +216,24 @@ def test_no_secret_is_in_the_log_of_a_whole_life(place: Place) -> None:
     text = (place.folder / "first.log").read_text()
     assert place.settings.hub_secret not in text
     assert place.settings.api_token not in text
+
+
+def test_a_damaged_store_is_refused_in_a_sentence_and_an_emptied_one_is_warned_of(place: Place) -> None:
+    first = place.start("first")
+    until(lambda: list(place.folder.glob("gpu.copy-*.sqlite")), 30, "a copy of the store was made")
+    until(place.answers, 30, "it answers")
+    first.terminate()
+    first.wait(patient(30))
+    (copy,) = place.folder.glob("gpu.copy-*.sqlite")
+    assert copy.stat().st_mode & 0o777 == 0o600
+    file = place.folder / "gpu.sqlite"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:8192] + bytes(len(whole) - 8192))
+    assert place.start("damaged").wait(patient(30)) == 69
+    (line,) = place.said("damaged", "is damaged")
+    assert str(file) in str(line["message"]) and "store restore" in str(line["message"])
+    assert "Traceback" not in (place.folder / "damaged.log").read_text()
+    file.write_bytes(b"")
+    place.start("emptied")
+    until(place.answers, 30, "it answers")
+    assert len(place.said("emptied", f"{file} (database_url) is empty or gone")) == 1

@@ -130,7 +130,7 @@ Kind: TypeAlias = tuple[str, str, str]
 """Attributes ``type``, ``profile`` and ``productName``."""
 
 
-class _Card:
+class _CounterCard:
     """Devices that draw on the same counters; a device that draws on none is a card by itself.
 
     Attributes:
@@ -190,7 +190,7 @@ class _Same(Generic[T]):
 class _Cards:
     """All cards, and what was found out about them: kept as long as they are."""
 
-    def __init__(self, every: Iterable[_Card]) -> None:
+    def __init__(self, every: Iterable[_CounterCard]) -> None:
         self._every = tuple(every)
         self._selected: dict[frozenset[tuple[str, str]], _Selected] = {}
         self._costs: dict[tuple[int, int], int] = {}
@@ -218,7 +218,7 @@ def _cards(slices: _Same[tuple[SliceDevice, ...]], counters: _Same[tuple[Counter
     values = {(each.driver, each.pool): each.counters for each in counters.value}
     mine = [device for device in slices.value if device.driver == DRIVER]
     tangled = {(device.driver, device.pool) for device in mine if len({draw[0] for draw in device.draws}) > 1}
-    found: dict[tuple[str, str, str, str], _Card] = {}
+    found: dict[tuple[str, str, str, str], _CounterCard] = {}
     for device in mine:
         pool = device.driver, device.pool
         where = "" if pool in tangled else device.draws[0][0] if device.draws else ""
@@ -226,7 +226,7 @@ def _cards(slices: _Same[tuple[SliceDevice, ...]], counters: _Same[tuple[Counter
         card = found.get(key)
         if card is None:
             there = values.get(pool, ()) if device.draws else ()
-            card = found[key] = _Card(*pool, device.node, _of_set(there, where))
+            card = found[key] = _CounterCard(*pool, device.node, _of_set(there, where))
         card.add(device)
     return _Cards(found.values())
 
@@ -244,9 +244,9 @@ class _Selected:
         on: card -> the devices of it, and how many of them can be had with nothing claimed.
     """
 
-    def __init__(self, base: str, wanted: Mapping[str, str], cards: Iterable[_Card]) -> None:
+    def __init__(self, base: str, wanted: Mapping[str, str], cards: Iterable[_CounterCard]) -> None:
         self.base = base
-        self.on: dict[_Card, tuple[tuple[Draws, ...], int]] = {}
+        self.on: dict[_CounterCard, tuple[tuple[Draws, ...], int]] = {}
         self.products: set[str] = set()
         self.memory: set[int | None] = set()
         self.multiprocessors: set[int | None] = set()
@@ -286,10 +286,10 @@ class _Count:
                 self._taken.setdefault((driver, pool), set()).add(device)
                 if (claim.namespace, claim.pod) not in ours:
                     self._by_others.setdefault((driver, pool), set()).add(device)
-        self._of_card: dict[_Card, tuple[frozenset[str], frozenset[str]]] = {}
+        self._of_card: dict[_CounterCard, tuple[frozenset[str], frozenset[str]]] = {}
         self._counted: dict[tuple[int, int, frozenset[str]], int] = {}
 
-    def of(self, card: _Card, devices: tuple[Draws, ...], there: int) -> tuple[int, int]:
+    def of(self, card: _CounterCard, devices: tuple[Draws, ...], there: int) -> tuple[int, int]:
         """How many can be had now, and how many could be if only others had claimed something.
 
         Args:
@@ -303,14 +303,14 @@ class _Count:
             return there, there
         return self._count(card, devices, taken), self._count(card, devices, by_others) if by_others else there
 
-    def _count(self, card: _Card, devices: tuple[Draws, ...], taken: frozenset[str]) -> int:
+    def _count(self, card: _CounterCard, devices: tuple[Draws, ...], taken: frozenset[str]) -> int:
         key = id(card.counters), id(devices), taken
         if key not in self._counted:
             self._counted[key] = at_once(devices, card.left(taken))
         return self._counted[key]
 
 
-def _here(card: _Card, taken: Mapping[tuple[str, str], set[str]]) -> frozenset[str]:
+def _here(card: _CounterCard, taken: Mapping[tuple[str, str], set[str]]) -> frozenset[str]:
     found = taken.get((card.driver, card.pool))
     return frozenset(found.intersection(card.names)) if found else _NOTHING
 
@@ -359,6 +359,3 @@ def _base(wanted: Mapping[str, str]) -> str | None:
 def _least(values: Iterable[int | None]) -> int | None:
     known = list(values)
     return None if None in known or not known else min(value for value in known if value is not None)
-
-
-__all__ = ["DraPool", "dra_pools"]

@@ -1,4 +1,4 @@
-"""What Kueue says of a line and of who waits in it, in words for the user.
+"""What Kueue says of a queue and of who waits in it, as messages for the user.
 
 Pure: JSON and texts in, as Kueue v0.19.2 writes them. Kueue puts nothing on a pod that it holds back: why is said in
 events of its Workload, and that a line does not exist or is closed, on the LocalQueue only.
@@ -15,29 +15,29 @@ Json = Mapping[str, Any]
 
 VERSION = "v1beta2"
 GROUP = "kueue.x-k8s.io"
-UNKNOWN_LINE = "Kueue, which hands out the GPUs here, does not know the line it was sent to. Tell an admin."
-CLOSED_LINE = "The line that it waits in is closed for now. An admin can open it."
+UNKNOWN_QUEUE = "Kueue, which hands out the GPUs here, does not know the line it was sent to. Tell an admin."
+CLOSED_QUEUE = "The line that it waits in is closed for now. An admin can open it."
 
 
 def workload_name(events: Iterable[Json]) -> str:
     """The Workload that Kueue made for a pod, by the pod's events ("Created Workload: jhub/pod-jupyter-ada-1b313");
     "" while it made none."""
     for event in events:
-        said = re.fullmatch(r"Created Workload: [^/\s]+/(\S+)", str(event.get("message") or ""))
-        if event.get("reason") == "CreatedWorkload" and said:
-            return said[1]
+        created = re.fullmatch(r"Created Workload: [^/\s]+/(\S+)", str(event.get("message") or ""))
+        if event.get("reason") == "CreatedWorkload" and created:
+            return created[1]
     return ""
 
 
-def pending_words(events: Iterable[Json]) -> dict[str, str]:
+def pending_messages(events: Iterable[Json]) -> dict[str, str]:
     """Workload -> what its latest event ``Pending`` says, of events in the order the API server lists them."""
-    said: dict[str, tuple[str, str]] = {}
+    latest: dict[str, tuple[str, str]] = {}
     for event in events:
         series = event.get("series") or {}
         at = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime") or ""
         name = str((event.get("involvedObject") or {}).get("name") or "")
-        said[name] = max(said.get(name, ("", "")), (str(at), str(event.get("message") or "")))
-    return {name: message for name, (_, message) in said.items()}
+        latest[name] = max(latest.get(name, ("", "")), (str(at), str(event.get("message") or "")))
+    return {name: message for name, (_, message) in latest.items()}
 
 
 def why_held(message: str) -> str:
@@ -53,30 +53,18 @@ def why_held(message: str) -> str:
     return ""
 
 
-def line_problem(line: Json | None) -> tuple[str, str]:
-    """What keeps everybody waiting who was sent to this LocalQueue: a sentence and Kueue's words; ("", ""): nothing.
+def queue_problem(queue: Json | None) -> tuple[str, str]:
+    """What keeps everybody waiting who was sent to this LocalQueue: message and log message; ("", ""): nothing.
 
     Args:
-        line: as the API server gives it; None: there is no such LocalQueue.
+        queue: as the API server gives it; None: there is no such LocalQueue.
     """
-    if line is None:
-        return UNKNOWN_LINE, "there is no such LocalQueue"
-    conditions = (line.get("status") or {}).get("conditions") or ()
+    if queue is None:
+        return UNKNOWN_QUEUE, "there is no such LocalQueue"
+    conditions = (queue.get("status") or {}).get("conditions") or ()
     active: Json = next((one for one in conditions if one.get("type") == "Active"), {})
     if active.get("status") != "False":
         return "", ""
     reason, message = str(active.get("reason") or ""), str(active.get("message") or "")
-    sentence = UNKNOWN_LINE if reason == "ClusterQueueDoesNotExist" else CLOSED_LINE
-    return sentence, f"{reason}: {message}"
-
-
-__all__ = [
-    "CLOSED_LINE",
-    "GROUP",
-    "UNKNOWN_LINE",
-    "VERSION",
-    "line_problem",
-    "pending_words",
-    "why_held",
-    "workload_name",
-]
+    text = UNKNOWN_QUEUE if reason == "ClusterQueueDoesNotExist" else CLOSED_QUEUE
+    return text, f"{reason}: {message}"

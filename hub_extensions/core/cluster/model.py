@@ -255,16 +255,3 @@ class ClusterConfig:
         "proxy.https of the type manual or secret the proxy sends plain HTTP away: set https://your-host/services/gpu "
         "then.",
     )
-
-
-__all__ = [
-    "ClaimFacts",
-    "ClusterConfig",
-    "ClusterView",
-    "CounterFacts",
-    "NodeFacts",
-    "PodFacts",
-    "SliceDevice",
-    "Taint",
-    "TemplateFacts",
-]

@@ -327,20 +327,3 @@ def _sms(node: NodeFacts, kind: DeviceKind) -> int | None:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
-
-
-__all__ = [
-    "KAI_RESERVATIONS",
-    "MIB",
-    "MIG_RESOURCE",
-    "MIG_STATE",
-    "SHARED",
-    "DeviceKind",
-    "LeftOut",
-    "NodeReading",
-    "NodeReadings",
-    "NodeShare",
-    "NodeStand",
-    "read_node",
-    "why_not",
-]

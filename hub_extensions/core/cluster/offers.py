@@ -24,7 +24,7 @@ from hub_extensions.core.offers.model import (
     Separation,
     arranged,
     cpu_offer,
-    part_words,
+    fraction_text,
     share_of,
 )
 from hub_extensions.core.offers.offer_id import CPU, OfferId, share_text
@@ -60,6 +60,7 @@ _ISOLATION: Mapping[Mechanism, tuple[Separation, Separation, Separation]] = {
 }
 """Memory, fault, compute: as each mechanism's own documents say."""
 _KAI_MIG = re.compile(r"mig-[0-9]+g\.[0-9]+gb")
+_MIG = re.compile(r"mig-[0-9]+g\.[0-9]+gb.*")
 """The MIG resources that KAI-Scheduler v0.17 counts; ``.me``, ``.gfx`` and ``-me`` are none of them."""
 _NEIGHBOUR = "a neighbour can slow you down or crash you."
 
@@ -215,7 +216,7 @@ def _isolation(mechanism: Mechanism) -> Isolation:
 
 def _fraction(whole: GpuOffer, pool: Pool, share: int, by: Mechanism) -> GpuOffer:
     soft = by is Mechanism.HAMI
-    words = (
+    text = (
         "Shared. A program is kept to its part of the memory, softly: it can be passed; "
         if soft
         else "Shared, no memory or fault isolation: keep to your part of the memory; "
@@ -224,8 +225,8 @@ def _fraction(whole: GpuOffer, pool: Pool, share: int, by: Mechanism) -> GpuOffe
         whole,
         id=pool.id.part(share),
         kind=OfferKind.FRACTION,
-        title=whole.title.replace("Whole GPU", f"{part_words(share)} of a GPU"),
-        description=words + _NEIGHBOUR,
+        title=whole.title.replace("Whole GPU", f"{fraction_text(share)} of a GPU"),
+        description=text + _NEIGHBOUR,
         share=share,
         isolation=_isolation(by),
         memory_bytes=None if pool.memory_bytes is None else pool.memory_bytes * share // WHOLE,
@@ -328,9 +329,9 @@ def _notes(
         )
     named = {"titles": offers.titles, "descriptions": offers.descriptions, "groups": offers.groups}
     for name, mapping in named.items():
-        notes.extend(f"{name}[{key!r}]: there is no such offer." for key in mapping if key not in found)
+        away = [key for key in mapping if key not in found]
+        # words for pieces that cards may be cut into later do no harm: mig.yaml has them for several cards
+        away = [key for key in away if name == "groups" or not _MIG.fullmatch(key)]
+        notes.extend(f"{name}[{key!r}]: there is no such offer." for key in away)
     notes.extend(f"hidden: there is no offer {key}." for key in offers.hidden if key not in found)
     return tuple(notes)
-
-
-__all__ = ["ClusterOffers", "derive_cluster_offers"]

@@ -1,6 +1,6 @@
-"""What a server's pod is doing and why, in words: from the pod, its conditions and its events as the cluster has them.
+"""What a server's pod is doing and why: from the pod, its conditions and its events as the cluster has them.
 
-Pure: JSON in (as the API server writes it), one value out. The sentence is for the user and names nothing of
+Pure: JSON in (as the API server writes it), one value out. The message is for the user and names nothing of
 Kubernetes; the cluster's own text goes into the log. Texts as kube-scheduler and kubelet 1.34 to 1.36, Kueue v0.19.2
 and KAI-Scheduler v0.17.0 write them.
 Not here: what follows from it (``spawner/kube.py``), who is next (``queue/admission.py``).
@@ -28,10 +28,10 @@ CONTAINER = "notebook"
 """Of KubeSpawner's pods: the container that is the server."""
 
 ENDED_BY_ITSELF = "ended"
-LOST_WORDS = frozenset(
+LOST_REASONS = frozenset(
     {"out-of-memory", "evicted", "preempted", "reclaimed", "node-lost", "gone", "crashed", "rejected"}
 )
-"""Ends of a running server that its user is told of."""
+"""Ends of a running server that its user has to know of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,20 @@ class PodState:
     """What a pod is doing.
 
     Attributes:
-        word: ``creating``, ``waiting-for-queue``, ``unscheduled``, ``outside``, ``scheduled``, ``pulling``,
+        reason: ``creating``, ``waiting-for-queue``, ``unscheduled``, ``outside``, ``scheduled``, ``pulling``,
             ``starting``, ``running``; ``rejected``, ``image``, ``misconfigured``, ``crashed``, ``out-of-memory``,
             ``evicted``, ``preempted``, ``reclaimed``, ``node-lost``, ``gone``, ``ended``. The metrics use it, too.
-        sentence: for the user; "" where there is nothing to say.
-        log: the cluster's own words; "" without.
+        message: for the user; "" where there is nothing to say.
+        log_message: the cluster's own text; "" without.
         final: this pod never becomes a server (any more).
         exit_code: of the server's container; None: it has not ended, or it is not known.
         lacks_other: it has no machine for want of something that is no GPU, and all machines are there: waiting for
             GPUs to be given back does not help.
     """
 
-    word: str
-    sentence: str = ""
-    log: str = ""
+    reason: str
+    message: str = ""
+    log_message: str = ""
     final: bool = False
     exit_code: int | None = None
     lacks_other: bool = False
@@ -79,12 +79,12 @@ def pod_state(
     """
     if pod is None:
         return _gone(events, queue)
-    look = _Look(pod, tuple(events), now, queue, wanted, outside_after)
+    view = _PodView(pod, tuple(events), now, queue, wanted, outside_after)
     for one in (_taken_away, _over, _image, _cannot_be_made, _restarting, _unscheduled, _machine_silent):
-        found = one(look)
+        found = one(view)
         if found is not None:
             return found
-    return _coming_up(look)
+    return _coming_up(view)
 
 
 def bound(pod: Json) -> bool:
@@ -122,7 +122,7 @@ def event_time(event: Json) -> datetime | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _PodView:
     pod: Json
     events: tuple[Json, ...]
     now: datetime
@@ -187,22 +187,22 @@ _DISRUPTED = {
 }
 
 
-def _taken_away(look: _Look) -> PodState | None:
-    target = _condition(look.pod, "TerminationTarget")
+def _taken_away(view: _PodView) -> PodState | None:
+    target = _condition(view.pod, "TerminationTarget")
     reason = str(target.get("reason") or "")
     if target.get("status") == "True" and reason.startswith("WorkloadEvictedDueTo"):
         why = _RECLAIMED.get(reason.removeprefix("WorkloadEvictedDueTo"), "Kueue took its GPU back.")
         return PodState("reclaimed", why, _text(reason, target.get("message")), final=True)
-    disrupted = _condition(look.pod, "DisruptionTarget")
+    disrupted = _condition(view.pod, "DisruptionTarget")
     if disrupted.get("status") != "True":
         return None
     reason = str(disrupted.get("reason") or "")
-    word, why = _DISRUPTED.get(reason, ("evicted", "The cluster ended it."))
-    if word == "preempted" and look.queue == "KAI":
-        word, why = "reclaimed", "KAI took its GPU back for a group that has a right to it."
-    if word == "evicted" and look.status.get("reason") == "Evicted":
-        why = _evicted_why(str(look.status.get("message") or "")) or why
-    return PodState(word, why, _text(reason, disrupted.get("message")), final=True)
+    code, why = _DISRUPTED.get(reason, ("evicted", "The cluster ended it."))
+    if code == "preempted" and view.queue == "KAI":
+        code, why = "reclaimed", "KAI took its GPU back for a group that has a right to it."
+    if code == "evicted" and view.status.get("reason") == "Evicted":
+        why = _evicted_why(str(view.status.get("message") or "")) or why
+    return PodState(code, why, _text(reason, disrupted.get("message")), final=True)
 
 
 # ------------------------------------------------------------------ over
@@ -211,8 +211,8 @@ _REJECTED = re.compile(r"UnexpectedAdmissionError|OutOf\S+|NodeAffinity|NodePort
 _TAKEN_DEVICE = re.compile(r"Allocate failed|OutOfnvidia|insufficient nvidia", re.IGNORECASE)
 
 
-def _over(look: _Look) -> PodState | None:
-    status, server = look.status, look.server()
+def _over(view: _PodView) -> PodState | None:
+    status, server = view.status, view.server()
     phase, reason, message = (str(status.get(key) or "") for key in ("phase", "reason", "message"))
     log = _text(reason, message)
     ended = (server.get("state") or {}).get("terminated")
@@ -230,9 +230,9 @@ def _over(look: _Look) -> PodState | None:
         return PodState("node-lost", "The machine it ran on was shut down or lost.", log, final=phase == "Failed")
     if ended and ended.get("reason") == "OOMKilled":
         return _out_of_memory(ended, final=True)
-    if (look.pod.get("metadata") or {}).get("deletionTimestamp"):
-        return PodState("gone", _removed(look.queue), log or "it is being deleted", final=True)
-    if phase in ("Failed", "Succeeded") or (ended and look.pod.get("spec", {}).get("restartPolicy") == "Never"):
+    if (view.pod.get("metadata") or {}).get("deletionTimestamp"):
+        return PodState("gone", _removed(view.queue), log or "it is being deleted", final=True)
+    if phase in ("Failed", "Succeeded") or (ended and view.pod.get("spec", {}).get("restartPolicy") == "Never"):
         return _exited(ended or {}, log, final=True)
     return None
 
@@ -247,9 +247,9 @@ def _exited(ended: Json, log: str, *, final: bool) -> PodState:
 
 
 def _out_of_memory(ended: Json, *, final: bool) -> PodState:
-    sentence = "The server needed more memory than it has and was ended."
+    text = "The server needed more memory than it has and was ended."
     log = _text("OOMKilled", ended.get("message"))
-    return PodState("out-of-memory", sentence, log, final=final, exit_code=ended.get("exitCode"))
+    return PodState("out-of-memory", text, log, final=final, exit_code=ended.get("exitCode"))
 
 
 def _evicted_why(message: str) -> str:
@@ -284,10 +284,10 @@ def _gone(events: Sequence[Json], queue: str) -> PodState:
         if reason == "Stopped" and re.search(r"[Pp]reempt|reclamation|Fair Sharing", message):
             return PodState("reclaimed", _RECLAIMED["Preempted"], _text(reason, message), final=True)
         if reason in _GONE:
-            word, why = _GONE[reason]
+            code, why = _GONE[reason]
             if reason == "Evicted":
                 why = _evicted_why(message) or why
-            return PodState(word, why, _text(reason, message), final=True)
+            return PodState(code, why, _text(reason, message), final=True)
     return PodState("gone", _removed(queue), "it is not there any more", final=True)
 
 
@@ -300,31 +300,31 @@ _NO_IMAGE = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 _NOT_MADE = frozenset({"CreateContainerConfigError", "CreateContainerError", "PreCreateHookError", "RunContainerError"})
 
 
-def _waits(look: _Look, reasons: frozenset[str]) -> tuple[Json, Json] | None:
+def _waits(view: _PodView, reasons: frozenset[str]) -> tuple[Json, Json] | None:
     """The first container that waits for one of these reasons, and the waiting itself."""
-    for container in look.containers():
+    for container in view.containers():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in reasons:
             return container, waiting
     return None
 
 
-def _image(look: _Look) -> PodState | None:
-    found = _waits(look, _PULL | _NO_IMAGE)
+def _image(view: _PodView) -> PodState | None:
+    found = _waits(view, _PULL | _NO_IMAGE)
     if found is None:
         return None
     container, waiting = found
     reason, message = str(waiting["reason"]), str(waiting.get("message") or "")
-    failed = look.event("Failed")
-    told = message if reason != "ImagePullBackOff" or failed is None else str(failed.get("message") or message)
-    name = _image_name(look, container)
-    sentence = f"The image {name} cannot be pulled{_why_no_image(told + ' ' + message)}."
-    final = reason in _NO_IMAGE or _for_long(look, IMAGE_AFTER, "Failed", "BackOff", "ErrImagePull")
-    return PodState("image", sentence, _text(reason, told), final=final)
+    failed = view.event("Failed")
+    detail = message if reason != "ImagePullBackOff" or failed is None else str(failed.get("message") or message)
+    name = _image_name(view, container)
+    text = f"The image {name} cannot be pulled{_why_no_image(detail + ' ' + message)}."
+    final = reason in _NO_IMAGE or _for_long(view, IMAGE_AFTER, "Failed", "BackOff", "ErrImagePull")
+    return PodState("image", text, _text(reason, detail), final=final)
 
 
-def _image_name(look: _Look, container: Json) -> str:
-    spec = look.pod.get("spec") or {}
+def _image_name(view: _PodView, container: Json) -> str:
+    spec = view.pod.get("spec") or {}
     for one in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         if one.get("name") == container.get("name") and one.get("image"):
             return str(one["image"])
@@ -344,29 +344,29 @@ def _why_no_image(text: str) -> str:
     return ""
 
 
-def _for_long(look: _Look, enough: timedelta, *reasons: str) -> bool:
+def _for_long(view: _PodView, enough: timedelta, *reasons: str) -> bool:
     """The first of these events, or where there is none the placement, is long ago."""
     firsts = [
         when(event.get("firstTimestamp")) or event_time(event)
-        for event in look.events
+        for event in view.events
         if event.get("reason") in reasons
     ]
     known = [moment for moment in firsts if moment is not None]
-    since = min(known) if known else scheduled_at(look.pod)
-    return since is not None and look.now - since >= enough
+    since = min(known) if known else scheduled_at(view.pod)
+    return since is not None and view.now - since >= enough
 
 
-def _cannot_be_made(look: _Look) -> PodState | None:
-    found = _waits(look, _NOT_MADE)
+def _cannot_be_made(view: _PodView) -> PodState | None:
+    found = _waits(view, _NOT_MADE)
     if found is not None:
         log = _text(found[1]["reason"], found[1].get("message"))
-        final = _for_long(look, IMAGE_AFTER, "Failed")
+        final = _for_long(view, IMAGE_AFTER, "Failed")
         return PodState("misconfigured", "The machine cannot start it as it is set up.", log, final=final)
     return None
 
 
-def _restarting(look: _Look) -> PodState | None:
-    server = look.server()
+def _restarting(view: _PodView) -> PodState | None:
+    server = view.server()
     state, last = server.get("state") or {}, (server.get("lastState") or {}).get("terminated")
     ended = state.get("terminated") or (last if (state.get("waiting") or {}).get("reason") else None)
     if not ended:
@@ -377,10 +377,10 @@ def _restarting(look: _Look) -> PodState | None:
     return _exited(ended, "", final=final)
 
 
-def _machine_silent(look: _Look) -> PodState | None:
-    ready = _condition(look.pod, "Ready")
-    event = look.event("NodeNotReady")
-    silent = look.status.get("phase") == "Unknown" or (
+def _machine_silent(view: _PodView) -> PodState | None:
+    ready = _condition(view.pod, "Ready")
+    event = view.event("NodeNotReady")
+    silent = view.status.get("phase") == "Unknown" or (
         event is not None and ready.get("status") == "False" and not _after(ready, event)
     )
     if not silent:
@@ -397,42 +397,42 @@ def _after(condition: Json, event: Json) -> bool:
 # ------------------------------------------------------------------ no machine yet
 
 
-def _unscheduled(look: _Look) -> PodState | None:
-    if bound(look.pod):
+def _unscheduled(view: _PodView) -> PodState | None:
+    if bound(view.pod):
         return None
-    condition = _condition(look.pod, "PodScheduled")
+    condition = _condition(view.pod, "PodScheduled")
     reason, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
     if condition.get("status") == "False" and reason == "SchedulingGated":
-        return _gated(look, message)
+        return _gated(view, message)
     if condition.get("status") != "False":
         return PodState("creating")
-    binding = look.event("BindingError")
-    if look.queue == "KAI":
-        told = str(binding.get("message") or "") if binding and not message else message
-        return PodState("waiting-for-queue", _kai_why(told, look), _text(reason, told))
-    why, log = why_unscheduled(message, look.wanted), _text(reason, message)
-    if look.queue:
-        left = f" {look.queue} has let it in; the GPU is still being given back." if why.lacks_device else ""
-        return PodState("unscheduled", f"{why.sentence}{left}", log, lacks_other=why.lacks_other)
-    since = when((look.pod.get("metadata") or {}).get("creationTimestamp")) or when(condition.get("lastTransitionTime"))
-    if why.lacks_device and look.wanted and since is not None and look.now - since >= look.outside_after:
-        it = look.wanted.removeprefix("a ")
+    binding = view.event("BindingError")
+    if view.queue == "KAI":
+        detail = str(binding.get("message") or "") if binding and not message else message
+        return PodState("waiting-for-queue", _kai_why(detail, view), _text(reason, detail))
+    why, log = why_unscheduled(message, view.wanted), _text(reason, message)
+    if view.queue:
+        left = f" {view.queue} has let it in; the GPU is still being given back." if why.lacks_device else ""
+        return PodState("unscheduled", f"{why.message}{left}", log, lacks_other=why.lacks_other)
+    since = when((view.pod.get("metadata") or {}).get("creationTimestamp")) or when(condition.get("lastTransitionTime"))
+    if why.lacks_device and view.wanted and since is not None and view.now - since >= view.outside_after:
+        it = view.wanted.removeprefix("a ")
         outside = f"Something outside this hub took the {it} that was free. You stay first in line for it."
         return PodState("outside", outside, log)
-    return PodState("unscheduled", why.sentence, log, lacks_other=why.lacks_other)
+    return PodState("unscheduled", why.message, log, lacks_other=why.lacks_other)
 
 
-def _gated(look: _Look, message: str) -> PodState:
-    names = [str(gate.get("name")) for gate in (look.pod.get("spec") or {}).get("schedulingGates") or ()]
+def _gated(view: _PodView, message: str) -> PodState:
+    names = [str(gate.get("name")) for gate in (view.pod.get("spec") or {}).get("schedulingGates") or ()]
     log = _text(f"gates {', '.join(names)}" if names else "", message)
-    if look.queue == "Kueue" or any(name.startswith("kueue.x-k8s.io/") for name in names):
-        sentence = f"Kueue hands out the GPUs here, and has not given {look.device} to it yet."
+    if view.queue == "Kueue" or any(name.startswith("kueue.x-k8s.io/") for name in names):
+        text = f"Kueue hands out the GPUs here, and has not given {view.device} to it yet."
     else:
-        sentence = "The cluster holds it back."
-    return PodState("waiting-for-queue", sentence, log)
+        text = "The cluster holds it back."
+    return PodState("waiting-for-queue", text, log)
 
 
-def _kai_why(message: str, look: _Look) -> str:
+def _kai_why(message: str, view: _PodView) -> str:
     if "QueueDoesNotExist" in message:
         return "KAI, which hands out the GPUs here, does not know the line it was sent to. Tell an admin."
     if "NonPreemptibleOverQuota" in message:
@@ -441,10 +441,10 @@ def _kai_why(message: str, look: _Look) -> str:
         return "Your group uses as many GPUs as it may."
     if "failed to reserve GPUs" in message:
         return "KAI found a GPU and cannot reserve it yet."
-    sentence = why_unscheduled(message, look.wanted).sentence
+    text = why_unscheduled(message, view.wanted).message
     if "didn't have enough resources: GPUs" in message:
-        sentence = "All GPUs of that kind are in use."
-    return f"KAI hands out the GPUs here. {sentence}"
+        text = "All GPUs of that kind are in use."
+    return f"KAI hands out the GPUs here. {text}"
 
 
 # ------------------------------------------------------------------ coming up
@@ -456,14 +456,14 @@ _SLOW = {
 }
 
 
-def _coming_up(look: _Look) -> PodState:
-    server = look.server()
+def _coming_up(view: _PodView) -> PodState:
+    server = view.server()
     if (server.get("state") or {}).get("running") is not None:
         if server.get("ready"):
             return PodState("running")
         return PodState("starting", "It runs and does not answer yet.")
-    slow = look.event(*_SLOW)
-    latest = look.event("Pulling", "Pulled", "Created", "Started", *_SLOW)
+    slow = view.event(*_SLOW)
+    latest = view.event("Pulling", "Pulled", "Created", "Started", *_SLOW)
     if slow is not None and latest is slow:
         return PodState("scheduled", _SLOW[str(slow["reason"])], _text(slow["reason"], slow.get("message")))
     if latest is not None and latest.get("reason") == "Pulling":
@@ -471,16 +471,3 @@ def _coming_up(look: _Look) -> PodState:
     if latest is not None:
         return PodState("starting")
     return PodState("scheduled", "A machine was found for it.")
-
-
-__all__ = [
-    "CONTAINER",
-    "ENDED_BY_ITSELF",
-    "LOST_WORDS",
-    "PodState",
-    "bound",
-    "event_time",
-    "pod_state",
-    "scheduled_at",
-    "when",
-]

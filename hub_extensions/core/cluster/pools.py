@@ -162,12 +162,12 @@ def read_ahead(
 def _why_not(view: ClusterView, config: ClusterConfig) -> Callable[[str], str]:
     """Why a node takes no new pods of ours, "" when it does. A device of no node that we know of counts."""
     nodes = view.nodes or {}
-    said: dict[str, str] = {}
+    reasons: dict[str, str] = {}
 
     def why(name: str) -> str:
-        if name not in said:
-            said[name] = why_not(nodes[name], config)[0] if name in nodes else ""
-        return said[name]
+        if name not in reasons:
+            reasons[name] = why_not(nodes[name], config)[0] if name in nodes else ""
+        return reasons[name]
 
     return why
 
@@ -405,6 +405,3 @@ def _device(name: str) -> OfferId | None:
     except OfferIdError:
         return None
     return found if found.is_device else None
-
-
-__all__ = ["LeftOut", "NodeReadings", "NodeStand", "Pool", "PoolSurvey", "read_ahead", "survey_pools"]

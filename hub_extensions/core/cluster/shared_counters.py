@@ -63,10 +63,10 @@ def shape_of(devices: tuple[Draws, ...]) -> Shape:
         for number in numbers:
             beside[number].update(numbers)
     groups = _groups(beside)
-    widths = [0] * (max(groups, default=-1) + 1)
-    for number, group in enumerate(groups):
-        widths[group] = max(widths[group], len(beside[number]))
-    return Shape(common, groups, tuple(widths), others)
+    widths = tuple(
+        max(len(beside[number]) for number, of in enumerate(groups) if of == group) for group in sorted(set(groups))
+    )
+    return Shape(common, groups, widths, others)
 
 
 def _groups(beside: Sequence[Iterable[int]]) -> tuple[int, ...]:
@@ -124,6 +124,3 @@ def _lost(draws: Draws, shape: Shape) -> int:
         in_group[shape.groups[number]] += 1
     spread = sum(-(-count // width) for count, width in zip(in_group, shape.widths, strict=True))
     return max([spread, *by_common])
-
-
-__all__ = ["Counter", "Draws", "Shape", "at_once", "most_lost", "own_counter", "shape_of"]

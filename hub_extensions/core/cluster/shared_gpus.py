@@ -131,6 +131,3 @@ def _hami_parts(text: str) -> list[tuple[str, int, int]]:
             cores = int(fields[3]) if len(fields) > 3 and fields[3].isdecimal() else 0
             parts.append((fields[0], int(fields[2]), cores))
     return parts
-
-
-__all__ = ["KAI_RESERVATIONS", "hami_cards", "kai_room", "kai_share"]

@@ -1,6 +1,6 @@
 """Why the scheduler finds no machine for a pod, read from its own sentence: what lacks, and whether that is the GPU.
 
-Its counts say more than its words: where fewer machines lack the device than were looked at for room, one has the
+Its counts say more than its text: where fewer machines lack the device than were looked at for room, one has the
 device and lacks something else. Not here: what is made of it, and how long it is waited for (``pod_status.py``).
 """
 
@@ -15,7 +15,7 @@ _HAMI_LACKS = re.compile(
     r"AllocatedCardsInsufficientRequest|"
     r"Card(?:InsufficientMemory|InsufficientCore|TimeSlicingExhausted|ComputeUnitsExhausted|NotHealth))\b"
 )
-"""HAMi's words (``pkg/device/common``) for cards that are full; some versions say ``NodeUnfitPod`` for all of them."""
+"""HAMi's reasons (``pkg/device/common``) for full cards; some versions have ``NodeUnfitPod`` for all of them."""
 _COUNTED = re.compile(r"(\d+) (.+)")
 _OF = re.compile(r"0/(\d+) nodes")
 _NO_DEVICE = "Insufficient nvidia.com/"
@@ -41,13 +41,13 @@ class Unscheduled:
     """Why a pod has no machine.
 
     Attributes:
-        sentence: for its user.
+        message: for its user.
         lacks_device: it is for want of a GPU.
         lacks_other: it is for want of something that the cluster may never have. With neither it is not known, or
             machines are out of it for a while.
     """
 
-    sentence: str
+    message: str
     lacks_device: bool = False
     lacks_other: bool = False
 
@@ -63,7 +63,7 @@ def why_unscheduled(message: str, wanted: str = "") -> Unscheduled:
     reasons = re.split(r"\. (?:no new claims|preemption)|, preemption", message)[0]
     lacking, out = _RESOURCE.findall(reasons), _machines_out(reasons)
     devices = [resource for resource in lacking if resource.startswith("nvidia.com/")]
-    device = wanted or (_device_words(devices[0]) if devices else "a GPU")
+    device = wanted or (_device_name(devices[0]) if devices else "a GPU")
     if beside := _beside_the_device(reasons):
         return Unscheduled(" ".join([beside.format(device=device.removeprefix("a ")), *out]), lacks_other=True)
     if devices or "cannot allocate all claims" in reasons or _HAMI_LACKS.search(reasons):
@@ -123,7 +123,7 @@ def _counts(reasons: str) -> list[tuple[str, str]]:
     return [(part[1], part[2]) for part in parts if part is not None]
 
 
-def _device_words(resource: str) -> str:
+def _device_name(resource: str) -> str:
     name = resource.removeprefix("nvidia.com/")
     if name.startswith("mig-"):
         profile = name.removeprefix("mig-").removesuffix(".shared")
@@ -139,12 +139,11 @@ def _machines_out(reasons: str) -> list[str]:
             silent += int(number)
         elif "unschedulable" in text:
             closed += int(number)
-    said = []
+    sentences = []
     if silent:
-        said.append("1 machine does not answer." if silent == 1 else f"{silent} machines do not answer.")
+        sentences.append("1 machine does not answer." if silent == 1 else f"{silent} machines do not answer.")
     if closed:
-        said.append("1 machine is closed by an admin." if closed == 1 else f"{closed} machines are closed by an admin.")
-    return said
-
-
-__all__ = ["Unscheduled", "why_unscheduled"]
+        sentences.append(
+            "1 machine is closed by an admin." if closed == 1 else f"{closed} machines are closed by an admin."
+        )
+    return sentences

@@ -60,7 +60,7 @@ class GpuOffer:
 
     Attributes:
         id: a stable word: ``cpu``, ``gpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.5gb``, ``mig-1g.10gb.me``.
-        title, description: for users; an admin's words replace ours.
+        title, description: for users; an admin's texts replace ours.
         pool: the line it waits in: ``gpu`` or ``mig-<profile>``; empty for CPU only.
         share: thousandths of one device (1000 = all of it); 0 for CPU only.
         memory_bytes, sm_count, sm_total: what it really gives, the least of its devices; None is not known.
@@ -135,7 +135,7 @@ class OfferConfigError(ValueError):
         self.text = text
 
 
-def part_words(share: int) -> str:
+def fraction_text(share: int) -> str:
     """Thousandths as a sentence begins with them: 500 -> ``Half``, 300 -> ``0.3``."""
     return {500: "Half", 250: "A quarter", 750: "Three quarters", 200: "A fifth"}.get(share, share_text(share))
 
@@ -170,8 +170,8 @@ def derive_offers(
 
 
 def arranged(offers: Iterable[GpuOffer], config: OfferConfig) -> tuple[GpuOffer, ...]:
-    """Offers in the admin's words and in the form's order."""
-    return tuple(sorted((_in_words_of(offer, config) for offer in offers), key=_order))
+    """Offers with the admin's texts, in the form's order."""
+    return tuple(sorted((_with_admin_texts(offer, config) for offer in offers), key=_order))
 
 
 def check_config(config: OfferConfig) -> None:
@@ -191,8 +191,8 @@ def check_config(config: OfferConfig) -> None:
         if not found.is_device or found.base != GPU:
             raise OfferConfigError(where, "parts by memory are of whole GPUs: use gpu, or gpu@ and which one")
         _check_sizes(sizes, where)
-    for name, words in (("titles", config.titles), ("descriptions", config.descriptions)):
-        for key, value in words.items():
+    for name, texts in (("titles", config.titles), ("descriptions", config.descriptions)):
+        for key, value in texts.items():
             read_offer_id(key, f"{name}[{key!r}]")
             if not isinstance(value, str) or not value.strip():
                 raise OfferConfigError(f"{name}[{key!r}]", "a text is needed")
@@ -272,10 +272,8 @@ def size_of(offer: Sized) -> tuple[float, int, int]:
 def cpu_offer() -> GpuOffer:
     """The offer without a GPU."""
     nothing = Isolation(Separation.NONE, Separation.NONE, Separation.NONE, Access.NOT_APPLICABLE)
-    words = "No GPU: for writing, editing and small computations. It never waits for a GPU."
-    return GpuOffer(
-        id=CPU, kind=OfferKind.CPU, title="CPU only", description=words, pool="", share=0, isolation=nothing
-    )
+    text = "No GPU: for writing, editing and small computations. It never waits for a GPU."
+    return GpuOffer(id=CPU, kind=OfferKind.CPU, title="CPU only", description=text, pool="", share=0, isolation=nothing)
 
 
 def named_offer(offer: OfferId) -> GpuOffer:
@@ -300,17 +298,17 @@ def _of_pool(
     sms = _least(device.sm_count for device in devices)
     if pool == GPU:
         kind, title, total = OfferKind.WHOLE, "Whole GPU", sms
-        words = "A whole card for you alone, with all of its memory and cores."
+        text = "A whole card for you alone, with all of its memory and cores."
     else:
         kind, title = OfferKind.MIG, f"MIG {MigProfile.parse(pool).name}"
         totals = {sm_of_product(device.product) for device in devices}
         total = totals.pop() if len(totals) == 1 else None
-        words = "Your own memory and cores: nobody else on the card can slow you down or crash you."
+        text = "Your own memory and cores: nobody else on the card can slow you down or crash you."
     return GpuOffer(
         id=pool,
         kind=kind,
         title=title,
-        description=words,
+        description=text,
         pool=pool,
         share=WHOLE,
         isolation=Isolation(own, own, own, access),
@@ -328,7 +326,7 @@ def _fraction(pool: OfferId, devices: Sequence[Device], share: int, access: Acce
     return GpuOffer(
         id=pool.part(share),
         kind=OfferKind.FRACTION,
-        title=f"{part_words(share)} of a {of}",
+        title=f"{fraction_text(share)} of a {of}",
         description="Shared, no memory or fault isolation: keep to your part of the memory;"
         " a neighbour can slow you down or crash you.",
         pool=pool,
@@ -341,7 +339,7 @@ def _fraction(pool: OfferId, devices: Sequence[Device], share: int, access: Acce
     )
 
 
-def _in_words_of(offer: GpuOffer, config: OfferConfig) -> GpuOffer:
+def _with_admin_texts(offer: GpuOffer, config: OfferConfig) -> GpuOffer:
     return replace(
         offer,
         title=config.titles.get(offer.id, offer.title),

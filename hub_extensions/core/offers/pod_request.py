@@ -153,21 +153,3 @@ def _check_hami(ask: PodAsk) -> None:
         raise AskError("limits", "HAMi needs nvidia.com/gpu and nvidia.com/gpumem or nvidia.com/gpumem-percentage")
     if ask.scheduler not in ("hami-scheduler", "default-scheduler"):
         raise AskError("scheduler", "HAMi does nothing for a pod that names another scheduler")
-
-
-__all__ = [
-    "GPU_RESOURCE",
-    "GPU_TAINT",
-    "KAI_FRACTION",
-    "KAI_MEMORY",
-    "KAI_QUEUE_LABEL",
-    "KUEUE_QUEUE_LABEL",
-    "LEASE_LABEL",
-    "NODE_PRODUCT",
-    "OFFER_LABEL",
-    "AskError",
-    "Mechanism",
-    "PodAsk",
-    "check_ask",
-    "label_value",
-]

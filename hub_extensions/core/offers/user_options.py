@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from hub_extensions.core.offers.offer_id import CPU, OfferId, OfferIdError
+from hub_extensions.core.wording import foreign
 
 MOST_OFFERS = 8
 """How many acceptable offers one choice can list."""
@@ -45,8 +46,8 @@ def parse_choice(user_options: object, also: Collection[str] = ()) -> tuple[Offe
         raise ChoiceError("user_options", 'user_options is an object such as {"offer": "mig-1g.5gb"}.')
     for key in user_options:
         if key not in ("offer", "offers") and key not in also:
-            name = str(key)[:60]
-            raise ChoiceError(name, f"{name!r} is not known here: use offer (one id) or offers (a list of ids).")
+            name = foreign(key)
+            raise ChoiceError(name, f"'{name}' is not known here: use offer (one id) or offers (a list of ids).")
     if "offer" in user_options and "offers" in user_options:
         raise ChoiceError("offers", "offer and offers were both given: use offer for one id, or offers for a list.")
     if "offers" in user_options:
@@ -66,7 +67,7 @@ def check_several(offers: Sequence[object]) -> None:
         raise ChoiceError("offers", f"offers lists 1 to {MOST_OFFERS} ids, not {len(offers)}.")
     for number, offer in enumerate(offers):
         if offer in offers[:number]:
-            raise ChoiceError("offers", f"offers names {str(offer)[:60]} twice: once is enough.")
+            raise ChoiceError("offers", f"offers names {foreign(offer)} twice: once is enough.")
 
 
 def _one(value: object) -> OfferId:

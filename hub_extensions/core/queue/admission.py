@@ -7,10 +7,10 @@ Not here: where a ticket is stored, who asks, and how a server is started.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import GpuOffer
@@ -38,7 +38,7 @@ def refuse_to_join(
 ) -> Reason | None:
     """Why this user may not take a place in line for these offers, or None.
 
-    A refusal is only for: an offer that is unknown, not for the user's groups, larger than anything there is, the
+    A refusal is only for: an offer that is unknown to the user, larger than anything there is, the
     user's own limits, or a line that is full. Being taken is never a reason: that is what the line is for.
     The user's own live ticket and lease for the same server do not count against him.
     """
@@ -75,32 +75,37 @@ def refuse_to_join(
     return None
 
 
-def over_own_limit(snapshot: QueueSnapshot, user: str, server: str, given: Sequence[str] = ()) -> Reason | None:
-    """Why this user may not hold one more GPU, or None. `given`: the user's servers that get one in this very round."""
-    held = (LeaseState.STARTING, LeaseState.RUNNING)
-    mine = [lease for lease in snapshot.leases if lease.user == user and lease.server != server and lease.state in held]
-    servers = [*(lease.server for lease in mine), *given]
-    if len(servers) < snapshot.config.gpu_leases_per_user:
+def over_own_limit(snapshot: QueueSnapshot, user: str, server: str) -> Reason | None:
+    """Why this user may not hold one more GPU, or None."""
+    held = _held_by(snapshot, {user}).get(user, {})
+    others = [name for name in held if name != server]
+    if len(others) < snapshot.config.gpu_leases_per_user:
         return None
-    return explain(
-        "own-lease-limit",
-        server=servers[0],
-        log_message=f"user holds {len(servers)} GPU lease(s), limit {snapshot.config.gpu_leases_per_user}",
-    )
+    log = f"user holds {len(others)} GPU lease(s), limit {snapshot.config.gpu_leases_per_user}"
+    return explain("own-lease-limit", server=others[0], log_message=log)
+
+
+def _held_by(snapshot: QueueSnapshot, users: Set[str]) -> dict[str, dict[str, None]]:
+    """User -> the servers that hold a GPU, in the order of the leases. What is ending holds none any more."""
+    found: dict[str, dict[str, None]] = {}
+    for lease in snapshot.leases:
+        if lease.user in users and lease.state in (LeaseState.STARTING, LeaseState.RUNNING):
+            found.setdefault(lease.user, {})[lease.server] = None
+    return found
 
 
 def _refuse_offer(known: Mapping[OfferId, GpuOffer], wanted: OfferId, groups: Sequence[str]) -> Reason | None:
-    offer = known.get(wanted)
-    if offer is None:
-        have = ", ".join(sorted(o.id for o in known.values() if not o.groups or set(o.groups) & set(groups)))
-        return explain("unknown-offer", offer=wanted[:80], offers=have, log_message=f"unknown offer {wanted!r}")
-    if offer.groups and not set(offer.groups) & set(groups):
-        log = f"offer {offer.id} is for groups {offer.groups}, user has {tuple(groups)}"
-        return explain("not-your-group", title=offer.title, log_message=log)
-    return None
+    """An offer of other groups is answered like one that does not exist; only the log knows them apart."""
+    seen = {offer.id for offer in known.values() if not offer.groups or set(offer.groups) & set(groups)}
+    if wanted in seen:
+        return None
+    log = f"unknown offer {wanted!r}"
+    if wanted in known:
+        log = f"offer {wanted} is for groups {known[wanted].groups}, user has {tuple(groups)}"
+    return explain("unknown-offer", offer=wanted[:80], offers=", ".join(sorted(seen)), log_message=log)
 
 
-# ------------------------------------------------------------------ one round
+# ------------------------------------------------------------------ admission
 
 
 def admit(snapshot: QueueSnapshot) -> tuple[Admission, ...]:
@@ -108,7 +113,7 @@ def admit(snapshot: QueueSnapshot) -> tuple[Admission, ...]:
 
     Only the head of a pool's line can be given something of that pool: whoever is behind could use the same devices,
     so giving him one might delay the head. In another pool he delays nobody, unless both are cut from the same cards:
-    then who came first goes first there too.
+    then who came first goes first there too. Who holds as many GPUs as he may is passed until he holds fewer.
     """
     room = snapshot.config.max_starting - snapshot.starting
     lines = PoolQueues(snapshot)
@@ -119,7 +124,7 @@ def admit(snapshot: QueueSnapshot) -> tuple[Admission, ...]:
         if given is None:
             break
         capacity.take(given)
-        lines.leave(given.ticket)
+        lines.leave(given)
         admissions.append(given)
     return tuple(admissions)
 
@@ -136,7 +141,7 @@ def _next_admission(lines: PoolQueues, capacity: Capacity) -> Admission | None:
         waits_for: set[str] = set()
         for choice in ticket.choices:
             offer = capacity.offers.get(choice.offer)
-            if offer is None or not lines.is_head(offer.pool or CPU, ticket.id):
+            if offer is None or not lines.is_next(offer.pool or CPU, ticket.id, choice.place):
                 continue
             fits, device = capacity.fit(offer)
             if fits and offer.pool not in kept:
@@ -167,6 +172,8 @@ class PoolQueues:
         self._entries = entries
         self._first = dict.fromkeys(entries, 0)
         self._left: set[str] = set()
+        self._held = _held_by(snapshot, {ticket.user for ticket in snapshot.tickets})
+        self._most = snapshot.config.gpu_leases_per_user
 
     def _place(self, pool: str, ticket: Ticket) -> int:
         return min(choice.place for choice in ticket.choices if self._pool_of.get(choice.offer) == pool)
@@ -176,19 +183,39 @@ class PoolQueues:
         return tuple(self._entries)
 
     def head(self, pool: str) -> tuple[int, Ticket] | None:
+        """Its place, and the first ticket that may be given something of this pool."""
         waiting = self._entries.get(pool, [])
-        at = self._first.get(pool, 0)
-        while at < len(waiting) and waiting[at].id in self._left:
-            at += 1
-        self._first[pool] = at
+        at = self._first[pool] = self._next(pool, self._first.get(pool, 0))
         return (self._place(pool, waiting[at]), waiting[at]) if at < len(waiting) else None
 
-    def is_head(self, pool: str, ticket: str) -> bool:
+    def is_next(self, pool: str, ticket: str, place: int) -> bool:
+        """It heads the line with this place too: an offer that it asked for later has a later one than others have."""
         head = self.head(pool)
-        return head is not None and head[1].id == ticket
+        if head is None or head[1].id != ticket:
+            return False
+        waiting = self._entries[pool]
+        behind = self._next(pool, self._first[pool] + 1)
+        return behind >= len(waiting) or place < self._place(pool, waiting[behind])
 
-    def leave(self, ticket: str) -> None:
-        self._left.add(ticket)
+    def _next(self, pool: str, at: int) -> int:
+        """From `at` on, the first that has not left and is not passed."""
+        waiting = self._entries.get(pool, [])
+        while at < len(waiting) and (waiting[at].id in self._left or self.passes(pool, waiting[at])):
+            at += 1
+        return at
+
+    def passes(self, pool: str, ticket: Ticket) -> bool:
+        """Its user's other servers hold as many GPUs as the user may."""
+        held = self._held.get(ticket.user)
+        return pool != CPU and held is not None and len(held.keys() - {ticket.server}) >= self._most
+
+    def leave(self, given: Admission) -> None:
+        """It is admitted, and its user holds one more from now on."""
+        self._left.add(given.ticket)
+        if given.device is not None:
+            pool = self._pool_of[given.offer]
+            ticket = self._entries[pool][self._first[pool]]  # it was the head
+            self._held.setdefault(ticket.user, {})[ticket.server] = None
 
     def length(self, pool: str) -> int:
         return sum(1 for ticket in self._entries.get(pool, ()) if ticket.id not in self._left)
@@ -198,13 +225,13 @@ class PoolQueues:
         return [ticket for ticket in self._entries.get(pool, ()) if ticket.id not in self._left]
 
 
-# ------------------------------------------------------------------ what everybody is told
+# ------------------------------------------------------------------ verdicts
 
 
 def standing(snapshot: QueueSnapshot, now: datetime) -> Mapping[str, Verdict]:
-    """The verdict of every waiting ticket, after :func:`admit` had its round: position, reason, forecast.
+    """The verdict of every waiting ticket, after :func:`admit`: position, reason, forecast.
 
-    The position told is the best of a ticket's offers.
+    The position is the best of a ticket's offers.
     """
     lines = PoolQueues(snapshot)
     capacity = Capacity(snapshot)
@@ -215,22 +242,23 @@ def standing(snapshot: QueueSnapshot, now: datetime) -> Mapping[str, Verdict]:
         offers = [_offer_in(capacity, ticket, pool) for ticket in waiting]
         forecasts = _forecasts(snapshot, capacity, pool, [offer.share for offer in offers], now, braked)
         for position, (ticket, offer) in enumerate(zip(waiting, offers, strict=True), start=1):
-            told = best.get(ticket.id)
-            if told is not None and told.position <= position:
+            known = best.get(ticket.id)
+            if known is not None and known.position <= position:
                 continue
-            reason = _why(snapshot, capacity, offer, position - 1, braked)
-            best[ticket.id] = Verdict(
-                Answer.WAIT, reason, offer.id, None, position, position - 1, forecasts[position - 1]
-            )
+            forecast = forecasts[position - 1]
+            if lines.passes(pool, ticket) and (over := over_own_limit(snapshot, ticket.user, ticket.server)):
+                reason = explain("own-lease-first", **over.params, log_message=over.log_message)
+                forecast = unknown(explain("after-own-server"))
+            else:
+                reason = _why(snapshot, capacity, offer, position - 1, braked)
+            best[ticket.id] = Verdict(Answer.WAIT, reason, offer.id, None, position, position - 1, forecast)
     return best
 
 
 def _offer_in(capacity: Capacity, ticket: Ticket, pool: str) -> GpuOffer:
-    return next(
-        capacity.offers[c.offer]
-        for c in ticket.choices
-        if c.offer in capacity.offers and (capacity.offers[c.offer].pool or CPU) == pool
-    )
+    """The offer of its first place in this pool; of several with one place the one its user prefers."""
+    here = (c for c in ticket.choices if c.offer in capacity.offers and (capacity.offers[c.offer].pool or CPU) == pool)
+    return capacity.offers[min(here, key=attrgetter("place")).offer]
 
 
 def _forecasts(
@@ -283,7 +311,7 @@ def _counted_forecasts(
         return tuple(unknown(explain("parts-differ")) for _ in shares)
     free = sum(room // shares[0] * count for room, count in capacity.room(pool).items()) if shares else 0
     slots = [lease.id for lease in held] + [f"free {number}" for number in range(min(free, len(shares)))]
-    found = forecast_line(
+    return forecast_line(
         devices=slots,
         holdings=tuple(Holding(lease.id, WHOLE, _end(lease, now)) for lease in held),
         shares=[WHOLE] * len(shares),
@@ -292,9 +320,8 @@ def _counted_forecasts(
         now=now,
         max_starting=snapshot.config.max_starting,
         held_back=braked,
+        by_others_too=True,
     )
-    unless = explain("limits-ahead-unless-outside")
-    return tuple(each if each.at_most is None else replace(each, reason=unless) for each in found)
 
 
 def _end(lease: Lease, now: datetime) -> datetime | None:
@@ -360,13 +387,10 @@ def _availability(
         return Availability(offer, None, None, held, 0, lost, len(waiting), wait, snapshot.queue)
     total = capacity.total.get(offer.pool, 0) * (WHOLE // offer.share)
     foreign = capacity.foreign.get(offer.pool, 0)
-    before = waiting or any(lines.waiting(other) for other in capacity.costed(offer.pool))
+    before = lines.head(pool) or any(map(lines.head, capacity.costed(offer.pool)))
     if free > 0 and not before and not snapshot.queue and offer.id not in snapshot.held_up:
         wait = starts_now(explain("one-free"))
     else:
         shares = [_offer_in(capacity, ticket, pool).share for ticket in waiting] + [offer.share]
         wait = _forecasts(snapshot, capacity, pool, shares, now, False)[-1]
     return Availability(offer, free, total, held, foreign, lost, len(waiting), wait, snapshot.queue)
-
-
-__all__ = ["admit", "availability", "over_own_limit", "refuse_to_join", "standing"]

@@ -33,7 +33,7 @@ def _is_smaller(offer: Sized, wanted: Sized) -> bool:
     if offer.memory_bytes is not None and wanted.memory_bytes is not None:
         if offer.memory_bytes != wanted.memory_bytes:
             return offer.memory_bytes < wanted.memory_bytes
-        return None not in (offer.sm_count, wanted.sm_count) and (offer.sm_count or 0) < (wanted.sm_count or 0)
+        return offer.sm_count is not None and wanted.sm_count is not None and offer.sm_count < wanted.sm_count
     if offer.kind == OfferKind.MIG and wanted.kind == OfferKind.MIG:
         ours, theirs = named_size(offer.id), named_size(wanted.id)
         return ours != theirs and ours[0] <= theirs[0] and ours[1] <= theirs[1]

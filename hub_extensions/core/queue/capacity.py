@@ -152,6 +152,3 @@ class Capacity:
         self._room[pool][best] -= 1
         if best > share:
             self._room[pool][best - share] += 1
-
-
-__all__ = ["Capacity"]

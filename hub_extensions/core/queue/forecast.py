@@ -70,6 +70,7 @@ def forecast_line(
     now: datetime,
     max_starting: int,
     held_back: bool,
+    by_others_too: bool = False,
 ) -> tuple[WaitForecast, ...]:
     """The wait of each place in one pool's line, first to last.
 
@@ -84,20 +85,23 @@ def forecast_line(
         start_allowance: a start takes at most this long, or it is ended.
         max_starting: the start brake; every `max_starting` places cost one start.
         held_back: the brake holds everybody back now.
+        by_others_too: others than this hub's servers may take devices of the pool before the line does.
     """
     if lifetime is None:
         return tuple(unknown(explain("no-limit")) for _ in shares)
     turn = start_allowance + lifetime + RELEASE_ALLOWANCE
     times = _latest_starts(devices, holdings, shares, turn, now)
     brakes = (position // max_starting + (1 if held_back else 0) for position in range(len(times)))
-    return tuple(_forecast(at, now, brake * start_allowance) for at, brake in zip(times, brakes, strict=True))
+    bounded = explain("limits-ahead-unless-outside" if by_others_too else "limits-ahead")
+    boundless = unknown(explain("one-without-limit"))
+    return tuple(
+        boundless if at is None else _at_most(max(at - now, timedelta(0)) + brake * start_allowance, bounded)
+        for at, brake in zip(times, brakes, strict=True)
+    )
 
 
-def _forecast(at: datetime | None, now: datetime, braked: timedelta) -> WaitForecast:
-    if at is None:
-        return unknown(explain("one-without-limit"))
-    at_most = max(at - now, timedelta(0)) + braked
-    return WaitForecast(False, None, None, None, at_most, explain("limits-ahead"))
+def _at_most(bound: timedelta, reason: Reason) -> WaitForecast:
+    return WaitForecast(False, None, None, None, bound, reason)
 
 
 def _latest_starts(

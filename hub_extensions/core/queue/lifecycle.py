@@ -6,6 +6,8 @@
 | waiting  | admitted | waiting  | ended | ended |        | ended     | ended    | ended   | waiting  | waiting      |
 | admitted |          | admitted | ended | ended | ended  | ended     |          | ended   | admitted | waiting      |
 
+A waiting one that loses the right to one of its offers (RIGHT_LOST) goes on with the others.
+
 | lease    | ADMITTED | ADOPTED | STARTED  | READY   | its ticket ends | SUPERSEDED | GONE or CULLED | DEVICE_LOST |
 | -------- | -------- | ------- | -------- | ------- | --------------- | ---------- | -------------- | ----------- |
 | none     | starting | running |          |         |                 |            |                |             |
@@ -56,6 +58,8 @@ class Event(Enum):
     ABANDONED = "abandoned"
     MAX_WAIT = "max-wait"
     REFUSED = "refused"
+    RIGHT_LOST = "right-lost"
+    """Of several offers that it waits for its user may not have one any more."""
     ORPHANED = "orphaned"
     """A lease that is starting, and its ticket is gone."""
     SUPERSEDED = "superseded"
@@ -85,6 +89,7 @@ TICKETS: Mapping[tuple[TicketState | None, Event], TicketState] = {
     (_WAITING, Event.ABANDONED): _OVER,
     (_WAITING, Event.MAX_WAIT): _OVER,
     (_WAITING, Event.REFUSED): _OVER,
+    (_WAITING, Event.RIGHT_LOST): _WAITING,
     (_ADMITTED, Event.ASKED): _ADMITTED,
     (_ADMITTED, Event.ASKED_OTHERS): _WAITING,
     (_ADMITTED, Event.STARTED): _ADMITTED,
@@ -153,7 +158,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look at the machine or the cluster says of one lease. None: it does not say.
+    """What a reading of the machine or the cluster says of one lease. None: it does not say.
 
     Attributes:
         ticket_lives: a lease that is starting still has its ticket.
@@ -264,6 +269,15 @@ def end(ticket: Ticket, lease: Lease | None, event: Event) -> Step | Reason:
     )
 
 
+def lose_right(ticket: Ticket, offer: OfferId) -> Step | Reason:
+    """It goes on without this offer. A reason why not: it has no other, or waits no more."""
+    state = TICKETS.get((ticket.state, Event.RIGHT_LOST))
+    rest = tuple(choice for choice in ticket.choices if choice.offer != offer)
+    if state is None or not rest:
+        return _impossible(ticket.state, Event.RIGHT_LOST)
+    return Step(replace(ticket, state=state, choices=rest))
+
+
 # ------------------------------------------------------------------ leases
 
 
@@ -304,8 +318,8 @@ def adopt(
     )
 
 
-def after_look(lease: Lease, seen: Seen) -> Lease:
-    """The lease as it is after a look (the same object when nothing changed). Of what is not known nothing follows."""
+def refresh(lease: Lease, seen: Seen) -> Lease:
+    """The lease after a reading (the same object when nothing changed). Of what is not known nothing follows."""
     if lease.state is LeaseState.STARTING:
         # its ticket decides: ready, failed, left or abandoned; without one nobody does
         return lease if seen.ticket_lives else replace(lease, state=LEASES[lease.state, Event.ORPHANED])

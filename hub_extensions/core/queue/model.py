@@ -1,4 +1,4 @@
-"""What the line is made of: tickets, leases, verdicts, and everything one round of decisions looks at.
+"""What the line is made of: tickets, leases, verdicts, and everything one admission decides on.
 
 Values only. Not here: any decision about them (``admission.py``).
 """
@@ -211,7 +211,7 @@ class Availability:
 
 @dataclass(frozen=True)
 class QueueSnapshot:
-    """Everything one round of decisions looks at.
+    """Everything one admission decides on.
 
     Attributes:
         devices: of one machine; None while they are not known: nobody is admitted to a GPU then.

@@ -38,6 +38,3 @@ def adopted_lease(
         pid_started=pid_started,
     )
     return replace(lease, ends_at=end_of(lease))
-
-
-__all__ = ["adopted_lease"]

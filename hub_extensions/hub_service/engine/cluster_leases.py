@@ -15,13 +15,14 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from hub_extensions.adapters.jupyterhub_api import HubServer
-from hub_extensions.adapters.kubernetes.watch import ClusterError
+from hub_extensions.adapters.kubernetes.api import ClusterError
 from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.procfs import Process
 from hub_extensions.core import messages
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
+from hub_extensions.core.cluster.nodes import NodeReadings
 from hub_extensions.core.cluster.offers import derive_cluster_offers
-from hub_extensions.core.cluster.pools import NodeReadings, PoolSurvey, read_ahead, survey_pools
+from hub_extensions.core.cluster.pools import PoolSurvey, read_ahead, survey_pools
 from hub_extensions.core.cluster.unschedulable import why_unscheduled
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import label_value
@@ -31,16 +32,16 @@ from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketSta
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.adoption import adopted_lease
 from hub_extensions.hub_service.engine.errors import Refused
-from hub_extensions.hub_service.engine.presenters import server_words
+from hub_extensions.hub_service.engine.presenters import server_text
 from hub_extensions.hub_service.engine.state import ClusterSnapshot, State
 from hub_extensions.hub_service.engine.transaction import Transaction, Transactions
 
 log = logging.getLogger("hub_extensions.hub_service")
 
-LOOK_AT_LEAST = 5.0
-"""Seconds after which we look without a change: what was held up may be no longer, and clocks run."""
+REFRESH_AT_LEAST = 5.0
+"""Seconds after which leases are refreshed without a change: what was held up may be no longer, and clocks run."""
 TOGETHER = 0.1
-"""Changes within so many seconds are looked at once."""
+"""Changes within so many seconds are taken in together."""
 GONE_FOR = 1.0
 """Seconds for which a pod that was there has to be gone: a list that is read anew lacks it for a moment."""
 REMOVE_AGAIN = 60.0
@@ -107,29 +108,29 @@ class ClusterLeases:
         self._held_up_before: frozenset[str] = frozenset()
         self._soon = asyncio.Event()
 
-    async def keep_looking(self) -> None:
-        """Look at each change until cancelled."""
+    async def run(self) -> None:
+        """Refresh at each change until cancelled."""
         while True:
-            await self.look()
+            await self.refresh()
             await self._next()
             await asyncio.sleep(TOGETHER)
 
     async def _next(self) -> None:
-        changed = asyncio.ensure_future(self.cluster.wait_changed(LOOK_AT_LEAST))
+        changed = asyncio.ensure_future(self.cluster.wait_changed(REFRESH_AT_LEAST))
         soon = asyncio.ensure_future(self._soon.wait())
         try:
-            await asyncio.wait({changed, soon}, timeout=LOOK_AT_LEAST, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({changed, soon}, timeout=REFRESH_AT_LEAST, return_when=asyncio.FIRST_COMPLETED)
         finally:
             changed.cancel()
             soon.cancel()
             self._soon.clear()
 
-    def look_soon(self) -> None:
+    def refresh_soon(self) -> None:
         """Somebody expects a change."""
         self._soon.set()
 
-    async def look(self) -> None:
-        """Look once, take it in, end what has ended, and admit whoever can go on."""
+    async def refresh(self) -> None:
+        """Take the cluster in once, end what has ended, and admit whoever can go on."""
         try:
             async with self.transaction(admit=True) as transaction:
                 view = self.cluster.view(self.state.clock.utc_now())  # not before: it may have been waited for
@@ -151,12 +152,12 @@ class ClusterLeases:
         self._know_pods(view)
         if self.state.cluster is None:
             await self._count_first(view)
-        stand = self._stand(view)
+        snapshot = self._snapshot(view)
         await asyncio.sleep(0)  # a large cluster takes long to count: between the steps others have a turn
-        await self.state.see_cluster(stand)
+        await self.state.see_cluster(snapshot)
         self.sampled.set()
         if view.pods is None:
-            return  # no pod may be read: what is gone is the hub's word alone
+            return  # no pod may be read: what is gone only the hub reports
         self._find_forgotten(view, view.pods)
         await transaction.refresh_leases(lambda lease: self._after(lease, view), _cause, _notice_of_loss)
 
@@ -183,7 +184,7 @@ class ClusterLeases:
         for _ in read_ahead(view, self.config, leases=self.state.leases, ours=ours, kept=self._readings):
             await asyncio.sleep(0)
 
-    def _stand(self, view: ClusterView) -> ClusterSnapshot:
+    def _snapshot(self, view: ClusterView) -> ClusterSnapshot:
         adopted = self._adopted_and_bound()
         survey = survey_pools(
             view,
@@ -199,7 +200,7 @@ class ClusterLeases:
         if offers.notes != self._notes:
             self._notes = offers.notes
             for note in offers.notes:
-                # a word for an offer that is not there now harms nobody: values files have words for many
+                # a text for an offer that is not there now harms nobody: values files have texts for many
                 harmless = note.startswith(("titles[", "descriptions["))
                 log.log(logging.INFO if harmless else logging.WARNING, "c.GpuOffers.%s", note)
         queue = "Kueue" if self.config.kueue_queue else "KAI" if self.config.kai_queue else ""
@@ -258,7 +259,7 @@ class ClusterLeases:
     # -------------------------------------------------------------- leases
 
     def _after(self, lease: Lease, view: ClusterView) -> Lease:
-        """The lease as it is after this look (the same object when nothing changed)."""
+        """The lease as it is after this reading (the same object when nothing changed)."""
         pod = self.pod_of(lease)
         if pod is not None:
             self._seen.add(lease.id)
@@ -271,7 +272,7 @@ class ClusterLeases:
             server_gone=gone,
             released=gone,
         )
-        return lifecycle.after_look(lease, seen)
+        return lifecycle.refresh(lease, seen)
 
     def _is_gone(self, lease: Lease) -> bool:
         """Its pod was there and is gone for a while; one that we never saw may still be on its way to us."""
@@ -280,7 +281,7 @@ class ClusterLeases:
         sure = lease.id in self._seen or lease.state is LeaseState.ENDING
         patience = GONE_FOR if sure else SETTLES.total_seconds()
         if now - since < patience:
-            if patience < LOOK_AT_LEAST:
+            if patience < REFRESH_AT_LEAST:
                 asyncio.get_running_loop().call_later(patience, self._soon.set)
             return False
         self._gone_since.pop(lease.id, None)
@@ -313,13 +314,13 @@ class ClusterLeases:
         try:
             await self.cluster.delete_pod(pod.namespace, pod.name, pod.uid, force=True)
         except ClusterError as problem:
-            raise Refused(502, problem.sentence, "", "cluster") from problem
+            raise Refused(502, problem.message, "", "cluster") from problem
         log.warning("an administrator gave a lost pod up", extra={"lease": lease.id, "user": lease.user})
-        self.look_soon()
+        self.refresh_soon()
 
     # -------------------------------------------------------------- servers that ran before
 
-    def lease_of_a_stranger(self, server: HubServer, now: datetime) -> Lease | None:
+    def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
         """What a server that the state does not know holds: by its label of an offer, else by what its pod asked for.
 
         A pod that has a lease's label is ours, from a store that is gone: it keeps that lease. One whose lease is in
@@ -327,15 +328,15 @@ class ClusterLeases:
         """
         key = (server.user, server.server)
         pod = self._pod_of_server.get(key)
-        stand = self.state.cluster
-        if pod is None or pod.over or pod.deleting or stand is None:
+        snapshot = self.state.cluster
+        if pod is None or pod.over or pod.deleting or snapshot is None:
             return None
         known = self.state.leases.get(pod.lease)
         if known is not None and (known.user, known.server) == key:
             return None
-        named = [each for each in stand.offers.offers if each.pool and label_value(each.id) == pod.offer]
+        named = [each for each in snapshot.offers.offers if each.pool and label_value(each.id) == pod.offer]
         offer = named[0] if len(named) == 1 else None
-        pool = offer.pool if offer else _pool_of(pod, stand.survey) if pod.requests else None
+        pool = offer.pool if offer else _pool_of(pod, snapshot.survey) if pod.requests else None
         if pool is None:
             return None
         lease = adopted_lease(server, pool, now, self.state.end_of)
@@ -345,7 +346,7 @@ class ClusterLeases:
             lease = replace(lease, offer=offer.id, share=offer.share)
         return replace(lease, ends_at=self.state.end_of(lease))
 
-    def is_going(self, server: HubServer) -> bool:
+    def is_stopping(self, server: HubServer) -> bool:
         """Its pod is being deleted, whatever the hub says of it."""
         pod = self._pod_of_server.get((server.user, server.server))
         return pod is not None and not pod.over and pod.deleting
@@ -355,32 +356,36 @@ class ClusterLeases:
         pod = self.pod_of(lease)
         return pod is not None and not pod.deleting
 
-    async def clear_a_dead_start(self, lease: Lease) -> None:
+    def has_started(self, lease: Lease) -> bool:
+        """KubeSpawner makes sure of the pod before it says so."""
+        return True
+
+    async def clear_dead_start(self, lease: Lease) -> None:
         """A pod that is there already is taken over by the next start."""
 
     # -------------------------------------------------------------- for admins
 
     def info(self) -> messages.ClusterInfo:
         """The cluster as it was seen last."""
-        stand = self.state.cluster
+        snapshot = self.state.cluster
         now = self.state.clock.elapsed()
         forgotten = tuple(_forgotten_pod(item, now) for item in self.forgotten.values())
-        if stand is None:
+        if snapshot is None:
             return messages.ClusterInfo(self.problem, False, "", (), (), (), forgotten)
-        left_out = tuple(messages.LeftOutInfo(item.what, item.why) for item in stand.survey.left_out)
+        left_out = tuple(messages.LeftOutInfo(item.what, item.why) for item in snapshot.survey.left_out)
         return messages.ClusterInfo(
             problem=self.problem,
-            configured=stand.survey.configured,
-            queue=stand.queue,
-            pools=presenters.cluster_info(stand.survey, stand.offers.offers),
+            configured=snapshot.survey.configured,
+            queue=snapshot.queue,
+            pools=presenters.cluster_info(snapshot.survey, snapshot.offers.offers),
             left_out=left_out,
-            held_up=tuple(sorted(stand.held_up)),
+            held_up=tuple(sorted(snapshot.held_up)),
             forgotten=forgotten,
         )
 
     # -------------------------------------------------------------- pods the hub has forgotten
 
-    def hub_is_away(self) -> None:
+    def forget_hub_state(self) -> None:
         """What the hub has is not known any more: nothing counts as forgotten until it has answered for a while."""
         self.state.listed = None
         self.forgotten = {}
@@ -431,7 +436,7 @@ class ClusterLeases:
 
 def _notice_of_loss(lease: Lease) -> str:
     return (
-        f"The machine that {server_words(lease.server)} runs on does not answer. "
+        f"The machine that {server_text(lease.server)} runs on does not answer. "
         "Your GPU there stays yours until it does, or until an administrator gives it up."
     )
 
@@ -453,12 +458,12 @@ def _prefer(known: dict[Any, PodFacts], key: Any, pod: PodFacts, *, home: str) -
 
 def _caution(view: ClusterView) -> str:
     """What the figures do not count, for users."""
-    says = []
+    sentences = []
     if view.nodes is None:
-        says.append("How many GPUs there are is what an administrator wrote down.")
+        sentences.append("How many GPUs there are is what an administrator wrote down.")
     if view.own_pods_only:
-        says.append("What others in the cluster use is not counted, so fewer may be free.")
-    return " ".join(says)
+        sentences.append("What others in the cluster use is not counted, so fewer may be free.")
+    return " ".join(sentences)
 
 
 def _forgotten_pod(item: Forgotten, now: float) -> messages.ForgottenPod:

@@ -1,8 +1,8 @@
-"""Stopping what holds a GPU for nothing: gather evidence, ask ``core.culling``, warn, save, look again, stop.
+"""Stopping what holds a GPU for nothing: gather evidence, ask ``core.culling``, warn, save, check again, stop.
 
-The evidence is the service's own look at the device; where the card tells it nothing, what DCGM measured; where nobody
-measured that, what the server says of itself; else it is unknown, and unknown is never idle. Between the decision and
-the stop the server is looked at once more: whoever came back keeps working.
+The evidence is the service's own sample of the device; where the card tells it nothing, what DCGM measured; where
+nobody measured that, what the server reports of itself; else it is unknown, and unknown is never idle. Between the
+decision and the stop the server is checked once more: whoever came back keeps working.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ log = logging.getLogger("hub_extensions.hub_service")
 EVERY = 5.0
 SAMPLES_STORED_EVERY = timedelta(seconds=10)
 SAVING = timedelta(seconds=10)
-"""How long JupyterLab has to save open notebooks before a stop; it is told at once and usually needs a second."""
+"""How long JupyterLab has to save open notebooks before a stop; it is asked at once and usually needs a second."""
 OTHER_PAGES = timedelta(seconds=3)
-"""A server can be open in several pages, and "saved" is the word of one: the others get at least this long."""
+"""A server can be open in several pages, and "saved" is the report of one: the others get at least this long."""
 REPORTS_LAST = timedelta(seconds=45)
 
 
@@ -44,7 +44,7 @@ class Culler:
     """Evidence and decisions about running servers.
 
     Attributes:
-        reports: (user, server) -> what its own extension said last (and the running time of it).
+        reports: (user, server) -> what its own extension reported last (and the running time of it).
         activity: (user, server) -> the hub's last activity, from the last listing.
         saving: (user, server) -> running time since which its notebooks are being saved.
         dcgm: what is known of a device's use where the card tells it to nobody here.
@@ -60,10 +60,10 @@ class Culler:
         self._stored_at: datetime | None = None
         self._dry: dict[tuple[str, str], datetime] = {}
 
-    async def keep_deciding(self) -> None:
+    async def run(self) -> None:
         """Decide every few seconds until cancelled."""
         while True:
-            await asyncio.sleep(EVERY)  # first: the use of some devices is known from the second look on
+            await asyncio.sleep(EVERY)  # first: the use of some devices is known from the second reading on
             try:
                 await self.decide_all()
             except Refused as problem:
@@ -116,7 +116,7 @@ class Culler:
         sample = self.sample_of(lease.uuid)
         used, source = (None, "none") if sample is None else (sample.used_percent, sample.source)
         if used is None:
-            used, source = self._said_by_the_server(lease)
+            used, source = self._measured_by_server(lease)
         sharers = sum(1 for other in self.state.leases.values() if other.device == lease.device)
         if used is None or (lease.share < WHOLE and sharers > 1 and used >= self.state.policy.idle_below_percent):
             return None, "none"
@@ -126,19 +126,19 @@ class Culler:
         """The last sample of a device, with what DCGM measured where the machine could not."""
         return merged(self.state.samples.get(uuid), self.dcgm.figures(uuid))
 
-    def _said_by_the_server(self, lease: Lease) -> tuple[float | None, str]:
+    def _measured_by_server(self, lease: Lease) -> tuple[float | None, str]:
         """What the server's own extension measured, used only where nobody else could.
 
-        Its user can forge it. That is sound: a low figure stops that user's own server and no other, and a high one
-        keeps a server that a loop of multiplications on the GPU would keep as well, until its lifetime ends it.
+        Its user can forge it, which gains nothing. A low figure stops that user's own server and no other. A high one
+        keeps a server until its lifetime ends it, as a loop of multiplications on the GPU would.
         """
         report = self.report(lease.user, lease.server)
-        if report is None or report.used_percent is None or self.dcgm.told_lately(lease.uuid):
+        if report is None or report.used_percent is None or self.dcgm.handed_out_lately(lease.uuid):
             return None, "none"
         return report.used_percent, "report"
 
     def report(self, user: str, server: str) -> ServerReport | None:
-        """What the server's own extension said, if it is fresh."""
+        """What the server's own extension reported, if it is fresh."""
         known = self.state.reports.get((user, server))
         if known is None or self.state.clock.now() - known[1] > REPORTS_LAST:
             return None
@@ -163,7 +163,7 @@ class Culler:
         return tuple(sample for sample in samples if sample is not None)
 
     def _dry_run(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> None:
-        """While culling is off, say once a day a server what would have been done."""
+        """While culling is off, log once a day a server what would have been done."""
         would = decision.would
         if would is None:
             return
@@ -190,15 +190,15 @@ class Culler:
             await self._wait_until_saved(key)
             current = await self._still_to_stop(facts)
             if current is None:
-                await self._let_live(key)
+                await self._cancel_stop(key)
                 return
             if not await self.hub.stop(*key):
-                await self._let_live(key)
+                await self._cancel_stop(key)
                 return
             await self._stopped(current, decision)
         except (HubAway, HubRefused) as problem:
             log.warning("not stopped, tried again later: %s", problem, extra={"user": key[0], "server": key[1]})
-            await self._let_live(key)
+            await self._cancel_stop(key)
         except Refused as problem:
             log.warning("stopped, but not recorded: %s", problem, extra={"user": key[0], "server": key[1]})
         finally:
@@ -217,7 +217,7 @@ class Culler:
     async def _still_to_stop(self, facts: ServerFacts) -> ServerFacts | None:
         """The facts, if this very run of the server still has to be stopped; None: it is another one, or came back."""
         server: HubServer | None = await self.hub.server(facts.user, facts.server)
-        await self.dcgm.ask()  # what was measured elsewhere is some seconds old
+        await self.dcgm.refresh()  # what was measured elsewhere is some seconds old
         async with self.transaction():
             current = self.state.facts.get((facts.user, facts.server))
             if current is None or current.started != facts.started or server is None or not server.ready:
@@ -225,7 +225,7 @@ class Culler:
             seen = self._observe(current, self.state.clock.now())
             return seen if self.decision(seen).action is Action.STOP else None
 
-    async def _let_live(self, key: tuple[str, str]) -> None:
+    async def _cancel_stop(self, key: tuple[str, str]) -> None:
         async with self.transaction() as transaction:
             current = self.state.facts.get(key)
             if current is not None:
@@ -236,7 +236,7 @@ class Culler:
             lease = self.state.leases.get(facts.lease) if facts.lease else None
             ending = lifecycle.move(lease, Event.CULLED) if lease is not None else None
             wall = self.state.clock.utc_now()
-            which = presenters.server_words(facts.server)
+            which = presenters.server_text(facts.server)
             why = decision.reason.message if decision.reason else ""
             text = f"{which[:1].upper()}{which[1:]} was stopped. {why} Your files are kept."
             row = JournalRow(wall, "culled", None, facts.lease, facts.user, facts.server, why)
@@ -253,19 +253,19 @@ class Culler:
             )
             self.state.reports.pop((facts.user, facts.server), None)
 
-    # -------------------------------------------------------------- what a server and its user say and see
+    # -------------------------------------------------------------- what a server reports, and its user sees
 
-    async def take_report(self, user: str, server: str, told: messages.Report) -> None:
-        """Remember what a server says of itself; its first opening starts the idle clock."""
+    async def take_report(self, user: str, server: str, report: messages.Report) -> None:
+        """Remember what a server reports of itself; its first opening starts the idle clock."""
         now = self.state.clock.now()
         self.state.reports[(user, server)] = (
             ServerReport(
                 self.state.clock.utc_now(),
-                told.opened,
-                told.kernels,
-                told.busy_kernels,
-                told.saved,
-                told.used_percent,
+                report.opened,
+                report.kernels,
+                report.busy_kernels,
+                report.saved,
+                report.used_percent,
             ),
             now,
         )
@@ -289,17 +289,17 @@ class Culler:
             if facts is None:
                 raise Refused(404, "This server is not known to run.", "server", "unknown-server")
             kept = culling.keep(facts, self.state.policy, self.state.clock.now())
-            if isinstance(kept, culling.KeepRefused):
-                raise Refused(409, kept.message, "keep", "keep-refused")
+            if isinstance(kept, Reason):
+                raise Refused.because(409, kept, "keep")
             until = self.state.clock.wall(kept.kept_until) if kept.kept_until else None
             row = JournalRow(self.state.clock.utc_now(), "kept", None, facts.lease, user, server, f"kept until {until}")
             try:
                 await transaction.write(Changes(facts=(kept,), journal=(row,)))
             except StoreUnavailable as problem:
-                raise Refused(503, f"Not kept: {problem.sentence}", "keep", "store-unavailable") from problem
+                raise Refused(503, f"Not kept: {problem.message}", "keep", "store-unavailable") from problem
 
     def server_state(self, user: str, server: str, trespassed: bool) -> messages.ServerState | None:
-        """What a server's own extension is told; None: the service knows no such server."""
+        """What a server's own extension may know; None: the service knows no such server."""
         facts = self.state.facts.get((user, server))
         lease = self.state.lease_of(user, server)
         ticket = self.state.live_ticket(user, server)
@@ -359,10 +359,10 @@ class Culler:
         own_limit = policy.idle_by_offer.get(offer_id, policy.idle)
         return culling.culling_rule(replace(policy, idle=own_limit, idle_by_offer={}))
 
-    def _warnings(self, lease: Lease | None, trespassed: bool) -> tuple[str, ...]:
-        said = []
+    def _warnings(self, lease: Lease | None, trespassed: bool) -> tuple[Reason, ...]:
+        warnings = []
         if lease is not None and lease.state is LeaseState.LOST:
-            said.append("The GPU of this server is gone from the machine. Save your work and stop the server.")
+            warnings.append(explain("gpu-lost"))
         if trespassed:
-            said.append("A program of another server uses this GPU. The administrators see it too.")
-        return tuple(said)
+            warnings.append(explain("other-program"))
+        return tuple(warnings)

@@ -49,16 +49,16 @@ class Dcgm:
         self.away_since: datetime | None = None
         self.reading: DcgmReading | None = None
         self._kept: dict[str, _Kept] = {}
-        self._told: dict[str, float] = {}
-        self._said = ""
+        self._handed_out: dict[str, float] = {}
+        self._logged = ""
 
-    async def keep_asking(self) -> None:
+    async def run(self) -> None:
         """Ask every 10 s until cancelled, while there is something to ask."""
         while True:
-            await self.ask()
+            await self.refresh()
             await asyncio.sleep(EVERY)
 
-    async def ask(self) -> None:
+    async def refresh(self) -> None:
         """Ask once about the leased devices whose use is not measured here; without one, ask nothing."""
         devices = [state.device for state in self.state.devices.values() if state.present]
         leased = {lease.uuid for lease in self.state.leases.values()}
@@ -67,10 +67,10 @@ class Dcgm:
             self.reading = self.away_since = None
             return
         now = self.state.clock.utc_now()
-        reading = await self.prometheus.ask(wanted, devices, now)
+        reading = await self.prometheus.query(wanted, devices, now)
         self.reading = reading
-        self._say(reading, len(wanted))
-        if reading.word:
+        self._log_change(reading, len(wanted))
+        if reading.reason:
             self.away_since = self.away_since or now
             return  # what was known stays so until it is old
         self.away_since = None
@@ -96,13 +96,13 @@ class Dcgm:
         """The same, for the server that has this device: noted, because its next reports may only repeat it."""
         figures = self.figures(uuid)
         if figures is not None:
-            self._told[uuid] = self.state.clock.elapsed()
+            self._handed_out[uuid] = self.state.clock.elapsed()
         return figures
 
-    def told_lately(self, uuid: str) -> bool:
+    def handed_out_lately(self, uuid: str) -> bool:
         """Figures of this device were handed out a little while ago: a server's report may be their echo."""
-        told = self._told.get(uuid)
-        return told is not None and self.state.clock.elapsed() - told <= ECHO_SECONDS
+        at = self._handed_out.get(uuid)
+        return at is not None and self.state.clock.elapsed() - at <= ECHO_SECONDS
 
     def answers(self) -> bool | None:
         """It answered the last question, or there is none to ask; None: no Prometheus is configured."""
@@ -115,7 +115,7 @@ class Dcgm:
         if self.reading is None:
             return "not asked: no leased device needs it"
         if self.away_since is not None:
-            return f"no figures since {self.away_since.isoformat(timespec='seconds')}: {self.reading.problem}"
+            return f"no figures since {self.away_since.isoformat(timespec='seconds')}: {self.reading.message}"
         known, missing = len(self.reading.figures), len(self.reading.missing)
         return f"answers, with figures of {known} of {known + missing} devices"
 
@@ -123,20 +123,20 @@ class Dcgm:
         sample = self.state.samples.get(device.uuid)
         return sample is None or sample.used_percent is None
 
-    def _say(self, reading: DcgmReading, wanted: int) -> None:
+    def _log_change(self, reading: DcgmReading, wanted: int) -> None:
         """One line for each change of the kind of answer."""
         lacking = Counter(reading.missing.values())
-        kind = reading.word or ",".join(sorted(lacking))
-        if kind == self._said:
+        kind = reading.reason or ",".join(sorted(lacking))
+        if kind == self._logged:
             return
-        if reading.problem:
-            log.warning("%s The use of %d leased device(s) is not known.", reading.problem, wanted)
+        if reading.message:
+            log.warning("%s The use of %d leased device(s) is not known.", reading.message, wanted)
         elif lacking:
-            for word, count in sorted(lacking.items()):
-                log.warning("Prometheus: no use of %d of %d leased device(s): %s.", count, wanted, WHY[word])
+            for reason, count in sorted(lacking.items()):
+                log.warning("Prometheus: no use of %d of %d leased device(s): %s.", count, wanted, WHY[reason])
         else:
             log.info("Prometheus has the use of all %d leased device(s) that need it", wanted)
-        self._said = kind
+        self._logged = kind
 
 
 def open_prometheus(settings: Settings) -> Prometheus | None:
@@ -155,6 +155,3 @@ def merged(sample: DeviceSample | None, figures: Figures | None) -> DeviceSample
             figures.uuid, figures.at, figures.used_percent, None, None, figures.source, counters=figures.counters
         )
     return replace(sample, used_percent=figures.used_percent, source=figures.source, counters=figures.counters)
-
-
-__all__ = ["Dcgm", "merged", "open_prometheus"]

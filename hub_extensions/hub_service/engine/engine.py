@@ -63,7 +63,7 @@ class Engine:
             self.watcher = self.cluster_leases
         else:
             self.watcher = LocalLeases(state, transaction, cast(Gpus, gpus))
-        self.queue.before_a_restart_of(self.watcher.clear_a_dead_start)
+        self.queue.on_restart(self.watcher.clear_dead_start)
         self.dcgm = Dcgm(state, open_prometheus(settings))
         self.culler = Culler(state, transaction, hub, self.dcgm)
         self.reconciler = Reconciler(state, transaction, hub, self.watcher)
@@ -72,24 +72,24 @@ class Engine:
 
     @classmethod
     async def open(cls, settings: Settings, store: Store, hub: HubApi, gpus: Gpus | Cluster) -> Engine:
-        """Read the store and look at the machine once. GPUs that cannot be read are an answer, not an error."""
+        """Read the store and the machine once. GPUs that cannot be read are an answer, not an error."""
         allowance = timedelta(seconds=settings.start_seconds)
         state = await State.open(store, settings.queue, settings.culling, settings.offers, allowance)
         engine = cls(settings, store, state, hub, gpus)
-        await engine.watcher.look()
+        await engine.watcher.refresh()
         return engine
 
     def start(self) -> None:
-        """Begin to look, decide, reconcile and tell."""
+        """Begin to refresh, decide, reconcile and publish."""
         self._loops = [
-            asyncio.ensure_future(self._keep_on(what, work))
+            asyncio.ensure_future(self._run_loop(what, work))
             for what, work in (
-                ("looking at the machine", self.watcher.keep_looking),
-                ("asking Prometheus", self.dcgm.keep_asking),
-                ("deciding about idle servers", self.culler.keep_deciding),
-                ("comparing with the hub", self.reconciler.keep_reconciling),
-                ("telling", self.queue.keep_telling),
-                ("forgetting what is old", self._keep_pruning),
+                ("refreshing the leases", self.watcher.run),
+                ("asking Prometheus", self.dcgm.run),
+                ("deciding about idle servers", self.culler.run),
+                ("comparing with the hub", self.reconciler.run),
+                ("publishing", self.queue.publish_changes),
+                ("forgetting what is old", self._prune_old),
             )
         ]
 
@@ -101,7 +101,7 @@ class Engine:
         self._loops = []
         self.dcgm.close()
 
-    async def _keep_on(self, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _run_loop(self, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """A fault of ours in one loop ends neither the loop nor the others: it is logged, shown, and tried again."""
         while True:
             try:
@@ -111,9 +111,10 @@ class Engine:
                 log.exception("%s failed; it goes on in %g s", what, AGAIN)
             await asyncio.sleep(AGAIN)
 
-    async def _keep_pruning(self) -> None:
+    async def _prune_old(self) -> None:
         while True:
             try:
+                await self._copy_store()
                 await self.store.prune(self.state.clock.utc_now())
                 await self._forget_deleted_users()
             except (StoreUnavailable, HubAway, HubRefused) as problem:
@@ -122,6 +123,15 @@ class Engine:
                 user: rows for user in self.state.notices if (rows := [*self.state.recent_notices(user)])
             }
             await asyncio.sleep(PRUNE_EVERY)
+
+    async def _copy_store(self) -> None:
+        try:
+            made = await self.store.copy_of_today(self.settings.folder, self.state.clock.utc_now().date())
+        except StoreUnavailable as problem:
+            log.error("%s", problem.message)
+        else:
+            if made is not None:
+                log.info("the store was copied to %s", made)
 
     async def _forget_deleted_users(self) -> None:
         """Whoever is no user of the hub any more loses the name in the records. An empty list is no answer."""
@@ -134,28 +144,28 @@ class Engine:
 
     async def ask(self, ask: messages.Ask) -> messages.TicketStatus:
         """See `Tickets.ask`."""
-        self.reconciler.hub_spoke()
+        self.reconciler.note_hub_contact()
         self.state.people[ask.user] = (ask.groups, self.state.people.get(ask.user, ((), False))[1])
         return await self.queue.ask(ask)
 
-    async def started(self, ticket: str, told: messages.Started) -> messages.TicketStatus:
+    async def started(self, ticket: str, report: messages.Started) -> messages.TicketStatus:
         """See `Tickets.started`."""
-        self.reconciler.hub_spoke()
-        return await self.queue.started(ticket, told)
+        self.reconciler.note_hub_contact()
+        return await self.queue.started(ticket, report)
 
-    async def ended(self, ticket: str, told: messages.Ended) -> None:
+    async def ended(self, ticket: str, report: messages.Ended) -> None:
         """See `Tickets.ended`."""
-        await self.queue.ended(ticket, told)
-        self.watcher.look_soon()
+        await self.queue.ended(ticket, report)
+        self.watcher.refresh_soon()
 
-    async def stopped(self, told: messages.Stopped) -> None:
+    async def stopped(self, report: messages.Stopped) -> None:
         """See `Tickets.stopped`."""
-        await self.queue.stopped(told)
-        self.watcher.look_soon()
+        await self.queue.stopped(report)
+        self.watcher.refresh_soon()
 
     async def changes(self) -> AsyncIterator[messages.TicketStatus]:
         """All live tickets, then every change; the end of it means that the hub may have been restarted."""
-        self.reconciler.hub_spoke()
+        self.reconciler.note_hub_contact()
         try:
             async with aclosing(self.queue.changes()) as changes:
                 async for state in changes:
@@ -191,7 +201,7 @@ class Engine:
 
     def tickets(self, user: str | None) -> tuple[messages.TicketInfo, ...]:
         """Live tickets of one user; None: of all (for admins)."""
-        told = {state.ticket: state for state in self.queue.states()}
+        statuses = {state.ticket: state for state in self.queue.states()}
         return tuple(
             messages.TicketInfo(
                 ticket=ticket.id,
@@ -199,9 +209,9 @@ class Engine:
                 server=ticket.server,
                 state=ticket.state.value,
                 offers=tuple(choice.offer for choice in ticket.choices),
-                position=told[ticket.id].position,
+                position=statuses[ticket.id].position,
                 since=self.state.clock.wall(ticket.joined),
-                reason=replace(told[ticket.id].reason, log_message=""),
+                reason=replace(statuses[ticket.id].reason, log_message=""),
             )
             for ticket in sorted(self.state.tickets.values(), key=lambda t: min(c.place for c in t.choices))
             if user is None or ticket.user == user
@@ -210,12 +220,12 @@ class Engine:
     async def leave(self, ticket: str, user: str | None) -> None:
         """See `Tickets.leave`."""
         await self.queue.leave(ticket, user)
-        self.watcher.look_soon()
+        self.watcher.refresh_soon()
 
     # -------------------------------------------------------------- servers
 
     def server_state(self, user: str, server: str) -> messages.ServerState | None:
-        """What a server is told about itself; None: it is not known here."""
+        """What a server may know of itself; None: it is not known here."""
         lease = self.state.lease_of(user, server)
         trespassed = bool(lease and self.watcher.trespassers.get(lease.device))
         return self.culler.server_state(user, server, trespassed)
@@ -227,9 +237,9 @@ class Engine:
         states = (self.server_state(*key) for key in sorted(known))
         return tuple(state for state in states if state is not None)
 
-    async def report(self, user: str, server: str, told: messages.Report) -> messages.ServerState:
+    async def report(self, user: str, server: str, report: messages.Report) -> messages.ServerState:
         """Take a report, answer with the state. Raises Refused (404) when it is not known here."""
-        await self.culler.take_report(user, server, told)
+        await self.culler.take_report(user, server, report)
         return self._state_of(user, server)
 
     async def keep(self, user: str, server: str) -> messages.ServerState:

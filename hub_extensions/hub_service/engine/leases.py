@@ -1,7 +1,7 @@
-"""Who looks whether leases still hold: one machine's processes (``local_leases.py``), or a cluster's pods.
+"""Who checks that leases still hold: one machine's processes (``local_leases.py``), or a cluster's pods.
 
-Both look again and again, end a lease with proof only (``core/queue/lifecycle.py``), and know of a server that they did
-not start what it holds.
+Both refresh again and again, end a lease with proof only (``core/queue/lifecycle.py``), and know of a server that they
+did not start what it holds.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from hub_extensions.core.queue.model import Lease
 
 
 class LeaseWatcher(Protocol):
-    """Looks at what the leases are of.
+    """Refreshes leases from what holds them.
 
     Attributes:
         leftovers: lease id -> its processes still there, for the admin's page.
         trespassers: `Device.identity` -> a server uses it that has no lease of it.
-        problem: why nothing can be looked at now; "" when it can.
-        sampled: set with every look that could be taken.
+        problem: why nothing can be read now; "" when it can.
+        sampled: set with every reading that was taken in.
     """
 
     leftovers: dict[str, tuple[Process, ...]]
@@ -30,26 +30,29 @@ class LeaseWatcher(Protocol):
     problem: str
     sampled: asyncio.Event
 
-    async def keep_looking(self) -> None:
-        """Look until cancelled."""
+    async def run(self) -> None:
+        """Refresh until cancelled."""
 
-    async def look(self) -> None:
-        """Look once, take it in, end what has ended."""
+    async def refresh(self) -> None:
+        """Read once, take it in, end what has ended."""
 
-    def look_soon(self) -> None:
+    def refresh_soon(self) -> None:
         """Somebody expects a change."""
 
-    def lease_of_a_stranger(self, server: HubServer, now: datetime) -> Lease | None:
+    def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
         """What a server holds that the state does not know; None: nothing."""
 
-    def is_going(self, server: HubServer) -> bool:
+    def is_stopping(self, server: HubServer) -> bool:
         """It is being stopped, whatever the hub says of it."""
 
     def lives(self, lease: Lease) -> bool:
         """Its server runs."""
 
-    def hub_is_away(self) -> None:
+    def has_started(self, lease: Lease) -> bool:
+        """The hub's word that its server is ready is not all there is: something of it runs."""
+
+    def forget_hub_state(self) -> None:
         """What the hub has is not known any more."""
 
-    async def clear_a_dead_start(self, lease: Lease) -> None:
+    async def clear_dead_start(self, lease: Lease) -> None:
         """End what a start left behind that the hub no longer knows."""

@@ -2,7 +2,7 @@
 
 A lease ends when no process carries its mark and the driver lists no compute process on its device that is not
 accounted for by another lease. Left-overs of a stopped server get SIGTERM, after 10 s SIGKILL; what cannot be killed
-keeps the device held. No release depends on a message: this looks at the machine itself, again and again.
+keeps the device held. No release depends on a message: this reads the machine itself, again and again.
 """
 
 from __future__ import annotations
@@ -25,30 +25,32 @@ from hub_extensions.core.queue.lifecycle import Seen
 from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.hub_service.engine.adoption import adopted_lease
 from hub_extensions.hub_service.engine.errors import Refused
-from hub_extensions.hub_service.engine.presenters import server_words
+from hub_extensions.hub_service.engine.presenters import server_text
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transaction, Transactions
 
 log = logging.getLogger("hub_extensions.hub_service")
 
 TERM_THEN_KILL_SECONDS = 10.0
+UNSEEN_SECONDS = 60.0
+"""So long a lease whose server is said to run may be without any process of it."""
 QUICK, SLOW = 0.4, 2.0
-"""Seconds between looks: while a lease is ending or somebody waits, and otherwise."""
+"""Seconds between two readings: while a lease is ending or somebody waits, and otherwise."""
 
 
 class Gpus(Protocol):
     """The machine's GPUs: ``adapters.nvml.Nvml`` or ``adapters.simulated.SimulatedGpus``. Both block."""
 
     def read(self, now: datetime) -> InventoryReading:
-        """Look at all GPUs now. Raises GpusUnavailable."""
+        """Read all GPUs now. Raises GpusUnavailable."""
 
     def close(self) -> None:
         """Let the driver go."""
 
 
 @dataclass(frozen=True)
-class Look:
-    """One look at the machine: marked processes first, then the GPUs, so that nothing ends unseen in between."""
+class MachineView:
+    """The machine as it was read: marked processes first, then the GPUs, so that nothing ends unseen in between."""
 
     marked: tuple[Process, ...]
     reading: InventoryReading | None
@@ -56,7 +58,7 @@ class Look:
 
 
 class LocalLeases:
-    """Looks at the machine and ends leases whose device is really free.
+    """Reads the machine and ends leases whose device is really free.
 
     Attributes:
         leftovers: lease id -> its processes still there, for the admin's page.
@@ -71,12 +73,13 @@ class LocalLeases:
         self.problem = ""
         self.sampled: asyncio.Event = asyncio.Event()
         self._ending_since: dict[str, float] = {}
+        self._unseen_since: dict[str, float] = {}
         self._soon = asyncio.Event()
 
-    async def keep_looking(self) -> None:
-        """Look until cancelled, quickly while somebody waits for an end."""
+    async def run(self) -> None:
+        """Refresh until cancelled, quickly while somebody waits for an end."""
         while True:
-            await self.look()
+            await self.refresh()
             busy = any(lease.state is LeaseState.ENDING for lease in self.state.leases.values())
             wait = QUICK if busy or self.state.waiting() else SLOW
             try:
@@ -86,44 +89,44 @@ class LocalLeases:
             finally:
                 self._soon.clear()
 
-    def look_soon(self) -> None:
+    def refresh_soon(self) -> None:
         """Somebody expects a change: do not wait for the next turn."""
         self._soon.set()
 
-    async def look(self) -> None:
-        """Look once, take it in, end what has ended, and admit whoever can go on."""
-        look = await asyncio.get_running_loop().run_in_executor(None, self._look)
+    async def refresh(self) -> None:
+        """Read the machine once, take it in, end what has ended, and admit whoever can go on."""
+        view = await asyncio.get_running_loop().run_in_executor(None, self._read)
         try:
             async with self.transaction(admit=True) as transaction:
-                await self._take_in(look, transaction)
+                await self._take_in(view, transaction)
         except Refused as problem:
             log.debug("nothing is released: %s", problem)
 
-    def _look(self) -> Look:
+    def _read(self) -> MachineView:
         marked = procfs.marked()
         try:
             reading = self.gpus.read(self.state.clock.utc_now())
         except GpusUnavailable as problem:
-            return Look(marked, None, problem.sentence)
-        return Look(marked, reading, "")
+            return MachineView(marked, None, problem.reason.message)
+        return MachineView(marked, reading, "")
 
     # -------------------------------------------------------------- taking in
 
-    async def _take_in(self, look: Look, transaction: Transaction) -> None:
+    async def _take_in(self, view: MachineView, transaction: Transaction) -> None:
         by_lease: dict[str, list[Process]] = {}
-        for process in look.marked:
+        for process in view.marked:
             if process.lease is not None:
                 by_lease.setdefault(process.lease, []).append(process)
         self.leftovers = {lease: tuple(found) for lease, found in by_lease.items()}
-        if look.problem != self.problem:
-            self.problem = look.problem
-            log.warning("GPUs: %s", look.problem or "can be read again")
-        self.state.problem = look.problem
-        if look.reading is not None:
-            self.state.see(look.reading, self._states(look.reading, by_lease))
+        if view.problem != self.problem:
+            self.problem = view.problem
+            log.warning("GPUs: %s", view.problem or "can be read again")
+        self.state.problem = view.problem
+        if view.reading is not None:
+            self.state.see(view.reading, self._states(view.reading, by_lease))
             self.sampled.set()
         await transaction.refresh_leases(
-            lambda lease: self._after(lease, by_lease.get(lease.id, []), look.reading), _cause, _notice_of_loss
+            lambda lease: self._after(lease, by_lease.get(lease.id, []), view.reading), _cause, _notice_of_loss
         )
 
     def _states(self, reading: InventoryReading, by_lease: dict[str, list[Process]]) -> dict[str, DeviceState]:
@@ -157,9 +160,10 @@ class LocalLeases:
         return lease is None or lease.device == device
 
     def _after(self, lease: Lease, marked: Sequence[Process], reading: InventoryReading | None) -> Lease:
-        """The lease as it is after this look (the same object when nothing changed)."""
+        """The lease as it is after this reading (the same object when nothing changed)."""
         lives = self.lives(lease)
-        gone = not lives and (lease.pid is not None or (lease.adopted and not marked))
+        known = lease.pid is not None or lease.adopted or self._unseen(lease, marked)
+        gone = not lives and known and (lease.pid is not None or not marked)
         over = gone or (not lives and lease.state is LeaseState.ENDING)
         seen = Seen(
             ticket_lives=lease.ticket in self.state.tickets,
@@ -167,12 +171,20 @@ class LocalLeases:
             server_gone=gone,
             released=over and not marked and reading is not None and not self._in_use(lease, reading),
         )
-        after = lifecycle.after_look(lease, seen)
+        after = lifecycle.refresh(lease, seen)
         if after.state is LeaseState.ENDED:
             self._ending_since.pop(lease.id, None)
         elif after.state is LeaseState.ENDING and marked and not lives:  # else the hub is stopping it, gracefully
             self._end_leftovers(lease, marked)
         return after
+
+    def _unseen(self, lease: Lease, marked: Sequence[Process]) -> bool:
+        """It is said to run, and for a minute nothing of it has been there."""
+        now = self.state.clock.elapsed()
+        if marked or lease.state is not LeaseState.RUNNING:
+            self._unseen_since.pop(lease.id, None)
+            return False
+        return now - self._unseen_since.setdefault(lease.id, now) >= UNSEEN_SECONDS
 
     def _is_gone(self, lease: Lease, reading: InventoryReading) -> bool:
         return all(device.identity != lease.device for device in reading.devices)
@@ -196,7 +208,7 @@ class LocalLeases:
 
     # -------------------------------------------------------------- servers that ran before
 
-    def lease_of_a_stranger(self, server: HubServer, now: datetime) -> Lease | None:
+    def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
         """The device a server that we did not start is on: by its environment, or by the driver's process list."""
         if server.pid is None:
             return None
@@ -223,7 +235,7 @@ class LocalLeases:
                     return state.device
         return None
 
-    def is_going(self, server: HubServer) -> bool:
+    def is_stopping(self, server: HubServer) -> bool:
         """A process that is being stopped is not told from one that runs."""
         return False
 
@@ -231,8 +243,12 @@ class LocalLeases:
         """Its process is there."""
         return lease.pid is not None and procfs.alive(lease.pid, lease.pid_started or 0)
 
-    def hub_is_away(self) -> None:
-        """Processes are looked at all the same."""
+    def has_started(self, lease: Lease) -> bool:
+        """Its process is there, or one that carries its mark."""
+        return self.lives(lease) or lease.id in self.leftovers
+
+    def forget_hub_state(self) -> None:
+        """Processes are read all the same."""
 
     # -------------------------------------------------------------- left-overs
 
@@ -247,7 +263,7 @@ class LocalLeases:
         if first:
             log.info("%d left-over process(es) get SIGTERM", len(marked), extra={"lease": lease.id})
 
-    async def clear_a_dead_start(self, lease: Lease) -> None:
+    async def clear_dead_start(self, lease: Lease) -> None:
         """End what a start left behind that the hub no longer knows (it was killed in the middle of it)."""
         if lease.state is not LeaseState.STARTING:
             return
@@ -265,7 +281,7 @@ class LocalLeases:
 
 
 def _notice_of_loss(lease: Lease) -> str:
-    return f"The GPU of {server_words(lease.server)} is gone from the machine. Save your work and stop it."
+    return f"The GPU of {server_text(lease.server)} is gone from the machine. Save your work and stop it."
 
 
 def _cause(before: Lease, after: Lease) -> str:
@@ -279,11 +295,9 @@ def _cause(before: Lease, after: Lease) -> str:
 
 
 def _descends(pid: int, ancestor: int) -> bool:
-    for _ in range(64):
-        if pid == ancestor:
-            return True
+    while pid != ancestor:
         process = procfs.describe(pid)
         if process is None or process.ppid <= 1:
             return False
         pid = process.ppid
-    return False
+    return True

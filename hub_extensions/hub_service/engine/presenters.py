@@ -215,6 +215,6 @@ def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolIn
     )
 
 
-def server_words(server: str) -> str:
+def server_text(server: str) -> str:
     """How a sentence names a server of its reader."""
     return f"server {server}" if server else "your server"

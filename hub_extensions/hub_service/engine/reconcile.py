@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer
 from hub_extensions.adapters.store import Changes, JournalRow
@@ -30,8 +30,10 @@ from hub_extensions.hub_service.engine.transaction import Transaction, Transacti
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 30.0
+MISSING = timedelta(seconds=60)
+"""A server that the hub lists no more is forgotten after this long; what it may keep, it keeps until then."""
 WHILE_AWAY = 1.0
-"""Seconds between looks at a hub that does not answer."""
+"""Seconds between two questions to a hub that does not answer."""
 AT_A_TIME = 5
 LINE_WAS_OFF = explain("line-was-off", log_message="the hub ran without this service in between")
 
@@ -45,7 +47,7 @@ class Reconciler:
         away_since: wall-clock time since which the hub does not answer; None: it answers.
         superseded: asked after every listing, with whether the hub may be a new one; True: this service ends, and does
             nothing more. None: the hub itself ends the service.
-        refused: told when the hub refuses to answer.
+        refused: called when the hub refuses to answer.
     """
 
     def __init__(self, state: State, transaction: Transactions, hub: HubApi, leases: LeaseWatcher) -> None:
@@ -58,6 +60,7 @@ class Reconciler:
         self.refused: Callable[[HubRefused], None] | None = None
         self._resume = True
         self._unattended: dict[str, datetime] = {}
+        self._missing: dict[tuple[str, str], datetime] = {}
         self._changed_since: set[tuple[str, str]] = set()
         self._starting: asyncio.Task[None] | None = None
         self._soon = asyncio.Event()
@@ -67,12 +70,12 @@ class Reconciler:
         self._resume = True
         self._soon.set()
 
-    def hub_spoke(self) -> None:
+    def note_hub_contact(self) -> None:
         """A request of the hub came in: it is up."""
         if self.away_since is not None:
             self._soon.set()
 
-    async def keep_reconciling(self) -> None:
+    async def run(self) -> None:
         """Reconcile every 30 s until cancelled; every second while the hub is away."""
         while True:
             await self.reconcile()
@@ -90,7 +93,7 @@ class Reconciler:
             servers = {(item.user, item.server): item for item in await self.hub.servers()}
             token_name = await self.hub.own_token() if self._resume else self.state.token_name
         except (HubAway, HubRefused) as problem:
-            self._hub_is_away(str(problem))
+            self._mark_hub_away(str(problem))
             if self.refused is not None and isinstance(problem, HubRefused):
                 self.refused(problem)
             return
@@ -105,26 +108,25 @@ class Reconciler:
                 self._take_in_activity(servers)
                 self._changed_since = {key for key, at in self.state.touched.items() if at >= listed_at}
                 self.state.touched = {key: self.state.touched[key] for key in self._changed_since}
-                await self._end_old_line(servers, token_name, transaction)
+                await self._end_old_tickets(servers, token_name, transaction)
                 await self._servers(servers, transaction)
                 forgotten = await self._tickets(servers, transaction)
-                self.state.compared = True
         except Refused as problem:
             log.debug("not reconciled: %s", problem)
             self._resume = self._resume or resume
             return
         if resume and forgotten:
             if self._starting is not None and not self._starting.done():
-                self._resume = True  # the last round of starts is still on its way
+                self._resume = True  # the last batch of starts is still on its way
                 return
             self._starting = asyncio.ensure_future(self._start_again(forgotten))
 
-    def _hub_is_away(self, why: str) -> None:
+    def _mark_hub_away(self, why: str) -> None:
         if self.away_since is None:
             self.away_since = self.state.clock.utc_now()
             self.state.clock.pause()
             self.state.hub_up = False
-            self.leases.hub_is_away()
+            self.leases.forget_hub_state()
             self._resume = True
             log.warning("the hub does not answer: %s", why)
 
@@ -155,7 +157,7 @@ class Reconciler:
 
     # -------------------------------------------------------------- tickets
 
-    async def _end_old_line(self, servers: Servers, token_name: str, transaction: Transaction) -> None:
+    async def _end_old_tickets(self, servers: Servers, token_name: str, transaction: Transaction) -> None:
         """The hub has forgotten us and knows us anew: it ran without this product, so nobody waits any more.
 
         A hub that was only restarted calls our token by the name it always had.
@@ -178,10 +180,12 @@ class Reconciler:
         for ticket in tuple(self.state.tickets.values()):
             key = (ticket.user, ticket.server)
             if key in self._changed_since:
-                continue  # the listing is older than the last word about it
+                continue  # the listing is older than the last report about it
             server = servers.get(key)
-            if server is not None and server.ready and ticket.state is TicketState.ADMITTED:
-                await transaction.ready(ticket, self.state.lease_of_ticket(ticket.id))
+            lease = self.state.lease_of_ticket(ticket.id)
+            ready = server is not None and server.ready
+            if ready and ticket.state is TicketState.ADMITTED and (lease is None or self.leases.has_started(lease)):
+                await transaction.ready(ticket, lease)
                 continue
             if ticket.state is TicketState.WAITING and now - ticket.joined > self.state.config.max_wait:
                 hours = self.state.config.max_wait.total_seconds() / 3600
@@ -197,7 +201,8 @@ class Reconciler:
                 self._unattended.pop(ticket.id, None)
                 await transaction.end_ticket(ticket, Event.ABANDONED, reason)
                 continue
-            forgotten.append(ticket)
+            if not ready:  # else the hub has more to end than we have to start
+                forgotten.append(ticket)
         return tuple(forgotten)
 
     async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:
@@ -242,22 +247,28 @@ class Reconciler:
                 changes.append(self._adopt(server))
             elif server.ready and key in self.state.facts:
                 changes.append(self._adopt_late(server))
+        missing = self._missing_for(servers)
         for key, facts in tuple(self.state.facts.items()):
-            server_now = servers.get(key)
-            if key in self._changed_since:
-                continue
-            if server_now is None or not (server_now.ready or server_now.pending):
+            if missing.get(key, timedelta(0)) >= MISSING:
                 changes.append(self._forget(facts))
         for lease in tuple(self.state.leases.values()):
             key = (lease.user, lease.server)
             if key in self._changed_since:
                 continue
-            if lease.state is LeaseState.RUNNING and lease.pid is None and key not in servers:
+            if lease.state is LeaseState.RUNNING and lease.pid is None and missing.get(key, timedelta(0)) >= MISSING:
                 ending = lifecycle.move(lease, Event.SERVER_GONE)
                 changes.append(Changes(leases=() if isinstance(ending, Reason) else (ending,)))
         for change in changes:
             if not change.empty:
                 await transaction.write(change)
+
+    def _missing_for(self, servers: Servers) -> Mapping[tuple[str, str], timedelta]:
+        """For how long the hub's lists have lacked each server that was here; one list alone may be wrong."""
+        now = self.state.clock.now()
+        here = self.state.facts.keys() | {(lease.user, lease.server) for lease in self.state.leases.values()}
+        there = {key for key, server in servers.items() if server.ready or server.pending} | self._changed_since
+        self._missing = {key: self._missing.get(key, now) for key in here - there}
+        return {key: now - since for key, since in self._missing.items()}
 
     def _adopt(self, server: HubServer) -> Changes:
         """A running server the state does not know: started before this product, or while the service was away."""
@@ -268,9 +279,9 @@ class Reconciler:
             known = known if isinstance(back, Reason) else back
             facts = ServerFacts(server.user, server.server, known.offer, now, lease=known.id, adopted=known.adopted)
             return Changes(facts=(facts,), leases=(known,))
-        if self.leases.is_going(server):
+        if self.leases.is_stopping(server):
             return Changes()  # a stop that the hub has not heard the end of
-        lease = self.leases.lease_of_a_stranger(server, now)
+        lease = self.leases.lease_of_unknown_server(server, now)
         offer = lease.offer if lease else CPU
         facts = ServerFacts(server.user, server.server, offer, now, lease=lease.id if lease else None, adopted=True)
         what = f"a server that was started before, on {lease.uuid}" if lease else "a server without a GPU of ours"
@@ -288,7 +299,7 @@ class Reconciler:
         facts = self.state.facts[(server.user, server.server)]
         if not facts.adopted or facts.lease is not None:
             return Changes()
-        lease = self.leases.lease_of_a_stranger(server, self.state.clock.now())
+        lease = self.leases.lease_of_unknown_server(server, self.state.clock.now())
         if lease is None:
             return Changes()
         return Changes(

@@ -46,7 +46,7 @@ class Rights:
         self._groups[user] = (groups, now)
 
     def begin(self) -> None:
-        """A new round: a hub that was silent in the last one is asked again, once."""
+        """A new admission: a hub that was silent in the last one is asked again, once."""
         self._silent = False
 
     async def ask(self, ticket: Ticket, offer_id: OfferId) -> Reason | Doubt | None:
@@ -54,7 +54,7 @@ class Rights:
         groups, asked = self._groups.get(ticket.user, (ticket.groups, None))
         if asked is None or self.state.clock.now() - asked > LAST:
             if self._silent:
-                return UNANSWERED  # one unanswered question a round is enough: the lock is held
+                return UNANSWERED  # one unanswered question an admission is enough: the lock is held
             try:
                 user = await asyncio.wait_for(self.hub.user(ticket.user), ANSWER_WITHIN)
             except (HubAway, HubRefused, asyncio.TimeoutError):
@@ -68,4 +68,4 @@ class Rights:
         if offer is None or not offer.groups or set(offer.groups) & set(groups):
             return None
         log = f"offer {offer_id} is for {offer.groups}, user has {groups}"
-        return explain("not-your-group-any-more", title=offer.title, log_message=log)
+        return explain("not-your-group-any-more", offer=offer_id, log_message=log)

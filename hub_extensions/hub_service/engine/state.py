@@ -7,7 +7,6 @@ write, nothing has changed. Not here: what to change (``tickets.py``, ``local_le
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.store import Changes, NoticeRow, Store, StoreUnavailable
+from hub_extensions.adapters.timeouts import unbroken
 from hub_extensions.core.cluster.offers import ClusterOffers
 from hub_extensions.core.cluster.pools import PoolSurvey
 from hub_extensions.core.culling import CullPolicy, ServerFacts
@@ -75,14 +75,14 @@ class State:
         tickets: live ones (waiting, admitted) by id. leases: not ended, by id. facts: by (user, server).
         reading: the last inventory that could be read; None: none yet. read_at: running time of it.
         problem: why the inventory cannot be read now; "" when it can.
-        on_cluster: devices are a cluster's. cluster: how it stood at the last look; None: it has not been read yet.
+        on_cluster: devices are a cluster's. cluster: as it was read last; None: it has not been read yet.
         hub_up: the hub answers. listed: the servers it has, as its list said last, None: not known; listed_pods: the
             names of their pods. people: user -> groups and admin or not, as it said last. activity: of each server.
         touched: servers of which something was said, and when (the machine's seconds): an older listing knows less.
         compared: what the hub runs was compared with this at least once: else a lease may be of a server long gone.
         resumed: ticket -> the attempt after which the hub was asked to start its server again, by us.
         reports: what each server's own extension said last, and when. saving: since when its notebooks are being saved.
-        counts: (what, reason) -> how often since the start; last_round_seconds: how long the last round of admissions
+        counts: (what, reason) -> how often since the start; last_admission_seconds: how long the last admission
             took. Both for the metrics.
         revision: grows with every change; what is computed from the state may be kept as long as it stands.
     """
@@ -125,9 +125,8 @@ class State:
         self.store_problem = ""
         self.hub_up = True
         self.counts: dict[tuple[str, str], int] = {}
-        self.last_round_seconds = 0.0
+        self.last_admission_seconds = 0.0
         self.touched: dict[Server, float] = {}
-        self.compared = False
         self.resumed: dict[str, int] = {}
         self.people: dict[str, tuple[tuple[str, ...], bool]] = {}
         self.reports: dict[Server, tuple[ServerReport, datetime]] = {}
@@ -174,7 +173,7 @@ class State:
         Raises:
             StoreUnavailable: nothing has changed, in memory or in the store.
         """
-        await asyncio.shield(asyncio.ensure_future(self._commit(changes)))  # a caller that goes away tears nothing
+        await unbroken(self._commit(changes))  # a caller that goes away tears nothing
 
     async def _commit(self, changes: Changes) -> None:
         stamp = {CLOCK: self.clock.now().isoformat()}
@@ -182,8 +181,8 @@ class State:
             await self.store.commit(replace(changes, meta={**changes.meta, **stamp}))
         except StoreUnavailable as problem:
             if not self.store_problem:
-                log.error("nothing can be written; GPU tickets wait until it can: %s", problem.sentence)
-            self.store_problem = problem.sentence
+                log.error("nothing can be written; GPU tickets wait until it can: %s", problem.message)
+            self.store_problem = problem.message
             raise
         if self.store_problem:
             log.warning("the store can be written again")
@@ -244,7 +243,7 @@ class State:
     # -------------------------------------------------------------- the inventory
 
     def see(self, reading: InventoryReading, states: dict[str, DeviceState]) -> None:
-        """Take in a look at the GPUs. `states` (by `Device.identity`) keeps devices that are gone under a lease."""
+        """Take in a reading of the GPUs. `states` (by `Device.identity`) keeps devices that are gone under a lease."""
         changed = states != self.devices
         self.reading = reading
         self.samples = reading.samples
@@ -270,7 +269,7 @@ class State:
         return self.on_cluster and self.cluster is None
 
     async def see_cluster(self, stand: ClusterSnapshot) -> None:
-        """Take in a look at a cluster.
+        """Take in a snapshot of a cluster.
 
         Raises:
             StoreUnavailable: a new pool's name cannot be kept, so it is not offered yet; nothing has changed.
@@ -292,7 +291,7 @@ class State:
         try:
             await self.commit(Changes(meta={OFFERS: _OFFERS.dump_json(offers).decode()}))
         except StoreUnavailable as problem:
-            log.debug("the offers are not kept: %s", problem.sentence)
+            log.debug("the offers are not kept: %s", problem.message)
             return
         self._offers_before = offers
 
@@ -322,7 +321,7 @@ class State:
     # -------------------------------------------------------------- views
 
     def queue_snapshot(self, asked: Sequence[OfferId] = ()) -> QueueSnapshot:
-        """What a round of decisions looks at.
+        """What an admission decides on.
 
         Args:
             asked: ids of offers that somebody asks for now. On a cluster that has not been read yet they have a line,

@@ -1,7 +1,7 @@
 """Tickets: joining the line, being admitted, starting, leaving; and who listens to them.
 
-Every decision is made here or in a sibling (``local_leases.py``, ``culler.py``, ``reconcile.py``) under one lock: look
-at the state, decide in ``core``, write the state, tell everybody concerned. Nothing is told that is not written.
+Every decision is made here or in a sibling (``local_leases.py``, ``culler.py``, ``reconcile.py``) under one lock: read
+the state, decide in ``core``, write the state, publish it. Nothing is published that is not written.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from hub_extensions.core import messages
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue import lifecycle
-from hub_extensions.core.queue.admission import admit, over_own_limit, refuse_to_join, standing
+from hub_extensions.core.queue.admission import admit, refuse_to_join, standing
 from hub_extensions.core.queue.lifecycle import Event, Step
 from hub_extensions.core.queue.model import (
     Admission,
     Choice,
     Lease,
-    LeaseState,
-    QueueSnapshot,
     Ticket,
     TicketState,
 )
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.errors import Refused
-from hub_extensions.hub_service.engine.rights import UNANSWERED, Doubt, Rights
+from hub_extensions.hub_service.engine.rights import UNANSWERED, Rights
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transaction, Transactions, possible
 
 log = logging.getLogger("hub_extensions.hub_service")
 
+RIGHT_LOST = "not-your-group-any-more"
+"""The reason that is about one offer; all others are about its user."""
 PLACE_ENDED = explain("ended", log_message="asked for a ticket that ended")
 NONE_THERE = explain("offers-gone", log_message="offers gone")
 NOT_READ = explain("cluster-not-read", log_message="the cluster has not been read yet")
@@ -61,14 +61,14 @@ class Tickets:
         self.simulate = simulate
         self._unjudged: dict[str, tuple[OfferId, ...]] = {}
         self._listeners: set[asyncio.Queue[messages.TicketStatus]] = set()
-        self._told: dict[str, tuple[object, ...]] = {}
+        self._published: dict[str, tuple[object, ...]] = {}
         self.rights = Rights(state, hub)
         self._prepare: Callable[[Lease], Awaitable[None]] | None = None
         self._changed = asyncio.Event()
-        self._told_revision = -1
-        self.transaction = Transactions(state, self.admit_waiting, self._publish)
+        self._published_revision = -1
+        self.transaction = Transactions(state, self.admit_waiting, self._send)
 
-    def before_a_restart_of(self, prepare: Callable[[Lease], Awaitable[None]]) -> None:
+    def on_restart(self, prepare: Callable[[Lease], Awaitable[None]]) -> None:
         """Called with the lease of an admitted ticket that is asked for again: a dead start may have left processes."""
         self._prepare = prepare
 
@@ -83,7 +83,7 @@ class Tickets:
         Raises:
             Refused: 503 while the store cannot be written.
         """
-        await self._clear_a_dead_start(ask)
+        await self._clear_dead_start(ask)
         async with self.transaction() as transaction:
             self.state.touch(ask.user, ask.server)
             self.rights.remember(ask.user, ask.groups)
@@ -96,7 +96,7 @@ class Tickets:
         )
 
     async def _answer(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
-        """What is said at once, or the ticket that was written."""
+        """The answer that is known at once, or the ticket that was written."""
         now = self.state.clock.now()
         live = self.state.live_ticket(ask.user, ask.server)
         judged = self._to_be_judged(ask.offers, live)
@@ -119,7 +119,7 @@ class Tickets:
         had = {choice.offer for choice in live.choices} if live is not None else set()
         return [offer for offer in offers if offer not in had or self.state.offer(offer) is not None]
 
-    async def _clear_a_dead_start(self, ask: messages.Ask) -> None:
+    async def _clear_dead_start(self, ask: messages.Ask) -> None:
         """An admitted ticket is asked for again: what its first start left behind ends, before the lock is taken."""
         live = self.state.live_ticket(ask.user, ask.server)
         dead = live is not None and not ask.ticket and live.admitted_offer in ask.offers
@@ -162,60 +162,60 @@ class Tickets:
         fresh = self.state.new_place() if any(offer not in had for offer in offers) else 0
         return tuple(Choice(offer, had.get(offer, fresh)) for offer in offers)
 
-    async def started(self, ticket_id: str, told: messages.Started) -> messages.TicketStatus:
+    async def started(self, ticket_id: str, report: messages.Started) -> messages.TicketStatus:
         """The server's process is known, or the hub found the server ready (which ends the ticket).
 
         Raises:
             Refused: 404: no such ticket, or another attempt of it.
         """
         async with self.transaction() as transaction:
-            ticket = self._live(ticket_id, told.attempt)
+            ticket = self._live(ticket_id, report.attempt)
             self.state.touch(ticket.user, ticket.server)
             lease = self.state.lease_of_ticket(ticket.id)
             if lease is not None:
-                lease = possible(lifecycle.start(lease, told.pid, told.pid_started))
-            if told.ready:
+                lease = possible(lifecycle.start(lease, report.pid, report.pid_started))
+            if report.ready:
                 return await transaction.ready(ticket, lease)
             if lease is not None:
                 await transaction.write(Changes(leases=(lease,)))
         return self._state(ticket)
 
-    async def ended(self, ticket_id: str, told: messages.Ended) -> None:
-        """A confirmed stop (``left``) or a start that failed (``failed``). An older attempt's word changes nothing.
+    async def ended(self, ticket_id: str, report: messages.Ended) -> None:
+        """A confirmed stop (``left``) or a start that failed (``failed``). An older attempt's report changes nothing.
 
-        But for the one that we took for forgotten, while this word of it could not reach us: nobody wanted the next.
+        But for the one that we took for forgotten, while this report of it could not reach us: nobody wanted the next.
         """
         async with self.transaction() as transaction:
             ticket = self.state.tickets.get(ticket_id)
             if ticket is None:
                 return
-            unwanted = self.state.resumed.get(ticket_id) == told.attempt == ticket.attempt - 1
-            if ticket.attempt != told.attempt and not unwanted:
+            unwanted = self.state.resumed.get(ticket_id) == report.attempt == ticket.attempt - 1
+            if ticket.attempt != report.attempt and not unwanted:
                 return
-            if told.how == "failed":
+            if report.how == "failed":
                 if ticket.state is not TicketState.ADMITTED:
                     return
-                log_message = f"start failed: {told.message}"
+                log_message = f"start failed: {report.message}"
                 reason = explain("start-failed", log_message=log_message)
-                if told.message:
-                    reason = explain("start-failed-why", why=told.message, log_message=log_message)
-                self.state.count("start-failed", told.reason or "unknown")
+                if report.message:
+                    reason = explain("start-failed-why", why=report.message, log_message=log_message)
+                self.state.count("start-failed", report.reason or "unknown")
                 await transaction.end_ticket(ticket, Event.FAILED, reason)
             else:
                 await transaction.end_ticket(ticket, Event.LEFT, explain("left", log_message="left"))
 
-    async def stopped(self, told: messages.Stopped) -> None:
-        """The hub stopped a server: look at once whether its device is free."""
+    async def stopped(self, report: messages.Stopped) -> None:
+        """The hub stopped a server: check at once whether its device is free."""
         async with self.transaction() as transaction:
-            self.state.touch(told.user, told.server)
+            self.state.touch(report.user, report.server)
             notices: tuple[NoticeRow, ...] = ()
-            if told.message:
-                notices = (NoticeRow(self.state.clock.utc_now(), told.user, told.server, told.message),)
-                self.state.count("server-end", told.reason or "unknown")
-            lease = self.state.lease_of(told.user, told.server)
-            gone = ((told.user, told.server),) if (told.user, told.server) in self.state.facts else ()
+            if report.message:
+                notices = (NoticeRow(self.state.clock.utc_now(), report.user, report.server, report.message),)
+                self.state.count("server-end", report.reason or "unknown")
+            lease = self.state.lease_of(report.user, report.server)
+            gone = ((report.user, report.server),) if (report.user, report.server) in self.state.facts else ()
             if lease is not None and not isinstance(ending := lifecycle.move(lease, Event.SERVER_GONE), Reason):
-                row = transaction.lease_row("stopped", lease, told.message or "the hub stopped its server")
+                row = transaction.lease_row("stopped", lease, report.message or "the hub stopped its server")
                 await transaction.write(Changes(leases=(ending,), gone_facts=gone, journal=(row,), notices=notices))
             elif (gone or notices) and lease is None:
                 await transaction.write(Changes(gone_facts=gone, notices=notices))
@@ -239,10 +239,10 @@ class Tickets:
             reason = explain("left" if user else "ended-by-admin", log_message="left by the API")
             await transaction.end_ticket(ticket, Event.LEFT, reason)
 
-    # -------------------------------------------------------------- one round
+    # -------------------------------------------------------------- admission
 
     async def admit_waiting(self, transaction: Transaction) -> None:
-        """Admit whoever can be admitted; tell everybody whose standing changed."""
+        """Admit whoever can be admitted; have what changed published."""
         began = asyncio.get_running_loop().time()
         if self._unjudged and not self.state.unread:
             await self._judge(transaction)
@@ -250,12 +250,12 @@ class Tickets:
             for _ in range(len(self.state.tickets) + 1):
                 if not await self._admit_once(transaction):
                     break
-        self.state.last_round_seconds = asyncio.get_running_loop().time() - began
-        if self.state.revision != self._told_revision:
+        self.state.last_admission_seconds = asyncio.get_running_loop().time() - began
+        if self.state.revision != self._published_revision:
             self._changed.set()
 
     async def _judge(self, transaction: Transaction) -> None:
-        """The cluster is read: who joined before it was is told now if what was asked for is not to be had here."""
+        """The cluster is read: who joined before it was is refused now if what was asked for is not to be had here."""
         for ticket_id, fresh in tuple(self._unjudged.items()):
             ticket = self.state.tickets.get(ticket_id)
             if ticket is not None and ticket.state is TicketState.WAITING:
@@ -267,20 +267,18 @@ class Tickets:
             del self._unjudged[ticket_id]
 
     async def _admit_once(self, transaction: Transaction) -> bool:
-        """One pass of admissions; True: a ticket was refused its rights, so look again."""
+        """One pass of admissions; True: a ticket was refused its rights, so admit again."""
         again = False
-        snapshot = self.state.queue_snapshot()
-        admissions = admit(snapshot)
+        admissions = admit(self.state.queue_snapshot())
         self.rights.begin()
         given: list[tuple[Admission, Ticket]] = []
         for admission in admissions:
             ticket = self.state.tickets[admission.ticket]
-            verdict = self._own_limit(snapshot, admission, ticket, given)
-            verdict = verdict or await self.rights.ask(ticket, admission.offer)
+            verdict = await self.rights.ask(ticket, admission.offer)
             if verdict is UNANSWERED:
                 continue
             if isinstance(verdict, Reason):
-                await transaction.end_ticket(ticket, Event.REFUSED, verdict)
+                await self._lose_right(ticket, admission.offer, verdict, transaction)
                 again = True
                 continue
             given.append((admission, ticket))
@@ -288,27 +286,23 @@ class Tickets:
             try:
                 await transaction.write(self._admissions(given, transaction))
             except StoreUnavailable as problem:
-                log.debug("nobody is admitted: %s", problem.sentence)
+                log.debug("nobody is admitted: %s", problem.message)
                 return False
             for admission, _ in given:
                 self.state.count("admitted", admission.offer)
-                self._hear(self._state(self.state.tickets[admission.ticket]))
+                self._publish_if_changed(self._state(self.state.tickets[admission.ticket]))
         return again
 
-    def _own_limit(
-        self, snapshot: QueueSnapshot, admission: Admission, ticket: Ticket, given: Sequence[tuple[Admission, Ticket]]
-    ) -> Reason | Doubt | None:
-        """The user's own limit, asked again. A server that only starts may fail yet: until it runs the ticket waits."""
-        if admission.device is None:
-            return None
-        servers = [other.server for one, other in given if one.device is not None and other.user == ticket.user]
-        over = over_own_limit(snapshot, ticket.user, ticket.server, servers)
-        mine = (lease for lease in snapshot.leases if lease.user == ticket.user and lease.server != ticket.server)
-        if over is None:
-            return None
-        if not self.state.compared or servers or any(lease.state is LeaseState.STARTING for lease in mine):
-            return UNANSWERED
-        return explain("own-lease-limit-in-line", log_message=over.log_message, **over.params)
+    async def _lose_right(self, ticket: Ticket, offer: OfferId, why: Reason, transaction: Transaction) -> None:
+        """It goes on with what its user may still have; without anything it ends."""
+        step = lifecycle.lose_right(ticket, offer)
+        if isinstance(step, Reason) or why.reason != RIGHT_LOST:
+            await transaction.end_ticket(ticket, Event.REFUSED, why)
+            return
+        kept = explain("right-lost", offer=why.params["offer"])
+        notice = NoticeRow(self.state.clock.utc_now(), ticket.user, ticket.server, kept.message)
+        row = transaction.ticket_row("right-lost", step.ticket, offer)
+        await transaction.write(Changes(tickets=(TicketRow(step.ticket),), journal=(row,), notices=(notice,)))
 
     def _admissions(self, given: Sequence[tuple[Admission, Ticket]], transaction: Transaction) -> Changes:
         now = self.state.clock.now()
@@ -340,12 +334,12 @@ class Tickets:
         lease = step.lease
         return step if lease is None else replace(step, lease=replace(lease, ends_at=self.state.end_of(lease)))
 
-    # -------------------------------------------------------------- telling
+    # -------------------------------------------------------------- publishing
 
     async def changes(self) -> AsyncGenerator[messages.TicketStatus, None]:
         """All live tickets as they stand, then every change. A listener that does not read is dropped by the caller."""
         queue: asyncio.Queue[messages.TicketStatus] = asyncio.Queue()
-        self.tell()
+        self.publish_changed()
         for state in self.states():
             queue.put_nowait(state)
         self._listeners.add(queue)
@@ -361,21 +355,21 @@ class Tickets:
         return len(self._listeners)
 
     def states(self) -> tuple[messages.TicketStatus, ...]:
-        """What every live ticket is told now."""
+        """The status of every live ticket now."""
         verdicts = standing(self.state.queue_snapshot(), self.state.clock.now())
         return tuple(self._state(ticket, verdicts) for ticket in self.state.tickets.values())
 
-    def tell(self) -> None:
-        """Publish the states that differ from what was told last: one event a change."""
-        self._told_revision = self.state.revision
+    def publish_changed(self) -> None:
+        """Publish the states that differ from what was published last: one event a change."""
+        self._published_revision = self.state.revision
         states = self.states()
         for state in states:
-            self._hear(state)
-        if len(self._told) > 2 * len(states) + 100:
-            self._told = {state.ticket: _heard(state) for state in states}
+            self._publish_if_changed(state)
+        if len(self._published) > 2 * len(states) + 100:
+            self._published = {state.ticket: _published_content(state) for state in states}
 
-    async def keep_telling(self) -> None:
-        """Tell soon after each round, a few times a second at most; and every 15 s, as waits change by themselves."""
+    async def publish_changes(self) -> None:
+        """Publish soon after each change, a few times a second at most; and every 15 s: waits change by themselves."""
         while True:
             try:
                 await within(15.0, self._changed.wait())
@@ -383,17 +377,17 @@ class Tickets:
                 log.debug("nothing changed for 15 s")
             self._changed.clear()
             began = asyncio.get_running_loop().time()
-            self.tell()
+            self.publish_changed()
             took = asyncio.get_running_loop().time() - began
-            await asyncio.sleep(max(0.2, 4 * took))  # a very long line is told of less often
+            await asyncio.sleep(max(0.2, 4 * took))  # a very long line is published less often
 
-    def _hear(self, state: messages.TicketStatus) -> None:
-        key = _heard(state)
-        if self._told.get(state.ticket) != key:
-            self._told[state.ticket] = key
-            self._publish(state)
+    def _publish_if_changed(self, state: messages.TicketStatus) -> None:
+        key = _published_content(state)
+        if self._published.get(state.ticket) != key:
+            self._published[state.ticket] = key
+            self._send(state)
 
-    def _publish(self, state: messages.TicketStatus) -> None:
+    def _send(self, state: messages.TicketStatus) -> None:
         for queue in self._listeners:
             queue.put_nowait(state)
 
@@ -431,7 +425,7 @@ class Tickets:
         return ticket
 
 
-def _heard(state: messages.TicketStatus) -> tuple[object, ...]:
+def _published_content(state: messages.TicketStatus) -> tuple[object, ...]:
     """What makes a difference to whoever reads it: not the seconds that passed."""
     limit = state.wait.at_most_seconds is not None if state.wait else None
     free = tuple(offer.id for offer in state.alternatives)

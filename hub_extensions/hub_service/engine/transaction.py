@@ -71,7 +71,7 @@ class Transactions:
                     await self._admit(transaction)
             except StoreUnavailable as problem:
                 self._state.count("store", "write")
-                raise Refused(503, f"{STORE_AWAY.message} ({problem.sentence})", "", STORE_AWAY.reason) from problem
+                raise Refused(503, f"{STORE_AWAY.message} ({problem.message})", "", STORE_AWAY.reason) from problem
             finally:
                 for message in transaction.published:
                     self._publish(message)
@@ -146,12 +146,12 @@ class Transaction:
         cause: Callable[[Lease, Lease], str],
         notice_of_loss: Callable[[Lease], str],
     ) -> None:
-        """Every lease as it is after a look, in one write.
+        """Every lease as it is after a reading, in one write.
 
         The facts of a server whose lease ends go with it, and its use is recorded.
 
         Args:
-            after: the lease after the look; the same object where nothing changed.
+            after: the lease after the reading; the same object where nothing changed.
             cause: why it changed, for the journal: of the lease before and after.
             notice_of_loss: what the user of a lease that is lost now is told.
         """
@@ -211,5 +211,5 @@ class Transaction:
 def possible(step: T | Reason) -> T:
     """What a change of state gives. Raises Refused (409) where it does not fit any more."""
     if isinstance(step, Reason):
-        raise Refused(409, step.message, "ticket", step.reason)
+        raise Refused.because(409, step, "ticket")
     return step

@@ -75,6 +75,3 @@ def make_oauth(*, prefix: str, api_url: str, token: str) -> HubOAuth:
         hub_prefix=prefix.removesuffix(f"services/{SERVICE_NAME}/") + "hub/",
         allow_token_in_url=False,
     )
-
-
-__all__ = ["MAX_BODY_BYTES", "make_app", "make_oauth"]

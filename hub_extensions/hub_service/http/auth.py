@@ -70,11 +70,11 @@ class Person:
 
 
 class Forbidden(Exception):
-    """This caller may not do this. The sentence says what would be needed, never who else is there."""
+    """This caller may not do this. The message says what would be needed, never who else is there."""
 
-    def __init__(self, sentence: str, reason: str = "forbidden") -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
+    def __init__(self, message: str, reason: str = "forbidden") -> None:
+        super().__init__(message)
+        self.message = message
         self.reason = reason
 
 

@@ -102,8 +102,8 @@ class EngineCollector(Collector):
             for what, figure in figures.items():
                 if figure is not None:
                     devices.add_metric([pool.pool, what], figure)
-            for word, wanted in (("yes", True), ("no", False)):
-                nodes.add_metric([pool.pool, word], sum(1 for node in pool.nodes if (not node.why) is wanted))
+            for label, wanted in (("yes", True), ("no", False)):
+                nodes.add_metric([pool.pool, label], sum(1 for node in pool.nodes if (not node.why) is wanted))
         yield devices
         yield nodes
         yield GaugeMetricFamily(
@@ -185,8 +185,8 @@ class EngineCollector(Collector):
         if health.prometheus_answers is not None:
             answers.add_metric([], float(health.prometheus_answers))
         yield answers
-        seconds = self._engine.state.last_round_seconds
-        yield GaugeMetricFamily(PREFIX + "round_seconds", "How long the last round of admissions took.", value=seconds)
+        seconds = self._engine.state.last_admission_seconds
+        yield GaugeMetricFamily(PREFIX + "admission_seconds", "How long the last admission took.", value=seconds)
 
 
 def registry(engine: Engine) -> CollectorRegistry:

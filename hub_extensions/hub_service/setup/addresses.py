@@ -41,6 +41,3 @@ def _addresses(name: str) -> list[tuple[int, str]]:
         return [(family, str(place[0])) for family, _, _, _, place in socket.getaddrinfo(name, None)]
     except OSError:
         return []
-
-
-__all__ = ["EVERYWHERE", "at", "reached_at"]

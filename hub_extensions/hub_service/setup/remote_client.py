@@ -1,7 +1,7 @@
-"""A service apart from the hub: waits until the hub tells it its settings, and notices when they are others.
+"""A service apart from the hub: waits until the hub sends its settings, and notices when they are others.
 
 It is started again with the new ones by whoever started it; nothing is changed while it runs.
-Not here: what is told (``remote_settings.py``), and what ends besides (``process.py``).
+Not here: what is sent (``remote_settings.py``), and what ends besides (``process.py``).
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused
 from hub_extensions.adapters.timeouts import within
 from hub_extensions.hub_service.process import Lifetime
-from hub_extensions.hub_service.setup.remote_settings import Own, of_info, understood
+from hub_extensions.hub_service.setup.remote_settings import Own, of_info, settings_from
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 
 log = logging.getLogger("hub_extensions.hub_service.setup.remote_client")
 
 ASK_AGAIN = 60.0
-"""Seconds between two looks at whether the hub has other settings."""
+"""Seconds between two checks whether the hub has other settings."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
 TOKEN_SECONDS = 30.0
 """So long the hub may refuse the token. A hub set back to a time before us forgets it, and the chart makes another one
 later: whoever starts this service again gives it the token as it is by then."""
-UNTOLD_SECONDS = 60.0
-"""So long the hub may know the token and not tell us its settings. A hub that starts the service itself does that for
+WITHHELD_SECONDS = 60.0
+"""So long the hub may know the token and not send us its settings. A hub that starts the service itself does that for
 ever: two services would look after its servers. One refusal may come from a hub that is only starting."""
 
 
-class HubsWord:
+class RemoteSettings:
     """The settings as the hub's configuration has them now, against those this service was started with."""
 
     def __init__(self, own: Own, lifetime: Lifetime, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,22 +39,22 @@ class HubsWord:
         self._lifetime = lifetime
         self._clock = clock
         self._hub = HubApi(own.hub_api_url, own.api_token)
-        self._told: dict[str, Any] | None = None
+        self._current: dict[str, Any] | None = None
         self._asked_at = clock()
         self._refused_since: float | None = None
-        self._untold_since: float | None = None
+        self._withheld_since: float | None = None
 
     async def wait_for_settings(self) -> Settings | None:
-        """The settings, as soon as the hub has some that fit; None: told to stop before. One log line a reason."""
-        pause, said, began = FIRST_PAUSE, "", self._clock()
+        """The settings, as soon as the hub has some that fit; None: a stop came first. One log line a reason."""
+        pause, logged, began = FIRST_PAUSE, "", self._clock()
         while not self._lifetime.stopping.is_set():
             settings, why = await self._settings()
             if settings is not None:
-                if said:
-                    log.info("the hub told the settings after %.0f s", self._clock() - began)
+                if logged:
+                    log.info("the hub sent the settings after %.0f s", self._clock() - began)
                 return settings
-            if why != said:
-                said, pause = why, FIRST_PAUSE
+            if why != logged:
+                logged, pause = why, FIRST_PAUSE
                 log.warning("waiting for the hub: %s", why)
             try:
                 await within(pause, self._lifetime.stopping.wait())
@@ -70,37 +70,37 @@ class HubsWord:
             return False
         self._asked_at = now
         try:
-            told = of_info(await self._hub.service_info(SERVICE_NAME))
+            received = of_info(await self._hub.service_info(SERVICE_NAME))
         except HubRefused as problem:
-            return self._untold(problem)
+            return self._refused_settings(problem)
         except HubAway as problem:
             log.debug("the hub was not asked for the settings: %s", problem)
             return False
-        self._untold_since = None
-        if told == self._told:
+        self._withheld_since = None
+        if received == self._current:
             return False
-        if told is None:
+        if received is None:
             log.warning("the hub has no settings for a service apart from it any more")
         self._lifetime.stop("the hub has other settings; started again, the service takes them")
         return True
 
-    def _untold(self, problem: HubRefused) -> bool:
-        """The hub does not tell its settings: after a while of nothing else the service ends."""
-        log.debug("the hub does not tell the settings: %s", problem)
+    def _refused_settings(self, problem: HubRefused) -> bool:
+        """The hub does not send its settings: after a while of nothing else the service ends."""
+        log.debug("the hub does not send the settings: %s", problem)
         if problem.status not in (401, 403, 404):
             return False
         now = self._clock()
-        if self._untold_since is None:
-            self._untold_since = now
-        if now - self._untold_since < UNTOLD_SECONDS:
+        if self._withheld_since is None:
+            self._withheld_since = now
+        if now - self._withheld_since < WITHHELD_SECONDS:
             return False
         log.warning(
-            "the hub has not told this service its settings for %.0f s (it answers %d): it may start the service "
+            "the hub has not sent this service its settings for %.0f s (it answers %d): it may start the service "
             "itself now (c.GpuService.started_by_hub), and then this one is to be deleted",
-            now - self._untold_since,
+            now - self._withheld_since,
             problem.status,
         )
-        self._lifetime.stop("the hub does not tell its settings; started again, the service asks for them anew")
+        self._lifetime.stop("the hub does not send its settings; started again, the service asks for them anew")
         return True
 
     def refused(self, problem: HubRefused) -> None:
@@ -119,13 +119,13 @@ class HubsWord:
 
     async def _settings(self) -> tuple[Settings | None, str]:
         try:
-            told = of_info(await self._hub.service_info(SERVICE_NAME))
-            if told is None:
+            received = of_info(await self._hub.service_info(SERVICE_NAME))
+            if received is None:
                 return None, (
                     "its configuration says nothing to this service: configure(c) has to be called there, and "
                     "c.GpuService.started_by_hub has to be False"
                 )
-            settings = understood(told, self._own)
+            settings = settings_from(received, self._own)
         except HubAway:
             return None, "it does not answer"
         except HubRefused as problem:
@@ -136,8 +136,5 @@ class HubsWord:
             )
         except SettingsError as problem:
             return None, str(problem)
-        self._told, self._asked_at = told, self._clock()
+        self._current, self._asked_at = received, self._clock()
         return settings, ""
-
-
-__all__ = ["HubsWord"]

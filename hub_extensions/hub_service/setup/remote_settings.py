@@ -1,4 +1,4 @@
-"""What the hub tells a service that it does not start: everything but secrets, in the service's field ``info``.
+"""What the hub sends to a service that it does not start: everything but secrets, in the service's field ``info``.
 
 The hub's side writes it (``configuration.py``), the service's side reads it (``remote_client.py``). Secrets come to the
 service by its environment; the one between hub and service is made on both sides from the service's token.
@@ -63,16 +63,16 @@ class Own:
                 f"{API_TOKEN} has to be set to the token of the hub's service 'gpu' (in the chart's Secret `hub` the "
                 "key hub.services.gpu.apiToken)."
             )
-        secrets = {name: value for name in BY_ENVIRONMENT if (value := brought(name, environ))}
+        secrets = {name: value for name in BY_ENVIRONMENT if (value := from_environment(name, environ))}
         return cls(url.rstrip("/"), token, state_dir, host, secrets)
 
 
 OF_ITS_OWN = {each.name for each in fields(Own)} & {each.name for each in fields(Settings)}
 WITHHELD = frozenset(each.name for each in fields(Settings) if not each.repr) | OF_ITS_OWN
-"""Fields that are not told: secrets, and what the service knows itself."""
+"""Fields that are not sent: secrets, and what the service knows itself."""
 
 
-def brought(name: str, environ: Mapping[str, str]) -> str:
+def from_environment(name: str, environ: Mapping[str, str]) -> str:
     """What the environment says for a name of `BY_ENVIRONMENT`; "": nothing.
 
     Raises:
@@ -92,7 +92,7 @@ def hub_secret_of(api_token: str) -> str:
     return hmac.new(api_token.encode(), _PURPOSE, hashlib.sha256).hexdigest()
 
 
-def tell(settings: Settings) -> dict[str, Any]:
+def to_info(settings: Settings) -> dict[str, Any]:
     """What goes into the service's ``info``: settings as JSON values, and which variables the service has to have."""
     everything = TypeAdapter(type(settings)).dump_python(settings, mode="json")
     needs = sorted(variable for name, variable in BY_ENVIRONMENT.items() if getattr(settings, name))
@@ -107,19 +107,19 @@ def of_info(info: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"settings": settings, "needs": needs}
 
 
-def understood(told: Mapping[str, Any], own: Own) -> Settings:
-    """The settings that the hub told, with what the service knows itself.
+def settings_from(received: Mapping[str, Any], own: Own) -> Settings:
+    """The settings that the hub sent, with what the service knows itself.
 
     Raises:
         SettingsError: a field is unknown or wrong (another version wrote it), or a variable is missing here.
     """
-    missing = _missing(told["needs"], own)
+    missing = _missing(received["needs"], own)
     if missing:
         raise SettingsError(
             f"The hub's configuration sets what only the environment brings to a service apart from it: set {missing} "
             "for the service too."
         )
-    raw = {**{name: value for name, value in told["settings"].items() if name not in WITHHELD}, **own.settings}
+    raw = {**{name: value for name, value in received["settings"].items() if name not in WITHHELD}, **own.settings}
     try:
         return checked("What the hub says about the service", raw, Settings)
     except SettingsError as problem:

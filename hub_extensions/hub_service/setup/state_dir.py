@@ -78,7 +78,7 @@ def kept_secrets(folder: Path, lasting: str | bytes = b"") -> Mapping[str, str]:
     random.
 
     Raises:
-        ValueError: the file with them is damaged.
+        ValueError: the file with them is damaged, or cannot be read.
     """
     path = folder / "secrets.json"
     if not path.exists():
@@ -86,11 +86,15 @@ def kept_secrets(folder: Path, lasting: str | bytes = b"") -> Mapping[str, str]:
         fresh = {name: _of(key, name) if len(key) >= SHORTEST_LASTING else secrets.token_hex(32) for name in NAMES}
         write_private(path, json.dumps(fresh, indent=2) + "\n")
         return fresh
-    path.chmod(0o600)
     try:
+        path.chmod(0o600)
         kept = json.loads(path.read_text(encoding="utf-8"))
         return {name: _secret(kept[name]) for name in NAMES}
-    except (ValueError, KeyError, TypeError):
+    except OSError as problem:
+        raise ValueError(
+            f"{path} cannot be read ({problem.strerror}): it has to be a file of the hub's account."
+        ) from None
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError(
             f"{path} is damaged: it has to hold hub_secret and api_token. Delete the file; new secrets are made."
         ) from None
@@ -113,6 +117,3 @@ def _secret(value: object) -> str:
     if not isinstance(value, str) or len(value) < 32:
         raise ValueError
     return value
-
-
-__all__ = ["NAMES", "folder_apart", "kept_secrets", "state_folder"]

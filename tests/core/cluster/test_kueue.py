@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hub_extensions.core.cluster.kueue import (
-    CLOSED_LINE,
-    UNKNOWN_LINE,
-    line_problem,
-    pending_words,
+    CLOSED_QUEUE,
+    UNKNOWN_QUEUE,
+    pending_messages,
+    queue_problem,
     why_held,
     workload_name,
 )
@@ -50,15 +50,15 @@ def test_of_several_events_the_latest_counts() -> None:
     about = {"kind": "Workload", "name": "w"}
     old = {"involvedObject": about, "message": "old", "eventTime": "2026-01-01T10:00:00.000000Z"}
     new = {"involvedObject": about, "message": "new", "series": {"lastObservedTime": "2026-01-01T10:05:00.000000Z"}}
-    assert pending_words([new, old]) == {"w": "new"}
-    assert pending_words([]) == {}
+    assert pending_messages([new, old]) == {"w": "new"}
+    assert pending_messages([]) == {}
 
 
 def test_a_line_that_is_not_there_closed_or_open() -> None:
     def line(status: str, reason: str) -> dict[str, object]:
         return {"status": {"conditions": [{"type": "Active", "status": status, "reason": reason, "message": "m"}]}}
 
-    assert line_problem(None)[0] == UNKNOWN_LINE
-    assert line_problem(line("False", "ClusterQueueDoesNotExist"))[0] == UNKNOWN_LINE
-    assert line_problem(line("False", "Stopped")) == (CLOSED_LINE, "Stopped: m")
-    assert line_problem(line("True", "Ready")) == line_problem({}) == ("", "")
+    assert queue_problem(None)[0] == UNKNOWN_QUEUE
+    assert queue_problem(line("False", "ClusterQueueDoesNotExist"))[0] == UNKNOWN_QUEUE
+    assert queue_problem(line("False", "Stopped")) == (CLOSED_QUEUE, "Stopped: m")
+    assert queue_problem(line("True", "Ready")) == queue_problem({}) == ("", "")

@@ -239,10 +239,18 @@ def test_what_is_hidden_is_neither_shown_nor_given() -> None:
 
 
 def test_the_admins_words_replace_ours_and_those_for_nothing_are_noted() -> None:
-    words = OfferConfig(titles={"gpu": "Big one", "mig-7g.40gb": "x"}, hidden=("mig-3g.20gb",))
+    words = OfferConfig(titles={"gpu": "Big one", "gpu.sharde": "x"}, hidden=("mig-3g.20gb",))
     found = derive(GPU, offers=words)
     assert found.offers[0].title == "Big one"
-    assert found.notes == ("titles['mig-7g.40gb']: there is no such offer.", "hidden: there is no offer mig-3g.20gb.")
+    assert found.notes == ("titles['gpu.sharde']: there is no such offer.", "hidden: there is no offer mig-3g.20gb.")
+
+
+def test_titles_of_pieces_that_no_card_is_cut_into_are_not_noted_and_their_groups_are() -> None:
+    words = OfferConfig(titles={"mig-7g.40gb": "x", "mig-7g.4": "y"}, groups={"mig-2g.10gb": ("thesis",)})
+    assert derive(GPU, offers=words).notes == (
+        "titles['mig-7g.4']: there is no such offer.",
+        "groups['mig-2g.10gb']: there is no such offer.",
+    )
 
 
 @settings(max_examples=150)

@@ -241,10 +241,10 @@ UNPLACED = condition("PodScheduled", "False", "Unschedulable", LACKS)
 )
 def test_a_pods_state_is_told_in_words(pod: Any, queue: str, word: str, says: str, final: bool) -> None:
     state = pod_state(pod, now=NOW, queue=queue, wanted="MIG 1g.5gb")
-    assert (state.word, state.final) == (word, final)
-    assert says in state.sentence
-    lower = state.sentence.lower()
-    assert not [bad for bad in JARGON if bad in lower], state.sentence
+    assert (state.reason, state.final) == (word, final)
+    assert says in state.message
+    lower = state.message.lower()
+    assert not [bad for bad in JARGON if bad in lower], state.message
 
 
 def test_an_ended_container_counts_as_a_crash_only_when_it_does_not_come_back() -> None:
@@ -253,7 +253,7 @@ def test_an_ended_container_counts_as_a_crash_only_when_it_does_not_come_back() 
     for restarts, final in ((1, False), (2, True)):
         statuses = server(waiting, restarts=restarts, last=last)
         state = pod_state(a_pod(SCHEDULED, node="n1", phase="Running", containerStatuses=statuses), now=NOW)
-        assert (state.word, state.final) == ("crashed", final)
+        assert (state.reason, state.final) == ("crashed", final)
 
 
 @pytest.mark.parametrize(
@@ -264,6 +264,8 @@ def test_an_ended_container_counts_as_a_crash_only_when_it_does_not_come_back() 
         ("ErrImagePull", "unauthorized: access to the requested resource", -61, "does not give it out", True),
         ("ErrImagePull", "dial tcp: lookup quay.io: no such host", -61, "its registry does not answer", True),
         ("InvalidImageName", "couldn't parse image name: invalid reference format", -1, "no image's name", True),
+        ("InvalidImageName", "couldn't parse image name", -1, "no image's name", True),
+        ("InvalidImageName", "invalid reference format", -1, "no image's name", True),
     ],
 )
 def test_an_image_that_cannot_be_pulled_is_named_and_given_a_minute(
@@ -273,9 +275,9 @@ def test_an_image_that_cannot_be_pulled_is_named_and_given_a_minute(
     pod = a_pod(SCHEDULED, node="n1", containerStatuses=server(waiting))
     failed = [event("Failed", 'Failed to pull image "quay.io/lab:1": not found', seconds)]
     state = pod_state(pod, failed, now=NOW)
-    assert (state.word, state.final) == ("image", final)
-    assert state.sentence.startswith("The image quay.io/lab:1 cannot be pulled")
-    assert says in state.sentence
+    assert (state.reason, state.final) == ("image", final)
+    assert state.message.startswith("The image quay.io/lab:1 cannot be pulled")
+    assert says in state.message
 
 
 @pytest.mark.parametrize(
@@ -292,10 +294,10 @@ def test_an_image_is_given_a_minute_from_the_first_time_that_it_failed(seconds: 
 
 def test_what_its_last_event_says_is_shown_while_it_comes_up() -> None:
     pod = a_pod(SCHEDULED, node="n1")
-    assert pod_state(pod, [event("Pulling", seconds=-5)], now=NOW).word == "pulling"
+    assert pod_state(pod, [event("Pulling", seconds=-5)], now=NOW).reason == "pulling"
     slow = [event("FailedMount", "MountVolume.SetUp failed", -3), event("Scheduled", seconds=-9)]
-    assert pod_state(pod, slow, now=NOW).sentence == "Its files are not reachable from the machine yet."
-    assert pod_state(pod, [*slow, event("Pulled", seconds=-1)], now=NOW).word == "starting"
+    assert pod_state(pod, slow, now=NOW).message == "Its files are not reachable from the machine yet."
+    assert pod_state(pod, [*slow, event("Pulled", seconds=-1)], now=NOW).reason == "starting"
 
 
 def test_what_is_left_of_a_pod_that_is_gone_tells_why() -> None:
@@ -307,13 +309,13 @@ def test_what_is_left_of_a_pod_that_is_gone_tells_why() -> None:
         ([event("Evicted", "The node was low on resource: ephemeral-storage.")], "evicted"),
         ([event("Killing", "Stopping container notebook")], "gone"),
     ):
-        assert pod_state(None, events, now=NOW).word == word
+        assert pod_state(None, events, now=NOW).reason == word
 
 
 def test_a_machine_that_is_silent_is_said_and_nothing_is_given_up() -> None:
     pod = a_pod(SCHEDULED, condition("Ready", "False", seconds=-20), node="n1", phase="Running")
     state = pod_state(pod, [event("NodeNotReady", "Node is not ready", -20)], now=NOW)
-    assert (state.word, state.final) == ("node-lost", False)
+    assert (state.reason, state.final) == ("node-lost", False)
 
 
 @pytest.mark.parametrize(
@@ -423,7 +425,7 @@ def test_a_machine_that_is_silent_is_said_and_nothing_is_given_up() -> None:
 )
 def test_why_no_machine_was_found_is_one_sentence(message: str, says: str, lacks: bool) -> None:
     why = why_unscheduled(message, "X")
-    assert says in why.sentence
+    assert says in why.message
     assert why.lacks_device is lacks
 
 
@@ -441,7 +443,7 @@ def test_a_device_that_lacks_is_named_by_what_was_chosen_else_by_its_resource(re
     message = f"0/2 nodes are available: 1 Insufficient {resource}, 1 node(s) didn't match Pod's node affinity."
     assert why_unscheduled(message) == Unscheduled(says, lacks_device=True)
     chosen = "Whole GPU (A100 SXM4 40GB)"
-    assert why_unscheduled(message, chosen).sentence == f"{chosen} is not free now."
+    assert why_unscheduled(message, chosen).message == f"{chosen} is not free now."
 
 
 @pytest.mark.parametrize(
@@ -456,14 +458,14 @@ def test_a_device_that_lacks_is_named_by_what_was_chosen_else_by_its_resource(re
 def test_why_kai_lets_somebody_wait_is_one_sentence(message: str, says: str) -> None:
     pod = a_pod(condition("PodScheduled", "False", "Unschedulable", message))
     state = pod_state(pod, now=NOW, queue="KAI", wanted="half a GPU")
-    assert (state.word, state.final) == ("waiting-for-queue", False)
-    assert says in state.sentence
-    assert message in state.log
+    assert (state.reason, state.final) == ("waiting-for-queue", False)
+    assert says in state.message
+    assert message in state.log_message
 
 
 def test_cpu_only_without_a_place_took_nobodys_gpu() -> None:
     pod = a_pod(condition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available: 1 Insufficient cpu."))
-    assert pod_state(pod, now=NOW).word == "unscheduled"
+    assert pod_state(pod, now=NOW).reason == "unscheduled"
 
 
 def test_times_are_read_as_the_api_server_writes_them() -> None:
@@ -481,7 +483,7 @@ def test_no_text_of_a_cluster_makes_it_fail(message: str, reason: str, phase: st
     pod = a_pod(condition("PodScheduled", "False", reason, message), phase=phase, reason=reason, message=message)
     for queue in ("", "Kueue", "KAI"):
         state = pod_state(pod, [event(reason, message)], now=NOW, queue=queue, wanted="a GPU")
-        assert state.word
+        assert state.reason
 
 
 @pytest.mark.parametrize(
@@ -501,6 +503,8 @@ def test_no_text_of_a_cluster_makes_it_fail(message: str, reason: str, phase: st
 def test_the_latest_event_that_says_why_a_pod_is_gone_is_told(event_: tuple[str, str], word: str, says: str) -> None:
     before = event("Evicted", "before", -100) if word != "gone" else event("Started", "", -100)
     found = pod_state(None, [before, event(*event_), event("Killing", "", -5)], now=NOW)
-    assert (found.word, says in found.sentence, found.final) == (word, True, True)
+    assert (found.reason, says in found.message, found.final) == (word, True, True)
     reason, message = event_
-    assert found.log == (": ".join(filter(None, (reason, message))) if word != "gone" else "it is not there any more")
+    assert found.log_message == (
+        ": ".join(filter(None, (reason, message))) if word != "gone" else "it is not there any more"
+    )

@@ -199,23 +199,23 @@ def test_what_does_not_come_up_is_given_a_minute_from_its_first_event_or_its_pla
         ),
     ):
         found = pod_state(pod, events, now=NOW)
-        assert (found.word, found.sentence, found.final) == (word, sentence, final)
+        assert (found.reason, found.message, found.final) == (word, sentence, final)
 
 
 @pytest.mark.parametrize("reason", ["InvalidImageName", "ErrImageNeverPull"])
 def test_an_image_that_can_never_be_pulled_is_not_waited_for(reason: str) -> None:
     pod = on_n1({"waiting": {"reason": reason, "message": "m"}})
     found = pod_state(pod, now=NOW.replace(hour=0))
-    assert (found.word, found.final, found.log) == ("image", True, f"{reason}: m")
+    assert (found.reason, found.final, found.log_message) == ("image", True, f"{reason}: m")
 
 
 @pytest.mark.parametrize(("seconds", "silent"), [(-21, True), (-20, True), (-10, True), (0, True), (1, False)])
 def test_a_machine_is_silent_until_the_server_is_ready_10_s_after_it_was_said(seconds: int, silent: bool) -> None:
     pod = on_n1({"running": {}}, condition("Ready", "False", seconds=seconds))
     found = pod_state(pod, [event("NodeNotReady", "m", -10)], now=NOW)
-    assert (found.word == "node-lost") is silent
+    assert (found.reason == "node-lost") is silent
     ready = on_n1({"running": {}}, condition("Ready", "True", seconds=-20), ready=True)
-    assert pod_state(ready, [event("NodeNotReady", "m", -10)], now=NOW).word == "running"
+    assert pod_state(ready, [event("NodeNotReady", "m", -10)], now=NOW).reason == "running"
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_a_machine_is_silent_until_the_server_is_ready_10_s_after_it_was_said(se
 )
 def test_how_far_a_start_is_is_told_by_its_latest_event(events: list[dict[str, Any]], word: str, log: str) -> None:
     found = pod_state(on_n1(), events, now=NOW)
-    assert (found.word, found.log, found.final) == (word, log, False)
+    assert (found.reason, found.log_message, found.final) == (word, log, False)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_why_a_pod_that_is_gone_went_is_told_by_its_latest_event_that_says_it(
     events: list[dict[str, Any]], word: str
 ) -> None:
     found = pod_state(None, events, now=NOW)
-    assert (found.word, found.final) == (word, True)
+    assert (found.reason, found.final) == (word, True)
 
 
 def test_times_are_read_from_wherever_the_cluster_wrote_them() -> None:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, NodeFacts, PodFacts, Taint
-from hub_extensions.core.cluster.pools import NodeReadings, Pool, PoolSurvey, read_ahead, survey_pools
+from hub_extensions.core.cluster.nodes import NodeReadings
+from hub_extensions.core.cluster.pools import Pool, PoolSurvey, read_ahead, survey_pools
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import NODE_PRODUCT, Mechanism
@@ -319,6 +320,24 @@ def test_where_nodes_may_not_be_read_the_configured_capacity_counts_and_is_said_
     }
     assert found.bound == {"mine"}
     assert "c.GpuCluster.capacity" in reasons(found)["all nodes"]
+
+
+@pytest.mark.parametrize(
+    ("name", "fractions_by", "mechanism"),
+    [
+        ("gpu", "", Mechanism.WHOLE),
+        ("gpu", "hami", Mechanism.HAMI),
+        ("mig-1g.5gb", "", Mechanism.MIG),
+        ("mig-1g.5gb", "hami", Mechanism.MIG),
+        ("gpu.shared", "", Mechanism.TIME_SLICING),
+    ],
+)
+def test_a_configured_capacity_is_asked_for_by_the_mechanism_of_its_name(
+    name: str, fractions_by: str, mechanism: Mechanism
+) -> None:
+    config = ClusterConfig(capacity={name: 2}, fractions_by=fractions_by)
+    found = survey_pools(ClusterView(None, {}), OfferConfig(), config, names={}, leases=())
+    assert found.pools[OfferId(name)].mechanism is mechanism
 
 
 def test_a_configured_capacity_of_what_is_no_device_is_left_out_with_the_reason() -> None:

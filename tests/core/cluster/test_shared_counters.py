@@ -350,6 +350,11 @@ def test_a_counter_of_which_nothing_is_said_has_nothing_left(left: dict[tuple[st
     assert at_once(TWO, left) == count
 
 
+def test_a_device_that_draws_nothing_of_a_counter_needs_nothing_of_it() -> None:
+    draws = ((("", "a", 0), ("card", "slice", 1)), (("", "b", 0), ("card", "slice", 1)))
+    assert at_once(draws, {("card", "slice"): 2}) == 2
+
+
 def test_devices_that_are_not_there_are_none_and_lose_nothing() -> None:
     assert (at_once((), {}), most_lost((), TWO), most_lost(TWO, ())) == (0, 0, 0)
     assert most_lost(TWO, TWO) == 1

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
-from hub_extensions.core.cluster.nodes import KAI_RESERVATIONS
 from hub_extensions.core.cluster.pools import PoolSurvey, survey_pools
-from hub_extensions.core.cluster.shared_gpus import MIB, hami_cards, kai_room, kai_share
+from hub_extensions.core.cluster.shared_gpus import KAI_RESERVATIONS, MIB, hami_cards, kai_room, kai_share
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.pod_request import NODE_PRODUCT, Mechanism

@@ -18,8 +18,8 @@ from hub_extensions.core.offers.model import (
     arranged,
     check_config,
     cpu_offer,
+    fraction_text,
     named_offer,
-    part_words,
     share_of,
 )
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError, share_text
@@ -112,7 +112,7 @@ def test_an_id_that_cannot_be_read_is_shown_by_its_first_60_letters() -> None:
 
 
 def test_shares_are_said_as_people_say_them() -> None:
-    assert [part_words(share) for share in (500, 250, 750, 200, 300, 125, 1)] == [
+    assert [fraction_text(share) for share in (500, 250, 750, 200, 300, 125, 1)] == [
         "Half", "A quarter", "Three quarters", "A fifth", "0.3", "0.125", "0.001",
     ]  # fmt: skip
     assert [share_text(share) for share in (1000, 500, 10, 1)] == ["1", "0.5", "0.01", "0.001"]
@@ -187,6 +187,9 @@ def stands(each: GpuOffer, free: int | None = 1, now: bool = True) -> Availabili
         (offer(MIG_1), offer("gpu"), False),
         (offer("gpu"), offer(MIG_1), False),
         (cpu_offer(), offer("gpu", GIB), False),
+        (offer("gpu-8gib"), offer("gpu-0.5"), False),
+        (offer("gpu-0.5"), offer("gpu-8gib"), False),
+        (offer("gpu-8gib", 8 * GIB), offer("gpu-0.5", 10 * GIB), True),
     ],
 )
 def test_what_is_smaller_is_suggested_and_what_cannot_be_compared_is_not(

@@ -23,7 +23,6 @@ NOT_AN_OFFER = (
     "class Mechanism",
     '"cpu": "processors"',  # Kubernetes' name of a resource
     "gpu_cpu_server_name",
-    "KeepRefused(",  # a word for the metric
 )
 """Lines that have, or stand right before, a "cpu" that names something else."""
 
@@ -83,6 +82,22 @@ def test_an_id_that_is_copied_kept_or_read_again_is_the_same() -> None:
 def test_a_part_of_a_device_has_an_id_of_its_own(device: str, share: int, gib: int, part: str) -> None:
     found = OfferId(device).part(share, gib)
     assert (found, found.pool, found.gib) == (part, device, gib)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("cpu", ("", "", 0, 0)),
+        ("gpu", ("gpu", "gpu", 1000, 0)),
+        ("gpu-0.5", ("gpu", "gpu", 500, 0)),
+        ("gpu-8gib", ("gpu", "gpu", 0, 8)),
+        ("gpu-0.25@tesla-t4", ("gpu@tesla-t4", "gpu", 250, 0)),
+        ("mig-1g.10gb.me", ("mig-1g.10gb.me", "mig-1g.10gb.me", 1000, 0)),
+    ],
+)
+def test_an_id_says_pool_share_and_memory(text: str, says: tuple[str, str, int, int]) -> None:
+    found = OfferId(text)
+    assert (found.pool, found.base, found.share, found.gib) == says
 
 
 def test_a_message_carries_the_text_and_has_the_id_again_at_its_other_end() -> None:

@@ -31,6 +31,8 @@ def test_a_good_choice_is_read_from_form_api_and_link(options: object, expected:
     ("options", "field", "words"),
     [
         ({"ofer": "gpu"}, "ofer", "'ofer' is not known here: use offer"),
+        ({"of\ner\u2028\ud800": "gpu"}, r"of\ner\u2028\ud800", "is not known here"),
+        ({"x" * 300: "gpu"}, "x" * 60, "is not known here"),
         ({"offer": "gpu", "image": "x"}, "image", "not known"),
         ({"offer": "gpu", "offers": ["gpu"]}, "offers", "both"),
         ({"offer": 5}, "offer", "not a text"),
@@ -44,6 +46,7 @@ def test_a_good_choice_is_read_from_form_api_and_link(options: object, expected:
         ({"offers": []}, "offers", "1 to 8 ids, not 0"),
         ({"offers": [f"mig-1g.{n}gb" for n in range(1, 10)]}, "offers", "1 to 8 ids, not 9"),
         ({"offers": ["gpu", "gpu"]}, "offers", "gpu twice"),
+        ({"offers": ["a\nb", "a\nb"]}, "offers", r"a\nb twice"),
         ({"offers": ["gpu", ["cpu"]]}, "offers", "not a text"),
         ({"offer": "gpu\n"}, "offer", "is no offer"),
         ({"offer": "mig-1g.5gb\x00"}, "offer", "is no offer"),
@@ -66,6 +69,7 @@ def test_a_bad_choice_names_the_field_and_what_would_be_right(options: object, f
     assert words in caught.value.text
     assert field in caught.value.text
     assert len(caught.value.text) < 250
+    assert (caught.value.field + caught.value.text).isprintable(), "it goes into the hub's log"
 
 
 def test_keys_of_others_are_left_alone_only_when_they_are_named() -> None:

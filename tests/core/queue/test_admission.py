@@ -266,7 +266,78 @@ def test_what_starts_and_what_runs_counts_for_ones_own_limit(state: LeaseState, 
     assert over_own_limit(here, "ben", "second") is None
     two = replace(here, config=QueueLimits(gpu_leases_per_user=2))
     assert over_own_limit(two, "ada", "second") is None
-    assert (over_own_limit(two, "ada", "second", ["third"]) is not None) is counts
+    more = replace(two, leases=(mine, replace(mine, id="l2", server="third")))
+    assert (over_own_limit(more, "ada", "second") is not None) is counts
+
+
+@pytest.mark.parametrize(
+    ("first", "most", "admitted"),
+    [
+        ("ada", 1, ["t2"]),
+        ("ada", 2, ["t1", "t2"]),
+        ("ben", 1, ["t1", "t2"]),
+    ],
+)
+def test_who_holds_as_many_as_he_may_is_passed_and_holds_nobody_up(first: str, most: int, admitted: list[str]) -> None:
+    held = replace(lease(small(0)), user="ada", server="first")
+    line = (replace(ticket(1, "mig-1g.5gb", user=first), server="second"), ticket(2, "mig-1g.5gb"))
+    here = snapshot((small(0), small(1), small(2)), line, (held,), QueueLimits(gpu_leases_per_user=most))
+    assert [each.ticket for each in admit(here)] == admitted
+
+
+def test_of_two_places_of_one_user_one_is_given_a_gpu_and_the_other_waits_for_it() -> None:
+    line = tuple(replace(ticket(n, "mig-1g.5gb", user="ada"), server=f"s{n}") for n in (1, 2))
+    here = snapshot((small(0), small(1)), (*line, ticket(3, "mig-1g.5gb")))
+    assert [each.ticket for each in admit(here)] == ["t1", "t3"]
+
+
+def test_who_is_passed_reads_which_server_it_is_and_a_newcomer_that_one_is_free() -> None:
+    held = replace(lease(small(0)), user="ada", server="first")
+    line = (replace(ticket(1, "mig-1g.5gb", user="ada"), server="second"),)
+    here = snapshot((small(0), small(1)), line, (held,))
+    verdict = standing(here, NOW)["t1"]
+    assert (verdict.position, verdict.reason.reason) == (1, "own-lease-first")
+    assert verdict.reason.message == (
+        "You already hold a GPU in server first. Your place is kept until that server has stopped."
+    )
+    assert verdict.forecast is not None and verdict.forecast.reason is not None
+    assert verdict.forecast.reason.reason == "after-own-server" and verdict.forecast.at_most is None
+    assert {each.offer: each.wait.now for each in availability(here, NOW)}[SMALL]
+
+
+def test_on_cpu_only_nobody_is_passed() -> None:
+    held = replace(lease(small(0)), user="ada", server="first")
+    line = (replace(ticket(1, "mig-1g.5gb", "cpu", user="ada"), server="second"),)
+    assert [(each.ticket, each.offer) for each in admit(snapshot((small(0), small(1)), line, (held,)))] == [
+        ("t1", "cpu")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("places", "given"),
+    [
+        ((2, 2), "gpu"),
+        ((2, 4), "gpu-0.25"),
+    ],
+)
+def test_a_larger_offer_that_was_asked_for_later_has_a_place_at_the_end(places: tuple[int, int], given: str) -> None:
+    quarter, larger = places
+    grown = replace(ticket(2), choices=(Choice(OfferId("gpu"), larger), Choice(OfferId("gpu-0.25"), quarter)))
+    here = snapshot((whole(0),), (grown, ticket(3, "gpu")))
+    (admission,) = admit(here)
+    assert (admission.ticket, admission.offer) == ("t2", given)
+
+
+def test_a_larger_offer_is_had_when_nobody_with_an_earlier_place_is_left() -> None:
+    grown = replace(ticket(2), choices=(Choice(OfferId("gpu"), 4), Choice(OfferId("gpu-0.25"), 2)))
+    (admission,) = admit(snapshot((whole(0),), (grown, ticket(5, "gpu"))))
+    assert (admission.ticket, admission.offer) == ("t2", "gpu")
+
+
+def test_a_place_is_told_for_the_offer_that_it_is_for() -> None:
+    grown = replace(ticket(2), choices=(Choice(OfferId("gpu"), 4), Choice(OfferId("gpu-0.25"), 2)))
+    here = snapshot((whole(0),), (ticket(1, "gpu"), grown), (lease(whole(0)),))
+    assert standing(here, NOW)["t2"].offer == "gpu-0.25"
 
 
 def test_availability_counts_free_held_foreign_and_lost() -> None:
@@ -300,7 +371,7 @@ def test_joining_is_refused_only_for_the_reasons_of_the_rules() -> None:
     assert word("holder0", "second", "mig-1g.5gb") == "own-lease-limit"
     staff = replace(here, offers=(*OFFERS[:1], replace(SMALL, groups=("staff",))))
     refusal = refuse_to_join(staff, "ben", "", ("mig-1g.5gb",), ("students",))
-    assert refusal is not None and refusal.reason == "not-your-group"
+    assert refusal is not None and refusal.reason == "unknown-offer"
     full = replace(here, config=QueueLimits(max_waiting=1))
     refusal = refuse_to_join(full, "ben", "", ("mig-1g.5gb",), ())
     assert refusal is not None and refusal.reason == "line-full"

@@ -159,7 +159,7 @@ def test_a_ticket_stands_where_the_better_of_its_places_in_a_pool_is() -> None:
         assert [each.ticket for each in admit(here)] == ["both", "t5"]
         full = snapshot((whole(0),), (ticket(5, "gpu-0.5"), first), (lease(whole(0)),))
         assert {name: each.position for name, each in standing(full, NOW).items()} == {"both": 1, "t5": 2}
-        assert standing(full, NOW)["both"].offer == first.choices[0].offer
+        assert standing(full, NOW)["both"].offer == "gpu-0.25", "the offer of the place that is told"
 
 
 def test_a_ticket_at_the_head_of_two_lines_goes_by_the_better_of_its_places() -> None:

@@ -11,18 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import ENDS, LEASES, TICKETS, Event, Seen, Step
-from hub_extensions.core.queue.model import (
-    Admission,
-    Choice,
-    Lease,
-    LeaseState,
-    Reason,
-    Ticket,
-    TicketEnd,
-    TicketState,
-)
+from hub_extensions.core.queue.model import Admission, Choice, Lease, LeaseState, Ticket, TicketEnd, TicketState
+from hub_extensions.core.reasons import Reason
 
 NOW = datetime(2026, 11, 2, 9, tzinfo=timezone.utc)
 LATER = NOW + timedelta(minutes=3)
@@ -152,13 +145,37 @@ def test_a_lease_that_does_not_start_any_more_does_not_become_ready() -> None:
     assert isinstance(found, Reason)
 
 
+@pytest.mark.parametrize(
+    ("state", "offer", "rest"),
+    [
+        (TicketState.WAITING, "gpu", ["cpu"]),
+        (TicketState.WAITING, "cpu", ["gpu"]),
+        (TicketState.WAITING, "mig-1g.5gb", ["gpu", "cpu"]),
+        (TicketState.ADMITTED, "gpu", None),
+        (TicketState.ENDED, "gpu", None),
+    ],
+)
+def test_a_right_that_is_lost_costs_one_offer_of_who_waits(
+    state: TicketState, offer: str, rest: list[str] | None
+) -> None:
+    step = lifecycle.lose_right(a_ticket(state), OfferId(offer))
+    assert isinstance(step, Reason) is (rest is None)
+    if isinstance(step, Step):
+        assert [choice.offer for choice in step.ticket.choices] == rest
+        assert (step.ticket.state, step.end, step.lease) == (state, None, None)
+
+
+def test_who_loses_the_right_to_the_only_offer_does_not_go_on() -> None:
+    assert isinstance(lifecycle.lose_right(replace(TICKET, choices=TICKET.choices[:1]), OfferId("gpu")), Reason)
+
+
 def test_an_adopted_server_has_a_lease_without_a_ticket() -> None:
     lease = lifecycle.adopt("ada", "", NOW, lease_id="l1", pool="gpu", device="GPU-1", uuid="GPU-1", pid=3)
     assert (lease.state, lease.ticket, lease.adopted, lease.ready_at) == (LeaseState.RUNNING, "", True, NOW)
 
 
 NOTHING = Seen(ticket_lives=True, device=None, server_gone=False, released=False)
-LOOKS = {
+READINGS = {
     "nothing is known": (NOTHING, {}),
     "the device is there": (replace(NOTHING, device=True), {"lost": "running"}),
     "the device is gone": (replace(NOTHING, device=False), {"running": "lost"}),
@@ -177,11 +194,11 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("state", [state for state in LeaseState if state is not LeaseState.ENDED])
-@pytest.mark.parametrize("look", LOOKS)
-def test_what_a_look_does_to_a_lease(state: LeaseState, look: str) -> None:
-    seen, changes = LOOKS[look]
+@pytest.mark.parametrize("reading", READINGS)
+def test_what_a_reading_does_to_a_lease(state: LeaseState, reading: str) -> None:
+    seen, changes = READINGS[reading]
     lease = a_lease(state)
-    after = lifecycle.after_look(lease, seen)
+    after = lifecycle.refresh(lease, seen)
     assert after == a_lease(LeaseState(changes.get(state.value, state.value)))
     assert (after is lease) == (state.value not in changes)
 
@@ -195,7 +212,7 @@ def test_what_ended_never_comes_back_and_ends_only_with_proof(happens: list[Even
     for one in happens:
         before = lease
         if isinstance(one, Seen):
-            lease = lifecycle.after_look(lease, one)
+            lease = lifecycle.refresh(lease, one)
             proof = one.released
         else:
             moved = lifecycle.move(lease, one)
@@ -258,7 +275,8 @@ def test_the_table_of_the_docstring_is_the_table() -> None:
                 (f"{heads[0]}:{cells[0]}", head, cell) for head, cell in zip(heads[1:], cells[1:], strict=True) if cell
             }
     tickets = {(f"ticket:{a.value if a else 'none'}", e.name, b.value) for (a, e), b in TICKETS.items()}
-    assert tickets == {row for row in said if row[0].startswith("ticket:")}
+    right_lost = ("ticket:waiting", "RIGHT_LOST", "waiting")
+    assert tickets == {right_lost, *(row for row in said if row[0].startswith("ticket:"))}
     groups = {
         "its ticket ends": ("LEFT", "FAILED", "ABANDONED", "REFUSED", "ASKED_OTHERS", "ORPHANED"),
         "GONE or CULLED": ("SERVER_GONE", "CULLED"),

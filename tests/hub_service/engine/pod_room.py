@@ -36,10 +36,10 @@ class PodRoom:
         self.hub = hub
         self.hands = hands
 
-    async def look(self, after: float = 0.0) -> None:
+    async def refresh(self, after: float = 0.0) -> None:
         """Look, `after` so many seconds."""
         self.hands.pass_time(timedelta(seconds=after))
-        await self.pods.look()
+        await self.pods.refresh()
 
     async def ask(self, user: str, *offers: str, server: str = "") -> TicketStatus:
         self.hub.run(user, server, ready=False)
@@ -72,7 +72,7 @@ class PodRoom:
         state = await self.ask(user, *offers)
         assert state.answer == "admit", state
         self.cluster.put(self.pod_for(state, on))
-        await self.look()
+        await self.refresh()
         await self.ready(state)
         return self.lease(user)
 
@@ -121,12 +121,9 @@ async def pod_room(
     kept = None if state.first_start else state.clock.now()
     state.clock = RunningClock(kept, monotonic=lambda: hands.seconds, utc_now=lambda: hands.wall)
     engine = Engine(made, store, state, hub, cluster)  # type: ignore[arg-type]
-    await engine.watcher.look()
+    await engine.watcher.refresh()
     try:
         yield PodRoom(engine, cluster, hub, hands)
     finally:
         await engine.stop()
         store.close()
-
-
-__all__ = ["SMALL", "PodRoom", "pod_room"]

@@ -119,7 +119,7 @@ async def room(
     engine = await Engine.open(made, store, hub, gpus)  # type: ignore[arg-type]
     kept = None if engine.state.first_start else engine.state.clock.now()
     engine.state.clock = RunningClock(kept, monotonic=lambda: hands.seconds, utc_now=lambda: hands.wall)
-    await engine.watcher.look()
+    await engine.watcher.refresh()
     there = Room(engine, hub, gpus, hands, path)
     try:
         yield there

@@ -12,7 +12,9 @@ import pytest
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.messages import Report, Stopped
 from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.http.api.answers import problem_of
 from tests.fakes.machine import small
 from tests.hub_service.engine.room import Room, room, settings
 from tests.patience import soon
@@ -31,7 +33,7 @@ async def minutes(r: Room, count: int, report: Report | None = OPEN, user: str =
 
 
 async def one_turn(r: Room, report: Report | None = OPEN, user: str = "ada") -> None:
-    await r.engine.watcher.look()
+    await r.engine.watcher.refresh()
     if report is not None and (user, "") in r.engine.state.facts:
         await r.engine.report(user, "", report)
     await r.engine.culler.decide_all()
@@ -130,7 +132,9 @@ async def test_keep_moves_the_end_and_its_budget_is_counted(tmp_path: Path) -> N
             await minutes(r, 3)
         with pytest.raises(Refused) as refused:
             await r.engine.keep("ada", "")
-        assert refused.value.status == 409
+        status, problem = problem_of(refused.value)
+        assert (status, problem.field, problem.reason) == (409, "keep", "keep-none-left")
+        assert problem.message == explain("keep-none-left", **problem.params).message
 
 
 async def test_a_server_nobody_opened_is_stopped_and_an_opened_one_is_not(tmp_path: Path) -> None:
@@ -259,7 +263,7 @@ async def test_a_stop_that_was_decided_of_one_run_of_a_server_is_not_carried_out
         child.kill()
         child.wait()
         await r.engine.stopped(Stopped("ada", ""))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         await r.run("ada", "mig-1g.5gb")
         for _ in range(10):
             r.hands.pass_time(second)
@@ -279,12 +283,12 @@ async def test_the_use_of_a_card_is_that_of_its_server_as_long_as_no_other_share
     async with room(tmp_path, card, offers=halves) as r:
         await r.run("ada", "gpu-0.5")
         r.gpus.used["GPU-0"] = 60.0
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert used(r) == [(60.0, "nvml")]
         await r.run("ben", "gpu-0.5")
         assert used(r) == [(None, "none")] * 2, "one of them, or both"
         r.gpus.used["GPU-0"] = 0.0
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert used(r) == [(0.0, "nvml")] * 2, "none of them"
 
 
@@ -339,7 +343,7 @@ async def test_what_was_measured_is_good_for_30_s_and_what_a_server_said_for_45(
         await one_turn(r, replace(OPEN, busy_kernels=1))
         r.gpus.gone = "the driver does not answer"
         r.hands.pass_time(timedelta(seconds=seconds))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert [lease.last_use_percent for lease in r.engine.leases()] == [used]
         assert (r.engine.culler.report("ada", "") is not None) is busy
 

@@ -37,7 +37,7 @@ async def a100(path: Path, prometheus: type[PrometheusAsTold] = PrometheusAsTold
     try:
         async with room(path, SMALL, LARGE, hands=hands, prometheus_url=told.url, prometheus_token="s3cret") as r:
             r.gpus.used = {SMALL.uuid: None, LARGE.uuid: None}
-            await r.engine.watcher.look()
+            await r.engine.watcher.refresh()
             yield Lab(r, told)
     finally:
         await told.stop()
@@ -61,7 +61,7 @@ class Lab:
             await self.turn(report)
 
     async def turn(self, report: Report | None = OPEN) -> None:
-        await self.engine.dcgm.ask()
+        await self.engine.dcgm.refresh()
         await one_turn(self.room, report)
 
     def state(self, user: str = "ada"):  # type: ignore[no-untyped-def]
@@ -163,7 +163,7 @@ async def test_a_server_is_given_its_own_devices_figures_and_never_anothers(tmp_
 async def test_a_device_that_tells_its_use_here_is_not_asked_for_and_its_own_reading_counts(tmp_path: Path) -> None:
     async with a100(tmp_path) as lab:
         lab.room.gpus.used = {SMALL.uuid: 80.0, LARGE.uuid: None}
-        await lab.engine.watcher.look()
+        await lab.engine.watcher.refresh()
         lab.measures(SMALL.gpu_instance_id, 0.0)
         await lab.turn(None)
         assert lab.prometheus.asked == [], "no lease needs it"
@@ -180,7 +180,7 @@ async def test_without_an_address_nobody_is_asked_and_health_says_nothing_of_it(
         r.gpus.used[SMALL.uuid] = None
         await r.run("ada", "mig-1g.5gb")
         await one_turn(r)
-        await r.engine.dcgm.ask()
+        await r.engine.dcgm.refresh()
         health = r.engine.health()
         assert (health.prometheus, health.prometheus_answers) == (None, None)
 

@@ -17,6 +17,7 @@ from hub_extensions.adapters.store import Changes
 from hub_extensions.core.gpu.devices import WHOLE, Device
 from hub_extensions.core.messages import Ask, Started, Stopped, TicketStatus
 from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.core.reasons import explain
 from tests.fakes.machine import small
 from tests.hub_service.engine.room import Room, room
 from tests.patience import patient, soon
@@ -88,10 +89,10 @@ async def test_a_nohup_child_gets_sigterm_and_its_device_is_given_on(tmp_path: P
         left = with_mark(r, state, "import signal, time; signal.signal(signal.SIGHUP, signal.SIG_IGN); time.sleep(60)")
         await r.ask("ben", "mig-1g.5gb")
         await stop(r, "ada", server)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.positions() == {"ben": 1}, "not given while the left-over lives"
         assert left.wait(timeout=patient(5)) == -signal.SIGTERM
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.positions() == {"ben": 0}
 
 
@@ -104,10 +105,10 @@ async def test_a_double_forked_daemon_holds_the_device_until_it_is_ended(tmp_pat
         started = procfs.start_time(pid)
         await r.ask("ben", "mig-1g.5gb")
         await stop(r, "ada", server)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.positions() == {"ben": 1}
         await dies(pid, started)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.positions() == {"ben": 0}
 
 
@@ -118,16 +119,16 @@ async def test_what_ignores_sigterm_is_killed_after_10_s_and_shown_to_admins_mea
         left = with_mark(r, state, STUBBORN, str(note))
         await appears(note)
         await stop(r, "ada", server)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         (lease,) = r.engine.leases()
         assert lease.state == "ending" and f"pid {left.pid}" in lease.processes[0]
         r.hands.pass_time(timedelta(seconds=9))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert left.poll() is None
         r.hands.pass_time(timedelta(seconds=2))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert left.wait(timeout=patient(5)) == -signal.SIGKILL
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.engine.leases() == ()
 
 
@@ -140,9 +141,9 @@ async def test_a_hub_that_is_away_saves_no_left_over_from_being_killed(tmp_path:
         await stop(r, "ada", server)
         r.hub.away = "no answer"
         await r.engine.reconciler.reconcile()
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         r.hands.pass_time(timedelta(seconds=11))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert left.wait(timeout=patient(5)) == -signal.SIGKILL
 
 
@@ -150,7 +151,7 @@ async def test_a_mark_of_a_lease_that_is_none_is_a_foreign_process(tmp_path: Pat
     async with room(tmp_path, small(0)) as r:
         forged = started_before(r, "MIG-small-0", JUPYTERHUB_GPU_LEASE="no-lease-of-ours")
         r.gpus.pids["MIG-small-0"] = (forged.pid,)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         offer = next(o for o in r.engine.form("ada", "", (), False).offers if o.id == "mig-1g.5gb")
         assert (offer.free, offer.held_by_others) == (0, 1)
 
@@ -173,17 +174,17 @@ async def test_a_process_that_lost_its_mark_holds_the_device_as_long_as_the_driv
         _, server = await r.run("ada", "mig-1g.5gb")
         r.gpus.pids["MIG-small-0"] = (4242,)
         await stop(r, "ada", server)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert [lease.state for lease in r.engine.leases()] == ["ending"]
         r.gpus.pids["MIG-small-0"] = ()
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.engine.leases() == ()
 
 
 async def test_a_foreign_process_makes_the_device_held_by_others_without_a_name(tmp_path: Path) -> None:
     async with room(tmp_path, small(0), small(1)) as r:
         r.gpus.pids["MIG-small-0"] = (1,)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         offer = next(o for o in r.engine.form("ada", "", (), False).offers if o.id == "mig-1g.5gb")
         assert (offer.free, offer.total, offer.held_by_others) == (1, 2, 1)
         state = await r.ask("ada", "mig-1g.5gb")
@@ -202,7 +203,7 @@ async def test_a_reused_pid_is_not_the_server(tmp_path: Path) -> None:
         assert lease is not None and state.grant is not None
         other = replace(lease, pid=os.getpid(), pid_started=(procfs.start_time(os.getpid()) or 0) - 1)
         await r.engine.state.commit(Changes(leases=(other,)))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.engine.leases() == ()
 
 
@@ -211,7 +212,7 @@ async def test_a_server_that_crashes_by_itself_frees_its_device_without_a_word_f
         _, server = await r.run("ada", "mig-1g.5gb")
         server.kill()
         server.wait()
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.engine.leases() == ()
 
 
@@ -219,18 +220,18 @@ async def test_a_lease_whose_device_is_gone_is_lost_and_free_again_only_as_the_s
     async with room(tmp_path, small(0)) as r:
         await r.run("ada", "mig-1g.5gb")
         device = r.gpus.devices.pop()
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert [(lease.state, lease.profile) for lease in r.engine.leases()] == [("lost", "1g.5gb")]
         assert "gone from the machine" in r.engine.form("ada", "", (), False).notices[0].text
         state = r.engine.server_state("ada", "")
-        assert state is not None and "gone" in state.warnings[0]
+        assert state is not None and state.warnings == (explain("gpu-lost"),)
         r.gpus.devices.append(replace(device, gpu_instance_id=99))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert [lease.state for lease in r.engine.leases()] == ["lost"], (
             "the same UUID in another place is another device"
         )
         r.gpus.devices[:] = [device]
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert [lease.state for lease in r.engine.leases()] == ["running"]
 
 
@@ -238,7 +239,7 @@ async def test_gpus_that_cannot_be_read_are_unknown_and_nobody_is_admitted(tmp_p
     async with room(tmp_path, small(0)) as r:
         r.gpus.gone = "the driver does not answer"
         r.hands.pass_time(timedelta(minutes=2))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         offer = next(o for o in r.engine.form("ada", "", (), False).offers if o.id == "mig-1g.5gb")
         assert offer.free is None and offer.total is None
         waiting = await r.ask("ada", "mig-1g.5gb")
@@ -246,7 +247,7 @@ async def test_gpus_that_cannot_be_read_are_unknown_and_nobody_is_admitted(tmp_p
         cpu = await r.ask("ben", "cpu")
         assert cpu.answer == "admit"
         r.gpus.gone = ""
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.positions()["ada"] == 0
 
 
@@ -274,7 +275,7 @@ async def test_a_server_that_ran_before_is_adopted_and_its_device_held(tmp_path:
         assert r.engine.server_state("ada", "").countdown is None  # type: ignore[union-attr]
         old.kill()
         old.wait()
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert [lease.user for lease in r.engine.leases()] == ["ben"]
 
 
@@ -296,12 +297,12 @@ async def test_an_adopted_server_holds_the_device_on_which_the_driver_lists_one_
         assert r.engine.leases() == ()
         assert r.engine.state.facts[("ada", "")].offer == "cpu"
         r.gpus.pids["MIG-small-1"] = (child,)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         r.hands.pass_time(timedelta(seconds=30))
         await r.engine.reconciler.reconcile()
         (lease,) = r.engine.leases()
         assert (lease.user, lease.uuid, lease.adopted) == ("ada", "MIG-small-1", True)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         offer = next(o for o in r.engine.form("ben", "", (), False).offers if o.id == "mig-1g.5gb")
         os.kill(child, signal.SIGKILL)
         assert (offer.free, offer.held, offer.held_by_others) == (1, 1, 0)
@@ -326,11 +327,11 @@ async def test_a_device_that_cannot_be_read_is_not_known_to_be_free(tmp_path: Pa
         await stop(r, "ada", server)
         for gone in ("", "the driver does not answer", ""):
             r.gpus.gone = gone
-            await r.engine.watcher.look()
+            await r.engine.watcher.refresh()
             assert [lease.state for lease in r.engine.leases()] == ["ending"]
         r.gpus.unread = set()
         r.gpus.pids["MIG-small-0"] = None
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.engine.leases() == (), "a driver that lists no processes leaves it to the marks"
 
 
@@ -349,19 +350,46 @@ async def test_a_server_without_a_pid_holds_its_device_by_its_marks_or_until_the
             await appears_marked(r.process(state).pid)
         (lease,) = r.engine.state.leases.values()
         await r.engine.state.commit(Changes(leases=(replace(lease, adopted=adopted),)))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert [lease.state for lease in r.engine.leases()] == ([] if after == "ended" else [after])
-        for listed, state in ((True, "running"), (False, "ending")):
+        for seconds, listed, state in ((1, True, "running"), (1, False, "running"), (60, False, "ending")):
             r.hub.run("ada") if listed else r.hub.running.clear()
-            r.hands.pass_time(timedelta(seconds=1))
+            r.hands.pass_time(timedelta(seconds=seconds))
             await r.engine.reconciler.reconcile()
             assert [lease.state for lease in r.engine.leases()] == ([] if after == "ended" else [state])
+
+
+async def test_a_lease_that_runs_without_any_process_for_a_minute_ends(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        state = await r.ask("ada", "mig-1g.5gb")
+        await r.engine.started(state.ticket, Started(state.attempt, ready=True))
+        for seconds, states in ((0, ["running"]), (59.9, ["running"]), (0.1, [])):
+            r.hands.pass_time(timedelta(seconds=seconds))
+            await r.engine.watcher.refresh()
+            assert [lease.state for lease in r.engine.leases()] == states
+
+
+async def test_a_process_that_was_there_in_between_begins_the_minute_anew(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        state = await r.ask("ada", "mig-1g.5gb")
+        await r.engine.started(state.ticket, Started(state.attempt, ready=True))
+        await r.engine.watcher.refresh()
+        process = r.process(state)
+        await appears_marked(process.pid)
+        r.hands.pass_time(timedelta(seconds=59))
+        await r.engine.watcher.refresh()
+        process.kill()
+        process.wait()
+        for seconds, states in ((1, ["running"]), (59, ["running"]), (1, [])):
+            r.hands.pass_time(timedelta(seconds=seconds))
+            await r.engine.watcher.refresh()
+            assert [lease.state for lease in r.engine.leases()] == states
 
 
 async def test_a_server_whose_pid_the_hub_does_not_tell_is_adopted_without_a_device(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         r.gpus.pids["MIG-small-0"] = (os.getpid(),)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         r.hub.run("ada")
         await r.engine.reconciler.reconcile()
         assert r.engine.leases() == ()
@@ -380,7 +408,7 @@ async def test_a_server_that_the_hub_forgot_and_that_runs_keeps_its_device(tmp_p
         for alive in (True, False):
             r.hands.pass_time(timedelta(minutes=1))
             await r.engine.reconciler.reconcile()
-            await r.engine.watcher.look()
+            await r.engine.watcher.refresh()
             assert [lease.state for lease in r.engine.leases()] == (["running"] if alive else [])
             assert (("ada", "") in r.engine.state.facts) is alive
             server.kill()
@@ -398,7 +426,7 @@ async def test_on_a_shared_card_only_the_processes_of_its_other_leases_are_accou
         await appears_marked(server.pid)
         r.gpus.pids["GPU-0"] = (server.pid,)
         await stop(r, "ada", ada)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert other.grant is not None and other.grant.uuid == ("GPU-0" if where == "own card" else "GPU-1")
         states = {lease.user: lease.state for lease in r.engine.leases()}
         assert states == ({"ben": "running"} if where == "own card" else {"ada": "ending", "ben": "running"})
@@ -412,7 +440,7 @@ async def test_a_stopped_server_whose_device_is_gone_holds_nothing(tmp_path: Pat
         _, server = await r.run("ada", "mig-1g.5gb")
         r.gpus.devices.clear()
         await stop(r, "ada", server)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.engine.leases() == ()
 
 
@@ -421,7 +449,7 @@ async def test_the_processes_of_a_lease_are_left_overs_only_when_its_server_has_
         _, server = await r.run("ada", "mig-1g.5gb")
         await appears_marked(server.pid)
         for state, shown in (("running", 0), ("ending", 1)):
-            await r.engine.watcher.look()
+            await r.engine.watcher.refresh()
             (lease,) = r.engine.leases()
             assert (lease.state, len(lease.processes)) == (state, shown)
             await r.engine.stopped(Stopped("ada", ""))
@@ -465,7 +493,7 @@ async def test_a_server_of_ours_on_cpu_only_is_given_no_device_for_using_one(tmp
     async with room(tmp_path, small(0)) as r:
         _, child = await r.run("ada", "cpu")
         r.gpus.pids["MIG-small-0"] = (child.pid,)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         r.hands.pass_time(timedelta(seconds=30))
         await r.engine.reconciler.reconcile()
         assert r.engine.leases() == ()

@@ -164,4 +164,4 @@ def test_a_pool_is_explained_with_what_is_free_where_that_is_known(pool: Pool, k
 
 
 def test_a_server_is_named_to_its_user() -> None:
-    assert (presenters.server_words(""), presenters.server_words("two")) == ("your server", "server two")
+    assert (presenters.server_text(""), presenters.server_text("two")) == ("your server", "server two")

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hub_extensions.adapters import procfs
 from hub_extensions.adapters.jupyterhub_api import HubAway, HubServer
+from hub_extensions.adapters.store import Changes
 from hub_extensions.core.gpu.devices import InventoryReading
 from hub_extensions.core.messages import Ask, Ended, Started, Stopped
 from hub_extensions.core.offers.model import OfferConfig
@@ -52,7 +54,7 @@ async def test_when_a_server_ends_its_device_goes_to_the_next_in_line(tmp_path: 
         child.kill()
         child.wait()
         await r.engine.stopped(Stopped("ada", ""))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         state = next(s for s in r.engine.queue.states() if s.ticket == second.ticket)
         assert state.answer == "admit" and state.grant is not None and first.grant is not None
         assert state.grant.uuid == first.grant.uuid
@@ -65,7 +67,7 @@ async def test_a_device_with_a_living_process_is_not_given_again(tmp_path: Path)
         _, child = await r.run("ada", "mig-1g.5gb")
         await r.ask("ben", "mig-1g.5gb")
         await r.engine.stopped(Stopped("ada", ""))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.positions() == {"ben": 1}, "the hub said stopped, but the process lives"
         assert child.poll() is None
 
@@ -109,7 +111,7 @@ async def test_another_offer_taken_after_admission_brings_that_offers_device(tmp
         assert second.grant.environment["CUDA_VISIBLE_DEVICES"] == "MIG-large-0"
         assert second.grant.lease != first.grant.lease
         await r.engine.ended(second.ticket, Ended(second.attempt, "failed", "no such image"))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.engine.leases() == (), "neither device is held"
 
 
@@ -118,7 +120,7 @@ async def test_leaving_frees_the_place_and_the_device(tmp_path: Path) -> None:
         ada = await r.ask("ada", "mig-1g.5gb")
         ben = await r.ask("ben", "mig-1g.5gb")
         await r.left(ada)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         state = next(s for s in r.engine.queue.states() if s.ticket == ben.ticket)
         assert state.answer == "admit"
         assert ada.ticket not in {s.ticket for s in r.engine.queue.states()}
@@ -147,7 +149,7 @@ async def test_a_ticket_whose_server_is_starting_is_not_left_but_stopped(tmp_pat
                 await r.engine.leave(ada.ticket, who)
             assert (refused.value.status, refused.value.reason) == (409, "starting")
         await r.ask("ben", "mig-1g.5gb")
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.positions() == {"ada": 0, "ben": 1}
 
 
@@ -155,8 +157,8 @@ async def test_a_lease_whose_ticket_is_gone_does_not_start_for_ever(tmp_path: Pa
     async with room(tmp_path, small(0)) as r:
         await r.ask("ada", "mig-1g.5gb")
         r.engine.state.tickets.clear()
-        await r.engine.watcher.look()
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
+        await r.engine.watcher.refresh()
         assert r.engine.leases() == ()
 
 
@@ -234,8 +236,8 @@ async def test_a_silent_hub_is_asked_once_a_round_and_not_once_a_ticket(tmp_path
         for _, child in servers:
             child.kill()
             child.wait()
-        await r.engine.watcher.look()
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
+        await r.engine.watcher.refresh()
         assert r.positions() == {"u3": 1, "u4": 2, "u5": 3}
         assert len(asked) <= 2, "once in each of the two rounds"
 
@@ -265,7 +267,7 @@ async def test_the_records_of_a_deleted_user_lose_the_name(tmp_path: Path) -> No
         _, child = await r.run("ada", "mig-1g.5gb")
         child.kill()
         child.wait()
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert [record.user for record in await r.engine.store.usage()] == ["ada"]
         for known, kept in (((), "ada"), (("ada", "ben"), "ada"), (("ben",), "")):  # an empty list is no answer
             r.hub.known = known
@@ -278,7 +280,7 @@ async def test_a_failed_start_ends_the_lease_and_the_next_is_admitted(tmp_path: 
         ada = await r.ask("ada", "mig-1g.5gb")
         ben = await r.ask("ben", "mig-1g.5gb")
         await r.engine.ended(ada.ticket, Ended(ada.attempt, "failed", "no such image"))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert next(s for s in r.engine.queue.states() if s.ticket == ben.ticket).answer == "admit"
 
 
@@ -308,21 +310,16 @@ async def test_two_places_in_line_are_not_two_gpus_where_one_may_be_held(tmp_pat
             assert (await r.ask("ada", "mig-1g.5gb", server=server)).answer == "wait"
         await r.left(bea)
         await r.left(cal)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         states = {state.server: state for state in r.engine.queue.states()}
         assert (states[""].answer, states["thesis"].answer) == ("admit", "wait"), "a start may fail yet"
         await r.ready(states[""])
-        await r.engine.watcher.look()
-        assert [state.server for state in r.engine.queue.states()] == ["thesis"], (
-            "the hub was not asked yet what it runs"
-        )
-        await r.engine.reconciler.reconcile()
-        assert r.engine.queue.states() == ()
+        await r.engine.watcher.refresh()
+        (state,) = r.engine.queue.states()
+        assert (state.server, state.answer, state.reason.reason) == ("thesis", "wait", "own-lease-first")
         assert [(lease.user, lease.server) for lease in r.engine.leases() if lease.user == "ada"] == [("ada", "")]
-        (notice,) = r.engine.form("ada", "thesis", (), False).notices
-        assert notice.text == (
-            "Your place in line has ended. You already hold a GPU in your default server. Stop it, or start CPU only."
-        )
+        bea = await r.ask("bea", "mig-1g.5gb")
+        assert bea.answer == "admit", "who is passed holds nobody up"
 
 
 @pytest.mark.programs
@@ -342,7 +339,7 @@ async def test_rights_are_asked_again_at_admission(tmp_path: Path) -> None:
         r.hub.deleted.add("ben")
         r.hands.pass_time(timedelta(minutes=1))
         await r.left(ada)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert ben.ticket not in {s.ticket for s in r.engine.queue.states()}
         assert r.engine.state.counts[("ended", "refused")] == 1
 
@@ -354,7 +351,7 @@ async def test_a_hub_that_does_not_answer_admits_nobody_and_refuses_nobody(tmp_p
         r.hub.away = "no answer"
         await r.engine.reconciler.reconcile()
         await r.left(ada)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.positions() == {"ben": 1}
         r.hub.away = ""
         await r.engine.reconciler.reconcile()
@@ -368,11 +365,11 @@ async def test_a_listener_hears_one_event_a_change(tmp_path: Path) -> None:
         changes = r.engine.changes()
         heard = [await changes.__anext__(), await changes.__anext__()]
         assert {h.ticket for h in heard} == {ada.ticket, ben.ticket}
-        r.engine.queue.tell()
-        r.engine.queue.tell()
+        r.engine.queue.publish_changed()
+        r.engine.queue.publish_changed()
         await r.left(ada)
-        await r.engine.watcher.look()
-        r.engine.queue.tell()
+        await r.engine.watcher.refresh()
+        r.engine.queue.publish_changed()
         words = [
             (h.ticket, h.answer) for h in [await asyncio.wait_for(changes.__anext__(), patient(2)) for _ in range(2)]
         ]
@@ -419,7 +416,7 @@ async def test_a_full_disk_is_one_log_line_and_one_more_when_it_is_over(
         for _ in range(5):
             with pytest.raises(Refused):
                 await r.ask("ada", "mig-1g.5gb")
-            await r.engine.watcher.look()
+            await r.engine.watcher.refresh()
         assert [record.levelname for record in caplog.records if "written" in record.message] == ["ERROR"]
         r.engine.state.store = full
         assert (await r.ask("ada", "mig-1g.5gb")).answer == "admit"
@@ -541,7 +538,7 @@ async def test_max_wait_ends_a_ticket_and_tells_its_user(tmp_path: Path) -> None
         await r.run("ada", "mig-1g.5gb")
         await r.ask("ben", "mig-1g.5gb")
         r.hands.pass_time(timedelta(minutes=61))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         await r.engine.reconciler.reconcile()
         assert r.positions() == {}
         assert "ended after 1 h" in r.engine.form("ben", "", (), False).notices[0].text
@@ -594,11 +591,11 @@ async def test_a_second_place_is_kept_while_the_first_start_may_fail_yet(tmp_pat
         for state in held:
             await r.left(state)
         for _ in range(2):
-            await r.engine.watcher.look()
+            await r.engine.watcher.refresh()
             states = {state.server: state for state in r.engine.queue.states()}
             assert (states[""].answer, states["thesis"].answer) == ("admit", "wait")
         await r.engine.ended(states[""].ticket, Ended(states[""].attempt, "failed", "no such image"))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert [(state.server, state.answer) for state in r.engine.queue.states()] == [("thesis", "admit")]
 
 
@@ -646,10 +643,30 @@ async def test_an_offer_is_for_those_who_are_in_its_group_when_they_are_admitted
         r.hub.groups["ben"] = has
         r.hands.pass_time(timedelta(seconds=seconds))
         await r.left(ada)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert [state.answer for state in r.engine.queue.states()] == (["admit"] if admitted else [])
         notices = [notice.text for notice in r.engine.form("ben", "", (), False).notices]
-        assert notices == ([] if admitted else ["MIG 1g.5gb is no longer for your groups. Choose another offer."])
+        assert notices == ([] if admitted else ["mig-1g.5gb is no longer for your groups. Choose another offer."])
+
+
+async def test_who_loses_the_right_to_the_first_offer_is_given_the_second(tmp_path: Path) -> None:
+    offers = OfferConfig(groups={"mig-2g.10gb": ("staff",)})
+    async with room(tmp_path, small(0), large(), offers=offers) as r:
+        ada = await r.engine.ask(Ask("ada", "", ("mig-2g.10gb",), groups=("staff",)))
+        cal = await r.engine.ask(Ask("cal", "", ("mig-1g.5gb",), groups=("staff",)))
+        await r.engine.ask(Ask("ben", "", ("mig-2g.10gb", "mig-1g.5gb"), groups=("staff",)))
+        r.hub.groups["ben"] = ()
+        r.hands.pass_time(timedelta(seconds=31))
+        await r.left(ada)
+        await r.engine.watcher.refresh()
+        (waits,) = (state for state in r.engine.queue.states() if state.user == "ben")
+        assert (waits.answer, waits.offers) == ("wait", ("mig-1g.5gb",))
+        (notice,) = r.engine.form("ben", "", (), False).notices
+        assert notice.text == "mig-2g.10gb is no longer for your groups. Your place for your other offers is kept."
+        await r.left(cal)
+        await r.engine.watcher.refresh()
+        (state,) = (state for state in r.engine.queue.states() if state.user == "ben")
+        assert (state.answer, state.grant.offer) == ("admit", "mig-1g.5gb")
 
 
 @pytest.mark.programs
@@ -702,11 +719,30 @@ async def test_an_offer_that_is_asked_for_as_well_changes_nothing_of_the_place_f
 async def test_the_offers_of_last_time_are_proposed_as_far_as_there_are_any(tmp_path: Path) -> None:
     async with room(tmp_path, small(0), large(0)) as r:
         await r.left(await r.ask("ada", "mig-2g.10gb", "mig-1g.5gb"))
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         for there in (("mig-2g.10gb", "mig-1g.5gb"), ("mig-1g.5gb",)):
             assert r.engine.form("ada", "", (), False).last_offers == there
             r.gpus.devices[:] = [small(0)]
-            await r.engine.watcher.look()
+            await r.engine.watcher.refresh()
+
+
+async def test_an_admission_that_cannot_be_written_is_tried_once_a_transaction(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        r.engine.state.hub_up = False
+        for user in ("ada", "ben", "cal"):
+            assert (await r.ask(user, "mig-1g.5gb")).answer == "wait"
+        r.engine.state.hub_up = True
+        tries = list[Changes]()
+
+        class Counted(StoreThatIsFull):
+            async def commit(self, changes: Changes) -> None:
+                tries.append(changes)
+                await super().commit(changes)
+
+        r.engine.state.store = Counted()  # type: ignore[assignment]
+        async with r.engine.queue.transaction(admit=True):
+            pass
+        assert len(tries) == 1 and tries[0].leases
 
 
 async def test_a_service_that_cannot_write_is_not_ready(tmp_path: Path) -> None:
@@ -723,8 +759,14 @@ async def test_a_service_that_cannot_write_is_not_ready(tmp_path: Path) -> None:
 async def test_a_start_whose_word_ready_was_lost_ends_well_by_the_hubs_list(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         ada = await r.ask("ada", "mig-1g.5gb")
-        r.hub.run("ada", pid=r.process(ada).pid)
+        r.hub.run("ada")
         r.hands.pass_time(timedelta(seconds=1))
+        await r.engine.watcher.refresh()
+        await r.engine.reconciler.reconcile()
+        assert r.positions() == {"ada": 0}, "the hub says that it is ready, and nothing of it runs"
+        pid = r.process(ada).pid
+        await soon(lambda: any(each.pid == pid for each in procfs.marked()))
+        await r.engine.watcher.refresh()
         await r.engine.reconciler.reconcile()
         assert r.positions() == {}
         assert [lease.state for lease in r.engine.leases()] == ["running"]
@@ -736,11 +778,27 @@ async def test_a_server_is_known_until_its_stop_is_over(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         await r.run("ada", "cpu")
         server = r.hub.running[("ada", "")]
-        for listed in (server, replace(server, ready=False, pending="stop"), None):
+        stopping = replace(server, ready=False, pending="stop")
+        for seconds, listed, known in (
+            (1, server, True), (1, stopping, True), (100, None, True), (59, None, True), (1, None, False),
+        ):  # fmt: skip
             r.hub.running = {} if listed is None else {("ada", ""): listed}
-            r.hands.pass_time(timedelta(seconds=1))
+            r.hands.pass_time(timedelta(seconds=seconds))
             await r.engine.reconciler.reconcile()
-            assert (("ada", "") in r.engine.state.facts) is (listed is not None)
+            assert (("ada", "") in r.engine.state.facts) is known
+
+
+@pytest.mark.programs
+async def test_a_server_that_one_list_of_the_hub_lacks_keeps_its_time_and_its_keeps(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "cpu")
+        before = r.engine.state.facts[("ada", "")]
+        server = r.hub.running.pop(("ada", ""))
+        for listed in ({}, {("ada", ""): server}):
+            r.hub.running = listed
+            r.hands.pass_time(timedelta(seconds=59))
+            await r.engine.reconciler.reconcile()
+        assert r.engine.state.facts[("ada", "")] == before
 
 
 async def test_after_a_restart_of_the_service_nobody_is_admitted_by_what_was_known_before(tmp_path: Path) -> None:
@@ -751,7 +809,7 @@ async def test_after_a_restart_of_the_service_nobody_is_admitted_by_what_was_kno
     hub.deleted.add("ben")
     async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
         await r.left(ada)
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         assert r.positions() == {}
         assert r.engine.state.counts[("ended", "refused")] == 1
 

@@ -19,7 +19,7 @@ DEVICE = "MIG-small-0"
 async def rule(r: Room, used: float | None = 90.0) -> str:
     await r.run("ada", "mig-1g.5gb")
     r.gpus.used[DEVICE] = used
-    await r.engine.watcher.look()
+    await r.engine.watcher.refresh()
     state = r.engine.server_state("ada", "")
     assert state is not None and state.countdown is None
     return "" if state.rule is None else state.rule.message

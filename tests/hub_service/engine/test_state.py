@@ -66,7 +66,6 @@ async def test_a_service_that_is_superseded_does_nothing_more(tmp_path: Path) ->
 
         r.engine.reconciler.superseded = superseded
         await r.engine.reconciler.reconcile()
-        assert r.engine.state.compared
         r.hub.run("eve")
         await r.engine.reconciler.reconcile()
         assert r.engine.state.facts == {}
@@ -98,6 +97,20 @@ async def test_starts_that_are_still_being_sent_are_not_sent_a_second_time(tmp_p
         await r.engine.reconciler.reconcile()
         await turns()
         assert sent == ["ada", "ada"], "the hub was lost in between, so they are sent once more, when those are through"
+
+
+async def test_a_hub_that_was_away_and_forgot_a_start_is_asked_for_it_again(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.engine.reconciler.reconcile()
+        await r.ask("ada", "mig-1g.5gb")
+        r.hub.away = "it was killed"
+        await r.engine.reconciler.reconcile()
+        r.hub.away = ""
+        r.hub.running.clear()
+        r.hands.pass_time(timedelta(seconds=1))
+        await r.engine.reconciler.reconcile()
+        await turns()
+        assert [each[:2] for each in r.hub.started] == [("ada", "")]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +173,7 @@ async def test_what_is_not_simulated_is_not_said_to_be(tmp_path: Path) -> None:
         cpu = await r.ask("cleo", "cpu")
         assert [state.simulated for state in (given, waits, cpu)] == [False, False, False]
         assert r.engine.server_state("ada", "").simulated is False  # type: ignore[union-attr]
+        assert r.engine.form("eve", "", (), False).simulated is False
 
 
 async def test_simulated_gpus_are_said_to_be_in_line_at_the_start_and_in_the_server(tmp_path: Path) -> None:
@@ -169,6 +183,7 @@ async def test_simulated_gpus_are_said_to_be_in_line_at_the_start_and_in_the_ser
         cpu = await r.ask("cleo", "cpu")
         assert [state.simulated for state in (given, waits, cpu)] == [True, True, False]
         assert r.engine.server_state("ada", "").simulated is True  # type: ignore[union-attr]
+        assert r.engine.form("eve", "", (), False).simulated is True
 
 
 @pytest.mark.parametrize(("seconds", "known"), [(0, True), (60, True), (61, False)])

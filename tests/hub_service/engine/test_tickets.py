@@ -191,7 +191,7 @@ async def test_what_an_admission_writes_into_ticket_and_lease(tmp_path: Path) ->
             None,
             False,
         )
-        assert r.engine.state.counts[("admitted", "mig-1g.5gb")] == 1 and r.engine.state.last_round_seconds >= 0
+        assert r.engine.state.counts[("admitted", "mig-1g.5gb")] == 1 and r.engine.state.last_admission_seconds >= 0
 
 
 @pytest.mark.programs
@@ -199,7 +199,7 @@ async def test_an_admin_reads_of_a_lease_what_it_is_and_when_it_ends(tmp_path: P
     async with room(tmp_path, small(0)) as r:
         _, child = await r.run("ada", "mig-1g.5gb")
         r.gpus.used["MIG-small-0"] = 40.0
-        await r.engine.watcher.look()
+        await r.engine.watcher.refresh()
         (info,) = r.engine.leases()
         assert (info.user, info.offer, info.profile, info.share, info.state) == (
             "ada",
@@ -251,7 +251,7 @@ async def test_a_server_that_begins_to_use_a_gpu_holds_it_only_where_it_ran_befo
         r.hands.pass_time(SECOND)
         r.gpus.pids["MIG-small-1"] = (child.pid,)
         for _ in range(2):
-            await r.engine.watcher.look()
+            await r.engine.watcher.refresh()
             await r.engine.reconciler.reconcile()
             r.hands.pass_time(SECOND)
         held = [(lease.user, lease.uuid, lease.pid, lease.adopted) for lease in r.engine.state.leases.values()]

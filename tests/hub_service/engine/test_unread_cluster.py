@@ -32,7 +32,7 @@ async def started_anew(path: Path, before: PodRoom) -> AsyncIterator[PodRoom]:
 async def read(r: PodRoom, cluster: ClusterTable) -> None:
     """The API server answers at last."""
     r.pods.cluster = cluster
-    await r.look()
+    await r.refresh()
 
 
 async def test_a_place_and_a_promised_gpu_are_kept_when_the_hub_asks_anew_before_the_cluster_was_read(
@@ -77,7 +77,7 @@ async def test_an_offer_that_is_hidden_or_for_other_groups_by_now_is_so_before_t
         r.engine.state.offer_config = OfferConfig(groups={SMALL: ("course-a",)}, hidden=("mig-2g.10gb",))
         r.engine.state.expect_cluster()
         assert [offer.id for offer in r.engine.form("eve", "", (), False).offers] == ["cpu"]
-        assert (await r.ask("eve", SMALL)).reason.reason == "not-your-group"
+        assert (await r.ask("eve", SMALL)).reason.reason == "unknown-offer"
         assert (await r.ask("eve", "mig-2g.10gb")).reason.reason == "unknown-offer"
 
 

@@ -8,9 +8,12 @@ import logging
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from hub_extensions.core.messages import Ask, Ended, Started, Stopped
-from hub_extensions.hub_service.http.api.wire import BODY_LIMIT_BYTES
+from hub_extensions.core.messages import Ask, Ended, Problem, Report, Started, Stopped
+from hub_extensions.hub_service.http.api.requests import TicketRequest
+from hub_extensions.hub_service.http.api.wire import BODY_LIMIT_BYTES, BadInput, read, write
 from tests.fakes.engine import DeskThatFails
 from tests.hub_service.conftest import PREFIX, SECRET, Running, known_hub, said
 from tests.patience import patient
@@ -23,7 +26,7 @@ BAD_ASKS = [
     (b'"text"', "", "JSON object"),
     (b"\xff\xfe{}", "", "UTF-8"),
     (b'{"user": NaN}', "user", "NaN"),
-    (b'{"user": "ada", "server": "", "offers": ["cpu"], "options": {"a": [Infinity]}}', "", "Infinity"),
+    (b'{"user": "ada", "server": "", "offers": ["cpu"], "options": {"a": [Infinity]}}', "options.a.0", "Infinity"),
     (b"[" * 30000, "", ""),
     ({"server": "", "offers": ["cpu"]}, "user", "missing"),
     ({**ASK, "user": ""}, "user", "empty"),
@@ -33,6 +36,11 @@ BAD_ASKS = [
     ({**ASK, "offers": ["cpu", 3]}, "offers.1", "text"),
     ({**ASK, "options": []}, "options", "object"),
     ({**ASK, "colour": "red"}, "colour", "Known: user, server"),
+    (b'{"\\ud800": 1}', r"\ud800", "half of a character"),
+    (b'{"user": "ada\\udfff", "server": "", "offers": ["cpu"]}', "user", "half of a character"),
+    ({**ASK, "options": {"a": {"b\n": ["\ud800"]}}}, r"options.a.b\n.0", "half of a character"),
+    ({**ASK, "col\nour": "red"}, r"col\nour", "Known: user, server"),
+    ({**ASK, "x" * 300: "red"}, "x" * 60, "Known: user, server"),
 ]
 
 
@@ -46,6 +54,50 @@ async def test_a_malformed_body_is_400_and_names_the_field(
     assert problem["field"] == field
     assert words in problem["message"]
     assert service.engine.told == []
+
+
+KEYS = st.sampled_from([*ASK, "options", "attempt", "how", "ready", "pid", "kernels"]) | st.text(max_size=8)
+WHOLE_TEXT = st.text(st.characters(), max_size=8)  # lone surrogates too
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | WHOLE_TEXT | st.sampled_from(["cpu", "gpu-0.5"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS | WHOLE_TEXT, inner, max_size=4),
+    max_leaves=10,
+)
+BODIES = st.dictionaries(KEYS | WHOLE_TEXT, ANY_JSON, max_size=6) | ANY_JSON
+
+
+@pytest.mark.parametrize("kind", [Ask, Started, Ended, Stopped, Report, TicketRequest])
+def test_any_json_is_a_message_or_a_sentence_that_can_be_sent(kind: type[object]) -> None:
+    @given(BODIES)
+    @example({"\ud800": 1})
+    def read_or_refused(body: object) -> None:
+        try:
+            read(kind, json.dumps(body).encode())
+        except BadInput as refused:
+            assert refused.status == 400 and refused.message.endswith(".")
+            assert write(Problem(refused.message, refused.field, refused.reason))
+
+    read_or_refused()
+
+
+async def test_no_json_body_makes_any_route_fail(service: Running, caplog: pytest.LogCaptureFixture) -> None:
+    bodies: list[object] = [{"\ud800": 1}]
+
+    @settings(max_examples=40, database=None)
+    @given(BODIES)
+    def collect(body: object) -> None:
+        bodies.append(body)
+
+    collect()
+    service.engine.run_server("ada", "thesis")
+    routes = [("hub/tickets", SECRET), ("hub/tickets/t1/started", SECRET), ("hub/tickets/t1/ended", SECRET)]
+    routes += [("hub/stopped", SECRET), ("api/tickets", "ada-token"), ("api/server/report", "ada-thesis")]
+    for path, token in routes:
+        for body in bodies:
+            answer = await service.ask("POST", path, token, body)
+            assert answer.code < 500, (path, body)
+            assert answer.code < 400 or said(answer)["message"], (path, body)
+    assert "Traceback" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -122,6 +174,7 @@ async def test_a_refusal_of_the_engine_keeps_its_status_field_and_word(service: 
         "message": "There is no such ticket any more.",
         "field": "ticket",
         "reason": "unknown-ticket",
+        "params": {},
     }
 
 

@@ -33,7 +33,7 @@ async def test_the_line_the_leases_and_the_offers_are_counted(service: Running) 
     assert numbers[("jupyterhub_gpu_admissions_total", "mig-1g.5gb")] == 4
     assert numbers[("jupyterhub_gpu_refusals_total", "line-full")] == 2
     assert numbers[("jupyterhub_gpu_inventory_age_seconds", "")] == 1.5
-    assert numbers[("jupyterhub_gpu_round_seconds", "")] == 0.012
+    assert numbers[("jupyterhub_gpu_admission_seconds", "")] == 0.012
     assert numbers[("jupyterhub_gpu_ready", "")] == 1
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from hub_extensions.core import messages
 from hub_extensions.core.messages import Health, TicketInfo, Wait
-from hub_extensions.core.offer_words import free_words
-from hub_extensions.hub_service.http.pages import words
+from hub_extensions.core.offer_texts import free_text
+from hub_extensions.hub_service.http.pages import labels
 from tests.fakes.engine import NOON, offer
 from tests.fakes.reasons import because
 from tests.hub_service.conftest import SECRET, Running
@@ -254,28 +254,28 @@ async def test_an_error_is_a_page_with_the_way_back(service: Running) -> None:
 
 
 def test_a_likely_wait_is_an_interval_and_unknown_is_not_zero() -> None:
-    assert words.wait(Wait(False, 1500, 2400, 4200, 7800, None)) == "likely 25 min to 70 min, at most 2 h 10 min"
-    assert words.wait(Wait(False, None, None, None, None, None)) == "wait not known"
+    assert labels.wait(Wait(False, 1500, 2400, 4200, 7800, None)) == "likely 25 min to 70 min, at most 2 h 10 min"
+    assert labels.wait(Wait(False, None, None, None, None, None)) == "wait not known"
 
 
 def test_what_is_free_while_others_wait_is_not_said_to_be_there_for_the_taking() -> None:
     asked = Wait(False, None, None, None, None, None)
     one = replace(offer("mig-1g.5gb", "MIG 1g.5gb", 1, asked), waiting=2)
     own = TicketInfo("t1", "ada", "", "waiting", ("mig-1g.5gb",), 1, NOON, "")
-    assert free_words(one, words.ahead(one, ()))[1] == "1 of 5 free, 2 ahead"
-    assert free_words(one, words.ahead(one, (own,)))[1] == "1 of 5 free"
-    assert free_words(one, words.ahead(one, (replace(own, position=2),)))[1] == "1 of 5 free, 1 ahead"
-    assert free_words(one, words.ahead(one, (replace(own, offers=("gpu",)),)))[1] == "1 of 5 free, 2 ahead"
-    assert free_words(replace(one, free=0), 2)[1] == "0 of 5 free"
-    assert free_words(replace(one, wait=replace(asked, now=True)), 2)[1] == "1 of 5 free"
+    assert free_text(one, labels.ahead(one, ()))[1] == "1 of 5 free, 2 ahead"
+    assert free_text(one, labels.ahead(one, (own,)))[1] == "1 of 5 free"
+    assert free_text(one, labels.ahead(one, (replace(own, position=2),)))[1] == "1 of 5 free, 1 ahead"
+    assert free_text(one, labels.ahead(one, (replace(own, offers=("gpu",)),)))[1] == "1 of 5 free, 2 ahead"
+    assert free_text(replace(one, free=0), 2)[1] == "0 of 5 free"
+    assert free_text(replace(one, wait=replace(asked, now=True)), 2)[1] == "1 of 5 free"
 
 
 @pytest.mark.parametrize(
     ("number", "text"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (22, "22nd")]
 )
 def test_places_are_ordinals(number: int, text: str) -> None:
-    assert words.place("waiting", number) == f"{text} in line"
+    assert labels.place("waiting", number) == f"{text} in line"
 
 
 def test_health_says_not_known_rather_than_nothing() -> None:
-    assert dict(words.health_rows(Health(False)))["Store"] == "not known"
+    assert dict(labels.health_rows(Health(False)))["Store"] == "not known"

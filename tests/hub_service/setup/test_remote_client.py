@@ -12,12 +12,12 @@ import pytest
 from hub_extensions.adapters.jupyterhub_api import HubAway, HubRefused
 from hub_extensions.hub_service.process import Lifetime
 from hub_extensions.hub_service.setup import remote_client
-from hub_extensions.hub_service.setup.remote_client import HubsWord
-from hub_extensions.hub_service.setup.remote_settings import Own, tell
+from hub_extensions.hub_service.setup.remote_client import RemoteSettings
+from hub_extensions.hub_service.setup.remote_settings import Own, to_info
 from hub_extensions.hub_service.setup.settings import Settings
 
 OWN = Own("http://127.0.0.1:9/hub/api", "token-of-the-service", "/srv/gpu", "127.0.0.1", {})
-INFO = tell(Settings(hub_secret="secret", api_token="token", port=8200))
+INFO = to_info(Settings(hub_secret="secret", api_token="token", port=8200))
 
 
 class HubThatSays:
@@ -43,11 +43,11 @@ class Room:
     def __init__(self, lifetime: Lifetime) -> None:
         self.now = 0.0
         self.lifetime = lifetime
-        self.word = HubsWord(OWN, lifetime, clock=lambda: self.now)
+        self.remote = RemoteSettings(OWN, lifetime, clock=lambda: self.now)
 
     def hub(self, *answers: Any) -> HubThatSays:
         hub = HubThatSays(*answers)
-        self.word._hub = hub  # type: ignore[assignment]
+        self.remote._hub = hub  # type: ignore[assignment]
         return hub
 
 
@@ -64,7 +64,7 @@ async def test_it_asks_until_the_hub_tells_and_says_each_reason_once(
     caplog.set_level(logging.INFO)
     away, refused = HubAway("The hub does not answer (refused)."), HubRefused(403, "no")
     hub = room.hub(away, away, away, refused, refused, {}, {"settings": {"later": 1}}, INFO)
-    settings = await room.word.wait_for_settings()
+    settings = await room.remote.wait_for_settings()
     assert settings is not None and settings.port == 8200
     assert hub.asked == 8
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -87,13 +87,13 @@ async def test_the_pauses_grow(room: Room, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(remote_client, "within", within)
     monkeypatch.setattr(remote_client, "FIRST_PAUSE", 1.0)
     room.hub(*[HubAway("away")] * 6, INFO)
-    await room.word.wait_for_settings()
+    await room.remote.wait_for_settings()
     assert pauses == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
 
 
 async def test_one_that_is_told_to_stop_while_it_waits_has_no_settings(room: Room) -> None:
     room.hub(HubAway("away"))
-    waiting = asyncio.ensure_future(room.word.wait_for_settings())
+    waiting = asyncio.ensure_future(room.remote.wait_for_settings())
     await asyncio.sleep(0)
     room.lifetime.stop("SIGTERM")
     assert await waiting is None
@@ -101,16 +101,16 @@ async def test_one_that_is_told_to_stop_while_it_waits_has_no_settings(room: Roo
 
 async def test_it_looks_once_a_minute_and_at_once_when_the_hub_may_be_a_new_one(room: Room) -> None:
     hub = room.hub(INFO)
-    await room.word.wait_for_settings()
+    await room.remote.wait_for_settings()
     room.now = 59.0
-    assert not await room.word.is_other(at_once=False)
+    assert not await room.remote.is_other(at_once=False)
     assert hub.asked == 1
-    assert not await room.word.is_other(at_once=True)
+    assert not await room.remote.is_other(at_once=True)
     assert hub.asked == 2
     room.now = 118.0
-    assert not await room.word.is_other(at_once=False)
+    assert not await room.remote.is_other(at_once=False)
     room.now = 119.0
-    assert not await room.word.is_other(at_once=False)
+    assert not await room.remote.is_other(at_once=False)
     assert hub.asked == 3
     assert not room.lifetime.stopping.is_set()
 
@@ -118,8 +118,8 @@ async def test_it_looks_once_a_minute_and_at_once_when_the_hub_may_be_a_new_one(
 @pytest.mark.parametrize("answer", [HubAway("away"), HubRefused(403, "no"), HubRefused(404, "no")])
 async def test_a_hub_that_cannot_be_asked_ends_nothing(room: Room, answer: Exception) -> None:
     room.hub(INFO, answer)
-    await room.word.wait_for_settings()
-    assert not await room.word.is_other(at_once=True)
+    await room.remote.wait_for_settings()
+    assert not await room.remote.is_other(at_once=True)
     assert not room.lifetime.stopping.is_set()
 
 
@@ -129,12 +129,12 @@ async def test_a_hub_that_tells_no_settings_any_more_ends_it_after_a_minute(
 ) -> None:
     """It starts the service itself now, and the token it made for this one goes on being valid."""
     room.hub(INFO, HubRefused(status, "no"))
-    await room.word.wait_for_settings()
+    await room.remote.wait_for_settings()
     for room.now in (100.0, 130.0, 159.9):
-        assert not await room.word.is_other(at_once=True)
+        assert not await room.remote.is_other(at_once=True)
     assert not room.lifetime.stopping.is_set()
     room.now = 160.0
-    assert await room.word.is_other(at_once=True)
+    assert await room.remote.is_other(at_once=True)
     assert room.lifetime.stopping.is_set()
     assert room.lifetime.status == 0
     assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 1
@@ -142,20 +142,20 @@ async def test_a_hub_that_tells_no_settings_any_more_ends_it_after_a_minute(
 
 async def test_two_of_the_regular_looks_are_enough_for_that(room: Room) -> None:
     room.hub(INFO, HubRefused(403, "no"))
-    await room.word.wait_for_settings()
+    await room.remote.wait_for_settings()
     room.now = 60.0
-    assert not await room.word.is_other(at_once=False)
+    assert not await room.remote.is_other(at_once=False)
     room.now = 120.0
-    assert await room.word.is_other(at_once=False)
+    assert await room.remote.is_other(at_once=False)
 
 
 async def test_a_hub_that_tells_them_in_between_or_is_only_broken_ends_nothing(room: Room) -> None:
     no, broken = HubRefused(403, "no"), HubRefused(500, "broken")
     room.hub(INFO, no, INFO, no, INFO, broken, broken, HubAway("away"))
-    await room.word.wait_for_settings()
+    await room.remote.wait_for_settings()
     for minute in range(1, 9):
         room.now = 60.0 * minute
-        assert not await room.word.is_other(at_once=False)
+        assert not await room.remote.is_other(at_once=False)
     assert not room.lifetime.stopping.is_set()
 
 
@@ -169,28 +169,28 @@ async def test_a_hub_that_tells_them_in_between_or_is_only_broken_ends_nothing(r
 )
 async def test_other_settings_end_it_with_0(room: Room, other: dict[str, Any]) -> None:
     room.hub(INFO, other)
-    await room.word.wait_for_settings()
-    assert await room.word.is_other(at_once=True)
+    await room.remote.wait_for_settings()
+    assert await room.remote.is_other(at_once=True)
     assert room.lifetime.stopping.is_set()
     assert room.lifetime.status == 0
 
 
 async def test_something_of_the_admins_own_beside_them_is_not_other_settings(room: Room) -> None:
     room.hub(INFO, {**INFO, "contact": "gpu@example.org"})
-    await room.word.wait_for_settings()
-    assert not await room.word.is_other(at_once=True)
+    await room.remote.wait_for_settings()
+    assert not await room.remote.is_other(at_once=True)
 
 
 async def test_a_token_that_the_hub_refuses_for_long_ends_it_so_that_it_is_read_anew(room: Room) -> None:
     room.hub(INFO)
-    await room.word.wait_for_settings()
+    await room.remote.wait_for_settings()
     for room.now in (100.0, 110.0, 129.9):
-        room.word.refused(HubRefused(403, "no"))
+        room.remote.refused(HubRefused(403, "no"))
     assert not room.lifetime.stopping.is_set()
     room.now = 130.0
-    room.word.refused(HubRefused(404, "no such page"))
+    room.remote.refused(HubRefused(404, "no such page"))
     assert not room.lifetime.stopping.is_set()
-    room.word.refused(HubRefused(403, "no"))
+    room.remote.refused(HubRefused(403, "no"))
     assert room.lifetime.stopping.is_set()
     assert room.lifetime.status == 0
 
@@ -198,15 +198,15 @@ async def test_a_token_that_the_hub_refuses_for_long_ends_it_so_that_it_is_read_
 async def test_it_also_ends_while_it_still_waits_for_its_settings(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_client, "TOKEN_SECONDS", 0.0)
     room.hub(HubAway("away"), HubRefused(403, "no"))
-    assert await room.word.wait_for_settings() is None
+    assert await room.remote.wait_for_settings() is None
     assert room.lifetime.stopping.is_set()
 
 
 async def test_a_hub_that_answers_in_between_is_waited_for_anew(room: Room) -> None:
     room.hub(INFO)
-    await room.word.wait_for_settings()
-    room.word.refused(HubRefused(403, "no"))
+    await room.remote.wait_for_settings()
+    room.remote.refused(HubRefused(403, "no"))
     room.now = 31.0
-    await room.word.is_other(at_once=False)
-    room.word.refused(HubRefused(403, "no"))
+    await room.remote.is_other(at_once=False)
+    room.remote.refused(HubRefused(403, "no"))
     assert not room.lifetime.stopping.is_set()

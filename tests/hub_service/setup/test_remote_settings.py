@@ -23,8 +23,8 @@ from hub_extensions.hub_service.setup.remote_settings import (
     Own,
     hub_secret_of,
     of_info,
-    tell,
-    understood,
+    settings_from,
+    to_info,
 )
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 from hub_extensions.hub_service.setup.state_dir import folder_apart
@@ -58,13 +58,13 @@ HUBS = Settings(
 
 
 def over_the_wire(settings: Settings) -> dict[str, Any]:
-    told = of_info(json.loads(json.dumps({"theirs": 1, **tell(settings)})))
+    told = of_info(json.loads(json.dumps({"theirs": 1, **to_info(settings)})))
     assert told is not None
     return told
 
 
 def test_no_secret_and_no_folder_is_told() -> None:
-    text = json.dumps(tell(HUBS))
+    text = json.dumps(to_info(HUBS))
     for word in (TOKEN, HUBS.hub_secret, "database-word", "prometheus-word", "metrics-word", "/srv/"):
         assert word not in text
 
@@ -74,7 +74,7 @@ def test_a_setting_that_is_not_told_is_the_services_own_or_comes_by_its_environm
 
 
 def test_what_arrives_is_what_the_hub_has_but_for_its_own_place() -> None:
-    there = understood(over_the_wire(HUBS), OWN)
+    there = settings_from(over_the_wire(HUBS), OWN)
     assert there == replace(HUBS, state_dir="/srv/gpu", host="0.0.0.0", hub_api_url="http://hub:8081/jh/hub/api")
     assert there.url == HUBS.url == "http://jupyterhub-gpu:8191/jh/services/gpu"
 
@@ -83,27 +83,27 @@ def test_a_secret_that_the_hubs_configuration_has_must_be_in_the_environment_too
     """Else a service would go on with an SQLite file while its admin believes it is on PostgreSQL."""
     poor = Own.of({name: ENVIRONMENT[name] for name in list(ENVIRONMENT)[:2]}, "/srv/gpu", "0.0.0.0")
     with pytest.raises(SettingsError, match=r"set JUPYTERHUB_GPU_DATABASE_URL, JUPYTERHUB_GPU_METRICS_TOKEN, .*_PROM"):
-        understood(over_the_wire(HUBS), poor)
-    assert understood(over_the_wire(replace(HUBS, database_url="")), OWN).database_url == HUBS.database_url
+        settings_from(over_the_wire(HUBS), poor)
+    assert settings_from(over_the_wire(replace(HUBS, database_url="")), OWN).database_url == HUBS.database_url
 
 
 def test_a_setting_of_another_version_is_named() -> None:
     told = over_the_wire(HUBS)
     with pytest.raises(SettingsError, match=r"unknown field 'later'.*same version"):
-        understood({**told, "settings": {**told["settings"], "later": 1}}, OWN)
+        settings_from({**told, "settings": {**told["settings"], "later": 1}}, OWN)
     for queue, named in (
         ({"later": 1}, r"unknown field 'queue\.later'"),
         ({"max_wait": "long"}, r"c\.GpuQueue\.max_wait_hours: "),
     ):
         with pytest.raises(SettingsError, match=rf"{named}.*same version"):
-            understood({**told, "settings": {**told["settings"], "queue": queue}}, OWN)
+            settings_from({**told, "settings": {**told["settings"], "queue": queue}}, OWN)
     with pytest.raises(SettingsError, match=r"c\.GpuService\.port: .*same version"):
-        understood({**told, "settings": {**told["settings"], "port": "many"}}, OWN)
+        settings_from({**told, "settings": {**told["settings"], "port": "many"}}, OWN)
 
 
 def test_a_hub_cannot_change_what_the_service_knows_itself() -> None:
     told = over_the_wire(HUBS)
-    there = understood({**told, "settings": {**told["settings"], "state_dir": "/etc", "hub_secret": "mine"}}, OWN)
+    there = settings_from({**told, "settings": {**told["settings"], "state_dir": "/etc", "hub_secret": "mine"}}, OWN)
     assert (there.state_dir, there.hub_secret) == ("/srv/gpu", hub_secret_of(TOKEN))
 
 

@@ -12,13 +12,12 @@ from tornado.web import HTTPError, MissingArgumentError
 from hub_extensions.adapters.jupyterhub_api import HubAway, HubRefused
 from hub_extensions.adapters.store import StoreUnavailable
 from hub_extensions.core.messages import Problem
+from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.http.api.wire import BadInput
 from hub_extensions.hub_service.http.auth import Forbidden
 
-OUR_FAULT = Problem(
-    "The GPU service made a mistake; its log says which. What you asked for was not done.", reason="our-fault"
-)
+OUR_FAULT = Problem.of(explain("our-fault"))
 HUB_AWAY = Problem(
     "The hub is not answering, so nobody can tell who you are. Try again in a minute.", reason="hub-away"
 )
@@ -37,13 +36,13 @@ def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Pro
     if isinstance(error, BadInput):
         return error.status, Problem(error.message, error.field, error.reason)
     if isinstance(error, Refused):
-        return error.status, Problem(error.message, error.field, error.reason)
+        return error.status, Problem(error.message, error.field, error.reason, error.params)
     if isinstance(error, Forbidden):
-        return 403, Problem(error.sentence, reason=error.reason)
+        return 403, Problem(error.message, reason=error.reason)
     if isinstance(error, HubAway):
         return 503, HUB_AWAY
     if isinstance(error, StoreUnavailable):
-        return 503, Problem(f"{error.sentence} Nothing was changed.", reason="store-away")
+        return 503, Problem(f"{error.message} Nothing was changed.", reason="store-away")
     if isinstance(error, HubRefused):
         return _hub_says_no(error)
     if isinstance(error, MissingArgumentError):
@@ -72,6 +71,3 @@ def _plain(status: int) -> tuple[int, Problem]:
         return status, OUR_FAULT
     sentence = SENTENCES.get(status, f"{HTTPStatus(status).phrase}.")
     return status, Problem(sentence, reason=HTTPStatus(status).phrase.lower().replace(" ", "-"))
-
-
-__all__ = ["HUB_AWAY", "OUR_FAULT", "is_our_fault", "problem_of"]

@@ -208,6 +208,3 @@ def _too_large() -> BadInput:
     return BadInput(
         f"The body is too large; {BODY_LIMIT_BYTES // 1024} KiB is the most.", status=413, reason="too-large"
     )
-
-
-__all__ = ["JsonRoute", "NothingHere", "Parts", "Route"]

@@ -134,16 +134,3 @@ def user_of(person: Person) -> str:
     if person.kind != "user":
         raise Forbidden("This is for users: a service has no server and no ticket.")
     return person.name
-
-
-__all__ = [
-    "Description",
-    "Leases",
-    "Offers",
-    "OneLease",
-    "OneTicket",
-    "TheCluster",
-    "TicketsRoute",
-    "form_for",
-    "user_of",
-]

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from hub_extensions.core.messages import Ask, Ended, Report, Started
 from hub_extensions.core.offers.offer_id import OfferIdError
 from hub_extensions.core.offers.user_options import ChoiceError, check_several
+from hub_extensions.core.wording import foreign
 from hub_extensions.hub_service.http.api.requests import TicketRequest
 
 T = TypeVar("T")
@@ -66,7 +67,8 @@ def read(kind: type[T], body: bytes) -> T:
     known = [field.name for field in fields(kind)] if is_dataclass(kind) else []
     unknown = sorted(set(raw) - set(known))
     if unknown:
-        raise BadInput(f"{unknown[0]!r} is not a field here. Known: {', '.join(known)}.", unknown[0])
+        name = foreign(unknown[0])
+        raise BadInput(f"'{name}' is not a field here. Known: {', '.join(known)}.", name)
     try:
         value: T = _adapter(kind).validate_json(body, strict=True)
     except ValidationError as problem:
@@ -106,9 +108,34 @@ def _json(body: bytes) -> Any:
     except ValueError as problem:
         raise BadInput(f"The body is not JSON: {problem}.") from None
     if strange:
-        where = next((key for key, value in raw.items() if value is strange), "") if isinstance(raw, dict) else ""
-        raise BadInput(f"{where or 'The body'}: {strange[0]} is not a number in JSON.", where)
+        where = _where(raw, lambda value: value is strange)
+        raise BadInput(f"{where or 'The body'}: {strange[0]} is not a number in JSON.", where or "")
+    half = _where(raw, _is_half)
+    if half is not None:
+        raise BadInput(f"{half or 'The body'} has half of a character (a lone surrogate).", half)
     return raw
+
+
+def _where(raw: object, wrong: Callable[[object], bool]) -> str | None:
+    """The dotted path of the first value, or key, that is wrong; "" for the whole body, None where nothing is."""
+    todo: list[tuple[str, object]] = [("", raw)]
+    while todo:
+        path, value = todo.pop()
+        if wrong(value):
+            return path
+        inside: list[tuple[object, object]] = []
+        if isinstance(value, dict):
+            inside = list(value.items())
+        elif isinstance(value, list):
+            inside = list(enumerate(value))
+        for key, each in reversed(inside):
+            name = f"{path}.{foreign(key)}".lstrip(".")
+            todo += [(name, each), (name, key)]
+    return None
+
+
+def _is_half(value: object) -> bool:
+    return isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _bad_field(problem: ValidationError) -> BadInput:

@@ -15,13 +15,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import HTTPError
 
-from hub_extensions.core import offer_words, wording
+from hub_extensions.core import offer_texts, wording
 from hub_extensions.core.messages import Problem
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.hub_service.http.api.base import Parts, Route
 from hub_extensions.hub_service.http.api.people import form_for, user_of
 from hub_extensions.hub_service.http.auth import Person, Who
-from hub_extensions.hub_service.http.pages import words
+from hub_extensions.hub_service.http.pages import labels
 
 REFRESH_SECONDS = 10
 POLICY = (
@@ -95,7 +95,7 @@ class YourGpu(Page):
         values: dict[str, Any] = {
             "form": form,
             "titles": {offer.id: offer.title for offer in form.offers},
-            "ahead": {offer.id: words.ahead(offer, tickets) for offer in form.offers},
+            "ahead": {offer.id: labels.ahead(offer, tickets) for offer in form.offers},
             "simulated": {offer.id for offer in form.offers if offer.simulated},
             "tickets": tickets,
             "servers": engine.servers_of(user),
@@ -200,9 +200,9 @@ def make_environment(base_url: str) -> Environment:
         return f"{path}/{quote(server, safe='')}" if server else path
 
     environment.globals.update(
-        words=words,
+        labels=labels,
         wording=wording,
-        offer_words=offer_words,
+        offer_texts=offer_texts,
         cpu=CPU,
         server_url=server_url,
         waiting_url=waiting_url,
@@ -215,6 +215,3 @@ def read_static() -> dict[str, bytes]:
     """The files of ``static/``, read once."""
     folder = files("hub_extensions.hub_service.http.pages") / "static"
     return {name: (folder / name).read_bytes() for name in STATIC}
-
-
-__all__ = ["KeepOn", "Leave", "LoginCallback", "StaticFile", "YourGpu", "make_environment", "read_static"]
