@@ -23,8 +23,12 @@ def configure(c: Any) -> None:
         c: the configuration object of ``jupyterhub_config.py``.
 
     Raises:
-        ValueError: a setting of ours is unknown or out of range; the text names it and says what would be right.
+        WrongSetting: a setting of ours is unknown or out of range; the text names it and says what would be right. It
+            is a ValueError, and a TraitError: JupyterHub logs the sentence of such, without a traceback, and ends.
     """
-    from hub_extensions.configuration import apply
+    from hub_extensions.configuration import WrongSetting, apply
 
-    apply(c)
+    try:
+        apply(c)
+    except ValueError as problem:
+        raise WrongSetting(str(problem)) from None

@@ -17,19 +17,21 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from traitlets import TraitError
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
-from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.tokens import SHORTEST_TOKEN
 from hub_extensions.hub_service.setup.addresses import at, reached_at
-from hub_extensions.hub_service.setup.remote_settings import BY_ENVIRONMENT, brought, hub_secret_of, tell
+from hub_extensions.hub_service.setup.remote_settings import BY_ENVIRONMENT, from_environment, hub_secret_of, to_info
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 from hub_extensions.hub_service.setup.state_dir import NAMES, kept_secrets, state_folder
-from hub_extensions.spawner.config.loader import Sections, check_cluster, check_together, read_sections
+from hub_extensions.spawner.config.hub_config import hub_base_url, value_of
+from hub_extensions.spawner.config.loader import Sections, check_together, read_sections
+from hub_extensions.spawner.config.pods_config import cluster_config
 from hub_extensions.spawner.config.spawner_classes import servers_are_pods
 
 ROLE_NAME = "gpu-service"
@@ -68,18 +70,22 @@ COMMAND = ["-m", "hub_extensions.hub_service"]
 
 TEMPLATES = Path(__file__).parent / "spawner" / "pages" / "templates"
 
-_looking: ContextVar[list[str] | None] = ContextVar("_looking", default=None)
-"""Where the notes go while somebody only looks; None: we configure for real."""
+_dry_run_notes: ContextVar[list[str] | None] = ContextVar("_dry_run_notes", default=None)
+"""Where the notes of a dry run go; None: we configure for real."""
+
+
+class WrongSetting(TraitError, ValueError):
+    """A setting with which the hub does not start; the text names it. JupyterHub shows a TraitError's text alone."""
 
 
 def apply(c: Any) -> None:
     """Wire the product into a hub's configuration. See :func:`hub_extensions.configure`."""
-    looking = _looking.get()
-    notes: list[str] = [] if looking is None else looking
+    collected = _dry_run_notes.get()
+    notes: list[str] = [] if collected is None else collected
     sections = read_sections(c)
     settings = build_settings(c, sections)
     apart = not sections.service.started_by_hub
-    if looking is None and not apart:
+    if collected is None and not apart:
         settings.dump(settings.folder / "service.json")
     _note_place(c, sections.service, apart, notes)
     _add_service(c, settings, apart, notes)
@@ -88,23 +94,23 @@ def apply(c: Any) -> None:
     _add_spawner(c, settings, notes)
     _add_limits(c, notes)
     _note_other_cullers(c, sections.culling, notes)
-    for note in notes if looking is None else ():
+    for note in notes if collected is None else ():
         print(f"jupyterhub-gpu: {note}", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def only_looking() -> Iterator[list[str]]:
+def dry_run() -> Iterator[list[str]]:
     """While it lasts, `apply` writes no file and prints nothing: its notes come into the list."""
     notes: list[str] = []
-    token = _looking.set(notes)
+    token = _dry_run_notes.set(notes)
     try:
         yield notes
     finally:
-        _looking.reset(token)
+        _dry_run_notes.reset(token)
 
 
 def build_settings(c: Any, sections: Sections) -> Settings:
-    """The service's settings; makes the state folder and the secrets unless we are only looking.
+    """The service's settings; makes the state folder and the secrets, but not in a dry run.
 
     Raises:
         ValueError: the state folder cannot be used, or a section's values or a variable's do not fit; the text names
@@ -125,13 +131,13 @@ def build_settings(c: Any, sections: Sections) -> Settings:
         **keys,
         base_url=hub_base_url(c),
         hub_api_url=_own_hub(c) if service.started_by_hub else "",
-        public_url=str(_get(c, "JupyterHub", "public_url") or ""),
+        public_url=str(value_of(c, "JupyterHub", "public_url") or ""),
         start_seconds=_start_seconds(c),
-        allow_named_servers=bool(_get(c, "JupyterHub", "allow_named_servers", False)),
+        allow_named_servers=bool(value_of(c, "JupyterHub", "allow_named_servers", False)),
         offers=offers,
         queue=sections.queue,
         culling=sections.culling,
-        cluster=_cluster(c, sections.cluster, hub_base_url(c)) if servers_are_pods(c) else None,
+        cluster=cluster_config(c, sections.cluster, _chart_url(c)) if servers_are_pods(c) else None,
     )
 
 
@@ -139,7 +145,7 @@ def _with_secrets(service: ServiceConfig) -> ServiceConfig:
     """With what only the environment brings: in a chart it comes from a Secret of the admin's own."""
     try:
         found: dict[str, Any] = {
-            name: brought(name, os.environ) for name in BY_ENVIRONMENT if not getattr(service, name)
+            name: from_environment(name, os.environ) for name in BY_ENVIRONMENT if not getattr(service, name)
         }
     except SettingsError as problem:
         raise ValueError(str(problem)) from None
@@ -148,25 +154,36 @@ def _with_secrets(service: ServiceConfig) -> ServiceConfig:
 
 def _keys(c: Any, service: ServiceConfig, state_dir: Path) -> Mapping[str, str]:
     """``hub_secret`` and ``api_token``: kept in the state folder, or by the token of a service apart."""
-    looking = _looking.get() is not None
-    entry = next((each for each in _get(c, "JupyterHub", "services", []) if each.get("name") == SERVICE_NAME), None)
+    is_dry_run = _dry_run_notes.get() is not None
+    entry = next((each for each in value_of(c, "JupyterHub", "services", []) if each.get("name") == SERVICE_NAME), None)
     token = str((entry or {}).get("api_token") or "")
     if service.started_by_hub:
-        kept = dict.fromkeys(NAMES, "") if looking else kept_secrets(state_folder(state_dir), _lasting(c))
+        kept = dict.fromkeys(NAMES, "") if is_dry_run else _kept(state_dir, c)
         # the chart makes one with `hub.services.gpu`, and the hub knows the service by that
         return {**kept, "api_token": token} if token and _is_our_process(entry or {}) else kept
-    if entry is None or (len(token) < SHORTEST_TOKEN and not looking):
+    if entry is None or (len(token) < SHORTEST_TOKEN and not is_dry_run):
         raise ValueError(
             "c.GpuService.started_by_hub is False, so hub and service need a token that both know, and there is none: "
             "in the chart set `hub.services.gpu: {}`, elsewhere put {'name': 'gpu', 'api_token': …} with at least "
             f"{SHORTEST_TOKEN} characters into c.JupyterHub.services."
         )
-    return {"hub_secret": "" if looking else hub_secret_of(token), "api_token": token}
+    return {"hub_secret": "" if is_dry_run else hub_secret_of(token), "api_token": token}
+
+
+def _kept(state_dir: Path, c: Any) -> Mapping[str, str]:
+    try:
+        return kept_secrets(state_folder(state_dir), _lasting(c))
+    except ValueError as problem:
+        raise UnusableState(str(problem)) from None
+
+
+class UnusableState(ValueError, TraitError):
+    """The state folder, or what is in it, cannot be used. A hub ends with this sentence alone, without a traceback."""
 
 
 def _lasting(c: Any) -> str | bytes:
     """A secret of the hub's own that is the same at its next start, where its configuration has one."""
-    return _get(c, "JupyterHub", "cookie_secret") or b""
+    return value_of(c, "JupyterHub", "cookie_secret") or b""
 
 
 def _is_our_process(entry: Mapping[str, Any]) -> bool:
@@ -177,20 +194,10 @@ def _is_our_process(entry: Mapping[str, Any]) -> bool:
     return isinstance(command, list) and command[1:3] == COMMAND
 
 
-def _cluster(c: Any, config: ClusterConfig, base_url: str) -> ClusterConfig:
-    """The admin's words about the cluster, with what the spawner's own settings say of its pods."""
-    check_cluster(config)
-    tolerations = _of_pods(c, "tolerations") or ()
-    listed = tolerations.values() if isinstance(tolerations, Mapping) else tolerations
+def _chart_url(c: Any) -> str:
+    """Where pods reach the service by the chart's proxy; "" where the chart's Services are not there."""
     proxy = _chart_proxy(os.environ)
-    public = f"{proxy}{base_url}services/{SERVICE_NAME}" if proxy else ""
-    return replace(
-        config,
-        namespace=str(_of_pods(c, "namespace") or ""),
-        node_labels={str(key): str(value) for key, value in (_of_pods(c, "node_selector") or {}).items()},
-        tolerated=tuple(_toleration(each) for each in listed if isinstance(each, Mapping)),
-        servers_url=config.servers_url or public,
-    )
+    return f"{proxy}{hub_base_url(c)}services/{SERVICE_NAME}" if proxy else ""
 
 
 def _chart_proxy(environ: Mapping[str, str]) -> str:
@@ -207,24 +214,11 @@ def _chart_proxy(environ: Mapping[str, str]) -> str:
     return at(public, int(port)) if public else ""
 
 
-def _toleration(each: Mapping[str, Any]) -> str:
-    """A toleration as `ClusterConfig.tolerated` has it; without a key it is for all taints."""
-    key, value, effect = (str(each.get(name) or "") for name in ("key", "value", "effect"))
-    by_value = key and each.get("operator", "Equal") == "Equal"
-    return f"{key or '*'}{f'={value}' if by_value else ''}{f':{effect}' if effect else ''}"
-
-
-def _of_pods(c: Any, key: str) -> Any:
-    """A setting of the spawner: our own section wins over the stock one's, as traitlets has it."""
-    ours = _get(c, "GpuKubeSpawner", key)
-    return _get(c, "KubeSpawner", key) if ours is None else ours
-
-
 def _start_seconds(c: Any) -> float:
     """How long a start may take: the admin's time-outs for the start and for the first answer, and a margin."""
     sections = [name for name in c if name.endswith("Spawner")]
-    start = max([60.0, *(float(_get(c, name, "start_timeout", 0)) for name in sections)])
-    answer = max([30.0, *(float(_get(c, name, "http_timeout", 0)) for name in sections)])
+    start = max([60.0, *(float(value_of(c, name, "start_timeout", 0)) for name in sections)])
+    answer = max([30.0, *(float(value_of(c, name, "http_timeout", 0)) for name in sections)])
     return max(180.0, start + answer + 30.0)
 
 
@@ -233,18 +227,11 @@ def _own_hub(c: Any) -> str:
 
     In a pod the long one, by the hub's own Service, is a way that network policies may close. "": JupyterHub tells it.
     """
-    bound = urlsplit(str(_get(c, "JupyterHub", "hub_bind_url") or "").replace("//*", "//0.0.0.0"))
+    bound = urlsplit(str(value_of(c, "JupyterHub", "hub_bind_url") or "").replace("//*", "//0.0.0.0"))
     everywhere = (bound.hostname or "") in ("", "0.0.0.0", "::")
-    if bound.scheme != "http" or not everywhere or not bound.port or _get(c, "JupyterHub", "internal_ssl"):
+    if bound.scheme != "http" or not everywhere or not bound.port or value_of(c, "JupyterHub", "internal_ssl"):
         return ""
     return f"http://127.0.0.1:{bound.port}{hub_base_url(c)}hub/api"
-
-
-def hub_base_url(c: Any) -> str:
-    """The hub's base URL, as its configuration gives it: starts and ends in a slash."""
-    path = _get(c, "JupyterHub", "base_url") or urlsplit(str(_get(c, "JupyterHub", "bind_url") or "")).path
-    inner = str(path).strip("/")
-    return f"/{inner}/" if inner else "/"
 
 
 def _simulated(offers: OfferConfig) -> OfferConfig:
@@ -252,7 +239,7 @@ def _simulated(offers: OfferConfig) -> OfferConfig:
     simulate = offers.simulate
     if simulate is None:
         return offers
-    from hub_extensions.adapters.simulated.gpus import load_layout
+    from hub_extensions.adapters.simulated.layouts import load_layout
 
     try:
         layout = load_layout(simulate)
@@ -265,17 +252,10 @@ def _simulated(offers: OfferConfig) -> OfferConfig:
 # ------------------------------------------------------------------ the hub's own settings
 
 
-def _get(c: Any, section: str, key: str, default: Any = None) -> Any:
-    if section not in c or key not in c[section]:
-        return default
-    value = c[section][key]
-    return value.get_value(default) if isinstance(value, LazyConfigValue) else value
-
-
 def _note_place(c: Any, service: ServiceConfig, apart: bool, notes: list[str]) -> None:
     if not service.connect_url and (guess := reached_at(service.host, service.port)[1]):
         notes.append(guess)
-    if apart and _get(c, "JupyterHub", "subdomain_host"):
+    if apart and value_of(c, "JupyterHub", "subdomain_host"):
         notes.append(
             "c.JupyterHub.subdomain_host is set and c.GpuService.started_by_hub is False: users cannot log in to the "
             "GPU service's own page then. All else works."
@@ -283,7 +263,7 @@ def _note_place(c: Any, service: ServiceConfig, apart: bool, notes: list[str]) -
 
 
 def _add_service(c: Any, settings: Settings, apart: bool, notes: list[str]) -> None:
-    services = list(_get(c, "JupyterHub", "services", []))
+    services = list(value_of(c, "JupyterHub", "services", []))
     ours: dict[str, Any] = {
         "name": SERVICE_NAME,
         "url": settings.origin,
@@ -292,7 +272,7 @@ def _add_service(c: Any, settings: Settings, apart: bool, notes: list[str]) -> N
     }
     file = str(settings.folder / "service.json")
     if apart:
-        ours["info"] = tell(settings)
+        ours["info"] = to_info(settings)
         if not version("jupyterhub").startswith("5."):
             ours["timeout"] = CONNECT_SECONDS
     else:
@@ -301,7 +281,7 @@ def _add_service(c: Any, settings: Settings, apart: bool, notes: list[str]) -> N
             ours["environment"] = environment
     for place, service in enumerate(services):
         if service.get("name") == SERVICE_NAME:
-            services[place] = (_told_service if apart else _merged_service)(service, ours, notes)
+            services[place] = (_service_apart if apart else _merged_service)(service, ours, notes)
             break
     else:
         services.append(ours)
@@ -316,8 +296,8 @@ def _handed_down() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(HANDED_DOWN)}
 
 
-def _told_service(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Of a service apart: what `tell` says is always ours."""
+def _service_apart(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """Of a service apart: what `to_info` gives is always ours."""
     if theirs.get("command"):
         notes.append(
             f"your service {SERVICE_NAME!r} has a command and c.GpuService.started_by_hub is False: the hub starts a "
@@ -346,8 +326,8 @@ def _merged_service(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list
 
 
 def _add_roles(c: Any, apart: bool, notes: list[str]) -> None:
-    roles = [dict(role) for role in _get(c, "JupyterHub", "load_roles", [])]
-    extra = _get(c, "JupyterHub", "extra_user_scopes")
+    roles = [dict(role) for role in value_of(c, "JupyterHub", "load_roles", [])]
+    extra = value_of(c, "JupyterHub", "extra_user_scopes")
     if extra and not any(role.get("name") == "user" for role in roles):
         # JupyterHub 6 ignores extra_user_scopes once a role `user` is defined: we add ours to the list instead.
         c.JupyterHub.extra_user_scopes = [*extra, *({ACCESS_SCOPE} - set(extra))]
@@ -403,7 +383,7 @@ def _add_templates(c: Any) -> None:
 
 
 def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
-    chosen = _get(c, "JupyterHub", "spawner_class")
+    chosen = value_of(c, "JupyterHub", "spawner_class")
     if chosen is None:
         c.JupyterHub.spawner_class = _own_spawner()
     elif not _is_ours(chosen):
@@ -412,17 +392,17 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
             'GPU. "gpu-local" is ours, and "gpu" on Kubernetes.'
         )
     for key, value in (("gpu_service_url", settings.url), ("gpu_hub_secret", settings.hub_secret)):
-        if not _get(c, "GpuSpawnerMixin", key):
+        if not value_of(c, "GpuSpawnerMixin", key):
             c.GpuSpawnerMixin[key] = value
-        elif _get(c, "GpuSpawnerMixin", key) != value:
+        elif value_of(c, "GpuSpawnerMixin", key) != value:
             notes.append(
                 f"c.GpuSpawnerMixin.{key} is left alone: it has to fit the GPU service, else no server with a GPU "
                 "starts."
             )
-    if settings.servers_url != settings.url and not _get(c, "GpuSpawnerMixin", "gpu_servers_url"):
+    if settings.servers_url != settings.url and not value_of(c, "GpuSpawnerMixin", "gpu_servers_url"):
         c.GpuSpawnerMixin.gpu_servers_url = settings.servers_url
     culling = settings.culling
-    if culling.enabled and culling.unopened and _get(c, "GpuSpawnerMixin", "gpu_unopened_minutes") is None:
+    if culling.enabled and culling.unopened and value_of(c, "GpuSpawnerMixin", "gpu_unopened_minutes") is None:
         c.GpuSpawnerMixin.gpu_unopened_minutes = culling.unopened.total_seconds() / 60
     if settings.cluster is not None:
         same = {
@@ -430,7 +410,7 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
             "gpu_max_wait_hours": settings.queue.max_wait.total_seconds() / 3600,
         }
         for key, number in same.items():
-            if _get(c, "GpuKubeSpawner", key) is None:
+            if value_of(c, "GpuKubeSpawner", key) is None:
                 c.GpuKubeSpawner[key] = number
 
 
@@ -446,7 +426,7 @@ def _is_ours(chosen: Any) -> bool:
 
 
 def _add_limits(c: Any, notes: list[str]) -> None:
-    limit = _get(c, "JupyterHub", "concurrent_spawn_limit")
+    limit = value_of(c, "JupyterHub", "concurrent_spawn_limit")
     if limit is None:
         c.JupyterHub.concurrent_spawn_limit = 0
     elif limit:
@@ -454,12 +434,12 @@ def _add_limits(c: Any, notes: list[str]) -> None:
             f"c.JupyterHub.concurrent_spawn_limit is left alone ({limit}): it counts servers that wait in line, so "
             f"{limit} of them keep everybody else from starting. 0 and c.GpuQueue.max_starting are right."
         )
-    if _get(c, "JupyterHub", "active_server_limit"):
+    if value_of(c, "JupyterHub", "active_server_limit"):
         notes.append(
-            f"c.JupyterHub.active_server_limit is left alone ({_get(c, 'JupyterHub', 'active_server_limit')}): "
+            f"c.JupyterHub.active_server_limit is left alone ({value_of(c, 'JupyterHub', 'active_server_limit')}): "
             "servers that wait in line count against it."
         )
-    tornado = _get(c, "JupyterHub", "tornado_settings", {})
+    tornado = value_of(c, "JupyterHub", "tornado_settings", {})
     if "slow_spawn_timeout" not in tornado:
         c.JupyterHub.tornado_settings = {**tornado, "slow_spawn_timeout": SLOW_SPAWN_SECONDS}
     if not version("jupyterhub").startswith("5."):
@@ -472,11 +452,11 @@ def _add_limits(c: Any, notes: list[str]) -> None:
 
 
 def _set_in_spawners(c: Any, key: str) -> list[tuple[str, str]]:
-    return [(name, key) for name in sorted(c) if name.endswith("Spawner") and _get(c, name, key)]
+    return [(name, key) for name in sorted(c) if name.endswith("Spawner") and value_of(c, name, key)]
 
 
 def _note_other_cullers(c: Any, culling: CullPolicy, notes: list[str]) -> None:
-    for service in _get(c, "JupyterHub", "services", []):
+    for service in value_of(c, "JupyterHub", "services", []):
         if "idle_culler" not in " ".join(map(str, service.get("command") or [])):
             continue
         advice = "Take one of the two out." if culling.enabled else "It knows nothing about the GPU's use."
@@ -485,7 +465,7 @@ def _note_other_cullers(c: Any, culling: CullPolicy, notes: list[str]) -> None:
 
 def settings_of(config: Config) -> Settings:
     """The settings that a finished configuration would give the service, without secrets and without writing."""
-    with only_looking():
+    with dry_run():
         return replace(build_settings(config, read_sections(config)), hub_secret="", api_token="")
 
 
@@ -496,17 +476,3 @@ def service_environment(c: Any) -> MutableMapping[str, str]:
             environment: MutableMapping[str, str] = service.setdefault("environment", {})
             return environment
     raise LookupError("configure(c) has not been called on this configuration")
-
-
-__all__ = [
-    "ACCESS_SCOPE",
-    "ROLE_NAME",
-    "SERVICE_SCOPES",
-    "SETTINGS_SCOPE",
-    "apply",
-    "build_settings",
-    "hub_base_url",
-    "only_looking",
-    "service_environment",
-    "settings_of",
-]

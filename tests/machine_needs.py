@@ -83,7 +83,7 @@ def _c_compiler() -> str:
     built = Path(os.environ.get("FAKE_NVML") or "/nowhere", "libnvidia-ml.so.1")
     if built.exists() or any(map(shutil.which, ("cc", "gcc", "clang"))):
         return ""
-    return os.environ.get("FAKE_NVML_MISSING") or "no C compiler (Debian package: gcc)"
+    return os.environ.get("C_COMPILER_MISSING") or "no C compiler (Debian package: gcc)"
 
 
 def _root() -> str:

@@ -36,6 +36,3 @@ def free_port(address: str = "127.0.0.1") -> int:
 def free_ports(count: int, address: str = "127.0.0.1") -> list[int]:
     """Different ones."""
     return [free_port(address) for _ in range(count)]
-
-
-__all__ = ["free_port", "free_ports"]

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import stat
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,14 +17,15 @@ from traitlets import Bool, Enum, Float, Int
 from traitlets.config import Config
 
 from hub_extensions import configure
-from hub_extensions.configuration import ACCESS_SCOPE, ROLE_NAME, SERVICE_SCOPES, only_looking, settings_of
+from hub_extensions.configuration import ACCESS_SCOPE, ROLE_NAME, SERVICE_SCOPES, dry_run, settings_of
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import settings_in, spelled
-from hub_extensions.hub_service.setup.remote_settings import Own, of_info, understood
+from hub_extensions.hub_service.setup.remote_settings import Own, of_info, settings_from
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 from hub_extensions.spawner.config.traits import SECTIONS, Section
+from tests.patience import patient
 
 
 @pytest.fixture
@@ -84,7 +89,7 @@ def test_every_setting_reaches_a_service_apart_from_the_hub(c: Config) -> None:
     }
     told = of_info(json.loads(json.dumps(service["info"])))
     assert told is not None
-    there = understood(told, Own.of(environment, "/srv/gpu", "0.0.0.0"))
+    there = settings_from(told, Own.of(environment, "/srv/gpu", "0.0.0.0"))
     for value in (there, there.offers, there.queue, there.culling, there.cluster):
         kind = type(value)
         fresh = ServiceConfig() if isinstance(value, Settings) else kind()
@@ -332,6 +337,46 @@ def test_importing_and_looking_write_nothing(c: Config) -> None:
     assert not Path(c.GpuService.state_dir).exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "right"),
+    [
+        ("gpuu", "gpu"),
+        ("gpu_local", "gpu-local"),
+        ("GPU", "gpu"),
+        ("hub_extensions.spawner.kube.GpuKubSpawner", "hub_extensions.spawner.kube.GpuKubeSpawner"),
+        ("hub_extension.spawner.kube.GpuKubeSpawner", "hub_extensions.spawner.kube.GpuKubeSpawner"),
+    ],
+)
+def test_a_spawner_class_that_is_nearly_ours_is_an_error_that_names_the_right_one(
+    c: Config, given: str, right: str
+) -> None:
+    c.JupyterHub.spawner_class = given
+    said = f"c.JupyterHub.spawner_class is {given!r}, which is no spawner: write {right!r}."
+    with pytest.raises(ValueError, match=re.escape(said)):
+        configure(c)
+
+
+@pytest.mark.programs
+def test_the_hubs_log_ends_with_the_sentence_about_a_wrong_setting_and_has_no_traceback(tmp_path: Path) -> None:
+    ends_with_its_sentence(sys.executable, tmp_path)
+
+
+@pytest.mark.programs
+@pytest.mark.needs("hub5")
+def test_so_does_the_log_of_jupyterhub_5(hub5_python: str, tmp_path: Path) -> None:
+    ends_with_its_sentence(hub5_python, tmp_path)
+
+
+def ends_with_its_sentence(python: str, tmp_path: Path) -> None:
+    config = tmp_path / "jupyterhub_config.py"
+    config.write_text("from hub_extensions import configure\nc.GpuQueue.max_waitings = 3\nconfigure(c)\n")
+    words = [python, "-m", "jupyterhub", "--config", str(config)]
+    ended = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=patient(60), check=False)
+    assert ended.returncode == 1
+    assert "c.GpuQueue.max_waitings is not a setting. Did you mean max_waiting?" in ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stdout + ended.stderr
+
+
 # ------------------------------------------------------------------ what is left alone
 
 
@@ -410,7 +455,7 @@ def test_a_token_that_the_chart_made_for_the_service_is_used_on_both_sides(
 
 def test_looking_at_a_configuration_with_such_a_token_finds_nothing_wrong(c: Config) -> None:
     c.JupyterHub.services = [{"name": "gpu", "api_token": "made-by-the-chart" * 2}]
-    with only_looking() as notes:
+    with dry_run() as notes:
         configure(c)
     assert notes == []
 
@@ -510,11 +555,42 @@ def test_an_unknown_section_is_named(c: Config) -> None:
         configure(c)
 
 
-def test_damaged_secrets_are_a_sentence(c: Config) -> None:
+@pytest.mark.parametrize("damaged", [b'{"hub_secret": ""}', b"", b"\xff\x00", b"[" * 100_000, b"[]", b'{"hub_sec'])
+def test_damaged_secrets_are_a_sentence(c: Config, damaged: bytes) -> None:
     configure(c)
-    (Path(c.GpuService.state_dir) / "secrets.json").write_text('{"hub_secret": ""}')
+    (Path(c.GpuService.state_dir) / "secrets.json").write_bytes(damaged)
     with pytest.raises(ValueError, match=r"secrets\.json is damaged.*Delete the file"):
         configure(c)
+
+
+def test_a_folder_in_the_place_of_the_secrets_is_a_sentence(c: Config) -> None:
+    configure(c)
+    file = Path(c.GpuService.state_dir) / "secrets.json"
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(ValueError, match=r"secrets\.json cannot be read"):
+        configure(c)
+
+
+@pytest.mark.programs
+def test_a_hub_with_damaged_secrets_ends_with_the_sentence_alone(tmp_path: Path) -> None:
+    state = tmp_path / "gpu-state"
+    state.mkdir(mode=0o700)
+    (state / "secrets.json").write_text("{")
+    lines = ["from hub_extensions import configure", f"c.GpuService.state_dir = {str(state)!r}", "configure(c)"]
+    (tmp_path / "jupyterhub_config.py").write_text("\n".join(lines))
+    hub = subprocess.run(
+        [sys.executable, "-m", "jupyterhub", "-f", str(tmp_path / "jupyterhub_config.py")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=False,
+    )
+    assert hub.returncode == 1
+    assert f"{state / 'secrets.json'} is damaged" in hub.stderr and "Delete the file" in hub.stderr
+    assert "Traceback" not in hub.stderr
 
 
 def test_a_state_folder_that_cannot_be_made_is_a_sentence(c: Config, tmp_path: Path) -> None:

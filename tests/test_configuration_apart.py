@@ -12,7 +12,7 @@ import pytest
 from traitlets.config import Config
 
 from hub_extensions import configure
-from hub_extensions.configuration import ROLE_NAME, SERVICE_SCOPES, SETTINGS_SCOPE, only_looking, settings_of
+from hub_extensions.configuration import ROLE_NAME, SERVICE_SCOPES, SETTINGS_SCOPE, dry_run, settings_of
 from hub_extensions.hub_service.setup.addresses import reached_at
 from hub_extensions.hub_service.setup.remote_settings import hub_secret_of
 from hub_extensions.hub_service.setup.settings import Settings
@@ -142,7 +142,7 @@ def test_configuring_a_service_apart_twice_changes_nothing_and_takes_new_setting
 def test_looking_needs_no_token_but_a_place_for_one(apart: Config) -> None:
     apart.JupyterHub.services = [{"name": "gpu"}]
     assert settings_of(apart).connect_url == URL
-    with only_looking() as notes:
+    with dry_run() as notes:
         configure(apart)
     assert not [note for note in notes if "token" in note]
     apart.JupyterHub.services = []

@@ -42,10 +42,10 @@ _READERS: dict[type, TypeAdapter[Any]] = {}
 
 
 class ServiceAway(Exception):
-    """The service does not answer, or not in words we know. `since`: when that began (aware)."""
+    """The service does not answer, or not in messages we know. `since`: when that began (aware)."""
 
-    def __init__(self, sentence: str, since: datetime) -> None:
-        super().__init__(sentence)
+    def __init__(self, message: str, since: datetime) -> None:
+        super().__init__(message)
         self.since = since
 
 
@@ -94,7 +94,7 @@ class GpuServiceClient:
     Attributes:
         away_since: when it stopped answering; None while it answers.
         going_down: the hub is ending (our endless task was cancelled without us).
-        titles: offer id -> title, as last told.
+        titles: offer id -> title, as last reported.
     """
 
     def __init__(self, url: str, secret: str) -> None:
@@ -190,7 +190,7 @@ class GpuServiceClient:
                     self._lost(f"{type(error).__name__}: {error}")
                 else:
                     self._lost("the connection ended")
-                self._tell_all(Away(self.away_since or _now()))
+                self._publish_to_all(Away(self.away_since or _now()))
                 failures = 1 if connected else failures + 1
                 await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS)) - 1])
         except asyncio.CancelledError:
@@ -221,7 +221,7 @@ class GpuServiceClient:
                 pass
             self._answered()
             if again:
-                self._tell_all(Back())
+                self._publish_to_all(Back())
             return await self._read_lines(reader)
         finally:
             writer.close()
@@ -229,7 +229,7 @@ class GpuServiceClient:
     async def _read_lines(self, reader: asyncio.StreamReader) -> bool:
         tickets: set[str] = set()
         loop = asyncio.get_running_loop()
-        listed = loop.call_later(LISTED_SECONDS, self._tell_all, TicketList(tickets))
+        listed = loop.call_later(LISTED_SECONDS, self._publish_to_all, TicketList(tickets))
         try:
             while True:
                 line = await within(HEARTBEAT_SECONDS, reader.readline())
@@ -239,16 +239,16 @@ class GpuServiceClient:
                     state = _reader(TicketStatus).validate_json(line)
                     if loop.time() < listed.when():
                         tickets.add(state.ticket)
-                    self._tell(state)
+                    self._publish(state)
         finally:
             listed.cancel()
 
-    def _tell(self, state: TicketStatus) -> None:
+    def _publish(self, state: TicketStatus) -> None:
         self.titles.update((offer.id, offer.title) for offer in state.alternatives)
         for queue in self._waiters.get((state.user, state.server), ()):
             queue.put_nowait(state)
 
-    def _tell_all(self, update: Away | Back | TicketList) -> None:
+    def _publish_to_all(self, update: Away | Back | TicketList) -> None:
         for queues in self._waiters.values():
             for queue in queues:
                 queue.put_nowait(update)
@@ -326,16 +326,3 @@ def _problem(response: HTTPResponse) -> Problem | None:
 
 def _now() -> datetime:
     return datetime.now(timezone.utc)
-
-
-__all__ = [
-    "Away",
-    "Back",
-    "GpuServiceClient",
-    "ServiceAway",
-    "ServiceCannotWrite",
-    "ServiceRefused",
-    "TicketList",
-    "Update",
-    "gpu_service",
-]

@@ -47,19 +47,19 @@ class HubAway(Exception):
     """The hub did not answer (in time). Whether it did what was asked is not known.
 
     Attributes:
-        sentence: for the log and ``health``.
+        message: for the log and ``health``.
     """
 
-    def __init__(self, sentence: str) -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 class HubRefused(Exception):
     """The hub answered, and the answer is no.
 
     Attributes:
-        status: HTTP status. message: the hub's own words.
+        status: HTTP status. message: the hub's own text.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -177,7 +177,7 @@ class HubApi:
         """Ask the hub to start a server. False: nothing was sent, as a spawn of it is pending already.
 
         Raises:
-            StartRefused: with the hub's status and words.
+            StartRefused: with the hub's status and message.
         """
         found = _server_in(await self._one_user(user, _START), server)
         if found is not None and found.pending == "spawn":
@@ -193,7 +193,7 @@ class HubApi:
         hub's own check of it after a restart) is pending: a stop would cancel that.
 
         Raises:
-            StopRefused: with the hub's status and words.
+            StopRefused: with the hub's status and message.
         """
         found = _server_in(await self._one_user(user, _STOP), server)
         if found is None or found.pending == "stop":
@@ -365,10 +365,10 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 def _message(answer: HTTPResponse) -> str:
     try:
-        said = json.loads(answer.body or b"")
+        body = json.loads(answer.body or b"")
     except ValueError:
         return str(answer.reason)
-    return str(said.get("message") or answer.reason) if isinstance(said, dict) else str(answer.reason)
+    return str(body.get("message") or answer.reason) if isinstance(body, dict) else str(answer.reason)
 
 
 def _why(error: Exception, purpose: _Purpose) -> str:
@@ -410,13 +410,13 @@ def _server_in(model: Mapping[str, Any] | None, server: str) -> HubServer | None
 
 
 def _caller(model: object) -> Caller:
-    said = _mapping(model)
+    fields = _mapping(model)
     return Caller(
-        name=str(said["name"]),
-        kind=str(said.get("kind", "user")),
-        admin=bool(said.get("admin", False)),
-        groups=tuple(said.get("groups") or ()),
-        scopes=frozenset(said.get("scopes") or ()),
+        name=str(fields["name"]),
+        kind=str(fields.get("kind", "user")),
+        admin=bool(fields.get("admin", False)),
+        groups=tuple(fields.get("groups") or ()),
+        scopes=frozenset(fields.get("scopes") or ()),
     )
 
 

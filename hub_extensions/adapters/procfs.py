@@ -5,9 +5,9 @@ ones inherit it, so the mark finds them whatever their parent is. A process is k
 a pid alone is used again by the kernel.
 Not here: which process is to be ended, and when. Linux only.
 
-It reads /proc itself and not through psutil, which gives no start time since boot that a store could keep, looks at the
-process and then signals the pid, and takes an environment for empty whose beginning was written over. Nor does it tell
-where the environment lies, by which a scan knows that a mark is still true without reading it again.
+It reads /proc itself and not through psutil. psutil gives no start time since boot that a store could keep. It looks
+at a process and then signals its pid, and takes an environment whose beginning was written over for empty. Nor does it
+tell where the environment lies, by which a scan knows that a mark is still true without reading it again.
 """
 
 from __future__ import annotations

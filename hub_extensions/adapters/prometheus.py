@@ -54,7 +54,7 @@ WHY = {
     "shared": "several devices share its GPU instance, and DCGM measures the whole instance",
     "no-scale": "its card's compute slices are not known: c.GpuService.dcgm_scale has to be 'instance' for it",
 }
-"""Why a device's use is not known, word -> words for an admin."""
+"""Why a device's use is not known, reason -> text for an admin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,14 @@ class DcgmReading:
 
     Attributes:
         figures: by the UUID of the device, those that are known.
-        missing: UUID -> why not, a word of `WHY`. Empty where nothing could be read at all.
-        word: "" it answered; ``away``, ``refused``, ``failed`` or ``no-prometheus``. problem: a sentence; "" without.
+        missing: UUID -> why not, a key of `WHY`. Empty where nothing could be read at all.
+        reason: "" it answered; ``away``, ``refused``, ``failed`` or ``no-prometheus``. message: a sentence; "" without.
     """
 
     figures: Mapping[str, Figures] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
-    word: str = ""
-    problem: str = ""
+    reason: str = ""
+    message: str = ""
 
 
 class Prometheus:
@@ -87,7 +87,7 @@ class Prometheus:
         self._scale = scale
         self._client: AsyncHTTPClient | None = None
 
-    async def ask(self, wanted: Sequence[Device], devices: Sequence[Device], now: datetime) -> DcgmReading:
+    async def query(self, wanted: Sequence[Device], devices: Sequence[Device], now: datetime) -> DcgmReading:
         """The figures of the devices wanted; `devices`: all there are, as some may share a GPU instance.
 
         With none wanted it only shows whether Prometheus answers.
@@ -100,7 +100,7 @@ class Prometheus:
             return answer
         series = _series(answer.body)
         if series is None:
-            return DcgmReading(word="no-prometheus", problem="What answers at prometheus_url is not a Prometheus.")
+            return DcgmReading(reason="no-prometheus", message="What answers at prometheus_url is not a Prometheus.")
         return read(series, wanted, devices, now, self._scale)
 
     def close(self) -> None:
@@ -126,12 +126,12 @@ class Prometheus:
         try:
             answer = await self._client.fetch(request, raise_error=False)
         except (HTTPClientError, OSError, ValueError, asyncio.TimeoutError) as error:
-            return DcgmReading(word="away", problem=f"Prometheus does not answer ({self._why(error)}).")
+            return DcgmReading(reason="away", message=f"Prometheus does not answer ({self._why(error)}).")
         if answer.code in (401, 403):
             text = f"Prometheus refuses the question ({answer.code}): c.GpuService.prometheus_token has to be allowed."
-            return DcgmReading(word="refused", problem=text)
+            return DcgmReading(reason="refused", message=text)
         if answer.code != 200:
-            return DcgmReading(word="failed", problem=f"Prometheus answers with an error ({answer.code}).")
+            return DcgmReading(reason="failed", message=f"Prometheus answers with an error ({answer.code}).")
         return answer
 
     def _why(self, error: Exception) -> str:
@@ -194,7 +194,7 @@ def _figures(device: Device, series: Sequence[MetricSeries], now: datetime, scal
 
 
 def _agreed(found: Sequence[MetricSeries], now: datetime) -> MetricSeries | str:
-    """The one thing these series of one metric and device say now, or a word of `WHY`."""
+    """The one thing these series of one metric and device say now, or a key of `WHY`."""
     if not found:
         return "none"
     fresh = [each for each in found if abs(now.timestamp() - each.at) <= FRESH.total_seconds()]
@@ -238,10 +238,10 @@ def _instance(device: Device) -> str:
 def _series(body: bytes) -> tuple[MetricSeries, ...] | None:
     """The series of an answer; None: it is not Prometheus' answer to a range."""
     try:
-        said = json.loads(body)
+        answer = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    data = said.get("data") if isinstance(said, dict) and said.get("status") == "success" else None
+    data = answer.get("data") if isinstance(answer, dict) and answer.get("status") == "success" else None
     if not isinstance(data, dict) or data.get("resultType") != "matrix" or not isinstance(data.get("result"), list):
         return None
     read = [_one(item) for item in data["result"]]
@@ -272,6 +272,3 @@ def _number(value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
-
-
-__all__ = ["SCALES", "SOURCE", "WHY", "DcgmReading", "MetricSeries", "Prometheus", "question", "read"]

@@ -1,4 +1,4 @@
-"""Waiting with a time limit that never loses a cancellation.
+"""Waiting with a time limit that never loses a cancellation, and for work that a cancellation does not end.
 
 ``asyncio.wait_for`` before Python 3.12 does (CPython gh-86296): cancelled in the moment its answer comes, it returns
 the answer. A loop around it then goes on, and a hub that is stopping waits for it for ever.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -28,4 +28,22 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
     raise asyncio.TimeoutError
 
 
-__all__ = ["within"]
+async def unbroken(work: Awaitable[T]) -> T:
+    """What `work` gives. A caller that is cancelled leaves it running; how it fails then is nobody's to hear.
+
+    ``asyncio.shield`` does the same, and writes "exception was never retrieved" into the log.
+    """
+    task = asyncio.ensure_future(work)
+    _RUNNING.add(task)
+    task.add_done_callback(_finished)
+    await asyncio.wait({task})
+    return task.result()
+
+
+def _finished(task: asyncio.Future[Any]) -> None:
+    _RUNNING.discard(task)
+    if not task.cancelled():
+        task.exception()
+
+
+_RUNNING: set[asyncio.Future[Any]] = set()

@@ -14,7 +14,6 @@ import functools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, TypeVar
 
 from jupyterhub.spawner import Spawner
@@ -31,26 +30,30 @@ from hub_extensions.adapters.gpu_service import (
     Update,
     gpu_service,
 )
-from hub_extensions.adapters.timeouts import within
+from hub_extensions.adapters.timeouts import unbroken, within
 from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.pages.spawn_form import choice_from_form, render_form
-from hub_extensions.spawner.pages.start_progress import Start, say_away, say_held_up, say_starting, say_waiting
-from hub_extensions.spawner.pages.words import clock
+from hub_extensions.spawner.pages.start_progress import (
+    Start,
+    report_away,
+    report_held_up,
+    report_starting,
+    report_waiting,
+)
 
 NO_LIMIT_SECONDS = 10 * 365 * 24 * 3600
 """What the hub's own clock is set to while we wait: the limit of the start itself is kept by our clock."""
 CONFIRM_SECONDS = 3.0
 """A cancelled start is a user's stop only if the hub still lives this long after it."""
-TELL_SECONDS = (0.0, 1.0, 3.0, 10.0, 30.0)
+RETRY_SECONDS = (0.0, 1.0, 3.0, 10.0, 30.0)
 """When a message is tried again. The service looks for itself, so giving up loses nothing but time."""
 CLAIM_SECONDS = 5.0
-"""So long a started process waits for the word that its lease stands. The service itself ends what has none."""
-PLACE_ENDED = "Your place in line has ended."
-NOT_ALLOWED = ("not-your-group", "not-your-group-any-more", "no-such-user")
-"""Reasons of a refusal that is about a right: 403, all others 409."""
+"""So long a started process waits for the answer that its lease stands. The service itself ends what has none."""
+NO_CHOICE = ("next", "display_name")
+"""What the address of the form may have besides options."""
 CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"}
 
 T = TypeVar("T")
@@ -96,6 +99,9 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
 
     gpu_ask_again_seconds = 60.0
     """Who waits asks again this often, whatever was heard: no lost message costs more than this."""
+    gpu_linked: Mapping[str, Any] = {}
+    """What the link that led to the form chose: the form preselects it, once."""
+    _gpu_refused_link: web.HTTPError | None = None
     _gpu_start: Start | None = None
     _gpu_admin_timeout: int | None = None
     start_timeout: int
@@ -111,10 +117,40 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
     def _gpu_options_from_form(self) -> Callable[[Mapping[str, list[Any]]], dict[str, Any]]:
         return lambda formdata: self._gpu_checked(choice_from_form(formdata))
 
-    def options_from_query(self, query_data: Mapping[str, list[Any]]) -> dict[str, Any]:
+    def options_from_query(self, query_data: Mapping[str, list[Any]]) -> Any:
         """``?opt-offer=mig-1g.5gb``: the same check as form and REST. JupyterHub 5 leaves the ``opt-`` on."""
+        refused, self._gpu_refused_link = self._gpu_refused_link, None
+        if refused is not None:
+            raise refused
         prefixed = {key[4:]: value for key, value in query_data.items() if key.startswith("opt-")}
-        return self._gpu_checked(prefixed or query_data)
+        return self._gpu_from_link(prefixed or query_data)
+
+    def _gpu_from_link(self, fields: Mapping[str, list[Any]]) -> Any:
+        return self._gpu_checked(fields)
+
+    async def run_auth_state_hook(self, auth_state: Any) -> None:
+        """As the real spawner does. A page calls it just before it looks for a start in its own address.
+
+        A GET starts nothing, for anybody's link can be one: its options are taken out of the address and preselect.
+        Those that are refused stay, so that JupyterHub shows the form with the reason.
+        """
+        await maybe_future(super().run_auth_state_hook(auth_state))
+        self.gpu_linked, self._gpu_refused_link = {}, None
+        request = self.handler.request if self.handler is not None else None
+        if request is None or request.method != "GET":
+            return
+        given = request.query_arguments
+        fields = {
+            key: [value.decode(errors="replace") for value in given[key]] for key in given if key not in NO_CHOICE
+        }
+        if not fields:
+            return
+        try:
+            self.gpu_linked = await maybe_future(self.options_from_query(fields))
+        except web.HTTPError as error:
+            self._gpu_refused_link = error
+        else:
+            request.query_arguments = {key: given[key] for key in given if key == "next"}
 
     @default("apply_user_options")
     def _gpu_apply_user_options(self) -> Callable[[Spawner, Mapping[str, Any]], None]:
@@ -181,7 +217,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             raise
         if self._gpu_hub_ends():
             await asyncio.Event().wait()  # nothing is started any more; the hub cancels us, the lease is kept
-        say_starting(start, self._gpu_service.titles)
+        report_starting(start, self._gpu_service.titles)
         try:
             return await self._gpu_timed(start, limit)
         except asyncio.TimeoutError as error:
@@ -205,18 +241,18 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         return address
 
     async def _gpu_claim(self, start: Start, message: Started) -> None:
-        """Tell of the process. Raises a refusal, which stops it, where its lease was taken away meanwhile."""
-        telling = self._gpu_tell_started(start, message)
-        if telling is None or start.grant is None or not start.grant.lease:
+        """Report the process. Raises a refusal, which stops it, where its lease was taken away meanwhile."""
+        answer = self._gpu_report_started(start, message)
+        if answer is None or start.grant is None or not start.grant.lease:
             return  # CPU only waits for nobody
-        await self._gpu_await_claim(start, telling)
+        await self._gpu_await_claim(start, answer)
 
-    async def _gpu_await_claim(self, start: Start, telling: asyncio.Future[ServiceRefused | None]) -> None:
-        await asyncio.wait({telling}, timeout=CLAIM_SECONDS)
-        if not telling.done():
-            telling.add_done_callback(functools.partial(self._gpu_claimed_late, start))
+    async def _gpu_await_claim(self, start: Start, answer: asyncio.Future[ServiceRefused | None]) -> None:
+        await asyncio.wait({answer}, timeout=CLAIM_SECONDS)
+        if not answer.done():
+            answer.add_done_callback(functools.partial(self._gpu_claimed_late, start))
         else:
-            self._gpu_check_claim(start, telling.result())
+            self._gpu_check_claim(start, answer.result())
 
     def _gpu_check_claim(self, start: Start, answer: ServiceRefused | None) -> None:
         if spawn_errors.takes_the_lease(answer):
@@ -224,14 +260,14 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             log = f"{self._log_name}: the server was started and is stopped again: {answer}"
             raise spawn_errors.refusal(spawn_errors.LEASE_GONE, reason="lease-gone", log_message=log, status=409)
 
-    def _gpu_claimed_late(self, start: Start, telling: asyncio.Future[ServiceRefused | None]) -> None:
+    def _gpu_claimed_late(self, start: Start, answer: asyncio.Future[ServiceRefused | None]) -> None:
         """The service was away when the process was started, and says only now that the lease is gone."""
-        if telling.cancelled() or not spawn_errors.takes_the_lease(telling.result()):
+        if answer.cancelled() or not spawn_errors.takes_the_lease(answer.result()):
             return
         if self._gpu_start is not start or self.ready:
             return  # a server that is ready has no ticket any more, and the service found it by itself
         start.over = True
-        self.log.warning("%s: %s (%s)", self._log_name, spawn_errors.LEASE_GONE, telling.result())
+        self.log.warning("%s: %s (%s)", self._log_name, spawn_errors.LEASE_GONE, answer.result())
         self._gpu_later(self.stop(now=True))
 
     def _gpu_restore_timeout(self, _: object = None) -> None:
@@ -264,7 +300,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
     @property
     def gpu_groups(self) -> tuple[str, ...]:
         """The groups of the user whose server this is, whoever starts it."""
-        return tuple(sorted(group.name for group in self.user.groups))
+        return tuple(sorted(group.name for group in getattr(self.user, "groups", ())))
 
     async def _gpu_admission(self, start: Start, options: Mapping[str, Any]) -> LeaseGrant | None:
         """Wait until admitted. None: CPU only, without the service. Raises a refusal."""
@@ -288,7 +324,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
                 if grant is not None:
                     return grant
                 await self._gpu_learn_titles(state)
-                say_waiting(start, state, service.titles)
+                report_waiting(start, state, service.titles)
                 state = await self._gpu_next(start, ask, updates)
 
     def _gpu_verdict(self, start: Start, state: TicketStatus) -> LeaseGrant | None:
@@ -298,17 +334,7 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         if state.answer == "admit" and state.grant is not None:
             return state.grant
         start.over = True
-        reason = state.reason
-        text = reason.message
-        if (state.answer == "ended" or not text) and not text.startswith(PLACE_ENDED):
-            text = f"{PLACE_ENDED} {text or 'Choose again.'}"
-        status = 403 if reason.reason in NOT_ALLOWED else 409
-        raise spawn_errors.refusal(
-            text,
-            reason=reason.reason or "ended",
-            log_message=f"{self._log_name}: {reason.log_message or text}",
-            status=status,
-        )
+        raise spawn_errors.place_ended(state, self._log_name)
 
     async def _gpu_next(self, start: Start, ask: Ask, updates: asyncio.Queue[Update]) -> TicketStatus | ServiceAway:
         """What the service says next about this start: heard, or asked for where something may have been missed."""
@@ -336,8 +362,8 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             return state
 
         try:
-            # shielded: cancelled half-way, the ticket is known all the same and its end can be told
-            return await asyncio.shield(asyncio.ensure_future(remember()))
+            # cancelled half-way, the ticket is known all the same and its end can be reported
+            return await unbroken(remember())
         except ServiceAway as away:
             return away
         except ServiceRefused as error:
@@ -358,13 +384,14 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         give_up = clock_now() + self.gpu_patience_seconds
         while True:
             if isinstance(away, ServiceCannotWrite):
-                say_held_up(start, str(away))
+                report_held_up(start, str(away))
                 give_up = clock_now() + self.gpu_patience_seconds
             else:
-                say_away(start, away.since, kept=start.ticket is not None)
+                report_away(start, away.since, kept=start.ticket is not None)
             left = give_up - clock_now()
             if left <= 0:
-                self._gpu_refuse_away(start, away.since)
+                start.over = True
+                raise spawn_errors.service_away(away.since, kept=start.ticket is not None)
             with contextlib.suppress(asyncio.TimeoutError):  # nothing heard: ask all the same
                 update = await within(min(2.0, left), updates.get())
                 if isinstance(update, TicketStatus) and update.ticket == start.ticket and start.takes(update):
@@ -373,20 +400,6 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             if isinstance(answer, TicketStatus):
                 return answer
             away = answer
-
-    def _gpu_refuse_away(self, start: Start, since: datetime) -> None:
-        kept = start.ticket is not None
-        start.over = True
-        then = (
-            "Your place in line is kept, and the server starts by itself once it answers again."
-            if kept
-            else "Try again later, or start CPU only."
-        )
-        raise spawn_errors.refusal(
-            f"The GPU service has not answered since {clock(since)}, so no GPU can be given. {then}",
-            reason="service-away",
-            status=503,
-        )
 
     async def _gpu_learn_titles(self, state: TicketStatus) -> None:
         """The admin's words for the offers, for the waiting page (a hub that just started has none yet)."""
@@ -411,43 +424,43 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         if start.ticket is None or start.over:
             return
         if error is None and (self.ready or not hub_runs_it):
-            self._gpu_tell_started(start, Started(start.attempt, *self._gpu_process(), ready=True))
+            self._gpu_report_started(start, Started(start.attempt, *self._gpu_process(), ready=True))
             return
         reason = getattr(error, "jupyterhub_message", "") or (str(error) if error else "The server did not come up.")
-        self._gpu_tell_ended(start, Ended(start.attempt, "failed", reason, spawn_errors.reason_of(error)))
+        self._gpu_report_ended(start, Ended(start.attempt, "failed", reason, spawn_errors.reason_of(error)))
 
     async def _gpu_confirm_left(self, start: Start) -> None:
         """A cancel is a user's stop, or the hub's own end, and both look the same: wait and see who is still here."""
         await asyncio.sleep(CONFIRM_SECONDS)
         if start.ticket is None or start.over or self._gpu_hub_ends():
             return
-        self._gpu_tell_ended(start, Ended(start.attempt, "left"))
+        self._gpu_report_ended(start, Ended(start.attempt, "left"))
 
     def _gpu_hub_ends(self) -> bool:
         """Is this hub on its way down? Its clean-up stops the services long before it cancels us."""
         running = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
         return self._gpu_service.going_down or any(name.endswith("shutdown_cancel_tasks") for name in running)
 
-    def _gpu_tell_started(self, start: Start, message: Started) -> asyncio.Future[ServiceRefused | None] | None:
+    def _gpu_report_started(self, start: Start, message: Started) -> asyncio.Future[ServiceRefused | None] | None:
         ticket = start.ticket
         if ticket is None:
             return None
-        return self._gpu_later(self._gpu_tell(lambda: self._gpu_service.started(ticket, message)))
+        return self._gpu_later(self._gpu_send(lambda: self._gpu_service.started(ticket, message)))
 
-    def _gpu_tell_ended(self, start: Start, message: Ended) -> None:
+    def _gpu_report_ended(self, start: Start, message: Ended) -> None:
         ticket = start.ticket
         if ticket is not None:
-            self._gpu_later(self._gpu_tell(lambda: self._gpu_service.ended(ticket, message)))
+            self._gpu_later(self._gpu_send(lambda: self._gpu_service.ended(ticket, message)))
 
-    async def _gpu_tell(self, send: Callable[[], Awaitable[object]]) -> ServiceRefused | None:
-        """Say it until it was heard; the refusal where it was not taken."""
-        for pause in TELL_SECONDS:
+    async def _gpu_send(self, send: Callable[[], Awaitable[object]]) -> ServiceRefused | None:
+        """Send it until it was taken; the refusal where it was not taken."""
+        for pause in RETRY_SECONDS:
             await asyncio.sleep(pause)
             try:
                 await send()
                 return None
             except ServiceAway as error:
-                self.log.debug("%s: not told to the GPU service: %s", self._log_name, error)
+                self.log.debug("%s: not sent to the GPU service: %s", self._log_name, error)
             except ServiceRefused as error:
                 self.log.info("%s: the GPU service did not take a message: %s", self._log_name, error)
                 return error
@@ -465,18 +478,18 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         if self._gpu_ran:
             self._gpu_ran = False
             message = Stopped(self.user.name, self.name, *self._gpu_ending())
-            self._gpu_later(self._gpu_hint(message))
+            self._gpu_later(self._gpu_report_stopped(message))
         await maybe_future(super().run_post_stop_hook())
 
     def _gpu_ending(self) -> tuple[str, str]:
-        """Why the server ended by itself, and the word for it; empty where somebody stopped it, or nothing is known."""
+        """Message and reason of a server that ended by itself; empty where somebody stopped it, or it is not known."""
         return "", ""
 
-    async def _gpu_hint(self, message: Stopped) -> None:
+    async def _gpu_report_stopped(self, message: Stopped) -> None:
         try:
             await self._gpu_service.stopped(message)
         except (ServiceAway, ServiceRefused) as error:
-            self.log.debug("%s: the GPU service was not told of the stop: %s", self._log_name, error)
+            self.log.debug("%s: the GPU service did not take the report of the stop: %s", self._log_name, error)
 
     # ---------------------------------------------------------------- what the waiting page shows
 

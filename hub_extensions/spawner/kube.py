@@ -9,41 +9,36 @@ Not here: the line (``base.py``), the launch and its words (``pods/launch.py``),
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from jupyterhub.utils import maybe_future
-from kubernetes_asyncio.client import V1DeleteOptions, V1Pod, V1Preconditions
-from kubespawner import KubeSpawner
+from kubernetes_asyncio.client import V1Pod
 from tornado import web
 from traitlets import Float, Unicode, default
 
-from hub_extensions.core.cluster.pod_status import LOST_WORDS, PodState, pod_state
-from hub_extensions.core.messages import Started
+from hub_extensions.adapters.timeouts import unbroken
+from hub_extensions.core.cluster.pod_status import LOST_REASONS, PodState, pod_state
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.offers.pod_request import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, AskError
 from hub_extensions.core.offers.user_options import ChoiceError
+from hub_extensions.core.wording import foreign
 from hub_extensions.spawner import spawn_errors
-from hub_extensions.spawner.base import CONFIRM_SECONDS, NO_LIMIT_SECONDS, GpuSpawnerMixin
-from hub_extensions.spawner.pages.profiles import OWN_KEYS, PROFILE, check_profile, still_there
+from hub_extensions.spawner.base import NO_LIMIT_SECONDS
+from hub_extensions.spawner.pages.profiles import OWN_KEYS, check_profile, still_there
 from hub_extensions.spawner.pages.spawn_form import choice_from_form
 from hub_extensions.spawner.pages.start_progress import Start
 from hub_extensions.spawner.pods.apply_request import CPU_ASK, apply
-from hub_extensions.spawner.pods.launch import CLUSTER_ERRORS, DELETE_SECONDS, Launch, events_of
+from hub_extensions.spawner.pods.launch import Launch
+from hub_extensions.spawner.pods.pod_events import events_of
+from hub_extensions.spawner.pods.pod_spawner import CLUSTER_ERRORS, START_ANNOTATION, Pod, PodSpawner, token_of
 
-START_ANNOTATION = "jupyterhub-gpu/start"
-"""On every pod: which launch made it, so that no state of an earlier pod of that name is taken for its own."""
 FORM_KEYS = (*OWN_KEYS, "also")
-MEND_SECONDS = 5.0
-LEFT_OVER_SECONDS = (CONFIRM_SECONDS, 30.0)
-"""When a pod is looked for that a start which came to nothing has left: a create under way may still be taken."""
-
-Pod = Mapping[str, Any]
+LONGEST_KEY = 500
 
 
-class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # neither jupyterhub nor kubespawner has types
+class GpuKubeSpawner(PodSpawner):
     """Servers as pods, under a GPU lease."""
 
     gpu_shm_size = Unicode(
@@ -63,20 +58,13 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         help="After this long without a place, the waiting page says that something outside this hub took the GPU. "
         "Unit: seconds.",
     ).tag(config=True)
-
-    gpu_limit_of_profile = 0.0
-    """``start_timeout`` as a profile of this start sets it, in seconds; 0: none does."""
     profile_list: Any
     user_options: Any
-    _start_future: asyncio.Future[Any] | None
-    _gpu_token = ""
-    _gpu_whole: asyncio.Future[Any] | None = None
     _gpu_up = False
     _gpu_lease: str | None = None
     _gpu_pod_uid = ""
     _gpu_last_pod: Pod | None = None
     _gpu_end: PodState | None = None
-    _gpu_mended_at = float("-inf")
 
     # ---------------------------------------------------------------- what the user chose
 
@@ -116,16 +104,15 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
     def _gpu_options_from_form(self) -> Callable[[Mapping[str, list[Any]]], Awaitable[dict[str, Any]]]:
         return self._gpu_from_form
 
-    def options_from_query(self, query_data: Mapping[str, list[Any]]) -> Any:
-        """``?opt-profile=small&opt-offer=mig-1g.5gb``: the same fields as the form's."""
-        prefixed = {key[4:]: value for key, value in query_data.items() if key.startswith("opt-")}
-        return self._gpu_from_form(prefixed or query_data)
+    def _gpu_from_link(self, fields: Mapping[str, list[Any]]) -> Any:
+        return self._gpu_from_form(fields)
 
     async def _gpu_from_form(self, formdata: Mapping[str, list[Any]]) -> dict[str, Any]:
         """The profile as KubeSpawner reads it from its fields, and the offer. Raises a refusal."""
         ours = choice_from_form({key: value for key, value in formdata.items() if key in FORM_KEYS})
         others = {key: formdata[key] for key in self.gpu_other_options if key in formdata}
-        theirs = {key: v for key, v in formdata.items() if key not in (*FORM_KEYS, *others, "_xsrf") and list(v)}
+        rest = {key: v for key, v in formdata.items() if key not in (*FORM_KEYS, *others, "_xsrf") and list(v)}
+        theirs = {foreign(key, LONGEST_KEY): v for key, v in rest.items()}  # KubeSpawner logs those it does not know
         options = self._gpu_checked({**self._options_from_form(theirs), **others, **ours})
         await self._gpu_check_others(options)
         return options
@@ -135,7 +122,7 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         profiles = await self._gpu_profiles()
         if not profiles:
             return ""
-        saved = self.user_options or getattr(self.orm_spawner, "user_options", None) or {}
+        saved = self.gpu_linked or self.user_options or getattr(self.orm_spawner, "user_options", None) or {}
         before = self.profile_list, self.user_options
         # nothing else runs until it is as it was: KubeSpawner renders at once from a list
         try:
@@ -158,67 +145,18 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         self._gpu_ran = True
         grant = start.grant
         self._gpu_lease = grant.lease if grant is not None else ""
-        await asyncio.shield(self._gpu_later(self._gpu_first_look()))
+        await unbroken(self.gpu_read_first())
+        max_wait, outside_after = timedelta(hours=self.gpu_max_wait_hours), timedelta(seconds=self.gpu_outside_seconds)
         before = self._gpu_token
         try:
-            address = await Launch(self, start, limit).run()
+            address = await Launch(self, start, limit, max_wait, outside_after).run()
         except BaseException:
             if self._gpu_token != before and not self._gpu_hub_ends():  # else the next hub sees to it
-                self._gpu_later(self._gpu_leave_no_pod(self._gpu_token, self.pod_name, self.namespace))
+                self._gpu_later(self.gpu_leave_no_pod(self._gpu_token, self.pod_name, self.namespace))
             raise
         self._gpu_up = True
         self._gpu_remember()
         return address
-
-    async def _gpu_first_look(self) -> None:
-        """Read pods and events before KubeSpawner does, and to the end, whatever becomes of this start.
-
-        KubeSpawner 7.0 and 7.1 share what is read between all servers: a start that is cancelled in its first reading
-        leaves a copy that never gets ready, and every later start and stop of the hub waits for it for ever.
-        """
-        try:
-            await self._start_watching_pods()
-            if self.events_enabled:
-                await self._start_watching_events()
-        except CLUSTER_ERRORS as error:
-            self.log.debug("%s: the cluster is not read yet: %s", self._log_name, error)  # the launch meets it again
-
-    def gpu_make_pod(self) -> tuple[str, asyncio.Future[Any]]:
-        """Let KubeSpawner make the pod: the mark it will have, and the future of its address."""
-        self._gpu_token = secrets.token_hex(8)
-        launched: asyncio.Future[Any] = super(GpuSpawnerMixin, self).start()
-        self._start_future = self._gpu_whole
-        return self._gpu_token, launched
-
-    async def _gpu_leave_no_pod(self, token: str, *of: str) -> None:
-        """Delete the pod of a launch that came to nothing, where KubeSpawner knew of none: a lease ends with its pod.
-
-        Its copy may be older than the pod, and then it stops nothing; or the create is taken after it was cancelled.
-        """
-        for pause in LEFT_OVER_SECONDS:
-            await asyncio.sleep(pause)
-            if self._gpu_hub_ends():
-                return
-            raw: dict[str, Any] = {"_request_timeout": 5, "_preload_content": False}
-            try:
-                answer = await self.api.read_namespaced_pod(*of, **raw)
-                answer.raise_for_status()
-                pod = await answer.json()
-                if pod["metadata"].get("deletionTimestamp") or _token_of(pod) != token:
-                    continue
-                self.log.warning("%s: its start has ended and its pod was left: it is deleted", self._log_name)
-                body = V1DeleteOptions(preconditions=V1Preconditions(uid=pod["metadata"]["uid"]))
-                answer = await self.api.delete_namespaced_pod(
-                    *of, body=body, grace_period_seconds=self.delete_grace_period, **raw
-                )
-                answer.raise_for_status()
-            except CLUSTER_ERRORS as error:
-                if getattr(error, "status", None) != 404:
-                    self.log.warning("%s: whether its pod was left is not known: %s", self._log_name, error)
-
-    async def gpu_delete_pod(self) -> None:
-        """Delete the pod, and wait until it is gone. See `stop`."""
-        await super(GpuSpawnerMixin, self).stop(now=False)
 
     async def stop(self, now: bool = False) -> None:
         """As KubeSpawner does, but never by force.
@@ -232,13 +170,9 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         """
         self._gpu_remember()  # KubeSpawner's poll removes a pod that has ended before it returns
         last = self.gpu_pod_being_ended()
-        if last is not None and not now and self._gpu_token not in ("", _token_of(last)):
+        if last is not None and not now and self._gpu_token not in ("", token_of(last)):
             return
         await super().stop(now=False)
-
-    def gpu_tell_made(self, start: Start) -> asyncio.Future[Any] | None:
-        """Tell the service that the pod is there; the future of what it says."""
-        return self._gpu_tell_started(start, Started(start.attempt))
 
     async def get_pod_manifest(self) -> V1Pod:
         """KubeSpawner's pod, with what the offer asks.
@@ -268,60 +202,6 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         text = "This offer cannot be started as it is set up here. Choose another one, and tell an admin."
         return spawn_errors.refusal(text, reason="bad-offer", log_message=f"{self._log_name}: {log}", status=409)
 
-    @property
-    def gpu_titles(self) -> Mapping[str, str]:
-        """The admin's words for the offers, as far as the service told them."""
-        return self._gpu_service.titles
-
-    # ---------------------------------------------------------------- what KubeSpawner knows of the pod
-
-    def gpu_pod_of(self, token: str) -> tuple[Pod | None, bool]:
-        """The pod of this launch, and whether its absence would mean anything."""
-        reflector = self.pod_reflector
-        if reflector is None or not reflector.first_load_future.done() or self.gpu_watch_broke():
-            return None, False
-        pod: Pod | None = reflector.pods.get(f"{self.namespace}/{self.pod_name}")
-        return (pod if pod is not None and _token_of(pod) == token else None), True
-
-    def gpu_pod_being_ended(self) -> Pod | None:
-        """The pod of this server that is being deleted, whichever launch made it; None: none is known."""
-        reflector = self.pod_reflector
-        pod: Pod | None = reflector.pods.get(f"{self.namespace}/{self.pod_name}") if reflector is not None else None
-        return pod if pod is not None and pod["metadata"].get("deletionTimestamp") else None
-
-    def gpu_watch_broke(self) -> bool:
-        """KubeSpawner gives its watch up after half a minute of errors, and shows what it last saw for ever after."""
-        return _broke(self.pod_reflector)
-
-    def gpu_mend_watch(self) -> None:
-        """Begin the watch anew, beside us; one attempt at a time for all servers."""
-        now = asyncio.get_running_loop().time()
-        if now - GpuKubeSpawner._gpu_mended_at >= MEND_SECONDS:
-            GpuKubeSpawner._gpu_mended_at = now
-            self._gpu_later(self._gpu_mend())
-
-    async def _gpu_mend(self) -> None:
-        for broken, watch in (
-            (self.pod_reflector, self._start_watching_pods),
-            (self.event_reflector, self._start_watching_events),
-        ):
-            if not _broke(broken):
-                continue
-            key = next((key for key, reflector in self.reflectors.items() if reflector is broken), None)
-            try:
-                # a watch that cannot list at once would show every server as gone: ask first
-                answer = await self.api.list_namespaced_pod(
-                    self.namespace, limit=1, _request_timeout=5, _preload_content=False
-                )
-                answer.raise_for_status()
-                await watch(replace=True)
-                self.log.info("The cluster is watched again.")
-            except Exception as error:  # noqa: BLE001  whatever it is: the old copy stays, and it is tried again
-                if key is not None:
-                    self.reflectors[key] = broken
-                self.log.warning("The cluster cannot be watched now: %s", error)
-                return
-
     async def poll(self) -> Any:
         """As KubeSpawner does, and why it ended is remembered while there is something left to read.
 
@@ -345,17 +225,14 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
             await self._gpu_clear_unfinished()
             return 1
         if status is not None and self._gpu_up and self._gpu_end is None:
-            self._gpu_end = self._gpu_why()
-            self.log.warning("%s: %s: %s", self._log_name, self._gpu_end.word, self._gpu_end.log)
+            self._gpu_end = self._gpu_end_state()
+            self.log.warning("%s: %s: %s", self._log_name, self._gpu_end.reason, self._gpu_end.log_message)
         return status
 
     async def _gpu_clear_unfinished(self) -> None:
         """A pod that had no place yet when its hub ended is nobody's start: its ticket makes a new one."""
         self.log.info("%s: a start of the hub before this one is not finished: its pod is deleted", self._log_name)
-        try:
-            await asyncio.wait_for(self.gpu_delete_pod(), DELETE_SECONDS)
-        except CLUSTER_ERRORS as error:
-            self.log.warning("%s: it is not deleted yet: %r", self._log_name, error)
+        await self.gpu_delete_pod()
 
     def _gpu_remember(self) -> None:
         reflector = self.pod_reflector
@@ -367,12 +244,12 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         pod = self._gpu_last_pod
         return pod is not None and (pod.get("status") or {}).get("phase") == "Pending"
 
-    def _gpu_why(self) -> PodState:
+    def _gpu_end_state(self) -> PodState:
         events = events_of(self.event_reflector, self._gpu_pod_uid, fresh=True)
         queue = _queue_of(self._gpu_last_pod)
         now = datetime.now(timezone.utc)
         last = pod_state(self._gpu_last_pod, events, now=now, queue=queue) if self._gpu_last_pod else None
-        if last is not None and (last.word in LOST_WORDS or last.word == "ended"):
+        if last is not None and (last.reason in LOST_REASONS or last.reason == "ended"):
             return last
         return pod_state(None, events, now=now, queue=queue)
 
@@ -380,9 +257,9 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         end, self._gpu_end = self._gpu_end, None
         if end is None:
             return "", ""
-        if end.word == "gone":
-            end = self._gpu_why()  # pods and events are heard of apart: by now the event may be there
-        return (end.sentence if end.word in LOST_WORDS else ""), end.word
+        if end.reason == "gone":
+            end = self._gpu_end_state()  # pods and events arrive apart: by now the event may be there
+        return (end.message if end.reason in LOST_REASONS else ""), end.reason
 
     # ---------------------------------------------------------------- over a restart of the hub
 
@@ -406,24 +283,7 @@ class GpuKubeSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # nei
         self._gpu_up = False
 
 
-def _token_of(pod: Pod) -> str:
-    """Of the launch that made it; "" for one that was made without us."""
-    return str((pod["metadata"].get("annotations") or {}).get(START_ANNOTATION) or "")
-
-
 def _queue_of(pod: Pod | None) -> str:
     """Whose line it waited in, by its own labels: a hub that was restarted meanwhile knows no more of it."""
     labels = ((pod or {}).get("metadata") or {}).get("labels") or {}
     return next((who for who, label in (("Kueue", KUEUE_QUEUE_LABEL), ("KAI", KAI_QUEUE_LABEL)) if label in labels), "")
-
-
-def _broke(reflector: Any) -> bool:
-    """Its watch has ended, or its very first list failed: it will not change any more."""
-    if reflector is None:
-        return False
-    if reflector.watch_task is None:
-        return bool(reflector.first_load_future.done())
-    return bool(reflector.watch_task.done())
-
-
-__all__ = ["PROFILE", "START_ANNOTATION", "GpuKubeSpawner"]

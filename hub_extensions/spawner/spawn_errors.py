@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import MutableMapping
+from datetime import datetime
 from html import escape
 from typing import Any
 
 from tornado import web
 
 from hub_extensions.adapters.gpu_service import ServiceRefused
+from hub_extensions.core.messages import TicketStatus
+from hub_extensions.spawner.pages.texts import clock
 
 try:  # JupyterHub 6 and later
     from jupyterhub.spawner import SpawnException
@@ -29,6 +32,9 @@ LEASE_GONE = (
     "Your place in line ended while the server was being started, so it was stopped and its GPU given back. "
     "Choose again."
 )
+PLACE_ENDED = "Your place in line has ended."
+NOT_ALLOWED = ("not-your-group-any-more", "no-such-user")
+"""Reasons of a refusal that is about a right: 403, all others 409."""
 
 
 def refusal(message: str, *, reason: str, log_message: str = "", status: int = 400) -> web.HTTPError:
@@ -58,6 +64,31 @@ def refusal(message: str, *, reason: str, log_message: str = "", status: int = 4
     error.gpu_reason = reason
     error.gpu_log_message = log_message or message
     return error  # type: ignore[no-any-return]
+
+
+def place_ended(state: TicketStatus, log_name: str) -> web.HTTPError:
+    """The refusal of a ticket that the service refused or ended. `log_name`: whose server it is, for the log."""
+    reason = state.reason
+    text = reason.message
+    if (state.answer == "ended" or not text) and not text.startswith(PLACE_ENDED):
+        text = f"{PLACE_ENDED} {text or 'Choose again.'}"
+    return refusal(
+        text,
+        reason=reason.reason or "ended",
+        log_message=f"{log_name}: {reason.log_message or text}",
+        status=403 if reason.reason in NOT_ALLOWED else 409,
+    )
+
+
+def service_away(since: datetime, *, kept: bool) -> web.HTTPError:
+    """The refusal of a GPU by a hub whose service has not answered for too long. `kept`: there is a place in line."""
+    then = (
+        "Your place in line is kept, and the server starts by itself once it answers again."
+        if kept
+        else "Try again later, or start CPU only."
+    )
+    text = f"The GPU service has not answered since {clock(since)}, so no GPU can be given. {then}"
+    return refusal(text, reason="service-away", status=503)
 
 
 def is_refusal(error: BaseException | None) -> bool:

@@ -352,7 +352,7 @@ async def test_a_hub_that_is_away_is_a_sentence() -> None:
     for ask in asked:
         with pytest.raises(HubAway, match="The hub does not answer") as away:
             await ask()
-        assert "token" not in away.value.sentence
+        assert "token" not in away.value.message
     api.close()
     api.close()
 

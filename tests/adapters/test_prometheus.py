@@ -38,7 +38,7 @@ async def told() -> AsyncIterator[PrometheusAsTold]:
 async def asked(server: PrometheusAsTold, *wanted: Device, **settings: object):  # type: ignore[no-untyped-def]
     client = Prometheus(server.url, **settings)  # type: ignore[arg-type]
     try:
-        return await client.ask(wanted, wanted, NOW)
+        return await client.query(wanted, wanted, NOW)
     finally:
         client.close()
 
@@ -49,7 +49,7 @@ async def test_a_ratio_of_a_mig_instance_is_percent_of_that_device(told: Prometh
     told.tell(CARD, 7, 0.3, metric=TENSOR)
     told.tell(CARD, 7, 0.2, metric=DRAM)
     reading = await asked(told, ONE, TWO)
-    assert reading.word == "" and reading.missing == {}
+    assert reading.reason == "" and reading.missing == {}
     one, two = reading.figures[ONE.uuid], reading.figures[TWO.uuid]
     assert one.used_percent == pytest.approx(42.0) and two.used_percent == 0.0
     assert one.counters == Counters(None, pytest.approx(30.0), pytest.approx(20.0)) and two.counters is None
@@ -118,7 +118,7 @@ async def test_what_is_no_ratio_or_not_of_now_is_not_known(
 ) -> None:
     told.tell(CARD, 7, ratio, ago=ago)
     reading = await asked(told, ONE)
-    assert (reading.figures, reading.missing, reading.word) == ({}, {ONE.uuid: why}, "")
+    assert (reading.figures, reading.missing, reading.reason) == ({}, {ONE.uuid: why}, "")
     assert WHY[why]
 
 
@@ -167,10 +167,10 @@ async def test_a_device_whose_card_is_not_known_is_not_asked_for(told: Prometheu
 
 async def test_the_token_is_sent_and_stays_out_of_repr_and_problems(told: PrometheusAsTold) -> None:
     client = Prometheus(told.url, "prometheus-secret")
-    await client.ask([ONE], [ONE], NOW)
+    await client.query([ONE], [ONE], NOW)
     assert told.tokens == ["Bearer prometheus-secret"]
     await told.stop()
-    reading = await client.ask([ONE], [ONE], NOW)
+    reading = await client.query([ONE], [ONE], NOW)
     client.close()
     assert "prometheus-secret" not in repr(client) + repr(reading)
 
@@ -188,24 +188,24 @@ async def test_a_status_that_is_no_answer_is_a_sentence_and_a_redirect_is_not_fo
     server.status = status
     reading = await asked(server, ONE, token="secret")
     await server.stop()
-    assert (reading.word, reading.figures) == (word, {})
-    assert str(status) in reading.problem and len(server.asked) == 1
+    assert (reading.reason, reading.figures) == (word, {})
+    assert str(status) in reading.message and len(server.asked) == 1
 
 
 async def test_a_prometheus_that_is_slow_is_given_up_after_its_time() -> None:
     server = PrometheusThatIsSlow(NOW.timestamp)
     reading = await asked(server, ONE, seconds=0.3)
     await server.stop()
-    assert (reading.word, reading.problem) == ("away", "Prometheus does not answer (nothing within 0.3 s).")
+    assert (reading.reason, reading.message) == ("away", "Prometheus does not answer (nothing within 0.3 s).")
 
 
 async def test_a_prometheus_that_is_not_there_is_a_sentence() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         client = Prometheus(f"http://127.0.0.1:{unused.getsockname()[1]}")
-        reading = await client.ask([ONE], [ONE], NOW)
+        reading = await client.query([ONE], [ONE], NOW)
         client.close()
-    assert reading.word == "away" and reading.problem.startswith("Prometheus does not answer (")
+    assert reading.reason == "away" and reading.message.startswith("Prometheus does not answer (")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ async def test_what_is_no_prometheus_is_told_so(body: bytes) -> None:
     server.body = body
     reading = await asked(server, ONE)
     await server.stop()
-    assert (reading.word, reading.figures) == ("no-prometheus", {})
+    assert (reading.reason, reading.figures) == ("no-prometheus", {})
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ async def test_a_series_that_cannot_be_read_is_passed_over(series: bytes) -> Non
     server.body = b'{"status": "success", "data": {"resultType": "matrix", "result": [' + series + b"]}}"
     reading = await asked(server, ONE)
     await server.stop()
-    assert (reading.word, reading.missing) == ("", {ONE.uuid: "none"})
+    assert (reading.reason, reading.missing) == ("", {ONE.uuid: "none"})
 
 
 async def test_an_answer_without_end_is_not_read_to_its_end() -> None:
@@ -257,4 +257,4 @@ async def test_an_answer_without_end_is_not_read_to_its_end() -> None:
     server.body = b" " * (9 * 1024 * 1024)
     reading = await asked(server, ONE)
     await server.stop()
-    assert reading.word == "away" and reading.figures == {}
+    assert reading.reason == "away" and reading.figures == {}

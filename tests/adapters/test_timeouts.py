@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
-from hub_extensions.adapters.timeouts import within
+from hub_extensions.adapters.timeouts import unbroken, within
 from tests.patience import patient
 
 
@@ -54,3 +55,27 @@ async def test_a_cancellation_in_the_moment_of_the_answer_is_not_lost() -> None:
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=patient(2))
         assert done and task.cancelled()
+
+
+async def test_work_that_goes_on_without_its_caller_is_not_reported_as_never_retrieved() -> None:
+    heard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context["message"]))
+    going, done = asyncio.Event(), asyncio.Event()
+
+    async def fails() -> None:
+        await going.wait()
+        done.set()
+        raise OSError("gone")
+
+    caller = asyncio.create_task(unbroken(fails()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    caller.cancel()
+    assert isinstance((await asyncio.gather(caller, return_exceptions=True))[0], asyncio.CancelledError)
+    going.set()
+    await done.wait()
+    await asyncio.sleep(0.01)
+    gc.collect()
+    assert heard == []
+    with pytest.raises(OSError, match="gone"):
+        await unbroken(fails())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Dialog, Locator, Page
 
-from hub_extensions.adapters.simulated.gpus import load_layout
+from hub_extensions.adapters.simulated.layouts import load_layout
 from tests import patience
 from tests.fakes.panel_service import TOKEN, PanelService
 from tests.fakes.user_server import LOGIN_TOKEN, ROOT, UserServer

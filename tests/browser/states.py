@@ -1,6 +1,6 @@
 """Every state of the panel as the message that brings it: what a picture is taken of.
 
-Times are made at the call, so that a state can be told again to a page that connects anew. Sentences are the product's
+Times are made at the call, so that a state can be told again to a page that connects anew. Reasons are the product's
 own (``tests/packaging/test_catalogues.py`` looks that they are).
 """
 
@@ -25,11 +25,11 @@ from hub_extensions.core.messages import (
     Snapshot,
     Wait,
 )
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.server_extension.attribution import NOT_HOW_MUCH, NOT_WHOSE
 from hub_extensions.server_extension.codec import WIRE_VERSION
-from hub_extensions.server_extension.readings import NOT_MEASURABLE, NOT_READ, OLD_FIGURES
-from hub_extensions.server_extension.sampler import GONE, NO_GPU, NOT_UNDER_A_HUB, ONE_GONE
+from hub_extensions.server_extension.readings import NOT_MEASURABLE, NOT_READ
+from hub_extensions.server_extension.sampler import NO_GPU, NOT_UNDER_A_HUB
 from hub_extensions.server_extension.service_client import NOT_KNOWN
 from tests.fakes.panel_service import GIB, a_countdown, a_state, offer
 
@@ -128,13 +128,13 @@ def server(**changes: Any) -> ServerState:
 
 
 def push(*gpus: GpuReading, points: int = 600, silent: float = 0.0, **changes: Any) -> Push:
-    values: dict[str, Any] = {"state": "ok", "sentence": "", "server": server(), "period_seconds": STILL}
+    values: dict[str, Any] = {"state": "ok", "reason": None, "server": server(), "period_seconds": STILL}
     snapshot = Snapshot(version=WIRE_VERSION, at=now(), gpus=gpus, **{**values, **changes})
     return Push(WIRE_VERSION, snapshot.at, snapshot, history(gpus, points, silent), ())
 
 
-def without_gpu(state: str, sentence: str, **changes: Any) -> Push:
-    return push(state=state, sentence=sentence, **changes)
+def without_gpu(state: str, reason: Reason, **changes: Any) -> Push:
+    return push(state=state, reason=reason, **changes)
 
 
 def cpu_server(**changes: Any) -> ServerState:
@@ -173,22 +173,18 @@ def figures() -> ServerState:
 NO_USE = {"used_percent": None, "source": "none", "counters": None, "note": NOT_MEASURABLE}
 UNKNOWN = {"memory_used_bytes": None, "used_percent": None, "holders": None, "counters": None}
 AGE = timedelta(seconds=40)
-SILENT = "The GPU driver is not answering since {since}."
-AWAY = "The GPU service is not answering since {since}."
-LOST = "The GPU of this server is gone from the machine. Save your work and stop the server."
-TRESPASSED = "A program of another server uses this GPU. The administrators see it too."
 NOT_LOADED, DETACHED = MEANINGS[9], MEANINGS[999]
 
 
-def since(sentence: str) -> str:
+def since(reason: str) -> Reason:
     """With the time at which the last numbers came."""
-    return sentence.format(since=(now() - AGE).strftime("%Y-%m-%dT%H:%M:%SZ"))
+    return explain(reason, since=now() - AGE)
 
 
-def without_news(state: str, sentence: str) -> Push:
+def without_news(state: str, reason: Reason) -> Push:
     """The last numbers, and why there are no newer ones."""
     old = reading(at=now() - AGE)
-    return push(old, state=state, sentence=sentence, silent=AGE.total_seconds(), period_seconds=10.0)
+    return push(old, state=state, reason=reason, silent=AGE.total_seconds(), period_seconds=10.0)
 
 
 STATES: dict[str, tuple[Callable[[], Push], str]] = {
@@ -235,20 +231,20 @@ STATES: dict[str, tuple[Callable[[], Push], str]] = {
     ),
     "monitoring-silent": (
         lambda: push(
-            reading(source="dcgm", used_percent=None, counters=None, note=since(OLD_FIGURES)), server=server()
+            reading(source="dcgm", used_percent=None, counters=None, note=since("figures-old")), server=server()
         ),
         "which has said nothing new since",
     ),
     "unknown": (lambda: push(reading(**UNKNOWN, source="nvml", note=NOT_READ)), "unknown of 9.75"),
-    "not-answering": (lambda: without_news("not-answering", since(SILENT)), "Numbers from 4"),
-    "detached": (lambda: without_news(DETACHED.word, DETACHED.sentence), "the GPU has been taken away from it"),
-    "no-driver": (lambda: without_gpu(NOT_LOADED.word, NOT_LOADED.sentence), "installed but not loaded"),
+    "not-answering": (lambda: without_news("not-answering", since("driver-silent")), "Numbers from 4"),
+    "detached": (lambda: without_news(DETACHED.state, DETACHED.reason), "the GPU has been taken away from it"),
+    "no-driver": (lambda: without_gpu(NOT_LOADED.state, NOT_LOADED.reason), "installed but not loaded"),
     "no-gpu": (
         lambda: without_gpu("no-gpu", NO_GPU, server=cpu_server()),
         "Free now: MIG 1g.10gb (2 of 5 free). To get a GPU:",
     ),
     "service-away": (
-        lambda: push(reading(), service_note=since(AWAY)),
+        lambda: push(reading(), service_note=since("away-since")),
         "The GPU service is not answering since",
     ),
     "no-service": (
@@ -256,11 +252,18 @@ STATES: dict[str, tuple[Callable[[], Push], str]] = {
         "not started by a hub",
     ),
     "gpu-lost": (
-        lambda: without_gpu("lost", GONE, server=server(lease_state="lost", warnings=(LOST,))),
+        lambda: without_gpu(
+            "lost", explain("gpu-gone"), server=server(lease_state="lost", warnings=(explain("gpu-lost"),))
+        ),
         "is gone from this machine",
     ),
     "one-lost": (
-        lambda: push(reading(), state="lost", sentence=ONE_GONE, server=server(warnings=(TRESPASSED,))),
+        lambda: push(
+            reading(),
+            state="lost",
+            reason=explain("one-gpu-gone"),
+            server=server(warnings=(explain("other-program"),)),
+        ),
         "One of this server's GPUs is gone",
     ),
     "simulated": (

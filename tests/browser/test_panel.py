@@ -5,11 +5,15 @@ Fixtures are in ``conftest.py``, the rest that tests share in ``lab.py``.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from hub_extensions.core.messages import Problem
+from hub_extensions.core.reasons import explain
 from tests.browser.lab import UUID, a_server, choose, end_kernels, notebook, open_lab, until
 from tests.fakes.panel_service import PanelService, a_countdown, a_state
 from tests.fakes.user_server import UserServer
@@ -98,10 +102,11 @@ def test_keep_in_the_notification_keeps_too(page: Page, server: UserServer, serv
 
 def test_a_refused_keep_says_why(page: Page, server: UserServer, service: PanelService) -> None:
     service.state = a_state(uuid=UUID, countdown=a_countdown(540))
-    service.refuse = (409, {"message": "Both are used for today.", "field": "", "reason": "keeps"})
+    why = explain("keep-none-left", times=2, day=timedelta(hours=24), wait=timedelta(minutes=90))
+    service.refuse = (409, asdict(Problem.of(why)))
     panel = open_lab(page, server)
     panel.get_by_role("button", name="Keep 30 min").click()
-    expect(panel).to_contain_text("Both are used for today.")
+    expect(panel).to_contain_text(why.message)
 
 
 @pytest.mark.parametrize("theme", ["Light", "Dark"])

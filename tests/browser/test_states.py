@@ -130,6 +130,12 @@ def test_the_words_fit_in_other_languages_too(
             assert live.cut_off() == []
             live.panel.screenshot(path=pictures / f"{state}-{language}.png")
         assert live.findings(axe_source()) == []
+        for state in ("service-away", "detached", "gpu-lost", "monitoring-silent"):
+            made, in_english = STATES[state]
+            live.show(made)
+            settle(page)
+            assert live.cut_off() == []
+            expect(live.panel).not_to_contain_text(in_english)
     finally:
         server.stop()
 
@@ -218,7 +224,7 @@ def test_a_screen_reader_hears_states_and_one_alert_but_no_numbers(live: LivePag
     assert live.page.evaluate("window.heard") == 1, "said once, however often the reason changes"
     live.page.evaluate(COUNT_CHANGES, [f"{HEARD}[role=alert]", "spoken"])
     counted = countdown_with(Keep(30, 1, 2))
-    away = "The GPU service is not answering."
+    away = explain("away")
     live.push(push(reading(), server=replace(counted, countdown=stops), service_note=away))
     expect(live.panel).to_contain_text("The countdown and the end of this server stand still")
     live.push(

@@ -150,6 +150,3 @@ def abort(transport: asyncio.Transport) -> None:
     # a TLS transport of Python 3.11.2, whose peer has gone already, has nothing left to abort and says so in this way
     with contextlib.suppress(AttributeError):
         transport.abort()
-
-
-__all__ = ["Fault", "FaultyApi"]

@@ -39,6 +39,3 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
             return TOGETHER if nodeid.startswith(TOGETHER) else super()._split_scope(nodeid)
 
     return Lanes(config, log)
-
-
-__all__ = ["pytest_xdist_make_scheduler"]

@@ -76,6 +76,3 @@ c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 1}}
         start = "jupyterhub_gpu_server_ends_total{reason="
         lines = [line for line in self.service("metrics").text.splitlines() if line.startswith(start)]
         return {line.split('"')[1]: float(line.rsplit(" ", 1)[1]) for line in lines}
-
-
-__all__ = ["START_SECONDS", "OthersLine"]

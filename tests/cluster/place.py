@@ -200,6 +200,3 @@ configure(c)
             return found is not None and found["free"] == free
 
         until(look, seconds, lambda: f"{offer} has {free} free: {self.offers().get(offer)}")
-
-
-__all__ = ["CHART_ROLE", "ClusterPlace", "give_rights", "in_namespace", "take_rights"]

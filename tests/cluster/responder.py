@@ -58,6 +58,3 @@ class Responder:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(patient(5))
-
-
-__all__ = ["Responder"]

@@ -213,7 +213,7 @@ def test_a_machine_that_is_full_with_a_gpu_free_is_told_as_that_and_holds_up_nob
 
 def outside(event: dict[str, Any]) -> dict[str, Any]:
     """The event, when it says that something outside took the device."""
-    return event if event.get("gpu", {}).get("word") == "outside" else {}
+    return event if event.get("gpu", {}).get("why", {}).get("reason") == "outside" else {}
 
 
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], int | None, str]] = {

@@ -367,7 +367,7 @@ def test_neither_an_earlier_pods_events_nor_the_first_note_of_a_series_is_told_f
         seen = []
         for event in profiles.hub.progress("t20", seconds=30):
             seen.append(event)
-            if (event.get("gpu") or {}).get("word") == "unscheduled":
+            if (event.get("gpu") or {}).get("why", {}).get("reason") == "unscheduled":
                 break
         assert "No machine" in seen[-1]["gpu"]["reason"], seen[-1]
         assert not any("earlier pod" in str(event) or "PersistentVolume" in str(event) for event in seen)

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import requests
 
-from hub_extensions.adapters.kubernetes.watch import ClusterRefused, ClusterWatch, Pace
+from hub_extensions.adapters.kubernetes.api import ClusterRefused
+from hub_extensions.adapters.kubernetes.reflector import Pace
+from hub_extensions.adapters.kubernetes.watch import ClusterWatch
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView
 from hub_extensions.core.offers.pod_request import LEASE_LABEL
 from tests.cluster.control_plane import ControlPlane

@@ -30,7 +30,7 @@ def test_the_check_comes_before_anything_is_applied_and_the_rights_before_the_up
 
 def test_the_check_is_installed_from_the_wheel_that_the_images_are_built_with() -> None:
     (installed,) = re.findall(r"pip install (.*)", commands(PAGE))
-    assert installed == '"$(ls images/dist/*.whl)[hub]"'
+    assert installed == '"$(ls images/dist/*.whl)[hub,kubernetes]"'
     assert "--wheel-dir dist" in (ROOT / "images" / "build").read_text(encoding="utf-8")
 
 

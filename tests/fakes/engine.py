@@ -71,7 +71,7 @@ class EngineInMemory:
             offer("cpu", "CPU only", None, NOW),
         )
         counts = {("admitted", "mig-1g.5gb"): 4, ("refused", "line-full"): 2}
-        self.state = SimpleNamespace(counts=counts, last_round_seconds=0.012)
+        self.state = SimpleNamespace(counts=counts, last_admission_seconds=0.012)
         self._queues: list[asyncio.Queue[messages.TicketStatus]] = []
 
     @property
@@ -103,15 +103,15 @@ class EngineInMemory:
         """It is this ticket's turn."""
         self.queue[ticket] = replace(self.queue[ticket], answer="admit", position=0, ahead=0)
 
-    async def started(self, ticket: str, told: messages.Started) -> messages.TicketStatus:
-        self.told.append(("started", ticket, told))
+    async def started(self, ticket: str, report: messages.Started) -> messages.TicketStatus:
+        self.told.append(("started", ticket, report))
         return self._ticket(ticket)
 
-    async def ended(self, ticket: str, told: messages.Ended) -> None:
-        self.told.append(("ended", ticket, told))
+    async def ended(self, ticket: str, report: messages.Ended) -> None:
+        self.told.append(("ended", ticket, report))
 
-    async def stopped(self, told: messages.Stopped) -> None:
-        self.told.append(("stopped", told))
+    async def stopped(self, report: messages.Stopped) -> None:
+        self.told.append(("stopped", report))
 
     async def changes(self) -> AsyncIterator[messages.TicketStatus]:
         queue: asyncio.Queue[messages.TicketStatus] = asyncio.Queue()
@@ -160,8 +160,8 @@ class EngineInMemory:
     def servers_of(self, user: str) -> tuple[messages.ServerState, ...]:
         return tuple(state for (owner, _), state in self.servers.items() if owner == user)
 
-    async def report(self, user: str, server: str, told: messages.Report) -> messages.ServerState:
-        self.told.append(("report", user, server, told))
+    async def report(self, user: str, server: str, report: messages.Report) -> messages.ServerState:
+        self.told.append(("report", user, server, report))
         return self._server(user, server)
 
     async def keep(self, user: str, server: str) -> messages.ServerState:

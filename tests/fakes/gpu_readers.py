@@ -8,6 +8,7 @@ from datetime import datetime
 
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample
+from hub_extensions.core.reasons import explain
 from tests.patience import patient
 
 UUID = "MIG-00000000-0000-0000-0000-000000000001"
@@ -83,7 +84,7 @@ class GpuWithoutDriver(GpuWithAFault):
     """The library is there, the driver is not loaded."""
 
     def __init__(self) -> None:
-        super().__init__(GpusUnavailable("driver-not-loaded", "The NVIDIA driver is not loaded on this machine."))
+        super().__init__(GpusUnavailable("driver-not-loaded", explain("nvml-driver-not-loaded")))
 
 
 class GpuThatHangs(OneGpu):

@@ -10,6 +10,7 @@ from hub_extensions.adapters.jupyterhub_api import HubAway, HubServer, HubUser
 from hub_extensions.adapters.store import Changes, StoreUnavailable
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample
+from tests.fakes.reasons import because
 
 GIB = 1 << 30
 
@@ -42,7 +43,7 @@ class GpusAsTold:
 
     def read(self, now: datetime) -> InventoryReading:
         if self.gone:
-            raise GpusUnavailable("lost", self.gone)
+            raise GpusUnavailable("lost", because(self.gone))
         samples = {
             device.uuid: DeviceSample(
                 device.uuid, now, self.used.get(device.uuid, 0.0), 0, self.pids.get(device.uuid, ()), "nvml"

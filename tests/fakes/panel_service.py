@@ -94,7 +94,7 @@ class PanelService:
 
     def __init__(self) -> None:
         self.state: ServerState | None = a_state()
-        self.refuse: tuple[int, dict[str, str]] | None = None
+        self.refuse: tuple[int, dict[str, Any]] | None = None
         self.redirect = ""
         self.odd = ""
         self.calls: list[tuple[str, str]] = []

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import logging
 import re
 import string
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,21 +17,23 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jupyterhub.utils import maybe_future
 from kubernetes_asyncio.config import kube_config
 from kubespawner import KubeSpawner
 from kubespawner._version import __version__ as kubespawner_version
 from tornado import web
 from traitlets.config import Config
 
-from hub_extensions.core.messages import LeaseGrant
+from hub_extensions.adapters.gpu_service import ServiceAway
+from hub_extensions.core.messages import Ask, LeaseGrant
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import LEASE_LABEL, Mechanism, PodAsk
 from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
-from hub_extensions.spawner.base import NO_LIMIT_SECONDS
+from hub_extensions.spawner.base import NO_LIMIT_SECONDS, GpuSpawnerMixin
 from hub_extensions.spawner.kube import START_ANNOTATION, GpuKubeSpawner
 from hub_extensions.spawner.pages.profiles import check_profile, slug_of, still_there
 from hub_extensions.spawner.pages.start_progress import Start
-from hub_extensions.spawner.pods.api_rejections import turned_down
+from hub_extensions.spawner.pods.api_rejections import rejection_of
 from tests.fakes.service import SECRET, GpuServiceInATest
 from tests.spawner.played_cluster import KUEUE_DOWN, OVER_QUOTA
 
@@ -110,6 +115,13 @@ def checked(html: str, name: str) -> list[str]:
     radios = re.findall(r"<input type=\"radio\"[^>]*>", html)
     mine = [one for one in radios if f'name="{name}"' in one and re.search(r"\bchecked\b", one)]
     return [re.findall(r'value="([^"]*)"', one)[0] for one in mine]
+
+
+async def test_a_user_without_groups_has_none() -> None:
+    """As the user of KubeSpawner's own tests."""
+    spawner = a_spawner()
+    del spawner.user.groups
+    assert spawner.gpu_groups == ()
 
 
 # ------------------------------------------------------------------ the pod
@@ -254,6 +266,63 @@ async def test_the_form_becomes_one_choice_of_profile_and_offer() -> None:
     assert linked == {"profile": "small", "offer": ONE}
 
 
+@pytest.mark.parametrize("slug", ["small", "zzz"])
+async def test_a_link_preselects_profile_and_offer_and_leaves_nothing_to_start(
+    slug: str,
+) -> None:
+    """What JupyterHub finds in the address after this is what it would start at once."""
+    spawner = a_spawner(profile_list=PROFILES)
+    given = {"opt-profile": [slug.encode()], "opt-offer": [ONE.encode()], "next": [b"/hub/home"]}
+    request = SimpleNamespace(method="GET", query_arguments=dict(given))
+    spawner.handler = SimpleNamespace(request=request)
+    await spawner.run_auth_state_hook(None)
+    if slug == "small":
+        assert request.query_arguments == {"next": [b"/hub/home"]}
+        assert spawner.gpu_linked == {"profile": slug, "offer": ONE}
+        html = await spawner.gpu_profiles_form()
+        assert re.search(r'value="small"[^>]*checked', html)
+        return
+    assert request.query_arguments == given and spawner.gpu_linked == {}
+    with pytest.raises(web.HTTPError, match="zzz"):
+        await maybe_future(spawner.options_from_query({"profile": ["small"]}))  # whatever it says by now
+    assert await maybe_future(spawner.options_from_query({"profile": ["small"]}))
+
+
+async def test_a_key_of_a_strangers_link_breaks_no_line_of_the_hubs_log(caplog: pytest.LogCaptureFixture) -> None:
+    spawner = a_spawner(profile_list=PROFILES)
+    spawner.log = logging.getLogger("test.hub")
+    caplog.set_level(logging.DEBUG, "test.hub")
+    evil = "x\n[E 2026 JupyterHub] all is lost" + "y" * 5000
+    await spawner.options_from_query({"opt-profile": ["small"], "opt-offer": [ONE], f"opt-{evil}": ["1"]})
+    with pytest.raises(web.HTTPError) as refused:
+        await spawner._gpu_check_others({"profile": "small", evil: 1, "offer": ONE})
+    said = [record.getMessage() for record in caplog.records] + [refused.value.gpu_log_message]
+    assert any("all is lost" in line for line in said), "it is told, escaped"
+    assert all("\n" not in line and len(line) < 1000 for line in said)
+
+
+async def test_a_question_that_fails_after_its_start_was_cancelled_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
+    going = asyncio.Event()
+
+    class Away:
+        async def ask(self, ask: Ask, **_: float) -> None:
+            await going.wait()
+            raise ServiceAway("gone", datetime.now(timezone.utc))
+
+    monkeypatch.setattr(GpuSpawnerMixin, "_gpu_service", Away())
+    start = Start(offers=(OfferId(ONE),))
+    asking = asyncio.ensure_future(a_spawner()._gpu_ask(start, Ask("ada", "", start.offers)))
+    await asyncio.sleep(0.01)
+    asking.cancel()
+    await asyncio.wait({asking})
+    going.set()
+    await asyncio.sleep(0.01)
+    gc.collect()
+    assert asking.cancelled() and heard == []
+
+
 @pytest.mark.parametrize(
     ("form", "field"),
     [
@@ -395,11 +464,11 @@ def test_the_keys_of_a_profile_are_left_to_the_profile() -> None:
         (500, "etcdserver: request timed out", "", "cluster-away", "does not answer now", True),
     ],
 )
-def test_what_a_cluster_turns_down_is_told_in_words(
+def test_what_a_cluster_rejects_is_answered_with_a_reason_and_a_message(
     status: int, message: str, queue: str, word: str, says: str, again: bool
 ) -> None:
     for body in (json.dumps({"kind": "Status", "message": message}), message):
-        told = turned_down(status, body, queue)
-        assert (told.word, told.again) == (word, again)
-        assert says in told.sentence
-        assert message in told.log
+        rejection = rejection_of(status, body, queue)
+        assert (rejection.reason, rejection.temporary) == (word, again)
+        assert says in rejection.message
+        assert message in rejection.log_message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -152,17 +153,33 @@ def test_a_bad_link_or_form_shows_the_form_with_the_reason(tmp_path: Path, servi
         assert "is no offer: write for example cpu" in page.text
         assert 'id="gpu-form"' in page.text
         assert page.text.count(" checked") == 1
+        xsrf = ada.headers["X-XSRFToken"]
         # what only the service knows comes with the form if it comes within the second a hub gives it, else after it
-        ada.get(f"{hub.url}/hub/spawn?opt-offer=mig-9g.99gb")
+        ada.post(f"{hub.url}/hub/spawn?_xsrf={xsrf}", data={"offer": "mig-9g.99gb"})
         pending = f"{hub.url}/hub/spawn-pending/ada"
         until(lambda: "there is no mig-9g.99gb" in ada.get(pending).text, what="the reason is shown")
-        xsrf = ada.headers["X-XSRFToken"]
         page = ada.post(f"{hub.url}/hub/spawn?_xsrf={xsrf}", data={"offer": "<b>"})
         assert page.status_code == 400
         assert "Error:" in page.text
         page = ada.post(f"{hub.url}/hub/spawn?_xsrf={xsrf}", data={"offer": ONE, "also": [BIG, ""]})
         hub.wait_ready("ada")
         assert service.told_of(Ask)[-1].offers == (ONE, BIG)
+
+
+def test_a_link_preselects_and_starts_nothing(tmp_path: Path, service: GpuServiceInATest) -> None:
+    """Of this hub or of another site, by either way of writing options."""
+    chosen = re.compile(rf'value="{re.escape(BIG)}"[^>]* checked')
+    with hub_with(tmp_path, service) as hub:
+        ada = hub.login("ada")
+        for query in (f"opt-offer={BIG}", f"offer={BIG}", f"opt-offer={BIG}&next=%2Fhub%2Fhome"):
+            for site in ("cross-site", "none", None):
+                page = ada.get(f"{hub.url}/hub/spawn?{query}", headers={"Sec-Fetch-Site": site})
+                assert page.status_code == 200 and page.url == f"{hub.url}/hub/spawn?{query}"
+                assert chosen.search(page.text) and page.text.count(" checked") == 1
+                assert "Error:" not in page.text
+        assert hub.server("ada") is None and service.told_of(Ask) == []
+        assert not chosen.search(ada.get(f"{hub.url}/hub/spawn").text), "a link chooses for its own form only"
+        assert "Failed to spawn" not in hub.log()
 
 
 def test_the_users_own_limit_is_refused_in_words(tmp_path: Path, service: GpuServiceInATest) -> None:

@@ -1,4 +1,4 @@
-"""One look at a cluster, for a command that asks and ends. Not here: what goes on watching (``watch.py``)."""
+"""One reading of a cluster, for a command that asks and ends. Not here: what goes on watching (``watch.py``)."""
 
 from __future__ import annotations
 
@@ -6,33 +6,41 @@ import asyncio
 import os
 from dataclasses import replace
 from datetime import datetime, timezone
+from importlib import import_module
 
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView
 
 READ_SECONDS = 60.0
 SOON_SECONDS = 5.0
-"""After so long a cluster that does not answer is said not to."""
+"""After so long a cluster that does not answer is reported as away."""
 
 
 class ClusterUnreadable(Exception):
-    """The cluster cannot be looked at; the text says why and what to do."""
+    """The cluster cannot be read; the text says why and what to do."""
 
 
-def look_once(config: ClusterConfig, seconds: float = READ_SECONDS) -> ClusterView:
+class PackagesMissing(ClusterUnreadable):
+    """No cluster can be read from here: Python's packages for it are not installed."""
+
+
+def read_once(config: ClusterConfig, seconds: float = READ_SECONDS) -> ClusterView:
     """The cluster as it is now; by the file ``KUBECONFIG`` names where `config` names none.
 
     Raises:
         ClusterUnreadable: no packages, no address, no answer within `seconds`.
     """
     kubeconfig = config.kubeconfig or os.environ.get("KUBECONFIG", "")
-    return asyncio.run(_look(replace(config, kubeconfig=kubeconfig), seconds))
+    return asyncio.run(_read(replace(config, kubeconfig=kubeconfig), seconds))
 
 
-async def _look(config: ClusterConfig, seconds: float) -> ClusterView:
+async def _read(config: ClusterConfig, seconds: float) -> ClusterView:
     try:
-        from hub_extensions.adapters.kubernetes.watch import ClusterError, ClusterWatch
+        from hub_extensions.adapters.kubernetes.api import ClusterError
+        from hub_extensions.adapters.kubernetes.watch import ClusterWatch
+
+        import_module("kubernetes.aio")  # the watch loads it in a thread, only when it opens
     except ImportError as problem:
-        raise ClusterUnreadable(
+        raise PackagesMissing(
             f"Python's packages for Kubernetes are missing ({problem.name}): pip install 'jupyterhub-gpu[kubernetes]'."
         ) from None
     watch = ClusterWatch(config)
@@ -52,9 +60,6 @@ async def _look(config: ClusterConfig, seconds: float) -> ClusterView:
             pods=None if view.pods is None else dict(view.pods),
         )
     except ClusterError as problem:
-        raise ClusterUnreadable(f"The cluster cannot be read: {problem.sentence}") from None
+        raise ClusterUnreadable(f"The cluster cannot be read: {problem.message}") from None
     finally:
         await watch.close()
-
-
-__all__ = ["ClusterUnreadable", "look_once"]

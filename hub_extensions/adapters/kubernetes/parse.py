@@ -290,7 +290,7 @@ def _claims_of_pod(spec: Json, status: Json) -> tuple[str, ...]:
 def _device(driver: str, pool: str, node: str, raw: Json) -> SliceDevice:
     attributes, capacity = _part(raw, "attributes"), _part(raw, "capacity")
 
-    def said(name: str) -> str:
+    def attribute(name: str) -> str:
         return intern(_text(_qualified(attributes, driver, name), "string"))
 
     return SliceDevice(
@@ -298,9 +298,9 @@ def _device(driver: str, pool: str, node: str, raw: Json) -> SliceDevice:
         pool=intern(pool),
         name=intern(_text(raw, "name")),
         node=node or intern(_text(raw, "nodeName")),
-        kind=said("type"),
-        product=said("productName"),
-        profile=said("profile"),
+        kind=attribute("type"),
+        product=attribute("productName"),
+        profile=attribute("profile"),
         memory_bytes=_whole(_qualified(capacity, driver, "memory").get("value")),
         multiprocessors=_whole(_qualified(capacity, driver, "multiprocessors").get("value")),
         draws=_counters(_parts(raw, "consumesCounters"), "counterSet", MOST),
@@ -312,8 +312,8 @@ def _counters(sets: Iterable[Json], name: str, unknown: int) -> tuple[tuple[str,
     """(counter set, counter, number), those with 0 left out; `unknown` stands for a number that cannot be read."""
     found = []
     for one in sets:
-        for counter, said in _part(one, "counters").items():
-            number = _whole(said.get("value")) if isinstance(said, dict) else None
+        for counter, count in _part(one, "counters").items():
+            number = _whole(count.get("value")) if isinstance(count, dict) else None
             found.append((_text(one, name), counter, unknown if number is None else number))
     return _alike(tuple(sorted(each for each in found if each[2])))
 
@@ -384,18 +384,3 @@ def _time(value: object) -> datetime | None:
     except ValueError:
         return None
     return read.replace(tzinfo=timezone.utc) if read.tzinfo is None else read.astimezone(timezone.utc)
-
-
-__all__ = [
-    "DRA_DRIVER",
-    "KAI_RESERVATION",
-    "Json",
-    "SliceFacts",
-    "claim_of",
-    "counters_of",
-    "newest",
-    "node_of",
-    "pod_of",
-    "slice_of",
-    "template_of",
-]

@@ -37,9 +37,9 @@ class Pace:
         first, longest: the delays between tries, doubled each time, shortened at random by up to a half.
         doubted: after a first "forbidden" it is asked again: an API server that starts forbids everything.
         forbidden: after this long a right may have been given.
-        told: the longest that it is left alone because it says so (Retry-After).
-        watch: a watch is opened again after about this long. silence: or when nothing was said for this long; an API
-            server says something (a bookmark) about once a minute.
+        retry_after: the longest that it is left alone because its answer asks for it (Retry-After).
+        watch: a watch is opened again after about this long. silence: or when nothing came for this long; an API
+            server sends something (a bookmark) about once a minute.
         page: objects a page.
     """
 
@@ -47,10 +47,10 @@ class Pace:
     longest: float = 30.0
     doubted: float = 5.0
     forbidden: float = 300.0
-    told: float = 300.0
+    retry_after: float = 300.0
     watch: float = 300.0
     silence: float = 75.0
-    page: int = 500
+    page: int = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,27 +85,27 @@ class Reflector(Generic[T]):
         self,
         api: KubernetesApi,
         kind: ObjectKind[T],
-        told: Callable[[], None],
+        changed: Callable[[], None],
         clock: Callable[[], datetime],
         pace: Pace,
     ) -> None:
-        """`told` is called after each change of `values`, `unreadable` or `problem`."""
-        self._api, self.kind, self._told, self._clock, self._pace = api, kind, told, clock, pace
+        """`changed` is called after each change of `values`, `unreadable` or `problem`."""
+        self._api, self.kind, self._on_change, self._clock, self._pace = api, kind, changed, clock, pace
         self.values: dict[str, T] | None = None
         self.edition = 0
         self.decided = asyncio.Event()
         self.unreadable = False
         self.problem = ""
         self.since: datetime | None = None
-        self._heard: datetime | None = None
+        self._read_at: datetime | None = None
         self._open = False
         self._version = ""
         self._refusals = 0
         self._delays = _Delays(pace)
 
     def at(self, now: datetime) -> datetime | None:
-        """When the API server last said that this is how it is: now while a watch is open."""
-        return now if self._open else self._heard
+        """When the API server last showed that this is how it is: now while a watch is open."""
+        return now if self._open else self._read_at
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -118,7 +118,7 @@ class Reflector(Generic[T]):
             except ClusterRefused as refused:
                 delay = self._refused(refused)
             except ClusterError as error:
-                self._lost(error.sentence)
+                self._lost(error.message)
                 delay = self._delays.following(error.retry_after if isinstance(error, ClusterAway) else None)
             except Exception as error:  # noqa: BLE001  a fault of ours with one object must not end the reading
                 _log.exception("Reading %s failed", self.kind.name)
@@ -156,7 +156,7 @@ class Reflector(Generic[T]):
         while True:
             query = {"limit": str(self._pace.page)} | ({"continue": following} if following else {})
             about = await self._api.page(self._path(), query, keep)
-            self._heard = self._clock()
+            self._read_at = self._clock()
             following = str(about.get("continue") or "")
             if not following:
                 break
@@ -183,12 +183,12 @@ class Reflector(Generic[T]):
         try:
             async with self._api.watch(self._path(), query, self._pace.silence) as events:
                 self._open = True
-                self._heard = self._clock()
+                self._read_at = self._clock()
                 self._found()
                 async for event in events:
-                    self._heard = self._clock()
+                    self._read_at = self._clock()
                     self._take(event)
-                self._heard = self._clock()
+                self._read_at = self._clock()
         except ClusterAway:
             if not self._open:
                 raise
@@ -229,46 +229,46 @@ class Reflector(Generic[T]):
 
     def _refused(self, refused: ClusterRefused) -> float:
         if not (refused.status == 403 or (refused.status == 404 and self.kind.optional)):
-            self._lost(refused.sentence)
+            self._lost(refused.message)
             return self._delays.following()
         self._version = ""
         self._refusals += 1
         if self.values is not None and self._refusals == 1:
-            self._lost(refused.sentence)
+            self._lost(refused.message)
             return self._pace.doubted
         if self._refusals == 1 and not self.kind.optional:
             return self._pace.doubted  # not read yet, rather than forbidden
         if not self.unreadable:
             if refused.status == 403:
                 # most clusters have nothing of the optional kinds, and need no right to read them
-                level = logging.INFO if self.kind.optional else logging.WARNING
-                _log.log(level, "%s (%s)", self.kind.forbidden, refused.message)
+                level = logging.DEBUG if self.kind.optional else logging.WARNING
+                _log.log(level, "%s (%s)", self.kind.forbidden, refused.log_message)
             self.values, self.unreadable = None, True
             self._changed()
-        self._heard = self._clock()
+        self._read_at = self._clock()
         self._found()
         self.decided.set()
         return self._pace.doubted if self._refusals == 1 else self._pace.forbidden
 
-    def _lost(self, sentence: str) -> None:
+    def _lost(self, message: str) -> None:
         if not self.problem:
             self.since = self._clock()
-        changed, self.problem = self.problem != sentence, sentence
+        changed, self.problem = self.problem != message, message
         if changed:
-            self._told()
+            self._on_change()
 
     def _found(self) -> None:
         if self.problem:
             self.problem, self.since = "", None
-            self._told()
+            self._on_change()
 
     def _changed(self) -> None:
         self.edition += 1
-        self._told()
+        self._on_change()
 
 
 class _Delays:
-    """0.2 s, 0.4 s ... 30 s, each shortened at random; longer where the API server says so."""
+    """0.2 s, 0.4 s ... 30 s, each shortened at random; longer where the API server asks for it."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
@@ -285,13 +285,10 @@ class _Delays:
         if at_least is None:
             return delay
         # those who were sent away together do not come back together
-        return max(delay, min(at_least, self._pace.told) * random.uniform(1.0, 1.2))
+        return max(delay, min(at_least, self._pace.retry_after) * random.uniform(1.0, 1.2))
 
 
 def _key(raw: Mapping[str, Any]) -> str:
     about = raw["metadata"]
     namespace = about.get("namespace")
     return f"{namespace}/{about['name']}" if namespace else str(about["name"])
-
-
-__all__ = ["ObjectKind", "Pace", "Reflector"]

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
-from hub_extensions.adapters.kubernetes.api import ClusterAway, ClusterError, ClusterRefused, KubernetesApi
+from hub_extensions.adapters.kubernetes.api import ClusterError, KubernetesApi
 from hub_extensions.adapters.kubernetes.parse import (
     Json,
     SliceFacts,
@@ -84,22 +84,22 @@ class ClusterWatch:
         self._lost_at: datetime | None = None
         self._on_slices: set[str] = set()
         self._to_ask_for: set[str] = set()
-        self._nodes = self._reading(
+        self._nodes = self._reflector(
             ObjectKind(
                 "nodes", "/api/v1/nodes", self._node_of, "Nodes may not be read: the configured capacity counts."
             )
         )
-        self._pods = self._reading(
+        self._pods = self._reflector(
             ObjectKind("pods", "/api/v1/pods", pod_of, "Pods of other namespaces may not be read: only our own count.")
         )
-        self._own_pods = self._reading(
+        self._own_pods = self._reflector(
             ObjectKind(
                 "own pods", "/api/v1/namespaces/{namespace}/pods", pod_of, "Our own pods may not be read either."
             )
         )
-        self._slices = self._reading(_of_dra("resource slices", "resourceslices", slice_of))
-        self._claims = self._reading(_of_dra("resource claims", "resourceclaims", claim_of))
-        self._templates = self._reading(
+        self._slices = self._reflector(_of_dra("resource slices", "resourceslices", slice_of))
+        self._claims = self._reflector(_of_dra("resource claims", "resourceclaims", claim_of))
+        self._templates = self._reflector(
             _of_dra("claim templates", "namespaces/{namespace}/resourceclaimtemplates", template_of)
         )
         self._flat_slices: _Flat[SliceFacts, SliceDevice] = _Flat(self._slices, newest)
@@ -120,9 +120,9 @@ class ClusterWatch:
             ClusterAway: where the API server is, or who we are, is not written where it should be.
         """
         await self._api.open()
-        for reading in self._all():
-            if reading is not self._own_pods:
-                self._begin(reading)
+        for reflector in self._all():
+            if reflector is not self._own_pods:
+                self._begin(reflector)
         try:
             await within(wait, self._all_decided())
         except asyncio.TimeoutError:
@@ -141,8 +141,10 @@ class ClusterWatch:
         """The cluster as it is known now. Its mappings live on: read them before you wait for anything."""
         pods = self._own_pods if self._pods.unreadable else self._pods
         both: tuple[Reflector[Any], ...] = (self._nodes, pods)
-        heard = [reading.at(now) for reading in both if not reading.unreadable] or [reading.at(now) for reading in both]
-        known = [moment for moment in heard if moment is not None]
+        read_at = [reflector.at(now) for reflector in both if not reflector.unreadable] or [
+            reflector.at(now) for reflector in both
+        ]
+        known = [moment for moment in read_at if moment is not None]
         return ClusterView(
             nodes=_living(self._nodes),
             pods=_living(pods),
@@ -151,7 +153,7 @@ class ClusterWatch:
             counters=self._flat_counters.values() or (),
             claims=self._flat_claims.values(),
             templates=self._flat_templates.values(),
-            at=min(known) if len(known) == len(heard) else None,
+            at=min(known) if len(known) == len(read_at) else None,
             problem=self.problem,
             namespace=self.namespace,
         )
@@ -159,9 +161,9 @@ class ClusterWatch:
     @property
     def problem(self) -> str:
         """Why the cluster cannot be read now, one sentence for an admin; "" when it can."""
-        troubled = [reading for reading in self._all() if reading.problem and reading.since is not None]
+        troubled = [reflector for reflector in self._all() if reflector.problem and reflector.since is not None]
         if troubled:
-            first = min(troubled, key=lambda reading: reading.since or self._clock())
+            first = min(troubled, key=lambda reflector: reflector.since or self._clock())
             since = (first.since or self._clock()).astimezone()
             return f"The cluster cannot be read since {since:%H:%M}: {first.problem.rstrip('.')}."
         pods = self._own_pods if self._pods.unreadable else self._pods
@@ -172,7 +174,7 @@ class ClusterWatch:
     @property
     def is_reading(self) -> bool:
         """Nothing is known yet, and nothing went wrong yet."""
-        return not any(reading.problem for reading in self._all())
+        return not any(reflector.problem for reflector in self._all())
 
     async def wait_changed(self, timeout: float) -> bool:
         """Wait until something of the view changed since the last call; False: nothing did. For one caller."""
@@ -187,32 +189,32 @@ class ClusterWatch:
         """Ask for the end of this very pod; `force`: at once, without its node. False: it is gone already.
 
         Raises:
-            ClusterAway, ClusterRefused: with a sentence.
+            ClusterAway, ClusterRefused: with a message.
         """
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
         return await self._api.delete(path, uid, force=force)
 
-    def _reading(self, kind: ObjectKind[T]) -> Reflector[T]:
-        return Reflector(self._api, kind, self._told, self._clock, self._pace)
+    def _reflector(self, kind: ObjectKind[T]) -> Reflector[T]:
+        return Reflector(self._api, kind, self._on_change, self._clock, self._pace)
 
     def _all(self) -> tuple[Reflector[Any], ...]:
         return (self._nodes, self._pods, self._own_pods, self._slices, self._claims, self._templates)
 
-    def _begin(self, reading: Reflector[Any]) -> None:
-        self._tasks[reading.kind.name] = asyncio.create_task(reading.run(), name=f"reading {reading.kind.name}")
+    def _begin(self, reflector: Reflector[Any]) -> None:
+        self._tasks[reflector.kind.name] = asyncio.create_task(reflector.run(), name=f"reading {reflector.kind.name}")
 
     async def _all_decided(self) -> None:
-        for reading in self._all():
-            if reading is not self._own_pods:
-                await reading.decided.wait()
+        for reflector in self._all():
+            if reflector is not self._own_pods:
+                await reflector.decided.wait()
         if self._pods.unreadable:
             await self._own_pods.decided.wait()
 
-    def _told(self) -> None:
+    def _on_change(self) -> None:
         self._news.set()
         self._follow_pods()
         self._follow_slices()
-        self._say_lost_or_back()
+        self._log_outage()
 
     def _follow_pods(self) -> None:
         """Our own pods are watched by themselves only while those of all namespaces may not be read."""
@@ -244,7 +246,7 @@ class ClusterWatch:
                 if node is not None:
                     self._nodes.put(name, node)
         except ClusterError as error:
-            _log.info("Nodes with devices to claim could not be read: %s", error.sentence)
+            _log.info("Nodes with devices to claim could not be read: %s", error.message)
             self._on_slices -= {name, *self._to_ask_for}  # asked for again with the next change of a slice
             self._to_ask_for.clear()
         finally:
@@ -253,8 +255,8 @@ class ClusterWatch:
     def _node_of(self, raw: Json) -> NodeFacts | None:
         return node_of(raw, self._on_slices)
 
-    def _say_lost_or_back(self) -> None:
-        lost = any(reading.problem for reading in self._all())
+    def _log_outage(self) -> None:
+        lost = any(reflector.problem for reflector in self._all())
         if lost and self._lost_at is None:
             self._lost_at = self._clock()
             _log.warning("%s What was read before stays.", self.problem)
@@ -265,19 +267,19 @@ class ClusterWatch:
 
 
 class _Flat(Generic[T, U]):
-    """The values of a reading as a tuple, made again only after a change."""
+    """The values of a reflector as a tuple, made again only after a change."""
 
-    def __init__(self, reading: Reflector[T], flatten: Callable[[Iterable[T]], tuple[U, ...]]) -> None:
-        self._reading, self._flatten = reading, flatten
+    def __init__(self, reflector: Reflector[T], flatten: Callable[[Iterable[T]], tuple[U, ...]]) -> None:
+        self._reflector, self._flatten = reflector, flatten
         self._edition = -1
         self._made: tuple[U, ...] = ()
 
     def values(self) -> tuple[U, ...] | None:
         """None: there is nothing to be read, or it may not be."""
-        if self._reading.values is None:
+        if self._reflector.values is None:
             return None
-        if self._edition != self._reading.edition:
-            self._made, self._edition = self._flatten(self._reading.values.values()), self._reading.edition
+        if self._edition != self._reflector.edition:
+            self._made, self._edition = self._flatten(self._reflector.values.values()), self._reflector.edition
         return self._made
 
 
@@ -286,10 +288,7 @@ def _of_dra(name: str, path: str, take: Callable[[Json], T | None]) -> ObjectKin
     return ObjectKind(name, f"/apis/resource.k8s.io/v1/{path}", take, why, optional=True)
 
 
-def _living(reading: Reflector[T]) -> Mapping[str, T] | None:
-    if reading.unreadable:
+def _living(reflector: Reflector[T]) -> Mapping[str, T] | None:
+    if reflector.unreadable:
         return None
-    return MappingProxyType(reading.values if reading.values is not None else {})
-
-
-__all__ = ["RIGHTS", "AccessRight", "ClusterAway", "ClusterError", "ClusterRefused", "ClusterWatch", "Pace"]
+    return MappingProxyType(reflector.values if reflector.values is not None else {})

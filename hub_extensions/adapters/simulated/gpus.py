@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from hub_extensions.adapters.procfs import Process
-from hub_extensions.adapters.simulated.layouts import PACKED, Layout, LayoutError, load_layout
+from hub_extensions.adapters.simulated.layouts import Layout
 from hub_extensions.core.gpu.devices import Device, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample
 
@@ -50,14 +50,14 @@ class SimulatedGpus:
         self._use: dict[str, float | None] = {}
 
     def read(self, now: datetime) -> InventoryReading:
-        """Devices and samples as they are now, stamped `now`. The first look knows no use where a kernel runs."""
+        """Devices and samples as they are now, stamped `now`. The first reading knows no use where a kernel runs."""
         running = self._running()
         self._count(running)
         samples = {device.uuid: self._sample(device, running[device.uuid], now) for device in self.layout.devices}
         return InventoryReading(now, self.layout.devices, samples)
 
     def close(self) -> None:
-        """Forget what was counted: the next read is a first look."""
+        """Forget what was counted: the next read is a first one."""
         self._at = None
         self._before = {}
         self._use = {}
@@ -68,7 +68,7 @@ class SimulatedGpus:
         for process in self._processes():
             if not process.kernel or process.lease is None:
                 continue
-            for uuid in {word.strip() for word in (process.device or "").split(",")}:
+            for uuid in {listed.strip() for listed in (process.device or "").split(",")}:
                 if uuid in running:
                     running[uuid].append(process)
         return running
@@ -103,6 +103,3 @@ def _fitted(rss_by_pid: Mapping[int, int], memory_bytes: int | None) -> dict[int
 
 
 _SHORTEST_SECONDS = 0.1
-
-
-__all__ = ["PACKED", "Layout", "LayoutError", "SimulatedGpus", "load_layout", "of_service"]

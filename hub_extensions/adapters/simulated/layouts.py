@@ -83,7 +83,7 @@ def parse_layout(text: str, name: str, *, origin: str = "") -> Layout:
     entry = where.mapping(content, "title", "source", "gpus", "fractions")
     gpus = where.into("gpus").items(entry.get("gpus"))
     if not gpus:
-        raise LayoutError(where.into("gpus").says("has to list at least one GPU."))
+        raise LayoutError(where.into("gpus").describe("has to list at least one GPU."))
     devices = [
         device
         for index, gpu in enumerate(gpus)
@@ -98,14 +98,14 @@ def parse_layout(text: str, name: str, *, origin: str = "") -> Layout:
     )
 
 
-# ---------------------------------------------------------------- from words to devices
+# ---------------------------------------------------------------- from text to devices
 
 
 def _devices(where: _Where, content: object, key: str) -> list[Device]:
     entry = where.mapping(content, "product", "memory_gib", "sm", "mig")
     product = where.into("product").text(entry.get("product"))
     if not product:
-        raise LayoutError(where.into("product").says("has to be the card's name, such as NVIDIA A100-PCIE-40GB."))
+        raise LayoutError(where.into("product").describe("has to be the card's name, such as NVIDIA A100-PCIE-40GB."))
     memory = where.into("memory_gib").gib(entry.get("memory_gib"))
     sm = where.into("sm").count(entry["sm"]) if "sm" in entry else None
     uuid = f"GPU-{uuid5(_MADE_UP, key)}"
@@ -146,7 +146,9 @@ def _cut(where: _Where, content: object, product: str) -> list[_Part]:
     """The parts of one GPU, in the order of the command. What the layout does not say is the table's."""
     table = _table(product)
     if table is None:
-        raise LayoutError(where.says(f"cannot be checked: nothing is known of how a {product} is cut. Leave it out."))
+        raise LayoutError(
+            where.describe(f"cannot be checked: nothing is known of how a {product} is cut. Leave it out.")
+        )
     places = [where.at(index) for index in range(len(where.items(content)))]
     fields = ("profile", "gpu_instance", "start", "memory_gib", "sm")
     entries = [place.mapping(item, *fields) for place, item in zip(places, where.items(content), strict=True)]
@@ -172,7 +174,7 @@ def _cut(where: _Where, content: object, product: str) -> list[_Part]:
         )
     numbers = [part.gpu_instance for part in parts]
     if len(set(numbers)) < len(numbers):
-        raise LayoutError(where.says("gives two parts the same gpu_instance. Number all of them, or none."))
+        raise LayoutError(where.describe("gives two parts the same gpu_instance. Number all of them, or none."))
     return parts
 
 
@@ -187,10 +189,10 @@ def _profile(where: _Where, value: object, table: GpuTable) -> str:
     try:
         row = table.row_of_id(value) if type(value) is int else table.row(where.text(value))
     except MigProfileError as error:
-        raise LayoutError(where.says(f"is wrong: {error}")) from None
+        raise LayoutError(where.describe(f"is wrong: {error}")) from None
     if row is None:
         names = ", ".join(row.name for row in table.rows)
-        raise LayoutError(where.says(f"is {value}, but {table.key} has {names}."))
+        raise LayoutError(where.describe(f"is {value}, but {table.key} has {names}."))
     return row.name
 
 
@@ -201,19 +203,19 @@ def _placed(
     names: Sequence[str],
     table: GpuTable,
 ) -> tuple[Placed, ...]:
-    told = [place for place, entry in zip(places, entries, strict=True) if "start" in entry]
-    if not told:
+    with_start = [place for place, entry in zip(places, entries, strict=True) if "start" in entry]
+    if not with_start:
         try:
             return place_in_order(table, names)
         except DoesNotFit as error:
-            raise LayoutError(where.says(f"cannot be cut: {error}")) from None
-    if len(told) < len(places):
-        raise LayoutError(where.says("says where some parts start. Say it for all of them, or for none."))
+            raise LayoutError(where.describe(f"cannot be cut: {error}")) from None
+    if len(with_start) < len(places):
+        raise LayoutError(where.describe("says where some parts start. Say it for all of them, or for none."))
     starts = [place.into("start").count(entry["start"], least=0) for place, entry in zip(places, entries, strict=True)]
     placed = tuple(Placed(start, name) for start, name in zip(starts, names, strict=True))
     wrong = problem(table, placed)
     if wrong is not None:
-        raise LayoutError(where.says(f"cannot be cut: {wrong}"))
+        raise LayoutError(where.describe(f"cannot be cut: {wrong}"))
     return placed
 
 
@@ -231,7 +233,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class _Where:
-    """A place in a layout's file: reads what stands there, or says what would be right."""
+    """A place in a layout's file: reads what stands there, or describes what would be right."""
 
     file: str
     field: str = ""
@@ -242,38 +244,38 @@ class _Where:
     def at(self, index: int) -> _Where:
         return _Where(self.file, f"{self.field}[{index}]")
 
-    def says(self, words: str) -> str:
-        return f"{self.file}: {self.field or 'it'} {words}"
+    def describe(self, text: str) -> str:
+        return f"{self.file}: {self.field or 'it'} {text}"
 
     def mapping(self, value: object, *known: str) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise LayoutError(self.says(f"has to be a mapping with {', '.join(known)}."))
+            raise LayoutError(self.describe(f"has to be a mapping with {', '.join(known)}."))
         for key in value:
             if key not in known:
-                raise LayoutError(self.into(str(key)).says(f"is not known here. Known are {', '.join(known)}."))
+                raise LayoutError(self.into(str(key)).describe(f"is not known here. Known are {', '.join(known)}."))
         return value
 
     def items(self, value: object) -> list[object]:
         if not isinstance(value, list):
-            raise LayoutError(self.says("has to be a list."))
+            raise LayoutError(self.describe("has to be a list."))
         return value
 
     def text(self, value: object) -> str:
         if not isinstance(value, str):
-            raise LayoutError(self.says("has to be a text."))
+            raise LayoutError(self.describe("has to be a text."))
         return value
 
     def count(self, value: object, *, least: int = 1) -> int:
         if type(value) is not int or value < least:
-            raise LayoutError(self.says(f"has to be a whole number, {least} or more."))
+            raise LayoutError(self.describe(f"has to be a whole number, {least} or more."))
         return value
 
     def gib(self, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e6:
-            raise LayoutError(self.says("has to be a number of GiB above 0."))
+            raise LayoutError(self.describe("has to be a number of GiB above 0."))
         return round(value * _GIB)
 
     def share(self, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1:
-            raise LayoutError(self.says(f"has {value}: a share is a number above 0 and below 1, such as 0.5."))
+            raise LayoutError(self.describe(f"has {value}: a share is a number above 0 and below 1, such as 0.5."))
         return float(value)

@@ -23,7 +23,7 @@ from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import settings_in, spelled
 from hub_extensions.core.tokens import token_problem
-from hub_extensions.spawner.config.spawner_classes import spawner_traits
+from hub_extensions.spawner.config.spawner_classes import chosen_spawner, near_miss, spawner_traits
 from hub_extensions.spawner.config.traits import SECTIONS, section_of
 
 SECRET = ("token", "secret", "password", "key", "url")
@@ -71,7 +71,9 @@ def read_sections(c: Any) -> Sections:
 
 
 def _check_spawners(c: Any) -> None:
-    """traitlets drops a key it does not know in silence, and the spawner goes on with its default."""
+    """A name that is nearly ours; and keys, which traitlets drops in silence where it does not know them."""
+    if right := near_miss(c):
+        raise ValueError(f"c.JupyterHub.spawner_class is {chosen_spawner(c)!r}, which is no spawner: write {right!r}.")
     for section, (traits, whole) in spawner_traits(c).items():
         for key in c[section]:
             if key in traits or isinstance(c[section][key], Config):

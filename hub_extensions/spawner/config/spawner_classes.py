@@ -6,8 +6,10 @@ Not here: what is said about a wrong key (``loader.py``).
 
 from __future__ import annotations
 
+import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from importlib.metadata import entry_points
 from typing import Any
 
 FILES = {"GpuSpawnerMixin": "base", "GpuLocalSpawner": "local", "GpuDemoSpawner": "local", "GpuKubeSpawner": "kube"}
@@ -27,6 +29,23 @@ def servers_are_pods(c: Any) -> bool:
     if isinstance(chosen, type):
         return any(base.__name__ == "GpuKubeSpawner" for base in chosen.__mro__)
     return str(chosen) == "gpu" or str(chosen).endswith(".GpuKubeSpawner")
+
+
+def near_miss(c: Any) -> str:
+    """Which of our spawners a `spawner_class` means that there is not: ``gpuu`` is ``gpu``; "" where none is meant."""
+    chosen = chosen_spawner(c)
+    if not isinstance(chosen, str) or chosen in ENTRY_POINTS:
+        return ""
+    paths = [f"hub_extensions.spawner.{FILES[name]}.{name}" for name in ENTRY_POINTS.values()]
+    if chosen.startswith("hub_extensions."):
+        return "" if chosen in paths else _nearest_of(chosen, paths) or "gpu"
+    if any(entry.name == chosen for entry in entry_points(group="jupyterhub.spawners")):
+        return ""  # somebody else's
+    return _nearest_of(chosen, paths if "." in chosen else ENTRY_POINTS)
+
+
+def _nearest_of(name: str, known: Iterable[str]) -> str:
+    return next(iter(difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.8)), "")
 
 
 def spawner_traits(c: Any) -> Mapping[str, tuple[frozenset[str], bool]]:
@@ -66,6 +85,3 @@ def _load(name: str) -> Any:
         return getattr(importlib.import_module(f"hub_extensions.spawner.{FILES[name]}"), name)
     except ImportError:
         return None
-
-
-__all__ = ["chosen_spawner", "servers_are_pods", "spawner_traits"]

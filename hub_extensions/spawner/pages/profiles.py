@@ -14,6 +14,7 @@ from typing import Any
 from slugify import slugify
 
 from hub_extensions.core.offers.user_options import ChoiceError
+from hub_extensions.core.wording import foreign
 
 PROFILE = "profile"
 UNLISTED = "--unlisted-choice"
@@ -102,7 +103,7 @@ def _check_option(name: str, option: Profile, choice: object, free: object) -> N
 
 def _refuse_unknown(key: str, options: Collection[str]) -> None:
     names = [*OWN_KEYS, PROFILE, *options]
-    raise ChoiceError(str(key)[:60], f"{_short(key)} is not known here: use {', '.join(names[:-1])} or {names[-1]}.")
+    raise ChoiceError(foreign(key), f"{_short(key)} is not known here: use {', '.join(names[:-1])} or {names[-1]}.")
 
 
 def _listed(choices: Mapping[str, Any]) -> str:
@@ -111,6 +112,3 @@ def _listed(choices: Mapping[str, Any]) -> str:
 
 def _short(value: object) -> str:
     return repr(str(value)[:60])
-
-
-__all__ = ["OWN_KEYS", "PROFILE", "UNLISTED", "Profile", "check_profile", "slug_of", "still_there"]

@@ -18,18 +18,18 @@ import jinja2
 
 from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused, gpu_service
 from hub_extensions.core.messages import FormState, OfferState, Wait
-from hub_extensions.core.offer_words import free_words, gives, offer_words
+from hub_extensions.core.offer_texts import default_title, free_text, gives
 from hub_extensions.core.offers.model import OfferKind
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import ChoiceError
 from hub_extensions.core.queue.alternatives import smaller
 from hub_extensions.core.reasons import Reason, explain
-from hub_extensions.spawner.pages.words import (
+from hub_extensions.spawner.pages.texts import (
     clock,
-    culling_words,
-    isolation_words,
+    culling_text,
+    isolation_text,
     utc,
-    wait_words,
+    wait_text,
 )
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -82,8 +82,10 @@ async def render_form(spawner: Any) -> str:
     except ServiceRefused as error:
         spawner.log.warning("No figures for the form of %s: %s", spawner.user.name, error)
         away, state = utc(datetime.now(timezone.utc)), None
-    saved = _saved_choice(spawner.user_options or getattr(spawner.orm_spawner, "user_options", None), spawner)
+    before = spawner.user_options or getattr(spawner.orm_spawner, "user_options", None)
+    saved = _saved_choice(spawner.gpu_linked or before, spawner)
     profiles = await spawner.gpu_profiles_form()
+    spawner.gpu_linked = {}
     above = f'<fieldset class="gpu-profiles text-start mb-3">{profiles}</fieldset>' if profiles else ""
     return above + form_html(state, saved=saved, away_since=away)
 
@@ -111,7 +113,7 @@ def form_html(state: FormState | None, *, saved: tuple[OfferId, ...] = (), away_
         away_since=away_since,
         away_clock=clock(datetime.fromisoformat(away_since.replace("Z", "+00:00"))) if away_since else "",
         caution=state.caution if state else "",
-        culling=culling_words(state.culling) if state else "",
+        culling=culling_text(state.culling) if state else "",
         gpu_servers=state.gpu_servers if state else (),
         notices=[(utc(notice.at), clock(notice.at), notice.text) for notice in (state.notices if state else ())],
         refresh_seconds=REFRESH_SECONDS,
@@ -137,7 +139,7 @@ def _named_offer(offer: OfferId) -> OfferState:
     return OfferState(
         id=offer,
         kind=(OfferKind.CPU if cpu else OfferKind.WHOLE).value,
-        title=offer_words(offer),
+        title=default_title(offer),
         description="" if cpu else "What it gives is not known now.",
         pool="",
         share=0.0,
@@ -170,8 +172,8 @@ def _first_free(offers: Sequence[OfferState]) -> OfferId:
 
 
 def _row(offer: OfferState, offers: Sequence[OfferState], *, selected: bool) -> Row:
-    sign, free = free_words(offer, offer.waiting)
-    words = {
+    sign, free = free_text(offer, offer.waiting)
+    labels = {
         "hardware": "separated by hardware",
         "soft": "separated softly: it can be passed",
         "none": "shared",
@@ -182,16 +184,16 @@ def _row(offer: OfferState, offers: Sequence[OfferState], *, selected: bool) -> 
     return Row(
         id=offer.id,
         title=offer.title,
-        text=offer.description or isolation_words(offer),
+        text=offer.description or isolation_text(offer),
         gives=gives(offer),
         sign=sign,
         free=free,
-        wait=wait_words(offer),
+        wait=wait_text(offer),
         now=offer.wait.now,
         simulated=offer.simulated,
         selected=selected,
         note=_note(offer),
-        isolation=tuple((name, words.get(value, value)) for name, value in offer.isolation.items()),
+        isolation=tuple((name, labels.get(value, value)) for name, value in offer.isolation.items()),
         suggestion=_suggestion(offer, offers),
     )
 

@@ -1,4 +1,4 @@
-"""One start of one server: what was asked, which ticket answers for it, and what its waiting page was told.
+"""One start of one server: what was asked, which ticket answers for it, and what its waiting page shows.
 
 A bounded log, one event for each change, followed by any number of browser tabs. A new start has a new one, so no tab
 ever sees the events of the run before. Not here: waiting itself (``base.py``).
@@ -16,16 +16,16 @@ from typing import Any
 
 from hub_extensions.core.cluster.pod_status import PodState
 from hub_extensions.core.messages import LeaseGrant, TicketStatus, Wait
-from hub_extensions.core.offer_words import gives, offer_words
+from hub_extensions.core.offer_texts import default_title, gives
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.wording import about, ordinal
-from hub_extensions.spawner.pages.words import clock, likely, utc
+from hub_extensions.spawner.pages.texts import clock, likely, utc
 
 LOG_EVENTS = 200
 """So many events of one start are kept for tabs that open later; the first (joined) always is."""
 
 HELD = frozenset({"waiting-for-queue", "unscheduled", "outside", "cluster-away"})
-"""Words of a pod (``core.podstate``) that waits for the cluster, and is not being started yet."""
+"""Reasons of a pod (`PodState`) that waits for the cluster, and is not being started yet."""
 
 Event = dict[str, Any]
 
@@ -36,9 +36,9 @@ class Start:
 
     Attributes:
         offers: the validated choice, in the user's order.
-        ticket, attempt: as the service last told; None before it answered.
+        ticket, attempt: as the service last reported; None before it answered.
         grant: the lease, once admitted.
-        over: the service knows already that this start ended (it refused, or ended the ticket): nothing is to be told.
+        over: the service knows already that this start ended (it refused, or ended the ticket): report nothing.
     """
 
     offers: tuple[OfferId, ...]
@@ -68,7 +68,9 @@ class Start:
         """CPU only is not among the acceptable offers."""
         return CPU not in self.offers
 
-    def say(self, progress: int, message: str, gpu: Mapping[str, Any], *, html: str = "", key: object = None) -> None:
+    def report(
+        self, progress: int, message: str, gpu: Mapping[str, Any], *, html: str = "", key: object = None
+    ) -> None:
         """Add an event; nothing happens when `key` (default: the message) is that of the last one."""
         key = message if key is None else key
         if key == self._key:
@@ -105,10 +107,10 @@ class Start:
             await changed.wait()
 
 
-def say_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str]) -> None:
+def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str]) -> None:
     """The event for a ticket that waits."""
     offer = state.offer or start.offers[0]
-    title = titles.get(offer, offer_words(offer))
+    title = titles.get(offer, default_title(offer))
     if state.position > 0:
         text = f"You are {ordinal(state.position)} in line for {title}. {state.reason.message}".strip()
     else:
@@ -131,27 +133,27 @@ def say_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str]) ->
             {"offer": other.id, "title": other.title, "gives": gives(other)} for other in state.alternatives
         ],
     }
-    start.say(10, text, gpu, key=("waiting", _change(state)))
+    start.report(10, text, gpu, key=("waiting", _change(state)))
 
 
-def say_away(start: Start, since: datetime, *, kept: bool) -> None:
+def report_away(start: Start, since: datetime, *, kept: bool) -> None:
     """The event for a service that does not answer. `kept`: a ticket is held, so the place is kept."""
     place = " Your place in line is kept." if kept else ""
     html = f'The GPU service is not answering, since <time datetime="{utc(since)}">{clock(since)}</time>.{place}'
     gpu = {"state": "away", "away_since": utc(since), "kept": kept, "offers": list(start.offers)}
-    start.say(5, f"The GPU service is not answering, since {clock(since)}.{place}", gpu, html=html)
+    start.report(5, f"The GPU service is not answering, since {clock(since)}.{place}", gpu, html=html)
 
 
-def say_held_up(start: Start, reason: str) -> None:
+def report_held_up(start: Start, reason: str) -> None:
     """The event for a service that answers and cannot go on: `reason` is its sentence."""
     kept = start.ticket is not None
-    start.say(5, reason, {"state": "held-up", "reason": reason, "kept": kept, "offers": list(start.offers)})
+    start.report(5, reason, {"state": "held-up", "reason": reason, "kept": kept, "offers": list(start.offers)})
 
 
-def say_starting(start: Start, titles: Mapping[str, str]) -> None:
+def report_starting(start: Start, titles: Mapping[str, str]) -> None:
     """The event for an admitted start."""
     offer = start.grant.offer if start.grant else CPU
-    title = titles.get(offer, offer_words(offer))
+    title = titles.get(offer, default_title(offer))
     text = "Your server is starting." if offer == CPU else f"Your server is starting on {title}."
     gpu = {
         "state": "starting",
@@ -160,42 +162,42 @@ def say_starting(start: Start, titles: Mapping[str, str]) -> None:
         "offers": list(start.offers),
         "simulated": offer != CPU and start.last is not None and start.last.simulated,
     }
-    start.say(60, text, gpu)
+    start.report(60, text, gpu)
 
 
-def say_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None:
+def report_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None:
     """The event for an admitted start whose pod is on its way: held by the cluster, or being started."""
-    if not state.sentence:
+    if not state.message:
         return
     offer = start.grant.offer if start.grant else CPU
-    title = titles.get(offer, offer_words(offer))
-    held = state.word in HELD
+    title = titles.get(offer, default_title(offer))
+    held = state.reason in HELD
     text = f"Waiting for {title}." if offer != CPU else "Waiting for a place in the cluster."
     if not held:
         text = "Your server is starting." if offer == CPU else f"Your server is starting on {title}."
     gpu = {
         "state": "held" if held else "starting",
-        "word": state.word,
-        "reason": state.sentence,
+        "reason": state.message,
+        "why": {"reason": state.reason, "params": {}},
         "offer": offer,
         "offer_title": title,
         "offers": list(start.offers),
         "simulated": False,
     }
-    html = f"{escape(text)} {escape(state.sentence)}"
-    start.say(40 if held else 70, text, gpu, html=html, key=("pod", state.word, state.sentence))
+    html = f"{escape(text)} {escape(state.message)}"
+    start.report(40 if held else 70, text, gpu, html=html, key=("pod", state.reason, state.message))
 
 
-def say_cluster_away(start: Start, reason: str, titles: Mapping[str, str]) -> None:
+def report_cluster_away(start: Start, reason: str, titles: Mapping[str, str]) -> None:
     """The event for a cluster that does not take the server now; the start is tried again. `reason`: a sentence."""
-    say_pod(start, PodState("cluster-away", reason), titles)
+    report_pod(start, PodState("cluster-away", reason), titles)
 
 
 def _wait(wait: Wait) -> dict[str, Any]:
-    words = {"likely": likely(wait), "at_most": ""}
+    texts = {"likely": likely(wait), "at_most": ""}
     if wait.at_most_seconds is not None:
-        words["at_most"] = f"at most {about(wait.at_most_seconds)}"
-    return {**asdict(wait), "words": words}
+        texts["at_most"] = f"at most {about(wait.at_most_seconds)}"
+    return {**asdict(wait), "words": texts}
 
 
 def _change(state: TicketStatus) -> tuple[object, ...]:

@@ -1,7 +1,8 @@
-"""Why a cluster did not take a server's pod, in words, and whether it is worth asking again.
+"""Why a cluster did not take a server's pod, as a message, and whether it is worth asking again.
 
-Pure: the answer's status and text in, words out. Texts as kube-apiserver 1.34 to 1.36, Kueue v0.19.2 and KAI-Scheduler
-v0.17.0 write them. Not here: asking (``launch.py``), and pods that were taken (``core/cluster/pod_status.py``).
+Pure: the answer's status and text in, a message out. Texts as kube-apiserver 1.34 to 1.36, Kueue v0.19.2 and
+KAI-Scheduler v0.17.0 write them. Not here: asking (``launch.py``), and pods that were taken
+(``core/cluster/pod_status.py``).
 """
 
 from __future__ import annotations
@@ -14,23 +15,23 @@ TELL_AN_ADMIN = "Tell an admin."
 
 
 @dataclass(frozen=True, slots=True)
-class TurnedDown:
+class ApiRejection:
     """One refusal of the cluster.
 
     Attributes:
-        word: for the metric: ``quota``, ``cluster-refused``, ``cluster-rights``, ``kueue-away``, ``cluster-away``.
-        sentence: for the user.
-        log: the cluster's own words.
-        again: it may take it later; else it never will.
+        reason: for the metric: ``quota``, ``cluster-refused``, ``cluster-rights``, ``kueue-away``, ``cluster-away``.
+        message: for the user.
+        log_message: the cluster's own text.
+        temporary: it may take it later; else it never will.
     """
 
-    word: str
-    sentence: str
-    log: str
-    again: bool = False
+    reason: str
+    message: str
+    log_message: str
+    temporary: bool = False
 
 
-def turned_down(status: int, body: str, queue: str = "") -> TurnedDown:
+def rejection_of(status: int, body: str, queue: str = "") -> ApiRejection:
     """What an answer of the API server to a create means.
 
     Args:
@@ -42,37 +43,39 @@ def turned_down(status: int, body: str, queue: str = "") -> TurnedDown:
     if "failed calling webhook" in text:
         return _webhook_away(text, log, queue)
     if status == 429 or status >= 500:
-        return away(log)
+        return cluster_away(log)
     if "exceeded quota" in text:
-        return TurnedDown("quota", f"The cluster's quota for this hub is used up{_quota(text)}.", log)
+        return ApiRejection("quota", f"The cluster's quota for this hub is used up{_quota(text)}.", log)
     denied = re.search(r"denied the request: *(.+)", text, re.DOTALL)
     if denied:
-        said = " ".join(denied[1].split()).rstrip(".")
+        answer = " ".join(denied[1].split()).rstrip(".")
         who = "KAI, which hands out the GPUs here," if queue == "KAI" else "The cluster"
-        return TurnedDown("cluster-refused", f"{who} does not take this server: {said}. {TELL_AN_ADMIN}", log)
+        return ApiRejection("cluster-refused", f"{who} does not take this server: {answer}. {TELL_AN_ADMIN}", log)
     if "violates PodSecurity" in text:
         why = "The cluster's rules for safe servers do not allow it as it is set up."
-        return TurnedDown("cluster-refused", f"{why} {TELL_AN_ADMIN}", log)
+        return ApiRejection("cluster-refused", f"{why} {TELL_AN_ADMIN}", log)
     if status in (401, 403):
-        return TurnedDown("cluster-rights", f"This hub may not start servers in the cluster. {TELL_AN_ADMIN}", log)
-    return TurnedDown("cluster-refused", f"The cluster does not take this server as it is set up. {TELL_AN_ADMIN}", log)
-
-
-def away(log: str) -> TurnedDown:
-    """Nobody answered, or the answer was that nobody can answer now."""
-    return TurnedDown(
-        "cluster-away", "The cluster does not answer now. The start is tried again until it does.", log, True
+        return ApiRejection("cluster-rights", f"This hub may not start servers in the cluster. {TELL_AN_ADMIN}", log)
+    return ApiRejection(
+        "cluster-refused", f"The cluster does not take this server as it is set up. {TELL_AN_ADMIN}", log
     )
 
 
-def _webhook_away(text: str, log: str, queue: str) -> TurnedDown:
+def cluster_away(log_message: str) -> ApiRejection:
+    """Nobody answered, or the answer was that nobody can answer now."""
+    return ApiRejection(
+        "cluster-away", "The cluster does not answer now. The start is tried again until it does.", log_message, True
+    )
+
+
+def _webhook_away(text: str, log: str, queue: str) -> ApiRejection:
     name = re.search(r'failed calling webhook "([^"]*)"', text)
     hook = name[1] if name else ""
     if queue == "Kueue" or "kueue" in text or hook in ("mpod.kb.io", "vpod.kb.io"):
         why = "Kueue, which hands out the GPUs here, does not answer. The start is tried again until it does."
-        return TurnedDown("kueue-away", why, log, True)
+        return ApiRejection("kueue-away", why, log, True)
     why = "A part of the cluster that every start has to pass does not answer. The start is tried again until it does."
-    return TurnedDown("cluster-away", why, log, True)
+    return ApiRejection("cluster-away", why, log, True)
 
 
 def _quota(text: str) -> str:
@@ -91,6 +94,3 @@ def _message(body: str) -> str:
     except ValueError:
         return body.strip()[:2000]
     return str(status.get("message") or body)[:2000] if isinstance(status, dict) else body.strip()[:2000]
-
-
-__all__ = ["TELL_AN_ADMIN", "TurnedDown", "away", "turned_down"]

@@ -251,10 +251,7 @@ def _path(mount: object) -> str:
 def _field(thing: object, name: str) -> Any:
     """A field of a model, or of a dict in either spelling: an admin's ``extra_pod_config`` has both."""
     if isinstance(thing, Mapping):
-        words = name.split("_")
-        camel = words[0] + "".join(word.capitalize() for word in words[1:])
+        parts = name.split("_")
+        camel = parts[0] + "".join(part.capitalize() for part in parts[1:])
         return thing.get(name, thing.get(camel))
     return getattr(thing, name, None)
-
-
-__all__ = ["CPU_ASK", "SHM", "Applied", "apply", "server_container"]

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from hub_extensions.adapters.procfs import Process, marked
-from hub_extensions.adapters.simulated.gpus import PACKED, LayoutError, SimulatedGpus, load_layout, of_service
-from hub_extensions.adapters.simulated.layouts import parse_layout
+from hub_extensions.adapters.simulated.gpus import SimulatedGpus, of_service
+from hub_extensions.adapters.simulated.layouts import PACKED, LayoutError, load_layout, parse_layout
 from hub_extensions.core.gpu.devices import Placement
 from tests.patience import until
 

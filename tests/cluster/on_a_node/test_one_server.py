@@ -92,7 +92,7 @@ def test_without_the_driver_in_its_container_jupyterlab_works_and_the_panel_says
 
     snapshot = until(told, 20, "the panel never knows")
     assert snapshot["state"] == "no-library"
-    assert "driver" in snapshot["sentence"]
+    assert "driver" in snapshot["reason"]["message"]
     kernel = _ask(place, "POST", "api/kernels", {})
     assert kernel["execution_state"] in ("starting", "idle", "busy")
 

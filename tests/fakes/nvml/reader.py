@@ -31,7 +31,7 @@ def main() -> None:
             try:
                 answer = reader.read(question[1])
             except GpusUnavailable as problem:
-                answer = (problem.word, problem.sentence)
+                answer = (problem.state, problem.reason)
         pickle.dump(answer, sys.stdout.buffer)
         sys.stdout.buffer.flush()
 

@@ -15,7 +15,7 @@ from traitlets.config import Config
 
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.settings import setting, settings_in, spelled
-from hub_extensions.hub_service.setup.remote_settings import tell
+from hub_extensions.hub_service.setup.remote_settings import to_info
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 from hub_extensions.spawner.config.loader import read_section, wanted
 from hub_extensions.spawner.config.traits import section_of
@@ -53,7 +53,7 @@ def test_a_setting_that_is_added_arrives_at_the_service(
 
 
 def test_a_setting_that_is_added_is_told_to_a_service_apart() -> None:
-    assert tell(sent(7))["settings"]["queue"]["nap"] == "PT7M"
+    assert to_info(sent(7))["settings"]["queue"]["nap"] == "PT7M"
 
 
 def test_a_setting_that_is_added_has_its_row_of_the_reference() -> None:

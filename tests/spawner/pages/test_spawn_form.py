@@ -11,7 +11,7 @@ from hub_extensions.core.messages import FormState, Notice, OfferState, Wait
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.user_options import parse_choice
 from hub_extensions.spawner.pages.spawn_form import choice_from_form, form_html
-from hub_extensions.spawner.pages.words import culling_words
+from hub_extensions.spawner.pages.texts import culling_text
 from tests.fakes.reasons import because
 from tests.fakes.service import an_offer
 
@@ -85,7 +85,7 @@ def test_the_culling_sentence_says_which_servers_stop() -> None:
     sentence = culling_sentence(CullPolicy(enabled=True))
     html = form_html(state(SMALL, CPU, culling=sentence))
     assert "A server with a GPU stops when its GPU is idle for 30 min (you are warned 10 min before)" in html
-    assert culling_words("") == ""
+    assert culling_text("") == ""
     assert 'id="gpu-culling"' not in form_html(state(SMALL, CPU))
 
 

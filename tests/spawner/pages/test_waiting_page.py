@@ -192,6 +192,32 @@ def test_leaving_shows_no_new_buttons(tmp_path: Path, service: GpuServiceInATest
         page.wait_for_url("**/hub/spawn/ben", timeout=patient(20000))
 
 
+@pytest.mark.parametrize("ended", [False, True], ids=["still in line", "ended all the same"])
+def test_a_hub_too_busy_for_a_cancel_is_asked_again_before_anything_is_said(
+    tmp_path: Path, service: GpuServiceInATest, chromium_path: str, ended: bool
+) -> None:
+    """JupyterHub gives a cancel one second, and answers 500 when the start ends only after it."""
+    asked: list[str] = []
+
+    def too_busy(route: Route) -> None:
+        if route.request.method != "DELETE" or len(asked) == 2:
+            route.continue_()
+            return
+        asked.append(route.request.method)
+        if ended:
+            hub.stop_server("ben")
+        route.fulfill(status=500, json={"status": 500, "message": "Internal Server Error"})
+
+    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path) as page:
+        hub.spawn("ben", {"offer": ONE})
+        log_in(page, hub, "ben", "/hub/spawn-pending/ben")
+        page.wait_for_selector("#gpu-headline:has-text('You are 1st in line')")
+        page.route("**/hub/api/users/ben/server?*", too_busy)
+        page.click("#gpu-leave")
+        page.wait_for_url("**/hub/spawn/ben", timeout=patient(20000))
+    assert len(asked) == (1 if ended else 2)
+
+
 def test_a_kept_place_is_said_once_while_the_service_is_away(
     tmp_path: Path, service: GpuServiceInATest, chromium_path: str
 ) -> None:

@@ -3,7 +3,7 @@
   // Follows one start: its place in line, its end, and a hub that is restarted meanwhile. Says, and never decides.
   var page = document.getElementById("gpu-waiting");
   if (!page) { return; }
-  var RETRY_SECONDS = 3, LOST_SECONDS = 180, GONE_TRIES = 3, WATCH_SECONDS = 12;
+  var RETRY_SECONDS = 3, STOP_TRIES = 20, LOST_SECONDS = 180, GONE_TRIES = 3, WATCH_SECONDS = 12;
   var LEAVE = "Leave the line", STOP = "Stop the start", CPU = "cpu";
   var hub = (window.jhdata || {}).base_url || "/hub/";
   var xsrf = (window.jhdata || {}).xsrf_token || "";
@@ -60,6 +60,22 @@
     if (!hubs && answer.type !== "opaqueredirect") { throw new Error("The hub is away."); }
   }
   function pause(seconds) { return new Promise(function (done) { setTimeout(done, 1000 * seconds); }); }
+  function model() {
+    return fetch(hub + "api/users/" + encodeURIComponent(owner),
+      { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store" });
+  }
+  // A busy hub gives a cancel one second and answers 500 after it, though the start may have ended: look, then ask again.
+  function giveUp(tries) {
+    return call("DELETE", server).catch(function (error) {
+      if (!(error.status >= 500) || tries <= 0) { throw error; }
+      return pause(1).then(model).then(function (answer) {
+        return answer.ok ? answer.json() : null;
+      }).catch(function () { return null; }).then(function (known) {
+        var now = known ? (known.servers || {})[server] : { pending: "unknown" };
+        return now && (now.pending || now.ready) ? giveUp(tries - 1) : null;
+      });
+    });
+  }
   function startAgain(options, tries) {
     return call("POST", server, options).catch(function (error) {
       // the stop before it is still being finished
@@ -84,14 +100,14 @@
     leaving = true;
     busy(true);
     el("gpu-action-status").textContent = el("gpu-leave").textContent === LEAVE ? "Leaving the line." : "Stopping the start.";
-    call("DELETE", server).then(function () { location.assign(page.dataset.form); }).catch(failed);
+    giveUp(STOP_TRIES).then(function () { location.assign(page.dataset.form); }).catch(failed);
   }
   function take(offer, words, others) {
     leaving = true;
     busy(true);
     el("gpu-action-status").textContent = "Changing to " + words + ". Your place for the others is kept.";
     var options = { offers: [offer].concat(others.filter(function (other) { return other !== offer; })) };
-    call("DELETE", server)
+    giveUp(STOP_TRIES)
       .then(function () { return startAgain(options, 15); })
       .then(function () {
         leaving = false;
@@ -307,8 +323,7 @@
   function watch() {
     if (over) { return; }
     pause(document.hidden ? 60 : WATCH_SECONDS).then(function () {
-      return source && !leaving ? fetch(hub + "api/users/" + encodeURIComponent(owner),
-        { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store" }).then(compare) : null;
+      return source && !leaving ? model().then(compare) : null;
     }).catch(function () {
       if (source && !leaving) { stopListening(); retry(0, true); }
     }).then(watch);
@@ -316,8 +331,8 @@
   function compare(answer) {
     if (answer.status >= 502) { throw new Error("away"); }
     if (!answer.ok) { return null; }
-    return answer.json().then(function (model) {
-      var now = (model.servers || {})[server];
+    return answer.json().then(function (known) {
+      var now = (known.servers || {})[server];
       if (!source || leaving || over) { return; }
       if (!now || now.pending !== "spawn") { stopListening(); retry(0, false); return; }
       if (began && began !== now.started) { listen(); }
@@ -326,12 +341,11 @@
   }
   // The hub leads away from this page: to the server, which is ready then, or to its login.
   function led() {
-    return fetch(hub + "api/users/" + encodeURIComponent(owner),
-      { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store" }).then(function (answer) {
+    return model().then(function (answer) {
       needHub(answer);
       return answer.ok ? answer.json() : {};
-    }).then(function (model) {
-      if (((model.servers || {})[server] || {}).ready) { ready(); return; }
+    }).then(function (known) {
+      if (((known.servers || {})[server] || {}).ready) { ready(); return; }
       over = true;
       location.reload();
     });

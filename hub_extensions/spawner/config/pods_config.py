@@ -1,0 +1,41 @@
+"""What a spawner's own settings say of its pods, for the service that counts the cluster's GPUs.
+
+Not here: ``c.GpuCluster`` (``core/cluster/model.py``), and whether its values are right (``loader.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hub_extensions.core.cluster.model import ClusterConfig
+from hub_extensions.spawner.config.hub_config import value_of
+from hub_extensions.spawner.config.loader import check_cluster
+
+
+def cluster_config(c: Any, config: ClusterConfig, servers_url: str) -> ClusterConfig:
+    """`config` with what the spawner's own settings say of its pods. `servers_url`: where the admin names none."""
+    check_cluster(config)
+    tolerations = _of_pods(c, "tolerations") or ()
+    listed = tolerations.values() if isinstance(tolerations, Mapping) else tolerations
+    return replace(
+        config,
+        namespace=str(_of_pods(c, "namespace") or ""),
+        node_labels={str(key): str(value) for key, value in (_of_pods(c, "node_selector") or {}).items()},
+        tolerated=tuple(_toleration(each) for each in listed if isinstance(each, Mapping)),
+        servers_url=config.servers_url or servers_url,
+    )
+
+
+def _toleration(each: Mapping[str, Any]) -> str:
+    """A toleration as `ClusterConfig.tolerated` has it; without a key it is for all taints."""
+    key, value, effect = (str(each.get(name) or "") for name in ("key", "value", "effect"))
+    by_value = key and each.get("operator", "Equal") == "Equal"
+    return f"{key or '*'}{f'={value}' if by_value else ''}{f':{effect}' if effect else ''}"
+
+
+def _of_pods(c: Any, key: str) -> Any:
+    """A setting of the spawner: our own section wins over the stock one's, as traitlets has it."""
+    ours = value_of(c, "GpuKubeSpawner", key)
+    return value_of(c, "KubeSpawner", key) if ours is None else ours

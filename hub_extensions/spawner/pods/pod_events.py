@@ -1,0 +1,30 @@
+"""The events of one pod, in KubeSpawner's copy of the namespace's events: sorted by pod once for all starts."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+EVENTS_SECONDS = 1.0
+"""The events are sorted by pod at most this often, for all starts together."""
+
+_BY_POD: weakref.WeakKeyDictionary[Any, tuple[float, dict[str, list[Mapping[str, Any]]]]] = weakref.WeakKeyDictionary()
+
+
+def events_of(reflector: Any, uid: str, *, fresh: bool = False) -> Sequence[Mapping[str, Any]]:
+    """The events of one pod, by its uid: a pod of the same name that was there before has others (T20).
+
+    `fresh`: as of now; else they may be as old as EVENTS_SECONDS.
+    """
+    if reflector is None or not uid:
+        return ()
+    now = asyncio.get_running_loop().time()
+    at, by_pod = _BY_POD.get(reflector, (float("-inf"), {}))
+    if fresh or now - at >= EVENTS_SECONDS:
+        by_pod = {}
+        for event in list(reflector.resources.values()):
+            by_pod.setdefault((event.get("involvedObject") or {}).get("uid") or "", []).append(event)
+        _BY_POD[reflector] = (now, by_pod)
+    return by_pod.get(uid, ())
