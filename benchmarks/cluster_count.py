@@ -19,8 +19,9 @@ from pathlib import Path
 from benchmarks.figures import said
 from hub_extensions.adapters.store import Changes, TicketRow
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, NodeFacts, PodFacts
+from hub_extensions.core.cluster.nodes import NodeReadings
 from hub_extensions.core.cluster.offers import derive_cluster_offers
-from hub_extensions.core.cluster.pools import NodeReadings, survey_pools
+from hub_extensions.core.cluster.pools import survey_pools
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.admission import admit, availability, standing
 from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueSnapshot, Ticket
@@ -111,7 +112,7 @@ async def a_look(there: dict[str, NodeFacts], running: dict[str, PodFacts], chan
             for _ in range(TIMES):
                 change()
                 began = time.thread_time()
-                await room.look()
+                await room.refresh()
                 taken.append(time.thread_time() - began)
             print(said("one look of the service", taken))
 

@@ -74,6 +74,8 @@ def _left_alone(node: ast.AST) -> bool:
         return True
     if isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: both are of one length
         return True
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "secrets.token_hex":  # how long a random id is
+        return True
     if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
         return True
     if isinstance(node, ast.Assign):

@@ -186,13 +186,14 @@ def known_tests(tree: Copy, files: Sequence[str], notes: Path) -> dict[str, dict
 def asked(tests: dict[str, dict[str, Any]], subject: str, function: str) -> list[str]:
     """The tests that run this function, or anything of the module: of the same subject first, then the quick ones."""
     runs = f"{subject}:{function}"
-    name = Path(subject).stem
+    name, package = Path(subject).stem, Path(subject).parent.name
     found = []
     for test, row in tests.items():
         file = test.split("::")[0]
-        reads = not function and f".{name} import" in (ROOT / file).read_text()
+        text = "" if function else (ROOT / file).read_text()
+        reads = f".{name} import" in text or f".{package} import" in text
         if runs in row["ran"] or reads or (not function and any(each.startswith(runs) for each in row["ran"])):
-            own = name in Path(file).stem or Path(file).parent.name == Path(subject).parent.name
+            own = name in Path(file).stem or Path(file).parent.name == package
             found.append((name not in Path(file).stem, not own, row["seconds"], test))
     return [test for *_, test in sorted(found)]
 

@@ -155,6 +155,3 @@ def _read_journal(place: ClusterPlace, seen: Class) -> None:
             seen.joined.append(row.user)
         elif row.kind == "admitted" and row.user:
             seen.admitted.append(row.user)
-
-
-__all__ = ["FREE", "OFFER", "Class", "add_nodes", "begin", "log_in"]

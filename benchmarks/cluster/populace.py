@@ -321,6 +321,3 @@ async def each(work: Iterable[Any], step: Step = lambda: None, at_once: int = AT
             step()
 
     await asyncio.gather(*(worker() for _ in range(at_once)))
-
-
-__all__ = ["RUNNING", "WHOLE_OFFER", "Populace", "Writer", "each", "node", "pod", "populace"]
