@@ -2,7 +2,7 @@
 
 Sits in front of a real spawner (``class GpuLocalSpawner(GpuSpawnerMixin, LocalProcessSpawner)``) and changes nothing of
 how that one starts a server. The service decides; this asks, shows and obeys. **Never a GPU without a lease.**
-Not here: the form (``pages/spawn_form.py``), the process itself (``local.py``), the rules of the line
+Not here: what the user chose (``user_choice.py``), the process itself (``local.py``), the rules of the line
 (``core/queue/admission.py``).
 """
 
@@ -16,10 +16,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from jupyterhub.spawner import Spawner
 from jupyterhub.utils import maybe_future
 from tornado import web
-from traitlets import Bool, Float, List, Unicode, default
+from traitlets import Bool, Float, List, Unicode
 
 from hub_extensions.adapters.gpu_service import (
     GpuServiceClient,
@@ -32,10 +31,7 @@ from hub_extensions.adapters.gpu_service import (
 )
 from hub_extensions.adapters.timeouts import unbroken, within
 from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
-from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
 from hub_extensions.spawner import spawn_errors
-from hub_extensions.spawner.pages.spawn_form import choice_from_form, render_form
 from hub_extensions.spawner.pages.start_progress import (
     Start,
     report_away,
@@ -43,6 +39,7 @@ from hub_extensions.spawner.pages.start_progress import (
     report_starting,
     report_waiting,
 )
+from hub_extensions.spawner.user_choice import UserChoice
 
 NO_LIMIT_SECONDS = 10 * 365 * 24 * 3600
 """What the hub's own clock is set to while we wait: the limit of the start itself is kept by our clock."""
@@ -52,14 +49,12 @@ RETRY_SECONDS = (0.0, 1.0, 3.0, 10.0, 30.0)
 """When a message is tried again. The service looks for itself, so giving up loses nothing but time."""
 CLAIM_SECONDS = 5.0
 """So long a started process waits for the answer that its lease stands. The service itself ends what has none."""
-NO_CHOICE = ("next", "display_name")
-"""What the address of the form may have besides options."""
 CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"}
 
 T = TypeVar("T")
 
 
-class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
+class GpuSpawnerMixin(UserChoice):
     """GPU offers, the line and the lease, for any spawner of JupyterHub 5.3 to 6."""
 
     gpu_service_url = Unicode(
@@ -99,91 +94,10 @@ class GpuSpawnerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
 
     gpu_ask_again_seconds = 60.0
     """Who waits asks again this often, whatever was heard: no lost message costs more than this."""
-    gpu_linked: Mapping[str, Any] = {}
-    """What the link that led to the form chose: the form preselects it, once."""
-    _gpu_refused_link: web.HTTPError | None = None
     _gpu_start: Start | None = None
     _gpu_admin_timeout: int | None = None
     start_timeout: int
     _gpu_ran = False
-
-    # ---------------------------------------------------------------- what the user chose
-
-    @default("options_form")
-    def _gpu_options_form(self) -> Callable[[Spawner], Awaitable[str]]:
-        return render_form
-
-    @default("options_from_form")
-    def _gpu_options_from_form(self) -> Callable[[Mapping[str, list[Any]]], dict[str, Any]]:
-        return lambda formdata: self._gpu_checked(choice_from_form(formdata))
-
-    def options_from_query(self, query_data: Mapping[str, list[Any]]) -> Any:
-        """``?opt-offer=mig-1g.5gb``: the same check as form and REST. JupyterHub 5 leaves the ``opt-`` on."""
-        refused, self._gpu_refused_link = self._gpu_refused_link, None
-        if refused is not None:
-            raise refused
-        prefixed = {key[4:]: value for key, value in query_data.items() if key.startswith("opt-")}
-        return self._gpu_from_link(prefixed or query_data)
-
-    def _gpu_from_link(self, fields: Mapping[str, list[Any]]) -> Any:
-        return self._gpu_checked(fields)
-
-    async def run_auth_state_hook(self, auth_state: Any) -> None:
-        """As the real spawner does. A page calls it just before it looks for a start in its own address.
-
-        A GET starts nothing, for anybody's link can be one: its options are taken out of the address and preselect.
-        Those that are refused stay, so that JupyterHub shows the form with the reason.
-        """
-        await maybe_future(super().run_auth_state_hook(auth_state))
-        self.gpu_linked, self._gpu_refused_link = {}, None
-        request = self.handler.request if self.handler is not None else None
-        if request is None or request.method != "GET":
-            return
-        given = request.query_arguments
-        fields = {
-            key: [value.decode(errors="replace") for value in given[key]] for key in given if key not in NO_CHOICE
-        }
-        if not fields:
-            return
-        try:
-            self.gpu_linked = await maybe_future(self.options_from_query(fields))
-        except web.HTTPError as error:
-            self._gpu_refused_link = error
-        else:
-            request.query_arguments = {key: given[key] for key in given if key == "next"}
-
-    @default("apply_user_options")
-    def _gpu_apply_user_options(self) -> Callable[[Spawner, Mapping[str, Any]], None]:
-        return lambda spawner, options: None  # start() reads them; without this the hub logs them as unhandled
-
-    def _gpu_checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options in their plain form. Raises a refusal that names the field and what would be right."""
-        others = self.gpu_other_keys(options)
-        try:
-            offers = self.gpu_offers_of(options)
-        except ChoiceError as error:
-            raise self._gpu_bad_choice(error) from error
-        chosen: dict[str, Any] = {"offer": offers[0]} if len(offers) == 1 else {"offers": list(offers)}
-        return {**{key: options[key] for key in others if key in options}, **chosen}
-
-    def gpu_offers_of(self, options: object) -> tuple[OfferId, ...]:
-        """The offers that user options name, in the user's order. Raises ChoiceError."""
-        return parse_choice(options, also=self.gpu_other_keys(options))
-
-    def _gpu_bad_choice(self, error: ChoiceError) -> web.HTTPError:
-        log = f"{self._log_name}: {error.field}: {error.text}"
-        return spawn_errors.refusal(error.text, reason="bad-choice", log_message=log)
-
-    def gpu_other_keys(self, options: object) -> tuple[str, ...]:
-        """Keys of the user options that are not ours to judge here."""
-        return tuple(self.gpu_other_options)
-
-    async def _gpu_check_others(self, options: Mapping[str, Any]) -> None:
-        """What can only be checked with time: the real spawner's own choices. Raises a refusal."""
-
-    async def gpu_profiles_form(self) -> str:
-        """HTML of the real spawner's own choices, which stand above ours; "" for none."""
-        return ""
 
     # ---------------------------------------------------------------- start
 

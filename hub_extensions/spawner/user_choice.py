@@ -1,0 +1,109 @@
+"""What the user chose, by the form, by a link or by REST: read, checked and put into its plain form.
+
+Not here: the form itself (``pages/spawn_form.py``), what a choice is (``core/offers/user_options.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from jupyterhub.spawner import Spawner
+from jupyterhub.utils import maybe_future
+from tornado import web
+from traitlets import default
+
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
+from hub_extensions.spawner import spawn_errors
+from hub_extensions.spawner.pages.spawn_form import choice_from_form, render_form
+
+NO_CHOICE = ("next", "display_name")
+"""What the address of the form may have besides options."""
+
+
+class UserChoice(Spawner):  # type: ignore[misc]  # jupyterhub has no types
+    """The part of a spawner that reads user options. Refuses what is unknown, and names the field."""
+
+    gpu_other_options: list[str]
+    """A setting; see the class that inherits from this one."""
+
+    gpu_linked: Mapping[str, Any] = {}
+    """What the link that led to the form chose: the form preselects it, once."""
+    _gpu_refused_link: web.HTTPError | None = None
+
+    @default("options_form")
+    def _gpu_options_form(self) -> Callable[[Spawner], Awaitable[str]]:
+        return render_form
+
+    @default("options_from_form")
+    def _gpu_options_from_form(self) -> Callable[[Mapping[str, list[Any]]], dict[str, Any]]:
+        return lambda formdata: self._gpu_checked(choice_from_form(formdata))
+
+    def options_from_query(self, query_data: Mapping[str, list[Any]]) -> Any:
+        """``?opt-offer=mig-1g.5gb``: the same check as form and REST. JupyterHub 5 leaves the ``opt-`` on."""
+        refused, self._gpu_refused_link = self._gpu_refused_link, None
+        if refused is not None:
+            raise refused
+        prefixed = {key[4:]: value for key, value in query_data.items() if key.startswith("opt-")}
+        return self._gpu_from_link(prefixed or query_data)
+
+    def _gpu_from_link(self, fields: Mapping[str, list[Any]]) -> Any:
+        return self._gpu_checked(fields)
+
+    async def run_auth_state_hook(self, auth_state: Any) -> None:
+        """As the real spawner does. A page calls it just before it looks for a start in its own address.
+
+        A GET starts nothing, for anybody's link can be one: its options are taken out of the address and preselect.
+        Those that are refused stay, so that JupyterHub shows the form with the reason.
+        """
+        await maybe_future(super().run_auth_state_hook(auth_state))
+        self.gpu_linked, self._gpu_refused_link = {}, None
+        request = self.handler.request if self.handler is not None else None
+        if request is None or request.method != "GET":
+            return
+        given = request.query_arguments
+        fields = {
+            key: [value.decode(errors="replace") for value in given[key]] for key in given if key not in NO_CHOICE
+        }
+        if not fields:
+            return
+        try:
+            self.gpu_linked = await maybe_future(self.options_from_query(fields))
+        except web.HTTPError as error:
+            self._gpu_refused_link = error
+        else:
+            request.query_arguments = {key: given[key] for key in given if key == "next"}
+
+    @default("apply_user_options")
+    def _gpu_apply_user_options(self) -> Callable[[Spawner, Mapping[str, Any]], None]:
+        return lambda spawner, options: None  # start() reads them; without this the hub logs them as unhandled
+
+    def _gpu_checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options in their plain form. Raises a refusal that names the field and what would be right."""
+        others = self.gpu_other_keys(options)
+        try:
+            offers = self.gpu_offers_of(options)
+        except ChoiceError as error:
+            raise self._gpu_bad_choice(error) from error
+        chosen: dict[str, Any] = {"offer": offers[0]} if len(offers) == 1 else {"offers": list(offers)}
+        return {**{key: options[key] for key in others if key in options}, **chosen}
+
+    def gpu_offers_of(self, options: object) -> tuple[OfferId, ...]:
+        """The offers that user options name, in the user's order. Raises ChoiceError."""
+        return parse_choice(options, also=self.gpu_other_keys(options))
+
+    def _gpu_bad_choice(self, error: ChoiceError) -> web.HTTPError:
+        log = f"{self._log_name}: {error.field}: {error.text}"
+        return spawn_errors.refusal(error.text, reason="bad-choice", log_message=log)
+
+    def gpu_other_keys(self, options: object) -> tuple[str, ...]:
+        """Keys of the user options that are not ours to judge here."""
+        return tuple(self.gpu_other_options)
+
+    async def _gpu_check_others(self, options: Mapping[str, Any]) -> None:
+        """What can only be checked with time: the real spawner's own choices. Raises a refusal."""
+
+    async def gpu_profiles_form(self) -> str:
+        """HTML of the real spawner's own choices, which stand above ours; "" for none."""
+        return ""
