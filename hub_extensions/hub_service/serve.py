@@ -125,9 +125,7 @@ async def _answering(settings: Settings, lifetime: Lifetime, remote: RemoteSetti
             opened.callback(watch.cancel)
         hub = HubApi(_hub_api_url(settings), settings.api_token)
         opened.callback(hub.close)
-        engine = await Engine.open(settings, store, hub, await _open_machine(settings, opened))
-        if remote is not None:
-            engine.reconciler.superseded, engine.reconciler.refused = remote.is_other, remote.refused
+        engine = await Engine.open(settings, store, hub, await _open_machine(settings, opened), remote)
         engine.start()
         gc.freeze()  # what is loaded now stays: no full collection has to look at it
         opened.push_async_callback(engine.stop)

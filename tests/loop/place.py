@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import requests
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, TimeoutError, expect, sync_playwright
 
 from tests.hubs import ROOT, SINGLEUSER, Hub, free_port, until
 from tests.machine_needs import CHROMIUM_FLAGS
@@ -185,7 +185,11 @@ class Person:
         self.choose(offer)
 
     def is_in_lab(self, seconds: float = PATIENCE) -> None:
-        self.page.wait_for_url(f"**/user/{self.name}/**", timeout=patient(seconds) * 1000, wait_until="commit")
+        """Fails with what the page says instead."""
+        try:
+            self.page.wait_for_url(f"**/user/{self.name}/**", timeout=patient(seconds) * 1000, wait_until="commit")
+        except TimeoutError as error:
+            raise AssertionError(f"{self.page.url} says: {self.page.inner_text('body')}") from error
 
     def waits(self, place: str, seconds: float = PATIENCE) -> None:
         """The waiting page says this place ("1st")."""

@@ -26,7 +26,7 @@ from hub_extensions.hub_service.engine.dcgm import Dcgm, open_prometheus
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.leases import LeaseWatcher
 from hub_extensions.hub_service.engine.local_leases import Gpus, LocalLeases
-from hub_extensions.hub_service.engine.reconcile import Reconciler
+from hub_extensions.hub_service.engine.reconcile import Reconciler, ServiceApart
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.tickets import Tickets
 from hub_extensions.hub_service.setup.settings import Settings
@@ -46,7 +46,15 @@ AGAIN = 5.0
 class Engine:
     """One running service: made by :meth:`open`, working between :meth:`start` and :meth:`stop`."""
 
-    def __init__(self, settings: Settings, store: Store, state: State, hub: HubApi, gpus: Gpus | Cluster) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        state: State,
+        hub: HubApi,
+        gpus: Gpus | Cluster,
+        apart: ServiceApart | None = None,
+    ) -> None:
         self.settings = settings
         self.store = store
         self.state = state
@@ -66,16 +74,18 @@ class Engine:
         self.queue.on_restart(self.watcher.clear_dead_start)
         self.dcgm = Dcgm(state, open_prometheus(settings))
         self.culler = Culler(state, transaction, hub, self.dcgm)
-        self.reconciler = Reconciler(state, transaction, hub, self.watcher)
+        self.reconciler = Reconciler(state, transaction, hub, self.watcher, apart)
         self._loops: list[asyncio.Task[None]] = []
         self._failed_at: float | None = None
 
     @classmethod
-    async def open(cls, settings: Settings, store: Store, hub: HubApi, gpus: Gpus | Cluster) -> Engine:
+    async def open(
+        cls, settings: Settings, store: Store, hub: HubApi, gpus: Gpus | Cluster, apart: ServiceApart | None = None
+    ) -> Engine:
         """Read the store and the machine once. GPUs that cannot be read are an answer, not an error."""
         allowance = timedelta(seconds=settings.start_seconds)
         state = await State.open(store, settings.queue, settings.culling, settings.offers, allowance)
-        engine = cls(settings, store, state, hub, gpus)
+        engine = cls(settings, store, state, hub, gpus, apart)
         await engine.watcher.refresh()
         return engine
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer
 from hub_extensions.adapters.store import Changes, JournalRow
@@ -40,24 +41,37 @@ LINE_WAS_OFF = explain("line-was-off", log_message="the hub ran without this ser
 Servers = Mapping[tuple[str, str], HubServer]
 
 
+class ServiceApart(Protocol):
+    """What a service that the hub does not start learns of its hub; one that the hub starts needs it not."""
+
+    async def is_other(self, may_be_new: bool) -> bool:
+        """After every listing: has the hub other settings now? True: this service ends, and does nothing more."""
+
+    def refused(self, problem: HubRefused) -> None:
+        """The hub refuses to answer."""
+
+
 class Reconciler:
     """Compares the state with the hub's server list and mends the difference.
 
     Attributes:
         away_since: wall-clock time since which the hub does not answer; None: it answers.
-        superseded: asked after every listing, with whether the hub may be a new one; True: this service ends, and does
-            nothing more. None: the hub itself ends the service.
-        refused: called when the hub refuses to answer.
     """
 
-    def __init__(self, state: State, transaction: Transactions, hub: HubApi, leases: LeaseWatcher) -> None:
+    def __init__(
+        self,
+        state: State,
+        transaction: Transactions,
+        hub: HubApi,
+        leases: LeaseWatcher,
+        apart: ServiceApart | None = None,
+    ) -> None:
         self.state = state
         self.transaction = transaction
         self.hub = hub
         self.leases = leases
         self.away_since: datetime | None = None
-        self.superseded: Callable[[bool], Awaitable[bool]] | None = None
-        self.refused: Callable[[HubRefused], None] | None = None
+        self._apart = apart
         self._resume = True
         self._unattended: dict[str, datetime] = {}
         self._missing: dict[tuple[str, str], datetime] = {}
@@ -94,10 +108,10 @@ class Reconciler:
             token_name = await self.hub.own_token() if self._resume else self.state.token_name
         except (HubAway, HubRefused) as problem:
             self._mark_hub_away(str(problem))
-            if self.refused is not None and isinstance(problem, HubRefused):
-                self.refused(problem)
+            if self._apart is not None and isinstance(problem, HubRefused):
+                self._apart.refused(problem)
             return
-        if self.superseded is not None and await self.superseded(self._resume):
+        if self._apart is not None and await self._apart.is_other(self._resume):
             return
         self._hub_is_back()
         self.state.listed = frozenset(servers)

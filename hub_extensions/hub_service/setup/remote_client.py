@@ -62,11 +62,11 @@ class RemoteSettings:
                 pause = min(2 * pause, LONGEST_PAUSE)
         return None
 
-    async def is_other(self, at_once: bool) -> bool:
-        """The hub has other settings, so this service ends. Asks once a minute; `at_once`: the hub may be a new one."""
+    async def is_other(self, may_be_new: bool) -> bool:
+        """Has the hub other settings? Then this service ends. Asks once a minute, and a hub that may be new at once."""
         now = self._clock()
         self._refused_since = None
-        if not at_once and now - self._asked_at < ASK_AGAIN:
+        if not may_be_new and now - self._asked_at < ASK_AGAIN:
             return False
         self._asked_at = now
         try:

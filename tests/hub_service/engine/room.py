@@ -21,6 +21,7 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.hub_service.engine.clock import RunningClock
 from hub_extensions.hub_service.engine.engine import Engine
+from hub_extensions.hub_service.engine.reconcile import ServiceApart
 from hub_extensions.hub_service.setup.settings import Settings
 from tests.fakes.machine import GpusAsTold, HubAsTold, large, small
 
@@ -108,7 +109,12 @@ def settings(path: Path, **changes: object) -> Settings:
 
 @asynccontextmanager
 async def room(
-    path: Path, *devices: Device, hub: HubAsTold | None = None, hands: Hands | None = None, **changes: object
+    path: Path,
+    *devices: Device,
+    hub: HubAsTold | None = None,
+    hands: Hands | None = None,
+    apart: ServiceApart | None = None,
+    **changes: object,
 ) -> AsyncIterator[Room]:
     """A service on these devices; on the same path it goes on with what the last one stored."""
     hub = hub or HubAsTold()
@@ -116,7 +122,7 @@ async def room(
     gpus = GpusAsTold(*(devices or LAB))
     made = settings(path, **changes)
     store = Store.open(made.store_url)
-    engine = await Engine.open(made, store, hub, gpus)  # type: ignore[arg-type]
+    engine = await Engine.open(made, store, hub, gpus, apart)  # type: ignore[arg-type]
     kept = None if engine.state.first_start else engine.state.clock.now()
     engine.state.clock = RunningClock(kept, monotonic=lambda: hands.seconds, utc_now=lambda: hands.wall)
     await engine.watcher.refresh()

@@ -40,36 +40,44 @@ async def test_an_outage_of_the_hub_is_told_with_its_beginning_until_it_answers(
         assert (r.engine.health().hub, r.engine.state.hub_up) == ("answers", True)
 
 
-async def test_a_hub_that_refuses_is_told_to_whoever_waits_for_that_and_one_that_is_away_is_not(tmp_path: Path) -> None:
-    async with room(tmp_path, small(0)) as r:
-        told: list[int] = []
-        r.engine.reconciler.refused = lambda problem: told.append(problem.status)
+class Apart:
+    """What a service apart would notice; its hub has other settings from the second listing on."""
+
+    def __init__(self) -> None:
+        self.refusals: list[int] = []
+        self.asked: list[bool] = []
+
+    async def is_other(self, may_be_new: bool) -> bool:
+        self.asked.append(may_be_new)
+        return len(self.asked) > 1
+
+    def refused(self, problem: HubRefused) -> None:
+        self.refusals.append(problem.status)
+
+
+async def test_a_service_apart_learns_of_a_hub_that_refuses_and_not_of_one_that_is_away(tmp_path: Path) -> None:
+    apart = Apart()
+    async with room(tmp_path, small(0), apart=apart) as r:
         r.hub.away = "no answer"
         await r.engine.reconciler.reconcile()
-        assert told == []
+        assert apart.refusals == []
 
         async def refuses() -> None:
             raise HubRefused(403, "no")
 
         r.hub.servers = refuses  # type: ignore[assignment, method-assign]
         await r.engine.reconciler.reconcile()
-        assert told == [403]
+        assert apart.refusals == [403]
 
 
-async def test_a_service_that_is_superseded_does_nothing_more(tmp_path: Path) -> None:
-    async with room(tmp_path, small(0)) as r:
-        asked: list[bool] = []
-
-        async def superseded(may_be_new: bool) -> bool:
-            asked.append(may_be_new)
-            return len(asked) > 1
-
-        r.engine.reconciler.superseded = superseded
+async def test_a_service_apart_whose_hub_has_other_settings_does_nothing_more(tmp_path: Path) -> None:
+    apart = Apart()
+    async with room(tmp_path, small(0), apart=apart) as r:
         await r.engine.reconciler.reconcile()
         r.hub.run("eve")
         await r.engine.reconciler.reconcile()
         assert r.engine.state.facts == {}
-        assert asked == [True, False]
+        assert apart.asked == [True, False]
 
 
 async def test_starts_that_are_still_being_sent_are_not_sent_a_second_time(tmp_path: Path) -> None:
