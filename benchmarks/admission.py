@@ -11,7 +11,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from benchmarks.figures import quantile, said
+from benchmarks.figures import latency_row, quantile
 from hub_extensions.adapters.jupyterhub_api import HubApi
 from hub_extensions.adapters.store import Changes, JournalRow, Store, TicketRow
 from hub_extensions.core.culling import CullPolicy
@@ -75,9 +75,9 @@ async def main() -> None:
         leave = time.perf_counter() - began
         store.close()
     print(f"{TICKETS:,} tickets in three lines, one admission a round, {ROUNDS} rounds")
-    print(said("a round (decided, committed, remembered)", rounds))
-    print(said("of it time of a processor", spent))
-    print(said("floor: one small commit to the same store", floor))
+    print(latency_row("a round (decided, committed, remembered)", rounds))
+    print(latency_row("of it time of a processor", spent))
+    print(latency_row("floor: one small commit to the same store", floor))
     print(f"one person leaving the line, with its round: {leave * 1000:.1f} ms")
     print(f"ratio of the p95: {quantile(rounds, 0.95) / quantile(floor, 0.95):.1f} times the floor")
 

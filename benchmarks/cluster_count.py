@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from benchmarks.figures import said
+from benchmarks.figures import latency_row
 from hub_extensions.adapters.store import Changes, TicketRow
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, NodeFacts, PodFacts
 from hub_extensions.core.cluster.nodes import NodeReadings
@@ -96,7 +96,7 @@ def timed(what: str, work: Callable[[], object], before: Callable[[], object] = 
         began = time.thread_time()
         work()
         taken.append(time.thread_time() - began)
-    print(said(what, taken))
+    print(latency_row(what, taken))
 
 
 async def a_look(there: dict[str, NodeFacts], running: dict[str, PodFacts], change: Callable[[], object]) -> None:
@@ -114,7 +114,7 @@ async def a_look(there: dict[str, NodeFacts], running: dict[str, PodFacts], chan
                 began = time.thread_time()
                 await room.refresh()
                 taken.append(time.thread_time() - began)
-            print(said("one look of the service", taken))
+            print(latency_row("one look of the service", taken))
 
 
 def main() -> None:

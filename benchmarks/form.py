@@ -12,7 +12,7 @@ from pathlib import Path
 
 import requests
 
-from benchmarks.figures import quantile, said
+from benchmarks.figures import latency_row, quantile
 from tests.hubs import Hub, until
 from tests.loop.place import Place
 
@@ -40,8 +40,8 @@ def main() -> None:
                 mine.append(timed(ours, f"{place.hub.url}/hub/spawn/ada"))
                 plain.append(timed(theirs, f"{capacity.url}/hub/spawn/ada"))
     print(f"{GPUS:,} GPUs, {WAITING} in line, {ASKED} forms each")
-    print(said("the hub's own form", plain))
-    print(said("our form", mine))
+    print(latency_row("the hub's own form", plain))
+    print(latency_row("our form", mine))
     over = quantile(mine, 0.95) - quantile(plain, 0.95)
     print(f"p95 over the hub's own: {over * 1000:.1f} ms ({quantile(mine, 0.95) / quantile(plain, 0.95):.2f} times)")
 

@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from benchmarks.figures import quantile, said
+from benchmarks.figures import latency_row, quantile
 from hub_extensions.adapters.procfs import marked
 from tests.hubs import Hub, until
 from tests.loop.place import Person, Place, browsers
@@ -55,10 +55,10 @@ def main() -> None:
     to_lease = [m.lease - m.gone for m in rounds]
     to_page = [m.starting - m.gone for m in rounds]
     to_ready = [m.ready - m.lease for m in rounds]
-    print(said("last process gone -> lease", to_lease))
-    print(said("last process gone -> page says starting", to_page))
-    print(said("lease -> ready", to_ready))
-    print(said("a plain start of the same command", plain))
+    print(latency_row("last process gone -> lease", to_lease))
+    print(latency_row("last process gone -> page says starting", to_page))
+    print(latency_row("lease -> ready", to_ready))
+    print(latency_row("a plain start of the same command", plain))
     print(f"lease to ready, p50: {quantile(to_ready, 0.5) / quantile(plain, 0.5):.2f} times a plain start")
 
 

@@ -165,23 +165,23 @@ def _parts(hint: object) -> list[type]:
 def _interface(kind: type) -> str:
     hints = typing.get_type_hints(kind)
     doc = (inspect.getdoc(kind) or "").splitlines()[0].replace("``", "`")
-    fields = [f"  {field.name}: {_word(hints[field.name])};\n" for field in dataclasses.fields(kind)]
+    fields = [f"  {field.name}: {_type_name(hints[field.name])};\n" for field in dataclasses.fields(kind)]
     return f"\n/** {doc} */\nexport interface {kind.__name__} {{\n{''.join(fields)}}}\n"
 
 
-def _word(hint: object) -> str:
+def _type_name(hint: object) -> str:
     if hint in WORDS:
         return WORDS[hint]
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return hint.__name__
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return " | ".join("null" if part is type(None) else _word(part) for part in arguments)
+        return " | ".join("null" if part is type(None) else _type_name(part) for part in arguments)
     if origin is tuple:
-        word = _word(arguments[0])
+        word = _type_name(arguments[0])
         return f"({word})[]" if "|" in word else f"{word}[]"
     if origin is not None and len(arguments) == 2:
-        return f"Record<string, {_word(arguments[1])}>"
+        return f"Record<string, {_type_name(arguments[1])}>"
     raise TypeError(f"no TypeScript word for {hint!r}")
 
 

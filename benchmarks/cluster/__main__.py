@@ -24,7 +24,7 @@ from rich.table import Table
 
 from benchmarks.cluster import a_class, lateness
 from benchmarks.cluster.populace import WHOLE_OFFER, Populace, Writer, each, pod, populace
-from benchmarks.cluster.requests_made import AuditLog, said
+from benchmarks.cluster.requests_made import AuditLog, name_counts
 from benchmarks.figures import quantile
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import fresh_namespace
@@ -285,7 +285,9 @@ def forms(bench: Bench, folder: Path) -> None:
         over <= 0.05,
     )
     calls = sum(count for (_, verb, _), count in asked.items() if verb != "watch")
-    bench.row(f"requests to the API server in {FORMS} forms", f"{calls}", "none", f"asked: {said(asked)}", calls == 0)
+    bench.row(
+        f"requests to the API server in {FORMS} forms", f"{calls}", "none", f"asked: {name_counts(asked)}", calls == 0
+    )
 
 
 def timed(session: requests.Session, url: str) -> float:

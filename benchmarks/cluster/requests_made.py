@@ -55,6 +55,6 @@ class AuditLog:
         return found
 
 
-def said(counted: Counter[tuple[str, str, str]]) -> str:
+def name_counts(counted: Counter[tuple[str, str, str]]) -> str:
     """In a line; "none"."""
     return ", ".join(f"{who} {verb} {what} {n}" for (who, verb, what), n in sorted(counted.items())) or "none"

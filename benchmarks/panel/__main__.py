@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--listeners", type=int, nargs="+", default=LISTENERS)
     parser.add_argument("--latencies", type=int, nargs="+", default=LATENCIES, help="ms a call of the driver takes")
     told = parser.parse_args()
-    say(f"{about(told.peers)}\n{load()}")
+    log(f"{about(told.peers)}\n{load()}")
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         library = build_library(folder)
@@ -143,7 +143,7 @@ def loaded(peers: dict[str, Peer], name: str, latency: int, listeners: int, seco
         row.messages, row.bytes = int(heard["messages"]), int(heard["bytes"])
         row.first = max(heard["first"], default=None)
         rest(peer)
-    say(", ".join(f"{head} {cell}" for head, cell in zip(HEAD, row.cells(), strict=True)))
+    log(", ".join(f"{head} {cell}" for head, cell in zip(HEAD, row.cells(), strict=True)))
     return row
 
 
@@ -322,7 +322,7 @@ def load() -> str:
     return f"{os.cpu_count()} cores, load average {one:.2f} (1 min), {five:.2f} (5 min)"
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     print(text, flush=True)
 
 

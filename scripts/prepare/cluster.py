@@ -12,7 +12,7 @@ from collections.abc import MutableMapping
 
 from kept import command
 from place import ROOT
-from steps import Trouble, say
+from steps import Trouble, report
 
 BUILD = [sys.executable, "-I", "-B", str(ROOT / "tests" / "cluster" / "programs" / "build.py")]
 
@@ -31,10 +31,10 @@ def prepare_cluster(env: MutableMapping[str, str]) -> str:
     env["JUPYTERHUB_GPU_CLUSTER"] = folder
     for number, name in enumerate(names.split(), 1):
         title = f"{name} ({number} of {len(names.split())})"
-        say(f"  The cluster's programs, built once in {folder}: {title} ...")
+        report(f"  The cluster's programs, built once in {folder}: {title} ...")
         try:
             command("cluster", title, [*BUILD, name], env=env, nice=19)
         except Trouble as trouble:
-            say(f"  {trouble}")
+            report(f"  {trouble}")
             return str(trouble).split(" Details:")[0]
     return ""

@@ -10,7 +10,7 @@ from account import UNPRIVILEGED, become_unprivileged, check_reach, is_root, own
 from node_env import prepare_node, prepare_npm, prepare_panel
 from place import VENV, WORK, environment
 from python_env import install_package, prepare_venv
-from steps import beating, only_one, say
+from steps import beating, only_one, report
 
 WAITING = "Another set-up runs in this clone; waiting for it"
 
@@ -30,7 +30,7 @@ def demo(words: list[str]) -> None:
     if is_root():
         check_reach()
     if not {"-h", "--help"} & set(words):
-        say(f"Setting up in {WORK}")
+        report(f"Setting up in {WORK}")
     with only_one("set-up", WAITING), beating("Setting up"):
         prepare(env, "demo")
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -42,6 +42,6 @@ def demo(words: list[str]) -> None:
         own_folder(owned)
         become_unprivileged()
         env.update(USER="nobody", LOGNAME="nobody", HOME=str(owned), SHELL="/bin/sh")
-        say(f"Started by root: the hub and its servers run under uid {UNPRIVILEGED}.")
+        report(f"Started by root: the hub and its servers run under uid {UNPRIVILEGED}.")
     program = str(VENV / "bin" / "jupyterhub-gpu")
     os.execve(program, [program, "demo", *words, *([] if named else ["--dir", str(folder)])], env)

@@ -86,10 +86,10 @@ def command(
     """
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{name}.log"
-    said: list[bytes] = []
+    parts: list[bytes] = []
     with beating(title):
-        code = watched(words, cwd, env, said.append, nice=nice, seconds=seconds)
-    output = b"".join(said)
+        code = watched(words, cwd, env, parts.append, nice=nice, seconds=seconds)
+    output = b"".join(parts)
     with log.open("ab") as out:
         out.write(f"\n$ {' '.join(map(str, words))}\n".encode() + output)
     if code:

@@ -59,8 +59,8 @@ def run_lanes(lanes: Sequence[Sequence[Job]], env: Mapping[str, str], doing: Cal
 
 
 def _run(job: Job, env: Mapping[str, str]) -> Over:
-    said: list[bytes] = []
-    take = pass_on if job.loud else said.append
+    parts: list[bytes] = []
+    take = pass_on if job.loud else parts.append
     take(f"\n== {job.title}\n".encode() if job.title else b"")
     try:
         code = watched(job.words, job.folder, env, take, nice=job.nice, unprivileged=job.unprivileged)
@@ -68,5 +68,5 @@ def _run(job: Job, env: Mapping[str, str]) -> Over:
         take(f"{trouble}\n".encode())
         code = 127
     if job.title and not job.loud:
-        pass_on(b"".join(said))
-    return Over(code, b"".join(said))
+        pass_on(b"".join(parts))
+    return Over(code, b"".join(parts))

@@ -36,7 +36,7 @@ def prepare_node(env: dict[str, str]) -> None:
 
 def _system_node_is_enough(path: str) -> bool:
     """Whether the uid that the hub runs under, which may not reach root's own, can start a new Node and its npm."""
-    said = []
+    found = []
     for name in ("node", "npm"):
         try:
             program = shutil.which(name, path=path) or name
@@ -44,8 +44,8 @@ def _system_node_is_enough(path: str) -> bool:
             done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True, **for_child())
         except (OSError, subprocess.SubprocessError):
             return False
-        said.append(done.stdout)
-    version = tuple(map(int, re.findall(r"\d+", said[0])[:2]))
+        found.append(done.stdout)
+    version = tuple(map(int, re.findall(r"\d+", found[0])[:2]))
     return (20, 19) <= version < (21,) or version >= (22, 12)
 
 

@@ -33,7 +33,7 @@ class Trouble(Exception):
     """Why we stop, as sentences a person can act on."""
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     """One line to the person, at once."""
     global _spoken, _line_is_open
     print(("\n" if _line_is_open else "") + text, flush=True)
@@ -95,7 +95,7 @@ def step(
         return
     note.unlink(missing_ok=True)
     began = time.monotonic()
-    say(f"  {title} ...")
+    report(f"  {title} ...")
     with beating(title):
         if not (shared and take(note.parent, inputs)):
             if anew:
@@ -105,7 +105,7 @@ def step(
             note.write_text(inputs, encoding="ascii")
             if shared:
                 put(note.parent, inputs)
-    say(f"  {title}: done in {time.monotonic() - began:.0f} s")
+    report(f"  {title}: done in {time.monotonic() - began:.0f} s")
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def _beat() -> None:
         with suppress(IndexError):
             if time.monotonic() - _spoken > BEAT_SECONDS:
                 doing, began = _under_way[-1]
-                say(f"    {doing if isinstance(doing, str) else doing()}: {time.monotonic() - began:.0f} s")
+                report(f"    {doing if isinstance(doing, str) else doing()}: {time.monotonic() - began:.0f} s")
 
 
 _clock = threading.Thread(target=_beat, daemon=True)
@@ -154,7 +154,7 @@ def only_one(name: str, waiting: str) -> Iterator[None]:
         except BlockingIOError:
             lock.seek(0)
             waiting += f" (process {lock.read() or 'unknown'})"
-            say(f"  {waiting}.")
+            report(f"  {waiting}.")
             with beating(waiting):
                 fcntl.flock(lock, fcntl.LOCK_EX)
         lock.truncate(0)

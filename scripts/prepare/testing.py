@@ -21,7 +21,7 @@ from lanes import Job, Over, run_lanes
 from node_env import copy_panel_sources
 from place import RUN, VENV, VENV_HUB5, WORK, environment
 from python_env import install_package, prepare_venv
-from steps import beating, only_one, pass_on, say
+from steps import beating, only_one, pass_on, report
 from tools import prepare_browser, prepare_compiler
 
 FINE = (0, 5)
@@ -47,12 +47,12 @@ def test(words: list[str]) -> int:
     began = time.monotonic()
     if is_root():
         check_reach()
-    say(f"Setting up in {WORK}")
+    report(f"Setting up in {WORK}")
     with only_one("set-up", WAITING), beating("Setting up"):
         # only root's tests use the cluster; a set-up alone is also made for another who runs them
         _prepare(env, asked.tier, with_cluster=asked.tier == "whole" and (is_root() or asked.set_up_only))
     if asked.set_up_only:
-        say("Set up.")
+        report("Set up.")
         return 0
     with only_one("test", "Another run of the tests is under way in this clone; waiting for it"):
         return _run(asked, env, began)
@@ -93,15 +93,17 @@ def _run(asked: argparse.Namespace, env: dict[str, str], began: float) -> int:
     ]
     linters = checks(nice=0 if asked.tier == "quick" else 10)
     over = run_lanes([*tests, *linters], env, _current)
-    say("\n== Checks")
+    report("\n== Checks")
     counts = [_check(job, over[job.name]) for lane in linters for job in lane]
     counts += [_totals(job, over[job.name]) for lane in tests for job in lane]
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    say(f"\nTook {time.monotonic() - began:.0f} s, and {used.ru_utime + used.ru_stime:.0f} s of CPU, set-up included.")
+    report(
+        f"\nTook {time.monotonic() - began:.0f} s, and {used.ru_utime + used.ru_stime:.0f} s of CPU, set-up included."
+    )
     if asked.tier != "whole":
-        say(f"This was the {asked.tier} run. ./scripts/test --whole, as root, runs everything (CONTRIBUTING.md).")
+        report(f"This was the {asked.tier} run. ./scripts/test --whole, as root, runs everything (CONTRIBUTING.md).")
     passed, failed, left_out = map(sum, zip(*counts, strict=True))
-    say(f"{passed} passed, {failed} failed, {left_out} skipped")
+    report(f"{passed} passed, {failed} failed, {left_out} skipped")
     return 1 if failed or any(over[job.name].code not in FINE for lane in tests for job in lane) else 0
 
 
@@ -151,7 +153,7 @@ def _pass(name: str, lane: int, asked: argparse.Namespace, path: str) -> Job:
 
 
 def _check(job: Job, over: Over) -> tuple[int, int, int]:
-    say(f"  {job.name}: {'failed' if over.code else 'passed'}")
+    report(f"  {job.name}: {'failed' if over.code else 'passed'}")
     if over.code:
         pass_on(over.output + b"\n")
     return int(over.code == 0), int(over.code != 0), 0
@@ -164,9 +166,9 @@ def _totals(job: Job, over: Over) -> tuple[int, int, int]:
     if file.exists():
         totals = json.loads(file.read_text(encoding="utf-8"))
     if over.code not in (*FINE, 1) or not file.exists():
-        say(f"pytest itself broke off in: {job.title}.")
+        report(f"pytest itself broke off in: {job.title}.")
     for test in totals["failed"]:
-        say(f"Failed: {test} ({job.title})")
+        report(f"Failed: {test} ({job.title})")
     return totals["passed"], len(totals["failed"]), totals["not run"]
 
 

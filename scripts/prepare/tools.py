@@ -15,7 +15,7 @@ from account import UNPRIVILEGED, for_child, is_root
 from kept import command
 from place import ROOT, VENV, WORK
 from python_env import install
-from steps import NOTE, Trouble, beating, digest, say, step
+from steps import NOTE, Trouble, beating, digest, report, step
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _TRY = """
@@ -70,7 +70,7 @@ def prepare_browser(env: Mapping[str, str]) -> tuple[Path | None, str]:
             for path in find(env):
                 if _starts(path):
                     remembered.write_text(str(path))
-                    say(f"  Browser: {path}")
+                    report(f"  Browser: {path}")
                     return path, ""
                 tried.append(f"{path} does not start")
         except Trouble as trouble:
@@ -85,7 +85,7 @@ def _from_path(env: Mapping[str, str]) -> list[Path]:
 def _from_playwright(env: Mapping[str, str]) -> list[Path]:
     folder = WORK / "browsers"
     words = [VENV / "bin" / "playwright", "install", "--only-shell", "chromium"]
-    say("  Browser: Playwright's own ...")
+    report("  Browser: Playwright's own ...")
     mine = {**env, "PLAYWRIGHT_BROWSERS_PATH": str(folder)}
     command("playwright", "Playwright's browser", words, env=mine, seconds=420)
     return sorted([*folder.glob("chromium*/*/headless_shell"), *folder.glob("chromium*/*/chrome-headless-shell")])[:1]

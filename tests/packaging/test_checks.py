@@ -33,14 +33,14 @@ def clone(tmp_path: Path) -> Path:
 
 
 def test_checks_run_beside_something_else_and_a_failed_one_is_shown_at_the_end(clone: Path) -> None:
-    said = run(
+    output = run(
         clone,
         CHECKS + "all_of([job('tests', 'sleep 1.5; echo the tests are over', title='Tests', loud=True)],\n"
         "    [job('one', 'echo bad words; exit 3', nice=10), job('two', 'echo fine')],\n"
         "    [job('three', 'nice >niceness', nice=10)])\n"
         "print('niceness', (ROOT / 'niceness').read_text())",
     )
-    before, after = said.split("the tests are over")
+    before, after = output.split("the tests are over")
     assert before == "\n== Tests\n"
     assert "  one: failed\nbad words\n\n  two: passed\n  three: passed\n" in after
     assert "[(0, 1, 0), (1, 0, 0), (1, 0, 0)]" in after
@@ -49,19 +49,19 @@ def test_checks_run_beside_something_else_and_a_failed_one_is_shown_at_the_end(c
 
 
 def test_checks_that_nothing_runs_beside_are_not_slowed_down(clone: Path) -> None:
-    said = run(clone, CHECKS + "all_of([job('one', 'nice >niceness')])\nprint((ROOT / 'niceness').read_text())")
-    assert f"[(1, 0, 0)]\n{os.nice(0)}" in said
+    output = run(clone, CHECKS + "all_of([job('one', 'nice >niceness')])\nprint((ROOT / 'niceness').read_text())")
+    assert f"[(1, 0, 0)]\n{os.nice(0)}" in output
 
 
 @pytest.mark.parametrize("what", ["('/nowhere/ruff',)", "('/bin/true',), ROOT / 'nowhere'"])
 def test_a_check_that_cannot_be_started_is_a_failed_check_that_says_why(clone: Path, what: str) -> None:
-    said = run(clone, CHECKS + f"all_of([Job('one', {what})])")
-    assert "could not be started: No such file or directory" in said
-    assert "[(0, 1, 0)]" in said
+    output = run(clone, CHECKS + f"all_of([Job('one', {what})])")
+    assert "could not be started: No such file or directory" in output
+    assert "[(0, 1, 0)]" in output
 
 
 def test_checks_that_nobody_waits_for_are_ended(clone: Path) -> None:
-    said = run(
+    output = run(
         clone,
         CHECKS + "def stop():\n"
         "    while not ((ROOT / 'pid').exists() and (ROOT / 'pid').read_text()):\n"
@@ -72,4 +72,4 @@ def test_checks_that_nobody_waits_for_are_ended(clone: Path) -> None:
         "pid = int((ROOT / 'pid').read_text())\n"
         "print('still there:', Path(f'/proc/{pid}').exists(), (ROOT / 'second').exists())",
     )
-    assert "still there: False False" in said
+    assert "still there: False False" in output

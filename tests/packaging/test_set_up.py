@@ -58,11 +58,11 @@ def index() -> Iterator[str]:
 STEP = """
 from pathlib import Path
 from place import WORK
-from steps import NOTE, step, say
+from steps import NOTE, step, report
 made = WORK / "one" / "made"
 def act():
     made.write_text("half")
-    say("HALF")
+    report("HALF")
     {middle}
     made.write_text("whole")
 step("One", WORK / "one" / NOTE, "{inputs}", act)
@@ -155,9 +155,9 @@ def test_uv_is_taken_from_a_folder_that_find_links_names(clone: Path, tmp_path: 
 
 def test_an_index_that_does_not_answer_is_a_sentence_without_its_password(clone: Path, free_port: int) -> None:
     address = f"http://somebody:geheim@127.0.0.1:{free_port}/simple"
-    said = run(clone, FETCH, PIP_INDEX_URL=address, PIP_FIND_LINKS="", no_proxy="127.0.0.1")
-    assert "did not answer" in said
-    assert "geheim" not in said and "Traceback" not in said
+    output = run(clone, FETCH, PIP_INDEX_URL=address, PIP_FIND_LINKS="", no_proxy="127.0.0.1")
+    assert "did not answer" in output
+    assert "geheim" not in output and "Traceback" not in output
 
 
 def test_what_pip_is_told_about_the_index_uv_is_told_too(clone: Path, tmp_path: Path) -> None:
@@ -195,12 +195,12 @@ def test_why_a_step_failed_is_one_sentence(clone: Path, output: str, reason: str
 
 def test_what_could_change_our_hub_is_not_passed_on_and_what_the_registries_need_is(clone: Path) -> None:
     code = "from place import environment\nprint(sorted(environment().items()))"
-    said = run(
+    output = run(
         clone, code, JUPYTERHUB_API_TOKEN="x1", CONFIGPROXY_AUTH_TOKEN="x2", PYTHONPATH="/x3", JUPYTER_PATH="/x4",
         PIP_INDEX_URL="https://packages.test/simple", npm_config_registry="https://npm.test", https_proxy="http://proxy.test",
     )  # fmt: skip
-    assert not [word for word in ("x1", "x2", "/x3", "/x4") if word in said]
-    assert "https://packages.test/simple" in said and "https://npm.test" in said and "http://proxy.test" in said
+    assert not [word for word in ("x1", "x2", "/x3", "/x4") if word in output]
+    assert "https://packages.test/simple" in output and "https://npm.test" in output and "http://proxy.test" in output
 
 
 def test_a_python_that_is_too_old_is_a_sentence(clone: Path, tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ import os, signal
 from pathlib import Path
 import shelf
 from place import WORK
-from steps import NOTE, step, say
+from steps import NOTE, step, report
 VENV = WORK / "venv"
 {before}
 def make():
-    say("MADE")
+    report("MADE")
     (VENV / "bin").mkdir()
     (VENV / "bin" / "tool").write_text("a tool\\n")
     (VENV / "bin" / "tool").chmod(0o755)
@@ -42,9 +42,9 @@ def cache(tmp_path: Path) -> Path:
 
 def set_up(clone: Path, cache: Path, before: str = "", inputs: str = "locks") -> str:
     """All that the step says in this clone."""
-    said = run(clone, STEP.format(before=before, inputs=inputs), JUPYTERHUB_GPU_SETUP_CACHE=str(cache))
-    assert "tool: a tool" in said, said
-    return said
+    output = run(clone, STEP.format(before=before, inputs=inputs), JUPYTERHUB_GPU_SETUP_CACHE=str(cache))
+    assert "tool: a tool" in output, output
+    return output
 
 
 def test_a_fresh_clone_takes_by_links_what_another_one_made(clones: tuple[Path, Path], cache: Path) -> None:

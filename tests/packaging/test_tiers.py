@@ -92,11 +92,11 @@ def test_a_warm_program_is_the_callers_child_with_its_own_words_and_environment(
 def test_a_warm_program_prints_and_ends_as_a_cold_one() -> None:
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": os.environ.get("HOME", "/")}
     for words in (WORDS, [*WORDS[:3], "--ServerApp.port=none"], [*WORDS[:3], "list"]):
-        said = []
+        output = []
         for popen in (warm.Popen, subprocess.Popen):
             with popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
-                said.append((child.communicate(timeout=60)[0], child.returncode))
-        assert said[0] == said[1]
+                output.append((child.communicate(timeout=60)[0], child.returncode))
+        assert output[0] == output[1]
 
 
 @pytest.mark.programs
@@ -129,6 +129,6 @@ print(warm._nursery.pid, flush=True)
 @pytest.mark.programs
 def test_a_nursery_ends_with_its_owner() -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    said = subprocess.run([sys.executable, "-c", OWNER, str(ROOT)], env=env, capture_output=True, timeout=100)
-    pid = int(said.stdout.split()[-1])
+    output = subprocess.run([sys.executable, "-c", OWNER, str(ROOT)], env=env, capture_output=True, timeout=100)
+    pid = int(output.stdout.split()[-1])
     until(lambda: not Path(f"/proc/{pid}").exists(), 30, "the nursery has ended")
