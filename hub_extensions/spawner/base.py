@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from jupyterhub.spawner import Spawner
 from jupyterhub.utils import maybe_future
 from tornado import web
 from traitlets import Bool, Float, List, Unicode
@@ -54,7 +55,7 @@ CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "vo
 T = TypeVar("T")
 
 
-class GpuSpawnerMixin(UserChoice):
+class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub has no types
     """GPU offers, the line and the lease, for any spawner of JupyterHub 5.3 to 6."""
 
     gpu_service_url = Unicode(

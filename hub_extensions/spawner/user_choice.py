@@ -12,6 +12,7 @@ from jupyterhub.spawner import Spawner
 from jupyterhub.utils import maybe_future
 from tornado import web
 from traitlets import default
+from traitlets.config import LoggingConfigurable
 
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
@@ -22,8 +23,12 @@ NO_CHOICE = ("next", "display_name")
 """What the address of the form may have besides options."""
 
 
-class UserChoice(Spawner):  # type: ignore[misc]  # jupyterhub has no types
+class UserChoice(LoggingConfigurable):
     """The part of a spawner that reads user options. Refuses what is unknown, and names the field."""
+
+    handler: Any
+    """The hub's, while it makes the form."""
+    _log_name: str
 
     gpu_other_options: list[str]
     """A setting; see the class that inherits from this one."""
@@ -57,7 +62,7 @@ class UserChoice(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         A GET starts nothing, for anybody's link can be one: its options are taken out of the address and preselect.
         Those that are refused stay, so that JupyterHub shows the form with the reason.
         """
-        await maybe_future(super().run_auth_state_hook(auth_state))
+        await maybe_future(super().run_auth_state_hook(auth_state))  # type: ignore[misc]  # the spawner's
         self.gpu_linked, self._gpu_refused_link = {}, None
         request = self.handler.request if self.handler is not None else None
         if request is None or request.method != "GET":

@@ -188,7 +188,8 @@ def test_the_pause_between_two_lines_is_within_what_is_promised(clone: Path) -> 
 
 def test_a_row_of_dots_is_closed_before_a_line_is_said(clone: Path) -> None:
     output = run(
-        clone, "from steps import pass_on, report\npass_on(b'...')\nreport('still here')\npass_on(b'done\\n')\nreport('end')"
+        clone,
+        "from steps import pass_on, report\npass_on(b'...')\nreport('still here')\npass_on(b'done\\n')\nreport('end')",
     )
     assert output == "...\nstill here\ndone\nend\n"
 
