@@ -23,7 +23,7 @@ from hub_extensions.tools.helm_check.network_policy import refused
 from hub_extensions.tools.helm_check.rules.network import calls_of, chart_policies, pods_of
 from tests.helm_values.test_check import HERE, NAMES, OURS, asked
 from tests.helm_values.test_check_network import release
-from tests.helm_values.test_check_overlays import EXAMPLES, stack
+from tests.helm_values.test_check_overlays import EXAMPLES, IMAGES, stack
 
 BY_SCHEMA = {"unknown-key", "wrong-type", "missing-key", "file-content", "config-section", "service-name", "nulled"}
 """Our rules that say what the chart's schema says."""
@@ -84,7 +84,8 @@ def test_helm_takes_and_renders_every_good_twin(name: str, chart: Path, monkeypa
 @pytest.mark.needs("chart")
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.parent.name)
 def test_helm_takes_and_renders_every_example(example: Path, chart: Path) -> None:
-    result = run(*(word for file in stack(example) for word in ("-f", str(file))), "--chart", str(chart), "--strict")
+    files = [*stack(example), IMAGES]
+    result = run(*(word for file in files for word in ("-f", str(file))), "--chart", str(chart), "--strict")
     assert result.exit_code == 0, result.output
     assert "manifests rendered by Helm." in result.output
 
@@ -110,7 +111,7 @@ def test_the_charts_policies_as_helm_renders_them_decide_as_ours_do(apart: bool,
     ]
     for more in variants:
         subject = release(apart, more)
-        _, manifests = ask_helm(chart, more, release="hub", namespace="jhub")
+        _, manifests = ask_helm(chart, more, release="jhub", namespace="jhub")
         texts = [text for template, text in manifests.items() if not template.endswith("NOTES.txt")]
         objects = [each for text in texts for each in yaml.safe_load_all(text) if isinstance(each, dict)]
         theirs = [each for each in objects if each.get("kind") == "NetworkPolicy"]
