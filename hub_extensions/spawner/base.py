@@ -33,6 +33,7 @@ from hub_extensions.adapters.gpu_service import (
 from hub_extensions.adapters.timeouts import unbroken, within
 from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
 from hub_extensions.spawner import spawn_errors
+from hub_extensions.spawner.pages.kept_place import kept_place
 from hub_extensions.spawner.pages.start_progress import (
     Start,
     report_away,
@@ -431,6 +432,10 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
             if self.gpu_allow_cpu_meanwhile and self.user.allow_named_servers and self.name != self.gpu_cpu_server_name
             else "",
         }
+
+    async def gpu_place(self) -> str:
+        """What ``not_running.html`` shows of a place in line: kept, unknown, or none ("")."""
+        return await kept_place(self)
 
     async def stop(self, now: bool = False) -> None:
         """As the real spawner does; the service is told in `run_post_stop_hook`, after it."""

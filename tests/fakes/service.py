@@ -327,7 +327,7 @@ class GpuServiceInATest:
             del self.held[key]
             self.decide()
 
-    def form(self, groups: Collection[str], admin: bool) -> FormState:
+    def form(self, groups: Collection[str], admin: bool, user: str = "") -> FormState:
         """What somebody in `groups` may choose; an admin's view lists every offer, as the service does."""
         listed = {o: n for o, n in self.capacity.items() if admin or self.groups.get(o) in (None, *groups)}
         offers = [an_offer(o, free=self.free(o), total=n, simulated=self.simulated) for o, n in listed.items()]
@@ -335,7 +335,13 @@ class GpuServiceInATest:
         shown = tuple(replace(offer, waiting=waiting) for offer in offers)
         cpu = an_offer("cpu", free=None, total=None, gib=None)
         return FormState(
-            (*shown, cpu), self.simulated, datetime.now(timezone.utc), "Stops when idle for 30 min.", (), self.notices
+            (*shown, cpu),
+            self.simulated,
+            datetime.now(timezone.utc),
+            "Stops when idle for 30 min.",
+            (),
+            self.notices,
+            in_line=tuple(server for owner, server in self.tickets if owner == user),
         )
 
     def _find(self, ticket: str) -> tuple[tuple[str, str], TicketStatus]:
@@ -436,7 +442,8 @@ class _Stopped(_Base):
 class _Form(_Base):
     def get(self) -> None:
         groups = self.get_query_arguments("group")
-        self.say(self.service.form(groups, self.get_query_argument("admin", "0") == "1"))
+        admin = self.get_query_argument("admin", "0") == "1"
+        self.say(self.service.form(groups, admin, self.get_query_argument("user", "")))
 
 
 class _Events(_Base):

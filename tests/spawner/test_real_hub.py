@@ -40,6 +40,19 @@ def hub_with(tmp_path: Path, service: GpuServiceInATest, more: str = "", *names:
         yield hub
 
 
+def says_what_is_known_of_a_place(hub: Hub, service: GpuServiceInATest) -> None:
+    """The hub's page of Ben's server, which waits in line and which this hub has not been asked for yet."""
+    ben = hub.login("ben")
+    page = f"{hub.url}/hub/spawn-pending/ben"
+    assert 'data-place="kept"' in ben.get(page).text
+    service.close()
+    assert 'data-place="unknown"' in ben.get(page).text
+    service.open()
+    ticket = service.tickets.pop(("ben", ""))
+    assert "Server not running" in ben.get(page).text
+    service.tickets = {("ben", ""): ticket, **service.tickets}
+
+
 @pytest.mark.quick
 def test_an_admitted_server_runs_under_its_lease_and_the_service_hears_of_it(
     tmp_path: Path, service: GpuServiceInATest
@@ -266,6 +279,7 @@ def test_the_end_of_the_hub_ends_no_ticket(
         assert list(service.tickets) == [("ben", ""), ("cem", "")]
         running = hub.ready("ada")
         assert running == (number == signal.SIGKILL or not cleanup)
+        says_what_is_known_of_a_place(hub, service)
         # the service starts them again through the hub's API; the place is the same
         hub.spawn("ben", {"offer": ONE})
         until(lambda: service.tickets["ben", ""].attempt == 2)
@@ -343,6 +357,7 @@ def test_a_refusal_while_waiting_reaches_the_page(tmp_path: Path, service: GpuSe
         assert last["html_message"] == "Your group &lt;gone&gt; may not use it any more."
         page = hub.login("ben").get(f"{hub.url}/hub/spawn-pending/ben").text
         assert "Your group &lt;gone&gt; may not use it any more." in page
+        assert 'id="gpu-failed" data-message="Your group &lt;gone&gt; may not use it any more."' in page
         assert service.told_of(Ended) == []
 
 

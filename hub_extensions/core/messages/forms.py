@@ -73,6 +73,7 @@ class FormState:
         gpu_servers: the user's servers that hold a GPU now (names; "" is the default server).
         last_offers: offer ids the user chose last, if they still exist (for preselection).
         caution: what the figures do not count, one sentence; "" where they count everything.
+        in_line: the user's servers that have a live ticket: they wait, or are being started.
     """
 
     offers: tuple[OfferState, ...]
@@ -83,3 +84,4 @@ class FormState:
     notices: tuple[Notice, ...] = ()
     last_offers: tuple[OfferId, ...] = ()
     caution: str = ""
+    in_line: tuple[str, ...] = ()

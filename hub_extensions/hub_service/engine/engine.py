@@ -202,6 +202,7 @@ class Engine:
             notices=tuple(messages.Notice(n.at, n.server, n.text) for n in self.state.recent_notices(user)),
             last_offers=tuple(offer for offer in self.state.last_choices.get(user, ()) if offer in offers),
             caution=self._caution(),
+            in_line=tuple(ticket.server for ticket in self.state.tickets.values() if ticket.user == user),
         )
 
     def _caution(self) -> str:

@@ -82,12 +82,16 @@ async def render_form(spawner: Any) -> str:
     except ServiceRefused as error:
         spawner.log.warning("No figures for the form of %s: %s", spawner.user.name, error)
         away, state = utc(datetime.now(timezone.utc)), None
-    before = spawner.user_options or getattr(spawner.orm_spawner, "user_options", None)
-    saved = _saved_choice(spawner.gpu_linked or before, spawner)
+    saved = _saved_choice(spawner.gpu_linked, spawner) if spawner.gpu_linked else last_choice(spawner)
     profiles = await spawner.gpu_profiles_form()
     spawner.gpu_linked = {}
     above = f'<fieldset class="gpu-profiles text-start mb-3">{profiles}</fieldset>' if profiles else ""
     return above + form_html(state, saved=saved, away_since=away)
+
+
+def last_choice(spawner: Any) -> tuple[OfferId, ...]:
+    """The offers of this server's last start, in the user's order; none where there was none that can be read."""
+    return _saved_choice(spawner.user_options or getattr(spawner.orm_spawner, "user_options", None), spawner)
 
 
 def form_html(state: FormState | None, *, saved: tuple[OfferId, ...] = (), away_since: str = "") -> str:

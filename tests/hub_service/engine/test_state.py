@@ -184,6 +184,14 @@ async def test_what_is_not_simulated_is_not_said_to_be(tmp_path: Path) -> None:
         assert r.engine.form("eve", "", (), False).simulated is False
 
 
+async def test_the_form_names_the_users_own_servers_that_are_in_line(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.ask("ada", "mig-1g.5gb")
+        await r.ask("ben", "mig-1g.5gb")
+        assert r.engine.form("ben", "", (), False).in_line == ("",)
+        assert r.engine.form("eve", "", (), False).in_line == ()
+
+
 async def test_simulated_gpus_are_said_to_be_in_line_at_the_start_and_in_the_server(tmp_path: Path) -> None:
     async with room(tmp_path, replace(small(0), simulated=True)) as r:
         given = await r.ask("ada", "mig-1g.5gb")

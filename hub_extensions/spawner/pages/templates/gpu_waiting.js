@@ -5,9 +5,13 @@
   if (!page) { return; }
   var RETRY_SECONDS = 3, STOP_TRIES = 20, LOST_SECONDS = 180, GONE_TRIES = 3, WATCH_SECONDS = 12;
   var LEAVE = "Leave the line", STOP = "Stop the start", CPU = "cpu";
+  var NOT_KNOWN = "The start failed, and the hub does not know why. Start it again.";
   var hub = (window.jhdata || {}).base_url || "/hub/";
   var xsrf = (window.jhdata || {}).xsrf_token || "";
   var owner = page.dataset.owner, server = page.dataset.server;
+  // A page about a server that does not run may stand at any address: the start is looked for at its own.
+  var here = location.pathname.indexOf(hub + "spawn-pending/") === 0 ? location.href
+    : new URL(page.dataset.here + "?next=" + encodeURIComponent(location.pathname + location.search), location.href).href;
   var source = null, began = null, joined = false, lastPlace = null, lastHistory = "", outage = false, leaving = false, missed = null, over = false, waitedInLine = false;
 
   function el(id) { return document.getElementById(id); }
@@ -60,6 +64,10 @@
     if (!hubs && answer.type !== "opaqueredirect") { throw new Error("The hub is away."); }
   }
   function pause(seconds) { return new Promise(function (done) { setTimeout(done, 1000 * seconds); }); }
+  // A redirect is for the window to follow: a user's server lets no script in, and would send it around in circles.
+  function look() {
+    return fetch(here, { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store", redirect: "manual" });
+  }
   function model() {
     return fetch(hub + "api/users/" + encodeURIComponent(owner),
       { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store" });
@@ -271,16 +279,39 @@
     notify("Your server is ready.");
     lead();
   }
-  // This very page redirects to where the person wanted to go, once the hub is there: a proxy without it has no way on.
+  // Nothing of ours runs on a page of a proxy, or of a hub that knows nothing of this start: leave only for what leads on.
   function lead() {
-    fetch(location.href, { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store", redirect: "manual" })
-      .then(function (answer) {
-        needHub(answer);
-        location.reload();
-      }).catch(function () {
-        show("gpu-reconnecting", "The hub is restarting. This page opens your server as soon as the hub answers.");
-        pause(1).then(lead);
-      });
+    look().then(function (answer) {
+      needHub(answer);
+      return answer.type === "opaqueredirect" ? led() : notReady();
+    }).catch(function () {
+      show("gpu-reconnecting", "The hub is restarting. This page opens your server as soon as the hub answers.");
+      pause(1).then(lead);
+    });
+  }
+  function notReady() { over = false; retry(0, true); }
+  // The hub leads away from this page: to the server where it is ready, else to its login.
+  function led() {
+    return model().then(function (answer) {
+      needHub(answer);
+      return answer.ok ? answer.json() : null;
+    }).then(function (known) {
+      var now = known ? (known.servers || {})[server] || {} : null;
+      if (now && !now.ready) { return notReady(); }
+      if (now && !over) { ready(); return null; }
+      over = true;
+      depart(now ? address(now.url) : here);
+    });
+  }
+  // The proxy knows the way to a server without the hub. Where else somebody wanted to go is the hub's to judge.
+  function address(url) {
+    var base = hub.replace(/hub\/$/, ""), next = new URL(here).searchParams.get("next") || "";
+    if (next.indexOf(hub) === 0) { next = base + next.slice(hub.length); }
+    if (!url || new URL(url, here).origin !== location.origin) { return here; }
+    return !next ? url : next.indexOf(base + "user/") === 0 ? next : here;
+  }
+  function depart(url) {
+    if (url === location.href) { location.reload(); } else { location.replace(url + (url === here ? "" : location.hash)); }
   }
   function heard(event) {
     if (leaving) {
@@ -294,7 +325,7 @@
     if (event.failed) {
       // a hub that is stopped says the same as a person's stop: look before telling
       if (event.message === "Spawn cancelled") { stopListening(); retry(0, false); return; }
-      refused((event.message || "").replace(/^Spawn failed: /, "") || "The start failed, and the hub does not know why. Start it again.");
+      refused((event.message || "").replace(/^Spawn failed: /, "") || NOT_KNOWN);
       return;
     }
     var gpu = event.gpu;
@@ -339,23 +370,17 @@
       began = now.started;
     });
   }
-  // The hub leads away from this page: to the server, which is ready then, or to its login.
-  function led() {
-    return model().then(function (answer) {
-      needHub(answer);
-      return answer.ok ? answer.json() : {};
-    }).then(function (known) {
-      if (((known.servers || {})[server] || {}).ready) { ready(); return; }
-      over = true;
-      location.reload();
-    });
+  function failure(page) {
+    var text = page.getElementById("gpu-failed");
+    return (text && text.dataset.message) || NOT_KNOWN;
   }
   function reconnecting(hubIsAway) {
-    show("gpu-reconnecting", hubIsAway
-      ? "The hub is restarting. Your place is kept. Trying again in " + RETRY_SECONDS + " s."
-      : "Your place is kept. The server comes back in line by itself; looking again in " + RETRY_SECONDS + " s.");
+    var kept = page.dataset.place === "unknown" ? "" : "Your place is kept. ", again = RETRY_SECONDS + " s.";
+    show("gpu-reconnecting", hubIsAway ? "The hub is restarting. " + kept + "Trying again in " + again
+      : kept ? kept + "The server comes back in line by itself; looking again in " + again
+      : "The GPU service is not answering yet; looking again in " + again);
     title("Reconnecting");
-    say("Reconnecting. Your place is kept.");
+    say("Reconnecting. " + kept);
   }
   // A hub that was set back to a time before us has no GPU service: said only when it says so several times.
   var offTimes = 0;
@@ -369,21 +394,33 @@
   function retry(tries, outage, since) {
     if (over) { return; }
     since = since || Date.now();
-    // a redirect is for the window to follow: a user's server lets no script in, and would send it around in circles
-    fetch(location.href, { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store", redirect: "manual" })
-      .then(function (answer) {
+    look().then(function (answer) {
         if (answer.type === "opaqueredirect") { return led().then(function () { return null; }); }
         return answer.text().then(function (text) { return { answer: answer, text: text }; });
       })
       .then(function (got) {
         if (!got) { return null; }
         var fresh = new DOMParser().parseFromString(got.text, "text/html");
-        var again = fresh.getElementById("gpu-waiting"), link = fresh.getElementById("start");
+        var again = fresh.getElementById("gpu-waiting"), place = again ? again.dataset.place : "";
         // the hub's own page about a failed start has a link to try again; a proxy without a hub has none
-        if (link && got.answer.status >= 400) { over = true; location.reload(); return; }
+        if (fresh.getElementById("start") && got.answer.status >= 400) { refused(failure(fresh)); return; }
         needHub(got.answer);
-        if (again) { page.dataset.progress = again.dataset.progress; pause(outage ? 0.3 : 0).then(listen); return; }
-        if (!outage && tries >= GONE_TRIES) { refused("The start was stopped, so your place in line has ended."); return; }
+        if (again && again.dataset.progress) {
+          page.dataset.place = "";
+          page.dataset.gpu = again.dataset.gpu;
+          page.dataset.progress = again.dataset.progress;
+          pause(outage ? 0.3 : 0).then(listen);
+          return;
+        }
+        if (place) {
+          page.dataset.place = place;
+          since = Date.now();
+          tries = 0;
+        } else if (page.dataset.place === "unknown" && tries >= GONE_TRIES) {
+          refused("This server has no place in line.");
+          return;
+        }
+        if (!place && !outage && tries >= GONE_TRIES) { refused("The start was stopped, so your place in line has ended."); return; }
         if (Date.now() - since > 1000 * LOST_SECONDS) {
           refused("The hub is back, but this server has not come back in line. Choose again.");
           return;
@@ -405,8 +442,9 @@
   el("gpu-cpu").addEventListener("click", cpuMeanwhile);
   el("gpu-notify").addEventListener("change", consent);
   times(page);
-  el("gpu-actions").hidden = false;
-  listen();
+  // without a start that is pending there is nothing to stop, and nothing to hear
+  el("gpu-actions").hidden = !page.dataset.progress;
+  if (page.dataset.progress) { listen(); } else { retry(0, true); }
   watch();
   window._jupyterhub_page_loaded = true;
 })();
