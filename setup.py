@@ -48,7 +48,7 @@ HUB = [
 ]
 KUBERNETES = [
     "jupyterhub-kubespawner>=7.0,<8",
-    "kubernetes>=37,<38",
+    "kubernetes>=36,<38",
     # these come with those two
     "kubernetes_asyncio>=34",
     "aiohttp>=3.9,<4",

@@ -56,6 +56,21 @@ def test_the_hubs_image_is_that_of_the_chart():
     assert begun["hub"]["initContainers"][0]["image"] == of("hub", "FROM")[0]
 
 
+def test_the_hubs_lock_replaces_nothing_that_the_charts_image_has():
+    there, locked = (versions(IMAGES / "hub" / file) for file in ("chart-image.txt", "requirements.txt"))
+    assert len(there) > 80
+    replaced = {
+        name: (there[name], locked[name]) for name in locked.keys() & there.keys() if there[name] != locked[name]
+    }
+    assert replaced == {}
+    assert of("hub", "FROM")[0] in (IMAGES / "hub" / "chart-image.txt").read_text(encoding="utf-8").splitlines()[0]
+
+
+def versions(file: Path) -> dict[str, str]:
+    found = re.findall(r"^([\w.-]+)==([^\s;]+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return {name.lower().replace("_", "-"): version for name, version in found}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_image_ends_as_a_user_that_is_a_number_and_no_root(name: str):
     last = of(name, "USER")[-1]

@@ -23,6 +23,7 @@ from urllib.parse import urlencode
 import aiohttp
 from yaml import YAMLError
 
+from hub_extensions.adapters.kubernetes.official_client import make_client, send
 from hub_extensions.adapters.kubernetes.parse import Json
 from hub_extensions.adapters.timeouts import within
 
@@ -190,13 +191,11 @@ class KubernetesApi:
             raise ClusterAway("it has not been opened")
         headers = {"Accept": "application/json", "User-Agent": "jupyterhub-gpu"}
         answer: aiohttp.ClientResponse | None = None
-        asking: asyncio.Future[Any] | None = None
+        asking: asyncio.Future[aiohttp.ClientResponse] | None = None
         try:
-            await client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
             url = f"{client.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
-            call = client.call_api(method, url, headers, body, _request_timeout=timeout, _preload_content=False)
-            asking = asyncio.ensure_future(call)
-            answer = (await within(BEGIN_SECONDS, asking)).response
+            asking = asyncio.ensure_future(send(client, method, path, url, headers, body, timeout))
+            answer = await within(BEGIN_SECONDS, asking)
             if answer.status >= 300:
                 raise _refusal(answer.status, answer.headers.get("Retry-After"), await answer.read())
             yield answer
@@ -238,7 +237,7 @@ class KubernetesApi:
             else:
                 config.load_incluster_config(settings)  # type: ignore[no-untyped-call]
             self.namespace = self.namespace or namespace or _own_namespace() or "default"
-            return await asyncio.to_thread(client.ApiClient, settings)  # it reads the authorities: 50 ms
+            return await make_client(settings)
         except (
             config.ConfigException,
             OSError,
@@ -348,10 +347,10 @@ def _one_line(text: object) -> str:
     return " ".join(str(text).split())[:_MOST_CHARACTERS]
 
 
-def _drop_late(asking: asyncio.Future[Any]) -> None:
+def _drop_late(asking: asyncio.Future[aiohttp.ClientResponse]) -> None:
     """Nobody waits any more for what is being asked; its answer may have come in this very moment."""
     if not asking.cancelled() and asking.exception() is None:
-        _drop(asking.result().response)
+        _drop(asking.result())
 
 
 def _drop(answer: aiohttp.ClientResponse) -> None:
