@@ -34,6 +34,7 @@ class ClusterTable:
     Attributes:
         deleted: (namespace, name, uid, force) of what was deleted; the pod goes out of the table with it.
         refuses: status and words of every deletion; None: none is refused.
+        lingers: a pod that is deleted stays in the table, as one does whose end takes long.
     """
 
     def __init__(self, *nodes: NodeFacts) -> None:
@@ -43,6 +44,7 @@ class ClusterTable:
         self.own_pods_only = False
         self.deleted: list[tuple[str, str, str, bool]] = []
         self.refuses: tuple[int, str] | None = None
+        self.lingers = False
         self.asked = 0
         self._news = asyncio.Event()
 
@@ -91,6 +93,8 @@ class ClusterTable:
         if self.refuses is not None:
             raise ClusterRefused(*self.refuses)
         self.deleted.append((namespace, name, uid, force))
+        if self.lingers:
+            return True
         found = (self.pods or {}).pop(uid, None)
         self.change()
         return found is not None

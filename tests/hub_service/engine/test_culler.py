@@ -15,7 +15,7 @@ from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.http.api.answers import problem_of
-from tests.fakes.machine import small
+from tests.fakes.machine import StoreThatIsFull, small
 from tests.hub_service.engine.room import Room, room, settings
 from tests.patience import soon
 
@@ -194,6 +194,21 @@ async def test_a_cpu_only_server_is_stopped_by_the_hubs_activity_and_busy_kernel
         await r.engine.report("ada", "", replace(OPEN, saved=True))
         await stops_finish(r)
         assert r.hub.stopped == [("ada", "")]
+
+
+async def test_a_keep_that_cannot_be_written_says_so_and_moves_nothing(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 2)
+        before = r.engine.server_state("ada", "")
+        r.engine.state.store = StoreThatIsFull()  # type: ignore[assignment]
+        with pytest.raises(Refused) as refused:
+            await r.engine.keep("ada", "")
+        status, problem = problem_of(refused.value)
+        assert (status, problem.field, problem.reason) == (503, "keep", "store-unavailable")
+        assert problem.message == "Not kept: The disk is full."
+        assert r.engine.server_state("ada", "") == before
 
 
 async def test_a_countdown_and_the_keeps_survive_a_restart_of_the_service(tmp_path: Path) -> None:

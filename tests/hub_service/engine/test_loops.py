@@ -394,6 +394,24 @@ async def test_a_forgotten_pod_is_removed_after_5_min_and_tried_again_a_minute_a
         assert cluster.asked == 3
 
 
+async def test_a_forgotten_pod_that_takes_long_to_end_is_shown_as_being_removed_and_deleted_once(
+    tmp_path: Path,
+) -> None:
+    cluster = ClusterTable(node("a", (SMALL, 2)))
+    async with pod_room(tmp_path, cluster, remove_forgotten=True) as r:
+        await r.engine.reconciler.reconcile()
+        cluster.put(FORGOTTEN)
+        cluster.lingers = True
+        await r.refresh()
+        for _ in range(3):
+            await r.refresh(300)
+            info = r.engine.cluster()
+            assert info is not None and [(each.pod, each.removing) for each in info.forgotten] == [
+                ("jupyter-eve", True)
+            ]
+        assert cluster.asked == 1
+
+
 @pytest.mark.parametrize(
     "changes",
     [
