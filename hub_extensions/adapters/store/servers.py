@@ -29,6 +29,7 @@ FACTS = sa.Table(
     sa.Column("warned", UtcTime),
     sa.Column("stopping", UtcTime),
     sa.Column("cause", CleanText),
+    sa.Column("promised", UtcTime),
 )
 
 META = sa.Table(

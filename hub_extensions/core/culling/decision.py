@@ -68,29 +68,38 @@ def decide(
     now: datetime,
     warned: datetime | None = None,
     warned_for: Cause | None = None,
+    promised: datetime | None = None,
 ) -> CullDecision:
     """What to do with one server now. The earliest end wins; no end comes before its warning was shown for `warn`.
+
+    Nor does one come before a countdown for it said so, whatever the limits are by now.
 
     Args:
         warned: since when a warning is shown (`ServerFacts.warned`), None: none is.
         warned_for: what that warning was for (`ServerFacts.cause`); None: for any end. It counts for another end too
             when that end was in sight as well, but not for one that an admin has moved into the countdown.
+        promised: the end that the last countdown showed (`ServerFacts.promised`), None: none was shown yet.
     """
     ends = _ends(evidence, policy, now)
     if policy.enabled:
-        return _judge(evidence, policy, now, [(end, *_due(end, policy, now, warned, warned_for)) for end in ends])
+        dues = ((end, *_due(end, policy, now, warned, warned_for)) for end in ends)
+        kept = [(*_as_promised(end, at, promised, warned_for), since) for end, at, since in dues]
+        return _judge(evidence, policy, now, kept)
     would = _judge(evidence, policy, now, [(end, end.at, now) for end in ends])
     return CullDecision(Action.KEEP, None, None, None, can_keep=False, ends_at=None, would=would)
 
 
 def settle(facts: ServerFacts, decision: CullDecision, now: datetime) -> ServerFacts:
-    """The facts after a decision: when it was warned or stopped, and why; a countdown that went away is forgotten."""
+    """The facts after a decision: when it was warned or stopped, and why; the end that a countdown shows is kept.
+
+    A countdown that goes away was a promise all the same: the next one for the same cause is not shorter.
+    """
     if facts.stopping is not None:
         return facts  # a stop that was decided is carried out, whatever is sampled meanwhile
-    if decision.action is Action.KEEP:
-        return replace(facts, warned=None, cause=None)
+    if decision.stops_at is not None:
+        facts = replace(facts, promised=decision.stops_at, cause=decision.cause)
     stopping = now if decision.action is Action.STOP else None
-    return replace(facts, warned=decision.warned, cause=decision.cause, stopping=stopping)
+    return replace(facts, warned=decision.warned, stopping=stopping)
 
 
 def _ends(evidence: Evidence, policy: CullPolicy, now: datetime) -> list[_End]:
@@ -154,6 +163,13 @@ def _due(
     if warned is not None and (warned_for in (None, end.cause) or end.at >= warned + policy.warn):
         since = min(warned, now)
     return max(end.at, since + policy.warn), since
+
+
+def _as_promised(end: _End, at: datetime, promised: datetime | None, cause: Cause | None) -> tuple[_End, datetime]:
+    """Not before what a countdown for it showed. The lifetime's end is moved by no evidence: other limits moved it."""
+    if promised is None or promised < at or (end.cause is not cause and end.cause is not Cause.LIFETIME):
+        return end, at
+    return replace(end, shown=True), promised
 
 
 def _judge(

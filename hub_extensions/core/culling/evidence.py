@@ -58,7 +58,8 @@ class ServerFacts:
         keeps: when *keep* was pressed (only the last 24 hours count).
         warned: a warning was shown for the present countdown since.
         stopping: the stop was decided (and journaled) then; None: it runs.
-        cause: what the warning or the stop is for; None without either.
+        cause: what the countdown, the warning or the stop is for, or was last; None: there was none.
+        promised: the end that the countdown shows, or showed last; no change of limits takes it back.
     """
 
     user: str
@@ -75,6 +76,7 @@ class ServerFacts:
     warned: datetime | None = None
     stopping: datetime | None = None
     cause: Cause | None = None
+    promised: datetime | None = None
 
 
 def evidence_of(

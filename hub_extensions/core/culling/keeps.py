@@ -27,7 +27,7 @@ def keep(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts |
     if facts.offer == CPU:
         return explain("keep-cpu")
     known = evidence_of(facts, use_known=facts.idle_since is not None)
-    decision = decide(known, policy, now, facts.warned, facts.cause)
+    decision = decide(known, policy, now, facts.warned, facts.cause, facts.promised)
     if decision.cause is Cause.LIFETIME and decision.reason is not None:
         return explain("keep-lifetime", limit=decision.reason.params["limit"])
     if decision.cause is Cause.UNOPENED:

@@ -89,7 +89,7 @@ class Culler:
     def decision(self, facts: ServerFacts) -> CullDecision:
         """What is to be done about a server now."""
         now = self.state.clock.now()
-        return culling.decide(self._evidence(facts), self.state.policy, now, facts.warned, facts.cause)
+        return culling.decide(self._evidence(facts), self.state.policy, now, facts.warned, facts.cause, facts.promised)
 
     # -------------------------------------------------------------- evidence
 

@@ -151,10 +151,13 @@ class State:
         clock = RunningClock(datetime.fromisoformat(kept) if kept else None)
         state = cls(store, clock, config, policy, offers, start_allowance)
         state.tickets = {ticket.id: ticket for ticket in stored.tickets}
-        for lease in stored.leases:
-            state.leases[lease.id] = replace(lease, ends_at=state.end_of(lease))
-            state._index(lease)
         state.facts = {(facts.user, facts.server): facts for facts in stored.facts}
+        promised = {facts.lease: facts.promised for facts in stored.facts if facts.promised is not None}
+        for lease in stored.leases:
+            ends = state.end_of(lease)
+            shown = promised.get(lease.id, ends)
+            state.leases[lease.id] = replace(lease, ends_at=max(ends, shown) if ends and shown else ends)
+            state._index(lease)
         state.next_place = stored.next_place
         state.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
         state.token_name = stored.meta.get(TOKEN_NAME, "")

@@ -78,6 +78,50 @@ def test_the_countdown_is_shown_only_after_a_minute_of_idleness() -> None:
     assert decide(replace(GPU, idle_since=minute(10)), DEMO, minute(10.75)).stops_at == minute(13)
 
 
+SHORTER = replace(
+    ON,
+    warn=timedelta(minutes=5),
+    idle=timedelta(minutes=12),
+    lifetime=timedelta(minutes=100),
+    unopened=timedelta(minutes=11),
+    cpu_idle=timedelta(minutes=20),
+)
+BUSY = replace(GPU, idle_since=None)
+UNOPENED = replace(GPU, opened=None)
+JUST_IDLE = replace(GPU, idle_since=minute(75))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "at", "promised", "then", "at_then", "without", "end"),
+    [
+        (GPU, 75, (Cause.IDLE, 90), GPU, 75, 80, (Cause.IDLE, 90)),
+        (GPU, 75, (Cause.IDLE, 90), replace(GPU, idle_since=minute(76)), 78, 88, (Cause.IDLE, 90)),  # not known between
+        (GPU, 75, (Cause.IDLE, 90), replace(GPU, idle_since=minute(87)), 91, 99, (Cause.IDLE, 99)),  # it is over
+        (JUST_IDLE, 77, (Cause.IDLE, 105), JUST_IDLE, 77, 87, (Cause.LIFETIME, 105)),
+        (BUSY, 710, (Cause.LIFETIME, 720), BUSY, 711, 715, (Cause.LIFETIME, 720)),
+        (BUSY, 710, (Cause.LIFETIME, 720), GPU, 711, 715, (Cause.IDLE, 716)),  # idle since: no limit has changed that
+        (UNOPENED, 4, (Cause.UNOPENED, 15), UNOPENED, 5, 11, (Cause.UNOPENED, 15)),
+        (CPU, 770, (Cause.CPU_IDLE, 780), CPU, 771, 775, (Cause.CPU_IDLE, 780)),
+    ],
+)
+def test_an_end_that_a_countdown_showed_does_not_come_sooner_by_other_limits(
+    evidence: Evidence,
+    at: float,
+    promised: tuple[Cause, float],
+    then: Evidence,
+    at_then: float,
+    without: float,
+    end: tuple[Cause, float],
+) -> None:
+    shown = decide(evidence, ON, minute(at))
+    assert (shown.cause, shown.stops_at) == (promised[0], minute(promised[1]))
+    facts = settle(replace(FACTS, offer=evidence.offer), shown, minute(at))
+    forgotten = decide(then, SHORTER, minute(at_then), facts.warned, facts.cause)
+    assert forgotten.stops_at == minute(without)
+    kept = decide(then, SHORTER, minute(at_then), facts.warned, facts.cause, facts.promised)
+    assert (kept.cause, kept.stops_at) == (end[0], minute(end[1]))
+
+
 def test_a_busy_gpu_keeps_its_server() -> None:
     decision = decide(replace(GPU, idle_since=None), ON, minute(300))
     assert told(decision) == (Action.KEEP, None, None)
@@ -464,10 +508,11 @@ def test_the_lifetime_ends_a_server_on_time_whatever_it_does(story: list[tuple[i
 
 
 @pytest.mark.parametrize("shown", [None, Cause.IDLE])
-def test_a_countdown_that_is_not_warned_of_leaves_nothing_behind(shown: Cause | None) -> None:
-    warned = replace(FACTS, warned=minute(5), cause=Cause.IDLE)
+def test_a_countdown_that_is_not_warned_of_takes_the_warning_back_and_stays_promised(shown: Cause | None) -> None:
+    warned = replace(FACTS, warned=minute(5), cause=Cause.IDLE, promised=minute(30))
     ahead = CullDecision(Action.KEEP, minute(40) if shown else None, shown, "", can_keep=True, ends_at=None)
-    assert settle(warned, ahead, minute(6)) == FACTS
+    promised = minute(40) if shown else minute(30)
+    assert settle(warned, ahead, minute(6)) == replace(FACTS, cause=Cause.IDLE, promised=promised)
     stopping = replace(warned, stopping=minute(5))
     assert settle(stopping, ahead, minute(6)) == stopping
 

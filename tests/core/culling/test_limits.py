@@ -160,7 +160,8 @@ def test_what_a_decision_leaves_in_the_facts() -> None:
     assert (ended.warned, ended.cause, ended.stopping) == (minute(81), Cause.IDLE, minute(91))
     assert settle(ended, warn, minute(99)) == ended
     kept = settle(after, decide(replace(GPU, idle_since=None), ON, minute(82)), minute(82))
-    assert (kept.warned, kept.cause, kept.stopping) == (None, None, None)
+    assert (kept.warned, kept.cause, kept.stopping) == (None, Cause.IDLE, None)
+    assert kept.promised == warn.stops_at
 
 
 @pytest.mark.parametrize(("ago", "left"), [(24 * HOUR - SECOND, 1), (24 * HOUR, 2)])

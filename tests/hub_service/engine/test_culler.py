@@ -231,6 +231,37 @@ async def test_a_countdown_and_the_keeps_survive_a_restart_of_the_service(tmp_pa
         child.wait()
 
 
+@pytest.mark.parametrize("limit", ["idle", "lifetime"])
+async def test_a_countdown_is_not_shortened_by_a_restart_with_shorter_limits(tmp_path: Path, limit: str) -> None:
+    culling = replace(settings(tmp_path).culling, idle=20 * MINUTE, lifetime=40 * MINUTE)
+    shorter = replace(culling, **{limit: 4 * MINUTE})  # type: ignore[arg-type]
+    async with room(tmp_path, small(0), culling=culling) as r:
+        _, child = await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 5)
+        before = r.engine.server_state("ada", "")
+        hub, hands = r.hub, r.hands
+        r.children.clear()
+    try:
+        async with room(tmp_path, small(0), hub=hub, hands=hands, culling=shorter) as r:
+            await one_turn(r)
+            after = r.engine.server_state("ada", "")
+            assert before is not None and before.countdown is not None
+            assert after is not None and after.countdown is not None
+            # the clock stood still between the two
+            assert abs(after.countdown.stops_at - before.countdown.stops_at) < timedelta(seconds=1)
+            if limit == "lifetime":
+                (lease,) = r.engine.state.leases.values()
+                assert lease.ends_at == r.engine.state.facts["ada", ""].promised, "what others are told"
+            await minutes(r, 14)
+            assert not r.engine.server_state("ada", "").save  # type: ignore[union-attr]
+            await minutes(r, 1)
+            assert r.engine.server_state("ada", "").save  # type: ignore[union-attr]
+    finally:
+        child.kill()
+        child.wait()
+
+
 async def test_a_stop_that_a_restart_of_the_service_broke_off_is_carried_out(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         _, child = await r.run("ada", "mig-1g.5gb")
