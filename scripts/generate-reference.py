@@ -142,6 +142,9 @@ def _server_routes() -> Iterator[tuple[str, str, str, str]]:
 def _route(path: str, method: str, operation: Mapping[str, Any]) -> str:
     callers = [name for choice in operation.get("security", [{}]) for name in choice]
     who = ", ".join(dict.fromkeys(WHO[name] for name in callers)) or "anybody"
+    if scopes := operation.get("x-token-scopes"):
+        named = " or ".join(f"`{scope}`" for scope in scopes)
+        who = who.replace(WHO["hubToken"], f"{WHO['hubToken']} with {named}")
     takes = _schema(operation.get("requestBody", {}))
     gives = next((_schema(answer) for code, answer in operation["responses"].items() if code.startswith("2")), "")
     does = operation.get("summary") or operation.get("description", "")

@@ -269,6 +269,11 @@ TO_THE_HUB: Mapping[str, Text] = {
     "start-failed-why": "{why}",
     "too-late": "This has changed meanwhile. Look again.",
     "store-unavailable": "The GPU service cannot write its records now. Your place is kept as soon as it can.",
+    # not the caller's right
+    "admins-only": "This is for admins.",
+    "scope-needed": "This needs a token with the scope {scope}; for a token the scopes of its account do not count.",
+    "server-token": "A server's token is good for its own server (api/server); this needs a user's token.",
+    "no-access": "This needs a login at the hub, or a token with the scope access:services!service=gpu.",
     # of the admin's page
     "cpu-not-stopped": "CPU-only servers are not stopped.",
     "cell-runs": "A cell is running.",

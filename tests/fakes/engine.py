@@ -130,6 +130,10 @@ class EngineInMemory:
         notices = (messages.Notice(NOON, "old", "It was idle."),) if user == "ada" else ()
         return messages.FormState(self.offers, True, self.as_of, "Stops when idle for 30 min.", names, notices)
 
+    def owner_of(self, ticket: str) -> tuple[str, str] | None:
+        found = self.queue.get(ticket)
+        return None if found is None else (found.user, found.server)
+
     def tickets(self, user: str | None) -> tuple[messages.TicketInfo, ...]:
         return tuple(
             messages.TicketInfo(

@@ -22,6 +22,9 @@ from tests.patience import patient
 SECRET = "hub-secret-hub-secret"
 METRICS = "metrics-token-metrics"
 PREFIX = "/jh/services/gpu/"
+OWN_SERVERS = ("servers", "start:servers", "delete:servers")
+ADMINS = ("list:users", "admin:servers", "read:metrics", "read:hub")
+"""As JupyterHub 6 expands the scopes of a token that has all of its user's rights."""
 
 
 class Running:
@@ -79,11 +82,16 @@ def known_hub() -> HubOfTokens:
     hub.add_user("ada", groups=("course",))
     hub.add_user("ben")
     hub.add_user("root", admin=True)
-    hub.add_token("ada-token", "ada", ACCESS)
-    hub.add_token("ben-token", "ben", ACCESS)
-    hub.add_token("admin-token", "root", ACCESS)
+    hub.add_token("ada-token", "ada", ACCESS, *(f"{scope}!user=ada" for scope in OWN_SERVERS))
+    hub.add_token("ben-token", "ben", ACCESS, *(f"{scope}!user=ben" for scope in OWN_SERVERS))
+    hub.add_token("admin-token", "root", ACCESS, *OWN_SERVERS, *ADMINS)
+    hub.add_token("ada-access", "ada", ACCESS)
+    hub.add_token("admin-access", "root", ACCESS)
+    hub.add_token("admin-without-access", "root", *OWN_SERVERS, *ADMINS)
+    hub.add_token("admin-visits-ben", "root", "access:servers!server=ben/", ACCESS, *OWN_SERVERS, *ADMINS)
     hub.add_token("outsider-token", "ada", "read:users:name!user=ada")
-    hub.add_token("metrics-scope", "prom", "read:metrics", kind="service")
+    hub.add_token("metrics-scope", "prom", "read:metrics", ACCESS, kind="service")
+    hub.add_token("metrics-no-access", "prom", "read:metrics", kind="service")
     hub.add_token("ada-thesis", "ada", "access:servers!server=ada/thesis", ACCESS)
     hub.add_token("ada-default", "ada", "access:servers!server=ada/", ACCESS)
     hub.add_token("root-server", "root", "access:servers!server=root/", ACCESS)

@@ -34,6 +34,7 @@ c.JupyterHub.load_roles += [
 c.Authenticator.allowed_users = {{"ada", "ben", "root-admin"}}
 """
 ROOT = Path(__file__).resolve().parents[2]
+ACCESS = "access:services!service=gpu"
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +155,7 @@ def test_a_servers_own_token_is_its_server_and_only_that(hub: Hub) -> None:
 
 
 def test_a_ticket_by_api_makes_the_hub_start_that_users_server(hub: Hub) -> None:
-    headers = {"Authorization": f"token {token_of(hub, 'ada', 'access:services!service=gpu')}"}
+    headers = {"Authorization": f"token {token_of(hub, 'ada', ACCESS, 'servers!user=ada')}"}
     body = {"offers": ["mig-1g.5gb"], "server": "by-api"}
     answer = requests.post(f"{hub.url}/services/gpu/api/tickets", json=body, headers=headers, timeout=patient(20))
     assert answer.status_code == 202, answer.text
@@ -162,6 +163,52 @@ def test_a_ticket_by_api_makes_the_hub_start_that_users_server(hub: Hub) -> None
     assert (hub.server("ada", "by-api") or {})["user_options"] == {"offers": ["mig-1g.5gb"]}
     hub.wait_ready("ada", "by-api")
     hub.stop_server("ada", "by-api")
+
+
+def test_a_token_does_no_more_here_than_at_the_hub(hub: Hub) -> None:
+    """403 there, so 403 here; an admin's token without an admin's scopes is no admin's."""
+    mine, admins = token_of(hub, "ada", ACCESS), token_of(hub, "root-admin", ACCESS)
+    headers = {"Authorization": f"token {mine}"}
+    there = requests.post(f"{hub.url}/hub/api/users/ada/servers/less", json={}, headers=headers, timeout=patient(20))
+    here = requests.post(
+        f"{hub.url}/services/gpu/api/tickets",
+        json={"offers": ["cpu"], "server": "less"},
+        headers=headers,
+        timeout=patient(20),
+    )
+    assert (there.status_code, here.status_code) == (403, 403)
+    assert here.json()["reason"] == "scope-needed"
+    assert hub.server("ada", "less") is None
+    assert statuses(hub, admins) == {"api/tickets": 200, "api/leases": 403, "metrics": 403}
+    assert set(health(hub, admins)) == {"ready"}
+
+
+def test_an_admins_token_of_all_rights_is_an_admins(hub: Hub) -> None:
+    token = token_of(hub, "root-admin")
+    assert statuses(hub, token) == {"api/tickets": 200, "api/leases": 200, "metrics": 200}
+    assert "store" in health(hub, token)
+
+
+def test_a_services_token_for_metrics_needs_access_too(hub: Hub) -> None:
+    """As docs/admin.md says it: the service "tests" of this hub has both scopes."""
+    assert statuses(hub, hub.token)["metrics"] == 200
+    assert statuses(hub, token_of(hub, "root-admin", "read:metrics"))["metrics"] == 403
+
+
+def statuses(hub: Hub, token: str) -> dict[str, int]:
+    headers = {"Authorization": f"token {token}"}
+    return {
+        path: requests.get(f"{hub.url}/services/gpu/{path}", headers=headers, timeout=patient(10)).status_code
+        for path in ("api/tickets", "api/leases", "metrics")
+    }
+
+
+def health(hub: Hub, token: str) -> dict[str, object]:
+    headers = {"Authorization": f"token {token}"}
+    found: dict[str, object] = requests.get(
+        f"{hub.url}/services/gpu/health", headers=headers, timeout=patient(10)
+    ).json()
+    return found
 
 
 def test_no_token_and_no_oauth_code_is_in_the_services_log(hub: Hub) -> None:

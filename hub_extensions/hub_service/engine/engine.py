@@ -228,6 +228,11 @@ class Engine:
             if user is None or ticket.user == user
         )
 
+    def owner_of(self, ticket: str) -> tuple[str, str] | None:
+        """(user, server) of a live ticket; None: there is none of that name."""
+        found = self.state.tickets.get(ticket)
+        return None if found is None else (found.user, found.server)
+
     async def leave(self, ticket: str, user: str | None) -> None:
         """See `Tickets.leave`."""
         await self.queue.leave(ticket, user)

@@ -1,6 +1,6 @@
 """Who is calling: the hub by its secret, a server by its own token, a person by HubOAuth or an API token.
 
-Not here: what each of them may do with a route (the routes say it) and with a ticket or a lease (the engine says it).
+Not here: what a person may do (``core/access.py``), and what becomes of a ticket or a lease (the engine says it).
 No token is logged, and secrets are compared in constant time.
 """
 
@@ -20,6 +20,8 @@ from tornado.httputil import HTTPHeaders
 from tornado.web import RequestHandler
 
 from hub_extensions.adapters.jupyterhub_api import Caller, HubApi, server_of
+from hub_extensions.core.access import Action, Person, has_access
+from hub_extensions.core.reasons import Reason
 
 BEARER = re.compile(r"(?:bearer|token)\s+(\S+)\s*", re.IGNORECASE)
 CACHE_SECONDS = 30.0
@@ -36,8 +38,8 @@ class Who(Enum):
     SERVER = "a user's server, by its own token"
     READER = "a user, a user's server or a service with access to this service"
     PERSON = "a user with access to this service (not a server's token)"
-    ADMIN = "an admin with access to this service"
-    METRICS = "the hub's secret, the metrics token, a token with the scope read:metrics, or an admin's"
+    ADMIN = "an admin who is logged in, or a token with the scope that is named"
+    METRICS = "the hub's secret, the metrics token, or a token with access to this service and the scope read:metrics"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +55,12 @@ class Server:
     server: str
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
-    """A user of the hub, or one of its services.
-
-    Attributes:
-        kind: ``user`` or ``service``.
-        by_server: the token is a server's own: code in a notebook, which speaks for that server only.
-    """
-
-    name: str
-    kind: str = "user"
-    admin: bool = False
-    groups: tuple[str, ...] = ()
-    by_server: bool = False
-
-
 class Forbidden(Exception):
-    """This caller may not do this. The message says what would be needed, never who else is there."""
+    """This caller may not do this. The reason says what would be needed, never who else is there."""
 
-    def __init__(self, message: str, reason: str = "forbidden") -> None:
-        super().__init__(message)
-        self.message = message
-        self.reason = reason
+    def __init__(self, why: Reason | str) -> None:
+        self.why = why if isinstance(why, Reason) else Reason("forbidden", why)
+        super().__init__(self.why.message)
 
 
 @dataclass
@@ -115,20 +100,13 @@ class Auth:
 
     async def may_read_metrics(self, headers: HTTPHeaders) -> bool:
         """The caller may read counts without names."""
-        given = bearer(headers)
-        if self.is_hub(headers) or _same(given, self.metrics_token):
+        if self.is_hub(headers) or _same(bearer(headers), self.metrics_token):
             return True
-        caller = await self.caller(headers)
-        if caller is None:
-            return False
-        return "read:metrics" in caller.scopes or await self._is_admin(caller)
+        return await self._token_may(headers, Action.METRICS)
 
     async def may_read_health(self, headers: HTTPHeaders) -> bool:
         """The caller may see more of ``health`` than ready or not."""
-        if self.is_hub(headers):
-            return True
-        caller = await self.caller(headers)
-        return caller is not None and await self._is_admin(caller)
+        return self.is_hub(headers) or await self._token_may(headers, Action.HEALTH)
 
     async def person(self, handler: RequestHandler) -> Person | None:
         """The user (or service) behind a browser's cookie or a token in the header; None: nobody known.
@@ -139,29 +117,27 @@ class Auth:
         model = await self.oauth.get_user(handler, sync=False)
         if model is None:
             return None
-        scopes = set(model.get("scopes", ()))
-        if not self.oauth.check_scopes(self.oauth.access_scopes, model):
+        scopes = frozenset(map(str, model.get("scopes", ())))
+        if not has_access(scopes):
             raise Forbidden(
                 "Your account may not use this; an admin can give it the scope access:services!service=gpu."
             )
         name, kind = str(model["name"]), str(model.get("kind", "user"))
-        if kind != "user":
-            return Person(name, kind, admin=bool(model.get("admin")))
-        admin, groups = await self._standing(name)
-        return Person(name, kind, admin, groups, by_server=_is_servers_own(scopes))
+        admin, groups = await self._standing(name) if kind == "user" else (False, ())
+        # of a login the hub says the scopes of this service's own cookie: what its account has is asked for
+        by_token = bool(self.oauth.get_token(handler, in_cookie=False))
+        return Person(name, kind, admin, groups, scopes if by_token else None)
 
     async def caller(self, headers: HTTPHeaders) -> Caller | None:
         """Whose hub token is in the header; None: none, or nobody's."""
         token = bearer(headers)
         return await self.hub.identify(token) if token else None
 
-    async def _is_admin(self, caller: Caller) -> bool:
-        if caller.kind != "user":
-            return caller.admin
-        if server_of(caller) is not None:
-            # code in a notebook speaks for that server, also an admin's notebook
+    async def _token_may(self, headers: HTTPHeaders, action: Action) -> bool:
+        caller = await self.caller(headers)
+        if caller is None or not has_access(caller.scopes):
             return False
-        return (await self._standing(caller.name))[0]
+        return Person(caller.name, caller.kind, scopes=caller.scopes).may(action)
 
     async def _standing(self, name: str) -> tuple[bool, tuple[str, ...]]:
         """Admin or not, and the groups: a token's own view has no ``admin``, so the service asks with its own."""
@@ -209,7 +185,3 @@ def cookie_secret(hub_secret: str) -> bytes:
 def _same(given: str, wanted: str) -> bool:
     # an empty secret is no secret
     return bool(wanted) and hmac.compare_digest(given.encode(), wanted.encode())
-
-
-def _is_servers_own(scopes: set[str]) -> bool:
-    return any(scope.startswith("access:servers!server=") for scope in scopes)

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from hub_extensions.core.access import NEEDED
 from hub_extensions.core.messages import Problem
 from hub_extensions.hub_service.http.api.routes import ROUTES, Address, Method
 
@@ -30,7 +31,10 @@ SECURITY: dict[str, list[dict[str, list[str]]]] = {
 SCHEMES = {
     "hubSecret": ("http", "The secret of the hub and this service, fixed in configuration."),
     "serverToken": ("http", "A server's own token (JUPYTERHUB_API_TOKEN): good for its own server only."),
-    "hubToken": ("http", "A token of JupyterHub with the scope access:services!service=gpu."),
+    "hubToken": (
+        "http",
+        "A token of JupyterHub: access:services!service=gpu, and the scope that the route names.",
+    ),
     "metricsToken": ("http", "The token for metrics, fixed in configuration."),
 }
 ERRORS = {
@@ -95,6 +99,9 @@ def _operation(address: Address, name: str, method: Method) -> dict[str, Any]:
         "security": SECURITY[who.name],
         "responses": _responses(method, open_to_all=who.name == "ANYBODY"),
     }
+    if needed := NEEDED[method.action or address.handler.action]:
+        operation["x-token-scopes"] = list(needed)
+        operation["description"] += f" A token needs the scope {' or '.join(needed)}."
     parameters = _parameters(address, method)
     if parameters:
         operation["parameters"] = parameters

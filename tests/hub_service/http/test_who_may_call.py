@@ -19,7 +19,12 @@ EVERY_ROUTE = [
     for method in address.methods
 ]
 CLOSED = [(method, path) for method, path, who in EVERY_ROUTE if who is not Who.ANYBODY]
+NO_ADMINS = ["admin-access", "admin-without-access", "admin-visits-ben"]
+"""Tokens of an admin that are for less, or for nothing here."""
 STRANGERS = [None, "unknown-token", "outsider-token"]
+
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 def body_for(method: str) -> bytes | None:
@@ -93,7 +98,7 @@ async def test_an_unknown_address_says_nothing(service: Running) -> None:
 
 
 async def test_health_tells_anybody_ready_or_not_and_nothing_more(service: Running) -> None:
-    for token in (None, "unknown-token", "ada-token", "root-server", METRICS):
+    for token in (None, "unknown-token", "ada-token", "root-server", METRICS, *NO_ADMINS):
         answer = await service.ask("GET", "health", token)
         assert (answer.code, said(answer)) == (200, {"ready": True})
     service.engine.is_ready = False
@@ -126,7 +131,7 @@ async def test_metrics_want_one_of_four_tokens(service: Running, token: str) -> 
     assert (await service.ask("GET", "metrics", token)).code == 200
 
 
-@pytest.mark.parametrize("token", ["ada-token", "ada-thesis", "root-server"])
+@pytest.mark.parametrize("token", ["ada-token", "ada-thesis", "root-server", "metrics-no-access", *NO_ADMINS])
 async def test_metrics_are_not_for_users_nor_for_an_admins_notebook(service: Running, token: str) -> None:
     assert (await service.ask("GET", "metrics", token)).code == 403
 
@@ -194,6 +199,40 @@ async def test_leases_are_for_admins(service: Running) -> None:
     service.engine.run_server("ben", "")
     assert (await service.ask("GET", "api/leases", "ada-token")).code == 403
     assert said(await service.ask("GET", "api/leases", "admin-token"))[0]["user"] == "ben"
+
+
+@pytest.mark.parametrize("token", NO_ADMINS)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "api/leases"), ("DELETE", "api/leases/t1"), ("GET", "api/cluster"), ("POST", "give-up")],
+)
+async def test_an_admins_token_is_as_good_as_its_scopes(service: Running, method: str, path: str, token: str) -> None:
+    assert (await service.ask(method, path, token, body_for(method))).code == 403
+    assert service.engine.told == []
+
+
+async def test_an_admins_token_for_access_alone_sees_and_ends_nobodys_place(service: Running) -> None:
+    await service.ask("POST", "hub/tickets", SECRET, {"user": "ben", "server": "", "offers": ["gpu"]})
+    assert said(await service.ask("GET", "api/tickets", "admin-access")) == []
+    assert (await service.ask("DELETE", "api/tickets/t1", "admin-access")).code == 404
+    assert b"t1" not in (await service.ask("GET", "", "admin-access")).body
+    assert (await service.ask("POST", "leave", "admin-access", b"ticket=t1", FORM)).code == 404
+    assert "t1" in service.engine.queue
+
+
+async def test_a_token_for_access_alone_starts_keeps_and_ends_nothing_of_its_own(service: Running) -> None:
+    await service.ask("POST", "hub/tickets", SECRET, {"user": "ada", "server": "", "offers": ["gpu"]})
+    service.engine.told.clear()
+    for method, path, body in (
+        ("POST", "api/tickets", b'{"offers": ["cpu"]}'), ("DELETE", "api/tickets/t1", b""),
+        ("POST", "leave", b"ticket=t1"), ("POST", "keep", b"server="),
+    ):  # fmt: skip
+        answer = await service.ask(method, path, "ada-access", body, FORM if b"=" in body else None)
+        assert answer.code == 403, path
+        assert b"servers" in answer.body
+    assert service.hub.started == []
+    assert [told for told in service.engine.told if told[0] != "form"] == []
+    assert len(said(await service.ask("GET", "api/tickets", "ada-access"))) == 1
 
 
 async def test_while_the_hub_is_away_nobody_is_let_in_by_token(service: Running) -> None:

@@ -38,7 +38,7 @@ def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Pro
     if isinstance(error, Refused):
         return error.status, Problem(error.message, error.field, error.reason, error.params)
     if isinstance(error, Forbidden):
-        return 403, Problem(error.message, reason=error.reason)
+        return 403, Problem.of(error.why)
     if isinstance(error, HubAway):
         return 503, HUB_AWAY
     if isinstance(error, StoreUnavailable):

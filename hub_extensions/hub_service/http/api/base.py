@@ -16,11 +16,13 @@ from jupyterhub.services.auth import HubOAuthenticated
 from tornado.web import Finish, HTTPError, RequestHandler, stream_request_body
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway
+from hub_extensions.core.access import Action, Person, refusal
 from hub_extensions.core.messages import Problem
+from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.http.api.answers import is_our_fault, problem_of
 from hub_extensions.hub_service.http.api.wire import BODY_LIMIT_BYTES, BadInput, read, write
-from hub_extensions.hub_service.http.auth import Auth, Forbidden, Hub, Person, Server, Who
+from hub_extensions.hub_service.http.auth import Auth, Forbidden, Hub, Server, Who
 
 log = logging.getLogger("hub_extensions.hub_service.http.api")
 
@@ -45,9 +47,10 @@ class Parts:
 
 
 class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
-    """A route of the service. Subclasses say in `who` who may call it."""
+    """A route of the service. Subclasses say in `who` who may call it, and in `action` what a person does by it."""
 
     who: ClassVar[Who]
+    action: ClassVar[Action] = Action.READ
     caller: Hub | Server | Person | None = None
 
     def initialize(self, parts: Parts) -> None:
@@ -84,7 +87,7 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
 
     def not_logged_in(self) -> Person:
         """Nobody known calls a route for people: 403 here, the login on pages."""
-        raise Forbidden("This needs a login at the hub, or a token with the scope access:services!service=gpu.")
+        raise Forbidden(explain("no-access"))
 
     def log_exception(self, typ: Any, value: BaseException | None, tb: Any) -> None:
         """Our own faults with their traceback; what callers did wrong is in the access log."""
@@ -120,11 +123,11 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
             return Hub()
         if self.who is Who.METRICS:
             if not await auth.may_read_metrics(headers):
-                raise Forbidden("This needs the metrics token, or a token with the scope read:metrics.")
+                raise Forbidden("This needs the metrics token, or a token with access and the scope read:metrics.")
             return None
         if self.who is Who.SERVER:
             return await auth.server(headers)
-        return self._may(await self._person())
+        return self.allowed(await self._person(), self.action)
 
     async def _person(self) -> Person:
         try:
@@ -135,11 +138,11 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
             raise
         return person if person is not None else self.not_logged_in()
 
-    def _may(self, person: Person) -> Person:
-        if person.by_server and self.who is not Who.READER:
-            raise Forbidden("A server's token is good for its own server (api/server); this needs a user's token.")
-        if self.who is Who.ADMIN and not person.admin:
-            raise Forbidden("This is for admins.")
+    def allowed(self, person: Person, action: Action, of: tuple[str, str] | None = None) -> Person:
+        """The caller, who may do this (to the server `of`). Raises Forbidden."""
+        why = refusal(person, action, of)
+        if why is not None:
+            raise Forbidden(why)
         return person
 
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+from hub_extensions.core.access import Action, Person, refusal
 from hub_extensions.core.messages import FormState
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.http.api.base import JsonRoute
 from hub_extensions.hub_service.http.api.requests import TicketAccepted, TicketRequest
 from hub_extensions.hub_service.http.api.wire import BadInput
-from hub_extensions.hub_service.http.auth import Forbidden, Person, Who
+from hub_extensions.hub_service.http.auth import Forbidden, Who
 
 
 def form_for(engine: Engine, person: Person, server: str = "") -> FormState:
     """The offers as this caller may see them; a service is no user, whatever its name."""
-    return engine.form(person.name if person.kind == "user" else "", server, person.groups, person.admin)
+    user = person.name if person.kind == "user" else ""
+    return engine.form(user, server, person.groups, person.may(Action.LIST_ALL))
 
 
 def stored_document() -> bytes:
@@ -42,16 +44,18 @@ class TicketsRoute(JsonRoute):
     """GET: the line. POST: ask for a server."""
 
     who = Who.PERSON
+    action = Action.LIST_OWN
 
     async def get(self) -> None:
         """One's own tickets; all of them for admins."""
         self.only_queries()
-        self.answer(self.engine.tickets(None if self.person.admin else user_of(self.person)))
+        self.answer(self.engine.tickets(None if self.person.may(Action.LIST_ALL) else user_of(self.person)))
 
     async def post(self) -> None:
         """Ask the hub to start the caller's server; its ticket appears as soon as the hub has asked."""
         wanted = self.message(TicketRequest)
         user = user_of(self.person)
+        self.allowed(self.person, Action.START, (user, wanted.server))
         self._check_known(wanted)
         await self.parts.hub.start(user, wanted.server, {"offers": list(wanted.offers)})
         text = "The hub was asked to start your server. Its place in line is under api/tickets."
@@ -71,10 +75,11 @@ class OneTicket(JsonRoute):
     """DELETE: leave the line."""
 
     who = Who.PERSON
+    action = Action.LIST_OWN
 
     async def delete(self, ticket: str) -> None:
         """One's own ticket; any for admins."""
-        await self.engine.leave(ticket, None if self.person.admin else user_of(self.person))
+        await leave(self.engine, self.person, ticket)
         self.no_content()
 
 
@@ -82,6 +87,7 @@ class Leases(JsonRoute):
     """GET: who holds what (admins)."""
 
     who = Who.ADMIN
+    action = Action.LIST_ALL
 
     async def get(self) -> None:
         """All leases that are not ended."""
@@ -93,6 +99,7 @@ class OneLease(JsonRoute):
     """DELETE: give a lease up whose machine will not come back (admins, on a cluster)."""
 
     who = Who.ADMIN
+    action = Action.GIVE_UP
 
     async def delete(self, lease: str) -> None:
         """Its pod is deleted by force; the lease ends with it."""
@@ -104,6 +111,7 @@ class TheCluster(JsonRoute):
     """GET: the cluster: from which nodes every offer is, what was left out and why (admins)."""
 
     who = Who.ADMIN
+    action = Action.LIST_ALL
 
     async def get(self) -> None:
         """The cluster as it was seen last."""
@@ -123,6 +131,20 @@ class Description(JsonRoute):
         """The file that was generated from the route table."""
         self.set_header("Content-Type", "application/json")
         self.finish(stored_document())
+
+
+async def leave(engine: Engine, person: Person, ticket: str) -> None:
+    """End a place in line: one's own, or anybody's.
+
+    Raises:
+        Forbidden: it is one's own, and the token is for less. Refused: 404: there is none of the caller's.
+    """
+    owner = engine.owner_of(ticket)
+    why = refusal(person, Action.LEAVE, owner)
+    own = owner is None or (person.kind == "user" and owner[0] == person.name)
+    if own and why is not None:
+        raise Forbidden(why)
+    await engine.leave(ticket, user_of(person) if own or why is not None else None)
 
 
 def user_of(person: Person) -> str:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from hub_extensions.core.access import Action
 from hub_extensions.core.messages import (
     Ask,
     ClusterInfo,
@@ -37,6 +38,7 @@ class Method:
         many: it gives a list of them. media: of a body that is not JSON.
         query: name -> description; names in `needed` have to be there.
         errors: statuses besides 403 and 500.
+        action: what a person does by it, where the handler asks for more than its own `action`.
     """
 
     does: str
@@ -48,6 +50,7 @@ class Method:
     query: tuple[tuple[str, str], ...] = ()
     needed: tuple[str, ...] = ()
     errors: tuple[int, ...] = ()
+    action: Action | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,11 @@ ROUTES: tuple[Address, ...] = (
     Address(
         "health",
         status.HealthRoute,
-        {"get": Method("Ready or not; more for the hub and for admins.", gives=Health, errors=(503,))},
+        {
+            "get": Method(
+                "Ready or not; more for the hub, and for a token with the scope read:hub.", gives=Health, errors=(503,)
+            )
+        },
     ),
     Address(
         "metrics",
@@ -104,13 +111,21 @@ ROUTES: tuple[Address, ...] = (
                 gives=TicketAccepted,
                 status=202,
                 errors=(*BODY, 409, 429, 502, 503),
+                action=Action.START,
             ),
         },
     ),
     Address(
         "api/tickets/{ticket}",
         people.OneTicket,
-        {"delete": Method("Leave the line: one's own ticket, any for admins.", status=204, errors=(404, 503))},
+        {
+            "delete": Method(
+                "Leave the line: one's own ticket, any for admins.",
+                status=204,
+                errors=(404, 503),
+                action=Action.LEAVE,
+            )
+        },
     ),
     Address(
         "api/leases",

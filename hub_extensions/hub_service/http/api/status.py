@@ -6,6 +6,7 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from hub_extensions.adapters.jupyterhub_api import HubAway
+from hub_extensions.core.access import Action
 from hub_extensions.hub_service.http.api.base import JsonRoute
 from hub_extensions.hub_service.http.api.requests import Ready
 from hub_extensions.hub_service.http.auth import Who
@@ -13,7 +14,7 @@ from hub_extensions.hub_service.http.metrics import registry
 
 
 class HealthRoute(JsonRoute):
-    """GET: ready or not, for anybody; store, hub and inventory for the hub and for admins."""
+    """GET: ready or not, for anybody; store, hub and inventory for the hub, and for a token with ``read:hub``."""
 
     who = Who.ANYBODY
 
@@ -35,6 +36,7 @@ class MetricsRoute(JsonRoute):
     """GET: Prometheus' text format."""
 
     who = Who.METRICS
+    action = Action.METRICS
 
     async def get(self) -> None:
         """Collected from the engine at this very moment."""

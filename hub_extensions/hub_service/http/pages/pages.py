@@ -16,11 +16,12 @@ from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import HTTPError
 
 from hub_extensions.core import offer_texts, wording
+from hub_extensions.core.access import Action, Person
 from hub_extensions.core.messages import Problem
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.hub_service.http.api.base import Parts, Route
-from hub_extensions.hub_service.http.api.people import form_for, user_of
-from hub_extensions.hub_service.http.auth import Person, Who
+from hub_extensions.hub_service.http.api.people import form_for, leave, user_of
+from hub_extensions.hub_service.http.auth import Who
 from hub_extensions.hub_service.http.pages import labels
 
 REFRESH_SECONDS = 10
@@ -35,6 +36,7 @@ class Page(Route):
     """A page: who is not logged in is sent to the login, and errors are pages too."""
 
     who = Who.PERSON
+    action = Action.LIST_OWN
 
     def set_default_headers(self) -> None:
         """Pages may load their own style and script, and nothing else."""
@@ -100,9 +102,9 @@ class YourGpu(Page):
             "tickets": tickets,
             "servers": engine.servers_of(user),
             "xsrf": self.xsrf_token.decode(),
-            "admin": person.admin,
+            "admin": person.may(Action.LIST_ALL),
         }
-        if person.admin:
+        if values["admin"]:
             values |= {"line": engine.tickets(None), "leases": engine.leases(), "health": engine.health()}
             values |= {"cluster": engine.cluster()}
         self.set_header("Content-Type", "text/html; charset=utf-8")
@@ -114,8 +116,7 @@ class Leave(Page):
 
     async def post(self) -> None:
         """Back to the page afterwards."""
-        own_only = None if self.person.admin else user_of(self.person)
-        await self.engine.leave(self.get_body_argument("ticket"), own_only)
+        await leave(self.engine, self.person, self.get_body_argument("ticket"))
         self.redirect(self.parts.prefix, status=303)
 
 
@@ -124,7 +125,9 @@ class KeepOn(Page):
 
     async def post(self) -> None:
         """Back to the page afterwards."""
-        await self.engine.keep(user_of(self.person), self.get_body_argument("server", ""))
+        own = (user_of(self.person), self.get_body_argument("server", ""))
+        self.allowed(self.person, Action.KEEP, own)
+        await self.engine.keep(*own)
         self.redirect(self.parts.prefix, status=303)
 
 
@@ -132,6 +135,7 @@ class GiveUp(Page):
     """POST from an admin's page: give up a lease whose machine will not come back."""
 
     who = Who.ADMIN
+    action = Action.GIVE_UP
 
     async def post(self) -> None:
         """Back to the page afterwards."""

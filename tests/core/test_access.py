@@ -1,0 +1,82 @@
+"""Who may do what: a login by its account, a token by its own scopes, code in a notebook next to nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from hub_extensions.core.access import ACCESS, NEEDED, Action, Person, has_access, refusal
+
+OWN, OTHERS = ("ada", "thesis"), ("ben", "")
+DOOR = ACCESS[1]
+OF_ALL = {Action.LIST_ALL, Action.GIVE_UP, Action.METRICS, Action.HEALTH}
+LOOKS = {Action.READ, Action.LIST_OWN}
+ON_OWN = {Action.START, Action.KEEP, Action.LEAVE}
+SERVERS = ("servers!user=ada", "start:servers!user=ada", "delete:servers!user=ada")
+ADMINS = ("list:users", "servers", "start:servers", "delete:servers", "admin:servers", "read:metrics", "read:hub")
+
+
+def token(*scopes: str, admin: bool = True, kind: str = "user") -> Person:
+    """Of an admin, whose rights a token does not have by itself."""
+    return Person("ada", kind, admin, ("course",), frozenset((DOOR, *scopes)))
+
+
+# who -> what it may with its own server, what with another's
+TABLE: dict[str, tuple[Person, set[Action], set[Action]]] = {
+    "a login": (Person("ada"), LOOKS | ON_OWN, set()),
+    "an admin's login": (Person("ada", admin=True), set(Action), set(Action)),
+    "a token with access alone, an admin's too": (token(), LOOKS, LOOKS),
+    "a token of a user's whole rights": (token(*SERVERS, admin=False), LOOKS | ON_OWN, LOOKS),
+    "a token to start, of JupyterHub 5": (token("servers!user=ada"), LOOKS | {Action.START, Action.KEEP}, LOOKS),
+    "a token to start, of JupyterHub 6": (token("start:servers!user=ada"), LOOKS | {Action.START, Action.KEEP}, LOOKS),
+    "a token to stop": (token("delete:servers!user=ada"), LOOKS | {Action.LEAVE}, LOOKS),
+    "a token to stop one server": (token("delete:servers!server=ada/thesis"), LOOKS | {Action.LEAVE}, LOOKS),
+    "a token to stop another server": (token("delete:servers!server=ada/other"), LOOKS, LOOKS),
+    "a token to stop a group's servers": (token("delete:servers!group=course"), LOOKS | {Action.LEAVE}, LOOKS),
+    "a token to stop another group's": (token("delete:servers!group=others"), LOOKS, LOOKS),
+    "a token to stop somebody's": (token("delete:servers!user=ben"), LOOKS, LOOKS | {Action.LEAVE}),
+    "a token to list some users": (token("list:users!group=course"), LOOKS, LOOKS),
+    "a token to list users": (token("list:users"), LOOKS | {Action.LIST_ALL}, LOOKS | {Action.LIST_ALL}),
+    "an admin's token of all rights": (token(*ADMINS), set(Action), set(Action)),
+    "a service's token": (token("read:metrics", kind="service"), LOOKS | {Action.METRICS}, LOOKS | {Action.METRICS}),
+    "a server's own token": (token("access:servers!server=ada/", *SERVERS), {Action.READ}, {Action.READ}),
+    "an admin's token that somebody's server keeps": (
+        token("access:servers!server=ben/", *ADMINS),
+        {Action.READ},
+        {Action.READ},
+    ),
+}
+
+
+@pytest.mark.parametrize("who", TABLE)
+def test_what_each_may(who: str) -> None:
+    person, own, others = TABLE[who]
+    assert {action for action in Action if person.may(action, OWN)} - OF_ALL == own - OF_ALL
+    assert {action for action in Action if person.may(action, OTHERS)} - OF_ALL == others - OF_ALL
+    assert {action for action in OF_ALL if person.may(action)} == own & OF_ALL
+
+
+def test_without_a_server_it_is_the_callers_default_one() -> None:
+    assert token("servers!server=ada/").may(Action.START)
+    assert not token("servers!server=ada/thesis").may(Action.START)
+
+
+def test_a_refusal_names_the_scope_and_nobody() -> None:
+    why = refusal(token(), Action.LEAVE, OTHERS)
+    assert why is not None
+    assert (why.reason, why.params) == ("scope-needed", {"scope": "delete:servers"})
+    assert "ben" not in why.message
+
+
+def test_a_service_is_nobodys_user_whatever_its_name() -> None:
+    assert not Person("ada", "service").may(Action.START, OWN)
+    assert not token("delete:servers!group=course", kind="service").may(Action.LEAVE, OWN)
+
+
+def test_every_action_has_its_row() -> None:
+    assert set(NEEDED) == set(Action)
+
+
+@pytest.mark.parametrize("scope", ACCESS)
+def test_access_is_to_all_services_or_to_this_one(scope: str) -> None:
+    assert has_access(frozenset({scope}))
+    assert not has_access(frozenset({f"{scope}x", "access:services!service=other"}))
