@@ -1,19 +1,18 @@
-"""``python -m hub_extensions.hub_service``: starts the service, and ends it with its hub.
+"""``python -m hub_extensions.hub_service``: starts the service under a tiny parent, and ends it with its hub.
 
 ``--config FILE`` is how the hub starts it. ``--ask-hub --state-dir DIR`` is for a service that something else starts
-(its own Deployment): the environment says where the hub is, and the hub tells the settings. Heavy imports wait until
-the parent is noted and signals work: a hub that stops while we import must not wait for us (T14, T16).
+(its own Deployment): the environment says where the hub is, and the hub tells the settings. Heavy imports are made by
+the child alone, after its parent is noted: a hub that stops while we import must not wait for us (T14, T16).
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
-import signal
 import sys
-from dataclasses import replace
-from pathlib import Path
+from functools import partial
+
+from hub_extensions.hub_service.supervisor import supervise
 
 EXIT_BAD_SETTINGS = 78
 """As in sysexits.h: something is wrong with the configuration, and starting again will not help."""
@@ -23,15 +22,16 @@ def main(arguments: list[str] | None = None) -> int:
     """Run until told to stop; returns the exit status."""
     parent = os.getppid()
     options = _options(arguments)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # a hub in the background of a script hands down SIGINT as ignored; until the loop runs, the default is right.
-        # the first process of a container has none: without a handler of its own it would not even notice
-        signal.signal(number, _leave if options.ask_hub else signal.SIG_DFL)
+    # what starts one apart may well end before it: a shell, a script
+    return supervise(partial(_serve, options, os.getpid()), None if options.ask_hub else parent)
 
+
+def _serve(options: argparse.Namespace, supervisor: int) -> int:
+    """In the child, which ends with its supervisor."""
     from hub_extensions.hub_service.setup.settings import SettingsError
 
     try:
-        return _apart(options) if options.ask_hub else _of_hub(options, parent)
+        return _apart(options, supervisor) if options.ask_hub else _of_hub(options, supervisor)
     except SettingsError as problem:
         sys.stderr.write(f"{problem}\n")
         return EXIT_BAD_SETTINGS
@@ -57,24 +57,26 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _of_hub(options: argparse.Namespace, parent: int) -> int:
+    import asyncio
+
     from hub_extensions.hub_service.serve import serve
     from hub_extensions.hub_service.setup.settings import Settings
 
     return asyncio.run(serve(Settings.load(options.config), parent))
 
 
-def _apart(options: argparse.Namespace) -> int:
+def _apart(options: argparse.Namespace, parent: int) -> int:
+    import asyncio
+    from dataclasses import replace
+    from pathlib import Path
+
     from hub_extensions.hub_service.serve import serve_apart
     from hub_extensions.hub_service.setup.remote_settings import Own
     from hub_extensions.hub_service.setup.state_dir import folder_apart
 
     own = Own.of(os.environ, options.state_dir, options.host)
     folder = folder_apart(Path(own.state_dir))
-    return asyncio.run(serve_apart(replace(own, state_dir=str(folder))))
-
-
-def _leave(number: int, _: object) -> None:
-    os._exit(0)
+    return asyncio.run(serve_apart(replace(own, state_dir=str(folder)), parent))
 
 
 if __name__ == "__main__":

@@ -62,10 +62,10 @@ async def serve(settings: Settings, parent: int) -> int:
         return await _served(settings, lifetime)
 
 
-async def serve_apart(own: Own) -> int:
-    """Serve with the settings that the hub tells, until it has others or a signal comes; returns the exit status."""
+async def serve_apart(own: Own, parent: int) -> int:
+    """As `serve`, with the settings that the hub tells, and until it has others; returns the exit status."""
     log_json(_hidden((own.api_token, hub_secret_of(own.api_token), *own.secrets.values())))
-    with Lifetime(None) as lifetime, closing(RemoteSettings(own, lifetime)) as remote:
+    with Lifetime(parent) as lifetime, closing(RemoteSettings(own, lifetime)) as remote:
         settings = await remote.wait_for_settings()
         if settings is None:
             return lifetime.status

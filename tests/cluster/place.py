@@ -47,16 +47,6 @@ metadata: {name: hub}
 """What zero-to-jupyterhub 4.4.0 gives its hub (templates/hub/rbac.yaml)."""
 
 
-QUICK = """
-import jupyterhub.services.service
-from traitlets import Integer
-class LookedAtOften(jupyterhub.services.service._ServiceSpawner):
-    poll_interval = Integer(1)
-jupyterhub.services.service._ServiceSpawner = LookedAtOften
-"""
-"""A hub looks every 30 s whether a service has ended, and has no setting for that: here it starts it again at once."""
-
-
 def give_rights(control_plane: ControlPlane, namespace: str, *, ours: bool = True) -> Path:
     """The hub's ServiceAccount with the chart's rights and, unless told otherwise, those of our manifests.
 
@@ -123,7 +113,6 @@ class ClusterPlace(Place):
         self._ours = ours
         hub_port = free_ports(1, address)[0]
         text = f"""
-{QUICK}
 from hub_extensions import configure
 c.JupyterHub.spawner_class = "hub_extensions.spawner.kube.GpuKubeSpawner"
 c.JupyterHub.hub_bind_url = "http://{address}:{hub_port}"

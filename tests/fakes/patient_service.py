@@ -2,10 +2,10 @@
 
 import sys
 
-from hub_extensions.hub_service import process
+from hub_extensions.hub_service import process, supervisor
 from hub_extensions.hub_service.__main__ import main
 
-process.STOP_SECONDS = 600.0
+process.STOP_SECONDS = supervisor.KILL_SECONDS = 600.0
 
 if __name__ == "__main__":
     sys.exit(main())

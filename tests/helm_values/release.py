@@ -214,12 +214,13 @@ class Release(ClusterPlace):
         until(up, seconds, lambda: f"the service is ready; the hub's log ends:\n{self.hub.log()[-3000:]}")
 
     def end_service(self) -> None:
-        """SIGTERM, as when its pod is deleted; inside the hub's pod the hub starts it again by itself."""
-        pid = self.service_pid()
-        os.kill(pid, signal.SIGTERM)
+        """SIGTERM, as when its pod is deleted; inside the hub's pod its supervisor starts it again by itself."""
         if self._service is not None:
+            self._service.terminate()
             self._service.wait(patient(40))
         else:
+            pid = self.service_pid()
+            os.kill(pid, signal.SIGTERM)
             until(lambda: pid not in self.hub.processes(), 40, "the service has ended")
 
     def leases(self) -> dict[str, str]:

@@ -90,20 +90,31 @@ def alive(pid: int) -> bool:
     return False
 
 
+def children(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def command_of(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     found = Place(tmp_path)
-    children: list[int] = []
+    left: list[int] = []
     yield found
     for child in found.started:
-        with contextlib.suppress(OSError):
-            text = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text()
-            children += [int(pid) for pid in text.split()]
+        below = children(child.pid)
+        left += [*below, *(pid for each in below for pid in children(each))]
         child.kill()
         child.wait(patient(10))
         assert child.stdout is not None
         child.stdout.close()
-    for pid in children:
+    for pid in left:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
@@ -169,14 +180,41 @@ def test_a_second_one_waits_for_the_lock_says_so_once_and_takes_over(place: Plac
     until(place.answers, 30, "the first answers")
     second = place.start("second")
     until(lambda: place.said("second", "waiting for the lock"), 30, "the second says that it waits")
-    assert f"process {first.pid} has it" in str(place.said("second", "waiting for the lock")[0]["message"])
+    (holder,) = [child for child in children(first.pid) if b"hub_service" in command_of(child)]
+    assert f"process {holder} has it" in str(place.said("second", "waiting for the lock")[0]["message"])
     with pytest.raises(subprocess.TimeoutExpired):
         second.wait(2)
     first.kill()
     first.wait(patient(5))
-    until(place.answers, 10, "the second answers")
+    until(lambda: place.said("second", "answering at"), 10, "the second answers")
     assert len(place.said("second", "waiting for the lock")) == 1
-    assert place.said("second", "answering at")
+    assert place.answers()
+
+
+def test_after_a_kill_its_supervisor_starts_it_again_at_once_and_says_so(place: Place) -> None:
+    """The hub would look 30 s later."""
+    supervisor = place.start("first")
+    until(place.answers, 30, "it answers")
+    for times in (1, 2):
+        (pid,) = [child for child in children(supervisor.pid) if b"hub_service" in command_of(child)]
+        os.kill(pid, signal.SIGKILL)
+        until(lambda n=times: len(place.said("first", "answering at")) > n, 10, "it is back")  # type: ignore[misc]
+        assert place.answers() and supervisor.poll() is None
+        assert len(place.said("first", "the service died of SIGKILL")) == times
+
+
+def test_its_supervisor_has_none_of_its_modules() -> None:
+    program = "import sys, hub_extensions.hub_service.__main__; print(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=patient(60), check=True
+    )
+    names = set(ran.stdout.split())
+    assert {name for name in names if name.startswith("hub_extensions.")} == {
+        "hub_extensions.hub_service",
+        "hub_extensions.hub_service.__main__",
+        "hub_extensions.hub_service.supervisor",
+    }
+    assert not names & {"asyncio", "tornado", "pydantic", "threading", "pathlib", "dataclasses", "logging"}
 
 
 def test_it_waits_for_the_port_says_so_once_and_takes_it(place: Place) -> None:
@@ -229,8 +267,11 @@ def test_a_damaged_store_is_refused_in_a_sentence_and_an_emptied_one_is_warned_o
     file = place.folder / "gpu.sqlite"
     whole = file.read_bytes()
     file.write_bytes(whole[:8192] + bytes(len(whole) - 8192))
-    assert place.start("damaged").wait(patient(30)) == 69
-    (line,) = place.said("damaged", "is damaged")
+    damaged = place.start("damaged")
+    until(lambda: place.said("damaged", "ended with status 69"), 30, "it ends, and is started again")
+    damaged.terminate()
+    assert damaged.wait(patient(10)) == 0
+    line = place.said("damaged", "is damaged")[0]
     assert str(file) in str(line["message"]) and "store restore" in str(line["message"])
     assert "Traceback" not in (place.folder / "damaged.log").read_text()
     file.write_bytes(b"")

@@ -98,9 +98,11 @@ configure(c)
         until(up, seconds, f"the service is ready; the hub's log ends:\n{self.hub.log()[-3000:]}")
 
     def service_pid(self) -> int:
+        """The service itself: the child of its supervisor, which has the same command line."""
         found = [pid for pid in self.hub.processes() if b"hub_extensions.hub_service" in _command(pid)]
-        assert len(found) == 1, found
-        return found[0]
+        serving = [pid for pid in found if parent_of(pid) in found]
+        assert len(serving) == 1, found
+        return serving[0]
 
     def kill_service(self) -> None:
         os.kill(self.service_pid(), signal.SIGKILL)
@@ -135,6 +137,14 @@ configure(c)
         answer.raise_for_status()
         found: list[dict[str, str]] = answer.json()
         return found
+
+
+def parent_of(pid: int) -> int:
+    """Its parent's process id; 0: it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def _command(pid: int) -> bytes:
