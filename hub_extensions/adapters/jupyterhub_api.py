@@ -24,6 +24,10 @@ _READINGS = 3
 _CALLERS = 4096
 _CALLER_SECONDS = 15.0
 _STRANGER_SECONDS = 5.0
+_PROVED = 65_536
+"""So many tokens that were once somebody's are asked about before the others."""
+_UNPROVED_AT_ONCE = 64
+"""Questions about other tokens that wait at once; one more is not asked."""
 _SERVER_SCOPE = "access:servers!server="
 
 
@@ -40,6 +44,7 @@ _LIST = _Purpose("list", 30.0, 4)
 _START = _Purpose("start", 60.0, 16)
 _STOP = _Purpose("stop", 60.0, 16)
 _IDENTIFY = _Purpose("identify", 10.0, 32)
+_IDENTIFY_UNPROVED = _Purpose("identify unproved", 10.0, 4)
 _UP = _Purpose("up", 5.0, 2)
 
 
@@ -154,6 +159,7 @@ class HubApi:
         self._clients: dict[str, AsyncHTTPClient] = {}
         self._whole_body: bool | None = None
         self._callers = _Remembered()
+        self._unproved = 0
 
     async def servers(self) -> tuple[HubServer, ...]:
         """All servers that are not stopped, pending spawns and stops included, of all users."""
@@ -206,15 +212,32 @@ class HubApi:
         return True
 
     async def identify(self, token: str) -> Caller | None:
-        """Whose token this is; None: nobody's. Remembered for some seconds."""
+        """Whose token this is; None: nobody's. Remembered for some seconds.
+
+        Raises:
+            HubAway: it cannot be told now; also where so many others give tokens that never were anybody's.
+        """
         now = asyncio.get_running_loop().time()
         known, caller = self._callers.find(token, now)
         if known:
             return caller
-        answer = await self._ask(_IDENTIFY, "GET", "/user", token=token)
+        if self._callers.was_proved(token):
+            answer = await self._ask(_IDENTIFY, "GET", "/user", token=token)
+        else:
+            answer = await self._ask_unproved(token)
         caller = None if answer.code in (401, 403) else _caller(_parsed(answer))
         self._callers.keep(token, caller, now)
         return caller
+
+    async def _ask_unproved(self, token: str) -> HTTPResponse:
+        """A flood of made-up tokens keeps neither the hub busy nor those waiting whose token was good before."""
+        if self._unproved >= _UNPROVED_AT_ONCE:
+            raise HubAway("Too many unknown tokens are asked about at once.")
+        self._unproved += 1
+        try:
+            return await self._ask(_IDENTIFY_UNPROVED, "GET", "/user", token=token)
+        finally:
+            self._unproved -= 1
 
     async def service_info(self, name: str) -> Mapping[str, Any]:
         """What the hub's configuration says in a service's field ``info``. Needs ``read:services``."""
@@ -323,17 +346,31 @@ class _Remembered:
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[float, Caller | None]] = {}
+        self._proved: dict[bytes, None] = {}
+
+    def was_proved(self, token: str) -> bool:
+        """It was somebody's when it was asked about last."""
+        return _digest(token) in self._proved
 
     def find(self, token: str, now: float) -> tuple[bool, Caller | None]:
         until, caller = self._known.get(_digest(token), (now, None))
         return until > now, caller
 
     def keep(self, token: str, caller: Caller | None, now: float) -> None:
+        self._note(_digest(token), caller is not None)
         if len(self._known) >= _CALLERS:
             self._known = {key: kept for key, kept in self._known.items() if kept[0] > now}
         while len(self._known) >= _CALLERS:
             del self._known[next(iter(self._known))]
         self._known[_digest(token)] = (now + (_STRANGER_SECONDS if caller is None else _CALLER_SECONDS), caller)
+
+    def _note(self, digest: bytes, proved: bool) -> None:
+        self._proved.pop(digest, None)
+        if not proved:
+            return
+        while len(self._proved) >= _PROVED:
+            del self._proved[next(iter(self._proved))]
+        self._proved[digest] = None
 
 
 def _digest(token: str) -> bytes:

@@ -15,8 +15,6 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from tornado.httpserver import HTTPServer
-
 from hub_extensions.adapters.jupyterhub_api import HubApi
 from hub_extensions.adapters.mig_tables import packed_tables
 from hub_extensions.adapters.nvml.reader import Nvml
@@ -28,8 +26,9 @@ from hub_extensions.adapters.store.copies import empty_beside_older, sqlite_file
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.engine.local_leases import Gpus
 from hub_extensions.hub_service.http.api.base import Parts
-from hub_extensions.hub_service.http.app import MAX_BODY_BYTES, make_app, make_oauth
+from hub_extensions.hub_service.http.app import make_oauth, make_server
 from hub_extensions.hub_service.http.auth import Auth
+from hub_extensions.hub_service.http.limits import Connections, raise_file_limit, room_within
 from hub_extensions.hub_service.process import (
     Lifetime,
     wait_for_database,
@@ -130,7 +129,8 @@ async def _answering(settings: Settings, lifetime: Lifetime, remote: RemoteSetti
         gc.freeze()  # what is loaded now stays: no full collection has to look at it
         opened.push_async_callback(engine.stop)
         parts = make_parts(settings, engine, hub)
-        server = HTTPServer(make_app(parts), max_body_size=MAX_BODY_BYTES, xheaders=True)
+        parts.connections = Connections(room_within(raise_file_limit()))
+        server = make_server(parts)
         server.add_sockets(sockets)
         opened.push_async_callback(server.close_all_connections)
         opened.callback(server.stop)

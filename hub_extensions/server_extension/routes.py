@@ -25,13 +25,35 @@ from hub_extensions.server_extension.service_client import RequestRefused, Servi
 RESOURCE = "gpu"
 SEND_BUFFER_BYTES = 64 * 1024
 UNHEARD_MILLISECONDS = 60_000
+BODY_BYTES = 4 * 1024
+BODY_SECONDS = 15.0
 
 
-class SnapshotHandler(APIHandler):
-    """GET gpu/snapshot: what the panel shows, once."""
+@web.stream_request_body
+class PanelHandler(APIHandler):
+    """A route that takes no body: who calls is asked before a byte of one, and what comes all the same is bounded.
+
+    Jupyter Server itself would read half a GiB of it from anybody, and wait for it for ever.
+    """
 
     auth_resource = RESOURCE
     _track_activity = False
+
+    async def prepare(self) -> None:  # type: ignore[override]  # as Jupyter Server has it
+        """Who calls, as Jupyter Server knows it."""
+        connection: Any = self.request.connection
+        connection.set_max_body_size(BODY_BYTES)
+        connection.set_body_timeout(BODY_SECONDS)
+        await super().prepare()
+        if not self.current_user:
+            raise web.HTTPError(403)
+
+    def data_received(self, chunk: bytes) -> None:
+        """The panel sends an empty object at most; it says nothing."""
+
+
+class SnapshotHandler(PanelHandler):
+    """GET gpu/snapshot: what the panel shows, once."""
 
     def initialize(self, live: Broadcast) -> None:
         """What it speaks for."""
@@ -45,11 +67,8 @@ class SnapshotHandler(APIHandler):
         self.finish(encode(self._live.snapshot()))
 
 
-class HistoryHandler(APIHandler):
+class HistoryHandler(PanelHandler):
     """GET gpu/history: the last ten minutes of every device."""
-
-    auth_resource = RESOURCE
-    _track_activity = False
 
     def initialize(self, live: Broadcast) -> None:
         """What it speaks for."""
@@ -63,11 +82,8 @@ class HistoryHandler(APIHandler):
         self.finish(encode(self._live.history()))
 
 
-class KeepHandler(APIHandler):
+class KeepHandler(PanelHandler):
     """POST gpu/keep: ask the service to keep this server; its answer, or its refusal in its words."""
-
-    auth_resource = RESOURCE
-    _track_activity = False
 
     def initialize(self, link: ServiceLink) -> None:
         """What it speaks for."""
@@ -86,11 +102,8 @@ class KeepHandler(APIHandler):
         self.finish(encode(state))
 
 
-class SavedHandler(APIHandler):
+class SavedHandler(PanelHandler):
     """POST gpu/saved: the panel has saved the open notebooks."""
-
-    auth_resource = RESOURCE
-    _track_activity = False
 
     def initialize(self, link: ServiceLink) -> None:
         """What it speaks for."""

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
-from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 from hub_extensions.adapters.jupyterhub_api import HubApi
 from hub_extensions.hub_service.http.api.base import Parts
-from hub_extensions.hub_service.http.app import MAX_BODY_BYTES, make_app, make_oauth
+from hub_extensions.hub_service.http.app import make_oauth, make_server
 from hub_extensions.hub_service.http.auth import Auth
 from tests.fakes.engine import EngineInMemory
 from tests.fakes.hub_of_tokens import ACCESS, SERVICE_TOKEN, HubOfTokens
@@ -38,8 +37,7 @@ class Running:
         auth = Auth(api, oauth, SECRET, METRICS)
         self.api = api
         self.parts = Parts(engine, api, auth, PREFIX, "/jh/")  # type: ignore[arg-type]
-        self.app = make_app(self.parts)
-        self.server = HTTPServer(self.app, max_body_size=MAX_BODY_BYTES)
+        self.server = make_server(self.parts)
         sockets = bind_sockets(0, "127.0.0.1")
         self.server.add_sockets(sockets)
         self.port = sockets[0].getsockname()[1]

@@ -138,6 +138,51 @@ def test_another_sites_form_changes_nothing(server: UserServer, service: PanelSe
     assert service.keeps == before
 
 
+async def answer_to(server: UserServer, method: str, path: str, *headers: str, body: bytes = b"") -> bytes:
+    """Everything that comes back until the server closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    lines = (f"{method} {server.base_url}{path} HTTP/1.1", f"Host: 127.0.0.1:{server.port}", *headers, "", "")
+    writer.write("\r\n".join(lines).encode() + body)
+    try:
+        return await asyncio.wait_for(reader.read(), patient(20))
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("path", ["gpu/snapshot", "gpu/history", "gpu/keep", "gpu/saved"])
+async def test_no_byte_of_a_strangers_body_is_waited_for_and_little_of_the_owners_is_read(
+    server: UserServer, service: PanelService, path: str
+) -> None:
+    method, before = "POST" if path in ("gpu/keep", "gpu/saved") else "GET", service.keeps
+    said = await answer_to(server, method, path, "Content-Length: 1000")
+    assert said.startswith(b"HTTP/1.1 403"), said
+    owner = f"Authorization: token {LOGIN_TOKEN}"
+    said = await answer_to(server, method, path, owner, "Content-Length: 1000000", body=b"x" * 5000)
+    assert said.startswith(b"HTTP/1.1 400"), said
+    assert service.keeps == before
+
+
+async def test_more_websockets_than_a_person_has_pages_are_closed_though_nobody_answers(server: UserServer) -> None:
+    upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+    key, owner = "Sec-WebSocket-Key: " + "A" * 22 + "==", f"Authorization: token {LOGIN_TOKEN}"
+    asked = [asyncio.create_task(answer_to(server, "GET", "gpu/live", *upgrade, key, owner)) for _ in range(70)]
+    try:
+        await soon(lambda: sum(task.done() for task in asked) >= 20, 60)
+        closed = [task.result() for task in asked if task.done()]
+        assert all(b" 101 " in said and b"too many open panels" in said for said in closed)
+        assert sum(not task.done() for task in asked) == 50
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    async def there_is_room() -> bool:
+        async with listening(server) as connection:
+            return await connection.read_message() is not None
+
+    await soon(there_is_room)
+
+
 def test_the_server_marks_none_of_our_routes_as_open(server: UserServer) -> None:
     """Jupyter Server lists every handler without an authentication decorator when it loads an extension."""
     log = server.log.read_text()

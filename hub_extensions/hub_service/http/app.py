@@ -15,6 +15,7 @@ from hub_extensions.hub_service.http.api.base import NothingHere, Parts
 from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.api.status import HealthRoute
 from hub_extensions.hub_service.http.auth import cookie_secret
+from hub_extensions.hub_service.http.limits import BoundedServer
 from hub_extensions.hub_service.http.pages.pages import (
     GiveUp,
     KeepOn,
@@ -28,8 +29,6 @@ from hub_extensions.hub_service.http.pages.pages import (
 from hub_extensions.hub_service.setup.logs import log_request
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME
 
-MAX_BODY_BYTES = 1024 * 1024
-"""Beyond this tornado itself hangs up; JSON routes answer 413 far below it."""
 HEALTH_ANYWHERE = r"/healthz"
 """Ready or not, whatever the hub's base URL is: for the kubelet. The hub's proxy does not lead there."""
 LOGIN_SECONDS = 60
@@ -61,6 +60,11 @@ def make_app(parts: Parts) -> Application:
         pages=make_environment(parts.base_url),
         static_files=read_static(),
     )
+
+
+def make_server(parts: Parts) -> BoundedServer:
+    """The listener of these routes."""
+    return BoundedServer(make_app(parts), connections=parts.connections)
 
 
 def make_oauth(*, prefix: str, api_url: str, token: str) -> HubOAuth:

@@ -114,6 +114,8 @@ class Auth:
         Raises:
             Forbidden: known, but without access to this service. HubAway, or HTTPError 5xx: nobody can tell now.
         """
+        if (token := bearer(handler.request.headers)) and await self.hub.identify(token) is None:
+            return None
         model = await self.oauth.get_user(handler, sync=False)
         if model is None:
             return None
@@ -127,6 +129,19 @@ class Auth:
         # of a login the hub says the scopes of this service's own cookie: what its account has is asked for
         by_token = bool(self.oauth.get_token(handler, in_cookie=False))
         return Person(name, kind, admin, groups, scopes if by_token else None)
+
+    async def known_name(self, handler: RequestHandler) -> str | None:
+        """Whose token or cookie this is, before a form's body with its proof (XSRF) is read. It proves no right.
+
+        Raises:
+            HubAway, or HTTPError 5xx: nobody can tell now.
+        """
+        if token := bearer(handler.request.headers):
+            caller = await self.hub.identify(token)
+            return None if caller is None else caller.name
+        session, token = self.oauth.get_session_id(handler), self.oauth.get_token(handler)
+        model = await self.oauth.user_for_token(token, session_id=session, sync=False) if token else None
+        return None if model is None else str(model["name"])
 
     async def caller(self, headers: HTTPHeaders) -> Caller | None:
         """Whose hub token is in the header; None: none, or nobody's."""

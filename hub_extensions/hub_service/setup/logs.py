@@ -1,6 +1,7 @@
 """Logs as one JSON object a line, with ticket and server where a line is about one, and never a secret.
 
-Not here: what is logged (the parts do that with ``extra={"ticket": …, "server": …}``).
+A line that repeats itself is written once a minute, with how often it came meanwhile. Not here: what is logged (the
+parts do that with ``extra={"ticket": …, "server": …}``).
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TextIO
 
@@ -18,6 +21,12 @@ from tornado.web import RequestHandler
 FIELDS = ("ticket", "lease", "user", "server", "offer", "device", "cause", "method", "path", "status", "milliseconds")
 HIDDEN = "[hidden]"
 LOOKS_SECRET = re.compile(r"(?i)\b(authorization:?\s*(?:bearer|token)\s+|(?:bearer|token)[ =]+|code=)[\w.~+/=-]{8,}")
+
+REPEATED_SECONDS = 60.0
+MOST_KINDS = 500
+"""So many kinds of lines are told apart; where strangers make more of them, all are counted anew."""
+LINES_A_STATUS = 10
+"""Of requests that ended with one status so many lines are written a minute."""
 
 access = logging.getLogger("hub_extensions.hub_service.access")
 
@@ -51,10 +60,71 @@ class JsonLines(logging.Formatter):
         return LOOKS_SECRET.sub(lambda found: found.group(1) + HIDDEN, text)
 
 
+class Repeated(logging.Filter):
+    """Passes a line that comes again only once a minute, and says in it how many were left out.
+
+    The same line is: the same failure at the same place in the code, or the same words; a request's is its status.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._kinds: dict[tuple[object, ...], _Kind] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False: it was written within this minute."""
+        limit = _lines_a_minute(record)
+        if limit is None:
+            return True
+        now = self._clock()
+        if len(self._kinds) >= MOST_KINDS:
+            self._kinds.clear()
+        kind = self._kinds.setdefault(_kind_of(record), _Kind(now))
+        left_out = kind.left_out
+        if now - kind.since >= REPEATED_SECONDS:
+            kind.since, kind.written, kind.left_out = now, 0, 0
+        if kind.written >= limit:
+            kind.left_out += 1
+            return False
+        kind.written += 1
+        if left_out and not kind.left_out:
+            record.msg, record.args = f"{record.getMessage()} (and {left_out} more like it before)", ()
+        return True
+
+
+@dataclass
+class _Kind:
+    since: float
+    written: int = 0
+    left_out: int = 0
+
+
+def _lines_a_minute(record: logging.LogRecord) -> int | None:
+    """None: as many as there are, as of what the parts say once."""
+    if record.name == access.name:
+        return LINES_A_STATUS
+    if record.exc_info or record.levelno >= logging.WARNING or record.name.startswith(("tornado", "asyncio")):
+        return 1
+    return None
+
+
+def _kind_of(record: logging.LogRecord) -> tuple[object, ...]:
+    words: object = record.msg if record.name.startswith("tornado") else record.getMessage()
+    if record.exc_info and record.exc_info[2] is not None:
+        trace = record.exc_info[2]
+        while trace.tb_next is not None:
+            trace = trace.tb_next
+        words = (record.exc_info[0], trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+    if record.name == access.name:
+        words = getattr(record, "status", None)
+    return record.name, record.levelno, words
+
+
 def log_json(secrets: Iterable[str], stream: TextIO | None = None, level: int = logging.INFO) -> logging.Handler:
     """Send every log line of this process through `JsonLines` to standard error; returns the handler."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines(secrets))
+    handler.addFilter(Repeated())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -46,7 +46,7 @@ async def test_only_health_is_for_anybody() -> None:
 
 async def test_no_route_is_served_that_is_not_in_the_tables(service: Running) -> None:
     served = set()
-    for router in service.app.default_router.rules:
+    for router in service.server.request_callback.default_router.rules:
         for rule in getattr(router.target, "rules", ()):
             served.add(rule.matcher.regex.pattern)
     start = re.escape(PREFIX)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Callable
 
 import pytest
 
-from hub_extensions.hub_service.setup.logs import JsonLines
+from hub_extensions.hub_service.setup.logs import JsonLines, Repeated
 from tests.hub_service.conftest import SECRET, Running
 
 
@@ -38,6 +39,52 @@ def test_the_default_servers_empty_name_is_a_name() -> None:
 def test_no_secret_is_in_a_line(text: str) -> None:
     found = line("%s", text, secrets=("abcdef123456",), path=f"/x?{text}")
     assert "abcdef123456" not in json.dumps(found)
+
+
+class Minutes:
+    """A clock that a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def record(name: str, level: int, message: str, *args: object, **fields: object) -> logging.LogRecord:
+    made = {"name": name, "levelno": level, "msg": message, "args": args, **fields}
+    return logging.makeLogRecord(made)
+
+
+def failure(message: str) -> logging.LogRecord:
+    try:
+        raise OSError(message)
+    except OSError:
+        return record("x", logging.ERROR, message, exc_info=sys.exc_info())
+
+
+@pytest.mark.parametrize(
+    ("make", "most"),
+    [
+        (lambda n: failure(f"no file for {n}"), 1),
+        (lambda n: record("tornado.general", logging.INFO, "Malformed message from %s", n), 1),
+        (lambda n: record("x", logging.WARNING, "the hub is away"), 1),
+        (lambda n: record("x", logging.WARNING, "%s is unknown", n), 1000),
+        (lambda n: record("x", logging.INFO, "admitted"), 1000),
+        (lambda n: record("hub_extensions.hub_service.access", logging.INFO, "%s", n, status=403), 10),
+    ],
+)
+def test_what_repeats_itself_is_written_once_a_minute_and_counted(
+    make: Callable[[int], logging.LogRecord], most: int
+) -> None:
+    clock = Minutes()
+    repeated = Repeated(clock)
+    # so many different ones are as many kinds, and these are forgotten in between
+    assert sum(repeated.filter(make(number)) for number in range(1000)) == most
+    clock.now = 61.0
+    following = make(1)
+    assert repeated.filter(following)
+    left = "" if most == 1000 else f" (and {1000 - most} more like it before)"
+    assert following.getMessage().endswith(left)
 
 
 def test_a_traceback_is_one_field_without_secrets() -> None:

@@ -1,7 +1,7 @@
 """What every route has in common: who may call it, its body's size, and how its errors become answers.
 
-A handler class names who may call it in `who`; `prepare` asks `Auth` before anything else happens, and before the
-body of a JSON route is read. Not here: what a route does.
+A handler class names who may call it in `who`; `prepare` asks `Auth` before anything else happens, and before a byte
+of the body is read. Not here: what a route does.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -23,6 +24,7 @@ from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.http.api.answers import is_our_fault, problem_of
 from hub_extensions.hub_service.http.api.wire import BODY_LIMIT_BYTES, BadInput, read, write
 from hub_extensions.hub_service.http.auth import Auth, Forbidden, Hub, Server, Who
+from hub_extensions.hub_service.http.limits import HUB, Connections, Refusals
 
 log = logging.getLogger("hub_extensions.hub_service.http.api")
 
@@ -36,6 +38,7 @@ class Parts:
     Attributes:
         prefix: of every route, ``/services/gpu/``. base_url: the hub's own, for links to servers.
         closing: set when the service stops: endless answers end.
+        connections: who has which place at the listener. refusals: how many requests are refused now.
     """
 
     engine: Engine
@@ -44,10 +47,16 @@ class Parts:
     prefix: str
     base_url: str
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+    connections: Connections = field(default_factory=Connections)
+    refusals: Refusals = field(default_factory=Refusals)
 
 
+@stream_request_body
 class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
-    """A route of the service. Subclasses say in `who` who may call it, and in `action` what a person does by it."""
+    """A route of the service: its body is read only after the caller is known, and never beyond the limit.
+
+    Subclasses say in `who` who may call it, and in `action` what a person does by it.
+    """
 
     who: ClassVar[Who]
     action: ClassVar[Action] = Action.READ
@@ -57,6 +66,8 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         """Called by tornado for each request."""
         self.parts = parts
         self.hub_auth = parts.auth.oauth
+        self._body = bytearray()
+        self._may_read = False
 
     @property
     def engine(self) -> Engine:
@@ -78,8 +89,40 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         self.clear_header("Server")
 
     async def prepare(self) -> None:
-        """Ask who is calling; nothing else of a route runs before that."""
-        self.caller = await self._admitted()
+        """Ask who is calling, then how large the body is said to be; nothing else of a route runs before that."""
+        stream = getattr(self.request.connection, "stream", None)
+        self.parts.connections.heard(stream)
+        try:
+            self.caller = await self.judged()
+        except Forbidden:
+            await self.parts.refusals.slow_down()
+            raise
+        self._keep_place(stream)
+        length = self.request.headers.get("Content-Length", "0")
+        if length.isdecimal() and int(length) > BODY_LIMIT_BYTES:
+            raise _too_large()
+        self._may_read = True
+        # a body in pieces tells its length at its end: read a little too much of it, and say so
+        self.request.connection.set_max_body_size(2 * BODY_LIMIT_BYTES)  # type: ignore[union-attr]
+
+    async def judged(self) -> Hub | Server | Person | None:
+        """Who is calling, by what came before the body."""
+        return await self._admitted()
+
+    def data_received(self, chunk: bytes) -> None:
+        """A part of the body; what is beyond the limit is dropped (and the request refused)."""
+        if len(self._body) <= BODY_LIMIT_BYTES:
+            self._body += chunk
+
+    def body(self) -> bytes:
+        """The whole body.
+
+        Raises:
+            BadInput: it is too large.
+        """
+        if len(self._body) > BODY_LIMIT_BYTES:
+            raise _too_large()
+        return bytes(self._body)
 
     def get_current_user(self) -> Person | None:
         """For tornado and for JupyterHub's XSRF cookie."""
@@ -105,6 +148,9 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         problem: Problem = kwargs["problem"]
         if status_code == 503:
             self.set_header("Retry-After", "5")
+        if not self._may_read:
+            # before the body is read tornado closes the connection afterwards: a proxy has to know
+            self.set_header("Connection", "close")
         self.answer(problem, status_code)
 
     def answer(self, value: object, status: int = 200) -> None:
@@ -129,13 +175,26 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
             return await auth.server(headers)
         return self.allowed(await self._person(), self.action)
 
-    async def _person(self) -> Person:
+    def _keep_place(self, stream: Any) -> None:
+        """The hub and users' servers keep their connections, whatever strangers do."""
+        if not isinstance(self.caller, Hub | Server):
+            return
+        caller = HUB if isinstance(self.caller, Hub) else self.caller
+        victim: Any = self.parts.connections.prove(stream, caller)
+        if victim is not None:
+            victim.close()
+
+    async def asked_of_hub(self, question: Awaitable[T]) -> T:
+        """An answer that JupyterHub's own client gets from the hub: what it says of a hub that is away is ours."""
         try:
-            person = await self.parts.auth.person(self)
+            return await question
         except HTTPError as problem:
             if problem.status_code >= 500:
                 raise HubAway(str(problem.log_message)) from problem
             raise
+
+    async def _person(self) -> Person:
+        person = await self.asked_of_hub(self.parts.auth.person(self))
         return person if person is not None else self.not_logged_in()
 
     def allowed(self, person: Person, action: Action, of: tuple[str, str] | None = None) -> Person:
@@ -146,34 +205,8 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         return person
 
 
-@stream_request_body
 class JsonRoute(Route):
-    """A route of the API: its body is read only after the caller is known, and never beyond the limit."""
-
-    def initialize(self, parts: Parts) -> None:
-        """Called by tornado for each request."""
-        super().initialize(parts)
-        self._body = bytearray()
-        self._may_read = False
-
-    async def prepare(self) -> None:
-        """Who is calling, then how large the body is said to be."""
-        await super().prepare()
-        length = self.request.headers.get("Content-Length", "0")
-        if length.isdecimal() and int(length) > BODY_LIMIT_BYTES:
-            raise _too_large()
-        self._may_read = True
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """The `Problem`. Before the body is read tornado closes the connection afterwards: a proxy has to know."""
-        if not self._may_read:
-            self.set_header("Connection", "close")
-        super().write_error(status_code, **kwargs)
-
-    def data_received(self, chunk: bytes) -> None:
-        """A part of the body; what is beyond the limit is dropped (and the request refused)."""
-        if len(self._body) <= BODY_LIMIT_BYTES:
-            self._body += chunk
+    """A route of the API."""
 
     def message(self, kind: type[T]) -> T:
         """The body as a message.
@@ -181,9 +214,7 @@ class JsonRoute(Route):
         Raises:
             BadInput: with the field's name.
         """
-        if len(self._body) > BODY_LIMIT_BYTES:
-            raise _too_large()
-        return read(kind, bytes(self._body))
+        return read(kind, self.body())
 
     def no_content(self) -> None:
         """Finish: done, nothing to say."""
@@ -204,6 +235,7 @@ class NothingHere(JsonRoute):
 
     async def prepare(self) -> None:
         """404 for everybody."""
+        await self.parts.refusals.slow_down()
         raise HTTPError(404)
 
 

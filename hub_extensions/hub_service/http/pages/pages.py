@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from jupyterhub.services.auth import HubOAuthCallbackHandler
+from tornado.httputil import HTTPInputError, parse_body_arguments
 from tornado.web import HTTPError
 
 from hub_extensions.core import offer_texts, wording
@@ -63,6 +64,8 @@ class Page(Route):
         problem: Problem = kwargs["problem"]
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.set_status(status_code)
+        if not self._may_read:
+            self.set_header("Connection", "close")
         self.finish(self.rendered("error.html", problem=problem, status=status_code))
 
     def rendered(self, template: str, **values: Any) -> str:
@@ -76,6 +79,37 @@ class Page(Route):
             now=datetime.now(timezone.utc),
             **values,
         )
+
+
+class Form(Page):
+    """POST from a page. The caller is judged twice: by cookie or token before the body, with the form's proof after."""
+
+    async def judged(self) -> Person:
+        """Somebody whom the hub knows; what he may do is asked once the form's own proof (XSRF) is read."""
+        name = await self.asked_of_hub(self.parts.auth.known_name(self))
+        return self.not_logged_in() if name is None else Person(name)
+
+    async def post(self) -> None:
+        """Read the form, ask again who it is, and do it; back to the page afterwards."""
+        self._read_form()
+        self.caller = await self._admitted()
+        await self.submitted()
+        self.redirect(self.parts.prefix, status=303)
+
+    async def submitted(self) -> None:
+        """What the form asks for."""
+        raise NotImplementedError
+
+    def _read_form(self) -> None:
+        request = self.request
+        try:
+            parse_body_arguments(
+                request.headers.get("Content-Type", ""), self.body(), request.body_arguments, request.files
+            )
+        except HTTPInputError as error:
+            raise HTTPError(400, "a form that cannot be read") from error
+        for name, values in request.body_arguments.items():
+            request.arguments.setdefault(name, []).extend(values)
 
 
 class LoginNeeded(HTTPError):
@@ -111,36 +145,33 @@ class YourGpu(Page):
         self.finish(self.rendered("your_gpu.html", **values))
 
 
-class Leave(Page):
+class Leave(Form):
     """POST from the page: leave the line (own tickets; any for admins)."""
 
-    async def post(self) -> None:
-        """Back to the page afterwards."""
+    async def submitted(self) -> None:
+        """Leave."""
         await leave(self.engine, self.person, self.get_body_argument("ticket"))
-        self.redirect(self.parts.prefix, status=303)
 
 
-class KeepOn(Page):
+class KeepOn(Form):
     """POST from the page: keep one of one's own servers on."""
 
-    async def post(self) -> None:
-        """Back to the page afterwards."""
+    async def submitted(self) -> None:
+        """Keep."""
         own = (user_of(self.person), self.get_body_argument("server", ""))
         self.allowed(self.person, Action.KEEP, own)
         await self.engine.keep(*own)
-        self.redirect(self.parts.prefix, status=303)
 
 
-class GiveUp(Page):
+class GiveUp(Form):
     """POST from an admin's page: give up a lease whose machine will not come back."""
 
     who = Who.ADMIN
     action = Action.GIVE_UP
 
-    async def post(self) -> None:
-        """Back to the page afterwards."""
+    async def submitted(self) -> None:
+        """Give up."""
         await self.engine.give_up(self.get_body_argument("lease"))
-        self.redirect(self.parts.prefix, status=303)
 
 
 class StaticFile(Page):
