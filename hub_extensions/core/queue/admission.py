@@ -7,22 +7,24 @@ Not here: where a ticket is stored, who asks, and how a server is started.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
-from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.capacity import Capacity
-from hub_extensions.core.queue.forecast import Holding, WaitForecast, forecast_line, starts_now, unknown
+from hub_extensions.core.queue.forecast import Holding, LineForecast, WaitForecast, forecast_line, starts_now, unknown
+from hub_extensions.core.queue.line import lines_of
 from hub_extensions.core.queue.model import (
     Admission,
     Answer,
     Availability,
     Lease,
     LeaseState,
+    Line,
     QueueSnapshot,
     Ticket,
     TicketState,
@@ -52,7 +54,8 @@ def refuse_to_join(
     refusal = over_own_limit(snapshot, user, server)
     if refusal is not None:
         return refusal
-    waiting = [t for t in snapshot.tickets if t.user == user and t.server != server and not t.is_cpu]
+    own = [t for t in snapshot.tickets if t.user == user and not t.is_cpu]
+    waiting = [t for t in own if t.server != server]
     if len(waiting) >= snapshot.config.tickets_per_user:
         return explain(
             "own-ticket-limit",
@@ -62,7 +65,7 @@ def refuse_to_join(
     lengths = PoolQueues(snapshot)
     for wanted in offers:
         pool = known[wanted].pool
-        if any((t.user, t.server) == (user, server) for t in lengths.waiting(pool)):
+        if any(t.server == server and lengths.has(pool, t) for t in own):
             continue  # in that line already
         if lengths.length(pool) >= snapshot.config.max_waiting:
             most = snapshot.config.max_waiting
@@ -132,7 +135,7 @@ def admit(snapshot: QueueSnapshot) -> tuple[Admission, ...]:
 def _next_admission(lines: PoolQueues, capacity: Capacity) -> Admission | None:
     """The head with the lowest place that can be given something, at the most preferred of the offers it heads."""
     heads: dict[str, tuple[int, Ticket]] = {}
-    for pool in lines.pools:
+    for pool in lines.lines:
         head = lines.head(pool)
         if head is not None and (head[1].id not in heads or head[0] < heads[head[1].id][0]):
             heads[head[1].id] = head
@@ -156,50 +159,64 @@ def _next_admission(lines: PoolQueues, capacity: Capacity) -> Admission | None:
     return None
 
 
+NOBODY = Line()
+
+
+def pools_of(offers: Iterable[GpuOffer]) -> dict[OfferId, str]:
+    """Offer -> the pool in whose line one waits for it."""
+    return {offer.id: offer.pool or CPU for offer in offers}
+
+
 class PoolQueues:
     """The waiting tickets of each pool in the order of their places (CPU only is the pool ``cpu``)."""
 
     def __init__(self, snapshot: QueueSnapshot) -> None:
-        self._pool_of = {offer.id: offer.pool or CPU for offer in snapshot.offers}
-        entries: dict[str, list[Ticket]] = {}  # tickets only, no pairs: a long line costs no garbage collection
-        for ticket in snapshot.tickets:
-            if ticket.state is not TicketState.WAITING:
-                continue
-            for pool in {self._pool_of[c.offer] for c in ticket.choices if c.offer in self._pool_of}:
-                entries.setdefault(pool, []).append(ticket)
-        for pool, waiting in entries.items():
-            waiting.sort(key=partial(self._place, pool))
-        self._entries = entries
-        self._first = dict.fromkeys(entries, 0)
+        self._pool_of = pools_of(snapshot.offers)
+        self.lines = lines_of(self._pool_of, snapshot.tickets) if snapshot.kept is None else snapshot.kept
+        self._first = dict.fromkeys(self.lines, 0)
         self._left: set[str] = set()
-        self._held = _held_by(snapshot, {ticket.user for ticket in snapshot.tickets})
+        self._held = _held_by(snapshot, {lease.user for lease in snapshot.leases})
         self._most = snapshot.config.gpu_leases_per_user
 
-    def _place(self, pool: str, ticket: Ticket) -> int:
-        return min(choice.place for choice in ticket.choices if self._pool_of.get(choice.offer) == pool)
+    def line(self, pool: str) -> Line:
+        return self.lines.get(pool, NOBODY)
 
-    @property
-    def pools(self) -> tuple[str, ...]:
-        return tuple(self._entries)
+    def position(self, pool: str, ticket: Ticket) -> int | None:
+        """1 is the first; None: it is not in that line."""
+        line = self.line(pool)
+        places = (choice.place for choice in ticket.choices if self._pool_of.get(choice.offer) == pool)
+        at = bisect_left(line.places, min(places, default=0))
+        while at < len(line.tickets) and line.tickets[at].id != ticket.id:
+            at += 1
+        return at + 1 if at < len(line.tickets) else None
+
+    def pools_of(self, ticket: Ticket) -> list[str]:
+        """The lines that it is in, in the order of what its user prefers."""
+        if ticket.state is not TicketState.WAITING:
+            return []
+        return list(dict.fromkeys(self._pool_of[each.offer] for each in ticket.choices if each.offer in self._pool_of))
+
+    def has(self, pool: str, ticket: Ticket) -> bool:
+        return pool in self.pools_of(ticket)
 
     def head(self, pool: str) -> tuple[int, Ticket] | None:
         """Its place, and the first ticket that may be given something of this pool."""
-        waiting = self._entries.get(pool, [])
+        line = self.line(pool)
         at = self._first[pool] = self._next(pool, self._first.get(pool, 0))
-        return (self._place(pool, waiting[at]), waiting[at]) if at < len(waiting) else None
+        return (line.places[at], line.tickets[at]) if at < len(line.tickets) else None
 
     def is_next(self, pool: str, ticket: str, place: int) -> bool:
         """It heads the line with this place too: an offer that it asked for later has a later one than others have."""
         head = self.head(pool)
         if head is None or head[1].id != ticket:
             return False
-        waiting = self._entries[pool]
+        places = self.line(pool).places
         behind = self._next(pool, self._first[pool] + 1)
-        return behind >= len(waiting) or place < self._place(pool, waiting[behind])
+        return behind >= len(places) or place < places[behind]
 
     def _next(self, pool: str, at: int) -> int:
         """From `at` on, the first that has not left and is not passed."""
-        waiting = self._entries.get(pool, [])
+        waiting = self.line(pool).tickets
         while at < len(waiting) and (waiting[at].id in self._left or self.passes(pool, waiting[at])):
             at += 1
         return at
@@ -214,45 +231,78 @@ class PoolQueues:
         self._left.add(given.ticket)
         if given.device is not None:
             pool = self._pool_of[given.offer]
-            ticket = self._entries[pool][self._first[pool]]  # it was the head
+            ticket = self.line(pool).tickets[self._first[pool]]  # it was the head
             self._held.setdefault(ticket.user, {})[ticket.server] = None
 
     def length(self, pool: str) -> int:
-        return sum(1 for ticket in self._entries.get(pool, ()) if ticket.id not in self._left)
-
-    def waiting(self, pool: str) -> list[Ticket]:
-        """Tickets of one pool in order, each once (a ticket may name two fractions of one pool)."""
-        return [ticket for ticket in self._entries.get(pool, ()) if ticket.id not in self._left]
+        """Before anybody was given anything."""
+        return len(self.line(pool).tickets)
 
 
 # ------------------------------------------------------------------ verdicts
 
 
-def standing(snapshot: QueueSnapshot, now: datetime) -> Mapping[str, Verdict]:
-    """The verdict of every waiting ticket, after :func:`admit`: position, reason, forecast.
+class Standing(Mapping[str, Verdict]):
+    """The verdict of every waiting ticket, each found when it is asked for: of a long line most did not change.
 
-    The position is the best of a ticket's offers.
+    What all of a line have in common, its forecast above all, is computed once.
     """
-    lines = PoolQueues(snapshot)
-    capacity = Capacity(snapshot)
-    braked = snapshot.starting >= snapshot.config.max_starting
-    best: dict[str, Verdict] = {}
-    for pool in lines.pools:
-        waiting = lines.waiting(pool)
-        offers = [_offer_in(capacity, ticket, pool) for ticket in waiting]
-        forecasts = _forecasts(snapshot, capacity, pool, [offer.share for offer in offers], now, braked)
-        for position, (ticket, offer) in enumerate(zip(waiting, offers, strict=True), start=1):
-            known = best.get(ticket.id)
-            if known is not None and known.position <= position:
-                continue
-            forecast = forecasts[position - 1]
-            if lines.passes(pool, ticket) and (over := over_own_limit(snapshot, ticket.user, ticket.server)):
-                reason = explain("own-lease-first", **over.params, log_message=over.log_message)
-                forecast = unknown(explain("after-own-server"))
-            else:
-                reason = _why(snapshot, capacity, offer, position - 1, braked)
-            best[ticket.id] = Verdict(Answer.WAIT, reason, offer.id, None, position, position - 1, forecast)
-    return best
+
+    def __init__(self, snapshot: QueueSnapshot, now: datetime) -> None:
+        self._snapshot = snapshot
+        self._now = now
+        self._lines = PoolQueues(snapshot)
+        self._capacity = Capacity(snapshot)
+        self._braked = snapshot.starting >= snapshot.config.max_starting
+        self._forecasts: dict[str, Sequence[WaitForecast]] = {}
+        self._tickets: Mapping[str, Ticket] | None = None
+
+    def of(self, ticket: Ticket) -> Verdict | None:
+        """None: it waits for nothing that there is. The position is the best of its offers'."""
+        places = [(self._lines.position(pool, ticket), pool) for pool in self._lines.pools_of(ticket)]
+        found = [(position, pool) for position, pool in places if position is not None]
+        return self._verdict(ticket, *min(found, key=itemgetter(0))) if found else None
+
+    def _verdict(self, ticket: Ticket, position: int, pool: str) -> Verdict:
+        offer = _offer_in(self._capacity, ticket, pool)
+        if self._lines.passes(pool, ticket) and (over := over_own_limit(self._snapshot, ticket.user, ticket.server)):
+            reason = explain("own-lease-first", **over.params, log_message=over.log_message)
+            forecast = unknown(explain("after-own-server"))
+        else:
+            reason = _why(self._snapshot, self._capacity, offer, position - 1, self._braked)
+            forecast = self._forecast(pool)[position - 1]
+        return Verdict(Answer.WAIT, reason, offer.id, None, position, position - 1, forecast)
+
+    def _forecast(self, pool: str) -> Sequence[WaitForecast]:
+        known = self._forecasts.get(pool)
+        if known is None:
+            shares = _shares(self._capacity, self._lines.line(pool))
+            known = _forecasts(self._snapshot, self._capacity, pool, shares, self._now, self._braked)
+            self._forecasts[pool] = known
+        return known
+
+    def _known(self) -> Mapping[str, Ticket]:
+        if self._tickets is None:
+            lines = self._lines.lines.values()
+            self._tickets = {ticket.id: ticket for line in lines for ticket in line.tickets}
+        return self._tickets
+
+    def __getitem__(self, ticket_id: str) -> Verdict:
+        verdict = self.of(self._known()[ticket_id])
+        if verdict is None:
+            raise KeyError(ticket_id)
+        return verdict
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known())
+
+    def __len__(self) -> int:
+        return len(self._known())
+
+
+def standing(snapshot: QueueSnapshot, now: datetime) -> Standing:
+    """The verdict of every waiting ticket, after :func:`admit`: position, reason, forecast."""
+    return Standing(snapshot, now)
 
 
 def _offer_in(capacity: Capacity, ticket: Ticket, pool: str) -> GpuOffer:
@@ -261,12 +311,21 @@ def _offer_in(capacity: Capacity, ticket: Ticket, pool: str) -> GpuOffer:
     return capacity.offers[min(here, key=attrgetter("place")).offer]
 
 
+def _shares(capacity: Capacity, line: Line) -> list[int]:
+    """What the tickets of a line ask for, in any order."""
+    shares: list[int] = []
+    for offer, count in line.asked.items():
+        shares += [capacity.offers[offer].share] * count
+    return shares
+
+
 def _forecasts(
-    snapshot: QueueSnapshot, capacity: Capacity, pool: str, shares: list[int], now: datetime, braked: bool
-) -> tuple[WaitForecast, ...]:
+    snapshot: QueueSnapshot, capacity: Capacity, pool: str, shares: Sequence[int], now: datetime, braked: bool
+) -> Sequence[WaitForecast]:
     why = _no_forecast(snapshot, capacity, pool)
     if why is not None:
-        return tuple(unknown(why) for _ in shares)
+        nothing = unknown(why)
+        return LineForecast(len(shares), lambda place: nothing)
     held = [lease for lease in snapshot.leases if lease.pool == pool and lease.state is not LeaseState.ENDED]
     if snapshot.pools is not None:
         return _counted_forecasts(snapshot, capacity, pool, held, shares, now, braked)
@@ -302,13 +361,14 @@ def _counted_forecasts(
     capacity: Capacity,
     pool: str,
     held: Sequence[Lease],
-    shares: list[int],
+    shares: Sequence[int],
     now: datetime,
     braked: bool,
-) -> tuple[WaitForecast, ...]:
+) -> Sequence[WaitForecast]:
     """Counted devices have no names: each lease is one, and each that is free. Only equal shares are equal slots."""
     if len({*shares, *(lease.share for lease in held)}) > 1:
-        return tuple(unknown(explain("parts-differ")) for _ in shares)
+        differ = unknown(explain("parts-differ"))
+        return LineForecast(len(shares), lambda place: differ)
     free = sum(room // shares[0] * count for room, count in capacity.room(pool).items()) if shares else 0
     slots = [lease.id for lease in held] + [f"free {number}" for number in range(min(free, len(shares)))]
     return forecast_line(
@@ -373,9 +433,9 @@ def _availability(
     snapshot: QueueSnapshot, lines: PoolQueues, capacity: Capacity, offer: GpuOffer, now: datetime
 ) -> Availability:
     pool = offer.pool or CPU
-    waiting = lines.waiting(pool)
+    waiting = lines.length(pool)
     if not offer.pool:
-        return Availability(offer, None, None, 0, 0, 0, len(waiting), starts_now(explain("starts-now")))
+        return Availability(offer, None, None, 0, 0, 0, waiting, starts_now(explain("starts-now")))
     leases = [lease for lease in snapshot.leases if lease.pool == offer.pool and lease.state is not LeaseState.ENDED]
     lost = sum(1 for lease in leases if lease.state is LeaseState.LOST)
     held = sum(1 for lease in leases if lease.offer == offer.id) - sum(
@@ -384,13 +444,13 @@ def _availability(
     free = capacity.free(offer)
     if not capacity.known or (offer.pool in capacity.unknown and not free):
         wait = unknown(explain("not-known-which-free"))
-        return Availability(offer, None, None, held, 0, lost, len(waiting), wait, snapshot.queue)
+        return Availability(offer, None, None, held, 0, lost, waiting, wait, snapshot.queue)
     total = capacity.total.get(offer.pool, 0) * (WHOLE // offer.share)
     foreign = capacity.foreign.get(offer.pool, 0)
     before = lines.head(pool) or any(map(lines.head, capacity.costed(offer.pool)))
     if free > 0 and not before and not snapshot.queue and offer.id not in snapshot.held_up:
         wait = starts_now(explain("one-free"))
     else:
-        shares = [_offer_in(capacity, ticket, pool).share for ticket in waiting] + [offer.share]
+        shares = [*_shares(capacity, lines.line(pool)), offer.share]
         wait = _forecasts(snapshot, capacity, pool, shares, now, False)[-1]
-    return Availability(offer, free, total, held, foreign, lost, len(waiting), wait, snapshot.queue)
+    return Availability(offer, free, total, held, foreign, lost, waiting, wait, snapshot.queue)

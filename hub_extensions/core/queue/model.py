@@ -209,6 +209,20 @@ class Availability:
     queue: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The waiting tickets of one pool (CPU only is the pool ``cpu``).
+
+    Attributes:
+        tickets: each once, in the order of their places there. places: of each of them the first there.
+        asked: offer -> how many have their first place for it.
+    """
+
+    tickets: tuple[Ticket, ...] = ()
+    places: tuple[int, ...] = ()
+    asked: Mapping[OfferId, int] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class QueueSnapshot:
     """Everything one admission decides on.
@@ -224,6 +238,7 @@ class QueueSnapshot:
         leases: all that have not ended.
         lifetime: what a new lease may last at most; None: no limit is enforced, and "at most" is never said.
         start_allowance: a start takes at most this long, or it is ended.
+        kept: the lines of the tickets by pool, where somebody keeps them; None: they follow from the tickets.
     """
 
     offers: tuple[GpuOffer, ...]
@@ -238,6 +253,7 @@ class QueueSnapshot:
     queue: str = ""
     held_up: frozenset[OfferId] = frozenset()
     held_back: frozenset[str] = frozenset()
+    kept: Mapping[str, Line] | None = None
 
     @property
     def starting(self) -> int:

@@ -212,7 +212,8 @@ class Engine:
 
     def tickets(self, user: str | None) -> tuple[messages.TicketInfo, ...]:
         """Live tickets of one user; None: of all (for admins)."""
-        statuses = {state.ticket: state for state in self.queue.states()}
+        mine = [ticket for ticket in self.state.tickets.values() if user is None or ticket.user == user]
+        statuses = {state.ticket: state for state in self.queue.states_of(mine)}
         return tuple(
             messages.TicketInfo(
                 ticket=ticket.id,
@@ -224,8 +225,7 @@ class Engine:
                 since=self.state.clock.wall(ticket.joined),
                 reason=replace(statuses[ticket.id].reason, log_message=""),
             )
-            for ticket in sorted(self.state.tickets.values(), key=lambda t: min(c.place for c in t.choices))
-            if user is None or ticket.user == user
+            for ticket in sorted(mine, key=lambda t: min(c.place for c in t.choices))
         )
 
     def owner_of(self, ticket: str) -> tuple[str, str] | None:

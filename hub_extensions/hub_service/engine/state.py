@@ -26,8 +26,9 @@ from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig, arranged, cpu_offer, derive_offers, named_offer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import PodAsk
-from hub_extensions.core.queue.admission import availability
+from hub_extensions.core.queue.admission import availability, pools_of
 from hub_extensions.core.queue.forecast import START_ALLOWANCE
+from hub_extensions.core.queue.line import KeptLines
 from hub_extensions.core.queue.model import (
     Availability,
     Lease,
@@ -103,6 +104,8 @@ class State:
         self.offer_config = offers
         self.start_allowance = start_allowance
         self.tickets: dict[str, Ticket] = {}
+        self._ticket_of: dict[Server, str] = {}
+        self._lines = KeptLines({})
         self.leases: dict[str, Lease] = {}
         self._lease_of_ticket: dict[str, str] = {}
         self.facts: dict[tuple[str, str], ServerFacts] = {}
@@ -150,7 +153,8 @@ class State:
         kept = stored.meta.get(CLOCK)
         clock = RunningClock(datetime.fromisoformat(kept) if kept else None)
         state = cls(store, clock, config, policy, offers, start_allowance)
-        state.tickets = {ticket.id: ticket for ticket in stored.tickets}
+        for ticket in stored.tickets:
+            state._keep(ticket)
         state.facts = {(facts.user, facts.server): facts for facts in stored.facts}
         promised = {facts.lease: facts.promised for facts in stored.facts if facts.promised is not None}
         for lease in stored.leases:
@@ -196,9 +200,9 @@ class State:
         for row in changes.tickets:
             self.last_choices[row.ticket.user] = tuple(choice.offer for choice in row.ticket.choices)
             if row.end is None:
-                self.tickets[row.ticket.id] = row.ticket
+                self._keep(row.ticket)
             else:
-                self.tickets.pop(row.ticket.id, None)
+                self._drop(row.ticket)
         for lease in changes.leases:
             if lease.state is LeaseState.ENDED:
                 self.leases.pop(lease.id, None)
@@ -216,6 +220,17 @@ class State:
         self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
         if not changes.empty:
             self.revision += 1
+
+    def _keep(self, ticket: Ticket) -> None:
+        self.tickets[ticket.id] = ticket
+        self._ticket_of[ticket.user, ticket.server] = ticket.id
+        self._lines.put(ticket)
+
+    def _drop(self, ticket: Ticket) -> None:
+        self.tickets.pop(ticket.id, None)
+        if self._ticket_of.get((ticket.user, ticket.server)) == ticket.id:
+            del self._ticket_of[ticket.user, ticket.server]
+        self._lines.drop(ticket.id)
 
     def _index(self, lease: Lease) -> None:
         if lease.state not in (LeaseState.ENDING, LeaseState.ENDED):
@@ -331,14 +346,19 @@ class State:
                 as those have that anybody waits for.
         """
         lifetime = self.policy.lifetime if self.policy.enabled else None
+        offers = (*self.offers, *self._by_name(asked)) if self.unread else self.offers
+        pools = pools_of(offers)
+        if pools != self._lines.pool_of:
+            self._lines = KeptLines(pools, self.tickets.values())
         line = QueueSnapshot(
-            (*self.offers, *self._by_name(asked)) if self.unread else self.offers,
+            offers,
             self.known_devices(),
             tuple(self.tickets.values()),
             tuple(self.leases.values()),
             self.config,
             lifetime,
             self.start_allowance,
+            kept=self._lines.lines(),
         )
         stand = self.cluster
         if stand is None:
@@ -376,7 +396,7 @@ class State:
 
     def live_ticket(self, user: str, server: str) -> Ticket | None:
         """The ticket of a server that waits or starts; None: there is none."""
-        return next((t for t in self.tickets.values() if t.user == user and t.server == server), None)
+        return self.tickets.get(self._ticket_of.get((user, server), ""))
 
     def lease_of(self, user: str, server: str) -> Lease | None:
         """The lease a server runs or starts under (not one that is ending)."""

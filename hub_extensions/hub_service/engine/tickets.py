@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from hub_extensions.adapters.jupyterhub_api import HubApi
@@ -20,10 +20,11 @@ from hub_extensions.core import messages
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue import lifecycle
-from hub_extensions.core.queue.admission import admit, refuse_to_join, standing
+from hub_extensions.core.queue.admission import Standing, admit, refuse_to_join, standing
 from hub_extensions.core.queue.lifecycle import Event, Step
 from hub_extensions.core.queue.model import (
     Admission,
+    Availability,
     Choice,
     Lease,
     Ticket,
@@ -44,6 +45,30 @@ PLACE_ENDED = explain("ended", log_message="asked for a ticket that ended")
 NONE_THERE = explain("offers-gone", log_message="offers gone")
 NOT_READ = explain("cluster-not-read", log_message="the cluster has not been read yet")
 HUB_AWAY = explain("hub-away", log_message="the hub does not answer")
+
+
+SLICE = 50
+"""So many tickets are told how they stand before others have a turn in the loop."""
+
+
+@dataclass
+class Stand:
+    """How everybody stands at one revision of the state: what is the same for many is found once."""
+
+    revision: int
+    verdicts: Standing
+    offers: tuple[Availability, ...]
+    _besides: dict[tuple[object, ...], tuple[tuple[Availability, ...], bool]] = field(default_factory=dict)
+
+    def besides(self, ticket: Ticket) -> tuple[tuple[Availability, ...], bool]:
+        """What its user could have now instead, and whether anything that its user sees is simulated."""
+        wanted = [choice.offer for choice in ticket.choices]
+        key = (*wanted, ticket.groups)
+        if key not in self._besides:
+            seen = presenters.allowed(self.offers, ticket.groups, False)
+            simulated = any(each.offer.simulated for each in seen)
+            self._besides[key] = presenters.smaller_and_free(wanted, seen), simulated
+        return self._besides[key]
 
 
 class Tickets:
@@ -339,11 +364,11 @@ class Tickets:
     async def changes(self) -> AsyncGenerator[messages.TicketStatus, None]:
         """All live tickets as they stand, then every change. A listener that does not read is dropped by the caller."""
         queue: asyncio.Queue[messages.TicketStatus] = asyncio.Queue()
-        self.publish_changed()
-        for state in self.states():
-            queue.put_nowait(state)
         self._listeners.add(queue)
         try:
+            async for state in self._all_states():
+                if not self._publish_if_changed(state):
+                    queue.put_nowait(state)
             while True:
                 yield await queue.get()
         finally:
@@ -356,17 +381,33 @@ class Tickets:
 
     def states(self) -> tuple[messages.TicketStatus, ...]:
         """The status of every live ticket now."""
-        verdicts = standing(self.state.queue_snapshot(), self.state.clock.now())
-        return tuple(self._state(ticket, verdicts) for ticket in self.state.tickets.values())
+        return self.states_of(self.state.tickets.values())
 
-    def publish_changed(self) -> None:
+    def states_of(self, tickets: Iterable[Ticket]) -> tuple[messages.TicketStatus, ...]:
+        """The status of these live tickets now."""
+        stand = self._stand()
+        return tuple(self._state(ticket, stand) for ticket in tickets)
+
+    async def _all_states(self) -> AsyncGenerator[messages.TicketStatus, None]:
+        """The status of every live ticket as it is then, in slices between which others have a turn."""
+        stand = self._stand()
+        for number, ticket_id in enumerate(tuple(self.state.tickets)):
+            if number % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+                stand = stand if stand.revision == self.state.revision else self._stand()
+            ticket = self.state.tickets.get(ticket_id)
+            if ticket is not None:
+                yield self._state(ticket, stand)
+
+    async def publish_changed(self) -> None:
         """Publish the states that differ from what was published last: one event a change."""
         self._published_revision = self.state.revision
-        states = self.states()
-        for state in states:
-            self._publish_if_changed(state)
-        if len(self._published) > 2 * len(states) + 100:
-            self._published = {state.ticket: _published_content(state) for state in states}
+        if self._listeners:
+            async for state in self._all_states():
+                self._publish_if_changed(state)
+        if len(self._published) > 2 * len(self.state.tickets) + 100:
+            live = self.state.tickets
+            self._published = {ticket: what for ticket, what in self._published.items() if ticket in live}
 
     async def publish_changes(self) -> None:
         """Publish soon after each change, a few times a second at most; and every 15 s: waits change by themselves."""
@@ -377,21 +418,27 @@ class Tickets:
                 log.debug("nothing changed for 15 s")
             self._changed.clear()
             began = asyncio.get_running_loop().time()
-            self.publish_changed()
+            await self.publish_changed()
             took = asyncio.get_running_loop().time() - began
             await asyncio.sleep(max(0.2, 4 * took))  # a very long line is published less often
 
-    def _publish_if_changed(self, state: messages.TicketStatus) -> None:
+    def _publish_if_changed(self, state: messages.TicketStatus) -> bool:
         key = _published_content(state)
-        if self._published.get(state.ticket) != key:
-            self._published[state.ticket] = key
-            self._send(state)
+        if self._published.get(state.ticket) == key:
+            return False
+        self._published[state.ticket] = key
+        self._send(state)
+        return True
 
     def _send(self, state: messages.TicketStatus) -> None:
         for queue in self._listeners:
             queue.put_nowait(state)
 
-    def _state(self, ticket: Ticket, verdicts: object = None) -> messages.TicketStatus:
+    def _stand(self) -> Stand:
+        verdicts = standing(self.state.queue_snapshot(), self.state.clock.now())
+        return Stand(self.state.revision, verdicts, self.state.availability())
+
+    def _state(self, ticket: Ticket, stand: Stand | None = None) -> messages.TicketStatus:
         if ticket.state is TicketState.ADMITTED:
             lease = self.state.lease_of_ticket(ticket.id)
             chosen = ticket.admitted_offer or CPU
@@ -403,18 +450,13 @@ class Tickets:
             given = presenters.grant(lease, chosen, self.service_url, self.simulate, asked)
             simulated = bool(offer and offer.simulated)
             return presenters.admitted(ticket, given, title, simulated, self.state.clock)
-        known = (
-            verdicts if isinstance(verdicts, dict) else standing(self.state.queue_snapshot(), self.state.clock.now())
-        )
-        verdict = known.get(ticket.id)
+        stand = stand or self._stand()
+        verdict = stand.verdicts.of(ticket)
         if verdict is None:
             return presenters.not_there(ticket, NONE_THERE, self.state.clock)
         if not self.state.hub_up:
             verdict = replace(verdict, reason=HUB_AWAY)
-        stands = presenters.allowed(self.state.availability(), ticket.groups, False)
-        smaller = presenters.smaller_and_free([choice.offer for choice in ticket.choices], stands)
-        simulated = any(a.offer.simulated for a in stands)
-        return presenters.waiting(ticket, verdict, smaller, simulated, self.state.clock)
+        return presenters.waiting(ticket, verdict, *stand.besides(ticket), self.state.clock)
 
     # -------------------------------------------------------------- small things
 

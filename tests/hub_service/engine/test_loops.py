@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from hub_extensions.adapters.jupyterhub_api import HubServer, HubUser
-from hub_extensions.adapters.store import Changes
+from hub_extensions.adapters.store import Changes, TicketRow
 from hub_extensions.core.culling import Action, Cause, CullDecision, ServerFacts
-from hub_extensions.core.messages import Ended, Report
+from hub_extensions.core.messages import Ended, Report, TicketStatus
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.model import Lease, LeaseState
+from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueLimits, Ticket
 from hub_extensions.hub_service.engine import local_leases, reconcile
 from hub_extensions.hub_service.engine.cluster_leases import SETTLES
 from hub_extensions.hub_service.engine.culler import OTHER_PAGES, REPORTS_LAST, SAMPLES_STORED_EVERY, SAVING
@@ -27,11 +27,13 @@ from hub_extensions.hub_service.engine.engine import PRUNE_EVERY
 from hub_extensions.hub_service.engine.reconcile import AT_A_TIME
 from hub_extensions.hub_service.engine.rights import KEPT, LAST, UNANSWERED
 from hub_extensions.hub_service.engine.state import INVENTORY_GOES_STALE, NOTICES_LAST
+from hub_extensions.hub_service.engine.tickets import SLICE
 from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
 from tests.fakes.machine import small
 from tests.fakes.reasons import because
 from tests.hub_service.engine.pod_room import SMALL, pod_room
 from tests.hub_service.engine.room import room
+from tests.patience import soon
 
 SECOND = timedelta(seconds=1)
 ADA, BEN = ("ada", ""), ("ben", "")
@@ -220,7 +222,7 @@ async def test_what_was_told_of_tickets_that_are_gone_is_forgotten_once_there_is
 ) -> None:
     async with room(tmp_path, small(0)) as r:
         r.engine.queue._published = {str(number): () for number in range(stale)}
-        r.engine.queue.publish_changed()
+        await r.engine.queue.publish_changed()
         assert len(r.engine.queue._published) == kept
 
 
@@ -228,8 +230,9 @@ async def test_what_was_told_of_tickets_that_are_gone_is_forgotten_once_there_is
 async def test_with_each_live_ticket_two_more_may_be_remembered(tmp_path: Path, stale: int, kept: int) -> None:
     async with room(tmp_path, small(0)) as r:
         await r.ask("ada", "mig-1g.5gb")
+        await anext(r.engine.queue.changes())
         r.engine.queue._published = {str(number): () for number in range(stale)}
-        r.engine.queue.publish_changed()
+        await r.engine.queue.publish_changed()
         assert len(r.engine.queue._published) == kept
 
 
@@ -242,6 +245,43 @@ async def test_a_listener_is_told_all_and_counted_as_long_as_it_listens(tmp_path
         assert ([state.user for state in heard], r.engine.queue.listeners) == (["ada", "ben"], 1)
         await changes.aclose()
         assert r.engine.queue.listeners == 0
+
+
+async def test_a_long_line_is_told_in_slices_between_which_others_have_a_turn(tmp_path: Path) -> None:
+    """And whoever changes something in the middle of it is told as it is then: the last word of each is the truth."""
+    config = QueueLimits(max_waiting=1000, max_starting=1000)
+    async with room(tmp_path, small(0), queue=config) as r:
+        state = r.engine.state
+        tickets = [
+            Ticket(f"t{n}", f"u{n}", "", (Choice(OfferId("mig-1g.5gb"), n),), state.clock.now()) for n in range(1, 401)
+        ]
+        await state.commit(Changes(tickets=tuple(map(TicketRow, tickets))))
+        state.hub_up = False  # nobody is admitted: telling is what is looked at
+        heard, turns = dict[str, TicketStatus](), 0
+
+        async def listen() -> None:
+            async for said in r.engine.changes():
+                heard[said.ticket] = said
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+                if turns == 3:
+                    await r.engine.leave("t1", "u1")
+                    await r.engine.leave("t300", "u300")
+
+        tasks = [asyncio.ensure_future(listen()), asyncio.ensure_future(others())]
+        await soon(lambda: len(heard) == 400 and "t300" not in state.tickets)
+        assert turns >= 400 // SLICE
+        await r.engine.queue.publish_changed()
+        await asyncio.sleep(0.05)
+        said = {each.ticket: each for each in r.engine.queue.states()}
+        assert {name: heard[name].position for name in said} == {name: each.position for name, each in said.items()}
+        assert (heard["t1"].answer, heard["t300"].answer) == ("ended", "ended")
+        for task in tasks:
+            task.cancel()
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(0, 0), (30, 0), (31, 1)])

@@ -12,11 +12,11 @@ import pytest
 
 from hub_extensions.adapters import procfs
 from hub_extensions.adapters.jupyterhub_api import HubAway, HubServer
-from hub_extensions.adapters.store import Changes
+from hub_extensions.adapters.store import Changes, TicketRow
 from hub_extensions.core.gpu.devices import InventoryReading
 from hub_extensions.core.messages import Ask, Ended, Started, Stopped
 from hub_extensions.core.offers.model import OfferConfig
-from hub_extensions.core.queue.model import QueueLimits
+from hub_extensions.core.queue.model import QueueLimits, TicketEnd
 from hub_extensions.hub_service.engine.errors import Refused
 from tests.fakes.machine import StoreThatIsFull, large, small
 from tests.hub_service.engine.room import room
@@ -156,7 +156,8 @@ async def test_a_ticket_whose_server_is_starting_is_not_left_but_stopped(tmp_pat
 async def test_a_lease_whose_ticket_is_gone_does_not_start_for_ever(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         await r.ask("ada", "mig-1g.5gb")
-        r.engine.state.tickets.clear()
+        ended = [TicketRow(each, TicketEnd.LEFT) for each in r.engine.state.tickets.values()]
+        await r.engine.state.commit(Changes(tickets=tuple(ended)))
         await r.engine.watcher.refresh()
         await r.engine.watcher.refresh()
         assert r.engine.leases() == ()
@@ -365,11 +366,11 @@ async def test_a_listener_hears_one_event_a_change(tmp_path: Path) -> None:
         changes = r.engine.changes()
         heard = [await changes.__anext__(), await changes.__anext__()]
         assert {h.ticket for h in heard} == {ada.ticket, ben.ticket}
-        r.engine.queue.publish_changed()
-        r.engine.queue.publish_changed()
+        await r.engine.queue.publish_changed()
+        await r.engine.queue.publish_changed()
         await r.left(ada)
         await r.engine.watcher.refresh()
-        r.engine.queue.publish_changed()
+        await r.engine.queue.publish_changed()
         words = [
             (h.ticket, h.answer) for h in [await asyncio.wait_for(changes.__anext__(), patient(2)) for _ in range(2)]
         ]

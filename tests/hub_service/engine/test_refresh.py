@@ -88,7 +88,7 @@ async def test_a_round_in_which_nothing_changed_is_told_to_nobody(tmp_path: Path
     async with room(tmp_path, small(0)) as r:
         queue = r.engine.queue
         for changes in (False, True, False):
-            queue.publish_changed()
+            await queue.publish_changed()
             queue._changed.clear()
             if changes:
                 await r.ask("ada", "mig-1g.5gb")

@@ -1,0 +1,107 @@
+"""The line of each pool: its waiting tickets in the order of their places, made anew, or kept as tickets come and go.
+
+Not here: who of them is next, and what they are told (``admission.py``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.model import Line, Ticket, TicketState
+
+
+def lines_of(pool_of: Mapping[OfferId, str], tickets: Iterable[Ticket]) -> Mapping[str, Line]:
+    """The lines of these tickets."""
+    entries: dict[str, list[tuple[int, Ticket]]] = {}
+    asked: dict[str, Counter[OfferId]] = {}
+    for ticket in tickets:
+        for pool, (place, offer) in _places(pool_of, ticket).items():
+            entries.setdefault(pool, []).append((place, ticket))
+            asked.setdefault(pool, Counter())[offer] += 1
+    for waiting in entries.values():
+        waiting.sort(key=_place)
+    return {
+        pool: Line(tuple(ticket for _, ticket in waiting), tuple(place for place, _ in waiting), asked[pool])
+        for pool, waiting in entries.items()
+    }
+
+
+def _place(entry: tuple[int, Ticket]) -> int:
+    return entry[0]
+
+
+def _places(pool_of: Mapping[OfferId, str], ticket: Ticket) -> dict[str, tuple[int, OfferId]]:
+    """Pool -> its place there and the offer of it; of several with one place the one that its user prefers."""
+    found: dict[str, tuple[int, OfferId]] = {}
+    if ticket.state is not TicketState.WAITING:
+        return found
+    for choice in ticket.choices:
+        pool = pool_of.get(choice.offer)
+        if pool is not None and (pool not in found or choice.place < found[pool][0]):
+            found[pool] = (choice.place, choice.offer)
+    return found
+
+
+@dataclass
+class _Kept:
+    """One line that changes."""
+
+    tickets: list[Ticket] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    asked: Counter[OfferId] = field(default_factory=Counter)
+    line: Line | None = None
+
+    def value(self) -> Line:
+        if self.line is None:
+            self.line = Line(tuple(self.tickets), tuple(self.places), Counter(self.asked))
+        return self.line
+
+    def put(self, place: int, offer: OfferId, ticket: Ticket) -> None:
+        at = bisect_left(self.places, place)
+        self.places.insert(at, place)
+        self.tickets.insert(at, ticket)
+        self.asked[offer] += 1
+        self.line = None
+
+    def drop(self, place: int, offer: OfferId, ticket: Ticket) -> None:
+        at = bisect_left(self.places, place)
+        while self.tickets[at].id != ticket.id:
+            at += 1
+        del self.places[at], self.tickets[at]
+        self.asked[offer] -= 1
+        self.line = None
+
+
+class KeptLines:
+    """The lines, kept: a ticket that comes or goes costs a search for its place, however many wait."""
+
+    def __init__(self, pool_of: Mapping[OfferId, str], tickets: Iterable[Ticket] = ()) -> None:
+        self.pool_of = pool_of
+        self._pools: dict[str, _Kept] = {}
+        self._known: dict[str, Ticket] = {}
+        for pool, line in lines_of(pool_of, tickets := tuple(tickets)).items():
+            self._pools[pool] = _Kept(list(line.tickets), list(line.places), Counter(line.asked), line)
+        self._known = {ticket.id: ticket for ticket in tickets}
+
+    def put(self, ticket: Ticket) -> None:
+        """It is so from now on."""
+        self.drop(ticket.id)
+        self._known[ticket.id] = ticket
+        for pool, (place, offer) in _places(self.pool_of, ticket).items():
+            self._pools.setdefault(pool, _Kept()).put(place, offer, ticket)
+
+    def drop(self, ticket_id: str) -> None:
+        """It is gone."""
+        ticket = self._known.pop(ticket_id, None)
+        if ticket is None:
+            return
+        for pool, (place, offer) in _places(self.pool_of, ticket).items():
+            self._pools[pool].drop(place, offer, ticket)
+
+    def lines(self) -> Mapping[str, Line]:
+        """The lines as they are now; what is given out does not change any more."""
+        return {pool: kept.value() for pool, kept in self._pools.items() if kept.tickets}

@@ -1,0 +1,148 @@
+"""A line that is kept as tickets come and go says what one made anew says; so does a wait that is asked for alone."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.admission import admit, availability, pools_of, refuse_to_join, standing
+from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE, Holding, forecast_line
+from hub_extensions.core.queue.line import KeptLines, lines_of
+from hub_extensions.core.queue.model import Choice, Line, Ticket, TicketState
+from tests.core.queue.test_admission import NOW, OFFERS, large, lease, small, snapshot, whole
+
+NAMES = st.sampled_from([offer.id for offer in OFFERS] + [OfferId("mig-7g.40gb")])
+PLACES = st.integers(1, 10**6)
+STEPS = st.lists(
+    st.tuples(
+        st.integers(1, 12),  # whose ticket
+        st.lists(NAMES, min_size=1, max_size=3, unique=True),
+        st.lists(PLACES, min_size=3, max_size=3),
+        st.sampled_from([*TicketState, TicketState.WAITING]),
+    ),
+    max_size=40,
+)
+
+
+def content(lines: Mapping[str, Line]) -> dict[str, tuple[object, ...]]:
+    return {pool: (line.tickets, line.places, +Counter(line.asked)) for pool, line in lines.items()}
+
+
+@settings(max_examples=200)
+@given(STEPS, st.booleans())
+def test_a_line_that_is_kept_says_what_one_says_that_is_made_anew(
+    steps: list[tuple[int, list[OfferId], list[int], TicketState]], busy: bool
+) -> None:
+    pools = pools_of(OFFERS)
+    kept, tickets = KeptLines(pools), dict[str, Ticket]()
+    taken = set[int]()
+    for number, offers, places, state in steps:
+        if taken & set(places):
+            continue  # no place is given twice
+        taken |= set(places)
+        name = f"t{number}"
+        choices = tuple(Choice(offer, place) for offer, place in zip(offers, places, strict=False))
+        if state is TicketState.ENDED:
+            kept.drop(name)
+            tickets.pop(name, None)
+        else:
+            tickets[name] = Ticket(name, f"u{number}", "", choices, NOW, state)
+            kept.put(tickets[name])
+        assert content(kept.lines()) == content(lines_of(pools, tickets.values()))
+    assert content(KeptLines(pools, tickets.values()).lines()) == content(kept.lines())
+    devices = (small(0), large(0), whole(0), whole(1))
+    leases = tuple(lease(each, ends=NOW + timedelta(minutes=5)) for each in devices) if busy else ()
+    plain = snapshot(devices, tuple(tickets.values()), leases, lifetime=timedelta(hours=1))
+    indexed = replace(plain, kept=kept.lines())
+    assert dict(standing(indexed, NOW)) == dict(standing(plain, NOW))
+    assert admit(indexed) == admit(plain)
+    assert availability(indexed, NOW) == availability(plain, NOW)
+    for number in (1, 99):
+        assert refuse_to_join(indexed, f"u{number}", "", ["gpu"], ()) == refuse_to_join(  # type: ignore[list-item]
+            plain,
+            f"u{number}",
+            "",
+            ["gpu"],
+            (),  # type: ignore[list-item]
+        )
+
+
+def test_what_was_given_out_does_not_change_when_somebody_leaves() -> None:
+    first, second = (Ticket(f"t{n}", f"u{n}", "", (Choice(OfferId("gpu"), n),), NOW) for n in (1, 2))
+    kept = KeptLines(pools_of(OFFERS), (first, second))
+    before = kept.lines()
+    kept.drop("t1")
+    kept.drop("nobody")
+    assert before["gpu"].tickets == (first, second) and before["gpu"].asked == {"gpu": 2}
+    assert kept.lines()["gpu"] == Line((second,), (2,), Counter({OfferId("gpu"): 1}))
+    kept.drop("t2")
+    assert kept.lines() == {}
+
+
+# ------------------------------------------------------------------ the wait of one place
+
+
+def played(
+    devices: Sequence[str], holdings: Sequence[Holding], share: int, places: int, turn: timedelta
+) -> list[datetime | None]:
+    """The plain way: the line is played forward, place after place, with every device's free part."""
+    free = dict.fromkeys(devices, WHOLE)
+    ends: list[tuple[datetime, str]] = []
+    for holding in holdings:
+        free[holding.device] -= holding.share
+        if holding.ends_at is not None:
+            ends.append((max(holding.ends_at, NOW) + RELEASE_ALLOWANCE, holding.device))
+    heapq.heapify(ends)
+    at, starts = NOW, list[datetime | None]()
+    for _ in range(places):
+        while not (fits := [device for device, room in free.items() if room >= share]) and ends:
+            at, freed = heapq.heappop(ends)
+            free[freed] += share
+        if not fits:
+            return starts + [None] * (places - len(starts))
+        free[fits[0]] -= share
+        heapq.heappush(ends, (at + turn, fits[0]))
+        starts.append(at)
+    return starts
+
+
+@settings(max_examples=300)
+@given(
+    st.integers(0, 4),
+    st.sampled_from([1000, 500, 333, 250]),
+    st.lists(st.tuples(st.integers(0, 3), st.none() | st.integers(-20, 400)), max_size=12),
+    st.integers(1, 90),
+    st.integers(0, 40),
+)
+def test_the_wait_of_each_place_is_what_playing_the_line_forward_says(
+    devices: int, share: int, held: list[tuple[int, int | None]], lifetime: int, places: int
+) -> None:
+    """Too many on one device, ends long after a turn, and holders whom nothing ends, are among them."""
+    names = [f"d{n}" for n in range(devices)]
+    holdings = [
+        Holding(f"d{at}", share, None if end is None else NOW + timedelta(minutes=end))
+        for at, end in held
+        if at < devices
+    ]
+    turn = START_ALLOWANCE + timedelta(minutes=lifetime) + RELEASE_ALLOWANCE
+    found = forecast_line(
+        devices=names,
+        holdings=holdings,
+        shares=[share] * places,
+        lifetime=timedelta(minutes=lifetime),
+        now=NOW,
+        max_starting=1000,
+        held_back=False,
+    )
+    assert len(found) == places
+    expected = played(names, holdings, share, places, turn)
+    assert [each.at_most for each in found] == [None if at is None else at - NOW for at in expected]
+    assert list(found[:2]) == list(found)[:2]
