@@ -116,6 +116,21 @@ def describe(pid: int) -> Process | None:
     return _process(pid, stat, marks, uid, _owner(uid))
 
 
+def pids() -> Iterator[int]:
+    """All processes there are now."""
+    return _pids()
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The variables that the process was started with; empty where there is none, or where we may not read it."""
+    data = _read(f"/proc/{pid}/environ") or b""
+    pairs = (entry.partition(b"=") for entry in data.split(b"\0") if b"=" in entry)
+    values: dict[str, str] = {}
+    for name, _, value in pairs:
+        values.setdefault(os.fsdecode(name), os.fsdecode(value))  # getenv() takes the first
+    return values
+
+
 def start_time(pid: int) -> int | None:
     """When the process began, in clock ticks since boot (field 22 of /proc/<pid>/stat); None when there is none."""
     stat = _stat(pid)

@@ -16,6 +16,7 @@ from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
 from traitlets import Integer
 
 from hub_extensions.adapters import procfs
+from hub_extensions.adapters.server_processes import HUB_MARK, mark_of
 from hub_extensions.spawner.base import GpuSpawnerMixin
 from hub_extensions.spawner.pages.start_progress import Start
 
@@ -26,6 +27,13 @@ class _KnownProcess(GpuSpawnerMixin):
     gpu_pid_started = Integer(0, help="When the server's process began, in clock ticks since boot; 0: not known.")
     gpu_lease = ""
     """The lease it runs under; "" for CPU only."""
+
+    def get_env(self) -> dict[str, Any]:
+        """With the mark of this hub, which needs no answer of the service: what the hub never noted is found by it."""
+        env = super().get_env()
+        if self.gpu_hub_secret:
+            env[HUB_MARK] = mark_of(self.gpu_hub_secret)
+        return env
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """After a hub restart. A state of the stock spawner has no start time: the pid is taken at its word, once."""

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from hub_extensions.adapters.server_processes import mark_of, servers
 from hub_extensions.core.messages import Ask, Ended, Started, Stopped
 from hub_extensions.spawner.base import CONFIRM_SECONDS
-from tests.fakes.service import GpuServiceInATest, ServiceAway
+from tests.fakes.service import SECRET, GpuServiceInATest, ServiceAway
 from tests.hubs import Hub, until
 from tests.patience import patient
 from tests.spawner.real_hub import ours
@@ -85,6 +86,8 @@ def test_cpu_only_sees_no_gpu(tmp_path: Path, service: GpuServiceInATest) -> Non
         env = hub.environ("ada")
         assert env["CUDA_VISIBLE_DEVICES"] == env["NVIDIA_VISIBLE_DEVICES"] == "void"
         assert "JUPYTERHUB_GPU_LEASE" not in env
+        found = {(each.pid, each.user, each.server) for each in servers(mark_of(SECRET))}
+        assert (hub.server("ada")["state"]["pid"], "ada", "") in found, "also a hub that never noted it can tell it"
 
 
 def test_a_waiter_is_told_its_place_and_starts_without_a_click(tmp_path: Path, service: GpuServiceInATest) -> None:

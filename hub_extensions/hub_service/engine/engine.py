@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hub_extensions import __version__
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused
+from hub_extensions.adapters.server_processes import mark_of
 from hub_extensions.adapters.store import Store, StoreUnavailable
 from hub_extensions.core import culling, messages
 from hub_extensions.core.gpu.devices import WHOLE
@@ -26,6 +27,7 @@ from hub_extensions.hub_service.engine.dcgm import Dcgm, open_prometheus
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.leases import LeaseWatcher
 from hub_extensions.hub_service.engine.local_leases import Gpus, LocalLeases
+from hub_extensions.hub_service.engine.orphans import Orphans
 from hub_extensions.hub_service.engine.reconcile import Reconciler, ServiceApart
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.tickets import Tickets
@@ -71,6 +73,7 @@ class Engine:
             self.watcher = self.cluster_leases
         else:
             self.watcher = LocalLeases(state, transaction, cast(Gpus, gpus))
+        self.orphans = Orphans(state, "" if settings.cluster is not None else mark_of(settings.hub_secret))
         self.queue.on_restart(self.watcher.clear_dead_start)
         self.dcgm = Dcgm(state, open_prometheus(settings))
         self.culler = Culler(state, transaction, hub, self.dcgm)
@@ -99,6 +102,7 @@ class Engine:
                 ("deciding about idle servers", self.culler.run),
                 ("comparing with the hub", self.reconciler.run),
                 ("publishing", self.queue.publish_changes),
+                *([("ending orphans", self.orphans.run)] if self.orphans.mark else []),
                 ("forgetting what is old", self._prune_old),
             )
         ]

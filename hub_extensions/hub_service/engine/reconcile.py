@@ -18,6 +18,7 @@ from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, 
 from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.adapters.timeouts import within
 from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.culling.orphans import ListedServer
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
@@ -25,7 +26,7 @@ from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketSta
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.leases import LeaseWatcher
-from hub_extensions.hub_service.engine.state import TOKEN_NAME, State
+from hub_extensions.hub_service.engine.state import TOKEN_NAME, Listing, State
 from hub_extensions.hub_service.engine.transaction import Transaction, Transactions
 
 log = logging.getLogger("hub_extensions.hub_service")
@@ -115,6 +116,8 @@ class Reconciler:
             return
         self._hub_is_back()
         self.state.listed = frozenset(servers)
+        known = (ListedServer(item.user, item.server, item.ready, item.pid) for item in servers.values())
+        self.state.listing = Listing(tuple(known), listed_at)
         self.state.listed_pods = frozenset(item.pod for item in servers.values())
         resume, self._resume = self._resume, False
         try:

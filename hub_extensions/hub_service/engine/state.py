@@ -21,6 +21,7 @@ from hub_extensions.adapters.timeouts import unbroken
 from hub_extensions.core.cluster.offers import ClusterOffers
 from hub_extensions.core.cluster.pools import PoolSurvey
 from hub_extensions.core.culling import CullPolicy, ServerFacts
+from hub_extensions.core.culling.orphans import ListedServer
 from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig, arranged, cpu_offer, derive_offers, named_offer
@@ -69,6 +70,14 @@ class ClusterSnapshot:
     caution: str = ""
 
 
+@dataclass(frozen=True)
+class Listing:
+    """What the hub's list said last; `asked_at`: when it was asked for (the machine's seconds)."""
+
+    servers: tuple[ListedServer, ...]
+    asked_at: float
+
+
 class State:
     """Tickets, leases, facts of servers, devices and offers.
 
@@ -77,8 +86,9 @@ class State:
         reading: the last inventory that could be read; None: none yet. read_at: running time of it.
         problem: why the inventory cannot be read now; "" when it can.
         on_cluster: devices are a cluster's. cluster: as it was read last; None: it has not been read yet.
-        hub_up: the hub answers. listed: the servers it has, as its list said last, None: not known; listed_pods: the
-            names of their pods. people: user -> groups and admin or not, as it said last. activity: of each server.
+        hub_up: the hub answers. listed: the servers it has, as its list said last, None: not known; listing: with their
+            processes; listed_pods: the names of their pods. people: user -> groups and admin or not, as it said
+            last. activity: of each server.
         touched: servers of which something was said, and when (the machine's seconds): an older listing knows less.
         compared: what the hub runs was compared with this at least once: else a lease may be of a server long gone.
         resumed: ticket -> the attempt after which the hub was asked to start its server again, by us.
@@ -136,6 +146,7 @@ class State:
         self.activity: dict[Server, datetime] = {}
         self.saving: dict[Server, datetime] = {}
         self.listed: frozenset[Server] | None = None
+        self.listing: Listing | None = None
         self.listed_pods: frozenset[str] = frozenset()
         self._availability: tuple[int, datetime, tuple[Availability, ...]] | None = None
 
