@@ -74,7 +74,7 @@ def _one(value: object) -> OfferId:
     if isinstance(value, list | tuple):
         if len(value) != 1:
             raise ChoiceError("offer", f"offer is one id, not {len(value)}: for a list use offers.")
-        value = value[0]
+        (value,) = value
     return _id(value, "offer")
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, NodeFacts, PodFacts, Taint
 from hub_extensions.core.cluster.nodes import NodeReadings
-from hub_extensions.core.cluster.pools import Pool, PoolSurvey, read_ahead, survey_pools
+from hub_extensions.core.cluster.pools import AHEAD, Pool, PoolSurvey, read_ahead, survey_pools
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import NODE_PRODUCT, Mechanism
@@ -378,6 +378,20 @@ def test_of_a_configured_capacity_no_more_is_free_than_on_the_nodes_that_count(
     config = ClusterConfig(capacity={"mig-1g.5gb": 8})
     found = survey(*there, pods=ours, config=config, own_pods_only=True).pools["mig-1g.5gb"]
     assert (found.total, found.free, found.unknown) == (4, 3, unknown)
+
+
+@pytest.mark.parametrize(("capacity", "free"), [(3, 1), (2, 0), (1, 0)])
+def test_of_a_configured_capacity_our_own_are_taken_and_none_is_said_to_be_others(capacity: int, free: int) -> None:
+    ours = (pod(f"ours-{n}", "a", asks="gpu", lease="mine", namespace=HOME) for n in range(2))
+    config = ClusterConfig(capacity={"gpu": capacity})
+    found = survey(node("a", ("gpu", 8)), pods=tuple(ours), config=config, own_pods_only=True).pools["gpu"]
+    assert (found.total, found.free, found.foreign) == (capacity, free, 0)
+
+
+@pytest.mark.parametrize(("nodes", "steps"), [(0, 0), (1, 1), (AHEAD, 1), (AHEAD + 1, 2), (2 * AHEAD + 1, 3)])
+def test_reading_ahead_lets_others_have_a_turn_before_every_hundred_nodes(nodes: int, steps: int) -> None:
+    view = ClusterView({f"n{n}": node(f"n{n}", ("gpu", 1)) for n in range(nodes)}, {})
+    assert sum(1 for _ in read_ahead(view, ClusterConfig(), leases=(), kept=NodeReadings())) == steps
 
 
 def test_where_no_pod_may_be_read_nothing_is_known_of_what_is_free() -> None:

@@ -579,6 +579,7 @@ async def test_by_policy_a_forgotten_pod_is_removed_after_a_while_and_not_twice(
     [
         ({"lease": "of-another-time"}, True),
         ({"offer": SMALL}, True),
+        ({"offer": "cpu"}, True),
         ({}, False),
         ({"lease": "of-another-time", "user": ""}, False),
         ({"lease": "of-another-time", "phase": "Succeeded"}, False),
