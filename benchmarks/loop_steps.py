@@ -162,6 +162,14 @@ async def figures(r: Room) -> None:
         heard: list[TicketStatus] = []
         await listen(r, heard, len(state.tickets))
 
+    async def compared() -> None:
+        await r.engine.reconciler.reconcile()
+
+    async def metrics() -> None:
+        r.engine.line_figures()
+
+    for ticket in state.tickets.values():
+        r.hub.run(ticket.user, "", ready=False)
     print(f"{TICKETS:,} tickets in two lines, {LEASED} devices; the longest step of the loop in each run")
     await measured("a listener is told everything", first_words, 3)
     heard: list[TicketStatus] = []
@@ -174,6 +182,8 @@ async def figures(r: Room) -> None:
     await measured("form", form)
     await measured("somebody's own page", own_page)
     await measured("a round of admissions, one device free", admission)
+    await measured("the hub's list is compared", compared)
+    await measured("the line for the metrics", metrics)
     listener.cancel()
 
 

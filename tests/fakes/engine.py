@@ -150,6 +150,15 @@ class EngineInMemory:
             if user is None or t.user == user
         )
 
+    def line_figures(self) -> messages.LineFigures:
+        states: dict[str, int] = {}
+        since: dict[str, datetime] = {}
+        for each in self.tickets(None):
+            states[each.state] = states.get(each.state, 0) + 1
+            if each.state == "waiting":
+                since[each.offers[0]] = min(each.since, since.get(each.offers[0], each.since))
+        return messages.LineFigures(states, since)
+
     async def leave(self, ticket: str, user: str | None) -> None:
         state = self._ticket(ticket)
         if user is not None and state.user != user:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,6 +22,14 @@ class TicketInfo:
     position: int
     since: datetime
     reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class LineFigures:
+    """The line for the metrics: tickets by state, and since when who waits longest is in line, by the first offer."""
+
+    states: Mapping[str, int]
+    waiting_since: Mapping[str, datetime]
 
 
 @dataclass(frozen=True, slots=True)

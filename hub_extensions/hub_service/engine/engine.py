@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from hub_extensions import __version__
@@ -20,7 +20,7 @@ from hub_extensions.adapters.server_processes import mark_of
 from hub_extensions.adapters.store import Store, StoreUnavailable
 from hub_extensions.core import culling, messages
 from hub_extensions.core.gpu.devices import WHOLE
-from hub_extensions.core.queue.model import Lease, LeaseState
+from hub_extensions.core.queue.model import Lease, LeaseState, TicketState
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.dcgm import Dcgm, open_prometheus
@@ -236,6 +236,17 @@ class Engine:
         """(user, server) of a live ticket; None: there is none of that name."""
         found = self.state.tickets.get(ticket)
         return None if found is None else (found.user, found.server)
+
+    def line_figures(self) -> messages.LineFigures:
+        """How long the line is, without a word of who is in it."""
+        states: dict[str, int] = {}
+        since: dict[str, datetime] = {}
+        for ticket in self.state.tickets.values():
+            states[ticket.state.value] = states.get(ticket.state.value, 0) + 1
+            if ticket.state is TicketState.WAITING:
+                offer = ticket.choices[0].offer
+                since[offer] = min(ticket.joined, since.get(offer, ticket.joined))
+        return messages.LineFigures(states, {offer: self.state.clock.wall(at) for offer, at in since.items()})
 
     async def leave(self, ticket: str, user: str | None) -> None:
         """See `Tickets.leave`."""

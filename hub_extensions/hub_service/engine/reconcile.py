@@ -126,7 +126,9 @@ class Reconciler:
                 self._changed_since = {key for key, at in self.state.touched.items() if at >= listed_at}
                 self.state.touched = {key: self.state.touched[key] for key in self._changed_since}
                 await self._end_old_tickets(servers, token_name, transaction)
+                await asyncio.sleep(0)  # a long list takes long to compare: between the steps others have a turn
                 await self._servers(servers, transaction)
+                await asyncio.sleep(0)
                 forgotten = await self._tickets(servers, transaction)
         except Refused as problem:
             log.debug("not reconciled: %s", problem)

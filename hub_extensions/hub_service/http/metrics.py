@@ -65,9 +65,9 @@ class EngineCollector(Collector):
 
     def _tickets(self) -> Metric:
         family = GaugeMetricFamily(PREFIX + "tickets", "Live tickets, by state.", labels=["state"])
-        states = Counter(ticket.state for ticket in self._engine.tickets(None))
+        states = self._engine.line_figures().states
         for state in ("waiting", "admitted"):
-            family.add_metric([state], states[state])
+            family.add_metric([state], states.get(state, 0))
         return family
 
     def _longest_wait(self) -> Metric:
@@ -77,13 +77,8 @@ class EngineCollector(Collector):
             labels=["offer"],
         )
         now = datetime.now(timezone.utc)
-        longest: dict[str, float] = {}
-        for ticket in self._engine.tickets(None):
-            if ticket.state == "waiting":
-                waited = (now - ticket.since).total_seconds()
-                longest[ticket.offers[0]] = max(waited, longest.get(ticket.offers[0], 0.0))
-        for offer, seconds in sorted(longest.items()):
-            family.add_metric([offer], seconds)
+        for offer, since in sorted(self._engine.line_figures().waiting_since.items()):
+            family.add_metric([offer], max(0.0, (now - since).total_seconds()))
         return family
 
     def _cluster(self) -> Iterator[Metric]:
