@@ -1,14 +1,16 @@
 """Talks to the GPU service for the hub's spawners: asks for admission, tells what happened, follows the line.
 
-One object per hub process and service. Waiters share one connection (an endless stream of changes); it reconnects by
-itself. Not here: what an answer means for a start (``spawner/base.py``), and every rule of the line (``core``).
+One object per hub process and service. Waiters share two connections: one for their asks (``outbox.py``), and an
+endless stream of changes, which reconnects by itself. Not here: what an answer means for a start (``spawner/base.py``),
+and every rule of the line (``core``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator
+import random
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -17,18 +19,23 @@ from urllib.parse import urlencode, urlsplit
 from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter, ValidationError
-from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 
+from hub_extensions.adapters.kept_connection import KeptConnection
+from hub_extensions.adapters.outbox import Hear, Outbox, Rejected, Unanswered
 from hub_extensions.adapters.timeouts import within
 from hub_extensions.core.messages import Ask, Ended, FormState, Problem, Started, Stopped, TicketStatus
 
 log = logging.getLogger("jupyterhub.gpu")
 
-ASK_SECONDS = 10.0
+ASK_SECONDS = 15.0
+TELL_SECONDS = 10.0
 FORM_SECONDS = 2.0
 STOP_SECONDS = 1.0
 HEARTBEAT_SECONDS = 15.0
 """The service sends an empty line every 5 s; this long without one and the connection is dead."""
+HELD_SECONDS = 30.0
+"""The hub's loop may be held for this long by something else, and no request of ours ends for it."""
 KEPT_FORMS = 1000
 LINE_BYTES = 1024 * 1024
 LISTED_SECONDS = 3.0
@@ -36,12 +43,13 @@ LISTED_SECONDS = 3.0
 CANNOT_WRITE = "store-unavailable"
 """The reason of a service that answers and cannot write its records now."""
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 3.0)
+"""The longest pauses before the stream is tried again; each is cut short by chance."""
 
 T = TypeVar("T")
 _READERS: dict[type, TypeAdapter[Any]] = {}
 
 
-class ServiceAway(Exception):
+class ServiceAway(Unanswered):
     """The service does not answer, or not in messages we know. `since`: when that began (aware)."""
 
     def __init__(self, message: str, since: datetime) -> None:
@@ -52,12 +60,14 @@ class ServiceAway(Exception):
 class ServiceCannotWrite(ServiceAway):
     """The service answers, but it cannot write its records now (503): `problem` says why, and that it passes."""
 
+    answers = True
+
     def __init__(self, problem: Problem, since: datetime) -> None:
         super().__init__(problem.message, since)
         self.problem = problem
 
 
-class ServiceRefused(Exception):
+class ServiceRefused(Rejected):
     """The service answered 4xx: `problem` says what is wrong."""
 
     def __init__(self, status: int, problem: Problem) -> None:
@@ -100,7 +110,9 @@ class GpuServiceClient:
     def __init__(self, url: str, secret: str) -> None:
         self._url = url.rstrip("/")
         self._secret = secret
-        self._asks = AsyncHTTPClient(force_instance=True, max_clients=50)
+        self._connection = KeptConnection(self._url)
+        self._outbox = Outbox(self._send_asks, lambda ask: len(_reader(Ask).dump_json(ask)))
+        self._tells = AsyncHTTPClient(force_instance=True, max_clients=50)
         self._stops = AsyncHTTPClient(force_instance=True, max_clients=50)
         self._waiters: dict[tuple[str, str], list[asyncio.Queue[Update]]] = {}
         self._stream: asyncio.Task[None] | None = None
@@ -115,22 +127,47 @@ class GpuServiceClient:
 
     # ---------------------------------------------------------------- ask and tell
 
-    async def ask(self, ask: Ask, seconds: float = ASK_SECONDS) -> TicketStatus:
-        """Ask for admission; the same (user, server) finds the same ticket.
+    def ask(self, ask: Ask, hear: Hear = lambda why: None, patience: float | None = 0) -> asyncio.Future[TicketStatus]:
+        """Ask for admission until it is answered; the same (user, server) finds the same ticket.
 
-        Raises:
-            ServiceAway: it does not answer; ServiceCannotWrite, one of those: it does, and asking again later helps.
-            ServiceRefused: it says no.
+        Args:
+            hear: called with a ServiceAway each time that nobody answers.
+            patience: how long the service may be silent, in seconds; None: for ever.
+
+        Returns:
+            The answer. Fails with ServiceAway when patience ends, and with ServiceRefused where it says no.
         """
-        return await self._send(self._asks, "POST", "hub/tickets", TicketStatus, ask, seconds)
+        return self._outbox.put(ask, ask.accepted or _now(), hear, patience)
+
+    def withdraw(self, answer: asyncio.Future[TicketStatus]) -> None:
+        """Nobody waits for this answer any more. An ask that is under way is answered all the same."""
+        self._outbox.withdraw(answer)
+
+    async def _send_asks(self, asks: Sequence[Ask]) -> Sequence[TicketStatus]:
+        """All of them in one request, one a line; the answers in the same order."""
+        lines = b"\n".join(_reader(Ask).dump_json(ask) for ask in asks)
+        try:
+            code, body = await self._connection.post("hub/tickets", lines, self._headers(), ASK_SECONDS)
+        except OSError as error:
+            raise self._lost(f"{type(error).__name__}: {error}") from error
+        self._check(code, body, str(code))
+        try:
+            states = [_reader(TicketStatus).validate_json(line) for line in body.split(b"\n") if line]
+        except ValidationError as error:
+            raise self._lost(f"an answer we cannot read: {error.error_count()} errors") from error
+        if len(states) != len(asks):
+            raise self._lost(f"{len(states)} answers to {len(asks)} asks")
+        return states
 
     async def started(self, ticket: str, message: Started) -> TicketStatus:
         """Tell that the process was started, or that the server is ready. Raises ServiceAway, ServiceRefused."""
-        return await self._send(self._asks, "POST", f"hub/tickets/{ticket}/started", TicketStatus, message, ASK_SECONDS)
+        return await self._send(
+            self._tells, "POST", f"hub/tickets/{ticket}/started", TicketStatus, message, TELL_SECONDS
+        )
 
     async def ended(self, ticket: str, message: Ended) -> None:
         """Tell how an attempt ended. Raises ServiceAway, ServiceRefused."""
-        await self._send(self._asks, "POST", f"hub/tickets/{ticket}/ended", None, message, ASK_SECONDS)
+        await self._send(self._tells, "POST", f"hub/tickets/{ticket}/ended", None, message, TELL_SECONDS)
 
     async def stopped(self, message: Stopped) -> None:
         """A hint; has its own connections and ends within one second, so that no stop waits for it."""
@@ -141,7 +178,7 @@ class GpuServiceClient:
     ) -> FormState:
         """Everything the spawn form needs. Raises ServiceAway, ServiceRefused."""
         query = urlencode({"user": user, "server": server, "admin": int(admin), "group": groups}, doseq=True)
-        state = await self._send(self._asks, "GET", f"hub/form?{query}", FormState, None, seconds)
+        state = await self._send(self._tells, "GET", f"hub/form?{query}", FormState, None, seconds)
         self.titles.update((offer.id, offer.title) for offer in state.offers)
         self._forms.pop(user, None)
         self._forms[user] = state
@@ -176,7 +213,9 @@ class GpuServiceClient:
         if self._stream is not None:
             self._stream.cancel()
             await asyncio.gather(self._stream, return_exceptions=True)
-        self._asks.close()
+        await self._outbox.close()
+        self._connection.close()
+        self._tells.close()
         self._stops.close()
 
     async def _follow(self) -> None:
@@ -192,7 +231,8 @@ class GpuServiceClient:
                     self._lost("the connection ended")
                 self._publish_to_all(Away(self.away_since or _now()))
                 failures = 1 if connected else failures + 1
-                await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS)) - 1])
+                pause = BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS)) - 1]
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
         except asyncio.CancelledError:
             self.going_down = not self._closed
             raise
@@ -206,6 +246,7 @@ class GpuServiceClient:
             asyncio.open_connection(
                 place.hostname, place.port or (443 if tls else 80), ssl=tls or None, limit=LINE_BYTES
             ),
+            parts=10,
         )
         try:
             head = (
@@ -220,6 +261,7 @@ class GpuServiceClient:
             while (await within(HEARTBEAT_SECONDS, reader.readline())).strip():
                 pass
             self._answered()
+            self._outbox.try_now()
             if again:
                 self._publish_to_all(Back())
             return await self._read_lines(reader)
@@ -261,32 +303,38 @@ class GpuServiceClient:
         request = HTTPRequest(
             f"{self._url}/{path}",
             method=method,
-            headers={"Authorization": f"Bearer {self._secret}", "Content-Type": "application/json"},
+            headers=self._headers(),
             body=None if message is None else _reader(type(message)).dump_json(message),
-            connect_timeout=min(2.0, seconds),
-            request_timeout=seconds,
+            connect_timeout=seconds + HELD_SECONDS,
+            request_timeout=seconds + HELD_SECONDS,
         )
         try:
-            # the client's own limits do not cover its queue
-            response = await within(seconds + 0.2, client.fetch(request, raise_error=False))
+            # ours is the limit: the client's own ones do not cover its queue, and count the time that the loop is held
+            response = await within(seconds, client.fetch(request, raise_error=False), parts=10)
         except (OSError, asyncio.TimeoutError, HTTPClientError) as error:  # tornado's own time-outs are its errors
             raise self._lost(f"{type(error).__name__}: {error}") from error
-        if response.code >= 400:
-            problem = _problem(response)
-            if problem is not None and problem.reason == CANNOT_WRITE:
-                self._answered()
-                raise ServiceCannotWrite(problem, _now())
-            if problem is None or response.code >= 500:  # 599: no answer; without a Problem: not our service
-                raise self._lost(problem.message if problem else str(response.error or response.code))
-            self._answered()
-            raise ServiceRefused(response.code, problem)
-        self._answered()
+        self._check(response.code, response.body or b"", str(response.error or response.code))
         if answer is None:
             return None  # type: ignore[return-value]
         try:
             return _reader(answer).validate_json(response.body)  # type: ignore[no-any-return]
         except ValidationError as error:
             raise self._lost(f"an answer we cannot read: {error.error_count()} errors") from error
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/json"}
+
+    def _check(self, code: int, body: bytes, error: str) -> None:
+        """Somebody answered. Raises ServiceCannotWrite, ServiceRefused; ServiceAway where it was not our service."""
+        problem = _problem(body) if code >= 400 else None
+        if problem is not None and problem.reason == CANNOT_WRITE:
+            self._answered()
+            raise ServiceCannotWrite(problem, _now())
+        if code >= 400 and (problem is None or code >= 500):  # 599: no answer
+            raise self._lost(problem.message if problem else error)
+        self._answered()
+        if problem is not None:
+            raise ServiceRefused(code, problem)
 
     def _lost(self, why: str) -> ServiceAway:
         if self.away_since is None:
@@ -317,9 +365,9 @@ def _reader(kind: type) -> TypeAdapter[Any]:
     return _READERS[kind]
 
 
-def _problem(response: HTTPResponse) -> Problem | None:
+def _problem(body: bytes) -> Problem | None:
     try:
-        return _reader(Problem).validate_json(response.body or b"")  # type: ignore[no-any-return]
+        return _reader(Problem).validate_json(body)  # type: ignore[no-any-return]
     except ValidationError:
         return None
 

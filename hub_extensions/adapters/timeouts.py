@@ -13,16 +13,21 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def within(seconds: float, work: Awaitable[T]) -> T:
-    """What `work` gives. Raises ``asyncio.TimeoutError`` after so many seconds, when it is given up."""
+async def within(seconds: float, work: Awaitable[T], *, parts: int = 1) -> T:
+    """What `work` gives. Raises ``asyncio.TimeoutError`` after so many seconds, when it is given up.
+
+    Args:
+        parts: the time is waited in so many parts: a loop that something else holds, however long, costs one of them.
+    """
     task = asyncio.ensure_future(work)
     try:
-        done, _ = await asyncio.wait({task}, timeout=seconds)
+        for _ in range(parts):
+            done, _ = await asyncio.wait({task}, timeout=seconds / parts)
+            if done:
+                return task.result()
     except asyncio.CancelledError:
         task.cancel()
         raise
-    if done:
-        return task.result()
     task.cancel()
     await asyncio.wait({task}, timeout=1.0)  # so that what it holds is let go
     raise asyncio.TimeoutError

@@ -9,11 +9,11 @@ Not here: what the user chose (``user_choice.py``), the process itself (``local.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from jupyterhub.spawner import Spawner
@@ -24,21 +24,21 @@ from traitlets import Bool, Float, List, Unicode
 from hub_extensions.adapters.gpu_service import (
     GpuServiceClient,
     ServiceAway,
-    ServiceCannotWrite,
     ServiceRefused,
     TicketList,
     Update,
     gpu_service,
 )
-from hub_extensions.adapters.timeouts import unbroken, within
+from hub_extensions.adapters.timeouts import within
 from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.pages.kept_place import kept_place
+
+from hub_extensions.spawner.accepted_starts import KEY, AcceptedStart, AcceptedStarts
 from hub_extensions.spawner.pages.start_progress import (
     Start,
-    report_away,
-    report_held_up,
     report_starting,
+    report_unanswered,
     report_waiting,
 )
 from hub_extensions.spawner.user_choice import UserChoice
@@ -113,6 +113,8 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
             spawn_errors.spare_the_count(self, error)
             raise
         start = self._gpu_start = Start(offers=self.gpu_offers_of(options))
+        journal = AcceptedStarts.of(self)
+        start.accepted = journal.accept(self, start.offers, options) if journal is not None else None
 
         if self._gpu_admin_timeout is None:
             self._gpu_admin_timeout = self.start_timeout
@@ -227,15 +229,14 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
             offers=start.offers,
             options=options,
             groups=self.gpu_groups,
+            accepted=start.accepted.at if start.accepted is not None else None,
         )
         with service.waiting(ask.user, ask.server) as updates:
             state = await self._gpu_ask(start, ask)
             while True:
                 if isinstance(state, ServiceAway):
-                    if not start.wants_gpu:
-                        self.log.warning("%s: starting CPU only without the GPU service: %s", self._log_name, state)
-                        return None
-                    state = await self._gpu_ask_until_back(start, ask, updates, state)
+                    self.log.warning("%s: starting CPU only without the GPU service: %s", self._log_name, state)
+                    return None
                 grant = self._gpu_verdict(start, state)
                 if grant is not None:
                     return grant
@@ -268,54 +269,45 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
                 return await self._gpu_ask(start, ask)  # a short break of the stream alone is no news
 
     async def _gpu_ask(self, start: Start, ask: Ask) -> TicketStatus | ServiceAway:
-        """Ask the service, with the ticket that we have; why not when it does not answer. Raises a refusal."""
-        seconds = {} if start.wants_gpu else {"seconds": self.gpu_cpu_ask_seconds}
-        ask = replace(ask, ticket=start.ticket or "")
+        """Ask the service, with the ticket that we have, until it answers. ServiceAway: CPU only starts without it.
 
-        async def remember() -> TicketStatus:
-            state = await self._gpu_service.ask(ask, **seconds)
-            start.takes(state)
-            return state
-
+        Raises a refusal, also when nobody has answered for as long as patience lasts.
+        """
+        asked = self._gpu_service.ask(
+            replace(ask, ticket=start.ticket or ""),
+            hear=functools.partial(report_unanswered, start),
+            patience=self.gpu_patience_seconds if start.wants_gpu else 0,
+        )
+        # cancelled half-way, the ticket is known all the same and its end can be reported
+        asked.add_done_callback(functools.partial(self._gpu_answered, start))
         try:
-            # cancelled half-way, the ticket is known all the same and its end can be reported
-            return await unbroken(remember())
+            await asyncio.wait({asked}, timeout=None if start.wants_gpu else self.gpu_cpu_ask_seconds)
+        finally:
+            self._gpu_service.withdraw(asked)
+        if not asked.done():
+            return ServiceAway("no answer in time", datetime.now(timezone.utc))
+        try:
+            return asked.result()
         except ServiceAway as away:
-            return away
+            if not start.wants_gpu:
+                return away
+            start.over = True
+            raise spawn_errors.service_away(away.since, kept=start.ticket is not None) from away
         except ServiceRefused as error:
             start.over = True
-            problem = error.problem
-            raise spawn_errors.refusal(
-                problem.message,
-                reason=problem.reason or "refused",
-                log_message=f"{self._log_name}: {problem.field}: {problem.message}",
-                status=error.status,
-            ) from error
+            raise spawn_errors.refused_by_service(error, self._log_name) from error
 
-    async def _gpu_ask_until_back(
-        self, start: Start, ask: Ask, updates: asyncio.Queue[Update], away: ServiceAway
-    ) -> TicketStatus:
-        """Ask again and again: as long as patience lasts where nobody answers, for ever where somebody does."""
-        clock_now = asyncio.get_running_loop().time
-        give_up = clock_now() + self.gpu_patience_seconds
-        while True:
-            if isinstance(away, ServiceCannotWrite):
-                report_held_up(start, str(away))
-                give_up = clock_now() + self.gpu_patience_seconds
-            else:
-                report_away(start, away.since, kept=start.ticket is not None)
-            left = give_up - clock_now()
-            if left <= 0:
-                start.over = True
-                raise spawn_errors.service_away(away.since, kept=start.ticket is not None)
-            with contextlib.suppress(asyncio.TimeoutError):  # nothing heard: ask all the same
-                update = await within(min(2.0, left), updates.get())
-                if isinstance(update, TicketStatus) and update.ticket == start.ticket and start.takes(update):
-                    return update
-            answer = await self._gpu_ask(start, ask)
-            if isinstance(answer, TicketStatus):
-                return answer
-            away = answer
+    def _gpu_answered(self, start: Start, asked: asyncio.Future[TicketStatus]) -> None:
+        """Also of a start that was cancelled meanwhile: from now on the service knows it."""
+        if not asked.cancelled() and asked.exception() is None:
+            start.takes(asked.result())
+            self._gpu_settle_accepted(start)
+
+    def _gpu_settle_accepted(self, start: Start) -> None:
+        """It is not owed any more: the service has it, it is over, or its user has left."""
+        journal = AcceptedStarts.of(self)
+        if journal is not None and start.accepted is not None:
+            journal.settle(self.user.name, self.name, start.accepted)
 
     async def _gpu_learn_titles(self, state: TicketStatus) -> None:
         """The admin's words for the offers, for the waiting page (a hub that just started has none yet)."""
@@ -337,6 +329,7 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
             self._gpu_later(self._gpu_confirm_left(start))
             return
         error = done.exception()
+        self._gpu_settle_accepted(start)
         if start.ticket is None or start.over:
             return
         if error is None and (self.ready or not hub_runs_it):
@@ -348,9 +341,11 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
     async def _gpu_confirm_left(self, start: Start) -> None:
         """A cancel is a user's stop, or the hub's own end, and both look the same: wait and see who is still here."""
         await asyncio.sleep(CONFIRM_SECONDS)
-        if start.ticket is None or start.over or self._gpu_hub_ends():
+        if self._gpu_hub_ends():
             return
-        self._gpu_report_ended(start, Ended(start.attempt, "left"))
+        self._gpu_settle_accepted(start)
+        if start.ticket is not None and not start.over:
+            self._gpu_report_ended(start, Ended(start.attempt, "left"))
 
     def _gpu_hub_ends(self) -> bool:
         """Is this hub on its way down? Its clean-up stops the services long before it cancels us."""
@@ -396,6 +391,9 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
             message = Stopped(self.user.name, self.name, *self._gpu_ending())
             self._gpu_later(self._gpu_report_stopped(message))
         await maybe_future(super().run_post_stop_hook())
+        journal = AcceptedStarts.of(self)
+        if journal is not None:
+            journal.keep_findable(self)
 
     def _gpu_ending(self) -> tuple[str, str]:
         """Message and reason of a server that ended by itself; empty where somebody stopped it, or it is not known."""
@@ -436,6 +434,29 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
     async def gpu_place(self) -> str:
         """What ``not_running.html`` shows of a place in line: kept, unknown, or none ("")."""
         return await kept_place(self)
+
+    # ---------------------------------------------------------------- over a restart of the hub
+
+    def get_state(self) -> dict[str, Any]:
+        """The real spawner's, and the start that the service does not know yet."""
+        state: dict[str, Any] = super().get_state()
+        record = self._gpu_record
+        return state if record is None else {**state, KEY: record.to_state()}
+
+    @property
+    def ready(self) -> bool:
+        """As the hub says, but for a start that is still owed: it has a server only so that it is found again."""
+        return bool(super().ready) and self._gpu_record is None
+
+    @property
+    def _gpu_record(self) -> AcceptedStart | None:
+        journal = AcceptedStarts.of(self)
+        return journal.record_of(self.user.name, self.name) if journal is not None else None
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """As the real spawner does. The first one of a hub finds the starts that the hub before it has left."""
+        super().load_state(state)
+        AcceptedStarts.of(self)
 
     async def stop(self, now: bool = False) -> None:
         """As the real spawner does; the service is told in `run_post_stop_hook`, after it."""

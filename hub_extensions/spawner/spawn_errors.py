@@ -80,6 +80,13 @@ def place_ended(state: TicketStatus, log_name: str) -> web.HTTPError:
     )
 
 
+def refused_by_service(refused: ServiceRefused, log_name: str) -> web.HTTPError:
+    """The refusal of a start whose ask the service refused. `log_name`: whose server it is, for the log."""
+    problem = refused.problem
+    log = f"{log_name}: {problem.field}: {problem.message}"
+    return refusal(problem.message, reason=problem.reason or "refused", log_message=log, status=refused.status)
+
+
 def service_away(since: datetime, *, kept: bool) -> web.HTTPError:
     """The refusal of a GPU by a hub whose service has not answered for too long. `kept`: there is a place in line."""
     then = (

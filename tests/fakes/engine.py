@@ -99,6 +99,9 @@ class EngineInMemory:
         self.publish(state)
         return state
 
+    async def ask_all(self, asks: Sequence[messages.Ask]) -> tuple[messages.TicketStatus, ...]:
+        return tuple([await self.ask(ask) for ask in asks])
+
     def admit(self, ticket: str) -> None:
         """It is this ticket's turn."""
         self.queue[ticket] = replace(self.queue[ticket], answer="admit", position=0, ahead=0)

@@ -22,6 +22,9 @@ class Ask:
         groups: the user's groups as the hub knows them now.
         ticket: the ticket that this very start already has, "" on its first ask: a ticket that ended meanwhile is
             answered with ``ended``, and never made anew.
+        accepted: when the hub accepted the start: new tickets of one request join in this order.
+        kept: no spawner waits for the answer: a hub that has ended since accepted this start. Whoever has a ticket by
+            now keeps it as it is.
     """
 
     user: str
@@ -30,6 +33,8 @@ class Ask:
     options: Mapping[str, object] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     ticket: str = ""
+    accepted: datetime | None = None
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

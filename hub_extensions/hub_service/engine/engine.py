@@ -157,10 +157,19 @@ class Engine:
     # -------------------------------------------------------------- the hub
 
     async def ask(self, ask: messages.Ask) -> messages.TicketStatus:
-        """See `Tickets.ask`."""
+        """One ask alone: see `Tickets.ask_all`."""
+        (state,) = await self.ask_all((ask,))
+        return state
+
+    async def ask_all(self, asks: Sequence[messages.Ask]) -> tuple[messages.TicketStatus, ...]:
+        """See `Tickets.ask_all`. What no spawner of the hub waits for any more is started again by us."""
         self.reconciler.note_hub_contact()
-        self.state.people[ask.user] = (ask.groups, self.state.people.get(ask.user, ((), False))[1])
-        return await self.queue.ask(ask)
+        for ask in asks:
+            self.state.people[ask.user] = (ask.groups, self.state.people.get(ask.user, ((), False))[1])
+        answers = await self.queue.ask_all(asks)
+        if any(ask.kept for ask in asks):
+            self.reconciler.resume_soon()
+        return answers
 
     async def started(self, ticket: str, report: messages.Started) -> messages.TicketStatus:
         """See `Tickets.started`."""
@@ -185,7 +194,7 @@ class Engine:
                 async for state in changes:
                     yield state
         finally:
-            self.reconciler.hub_connection_lost()
+            self.reconciler.resume_soon()
 
     # -------------------------------------------------------------- users
 

@@ -80,8 +80,8 @@ class Reconciler:
         self._starting: asyncio.Task[None] | None = None
         self._soon = asyncio.Event()
 
-    def hub_connection_lost(self) -> None:
-        """The hub's event stream ended: it may have been restarted."""
+    def resume_soon(self) -> None:
+        """There may be tickets whose start the hub does not have: it was restarted, or it says so itself."""
         self._resume = True
         self._soon.set()
 

@@ -99,26 +99,42 @@ class Tickets:
 
     # -------------------------------------------------------------- hub: ask, started, ended
 
-    async def ask(self, ask: messages.Ask) -> messages.TicketStatus:
-        """Join the line, or find one's ticket again.
+    async def ask_all(self, asks: Sequence[messages.Ask]) -> tuple[messages.TicketStatus, ...]:
+        """Join the line in the order in which the hub accepted the starts, or find one's ticket again.
 
         The same user and server always have one ticket. Asked again with other offers it is changed: an offer it had
-        keeps its place, a new one joins its line at the end.
+        keeps its place, a new one joins its line at the end. The answers are in the order of `asks`.
 
         Raises:
-            Refused: 503 while the store cannot be written.
+            Refused: 503 while the store cannot be written: some may have joined, and find their tickets next time.
         """
-        await self._clear_dead_start(ask)
+        for ask in asks:
+            await self._clear_dead_start(ask)
+        answers: dict[int, messages.TicketStatus | Ticket] = {}
         async with self.transaction() as transaction:
+            for ask in sorted(asks, key=_accepted):
+                answers[id(ask)] = await self._ask(ask, transaction)
+        verdicts = standing(self.state.queue_snapshot(), self.state.clock.now()) if len(asks) > 1 else None
+        return tuple(self._told(answers[id(ask)], verdicts) for ask in asks)
+
+    async def _ask(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
+        if not ask.kept:
             self.state.touch(ask.user, ask.server)
-            self.rights.remember(ask.user, ask.groups)
-            answer = await self._answer(ask, transaction)
+        self.rights.remember(ask.user, ask.groups)
+        answer = await self._answer(ask, transaction)
+        if ask.kept and isinstance(answer, messages.TicketStatus) and answer.answer == "refuse":
+            now = self.state.clock.utc_now()
+            notice = NoticeRow(now, ask.user, ask.server, answer.reason.message)  # nobody waits for the answer
+            await transaction.write(Changes(notices=(notice,)))
+        return answer
+
+    def _told(self, answer: messages.TicketStatus | Ticket, verdicts: object) -> messages.TicketStatus:
         if isinstance(answer, messages.TicketStatus):
             return answer
         ticket = self.state.tickets.get(answer.id)
-        return (
-            presenters.over(answer, "ended", PLACE_ENDED, self.state.clock) if ticket is None else self._state(ticket)
-        )
+        if ticket is None:
+            return presenters.over(answer, "ended", PLACE_ENDED, self.state.clock)
+        return self._state(ticket, verdicts)
 
     async def _answer(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
         """The answer that is known at once, or the ticket that was written."""
@@ -126,11 +142,13 @@ class Tickets:
         live = self.state.live_ticket(ask.user, ask.server)
         judged = self._to_be_judged(ask.offers, live)
         refusal = refuse_to_join(self.state.queue_snapshot(ask.offers), ask.user, ask.server, judged, ask.groups)
-        if ask.ticket and (live is None or live.id != ask.ticket):
+        runs = ask.kept and live is None and self._runs(ask.user, ask.server)
+        if runs or (ask.ticket and (live is None or live.id != ask.ticket)):
             gone = Ticket(ask.ticket, ask.user, ask.server, (), now)
             return presenters.over(gone, "ended", PLACE_ENDED, self.state.clock)
-        if ask.ticket and live is not None and [c.offer for c in live.choices] == list(ask.offers):
-            return self._state(live)  # the same start looks after its place: nothing changes, nothing is written
+        same = live is not None and [choice.offer for choice in live.choices] == list(ask.offers)
+        if live is not None and (ask.kept or (ask.ticket and same)):
+            return live  # it has its place, or looks after it: nothing changes, nothing is written
         if refusal is not None:
             self.state.count("refused", refusal.reason)
             unborn = live or Ticket("", ask.user, ask.server, self._choices(ask.offers, None), now)
@@ -138,6 +156,10 @@ class Tickets:
                 await transaction.end_ticket(live, Event.REFUSED, refusal)
             return presenters.over(unborn, "refuse", refusal, self.state.clock)
         return await self._write_ask(ask, live, now, transaction)
+
+    def _runs(self, user: str, server: str) -> bool:
+        """A server that is there already: an old start of it is nobody's wish any more."""
+        return (user, server) in self.state.facts or self.state.lease_of(user, server) is not None
 
     def _to_be_judged(self, offers: Sequence[OfferId], live: Ticket | None) -> list[OfferId]:
         """An offer that a ticket has may be gone for a while (the cluster cannot be read yet): no place ends for it."""
@@ -147,7 +169,7 @@ class Tickets:
     async def _clear_dead_start(self, ask: messages.Ask) -> None:
         """An admitted ticket is asked for again: what its first start left behind ends, before the lock is taken."""
         live = self.state.live_ticket(ask.user, ask.server)
-        dead = live is not None and not ask.ticket and live.admitted_offer in ask.offers
+        dead = live is not None and not ask.ticket and not ask.kept and live.admitted_offer in ask.offers
         lease = self.state.lease_of_ticket(live.id) if live is not None and dead else None
         if lease is not None and self._prepare is not None:
             await self._prepare(lease)
@@ -465,6 +487,11 @@ class Tickets:
         if ticket is None or ticket.attempt != attempt:
             raise Refused(404, "There is no such ticket any more.", "ticket", "unknown-ticket")
         return ticket
+
+
+def _accepted(ask: messages.Ask) -> tuple[bool, datetime]:
+    """In the order of acceptance; who does not say comes last."""
+    return ask.accepted is None, ask.accepted or datetime.min
 
 
 def _published_content(state: messages.TicketStatus) -> tuple[object, ...]:

@@ -14,11 +14,13 @@ from datetime import datetime, timezone
 from html import escape
 from typing import Any
 
+from hub_extensions.adapters.gpu_service import ServiceAway, ServiceCannotWrite
 from hub_extensions.core.cluster.pod_status import PodState
 from hub_extensions.core.messages import LeaseGrant, TicketStatus, Wait
 from hub_extensions.core.offer_texts import default_title, gives
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.wording import about, ordinal
+from hub_extensions.spawner.accepted_starts import AcceptedStart
 from hub_extensions.spawner.pages.texts import clock, likely, utc
 
 LOG_EVENTS = 200
@@ -39,6 +41,7 @@ class Start:
         ticket, attempt: as the service last reported; None before it answered.
         grant: the lease, once admitted.
         over: the service knows already that this start ended (it refused, or ended the ticket): report nothing.
+        accepted: its record in the hub's database, until the service has answered.
     """
 
     offers: tuple[OfferId, ...]
@@ -47,6 +50,7 @@ class Start:
     grant: LeaseGrant | None = None
     over: bool = False
     last: TicketStatus | None = None
+    accepted: AcceptedStart | None = None
     _first: Event | None = None
     _events: deque[tuple[int, Event]] = field(default_factory=lambda: deque(maxlen=LOG_EVENTS - 1))
     _count: int = 0
@@ -136,16 +140,33 @@ def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str])
     start.report(10, text, gpu, key=("waiting", _change(state)))
 
 
-def report_away(start: Start, since: datetime, *, kept: bool) -> None:
-    """The event for a service that does not answer. `kept`: a ticket is held, so the place is kept."""
-    place = " Your place in line is kept." if kept else ""
+KEPT_START = " Your start is kept and joins the line as soon as it answers, in the order in which starts were accepted."
+
+
+def report_unanswered(start: Start, why: Exception) -> None:
+    """The event for a service that answers nobody, or answers and cannot go on."""
+    if isinstance(why, ServiceCannotWrite):
+        _report_held_up(start, str(why))
+    elif isinstance(why, ServiceAway):
+        _report_away(start, why.since)
+
+
+def _report_away(start: Start, since: datetime) -> None:
+    kept = start.ticket is not None
+    place = " Your place in line is kept." if kept else KEPT_START if start.accepted is not None else ""
     html = f'The GPU service is not answering, since <time datetime="{utc(since)}">{clock(since)}</time>.{place}'
-    gpu = {"state": "away", "away_since": utc(since), "kept": kept, "offers": list(start.offers)}
+    gpu = {
+        "state": "away",
+        "away_since": utc(since),
+        "kept": kept,
+        "offers": list(start.offers),
+        "note": place.strip(),
+    }
     start.report(5, f"The GPU service is not answering, since {clock(since)}.{place}", gpu, html=html)
 
 
-def report_held_up(start: Start, reason: str) -> None:
-    """The event for a service that answers and cannot go on: `reason` is its sentence."""
+def _report_held_up(start: Start, reason: str) -> None:
+    """`reason`: the service's own sentence."""
     kept = start.ticket is not None
     start.report(5, reason, {"state": "held-up", "reason": reason, "kept": kept, "offers": list(start.offers)})
 

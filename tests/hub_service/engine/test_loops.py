@@ -104,11 +104,11 @@ async def test_the_hub_is_asked_more_often_while_it_is_away(
     async with room(tmp_path, small(0)) as r:
         r.hub.away = away
         reconciler = r.engine.reconciler
-        reconciler.hub_connection_lost()
+        reconciler.resume_soon()
         assert await waits(monkeypatch, reconcile, reconciler.run, 3) == [seconds] * 3
         reconciler.note_hub_contact()
         assert reconciler._soon.is_set() is bool(away), "a hub that speaks is asked at once, if it was away"
-        reconciler.hub_connection_lost()
+        reconciler.resume_soon()
         assert reconciler._soon.is_set()
 
 
@@ -123,7 +123,7 @@ async def test_the_hub_is_asked_for_our_token_again_when_its_stream_has_ended(tm
         r.hub.own_token = own_token  # type: ignore[method-assign]
         for lost, times in ((False, 1), (False, 1), (True, 2), (False, 2)):
             if lost:
-                r.engine.reconciler.hub_connection_lost()
+                r.engine.reconciler.resume_soon()
             await r.engine.reconciler.reconcile()
             assert (len(asked), r.engine.state.token_name) == (times, "a1")
 

@@ -96,7 +96,7 @@ async def test_starts_that_are_still_being_sent_are_not_sent_a_second_time(tmp_p
     async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
         await r.engine.reconciler.reconcile()
         await turns()
-        r.engine.reconciler.hub_connection_lost()
+        r.engine.reconciler.resume_soon()
         await r.engine.reconciler.reconcile()
         await turns()
         assert sent == ["ada"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -215,6 +215,15 @@ class JsonRoute(Route):
             BadInput: with the field's name.
         """
         return read(kind, self.body())
+
+    def messages(self, kind: type[T]) -> tuple[T, ...]:
+        """The body as messages, one a line. Raises BadInput, as `message` does."""
+        return tuple(read(kind, line) for line in self.body().splitlines() or [b""])
+
+    def answer_lines(self, values: Iterable[object]) -> None:
+        """Finish with messages as compact JSON, one a line."""
+        self.set_header("Content-Type", "application/x-ndjson")
+        self.finish(b"\n".join(write(value) for value in values))
 
     def no_content(self) -> None:
         """Finish: done, nothing to say."""

@@ -25,13 +25,13 @@ READER_SECONDS = 10.0
 
 
 class HubTickets(JsonRoute):
-    """POST: a spawner asks for admission."""
+    """POST: spawners ask for admission, one a line."""
 
     who = Who.HUB
 
     async def post(self) -> None:
-        """Find or make the ticket of (user, server)."""
-        self.answer(await self.engine.ask(self.message(Ask)))
+        """Find or make the ticket of each (user, server); the answers are in the same order, one a line."""
+        self.answer_lines(await self.engine.ask_all(self.messages(Ask)))
 
 
 class HubTicketStarted(JsonRoute):

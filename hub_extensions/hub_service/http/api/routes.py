@@ -180,7 +180,7 @@ ROUTES: tuple[Address, ...] = (
     Address(
         "hub/tickets",
         hub.HubTickets,
-        {"post": Method("A spawner asks for admission.", takes=Ask, gives=TicketStatus, errors=(*BODY, 503))},
+        {"post": Method("Spawners ask for admission, one a line.", takes=Ask, gives=TicketStatus, errors=(*BODY, 503))},
     ),
     Address(
         "hub/tickets/{ticket}/started",

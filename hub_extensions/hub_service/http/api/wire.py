@@ -160,6 +160,8 @@ def _check_ask(ask: Ask) -> None:
         raise BadInput("user is empty; it has to be a user's name.", "user")
     if not ask.offers:
         raise BadInput("offers is empty; it has to name at least one offer.", "offers")
+    if ask.accepted is not None and ask.accepted.tzinfo is None:
+        raise BadInput("accepted has no time zone; it has to be a time in UTC.", "accepted")
 
 
 def _check_ticket_request(wanted: TicketRequest) -> None:

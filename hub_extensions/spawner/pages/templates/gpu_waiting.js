@@ -237,7 +237,7 @@
   }
   function away(gpu) {
     var since = "The GPU service is not answering, since " + clock(gpu.away_since) + ".";
-    stuck(gpu, since, "the GPU service is not answering", "Waiting for the GPU service");
+    stuck(gpu, (since + " " + (gpu.note || "")).trim(), "the GPU service is not answering", "Waiting for the GPU service");
   }
   function heldUp(gpu) { stuck(gpu, gpu.reason, "the GPU service is held up", "Waiting to join the line"); }
   function stuck(gpu, why, short, headline) {

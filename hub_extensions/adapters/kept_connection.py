@@ -1,0 +1,77 @@
+"""One HTTP connection that stays open, in a thread of its own: requests go one after the other.
+
+Its time-outs are the socket's, so a loop that is held for seconds by something else trips none of them. Not here: what
+is asked, and what an answer means (``gpu_service.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from urllib.parse import urlsplit
+
+
+class KeptConnection:
+    """A connection to `url`; opened by the first request, and again when the other side has closed it."""
+
+    def __init__(self, url: str) -> None:
+        self._place = urlsplit(url)
+        self._connection: HTTPConnection | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu-service-asks")
+
+    async def post(self, path: str, body: bytes, headers: Mapping[str, str], seconds: float) -> tuple[int, bytes]:
+        """Status and body of the answer. Raises OSError where there is none; each step may take `seconds`."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._thread, self._post, path, body, headers, seconds)
+        except asyncio.CancelledError:
+            self._give_up()  # else the process would wait for the answer before it ends
+            raise
+
+    def close(self) -> None:
+        """End the connection and its thread. A hub never needs this; tests do."""
+        self._thread.shutdown(wait=False)
+        self._drop()
+
+    def _give_up(self) -> None:
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            with contextlib.suppress(OSError):
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def _post(self, path: str, body: bytes, headers: Mapping[str, str], seconds: float) -> tuple[int, bytes]:
+        used_before = self._connection is not None
+        try:
+            return self._exchange(path, body, headers, seconds)
+        except ConnectionError:
+            if not used_before:
+                raise
+        return self._exchange(path, body, headers, seconds)  # it was closed since its last use
+
+    def _exchange(self, path: str, body: bytes, headers: Mapping[str, str], seconds: float) -> tuple[int, bytes]:
+        try:
+            connection = self._opened(seconds)
+            connection.request("POST", f"{self._place.path}/{path}", body, dict(headers))
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except (OSError, HTTPException) as problem:
+            self._drop()
+            if isinstance(problem, OSError):
+                raise
+            raise OSError(f"{type(problem).__name__}: {problem}") from problem
+
+    def _opened(self, seconds: float) -> HTTPConnection:
+        if self._connection is None:
+            kind = HTTPSConnection if self._place.scheme == "https" else HTTPConnection
+            self._connection = kind(self._place.hostname or "", self._place.port, timeout=seconds)
+            self._connection.connect()
+        return self._connection
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
