@@ -146,6 +146,6 @@ def _end(hub: Hub, command: bytes) -> bool:
 
 def _joined(place: Place) -> list[str]:
     """Everybody who joined, as the service wrote it down."""
-    file = next(place.state.glob("*.sqlite"))
-    with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as store:
+    file = f"file:{place.state / 'gpu.sqlite'}?mode=ro"
+    with contextlib.closing(sqlite3.connect(file, uri=True)) as store:
         return [user for (user,) in store.execute("select user from gpu_journal where kind = 'joined' order by id")]

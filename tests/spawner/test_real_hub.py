@@ -327,7 +327,7 @@ def test_a_service_that_restarts_is_asked_again(tmp_path: Path, service: GpuServ
         service.close()
         until(lambda: "is not answering" in hub.log())
         service.open()
-        until(lambda: service.tickets["ben", ""].attempt == 2, what="it asked again")
+        until(lambda: service.tickets["ben", ""].attempt >= 2, what="it asked again")
         service.release("ada")
         hub.wait_ready("ben")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
 from hub_extensions.adapters.gpu_service import (
+    FORM_SECONDS,
     STOP_SECONDS,
     Away,
     Back,
@@ -83,6 +85,27 @@ async def test_a_service_that_is_slow_is_away_and_delays_no_stop() -> None:
         with pytest.raises(ServiceAway):
             await client.form("ada", "", (), False, seconds=0.2)
         await client.close()
+
+
+async def test_a_loop_that_something_else_holds_makes_no_service_away(
+    line: GpuServiceInATest, client: GpuServiceClient
+) -> None:
+    asked = asyncio.ensure_future(client.ask(Ask("ada", "", ("gpu",))))
+    form = asyncio.ensure_future(client.form("ada", "", (), False))
+    await asyncio.sleep(0)
+    time.sleep(FORM_SECONDS + 0.5)  # noqa: ASYNC251  the loop is held, while the service answers
+    assert (await asked).answer == "admit"
+    assert (await form).offers
+    assert client.away_since is None
+
+
+async def test_all_asks_of_a_hub_take_one_connection(line: GpuServiceInATest, client: GpuServiceClient) -> None:
+    await client.ask(Ask("ada", "", ("gpu",)))
+    await asyncio.gather(*(client.ask(Ask(name, "", ("gpu",))) for name in ("ben", "cem", "dan")))
+    assert (line.requests, len(line.connections)) == ([1, 3], 1)
+    line.close()
+    line.open()
+    assert (await client.ask(Ask("eva", "", ("gpu",)))).position == 4, "it was closed since its last use"
 
 
 async def test_a_refusal_carries_its_problem(client: GpuServiceClient) -> None:
