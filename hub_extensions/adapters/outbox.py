@@ -47,7 +47,22 @@ class _Entry:
     alone: bool = False
     giving_up: asyncio.TimerHandle | None = None
 
+    def note(self, why: Unanswered) -> None:
+        """Nobody answers: its patience runs from the first time on, but not while somebody says *later*."""
+        self.hear(why)
+        if why.answers and self.patience != 0:
+            self.stop_clock()
+        elif self.patience is not None and self.giving_up is None:
+            self.giving_up = asyncio.get_running_loop().call_later(self.patience, self.fail, why)
+
+    def stop_clock(self) -> None:
+        """Somebody answers."""
+        if self.giving_up is not None:
+            self.giving_up.cancel()
+        self.giving_up = None
+
     def fail(self, why: Exception) -> None:
+        """It is over, without an answer."""
         if not self.answer.done():
             self.answer.set_exception(why)
             self.answer.exception()  # nobody may be there to hear it
@@ -69,6 +84,7 @@ class Outbox:
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
     _sender: asyncio.Task[None] | None = None
     _try_now: asyncio.Event = field(default_factory=asyncio.Event)
+    _silent: Unanswered | None = None
 
     def put(self, ask: Ask, accepted: datetime, hear: Hear, patience: float | None) -> asyncio.Future[TicketStatus]:
         """Have it sent until it is answered.
@@ -79,12 +95,14 @@ class Outbox:
             patience: fails with the reason when nobody has answered for so many seconds; None: never.
         """
         answer: asyncio.Future[TicketStatus] = asyncio.get_running_loop().create_future()
-        order = (accepted, next(self._numbers))
-        self._waiting.append(_Entry(ask, answer, hear, patience, order, self.size_of(ask)))
+        entry = _Entry(ask, answer, hear, patience, (accepted, next(self._numbers)), self.size_of(ask))
+        self._waiting.append(entry)
         if self._sender is None or self._sender.done():
             self._sender = asyncio.ensure_future(self._run())
         if patience == 0:
             self.try_now()  # it does not wait for the end of a pause
+        elif self._silent is not None:
+            entry.note(self._silent)
         return answer
 
     def withdraw(self, answer: asyncio.Future[TicketStatus]) -> None:
@@ -109,13 +127,14 @@ class Outbox:
             self._under_way = self._next()
             try:
                 self._hand_out(await self.send([entry.ask for entry in self._under_way]))
-                failures = 0
+                failures, self._silent = 0, None
             except Rejected as no:
                 self._hand_back(no)
             except Unanswered as why:
+                failures, self._silent = failures + 1, why
                 self._under_way = ()
-                self._say(why)
-                failures += 1
+                for entry in tuple(self._waiting):
+                    entry.note(why)
                 await self._pause(failures)
             finally:
                 self._under_way = ()
@@ -139,23 +158,15 @@ class Outbox:
         for entry, answer in zip(self._under_way, answers, strict=True):
             if not entry.answer.done():
                 entry.answer.set_result(answer)
-            _stop(entry)
+            entry.stop_clock()
 
     def _hand_back(self, no: Rejected) -> None:
         """One of them was meant; which one is found by sending them one by one."""
+        self._silent = None
         if len(self._under_way) == 1:
             self._under_way[0].fail(no)
         for entry in self._under_way:
             entry.alone = True
-
-    def _say(self, why: Unanswered) -> None:
-        for entry in tuple(self._waiting):
-            entry.hear(why)
-            if why.answers and entry.patience != 0:
-                _stop(entry)
-            elif entry.patience is not None and entry.giving_up is None:
-                loop = asyncio.get_running_loop()
-                entry.giving_up = loop.call_later(entry.patience, entry.fail, why)
 
     async def _pause(self, failures: int) -> None:
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, 10))
@@ -163,9 +174,3 @@ class Outbox:
             await within(longest * random.uniform(0.5, 1.0), self._try_now.wait())
         except asyncio.TimeoutError:
             return
-
-
-def _stop(entry: _Entry) -> None:
-    if entry.giving_up is not None:
-        entry.giving_up.cancel()
-        entry.giving_up = None

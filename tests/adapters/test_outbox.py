@@ -86,6 +86,17 @@ async def test_patience_ends_and_who_has_none_hears_at_once() -> None:
     await service.outbox.close()
 
 
+async def test_who_comes_while_nobody_answers_hears_it_at_once() -> None:
+    service = Service()
+    service.up = False
+    service.put("ada")
+    await asyncio.sleep(0.01)
+    heard: list[Unanswered] = []
+    service.outbox.put(Ask("ben", "", ()), NOON, heard.append, None)
+    assert [str(why) for why in heard] == ["nobody there"]
+    await service.outbox.close()
+
+
 async def test_what_is_withdrawn_is_not_sent() -> None:
     service = Service()
     service.up = False
