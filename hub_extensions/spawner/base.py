@@ -9,6 +9,7 @@ Not here: what the user chose (``user_choice.py``), the process itself (``local.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
@@ -103,6 +104,28 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
 
     # ---------------------------------------------------------------- start
 
+    async def run_auth_state_hook(self, auth_state: Any) -> None:
+        """As the real spawner does. In a start, hooks that take time come next: it is written down before them.
+
+        The hub commits the record as soon as this returns to it. A page calls this, too.
+        """
+        spawn = self._spawn_future
+        if self._start_pending and spawn is not None:
+            with contextlib.suppress(web.HTTPError):  # `start` refuses it
+                record = self._gpu_accept(self._gpu_checked(self.user_options))
+                spawn.add_done_callback(functools.partial(self._gpu_not_begun, record))
+        await super().run_auth_state_hook(auth_state)
+
+    def _gpu_accept(self, options: Mapping[str, Any]) -> AcceptedStart | None:
+        journal = AcceptedStarts.of(self)
+        return journal.accept(self, self.gpu_offers_of(options), options) if journal is not None else None
+
+    def _gpu_not_begun(self, record: AcceptedStart | None, done: asyncio.Future[Any]) -> None:
+        """The spawn is over; where a hook refused it, or it was cancelled in one, `start` has no record of its own."""
+        if record is not None and self._gpu_record is record:
+            start = Start(offers=record.offers, accepted=record)
+            self._gpu_later(self._gpu_confirm_left(start)) if done.cancelled() else self._gpu_settle_accepted(start)
+
     def start(self) -> asyncio.Future[Any]:
         """Wait in line, then start. Sync: the hub reads `start_timeout` as soon as this returns."""
         self._gpu_start = None
@@ -113,8 +136,7 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
             spawn_errors.spare_the_count(self, error)
             raise
         start = self._gpu_start = Start(offers=self.gpu_offers_of(options))
-        journal = AcceptedStarts.of(self)
-        start.accepted = journal.accept(self, start.offers, options) if journal is not None else None
+        start.accepted = self._gpu_accept(options)
 
         if self._gpu_admin_timeout is None:
             self._gpu_admin_timeout = self.start_timeout

@@ -28,8 +28,8 @@ def test_accepted_starts_are_asked_for_after_every_kill_in_the_order_of_acceptan
         hub.add_users(*PEOPLE)
         for name in PEOPLE:
             assert hub.spawn(name, {"offer": ONE}).status_code == 202
-        for _ in range(2):
-            hub.kill()
+        for end in (hub.terminate, hub.kill):
+            end()
             hub.start()
         service.open()
         until(lambda: len(service.tickets) == 3, 3 * LONGEST_PAUSE, lambda: f"all joined: {service.tickets}")
@@ -73,3 +73,28 @@ def test_a_start_that_its_user_stopped_is_not_kept(tmp_path: Path) -> None:
         service.open()
         until(lambda: ("ben", "") in service.tickets, 3 * LONGEST_PAUSE)
         assert ("ada", "") not in service.tickets
+
+
+SLOW_HOOK = """
+import asyncio
+async def hook(spawner):
+    await asyncio.sleep(3600 if spawner.user.name == "ada" else 2)
+    if spawner.user.name == "cem":
+        raise ValueError("no room for cem")
+c.Spawner.pre_spawn_hook = hook
+"""
+
+
+def test_a_start_that_a_slow_hook_of_the_admin_holds_is_kept_and_one_that_it_refuses_is_not(tmp_path: Path) -> None:
+    with ServiceAway({ONE: 2}) as service, Hub(tmp_path, ours(service, SLOW_HOOK)) as hub:
+        hub.add_users(*PEOPLE)
+        for name in PEOPLE:
+            assert hub.spawn(name, {"offer": ONE}).status_code == 202
+        until(lambda: not hub.pending("cem"), what="the hook has refused cem")
+        hub.stop_server("ben")
+        until(lambda: not owed(hub, "ben") and not owed(hub, "cem"))
+        hub.kill()
+        hub.start()
+        service.open()
+        until(lambda: ("ada", "") in service.tickets, 3 * LONGEST_PAUSE)
+        assert [ask.user for ask in service.told_of(Ask)] == ["ada"]
