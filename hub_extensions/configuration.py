@@ -26,6 +26,7 @@ from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.tokens import SHORTEST_TOKEN
 from hub_extensions.hub_service.setup.addresses import at, reached_at
+from hub_extensions.hub_service.setup.port import is_hub_starting, keep_port
 from hub_extensions.hub_service.setup.remote_settings import BY_ENVIRONMENT, from_environment, hub_secret_of, to_info
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 from hub_extensions.hub_service.setup.state_dir import NAMES, kept_secrets, state_folder
@@ -85,6 +86,9 @@ def apply(c: Any) -> None:
     sections = read_sections(c)
     settings = build_settings(c, sections)
     apart = not sections.service.started_by_hub
+    if collected is None and not apart and is_hub_starting():
+        settings, note = keep_port(settings, may_move=not sections.service.connect_url)
+        notes += filter(None, [note])
     if collected is None and not apart:
         settings.dump(settings.folder / "service.json")
     _note_place(c, sections.service, apart, notes)
@@ -399,6 +403,9 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
                 f"c.GpuSpawnerMixin.{key} is left alone: it has to fit the GPU service, else no server with a GPU "
                 "starts."
             )
+    here = settings.started_by_hub and settings.cluster is None and sys.platform == "linux"
+    if here and value_of(c, "GpuSpawnerMixin", "gpu_service_account") is None:
+        c.GpuSpawnerMixin.gpu_service_account = os.geteuid()
     if settings.servers_url != settings.url and not value_of(c, "GpuSpawnerMixin", "gpu_servers_url"):
         c.GpuSpawnerMixin.gpu_servers_url = settings.servers_url
     culling = settings.culling

@@ -20,8 +20,10 @@ from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter, ValidationError
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from hub_extensions.adapters.kept_connection import KeptConnection
+from hub_extensions.adapters.listeners import Proof, proving
 from hub_extensions.adapters.outbox import Hear, Outbox, Rejected, Unanswered
 from hub_extensions.adapters.timeouts import within
 from hub_extensions.core.messages import Ask, Ended, FormState, Problem, Started, Stopped, TicketStatus
@@ -107,13 +109,15 @@ class GpuServiceClient:
         titles: offer id -> title, as last reported.
     """
 
-    def __init__(self, url: str, secret: str) -> None:
+    def __init__(self, url: str, secret: str, account: int | None = None) -> None:
+        """`account`: the uid of who has to listen there, where that is on this machine; None: it is not looked at."""
         self._url = url.rstrip("/")
         self._secret = secret
-        self._connection = KeptConnection(self._url)
+        self._account = account
+        self._connection = KeptConnection(self._url, account)
         self._outbox = Outbox(self._send_asks, lambda ask: len(_reader(Ask).dump_json(ask)))
-        self._tells = AsyncHTTPClient(force_instance=True, max_clients=50)
-        self._stops = AsyncHTTPClient(force_instance=True, max_clients=50)
+        self._tells = proving(SimpleAsyncHTTPClient(force_instance=True, max_clients=50), account)
+        self._stops = proving(SimpleAsyncHTTPClient(force_instance=True, max_clients=50), account)
         self._waiters: dict[tuple[str, str], list[asyncio.Queue[Update]]] = {}
         self._stream: asyncio.Task[None] | None = None
         self._closed = False
@@ -241,14 +245,13 @@ class GpuServiceClient:
         """Read one connection to its end. HTTP/1.0 on purpose: lines come as they are, and closing it is ours."""
         place = urlsplit(self._url)
         tls = place.scheme == "https"
+        port = place.port or (443 if tls else 80)
+        proof = Proof(port, self._account)
         reader, writer = await within(
-            5.0,
-            asyncio.open_connection(
-                place.hostname, place.port or (443 if tls else 80), ssl=tls or None, limit=LINE_BYTES
-            ),
-            parts=10,
+            5.0, asyncio.open_connection(place.hostname, port, ssl=tls or None, limit=LINE_BYTES), parts=10
         )
         try:
+            proof.check(writer.get_extra_info("socket"))
             head = (
                 f"GET {place.path}/hub/events HTTP/1.0\r\nHost: {place.netloc}\r\n"
                 f"Authorization: Bearer {self._secret}\r\nAccept: application/x-ndjson\r\n\r\n"
@@ -348,15 +351,17 @@ class GpuServiceClient:
         self.away_since = None
 
 
-_SERVICES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[str, str], GpuServiceClient]] = WeakKeyDictionary()
+_Key = tuple[str, str, int | None]
+_SERVICES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, GpuServiceClient]] = WeakKeyDictionary()
 
 
-def gpu_service(url: str, secret: str) -> GpuServiceClient:
+def gpu_service(url: str, secret: str, account: int | None = None) -> GpuServiceClient:
     """The one client of this hub process (of this running loop) for that service."""
     services = _SERVICES.setdefault(asyncio.get_running_loop(), {})
-    if (url, secret) not in services:
-        services[(url, secret)] = GpuServiceClient(url, secret)
-    return services[(url, secret)]
+    key = (url, secret, account)
+    if key not in services:
+        services[key] = GpuServiceClient(*key)
+    return services[key]
 
 
 def _reader(kind: type) -> TypeAdapter[Any]:

@@ -14,12 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
 
+from hub_extensions.adapters.listeners import Proof
+
 
 class KeptConnection:
     """A connection to `url`; opened by the first request, and again when the other side has closed it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, account: int | None = None) -> None:
+        """`account`: the uid of who has to listen there; None: it is not looked at."""
         self._place = urlsplit(url)
+        self._account = account
         self._connection: HTTPConnection | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu-service-asks")
 
@@ -68,7 +72,9 @@ class KeptConnection:
         if self._connection is None:
             kind = HTTPSConnection if self._place.scheme == "https" else HTTPConnection
             self._connection = kind(self._place.hostname or "", self._place.port, timeout=seconds)
+            proof = Proof(self._connection.port, self._account)
             self._connection.connect()
+            proof.check(self._connection.sock)
         return self._connection
 
     def _drop(self) -> None:

@@ -25,6 +25,8 @@ from types import TracebackType
 
 from tornado.netutil import bind_sockets
 
+from hub_extensions.adapters.held_port import handed_over
+from hub_extensions.adapters.listeners import accounts_at
 from hub_extensions.adapters.store import DatabaseLock
 from hub_extensions.adapters.timeouts import within
 
@@ -36,6 +38,8 @@ STOP_SECONDS = 2.5
 TRY_AGAIN_SECONDS = 0.2
 DATABASE_SECONDS = 1.0
 """Seconds between two attempts at the database's lock, and between two checks that it is still ours."""
+JOIN_SECONDS = 1.0
+"""Seconds between two looks whether the hub has our port, while another one stands in for it."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -162,15 +166,21 @@ async def watch_database(lock: DatabaseLock, lifetime: Lifetime, status: int) ->
     lifetime.stop("the lock in the database is lost", status)
 
 
-async def wait_for_port(host: str, port: int, lifetime: Lifetime) -> list[socket.socket] | None:
-    """Listening sockets, as soon as the port is free; None: we were told to stop before.
+async def wait_for_port(folder: Path, host: str, port: int, lifetime: Lifetime) -> list[socket.socket] | None:
+    """Listening sockets: those that the hub holds for us, else our own, as soon as the port is free.
+
+    None: we were told to stop before. The hub's may be of another port, which stands in for ours.
 
     Raises:
         OSError: the address cannot be used at all (not of this machine, not allowed).
     """
     sockets: list[socket.socket] = []
 
-    def bind() -> bool:
+    def take() -> bool:
+        given = handed_over(folder)
+        if given is not None:
+            sockets.extend(given[0])
+            return bool(sockets)
         try:
             sockets.extend(bind_sockets(port, host))
         except OSError as problem:
@@ -179,8 +189,36 @@ async def wait_for_port(host: str, port: int, lifetime: Lifetime) -> list[socket
             return False
         return True
 
-    message = f"waiting for port {port} of {host}: another process listens there"
-    return sockets if await _until(bind, lambda: message, lifetime) else None
+    def waiting() -> str:
+        return f"waiting for port {port} of {host}: {_holder(host, port)} listens there"
+
+    return sockets if await _until(take, waiting, lifetime) else None
+
+
+async def join_port(folder: Path, host: str, port: int, lifetime: Lifetime) -> list[socket.socket]:
+    """The sockets of our own port, as soon as the hub has it, after another one stood in; empty: we stop before."""
+    found: list[socket.socket] = []
+
+    async def look() -> bool:
+        given = await asyncio.to_thread(handed_over, folder)
+        for each in given[0] if given is not None else ():
+            if each.getsockname()[1] == port:
+                found.append(each)
+            else:
+                each.close()
+        return bool(found)
+
+    def waiting() -> str:
+        return f"port {port} of {host}: {_holder(host, port)} listens there; it is taken as soon as it is free"
+
+    await _until(look, waiting, lifetime, JOIN_SECONDS)
+    return found
+
+
+def _holder(host: str, port: int) -> str:
+    """Who listens there, for the log; nobody of us tells him anything."""
+    others = sorted((accounts_at(host, port) or frozenset()) - {os.geteuid()})
+    return f"another account (uid {others[0]})" if others else "another process"
 
 
 async def _until(

@@ -31,6 +31,7 @@ from hub_extensions.hub_service.http.auth import Auth
 from hub_extensions.hub_service.http.limits import Connections, raise_file_limit, room_within
 from hub_extensions.hub_service.process import (
     Lifetime,
+    join_port,
     wait_for_database,
     wait_for_lock,
     wait_for_port,
@@ -107,7 +108,7 @@ async def _answering(settings: Settings, lifetime: Lifetime, remote: RemoteSetti
             if not await wait_for_database(in_database, lifetime):
                 yield False
                 return
-        sockets = await wait_for_port(settings.host, settings.port, lifetime)
+        sockets = await wait_for_port(settings.folder, settings.host, settings.port, lifetime)
         if sockets is None:
             yield False
             return
@@ -132,10 +133,23 @@ async def _answering(settings: Settings, lifetime: Lifetime, remote: RemoteSetti
         parts.connections = Connections(room_within(raise_file_limit()))
         server = make_server(parts)
         server.add_sockets(sockets)
+        if settings.port not in {each.getsockname()[1] for each in sockets}:
+            opened.callback(asyncio.ensure_future(_rejoin_port(settings, engine, server, lifetime)).cancel)
         opened.push_async_callback(server.close_all_connections)
         opened.callback(server.stop)
         opened.callback(parts.closing.set)
         yield True
+
+
+async def _rejoin_port(settings: Settings, engine: Engine, server: HTTPServer, lifetime: Lifetime) -> None:
+    """Somebody else has our port: say so in health, and listen there too as soon as it is free."""
+    engine.state.port_problem = (
+        f"{settings.port} is held by another program, which is told nothing; reached at {settings.origin} meanwhile"
+    )
+    if found := await join_port(settings.folder, settings.host, settings.port, lifetime):
+        server.add_sockets(found)
+        engine.state.port_problem = ""
+        log.info("listening at port %d again", settings.port)
 
 
 def _hidden(secrets: Iterable[str]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from time import monotonic
 from tornado.httpclient import HTTPError, HTTPRequest, HTTPResponse
 from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError, SimpleAsyncHTTPClient
 
+from hub_extensions.adapters.listeners import proving
 from hub_extensions.core.messages import Problem, Report, ServerState
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.server_extension.codec import WireError, decode, encode
@@ -45,10 +46,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServiceAddress:
-    """Where the service is and what this server may say it is; `token` never leaves through repr."""
+    """Where the service is and what this server may say it is; `token` never leaves through repr.
+
+    `account`: the uid of who has to listen there, where that is on this machine; None: the hub does not say.
+    """
 
     url: str
     token: str
+    account: int | None = None
 
     def __repr__(self) -> str:
         return f"Address(url={self.url!r})"
@@ -60,7 +65,8 @@ def address_in(environ: Mapping[str, str]) -> ServiceAddress | None:
     token = environ.get("JUPYTERHUB_API_TOKEN", "")
     if not url or not token:
         return None
-    return ServiceAddress(url.rstrip("/"), token)
+    account = environ.get("JUPYTERHUB_GPU_SERVICE_ACCOUNT", "")
+    return ServiceAddress(url.rstrip("/"), token, int(account) if account.isdecimal() else None)
 
 
 class RequestRefused(Exception):
@@ -121,12 +127,13 @@ class ServiceLink:
         if self._address is None or self._task is not None:
             return
         # its own client: a slow service must not take the connections of the rest of the server
-        self._client = SimpleAsyncHTTPClient(
+        client = SimpleAsyncHTTPClient(
             force_instance=True,
             defaults={"user_agent": "jupyterhub-gpu", "decompress_response": False},  # the bound is for what comes out
             max_body_size=MOST_BYTES,
             max_buffer_size=MOST_BYTES,
         )
+        self._client = proving(client, self._address.account)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from jupyterhub.spawner import Spawner
 from jupyterhub.utils import maybe_future
 from tornado import web
-from traitlets import Bool, Float, List, Unicode
+from traitlets import Bool, Float, Integer, List, Unicode
 
 from hub_extensions.adapters.gpu_service import (
     GpuServiceClient,
@@ -33,9 +33,8 @@ from hub_extensions.adapters.gpu_service import (
 from hub_extensions.adapters.timeouts import within
 from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
 from hub_extensions.spawner import spawn_errors
-from hub_extensions.spawner.pages.kept_place import kept_place
-
 from hub_extensions.spawner.accepted_starts import KEY, AcceptedStart, AcceptedStarts
+from hub_extensions.spawner.pages.kept_place import kept_place
 from hub_extensions.spawner.pages.start_progress import (
     Start,
     report_starting,
@@ -66,6 +65,12 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
     gpu_servers_url = Unicode(
         help="Address at which users' servers reach the GPU service. Empty: the one at which the hub does. Set by "
         "configure(c)."
+    ).tag(config=True)
+    gpu_service_account = Integer(
+        None,
+        allow_none=True,
+        help="The uid under which the GPU service listens on this machine: hub and users' servers say nothing to a "
+        "listener of another account. None: not looked at. Set by configure(c) where the hub starts the service.",
     ).tag(config=True)
     gpu_hub_secret = Unicode(
         help="The secret between hub and GPU service. Set by configure(c); kept in the service's state folder."
@@ -229,13 +234,15 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
                 env.pop(name, None)  # whoever places the pod says which devices it sees
         env.update(grant.environment if grant is not None else {})
         env.setdefault("JUPYTERHUB_GPU_SERVICE_URL", self.gpu_servers_url or self.gpu_service_url)
+        if self.gpu_service_account is not None:
+            env["JUPYTERHUB_GPU_SERVICE_ACCOUNT"] = str(self.gpu_service_account)
         return env
 
     # ---------------------------------------------------------------- the line
 
     @property
     def _gpu_service(self) -> GpuServiceClient:
-        return gpu_service(self.gpu_service_url, self.gpu_hub_secret)
+        return gpu_service(self.gpu_service_url, self.gpu_hub_secret, self.gpu_service_account)
 
     @property
     def gpu_groups(self) -> tuple[str, ...]:

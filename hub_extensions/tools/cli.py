@@ -26,6 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hub_extensions import __version__
+from hub_extensions.adapters.listeners import ProvingHandler
 from hub_extensions.core.gpu.devices import WHOLE, GpusUnavailable, InventoryReading
 from hub_extensions.core.messages import FormState, OfferState
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig, derive_offers
@@ -257,10 +258,11 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True)
 class _Service:
-    """How a running service is asked: the whole address, and what to prove oneself with."""
+    """How a running service is asked: the whole address, what to prove oneself with, and the account it has here."""
 
     address: str
     token: str
+    account: int | None = None
 
 
 def _own(layout: str | None) -> Sequence[OfferState]:
@@ -301,7 +303,7 @@ def _asked(state_dir: Path | None, url: str | None, token: str | None) -> Sequen
     service = _service(state_dir, url, token)
     request = urllib.request.Request(service.address, headers={"Authorization": f"Bearer {service.token}"})
     # The service is near: no proxy of the caller's stands between.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), ProvingHandler(service.account))
     try:
         with opener.open(request, timeout=10) as answer:
             return TypeAdapter(FormState).validate_json(answer.read()).offers
@@ -323,12 +325,13 @@ def _service(state_dir: Path | None, url: str | None, token: str | None) -> _Ser
         if not token:
             raise Unanswered("--url needs a token: make one on the hub's page Token, and give it with --token.")
         return _Service(url.rstrip("/") + "/api/offers", token)
+    file = Path(state_dir or ".") / "service.json"
     try:
-        settings = Settings.load(Path(state_dir or ".") / "service.json")
+        settings = Settings.load(file)
     except SettingsError as problem:
         raise Unanswered(str(problem)) from None
     query = urllib.parse.urlencode({"user": "", "server": "", "admin": "1"})
-    return _Service(f"{settings.url}/hub/form?{query}", settings.hub_secret)
+    return _Service(f"{settings.url}/hub/form?{query}", settings.hub_secret, file.stat().st_uid)
 
 
 # ------------------------------------------------------------------ texts

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pwd
 import re
 import shutil
-import socket
 import sqlite3
 import stat
 import sys
@@ -30,6 +30,7 @@ from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
 
 from hub_extensions.adapters import procfs
 from hub_extensions.adapters.kubernetes.once import ClusterUnreadable, read_once
+from hub_extensions.adapters.listeners import accounts_at
 from hub_extensions.adapters.prometheus import WHY, DcgmReading
 from hub_extensions.configuration import (
     ACCESS_SCOPE,
@@ -436,19 +437,38 @@ def _contents(settings: Settings, file: Path) -> Diagnosis:
 
 
 def _port(settings: Settings) -> Iterator[Diagnosis]:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((settings.host, settings.port))
-        except OSError as problem:
-            if _answers_there(settings):
-                yield Diagnosis("port", "ok", f"The GPU service answers at {settings.origin}.")
-                return
-            fix = "If the hub runs now, that is its GPU service and all is well. Else: c.GpuService.port = another one."
-            where = f"{settings.host}:{settings.port}"
-            yield Diagnosis("port", "warning", f"{where} cannot be used now ({problem.strerror}).", fix)
-            return
-    yield Diagnosis("port", "ok", f"Port {settings.port} is free.")
+    """Who listens where the service is to be reached."""
+    where, hub = f"{settings.host}:{settings.port}", _hubs_account(settings)
+    accounts = accounts_at(settings.host, settings.port)
+    strangers = sorted((accounts or frozenset()) - {hub, 0})
+    if strangers:
+        text = f"{where} is held by {_account(strangers[0])}, and the hub's is {_account(hub)}. Nothing is told to it."
+        fix = "End that program, or set c.GpuService.port to another one; until then another port stands in."
+        yield Diagnosis("port", "problem", text, fix)
+    elif accounts:
+        yield _own_port(settings, where)
+    elif accounts is None:
+        yield Diagnosis("port", "warning", f"Who listens at {where} cannot be seen.", "Look with: ss -ltnp")
+    else:
+        yield Diagnosis("port", "ok", f"Port {settings.port} is free.")
+
+
+def _own_port(settings: Settings, where: str) -> Diagnosis:
+    if _answers_there(settings):
+        return Diagnosis("port", "ok", f"The GPU service answers at {settings.origin}.")
+    fix = "If the hub is just starting, ask again. Else: ss -ltnp shows what it is, or c.GpuService.port = another one."
+    return Diagnosis("port", "warning", f"{where} is held by the hub's account, and no GPU service answers.", fix)
+
+
+def _hubs_account(settings: Settings) -> int:
+    return settings.folder.stat().st_uid if settings.folder.exists() else os.geteuid()
+
+
+def _account(uid: int) -> str:
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
 
 
 def _answers_there(settings: Settings) -> bool:

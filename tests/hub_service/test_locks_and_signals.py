@@ -97,15 +97,17 @@ async def test_who_is_told_to_stop_gets_no_lock_and_no_port(tmp_path: Path, quic
     with Lifetime(None) as lifetime:
         lifetime.stop("SIGTERM")
         assert await wait_for_lock(tmp_path / "lock", lifetime) is None
-        assert await wait_for_port("127.0.0.1", 0, lifetime) is None
+        assert await wait_for_port(tmp_path, "127.0.0.1", 0, lifetime) is None
         assert not await wait_for_database(DatabaseLockAsTold(), lifetime)  # type: ignore[arg-type]
 
 
-async def test_a_port_is_waited_for_and_an_address_of_others_is_an_error(free_port: int, quick: None) -> None:
+async def test_a_port_is_waited_for_and_an_address_of_others_is_an_error(
+    free_port: int, quick: None, tmp_path: Path
+) -> None:
     with Lifetime(None) as lifetime:
-        first = await wait_for_port("127.0.0.1", free_port, lifetime)
+        first = await wait_for_port(tmp_path, "127.0.0.1", free_port, lifetime)
         assert first is not None and first[0].getsockname()[1] == free_port
-        waiting = asyncio.ensure_future(wait_for_port("127.0.0.1", free_port, lifetime))
+        waiting = asyncio.ensure_future(wait_for_port(tmp_path, "127.0.0.1", free_port, lifetime))
         await asyncio.sleep(0)
         assert not waiting.done()
         for each in first:
@@ -115,7 +117,7 @@ async def test_a_port_is_waited_for_and_an_address_of_others_is_an_error(free_po
         for each in second:
             each.close()
         with pytest.raises(OSError):
-            await wait_for_port("192.0.2.1", free_port, lifetime)
+            await wait_for_port(tmp_path, "192.0.2.1", free_port, lifetime)
 
 
 async def test_the_lock_of_a_database_is_tried_until_it_is_had_and_its_loss_stops(quick: None) -> None:

@@ -332,7 +332,7 @@ def test_a_port_that_the_service_itself_has_is_no_trouble_and_one_of_somebody_el
         assert found["port"][0]["text"] == f"The GPU service answers at http://127.0.0.1:{port}."
         Answer.said = b"hello"
         _, found = findings("--config", str(path))
-        assert (found["port"][0]["state"], "cannot be used now" in found["port"][0]["text"]) == ("warning", True)
+        assert (found["port"][0]["state"], "no GPU service answers" in found["port"][0]["text"]) == ("warning", True)
         server.shutdown()
 
 

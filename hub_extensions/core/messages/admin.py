@@ -138,6 +138,7 @@ class Health:
 
     Attributes:
         prometheus: how it stands with the Prometheus that is asked for DCGM's figures; None: none is configured.
+        port: whether the service has its own port, and where it is reached if not.
         prometheus_answers: it answered the last question, or had none to answer; None: none is configured.
     """
 
@@ -148,3 +149,4 @@ class Health:
     version: str | None = None
     prometheus: str | None = None
     prometheus_answers: bool | None = None
+    port: str | None = None

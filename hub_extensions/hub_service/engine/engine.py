@@ -353,4 +353,5 @@ class Engine:
             version=__version__,
             prometheus=self.dcgm.status(),
             prometheus_answers=self.dcgm.answers(),
+            port=self.state.port_problem or "the service's own",
         )

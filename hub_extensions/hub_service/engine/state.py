@@ -136,6 +136,7 @@ class State:
         self.first_start = False
         self.revision = 0
         self.store_problem = ""
+        self.port_problem = ""
         self.hub_up = True
         self.counts: dict[tuple[str, str], int] = {}
         self.last_admission_seconds = 0.0

@@ -43,6 +43,7 @@ class Settings(ServiceConfig):
         api_token: the service's own token at the hub's API (fixed in configuration, so a restart does not change it).
         base_url: the hub's base URL, starting and ending in a slash.
         hub_api_url: the hub's API; empty means the environment of a hub-managed service says it.
+        moved_url: where hub and proxy reach the service while somebody else has its port; else empty.
         public_url: the hub's public address where the admin has set one; else empty.
         start_seconds: how long a start may take before the spawner or the hub ends it (for what "at most" promises).
         allow_named_servers: users may have more than one server ("work on CPU meanwhile" is offered).
@@ -54,6 +55,7 @@ class Settings(ServiceConfig):
     api_token: str = field(repr=False, kw_only=True)
     base_url: str = "/"
     hub_api_url: str = ""
+    moved_url: str = ""
     public_url: str = ""
     start_seconds: float = 180.0
     allow_named_servers: bool = False
@@ -80,12 +82,17 @@ class Settings(ServiceConfig):
     @property
     def origin(self) -> str:
         """Where hub and proxy reach the service, without a path: ``http://127.0.0.1:8191``."""
+        return self.moved_url or self._usual_origin
+
+    @property
+    def _usual_origin(self) -> str:
         return self.connect_url or at(self.host, self.port)
 
     @property
     def servers_url(self) -> str:
         """Where users' servers reach the service: the direct URL, unless the admin names another."""
-        return (self.cluster.servers_url if self.cluster is not None else "") or self.url
+        usual = f"{self._usual_origin}{self.prefix.rstrip('/')}"
+        return (self.cluster.servers_url if self.cluster is not None else "") or usual
 
     @property
     def store_url(self) -> str:

@@ -18,7 +18,7 @@ NONE = ""
 
 async def kept_place(spawner: Any) -> str:
     """KEPT, NONE, or UNKNOWN: a GPU was chosen last, and the service does not answer."""
-    service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret)
+    service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
     try:
         state = await service.form(spawner.user.name, spawner.name, spawner.gpu_groups, admin=False)
     except ServiceAway:

@@ -71,7 +71,7 @@ def choice_from_form(formdata: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
 async def render_form(spawner: Any) -> str:
     """The form's HTML for this spawner's user: what ``Spawner.options_form`` is set to."""
-    service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret)
+    service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
     away = ""
     state: FormState | None
     try:

@@ -74,5 +74,6 @@ def health_rows(health: Health) -> list[tuple[str, str]]:
         ("Hub", health.hub or NOT_KNOWN),
         ("GPUs were read", NOT_KNOWN if age is None else f"{about(age)} ago"),
         *([] if health.prometheus is None else [("Prometheus", health.prometheus)]),
+        ("Port", health.port or NOT_KNOWN),
         ("Version", health.version or NOT_KNOWN),
     ]

@@ -1,0 +1,156 @@
+"""Another account of the machine wants the service's port: it does not get it, and who has it already is told nothing.
+
+The stranger is a real account and a real program; hub, proxy and service are real too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from hub_extensions.core.messages import Report
+from hub_extensions.server_extension.service_client import ServiceAddress, ServiceLink
+from tests.hubs import ROOT
+from tests.loop.place import Place
+from tests.patience import patient, until
+from tests.plain_account import PlainAccount, plain_account
+
+pytestmark = [pytest.mark.hub, pytest.mark.needs("root")]
+
+STRANGER = """
+import select, socket, sys, time
+port, heard = int(sys.argv[1]), open(sys.argv[2], "ab", buffering=0)
+while True:
+    try:
+        listening = socket.create_server(("127.0.0.1", port))
+        break
+    except OSError:
+        time.sleep(0.002)
+print("listening", flush=True)
+taken = []
+while True:
+    for each in select.select([listening, *taken], [], [])[0]:
+        if each is listening:
+            taken.append(listening.accept()[0])
+        elif said := each.recv(65536):
+            heard.write(said)
+            each.send(b"HTTP/1.1 200 OK\\r\\nContent-Type: application/json\\r\\nContent-Length: 2\\r\\n\\r\\n{}")
+        else:
+            taken.remove(each)
+            each.close()
+"""
+
+
+class Stranger:
+    """Tries for the port, without a pause, and writes down what it is told."""
+
+    def __init__(self, account: PlainAccount, port: int) -> None:
+        self._said = account.folder / "said"
+        self._heard = account.folder / "heard"
+        self._heard.touch()
+        self._heard.chmod(0o666)
+        with self._said.open("w") as said:
+            self.process = account.popen(sys.executable, "-c", STRANGER, str(port), str(self._heard), output=said)
+
+    @property
+    def listens(self) -> bool:
+        return "listening" in self._said.read_text()
+
+    @property
+    def heard(self) -> bytes:
+        return self._heard.read_bytes()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def account() -> Iterator[PlainAccount]:
+    with plain_account() as found:
+        yield found
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "hub", layout="lab-a100", lab=False)
+
+
+@pytest.fixture
+def stranger(account: PlainAccount, place: Place) -> Iterator[Stranger]:
+    found = Stranger(account, place.port)
+    yield found
+    found.end()
+
+
+def page(place: Place, name: str) -> requests.Response:
+    """A browser with its cookies at the service's page, by the hub's proxy."""
+    session = place.hub.login(name)
+    session.headers.pop("X-XSRFToken", None)
+    return session.get(f"{place.hub.url}/services/gpu/", timeout=patient(20))
+
+
+def test_the_port_of_a_service_that_was_killed_is_never_free(place: Place, account: PlainAccount) -> None:
+    with place.open():
+        stranger = Stranger(account, place.port)
+        try:
+            before = place.service_pid()
+            place.kill_service()
+            until(lambda: before not in place.hub.processes(), 20, "it is gone")
+            place.wait_service(90)
+            assert page(place, "ada").status_code == 200
+            assert not stranger.listens
+        finally:
+            stranger.end()
+        assert stranger.heard == b""
+
+
+def test_a_stranger_who_has_the_port_is_told_nothing_and_all_works_without_it(place: Place, stranger: Stranger) -> None:
+    until(lambda: stranger.listens, 20, "the stranger listens")
+    with place.hub:
+        until(lambda: page(place, "root-admin").status_code == 200, 90, "the service answers by the proxy")
+        text = page(place, "root-admin").text
+        assert f"{place.port} is held by another program" in text
+        place.hub.add_users("ada")
+        assert place.hub.spawn("ada", {"offers": ["mig-1g.5gb"]}).status_code in (201, 202)
+        place.hub.wait_ready("ada")
+        assert place.hub.environ("ada")["JUPYTERHUB_GPU_SERVICE_URL"].endswith(f":{place.port}/services/gpu")
+        assert "held by another account (uid 65534)" in place.hub.log()
+        doctor = subprocess.run(
+            [sys.executable, "-m", "hub_extensions.tools.cli", "doctor", "--config", str(place.hub.config)],
+            capture_output=True, text=True, cwd=place.hub.folder, check=False, timeout=patient(60),
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        assert "is held by nobody (uid 65534), and the hub's is root (uid 0)" in " ".join(doctor.stdout.split())
+        assert stranger.heard == b""
+        stranger.process.send_signal(signal.SIGKILL)
+        place.wait_service(30)
+        until(lambda: "listening at port" in place.hub.log(), 30, "the service has its port")
+        assert place.service("health").json()["port"] == "the service's own"
+        lines = [line for line in place.hub.log().splitlines() if f"{place.port} of 127.0.0.1" in line]
+        assert len([line for line in lines if "it is taken as soon as it is free" in line]) == 1
+
+
+async def test_a_users_server_says_nothing_to_a_stranger(place: Place, stranger: Stranger) -> None:
+    until(lambda: stranger.listens, 20, "the stranger listens")
+
+    async def report(_: float) -> Report:
+        return Report(opened=True, kernels=0, busy_kernels=0)
+
+    for account, heard in ((0, False), (None, True)):
+        asked = asyncio.Event()
+        address = ServiceAddress(f"http://127.0.0.1:{place.port}/x", "the-servers-token", account)
+        link = ServiceLink(address, report, on_answer=asked.set)
+        link.start()
+        await asked.wait()
+        link.stop()
+        # with no account to look for it is told, which shows that this test would notice
+        assert (b"the-servers-token" in stranger.heard) is heard
