@@ -28,7 +28,7 @@ from hub_extensions.hub_service.engine.local_leases import Gpus
 from hub_extensions.hub_service.http.api.base import Parts
 from hub_extensions.hub_service.http.app import make_oauth, make_server
 from hub_extensions.hub_service.http.auth import Auth
-from hub_extensions.hub_service.http.limits import Connections, raise_file_limit, room_within
+from hub_extensions.hub_service.http.limits import BoundedServer, Connections, raise_file_limit, room_within
 from hub_extensions.hub_service.process import (
     Lifetime,
     join_port,
@@ -141,7 +141,7 @@ async def _answering(settings: Settings, lifetime: Lifetime, remote: RemoteSetti
         yield True
 
 
-async def _rejoin_port(settings: Settings, engine: Engine, server: HTTPServer, lifetime: Lifetime) -> None:
+async def _rejoin_port(settings: Settings, engine: Engine, server: BoundedServer, lifetime: Lifetime) -> None:
     """Somebody else has our port: say so in health, and listen there too as soon as it is free."""
     engine.state.port_problem = (
         f"{settings.port} is held by another program, which is told nothing; reached at {settings.origin} meanwhile"

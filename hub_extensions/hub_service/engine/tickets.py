@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 
 from hub_extensions.adapters.jupyterhub_api import HubApi
@@ -20,11 +20,10 @@ from hub_extensions.core import messages
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue import lifecycle
-from hub_extensions.core.queue.admission import Standing, admit, refuse_to_join, standing
+from hub_extensions.core.queue.admission import admit, refuse_to_join
 from hub_extensions.core.queue.lifecycle import Event, Step
 from hub_extensions.core.queue.model import (
     Admission,
-    Availability,
     Choice,
     Lease,
     Ticket,
@@ -34,6 +33,7 @@ from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.rights import UNANSWERED, Rights
+from hub_extensions.hub_service.engine.stand import Stand
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transaction, Transactions, possible
 
@@ -49,26 +49,6 @@ HUB_AWAY = explain("hub-away", log_message="the hub does not answer")
 
 SLICE = 50
 """So many tickets are told how they stand before others have a turn in the loop."""
-
-
-@dataclass
-class Stand:
-    """How everybody stands at one revision of the state: what is the same for many is found once."""
-
-    revision: int
-    verdicts: Standing
-    offers: tuple[Availability, ...]
-    _besides: dict[tuple[object, ...], tuple[tuple[Availability, ...], bool]] = field(default_factory=dict)
-
-    def besides(self, ticket: Ticket) -> tuple[tuple[Availability, ...], bool]:
-        """What its user could have now instead, and whether anything that its user sees is simulated."""
-        wanted = [choice.offer for choice in ticket.choices]
-        key = (*wanted, ticket.groups)
-        if key not in self._besides:
-            seen = presenters.allowed(self.offers, ticket.groups, False)
-            simulated = any(each.offer.simulated for each in seen)
-            self._besides[key] = presenters.smaller_and_free(wanted, seen), simulated
-        return self._besides[key]
 
 
 class Tickets:
@@ -114,8 +94,8 @@ class Tickets:
         async with self.transaction() as transaction:
             for ask in sorted(asks, key=_accepted):
                 answers[id(ask)] = await self._ask(ask, transaction)
-        verdicts = standing(self.state.queue_snapshot(), self.state.clock.now()) if len(asks) > 1 else None
-        return tuple(self._told(answers[id(ask)], verdicts) for ask in asks)
+        stand = self._stand() if len(asks) > 1 else None
+        return tuple(self._status(answers[id(ask)], stand) for ask in asks)
 
     async def _ask(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
         if not ask.kept:
@@ -128,13 +108,13 @@ class Tickets:
             await transaction.write(Changes(notices=(notice,)))
         return answer
 
-    def _told(self, answer: messages.TicketStatus | Ticket, verdicts: object) -> messages.TicketStatus:
+    def _status(self, answer: messages.TicketStatus | Ticket, stand: Stand | None) -> messages.TicketStatus:
         if isinstance(answer, messages.TicketStatus):
             return answer
         ticket = self.state.tickets.get(answer.id)
         if ticket is None:
             return presenters.over(answer, "ended", PLACE_ENDED, self.state.clock)
-        return self._state(ticket, verdicts)
+        return self._state(ticket, stand)
 
     async def _answer(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
         """The answer that is known at once, or the ticket that was written."""
@@ -457,8 +437,7 @@ class Tickets:
             queue.put_nowait(state)
 
     def _stand(self) -> Stand:
-        verdicts = standing(self.state.queue_snapshot(), self.state.clock.now())
-        return Stand(self.state.revision, verdicts, self.state.availability())
+        return Stand.of(self.state)
 
     def _state(self, ticket: Ticket, stand: Stand | None = None) -> messages.TicketStatus:
         if ticket.state is TicketState.ADMITTED:
