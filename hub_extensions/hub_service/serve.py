@@ -9,11 +9,14 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
+import ssl
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
+
+from jupyterhub.utils import make_ssl_context
 
 from hub_extensions.adapters.jupyterhub_api import HubApi
 from hub_extensions.adapters.mig_tables import packed_tables
@@ -123,7 +126,7 @@ async def _answering(settings: Settings, lifetime: Lifetime, remote: RemoteSetti
             store.guard = in_database.guard
             watch = asyncio.ensure_future(watch_database(in_database, lifetime, EXIT_UNAVAILABLE))
             opened.callback(watch.cancel)
-        hub = HubApi(_hub_api_url(settings), settings.api_token)
+        hub = HubApi(_hub_api_url(settings), settings.api_token, tls=_hub_tls(os.environ))
         opened.callback(hub.close)
         engine = await Engine.open(settings, store, hub, await _open_machine(settings, opened), remote)
         engine.start()
@@ -206,6 +209,12 @@ def open_gpus(settings: Settings) -> Gpus:
     if layout is None:
         return Nvml()
     return SimulatedGpus(load_layout(layout), of_service(settings.url, marked))
+
+
+def _hub_tls(environ: Mapping[str, str]) -> ssl.SSLContext | None:
+    """With ``c.JupyterHub.internal_ssl`` the hub tells nobody anything who has no certificate of its own authority."""
+    files = [environ.get(f"JUPYTERHUB_SSL_{name}", "") for name in ("KEYFILE", "CERTFILE", "CLIENT_CA")]
+    return make_ssl_context(files[0], files[1], cafile=files[2]) if all(files) else None
 
 
 def _hub_api_url(settings: Settings) -> str:
