@@ -40,6 +40,7 @@ from hub_extensions.tools.helm_check.helm import (
 )
 from hub_extensions.tools.helm_check.model import ChartFacts, Finding, Release, ValuesFile, found, leaves, listed
 from hub_extensions.tools.helm_check.rules.hub import check_hub, check_service_role
+from hub_extensions.tools.helm_check.rules.namespaces import check_namespaces
 from hub_extensions.tools.helm_check.rules.network import check_network, is_apart
 from hub_extensions.tools.helm_check.rules.offers import check_offers
 from hub_extensions.tools.helm_check.rules.pods import check_pods
@@ -156,6 +157,7 @@ def _by_rules(run: _CheckRun) -> None:
     findings += check_files(release)
     findings += check_hub(release)
     findings += check_pods(release)
+    findings += check_namespaces(release)
     if not any(finding.rule == "wrong-type" for finding in findings):
         findings += check_network(release)
     if not release.is_ours:
