@@ -52,6 +52,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "line-elsewhere": "{queue} hands out the GPUs here and does not say how long it takes.",
     "cut-as-asked": "GPUs are cut as they are asked for here: it depends on what others ask for.",
     "free-one-taken-outside": "Something outside this hub took the GPU that was free.",
+    "free-one-silent": "A machine that has such a GPU does not answer.",
     "parts-differ": "Parts of different sizes are handed out here: it depends on how they fit.",
     "no-limit": "How long others keep their GPU has no limit here.",
     "one-without-limit": "It depends on a server or program that has no time limit.",
@@ -217,6 +218,10 @@ TO_THE_HUB: Mapping[str, Text] = {
     # in line
     "taken-outside": (
         "Something outside this hub took the GPU of the first in line, who is served before anybody else. "
+        "{ahead:people}"
+    ),
+    "machine-silent": (
+        "A machine that has such a GPU does not answer, so the first in line waits, who is served before anybody else. "
         "{ahead:people}"
     ),
     "unknown-inventory": "It is not known which GPUs are free now; you start when it is. {ahead:people}",

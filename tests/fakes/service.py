@@ -93,6 +93,8 @@ class GpuServiceInATest:
         self.held: dict[tuple[str, str], str] = {}
         self.notices: tuple[Notice, ...] = ()
         self.simulated = False
+        self.silent: tuple[OfferId, ...] = ()
+        """Offers that a machine has which does not answer."""
         self.disk_full = ""
         """The sentence with which every ask is turned away for now; "" where the disk has room."""
         self.started_seconds = 0.0
@@ -347,6 +349,7 @@ class GpuServiceInATest:
             "Stops when idle for 30 min.",
             (),
             self.notices,
+            silent=self.silent,
             in_line=tuple(server for owner, server in self.tickets if owner == user),
         )
 

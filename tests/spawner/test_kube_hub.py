@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hub_extensions.core.messages import Ended, LeaseGrant, Started, Stopped, TicketStatus
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import LEASE_LABEL, Mechanism, PodAsk
 from hub_extensions.spawner.spawn_errors import COUNTS_REFUSALS
 from tests.fakes.service import SECRET, GpuServiceInATest
@@ -165,6 +166,24 @@ def test_something_outside_took_the_device_is_said_and_the_limit_of_the_start_do
         cluster.run_pod("jupyter-ada")
         hub.wait_ready("ada")
         assert LACKING in hub.log()
+
+
+def test_a_machine_that_dies_between_admission_and_pod_is_said_not_to_answer(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    """No pod says of its own that a machine is out: the service's look at the nodes does."""
+    cluster.plan = ["no-place"]
+    service.silent = (OfferId(ONE),)
+    with a_hub(tmp_path, cluster, service) as hub:
+        hub.add_users("ada")
+        hub.spawn("ada", {"offer": ONE})
+        said = next(
+            event["gpu"] for event in hub.progress("ada", seconds=20) if "does not answer" in str(event.get("gpu"))
+        )
+        text = (
+            "A machine that has MIG 1g.5gb does not answer, and no other has one free. You stay first in line for it."
+        )
+        assert (said["state"], said["why"]["reason"], said["reason"]) == ("held", "machine-silent", text)
 
 
 def test_kueues_line_is_waited_in_and_a_server_it_takes_back_is_told_apart_from_a_crash(

@@ -24,6 +24,8 @@ PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Taints of the cluster's own: cordoned, not ready, under pressure, not set up yet."""
 SHARED = ".shared"
 MIG_STATE = "nvidia.com/mig.config.state"
+NOT_HEARD_OF = "its kubelet has not been heard of: it does not answer"
+NOT_READY = "it is not ready"
 
 _SINGLE = re.compile(r"(?P<product>.+)-MIG-(?P<profile>[0-9].*)")
 
@@ -36,6 +38,11 @@ class NodeStand:
     total: int
     free: int
     why: str = ""
+
+    @property
+    def silent(self) -> bool:
+        """Its machine does not answer."""
+        return self.why in (NOT_HEARD_OF, NOT_READY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +165,9 @@ def why_not(node: NodeFacts, config: ClusterConfig) -> tuple[str, bool]:
     if state != "success":
         return f"its GPUs are being cut anew ({MIG_STATE} is {state}): not known what it has", True
     if node.ready is None:
-        return "its kubelet has not been heard of: it does not answer", False
+        return NOT_HEARD_OF, False
     if not node.ready:
-        return "it is not ready", False
+        return NOT_READY, False
     if node.cordoned:
         return "it is cordoned: nothing new is placed there", False
     return _closed(node, config), False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -39,9 +39,10 @@ class PodState:
     """What a pod is doing.
 
     Attributes:
-        reason: ``creating``, ``waiting-for-queue``, ``unscheduled``, ``outside``, ``scheduled``, ``pulling``,
-            ``starting``, ``running``; ``rejected``, ``image``, ``misconfigured``, ``crashed``, ``out-of-memory``,
-            ``evicted``, ``preempted``, ``reclaimed``, ``node-lost``, ``gone``, ``ended``. The metrics use it, too.
+        reason: ``creating``, ``waiting-for-queue``, ``unscheduled``, ``outside``, ``machine-silent``, ``scheduled``,
+            ``pulling``, ``starting``, ``running``; ``rejected``, ``image``, ``misconfigured``, ``crashed``,
+            ``out-of-memory``, ``evicted``, ``preempted``, ``reclaimed``, ``node-lost``, ``gone``, ``ended``. The
+            metrics use it, too.
         message: for the user; "" where there is nothing to say.
         log_message: the cluster's own text; "" without.
         final: this pod never becomes a server (any more).
@@ -85,6 +86,13 @@ def pod_state(
         if found is not None:
             return found
     return _coming_up(view)
+
+
+def machine_silent(state: PodState, wanted: str) -> PodState:
+    """The state of a pod whose GPU seems taken, where a machine that has such a one does not answer."""
+    it = wanted.removeprefix("a ")
+    text = f"A machine that has {it} does not answer, and no other has one free. You stay first in line for it."
+    return replace(state, reason="machine-silent", message=text)
 
 
 def bound(pod: Json) -> bool:

@@ -69,6 +69,11 @@ class Pool:
         """Whole devices that can be given now."""
         return self.room.get(WHOLE, 0)
 
+    @property
+    def silent(self) -> bool:
+        """A machine that has some of it does not answer."""
+        return any(stand.silent for stand in self.nodes)
+
 
 @dataclass(frozen=True)
 class PoolSurvey:

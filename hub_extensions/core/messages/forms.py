@@ -74,6 +74,7 @@ class FormState:
         last_offers: offer ids the user chose last, if they still exist (for preselection).
         caution: what the figures do not count, one sentence; "" where they count everything.
         in_line: the user's servers that have a live ticket: they wait, or are being started.
+        silent: offers that a machine of the cluster has which does not answer.
     """
 
     offers: tuple[OfferState, ...]
@@ -85,3 +86,4 @@ class FormState:
     last_offers: tuple[OfferId, ...] = ()
     caution: str = ""
     in_line: tuple[str, ...] = ()
+    silent: tuple[OfferId, ...] = ()

@@ -352,7 +352,7 @@ def _no_forecast(snapshot: QueueSnapshot, capacity: Capacity, pool: str) -> Reas
     if pool in capacity.cut:
         return explain("cut-as-asked")
     if any(offer.pool == pool and offer.id in snapshot.held_up for offer in snapshot.offers):
-        return explain("free-one-taken-outside")
+        return explain("free-one-silent" if snapshot.silent(pool) else "free-one-taken-outside")
     return None
 
 
@@ -392,7 +392,8 @@ def _end(lease: Lease, now: datetime) -> datetime | None:
 
 def _why(snapshot: QueueSnapshot, capacity: Capacity, offer: GpuOffer, ahead: int, braked: bool) -> Reason:
     if offer.id in snapshot.held_up:
-        return explain("taken-outside", ahead=ahead, log_message=f"an admitted pod of {offer.id} is not scheduled")
+        code = "machine-silent" if snapshot.silent(offer.pool) else "taken-outside"
+        return explain(code, ahead=ahead, log_message=f"an admitted pod of {offer.id} is not scheduled")
     if offer.pool and (not capacity.known or (offer.pool in capacity.unknown and not capacity.free(offer))):
         return explain("unknown-inventory", ahead=ahead, log_message="inventory unknown")
     total = capacity.total.get(offer.pool, 0)

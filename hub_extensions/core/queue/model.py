@@ -232,7 +232,8 @@ class QueueSnapshot:
         pools: of a cluster, where devices are counted; None on one machine, and while they are not known.
         bound: leases whose pod has its place: `pools` counts their devices as taken already.
         queue: whose line it is where it is not ours (``Kueue``, ``KAI``): everybody is admitted at once.
-        held_up: offers whose first in line was admitted and finds no device: something outside this hub took it.
+        held_up: offers whose first in line was admitted and finds no device: something outside this hub took it, or its
+            machine does not answer.
         held_back: admitted tickets that the start brake does not count, because their pod is not placed yet.
         tickets: waiting and admitted ones, in any order.
         leases: all that have not ended.
@@ -254,6 +255,11 @@ class QueueSnapshot:
     held_up: frozenset[OfferId] = frozenset()
     held_back: frozenset[str] = frozenset()
     kept: Mapping[str, Line] | None = None
+
+    def silent(self, pool: str) -> bool:
+        """A machine of the cluster that has some of this pool does not answer."""
+        found = (self.pools or {}).get(OfferId(pool))
+        return found is not None and found.silent
 
     @property
     def starting(self) -> int:

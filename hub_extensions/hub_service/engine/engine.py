@@ -20,6 +20,7 @@ from hub_extensions.adapters.server_processes import mark_of
 from hub_extensions.adapters.store import Store, StoreUnavailable
 from hub_extensions.core import culling, messages
 from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState, TicketState
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.culler import Culler
@@ -216,7 +217,12 @@ class Engine:
             last_offers=tuple(offer for offer in self.state.last_choices.get(user, ()) if offer in offers),
             caution=self._caution(),
             in_line=tuple(ticket.server for ticket in self.state.tickets.values() if ticket.user == user),
+            silent=tuple(a.offer.id for a in stands if a.offer.pool and self._is_silent(a.offer.pool)),
         )
+
+    def _is_silent(self, pool: str) -> bool:
+        found = self.state.cluster.survey.pools.get(OfferId(pool)) if self.state.cluster is not None else None
+        return found is not None and found.silent
 
     def _caution(self) -> str:
         if self.state.unread:

@@ -26,7 +26,7 @@ from hub_extensions.spawner.pages.texts import clock, likely, utc
 LOG_EVENTS = 200
 """So many events of one start are kept for tabs that open later; the first (joined) always is."""
 
-HELD = frozenset({"waiting-for-queue", "unscheduled", "outside", "cluster-away"})
+HELD = frozenset({"waiting-for-queue", "unscheduled", "outside", "machine-silent", "cluster-away"})
 """Reasons of a pod (`PodState`) that waits for the cluster, and is not being started yet."""
 
 Event = dict[str, Any]

@@ -17,7 +17,7 @@ from typing import Any
 from kubernetes_asyncio.client import ApiException
 
 from hub_extensions.core.cluster.kueue import why_held, workload_name
-from hub_extensions.core.cluster.pod_status import PodState, bound, pod_state, when
+from hub_extensions.core.cluster.pod_status import PodState, bound, machine_silent, pod_state, when
 from hub_extensions.core.offer_texts import default_title
 from hub_extensions.core.offers.pod_request import KUEUE_QUEUE_LABEL
 from hub_extensions.spawner import spawn_errors
@@ -34,6 +34,8 @@ MOST_DOUBTS = 3
 """An API server that is just starting may forbid everything: so often it is asked again before that is believed."""
 OVERDUE = timedelta(seconds=60)
 """A pod that should have ended so long ago is on a machine that does not answer."""
+LOOK_SECONDS = 10.0
+"""A pod that has no machine: so often the service is asked whether one does not answer."""
 AGAIN_SECONDS = (1.0, 30.0)
 """A cluster that does not answer is asked again after the first, doubled up to the second."""
 
@@ -86,6 +88,8 @@ class Launch:
         self._logged = ""
         self._gone_since: float | None = None
         self._doubts = 0
+        self._silent = False
+        self._look_at = 0.0
 
     async def run(self) -> Any:
         """The server's address.
@@ -138,7 +142,7 @@ class Launch:
             state = self._ending_last_pod(self.spawner.gpu_pod_being_ended())
         if pod is not None:
             self._seen(pod)
-            state = self._with_queue_reason(self._state(pod))
+            state = self._with_silent_machine(self._with_queue_reason(self._state(pod)))
         elif self.uid and known:
             state = self._state(None)
         elif self.spawner.gpu_watch_broke():
@@ -209,6 +213,21 @@ class Launch:
         return replace(
             state, message=f"{state.message} {why_held(held)}".strip(), log_message=held or state.log_message
         )
+
+    def _with_silent_machine(self, state: PodState) -> PodState:
+        """Its GPU was taken, or its machine does not answer: no pod says which, but the service looks at the nodes."""
+        if state.reason not in ("unscheduled", "outside") or not self.has_gpu:
+            return state
+        now = asyncio.get_running_loop().time()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            self.spawner._gpu_later(self._look_at_machines())
+        return machine_silent(state, self.wanted) if self._silent and not state.lacks_other else state
+
+    async def _look_at_machines(self) -> None:
+        grant = self.start.grant
+        silent = await self.spawner.gpu_silent_offers()
+        self._silent = silent is not None and grant is not None and grant.offer in silent
 
     def _report(self, state: PodState) -> None:
         report_pod(self.start, state, self.spawner.gpu_titles)

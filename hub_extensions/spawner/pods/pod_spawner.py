@@ -15,7 +15,9 @@ from aiohttp import ClientError
 from kubernetes_asyncio.client import ApiException, V1DeleteOptions, V1Preconditions
 from kubespawner import KubeSpawner
 
+from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused
 from hub_extensions.core.messages import Started
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.spawner.base import CONFIRM_SECONDS, GpuSpawnerMixin
 from hub_extensions.spawner.pages.start_progress import Start
 
@@ -112,6 +114,14 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # neither
             except CLUSTER_ERRORS as error:
                 if getattr(error, "status", None) != 404:
                     self.log.warning("%s: whether its pod was left is not known: %s", self._log_name, error)
+
+    async def gpu_silent_offers(self) -> tuple[OfferId, ...] | None:
+        """Offers that a machine has which does not answer; None: not known now."""
+        try:
+            form = await self._gpu_service.form(self.user.name, self.name, self.gpu_groups, admin=False)
+        except (ServiceAway, ServiceRefused):
+            return None
+        return form.silent
 
     def gpu_report_made(self, start: Start) -> asyncio.Future[Any] | None:
         """Report to the service that the pod is there; the future of its answer."""

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from hub_extensions.core.cluster.nodes import NOT_HEARD_OF, NodeStand
 from hub_extensions.core.cluster.pools import Pool
 from hub_extensions.core.gpu.devices import WHOLE, DeviceState, Foreign
 from hub_extensions.core.offers.offer_id import OfferId
@@ -34,6 +35,8 @@ NEXT, ONE, TWO = "You are next.", "1 person is ahead of you.", "2 people are ahe
 ALL_UNUSABLE = replace(small(0), present=False)
 WAITING = tuple(ticket(n, "mig-1g.5gb") for n in (1, 2, 3))
 UNKNOWN = "It is not known which GPUs are free now; you start when it is."
+SILENT = "A machine that has such a GPU does not answer, so the first in line waits, who is served before anybody else."
+DIED = counted.small(1, nodes=(NodeStand("a", 1, 1), NodeStand("b", 1, 0, NOT_HEARD_OF)))
 OUTSIDE = "Something outside this hub took the GPU of the first in line, who is served before anybody else."
 
 
@@ -73,6 +76,11 @@ def after(text: str) -> list[str]:
         ),
         (on(small(0)), "One is free for somebody ahead of you.", "behind"),
         (replace(on(small(0)), held_up=frozenset({"mig-1g.5gb"})), OUTSIDE, "taken-outside"),
+        (
+            replace(counted.snapshot(DIED, tickets=WAITING), held_up=frozenset({"mig-1g.5gb"})),
+            SILENT,
+            "machine-silent",
+        ),
         (replace(on(small(0)), held_up=frozenset({"gpu"})), "One is free for somebody ahead of you.", "behind"),
     ],
 )
@@ -139,6 +147,10 @@ NO_FORECAST = {
         (snapshot(None, WAITING), NO_FORECAST["unknown"]),
         (counted.snapshot(counted.small(2, 0, unknown=1), tickets=WAITING), NO_FORECAST["unknown"]),
         (replace(on(small(0)), held_up=frozenset({"mig-1g.5gb"})), NO_FORECAST["held up"]),
+        (
+            replace(counted.snapshot(DIED, tickets=WAITING), held_up=frozenset({"mig-1g.5gb"})),
+            "A machine that has such a GPU does not answer.",
+        ),
     ],
 )
 def test_where_nothing_can_be_said_of_the_wait_the_reason_is_told_instead(subject: QueueSnapshot, reason: str) -> None:

@@ -664,6 +664,23 @@ async def test_an_admitted_pod_without_a_place_for_30_s_holds_its_offer_up_and_i
         assert r.pods.info().held_up == (SMALL,)
 
 
+async def test_a_machine_that_dies_between_admission_and_pod_is_said_not_to_answer(tmp_path: Path) -> None:
+    async with pod_room(tmp_path, ClusterTable(node("a", (SMALL, 1)), node("b", (SMALL, 1)))) as r:
+        r.cluster.put(pod("theirs", "a", asks=SMALL))
+        await r.refresh()
+        state = await r.ask("ada")
+        assert state.answer == "admit"
+        assert r.engine.form("ada", "", (), False).silent == ()
+        why = "0/2 nodes are available: 1 Insufficient nvidia.com/mig-1g.5gb, 1 node(s) had untolerated taint(s)."
+        r.cluster.set_node("b", ready=None)
+        r.cluster.put(r.pod_for(state, unscheduled="Unschedulable", unscheduled_why=why))
+        await r.refresh()
+        await r.refresh(after=31)
+        cal = await r.ask("cal")
+        assert (cal.answer, cal.reason.reason) == ("wait", "machine-silent")
+        assert r.engine.form("ada", "", (), False).silent == (SMALL,)
+
+
 @pytest.mark.parametrize(
     "why",
     [
