@@ -26,6 +26,7 @@ from hub_extensions.adapters.kept_connection import KeptConnection
 from hub_extensions.adapters.listeners import Proof, proving
 from hub_extensions.adapters.outbox import Hear, Outbox, Rejected, Unanswered
 from hub_extensions.adapters.timeouts import within
+from hub_extensions.core.kept_offers import form_for
 from hub_extensions.core.messages import Ask, Ended, FormState, Problem, Started, Stopped, TicketStatus
 
 log = logging.getLogger("jupyterhub.gpu")
@@ -124,7 +125,7 @@ class GpuServiceClient:
         self.away_since: datetime | None = None
         self.going_down = False
         self.titles: dict[str, str] = {}
-        self._forms: dict[str, FormState] = {}
+        self._forms: dict[frozenset[str], FormState] = {}
 
     def __repr__(self) -> str:
         return f"<GpuService {self._url}>"
@@ -184,15 +185,19 @@ class GpuServiceClient:
         query = urlencode({"user": user, "server": server, "admin": int(admin), "group": groups}, doseq=True)
         state = await self._send(self._tells, "GET", f"hub/form?{query}", FormState, None, seconds)
         self.titles.update((offer.id, offer.title) for offer in state.offers)
-        self._forms.pop(user, None)
-        self._forms[user] = state
-        if len(self._forms) > KEPT_FORMS:
-            del self._forms[next(iter(self._forms))]
+        if not admin:
+            self._keep(frozenset(groups), state)
         return state
 
-    def last_form(self, user: str) -> FormState | None:
-        """The last answer for this user, for a form that opens while the service is away. Its figures are old."""
-        return self._forms.get(user)
+    def _keep(self, groups: frozenset[str], state: FormState) -> None:
+        self._forms.pop(groups, None)
+        self._forms[groups] = state
+        if len(self._forms) > KEPT_FORMS:
+            del self._forms[next(iter(self._forms))]
+
+    def last_form(self, groups: tuple[str, ...]) -> FormState | None:
+        """The last offers for these groups, for a form that opens while the service is away. Its figures are old."""
+        return form_for(groups, self._forms)
 
     # ---------------------------------------------------------------- follow
 

@@ -427,7 +427,8 @@ def test_an_offer_for_a_group_stays_in_the_form_while_the_service_is_away(
     service.groups[BIG] = "vision"
     service.capacity[ONE] = 0
     with hub_with(tmp_path, service) as hub:
-        hub.add_group("vision", "ben")
+        hub.add_users("dora")
+        hub.add_group("vision", "ben", "dora")
         hub.spawn("ben", {"offer": ONE})
         events = hub.progress("ben")
         next(event for event in events if event.get("gpu"))
@@ -435,6 +436,9 @@ def test_an_offer_for_a_group_stays_in_the_form_while_the_service_is_away(
         page = hub.login("ben").get(f"{hub.url}/hub/spawn/ben/exam").text
         assert "the GPU service is not answering" in page
         assert f'value="{BIG}"' in page
+        new = hub.login("cem").get(f"{hub.url}/hub/spawn/cem").text
+        assert BIG not in new, "it is for another group"
+        assert f'value="{BIG}"' in hub.login("dora").get(f"{hub.url}/hub/spawn/dora").text, "who never saw a form"
 
 
 def test_the_waiting_page_of_a_named_server_acts_on_that_server(tmp_path: Path, service: GpuServiceInATest) -> None:

@@ -78,7 +78,7 @@ async def render_form(spawner: Any) -> str:
         # what this user may choose: an admin's own groups are asked for at admission, too
         state = await service.form(spawner.user.name, spawner.name, spawner.gpu_groups, admin=False)
     except ServiceAway as error:
-        away, state = utc(error.since), service.last_form(spawner.user.name)
+        away, state = utc(error.since), service.last_form(spawner.gpu_groups)
     except ServiceRefused as error:
         spawner.log.warning("No figures for the form of %s: %s", spawner.user.name, error)
         away, state = utc(datetime.now(timezone.utc)), None
@@ -107,7 +107,7 @@ def form_html(state: FormState | None, *, saved: tuple[OfferId, ...] = (), away_
     wanted = [offer for offer in (*saved, *(state.last_offers if state else ())) if offer in listed]
     chosen = wanted[0] if wanted else _first_free(offers)
     also = [offer for offer in wanted[1:] if offer in saved and offer != chosen]
-    as_of = state.as_of if state and not away_since else None
+    as_of = state.as_of if state else None
     return _template("form.html").render(
         rows=[_row(offer, offers, selected=offer.id == chosen) for offer in offers],
         also=also,
