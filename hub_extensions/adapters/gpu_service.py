@@ -45,6 +45,7 @@ LISTED_SECONDS = 3.0
 """A new stream begins with every live ticket: this long after its beginning, who is not among them is not in line."""
 CANNOT_WRITE = "store-unavailable"
 """The reason of a service that answers and cannot write its records now."""
+NO_ADDRESS = "its address is not set (c.GpuSpawnerMixin.gpu_service_url)"
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 3.0)
 """The longest pauses before the stream is tried again; each is cut short by chance."""
 
@@ -249,6 +250,8 @@ class GpuServiceClient:
     async def _read_changes(self, again: bool) -> bool:
         """Read one connection to its end. HTTP/1.0 on purpose: lines come as they are, and closing it is ours."""
         place = urlsplit(self._url)
+        if not place.hostname:
+            raise ValueError(NO_ADDRESS)  # else it would be port 80 of this machine
         tls = place.scheme == "https"
         port = place.port or (443 if tls else 80)
         proof = Proof(port, self._account)
@@ -308,6 +311,8 @@ class GpuServiceClient:
     async def _send(
         self, client: AsyncHTTPClient, method: str, path: str, answer: type[T] | None, message: object, seconds: float
     ) -> T:
+        if not self._url:
+            raise self._lost(NO_ADDRESS)
         request = HTTPRequest(
             f"{self._url}/{path}",
             method=method,

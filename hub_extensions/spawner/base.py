@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import functools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, TypeVar
@@ -247,7 +247,8 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
     @property
     def gpu_groups(self) -> tuple[str, ...]:
         """The groups of the user whose server this is, whoever starts it."""
-        return tuple(sorted(group.name for group in getattr(self.user, "groups", ())))
+        groups = getattr(self.user, "groups", ())
+        return tuple(sorted(group.name for group in groups)) if isinstance(groups, Iterable) else ()
 
     async def _gpu_admission(self, start: Start, options: Mapping[str, Any]) -> LeaseGrant | None:
         """Wait until admitted. None: CPU only, without the service. Raises a refusal."""

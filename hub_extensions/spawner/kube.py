@@ -9,7 +9,7 @@ Not here: the line (``base.py``), the launch and its words (``pods/launch.py``),
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -26,7 +26,7 @@ from hub_extensions.core.offers.user_options import ChoiceError
 from hub_extensions.core.wording import foreign
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.base import NO_LIMIT_SECONDS
-from hub_extensions.spawner.pages.profiles import OWN_KEYS, check_profile, still_there
+from hub_extensions.spawner.pages.profiles import OWN_KEYS, Profile, check_profile, in_order, still_there
 from hub_extensions.spawner.pages.spawn_form import choice_from_form
 from hub_extensions.spawner.pages.start_progress import Start
 from hub_extensions.spawner.pods.apply_request import CPU_ASK, apply
@@ -76,44 +76,58 @@ class GpuKubeSpawner(PodSpawner):
         return (*mine, *(str(key) for key in options if key not in OWN_KEYS and key not in mine))
 
     async def _gpu_check_others(self, options: Mapping[str, Any]) -> None:
+        if self.gpu_service_url:
+            self._gpu_check_profile(await self._gpu_profiles(), options)
+
+    def _gpu_check_profile(self, profiles: list[Profile], options: Mapping[str, Any]) -> None:
         try:
-            check_profile(await self._gpu_profiles(), options, also=tuple(self.gpu_other_options))
+            check_profile(profiles, options, also=tuple(self.gpu_other_options))
         except ChoiceError as error:
             raise self._gpu_bad_choice(error) from error
 
-    async def _gpu_profiles(self) -> list[Mapping[str, Any]]:
-        """The admin's profiles as they are now. KubeSpawner 7.1 takes a dict as well, sorted by its keys."""
+    async def _gpu_profiles(self) -> list[Profile]:
+        """The admin's profiles as they are now."""
         profiles = self.profile_list
-        if callable(profiles):
-            profiles = await maybe_future(profiles(self))
-        if isinstance(profiles, Mapping):
-            profiles = [profiles[key] for key in sorted(profiles)]
-        return list(profiles or ())
+        return in_order(await maybe_future(profiles(self)) if callable(profiles) else profiles)
 
     async def load_user_options(self) -> None:
         """As KubeSpawner does; what a profile says of ``start_timeout`` is kept by our own clock (T10)."""
         try:
             await super().load_user_options()
         except (ValueError, KeyError, StopIteration) as error:
+            if not self.gpu_service_url:
+                raise  # without a service this is KubeSpawner
             text = "This choice is not there any more as it was. Choose again."
             raise spawn_errors.refusal(text, reason="bad-choice", log_message=f"{self._log_name}: {error!r}") from error
         if self._gpu_whole is not None and self.start_timeout != NO_LIMIT_SECONDS:
             self.gpu_limit_of_profile, self.start_timeout = float(self.start_timeout), NO_LIMIT_SECONDS
 
     @default("options_from_form")
-    def _gpu_options_from_form(self) -> Callable[[Mapping[str, list[Any]]], Awaitable[dict[str, Any]]]:
+    def _gpu_options_from_form(self) -> Callable[[Mapping[str, list[Any]]], Any]:
         return self._gpu_from_form
 
     def _gpu_from_link(self, fields: Mapping[str, list[Any]]) -> Any:
         return self._gpu_from_form(fields)
 
-    async def _gpu_from_form(self, formdata: Mapping[str, list[Any]]) -> dict[str, Any]:
-        """The profile as KubeSpawner reads it from its fields, and the offer. Raises a refusal."""
+    def _gpu_from_form(self, formdata: Mapping[str, list[Any]]) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+        """The profile as KubeSpawner reads it from its fields, and the offer. Raises a refusal.
+
+        To be waited for only where the profiles are. Without a service there are no offers: KubeSpawner's alone.
+        """
+        if not self.gpu_service_url:
+            plain: dict[str, Any] = self._options_from_form(formdata)
+            return plain
         ours = choice_from_form({key: value for key, value in formdata.items() if key in FORM_KEYS})
         others = {key: formdata[key] for key in self.gpu_other_options if key in formdata}
         rest = {key: v for key, v in formdata.items() if key not in (*FORM_KEYS, *others, "_xsrf") and list(v)}
         theirs = {foreign(key, LONGEST_KEY): v for key, v in rest.items()}  # KubeSpawner logs those it does not know
         options = self._gpu_checked({**self._options_from_form(theirs), **others, **ours})
+        if callable(self.profile_list):
+            return self._gpu_checked_in_time(options)
+        self._gpu_check_profile(in_order(self.profile_list), options)
+        return options
+
+    async def _gpu_checked_in_time(self, options: dict[str, Any]) -> dict[str, Any]:
         await self._gpu_check_others(options)
         return options
 
@@ -157,6 +171,11 @@ class GpuKubeSpawner(PodSpawner):
         self._gpu_up = True
         self._gpu_remember()
         return address
+
+    async def progress(self) -> AsyncIterator[dict[str, Any]]:
+        """As the mixin's; without a service there is nothing to say of a line, and the pod's own events are said."""
+        async for event in super().progress() if self.gpu_service_url else self.gpu_pod_progress():
+            yield event
 
     async def stop(self, now: bool = False) -> None:
         """As KubeSpawner does, but never by force.

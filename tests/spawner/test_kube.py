@@ -37,6 +37,7 @@ from tests.fakes.service import SECRET, GpuServiceInATest, ServiceAway
 from tests.spawner.played_cluster import KUEUE_DOWN, OVER_QUOTA
 
 ONE = "mig-1g.5gb"
+NOWHERE = "http://127.0.0.1:9/services/gpu"
 PROFILES: list[dict[str, Any]] = [
     {"display_name": "Small <b>one</b>", "slug": "small", "kubespawner_override": {"mem_limit": "1G"}},
     {
@@ -94,7 +95,7 @@ def service() -> Iterator[GpuServiceInATest]:
         yield running
 
 
-def a_spawner(*, url: str = "", options: Any = None, kind: type[KubeSpawner] = GpuKubeSpawner, **kube: Any) -> Any:
+def a_spawner(*, url: str = NOWHERE, options: Any = None, kind: type[KubeSpawner] = GpuKubeSpawner, **kube: Any) -> Any:
     config = Config()
     config.KubeSpawner = Config({"namespace": "hub", "image": "lab:1", **kube})
     config.GpuSpawnerMixin = Config({"gpu_service_url": url, "gpu_hub_secret": SECRET})
@@ -116,11 +117,49 @@ def checked(html: str, name: str) -> list[str]:
     return [re.findall(r'value="([^"]*)"', one)[0] for one in mine]
 
 
-async def test_a_user_without_groups_has_none() -> None:
+@pytest.mark.parametrize("groups", [None, object()])
+async def test_a_user_without_groups_has_none(groups: object) -> None:
     """As the user of KubeSpawner's own tests."""
     spawner = a_spawner()
+    spawner.user.groups = groups
+    assert spawner.gpu_groups == ()
     del spawner.user.groups
     assert spawner.gpu_groups == ()
+
+
+# ------------------------------------------------------------------ without an address of the service
+
+
+async def test_without_a_service_the_form_is_kubespawners_own_with_a_sentence() -> None:
+    spawner = a_spawner(url="", profile_list=PROFILES)
+    form = await spawner.get_options_form()
+    assert "Big one" in form and "does not know where its GPU service is" in form
+    assert 'name="offer"' not in form
+    assert spawner.options_from_form({"profile": ["small"]}) == {"profile": "small"}
+
+
+async def test_without_a_service_a_wrong_value_is_what_kubespawner_says_of_it() -> None:
+    spawner = a_spawner(url="", profile_list=PROFILES)
+    spawner.user_options = {"profile": "big-one", "image--unlisted-choice": "evil"}
+    with pytest.raises(ValueError):
+        await spawner.load_user_options()
+
+
+async def test_a_service_without_an_address_is_away_and_cpu_only_starts_without_it() -> None:
+    spawner = a_spawner(url="")
+    with pytest.raises(ServiceAway, match="its address is not set"):
+        await spawner._gpu_service.form("ada", "", (), admin=False)
+    start = Start(offers=(CPU,))
+    assert await spawner._gpu_admission(start, {}) is None
+    assert spawner._gpu_service.titles == {}
+
+
+async def test_a_form_is_read_at_once_where_the_profiles_need_no_time() -> None:
+    spawner = a_spawner(profile_list=PROFILES)
+    assert spawner.options_from_form({"profile": ["small"], "offer": [ONE]}) == {"profile": "small", "offer": ONE}
+    spawner.profile_list = lambda spawner: PROFILES
+    later = spawner.options_from_form({"profile": ["small"], "offer": [ONE]})
+    assert await later == {"profile": "small", "offer": ONE}
 
 
 # ------------------------------------------------------------------ the pod
@@ -136,7 +175,7 @@ async def test_a_pod_for_cpu_only_is_kubespawners_but_for_what_keeps_gpus_out_of
     assert extra == {
         "CUDA_VISIBLE_DEVICES": "void",
         "NVIDIA_VISIBLE_DEVICES": "void",
-        "JUPYTERHUB_GPU_SERVICE_URL": "",
+        "JUPYTERHUB_GPU_SERVICE_URL": NOWHERE,
     }
     assert [volume.name for volume in ours.spec.volumes] == ["jupyterhub-gpu-shm"]
     assert set(ours.metadata.annotations) - set(plain.metadata.annotations) == {START_ANNOTATION}
@@ -248,7 +287,7 @@ async def test_a_template_path_of_another_extension_is_left_and_used(
 
 async def test_the_form_becomes_one_choice_of_profile_and_offer() -> None:
     spawner = a_spawner(profile_list=PROFILES)
-    options = await spawner.run_options_from_form(
+    options = spawner.run_options_from_form(
         {
             "_xsrf": ["x"],
             "profile": ["big-one"],
@@ -259,9 +298,9 @@ async def test_the_form_becomes_one_choice_of_profile_and_offer() -> None:
         }
     )
     assert options == {"profile": "big-one", "image": "torch", "offer": ONE}
-    several = await spawner.run_options_from_form({"profile": ["small"], "offer": [ONE], "also": ["mig-2g.10gb"]})
+    several = spawner.run_options_from_form({"profile": ["small"], "offer": [ONE], "also": ["mig-2g.10gb"]})
     assert several == {"profile": "small", "offers": [ONE, "mig-2g.10gb"]}
-    linked = await spawner.options_from_query({"opt-profile": ["small"], "opt-offer": [ONE]})
+    linked = spawner.options_from_query({"opt-profile": ["small"], "opt-offer": [ONE]})
     assert linked == {"profile": "small", "offer": ONE}
 
 
@@ -292,7 +331,7 @@ async def test_a_key_of_a_strangers_link_breaks_no_line_of_the_hubs_log(caplog: 
     spawner.log = logging.getLogger("test.hub")
     caplog.set_level(logging.DEBUG, "test.hub")
     evil = "x\n[E 2026 JupyterHub] all is lost" + "y" * 5000
-    await spawner.options_from_query({"opt-profile": ["small"], "opt-offer": [ONE], f"opt-{evil}": ["1"]})
+    spawner.options_from_query({"opt-profile": ["small"], "opt-offer": [ONE], f"opt-{evil}": ["1"]})
     with pytest.raises(web.HTTPError) as refused:
         await spawner._gpu_check_others({"profile": "small", evil: 1, "offer": ONE})
     said = [record.getMessage() for record in caplog.records] + [refused.value.gpu_log_message]
@@ -329,7 +368,7 @@ async def test_a_question_that_fails_after_its_start_was_cancelled_is_no_news(mo
 async def test_a_choice_that_is_none_is_refused_with_what_there_is(form: dict[str, list[str]], field: str) -> None:
     """T6: a refusal, not a fault."""
     with pytest.raises(web.HTTPError) as refused:
-        await a_spawner(profile_list=PROFILES).run_options_from_form(form)
+        a_spawner(profile_list=PROFILES).run_options_from_form(form)
     assert refused.value.status_code == 400
     assert field in refused.value.jupyterhub_message  # type: ignore[attr-defined]
 

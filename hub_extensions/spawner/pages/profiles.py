@@ -24,6 +24,13 @@ OWN_KEYS = ("offer", "offers")
 Profile = Mapping[str, Any]
 
 
+def in_order(profiles: Any) -> list[Profile]:
+    """A list as it is; KubeSpawner 7.1 takes a dict as well, sorted by its keys."""
+    if isinstance(profiles, Mapping):
+        profiles = [profiles[key] for key in sorted(profiles)]
+    return list(profiles or ())
+
+
 def slug_of(profile: Profile) -> str:
     """The name by which a profile is chosen; without one KubeSpawner makes it from the title."""
     return str(profile["slug"] if "slug" in profile else slugify(str(profile.get("display_name", ""))))

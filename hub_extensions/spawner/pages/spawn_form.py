@@ -35,6 +35,10 @@ from hub_extensions.spawner.pages.texts import (
 TEMPLATES = Path(__file__).parent / "templates"
 """The folder to append to ``c.JupyterHub.template_paths``."""
 REFRESH_SECONDS = 10
+NO_SERVICE = (
+    '<p class="alert alert-warning">No GPU can be chosen: this hub does not know where its GPU service is. '
+    "Tell an admin.</p>"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ def choice_from_form(formdata: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
 async def render_form(spawner: Any) -> str:
     """The form's HTML for this spawner's user: what ``Spawner.options_form`` is set to."""
+    if not spawner.gpu_service_url:
+        return f"{await spawner.gpu_profiles_form()}{NO_SERVICE}"
     service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
     away = ""
     state: FormState | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from aiohttp import ClientError
@@ -114,6 +114,11 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # neither
             except CLUSTER_ERRORS as error:
                 if getattr(error, "status", None) != 404:
                     self.log.warning("%s: whether its pod was left is not known: %s", self._log_name, error)
+
+    def gpu_pod_progress(self) -> AsyncIterator[dict[str, Any]]:
+        """KubeSpawner's own events of a start, to its end."""
+        events: AsyncIterator[dict[str, Any]] = super(GpuSpawnerMixin, self).progress()
+        return events
 
     async def gpu_silent_offers(self) -> tuple[OfferId, ...] | None:
         """Offers that a machine has which does not answer; None: not known now."""
