@@ -229,6 +229,10 @@ class HubApi:
         self._callers.keep(token, caller, now)
         return caller
 
+    def was_proved(self, token: str) -> bool:
+        """It was somebody's when it was asked about last."""
+        return self._callers.was_proved(token)
+
     async def _ask_unproved(self, token: str) -> HTTPResponse:
         """A flood of made-up tokens keeps neither the hub busy nor those waiting whose token was good before."""
         if self._unproved >= _UNPROVED_AT_ONCE:

@@ -36,6 +36,8 @@ PARENT_SECONDS = 1.0
 STOP_SECONDS = 2.5
 """An orderly stop that takes longer than this is cut off: the hub waits, and after a `kill -9` nobody may find us."""
 TRY_AGAIN_SECONDS = 0.2
+BACKLOG = 1024
+"""Connections that the system keeps until we take them: in a flood it throws away what is more, the hub's too."""
 DATABASE_SECONDS = 1.0
 """Seconds between two attempts at the database's lock, and between two checks that it is still ours."""
 JOIN_SECONDS = 1.0
@@ -182,7 +184,7 @@ async def wait_for_port(folder: Path, host: str, port: int, lifetime: Lifetime) 
             sockets.extend(given[0])
             return bool(sockets)
         try:
-            sockets.extend(bind_sockets(port, host))
+            sockets.extend(bind_sockets(port, host, backlog=BACKLOG))
         except OSError as problem:
             if problem.errno != errno.EADDRINUSE:
                 raise

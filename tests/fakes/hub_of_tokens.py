@@ -40,6 +40,7 @@ class HubOfTokens:
     def start(self) -> None:
         routes = [
             (r"/hub/api/user", _WhoIs, {"hub": self}),
+            (r"/hub/api/users", _Users, {"hub": self}),
             (r"/hub/api/users/([^/]+)", _User, {"hub": self}),
             (r"/hub/api/users/([^/]+)/servers?(?:/([^/]*))?", _Start, {"hub": self}),
             (r"/hub/api/?", _Up, {"hub": self}),
@@ -84,6 +85,14 @@ class _User(_Base):
         if name not in self.hub.users:
             raise HTTPError(404)
         self.finish(self.hub.users[name])
+
+
+class _Users(_Base):
+    """Nobody has a server here."""
+
+    def get(self) -> None:
+        self.by_service()
+        self.finish({"items": [], "_pagination": {"total": 0, "next": None}})
 
 
 class _Start(_Base):

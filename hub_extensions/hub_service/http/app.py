@@ -64,7 +64,7 @@ def make_app(parts: Parts) -> Application:
 
 def make_server(parts: Parts) -> BoundedServer:
     """The listener of these routes."""
-    return BoundedServer(make_app(parts), connections=parts.connections)
+    return BoundedServer(make_app(parts), connections=parts.connections, proves=parts.auth.proves)
 
 
 def make_oauth(*, prefix: str, api_url: str, token: str) -> HubOAuth:

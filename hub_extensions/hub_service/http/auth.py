@@ -84,6 +84,10 @@ class Auth:
         """The caller has the hub's secret. Asks nobody: the hub polls its spawners before it listens."""
         return _same(bearer(headers), self.hub_secret)
 
+    def proves(self, token: str) -> bool:
+        """This token is the hub's secret, or was somebody's when the hub was asked last. Asks nobody."""
+        return _same(token, self.hub_secret) or self.hub.was_proved(token)
+
     async def server(self, headers: HTTPHeaders) -> Server:
         """The server whose own token this is: user and name from the token's scope, never from what it says.
 

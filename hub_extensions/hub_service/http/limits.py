@@ -3,24 +3,29 @@
 A connection belongs to a stranger until a request on it has proved its caller. Strangers have room of their own, in all
 and for each address; where it is full, the newest takes the place of the one that has been silent the longest. So who
 sends half a request cannot keep others out, also where all of them come through one proxy. The hub and users' servers
-keep the room that they have once proved to be theirs. Not here: who is who (``auth.py``).
+keep the room that they have once proved to be theirs. Where new connections come as a flood, `doorway.py` lets those in
+first whose first words prove something. Not here: who is who (``auth.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import resource
+import socket
 import time
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tornado.httpserver import HTTPServer
+from tornado.httputil import HTTPConnection, HTTPHeaders, HTTPInputError, HTTPMessageDelegate
 from tornado.ioloop import PeriodicCallback
 from tornado.iostream import IOStream
+from tornado.netutil import add_accept_handler
 
 from hub_extensions.hub_service.http.api.wire import BODY_LIMIT_BYTES
+from hub_extensions.hub_service.http.doorway import Doorway
 
 HEADER_SECONDS = 30.0
 """How long a connection may be idle, and how long the lines of a request may take."""
@@ -30,6 +35,7 @@ WRITE_SECONDS = 20.0
 LOOK_SECONDS = 2.0
 MAX_HEADER_BYTES = 16 * 1024
 CHUNK_BYTES = 16 * 1024
+SEND_BUFFER_BYTES = 64 * 1024
 OWN_FILES = 256
 """Files that are not connections of this server: store, hub, cluster, log."""
 REFUSALS_A_SECOND = 50
@@ -165,13 +171,23 @@ class Refusals:
             await asyncio.sleep(seconds)
 
 
+class _Gone(HTTPMessageDelegate):
+    """For a request whose connection is closed: tornado would have all answered that are still in its memory."""
+
+    def headers_received(self, start_line: object, headers: HTTPHeaders) -> None:
+        """Nobody reads an answer."""
+        raise HTTPInputError("the connection is closed")
+
+
 class BoundedServer(HTTPServer):
     """An HTTP server whose connections are bounded, and which waits for nobody for ever."""
 
     connections: Connections
 
-    def initialize(self, request_callback: Any, connections: Connections, **settings: Any) -> None:  # type: ignore[override]
-        """Called by tornado in place of a constructor."""
+    def initialize(  # type: ignore[override]
+        self, request_callback: Any, connections: Connections, proves: Callable[[str], bool], **settings: Any
+    ) -> None:
+        """Called by tornado in place of a constructor. `proves`: a token is the hub's secret, or known to be good."""
         limits: dict[str, Any] = {
             "xheaders": True,
             "max_body_size": BODY_LIMIT_BYTES,
@@ -185,12 +201,26 @@ class BoundedServer(HTTPServer):
         self._streams: dict[IOStream, float | None] = {}
         self._looking = PeriodicCallback(self._drop_slow_readers, LOOK_SECONDS * 1000)
         self._looking.start()
+        self._doorway = Doorway(self._handle_connection, proves)
+
+    def add_sockets(self, sockets: Iterable[socket.socket]) -> None:
+        """As tornado's own, but what comes in passes the doorway."""
+        for listener in sockets:
+            self._sockets[listener.fileno()] = listener
+            self._handlers[listener.fileno()] = add_accept_handler(listener, self._doorway.arrived)
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
         """A new connection."""
         self._drop(self.connections.enter(stream, str(address[0]) if address else ""))
         self._streams[stream] = None
+        # what the system keeps of unread answers is as bounded as what we keep
+        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         super().handle_stream(stream, address)
+
+    def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
+        """The next request of a connection; none of one that is gone, though more of them may have come before."""
+        stream: IOStream = server_conn.stream  # type: ignore[attr-defined]
+        return _Gone() if stream.closed() else super().start_request(server_conn, request_conn)
 
     def on_close(self, server_conn: object) -> None:
         """A connection is gone."""
@@ -202,6 +232,7 @@ class BoundedServer(HTTPServer):
     def stop(self) -> None:
         """No new connections."""
         self._looking.stop()
+        self._doorway.close()
         super().stop()
 
     def _drop_slow_readers(self) -> None:
