@@ -63,6 +63,7 @@ TEST = [
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
     "hypothesis>=6.100",
+    "schemathesis>=4.0,<5",
     "playwright>=1.49",
     "Babel>=2.14",
     "cryptography>=42",

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from hub_extensions.core.access import NEEDED
 from hub_extensions.core.messages import Problem
-from hub_extensions.hub_service.http.api.routes import ROUTES, Address, Method
+from hub_extensions.hub_service.http.api.routes import ID, ROUTES, Address, Method
 
 FILE = "openapi.json"
 SECURITY: dict[str, list[dict[str, list[str]]]] = {
@@ -113,7 +113,7 @@ def _operation(address: Address, name: str, method: Method) -> dict[str, Any]:
 def _parameters(address: Address, method: Method) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for name in re.findall(r"{(\w+)}", address.path):
-        found.append({"name": name, "in": "path", "required": True, "schema": {"type": "string"}})
+        found.append({"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": f"^{ID}$"}})
     for name, description in method.query:
         schema: dict[str, Any] = {"type": "string"}
         if "repeated" in description:

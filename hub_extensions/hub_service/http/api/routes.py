@@ -28,6 +28,9 @@ from hub_extensions.hub_service.http.api import hub, people, server, status
 from hub_extensions.hub_service.http.api.base import JsonRoute
 from hub_extensions.hub_service.http.api.requests import TicketAccepted, TicketRequest
 
+ID = "[0-9A-Za-z_-]{1,64}"
+"""A ticket's or a lease's id, as an expression that Python and JSON Schema read alike."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -64,7 +67,7 @@ class Address:
     @property
     def pattern(self) -> str:
         """The path as tornado takes it."""
-        return re.sub(r"\{(ticket|lease)\}", r"([0-9A-Za-z_-]{1,64})", self.path)
+        return re.sub(r"\{(ticket|lease)\}", f"({ID})", self.path)
 
 
 FORM_QUERY = (
