@@ -33,7 +33,8 @@ from hub_extensions.adapters.gpu_service import (
 from hub_extensions.adapters.timeouts import within
 from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
 from hub_extensions.spawner import spawn_errors
-from hub_extensions.spawner.accepted_starts import KEY, AcceptedStart, AcceptedStarts
+from hub_extensions.spawner.accepted_starts import AcceptedStart
+from hub_extensions.spawner.owed_start import OwedStart
 from hub_extensions.spawner.pages.kept_place import kept_place
 from hub_extensions.spawner.pages.start_progress import (
     Start,
@@ -41,7 +42,6 @@ from hub_extensions.spawner.pages.start_progress import (
     report_unanswered,
     report_waiting,
 )
-from hub_extensions.spawner.user_choice import UserChoice
 
 NO_LIMIT_SECONDS = 10 * 365 * 24 * 3600
 """What the hub's own clock is set to while we wait: the limit of the start itself is kept by our clock."""
@@ -56,7 +56,7 @@ CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "vo
 T = TypeVar("T")
 
 
-class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub has no types
+class GpuSpawnerMixin(OwedStart, Spawner):  # type: ignore[misc]  # jupyterhub has no types
     """GPU offers, the line and the lease, for any spawner of JupyterHub 5.3 to 6."""
 
     gpu_service_url = Unicode(
@@ -120,10 +120,6 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
                 record = self._gpu_accept(self._gpu_checked(self.user_options))
                 spawn.add_done_callback(functools.partial(self._gpu_not_begun, record))
         await super().run_auth_state_hook(auth_state)
-
-    def _gpu_accept(self, options: Mapping[str, Any]) -> AcceptedStart | None:
-        journal = AcceptedStarts.of(self)
-        return journal.accept(self, self.gpu_offers_of(options), options) if journal is not None else None
 
     def _gpu_not_begun(self, record: AcceptedStart | None, done: asyncio.Future[Any]) -> None:
         """The spawn is over; where a hook refused it, or it was cancelled in one, `start` has no record of its own."""
@@ -333,12 +329,6 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
             start.takes(asked.result())
             self._gpu_settle_accepted(start)
 
-    def _gpu_settle_accepted(self, start: Start) -> None:
-        """It is not owed any more: the service has it, it is over, or its user has left."""
-        journal = AcceptedStarts.of(self)
-        if journal is not None and start.accepted is not None:
-            journal.settle(self.user.name, self.name, start.accepted)
-
     async def _gpu_learn_titles(self, state: TicketStatus) -> None:
         """The admin's words for the offers, for the waiting page (a hub that just started has none yet)."""
         service = self._gpu_service
@@ -421,9 +411,6 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
             message = Stopped(self.user.name, self.name, *self._gpu_ending())
             self._gpu_later(self._gpu_report_stopped(message))
         await maybe_future(super().run_post_stop_hook())
-        journal = AcceptedStarts.of(self)
-        if journal is not None:
-            journal.keep_findable(self)
 
     def _gpu_ending(self) -> tuple[str, str]:
         """Message and reason of a server that ended by itself; empty where somebody stopped it, or it is not known."""
@@ -464,29 +451,6 @@ class GpuSpawnerMixin(UserChoice, Spawner):  # type: ignore[misc]  # jupyterhub 
     async def gpu_place(self) -> str:
         """What ``not_running.html`` shows of a place in line: kept, unknown, or none ("")."""
         return await kept_place(self)
-
-    # ---------------------------------------------------------------- over a restart of the hub
-
-    def get_state(self) -> dict[str, Any]:
-        """The real spawner's, and the start that the service does not know yet."""
-        state: dict[str, Any] = super().get_state()
-        record = self._gpu_record
-        return state if record is None else {**state, KEY: record.to_state()}
-
-    @property
-    def ready(self) -> bool:
-        """As the hub says, but for a start that is still owed: it has a server only so that it is found again."""
-        return bool(super().ready) and self._gpu_record is None
-
-    @property
-    def _gpu_record(self) -> AcceptedStart | None:
-        journal = AcceptedStarts.of(self)
-        return journal.record_of(self.user.name, self.name) if journal is not None else None
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """As the real spawner does. The first one of a hub finds the starts that the hub before it has left."""
-        super().load_state(state)
-        AcceptedStarts.of(self)
 
     async def stop(self, now: bool = False) -> None:
         """As the real spawner does; the service is told in `run_post_stop_hook`, after it."""
