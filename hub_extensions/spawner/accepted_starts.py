@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +22,8 @@ from hub_extensions.core.messages import Ask
 from hub_extensions.core.offers.offer_id import OfferId
 
 KEY = "gpu_accepted"
+LATELY = timedelta(days=2)
+"""What is older is nobody's wish any more; a start and a stop are activity for the hub."""
 Server = tuple[str, str]
 
 
@@ -94,6 +96,7 @@ class AcceptedStarts:
         if key in self._records and spawner.orm_spawner.server is None:
             spawner.orm_spawner.server = orm.Server()
             self._findable.add(key)
+            self._db.commit()
 
     def settle(self, user: str, server: str, record: AcceptedStart) -> None:
         """The service has answered, or the user has left: it is not owed any more."""
@@ -122,11 +125,11 @@ class AcceptedStarts:
 
     def _resume(self) -> None:
         """Ask for what the hub before this one has left, before anything that this one accepts."""
-        rows = self._db.query(orm.User.name, orm.Spawner.name, orm.Spawner.state).join(orm.Spawner.user)
-        for user, server, state in rows.filter(orm.Spawner.state.isnot(None)):
-            record = AcceptedStart.from_state(state)
-            if record is not None:
-                self._records[user, server or ""] = record
+        lately = (datetime.now(timezone.utc) - LATELY).replace(tzinfo=None)  # as the hub writes it
+        for row in self._db.query(orm.Spawner).filter(orm.Spawner.last_activity > lately):
+            record = AcceptedStart.from_state(row.state)
+            if record is not None and row.user is not None:
+                self._records[row.user.name, row.name or ""] = record
         for (user, server), record in sorted(self._records.items(), key=lambda each: each[1].at):
             self._ask(user, server, record)
 

@@ -44,10 +44,10 @@ class OwedStart(UserChoice):
 
     async def run_post_stop_hook(self) -> None:
         """As the real spawner does. The stop may have been the hub's own end."""
-        await maybe_future(super().run_post_stop_hook())  # type: ignore[misc]
         journal = AcceptedStarts.of(self)
         if journal is not None:
             journal.keep_findable(self)
+        await maybe_future(super().run_post_stop_hook())  # type: ignore[misc]
 
     def _gpu_accept(self, options: Mapping[str, Any]) -> AcceptedStart | None:
         journal = AcceptedStarts.of(self)
