@@ -16,6 +16,7 @@ from python_env import install
 from steps import NOTE, digest, interpreter, step
 
 SOURCES = ROOT / "labextension"
+MANIFESTS = [ROOT / "package.json", ROOT / "package-lock.json", ROOT / ".npmrc"]
 PANEL = NPM / "hub_extensions" / "labextension"
 _GLOBAL_NPMRC = ("/usr/etc/npmrc", "/usr/local/etc/npmrc", "/etc/npmrc")
 
@@ -64,16 +65,18 @@ def _fetch_node(env: Mapping[str, str]) -> None:
 
 def prepare_npm(env: Mapping[str, str]) -> None:
     """``.work/npm``: the packages of ``package-lock.json``, without running their install scripts."""
-    manifests = [ROOT / "package.json", ROOT / "package-lock.json", ROOT / ".npmrc", SOURCES / "package.json"]
 
     def make() -> None:
-        for file in manifests:
-            target = NPM / file.relative_to(ROOT)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target)
+        copy_panel_sources()
         command("npm", "npm packages", ["npm", "ci", "--ignore-scripts", "--no-progress"], env=env, cwd=NPM)
 
-    step("npm packages", NPM / "node_modules" / NOTE, digest(interpreter(), *manifests), make, shared=True)
+    step(
+        "npm packages",
+        NPM / "node_modules" / NOTE,
+        digest(interpreter(), *MANIFESTS, SOURCES / "package.json"),
+        make,
+        shared=True,
+    )
 
 
 def prepare_panel(env: Mapping[str, str]) -> None:
@@ -91,10 +94,13 @@ def prepare_panel(env: Mapping[str, str]) -> None:
 def copy_panel_sources() -> None:
     """Make ``.work/npm/labextension`` the same as ``labextension``, but for its packages and what is compiled.
 
-    The catalogues come along: the panel's tests compare its strings with them.
+    The manifests come along, for packages that another clone has made come without them; and the catalogues: the
+    panel's tests compare its strings with them.
     """
     target = NPM / "labextension"
     target.mkdir(parents=True, exist_ok=True)
+    for file in MANIFESTS:
+        shutil.copyfile(file, NPM / file.name)
     built = ("node_modules", "lib", "*.tsbuildinfo")
     for old in target.iterdir():
         if old.name not in built:

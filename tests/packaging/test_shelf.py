@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
-from tests.packaging.set_up_code import begin, copy_set_up, run
+from tests.packaging.set_up_code import ROOT, begin, copy_set_up, run
 
 STEP = """
 import os, signal
@@ -112,3 +113,15 @@ def test_without_a_cache_nothing_is_kept(clones: tuple[Path, Path], cache: Path)
     for clone in clones:
         assert "MADE" in run(clone, STEP.format(before="", inputs="locks"), JUPYTERHUB_GPU_SETUP_CACHE="")
     assert not cache.exists()
+
+
+def test_the_panel_finds_its_manifests_beside_packages_that_another_clone_made(clones: tuple[Path, Path]) -> None:
+    clone = clones[0]
+    for name in ("labextension/package.json", "package.json", "package-lock.json", ".npmrc"):
+        (clone / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, clone / name)
+    (clone / "hub_extensions" / "locale").mkdir(parents=True)
+    run(clone, "from node_env import copy_panel_sources\ncopy_panel_sources()")
+    npm = clone / ".work" / "npm"
+    assert {file.name for file in npm.iterdir() if file.is_file()} == {"package.json", "package-lock.json", ".npmrc"}
+    assert (npm / "labextension" / "package.json").exists()

@@ -23,6 +23,7 @@ from hub_extensions.core.wording import about, ordinal
 from hub_extensions.spawner.accepted_starts import AcceptedStart
 from hub_extensions.spawner.pages.texts import clock, likely, utc
 
+KEPT_START = "Your start is kept and joins the line as soon as it answers, in the order in which starts were accepted."
 LOG_EVENTS = 200
 """So many events of one start are kept for tabs that open later; the first (joined) always is."""
 
@@ -140,9 +141,6 @@ def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str])
     start.report(10, text, gpu, key=("waiting", _change(state)))
 
 
-KEPT_START = " Your start is kept and joins the line as soon as it answers, in the order in which starts were accepted."
-
-
 def report_unanswered(start: Start, why: Exception) -> None:
     """The event for a service that answers nobody, or answers and cannot go on."""
     if isinstance(why, ServiceCannotWrite):
@@ -153,15 +151,10 @@ def report_unanswered(start: Start, why: Exception) -> None:
 
 def _report_away(start: Start, since: datetime) -> None:
     kept = start.ticket is not None
-    place = " Your place in line is kept." if kept else KEPT_START if start.accepted is not None else ""
+    note = KEPT_START if start.accepted is not None and not kept else ""
+    place = " Your place in line is kept." if kept else f" {note}".rstrip()
     html = f'The GPU service is not answering, since <time datetime="{utc(since)}">{clock(since)}</time>.{place}'
-    gpu = {
-        "state": "away",
-        "away_since": utc(since),
-        "kept": kept,
-        "offers": list(start.offers),
-        "note": place.strip(),
-    }
+    gpu = {"state": "away", "away_since": utc(since), "kept": kept, "offers": list(start.offers), "note": note}
     start.report(5, f"The GPU service is not answering, since {clock(since)}.{place}", gpu, html=html)
 
 
