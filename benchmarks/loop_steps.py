@@ -152,6 +152,9 @@ async def figures(r: Room) -> None:
     async def own_page() -> None:
         r.engine.tickets("user-9999")
 
+    async def admins_list() -> None:
+        await r.engine.all_tickets()
+
     async def admission() -> None:
         lease = next(each for each in state.leases.values() if each.user.startswith("holder"))
         await state.commit(Changes(leases=(replace(lease, state=LeaseState.ENDED),)))
@@ -181,6 +184,7 @@ async def figures(r: Room) -> None:
     await measured("leave", leave)
     await measured("form", form)
     await measured("somebody's own page", own_page)
+    await measured("an admin's list of all", admins_list, 3)
     await measured("a round of admissions, one device free", admission)
     await measured("the hub's list is compared", compared)
     await measured("the line for the metrics", metrics)

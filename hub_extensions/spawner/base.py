@@ -35,7 +35,7 @@ from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stoppe
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.accepted_starts import AcceptedStart
 from hub_extensions.spawner.owed_start import OwedStart
-from hub_extensions.spawner.pages.kept_place import kept_place
+from hub_extensions.spawner.pages.kept_place import KEPT, kept_place
 from hub_extensions.spawner.pages.start_progress import (
     Start,
     report_starting,
@@ -450,7 +450,7 @@ class GpuSpawnerMixin(OwedStart, Spawner):  # type: ignore[misc]  # jupyterhub h
 
     async def gpu_place(self) -> str:
         """What ``not_running.html`` shows of a place in line: kept, unknown, or none ("")."""
-        return await kept_place(self)
+        return KEPT if self._gpu_record is not None else await kept_place(self)
 
     async def stop(self, now: bool = False) -> None:
         """As the real spawner does; the service is told in `run_post_stop_hook`, after it."""

@@ -153,6 +153,9 @@ class EngineInMemory:
             if user is None or t.user == user
         )
 
+    async def all_tickets(self) -> tuple[messages.TicketInfo, ...]:
+        return self.tickets(None)
+
     def line_figures(self) -> messages.LineFigures:
         states: dict[str, int] = {}
         since: dict[str, datetime] = {}

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from hub_extensions import __version__
@@ -21,7 +22,7 @@ from hub_extensions.adapters.store import Store, StoreUnavailable
 from hub_extensions.core import culling, messages
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.model import Lease, LeaseState, TicketState
+from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.dcgm import Dcgm, open_prometheus
@@ -229,22 +230,27 @@ class Engine:
             return UNREAD
         return self.state.cluster.caution if self.state.cluster is not None else ""
 
-    def tickets(self, user: str | None) -> tuple[messages.TicketInfo, ...]:
-        """Live tickets of one user; None: of all (for admins)."""
-        mine = [ticket for ticket in self.state.tickets.values() if user is None or ticket.user == user]
-        statuses = {state.ticket: state for state in self.queue.states_of(mine)}
-        return tuple(
-            messages.TicketInfo(
-                ticket=ticket.id,
-                user=ticket.user,
-                server=ticket.server,
-                state=ticket.state.value,
-                offers=tuple(choice.offer for choice in ticket.choices),
-                position=statuses[ticket.id].position,
-                since=self.state.clock.wall(ticket.joined),
-                reason=replace(statuses[ticket.id].reason, log_message=""),
-            )
-            for ticket in sorted(mine, key=lambda t: min(c.place for c in t.choices))
+    def tickets(self, user: str) -> tuple[messages.TicketInfo, ...]:
+        """Live tickets of one user, in the order of their places."""
+        mine = sorted((ticket for ticket in self.state.tickets.values() if ticket.user == user), key=_place)
+        statuses = self.queue.states_of(mine)
+        return tuple(self._info(ticket, status) for ticket, status in zip(mine, statuses, strict=True))
+
+    async def all_tickets(self) -> tuple[messages.TicketInfo, ...]:
+        """Live tickets of all (for admins), as `tickets`; in slices between which others have a turn."""
+        found = [(_place(ticket), self._info(ticket, status)) async for ticket, status in self.queue.all_states()]
+        return tuple(info for _, info in sorted(found, key=itemgetter(0)))
+
+    def _info(self, ticket: Ticket, status: messages.TicketStatus) -> messages.TicketInfo:
+        return messages.TicketInfo(
+            ticket=ticket.id,
+            user=ticket.user,
+            server=ticket.server,
+            state=ticket.state.value,
+            offers=tuple(choice.offer for choice in ticket.choices),
+            position=status.position,
+            since=self.state.clock.wall(ticket.joined),
+            reason=replace(status.reason, log_message=""),
         )
 
     def owner_of(self, ticket: str) -> tuple[str, str] | None:
@@ -361,3 +367,8 @@ class Engine:
             prometheus_answers=self.dcgm.answers(),
             port=self.state.port_problem or "the service's own",
         )
+
+
+def _place(ticket: Ticket) -> int:
+    """Its first place in any line."""
+    return min(choice.place for choice in ticket.choices)

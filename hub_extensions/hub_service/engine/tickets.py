@@ -368,7 +368,7 @@ class Tickets:
         queue: asyncio.Queue[messages.TicketStatus] = asyncio.Queue()
         self._listeners.add(queue)
         try:
-            async for state in self._all_states():
+            async for _, state in self.all_states():
                 if not self._publish_if_changed(state):
                     queue.put_nowait(state)
             while True:
@@ -390,8 +390,8 @@ class Tickets:
         stand = self._stand()
         return tuple(self._state(ticket, stand) for ticket in tickets)
 
-    async def _all_states(self) -> AsyncGenerator[messages.TicketStatus, None]:
-        """The status of every live ticket as it is then, in slices between which others have a turn."""
+    async def all_states(self) -> AsyncGenerator[tuple[Ticket, messages.TicketStatus], None]:
+        """Every live ticket with its status as it is then, in slices between which others have a turn."""
         stand = self._stand()
         for number, ticket_id in enumerate(tuple(self.state.tickets)):
             if number % SLICE == SLICE - 1:
@@ -399,13 +399,13 @@ class Tickets:
                 stand = stand if stand.revision == self.state.revision else self._stand()
             ticket = self.state.tickets.get(ticket_id)
             if ticket is not None:
-                yield self._state(ticket, stand)
+                yield ticket, self._state(ticket, stand)
 
     async def publish_changed(self) -> None:
         """Publish the states that differ from what was published last: one event a change."""
         self._published_revision = self.state.revision
         if self._listeners:
-            async for state in self._all_states():
+            async for _, state in self.all_states():
                 self._publish_if_changed(state)
         if len(self._published) > 2 * len(self.state.tickets) + 100:
             live = self.state.tickets

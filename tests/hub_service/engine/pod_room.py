@@ -100,7 +100,7 @@ class PodRoom:
         return next(each for each in self.engine.state.availability() if each.offer.id == offer)
 
     def positions(self) -> dict[str, int]:
-        return {info.user or "": info.position for info in self.engine.tickets(None)}
+        return {self.engine.state.tickets[each.ticket].user: each.position for each in self.engine.queue.states()}
 
 
 @asynccontextmanager

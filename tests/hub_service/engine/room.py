@@ -86,7 +86,7 @@ class Room:
         await self.engine.ended(state.ticket, Ended(state.attempt, "left"))
 
     def positions(self) -> dict[str, int]:
-        return {info.user or "": info.position for info in self.engine.tickets(None)}
+        return {self.engine.state.tickets[each.ticket].user: each.position for each in self.engine.queue.states()}
 
 
 def settings(path: Path, **changes: object) -> Settings:

@@ -706,7 +706,7 @@ async def test_a_user_is_shown_the_own_servers_only_those_that_start_included(tm
         }
         held = [r.engine.form(user, "", (), False).gpu_servers for user in ("ada", "ben", "cleo")]
         assert held == [("",), (), ("thesis",)]
-        assert [info.user for info in r.engine.tickets(None)] == ["cleo"]
+        assert [info.user for info in await r.engine.all_tickets()] == ["cleo"]
         assert r.engine.tickets("ada") == ()
         assert r.engine.state.waiting() == 0
         state = r.engine.server_state("ada", "")

@@ -65,7 +65,7 @@ async def test_tickets_are_listed_in_the_order_of_their_places_and_to_their_user
             await r.ask(user, "mig-1g.5gb", server=server)
             r.hands.pass_time(SECOND)
         await r.ask("cleo", "mig-1g.5gb")
-        assert [(each.user, each.server, each.position) for each in r.engine.tickets(None)] == [
+        assert [(each.user, each.server, each.position) for each in await r.engine.all_tickets()] == [
             ("cleo", "", 1), ("ben", "", 2), ("ben", "two", 3),
         ]  # fmt: skip
         assert [each.server for each in r.engine.tickets("ben")] == ["", "two"]

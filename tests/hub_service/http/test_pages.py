@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -12,6 +13,7 @@ from hub_extensions.core import messages
 from hub_extensions.core.messages import Health, TicketInfo, Wait
 from hub_extensions.core.offer_texts import free_text
 from hub_extensions.hub_service.http.pages import labels
+from hub_extensions.hub_service.http.pages.pages import LINE_ROWS
 from tests.fakes.engine import NOON, offer
 from tests.fakes.reasons import because
 from tests.hub_service.conftest import SECRET, Running
@@ -87,6 +89,16 @@ async def test_an_admin_sees_the_line_the_leases_and_the_health_with_reasons_and
     assert "answers, with figures of 2 of 2 devices" in text
     assert "GPUs were read" in text and "2 s ago" in text
     assert Outline(text).all("caption")
+
+
+async def test_an_admins_page_shows_the_beginning_of_a_long_line_and_the_api_lists_all(service: Running) -> None:
+    for number in range(LINE_ROWS + 3):
+        await join(service, f"user-{number:03}")
+    text = await page(service, "admin-token")
+    assert "user-199" in text and "user-200" not in text
+    assert f"The first {LINE_ROWS} of {LINE_ROWS + 3}." in text
+    listed = json.loads((await service.ask("GET", "api/tickets", "admin-token")).body)
+    assert [each["user"] for each in listed] == [f"user-{number:03}" for number in range(LINE_ROWS + 3)]
 
 
 async def test_every_table_says_as_of_when(service: Running) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
@@ -27,6 +27,9 @@ from hub_extensions.hub_service.http.auth import Auth, Forbidden, Hub, Server, W
 from hub_extensions.hub_service.http.limits import HUB, Connections, Refusals
 
 log = logging.getLogger("hub_extensions.hub_service.http.api")
+
+SLICE = 50
+"""So many messages of a list are written before others have a turn in the loop."""
 
 T = TypeVar("T")
 
@@ -219,6 +222,15 @@ class JsonRoute(Route):
     def messages(self, kind: type[T]) -> tuple[T, ...]:
         """The body as messages, one a line. Raises BadInput, as `message` does."""
         return tuple(read(kind, line) for line in self.body().splitlines() or [b""])
+
+    async def answer_list(self, values: Sequence[object]) -> None:
+        """Finish with a list of messages, written in slices between which others have a turn."""
+        parts = []
+        for start in range(0, len(values), SLICE):
+            parts.append(b",".join(write(value) for value in values[start : start + SLICE]))
+            await asyncio.sleep(0)
+        self.set_header("Content-Type", "application/json")
+        self.finish(b"[" + b",".join(parts) + b"]")
 
     def answer_lines(self, values: Iterable[object]) -> None:
         """Finish with messages as compact JSON, one a line."""

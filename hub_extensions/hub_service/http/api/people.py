@@ -49,7 +49,9 @@ class TicketsRoute(JsonRoute):
     async def get(self) -> None:
         """One's own tickets; all of them for admins."""
         self.only_queries()
-        self.answer(self.engine.tickets(None if self.person.may(Action.LIST_ALL) else user_of(self.person)))
+        everybody = self.person.may(Action.LIST_ALL)
+        tickets = await self.engine.all_tickets() if everybody else self.engine.tickets(user_of(self.person))
+        await self.answer_list(tickets)
 
     async def post(self) -> None:
         """Ask the hub to start the caller's server; its ticket appears as soon as the hub has asked."""

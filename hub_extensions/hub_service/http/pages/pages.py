@@ -112,6 +112,10 @@ class Form(Page):
             request.arguments.setdefault(name, []).extend(values)
 
 
+LINE_ROWS = 200
+"""So many places of the line stand on an admin's page; the API lists all."""
+
+
 class LoginNeeded(HTTPError):
     """Nobody is logged in, and a browser can be."""
 
@@ -139,8 +143,9 @@ class YourGpu(Page):
             "admin": person.may(Action.LIST_ALL),
         }
         if values["admin"]:
-            values |= {"line": engine.tickets(None), "leases": engine.leases(), "health": engine.health()}
-            values |= {"cluster": engine.cluster()}
+            line = await engine.all_tickets()
+            values |= {"line": line[:LINE_ROWS], "line_length": len(line), "cluster": engine.cluster()}
+            values |= {"leases": engine.leases(), "health": engine.health()}
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.finish(self.rendered("your_gpu.html", **values))
 
