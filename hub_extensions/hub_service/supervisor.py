@@ -22,8 +22,9 @@ STEADY_SECONDS = 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
 KILL_SECONDS = 5.0
 """The service cuts its own orderly stop off sooner; one that cannot is killed."""
-FINAL = (2, 78)
-"""Exit statuses, as of argparse and in sysexits.h, of what another start does not mend: arguments and settings."""
+FINAL = (2, 77, 78)
+"""Exit statuses, as of argparse and in sysexits.h, of what another start does not mend: arguments, a token that the hub
+refuses (who starts us gives us the new one), settings."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 WATCHED = (*STOP_SIGNALS, signal.SIGCHLD)
 

@@ -380,7 +380,7 @@ class ServiceThatTookTheLeaseBack(GpuServiceInATest):
         return super().started(ticket, message)
 
 
-class ServiceAway(GpuServiceInATest):
+class AwayService(GpuServiceInATest):
     """Has an address and nobody behind it, until `open` is called."""
 
     def __enter__(self) -> GpuServiceInATest:

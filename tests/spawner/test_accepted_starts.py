@@ -10,7 +10,7 @@ import pytest
 from hub_extensions.adapters.outbox import LONGEST_PAUSE
 from hub_extensions.core.messages import Ask
 from hub_extensions.spawner.accepted_starts import KEY
-from tests.fakes.service import ServiceAway
+from tests.fakes.service import AwayService
 from tests.hubs import Hub, until
 from tests.spawner.real_hub import ours
 
@@ -24,7 +24,7 @@ def owed(hub: Hub, user: str) -> bool:
 
 
 def test_accepted_starts_are_asked_for_after_every_kill_in_the_order_of_acceptance(tmp_path: Path) -> None:
-    with ServiceAway({ONE: 1}) as service, Hub(tmp_path, ours(service)) as hub:
+    with AwayService({ONE: 1}) as service, Hub(tmp_path, ours(service)) as hub:
         hub.add_users(*PEOPLE)
         for name in PEOPLE:
             assert hub.spawn(name, {"offer": ONE}).status_code == 202
@@ -47,7 +47,7 @@ def test_accepted_starts_are_asked_for_after_every_kill_in_the_order_of_acceptan
 
 
 def test_asks_of_a_service_that_comes_back_come_together(tmp_path: Path) -> None:
-    with ServiceAway({ONE: 1}) as service, Hub(tmp_path, ours(service)) as hub:
+    with AwayService({ONE: 1}) as service, Hub(tmp_path, ours(service)) as hub:
         hub.add_users(*PEOPLE)
         for name in PEOPLE:
             hub.spawn(name, {"offer": ONE})
@@ -61,7 +61,7 @@ def test_asks_of_a_service_that_comes_back_come_together(tmp_path: Path) -> None
 
 
 def test_a_start_that_its_user_stopped_is_not_kept(tmp_path: Path) -> None:
-    with ServiceAway({ONE: 1}) as service, Hub(tmp_path, ours(service)) as hub:
+    with AwayService({ONE: 1}) as service, Hub(tmp_path, ours(service)) as hub:
         hub.add_users("ada", "ben")
         for name in ("ada", "ben"):
             hub.spawn(name, {"offer": ONE})
@@ -86,7 +86,7 @@ c.Spawner.pre_spawn_hook = hook
 
 
 def test_a_start_that_a_slow_hook_of_the_admin_holds_is_kept_and_one_that_it_refuses_is_not(tmp_path: Path) -> None:
-    with ServiceAway({ONE: 2}) as service, Hub(tmp_path, ours(service, SLOW_HOOK)) as hub:
+    with AwayService({ONE: 2}) as service, Hub(tmp_path, ours(service, SLOW_HOOK)) as hub:
         hub.add_users(*PEOPLE)
         for name in PEOPLE:
             assert hub.spawn(name, {"offer": ONE}).status_code == 202

@@ -23,7 +23,7 @@ from kubespawner._version import __version__ as kubespawner_version
 from tornado import web
 from traitlets.config import Config
 
-from hub_extensions.adapters.gpu_service import GpuServiceClient
+from hub_extensions.adapters.gpu_service import GpuServiceClient, ServiceAway
 from hub_extensions.core.messages import Ask, LeaseGrant
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import LEASE_LABEL, Mechanism, PodAsk
@@ -33,7 +33,7 @@ from hub_extensions.spawner.kube import START_ANNOTATION, GpuKubeSpawner
 from hub_extensions.spawner.pages.profiles import check_profile, slug_of, still_there
 from hub_extensions.spawner.pages.start_progress import Start
 from hub_extensions.spawner.pods.api_rejections import rejection_of
-from tests.fakes.service import SECRET, GpuServiceInATest, ServiceAway
+from tests.fakes.service import SECRET, AwayService, GpuServiceInATest
 from tests.spawner.played_cluster import KUEUE_DOWN, OVER_QUOTA
 
 ONE = "mig-1g.5gb"
@@ -342,7 +342,7 @@ async def test_a_key_of_a_strangers_link_breaks_no_line_of_the_hubs_log(caplog: 
 async def test_a_question_that_fails_after_its_start_was_cancelled_is_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
-    with ServiceAway({ONE: 1}) as away:
+    with AwayService({ONE: 1}) as away:
         service = GpuServiceClient(away.url, SECRET)
         monkeypatch.setattr(GpuSpawnerMixin, "_gpu_service", service)
         start = Start(offers=(OfferId(ONE),))

@@ -16,7 +16,7 @@ import pytest
 from hub_extensions.adapters.server_processes import mark_of, servers
 from hub_extensions.core.messages import Ask, Ended, Started, Stopped
 from hub_extensions.spawner.base import CONFIRM_SECONDS
-from tests.fakes.service import SECRET, GpuServiceInATest, ServiceAway
+from tests.fakes.service import SECRET, AwayService, GpuServiceInATest
 from tests.hubs import Hub, until
 from tests.patience import patient
 from tests.spawner.real_hub import ours
@@ -291,7 +291,7 @@ def test_the_end_of_the_hub_ends_no_ticket(
 
 
 def test_cpu_only_starts_and_a_gpu_waits_while_the_service_is_away(tmp_path: Path) -> None:
-    with ServiceAway({ONE: 1}) as service, hub_with(tmp_path, service) as hub:
+    with AwayService({ONE: 1}) as service, hub_with(tmp_path, service) as hub:
         hub.spawn("ada", {"offer": "cpu"})
         hub.wait_ready("ada")
         assert hub.environ("ada")["CUDA_VISIBLE_DEVICES"] == "void"
@@ -308,7 +308,7 @@ def test_cpu_only_starts_and_a_gpu_waits_while_the_service_is_away(tmp_path: Pat
 
 def test_a_gpu_choice_is_refused_when_patience_ends_and_is_not_counted(tmp_path: Path) -> None:
     more = "c.GpuSpawnerMixin.gpu_patience_seconds = 1.5\nc.Spawner.consecutive_failure_limit = 1"
-    with ServiceAway({ONE: 1}) as service, hub_with(tmp_path, service, more) as hub:
+    with AwayService({ONE: 1}) as service, hub_with(tmp_path, service, more) as hub:
         hub.spawn("ben", {"offer": ONE})
         last = list(hub.progress("ben"))[-1]
         assert last["failed"]

@@ -26,6 +26,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
 TOKEN_SECONDS = 30.0
 """So long the hub may refuse the token. A hub set back to a time before us forgets it, and the chart makes another one
 later: whoever starts this service again gives it the token as it is by then."""
+EXIT_TOKEN_REFUSED = 77
+"""As in sysexits.h: the environment of this very process has the old token, so its supervisor ends with it."""
 WITHHELD_SECONDS = 60.0
 """So long the hub may know the token and not send us its settings. A hub that starts the service itself does that for
 ever: two services would look after its servers. One refusal may come from a hub that is only starting."""
@@ -111,7 +113,8 @@ class RemoteSettings:
         if self._refused_since is None:
             self._refused_since = now
         if now - self._refused_since >= TOKEN_SECONDS:
-            self._lifetime.stop("the hub does not know this service's token; started again, the service reads it anew")
+            why = "the hub does not know this service's token; started again from outside, the service reads it anew"
+            self._lifetime.stop(why, EXIT_TOKEN_REFUSED)
 
     def close(self) -> None:
         """Close the connections."""

@@ -33,6 +33,7 @@ from hub_extensions.hub_service.http.openapi import document
 from hub_extensions.hub_service.serve import make_parts, open_gpus
 from hub_extensions.hub_service.setup.settings import Settings
 from tests.fakes.hub_of_tokens import ACCESS, SERVICE_TOKEN, HubOfTokens
+from tests.hub_service.conftest import ADMINS, OWN_SERVERS
 from tests.patience import patient, until
 
 pytestmark = pytest.mark.whole
@@ -107,8 +108,8 @@ def known_hub() -> HubOfTokens:
     hub = HubOfTokens()
     hub.add_user("ada", groups=("course",))
     hub.add_user("root", admin=True)
-    hub.add_token("ada-token", "ada", ACCESS)
-    hub.add_token("root-token", "root", ACCESS)
+    hub.add_token("ada-token", "ada", ACCESS, *(f"{scope}!user=ada" for scope in OWN_SERVERS))
+    hub.add_token("root-token", "root", ACCESS, *OWN_SERVERS, *ADMINS)
     hub.add_token("ada-server", "ada", "access:servers!server=ada/", ACCESS)
     hub.start()
     return hub
