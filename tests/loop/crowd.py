@@ -36,7 +36,8 @@ class Outcome:
     Attributes:
         sent: when somebody first asked. accepted: when the hub's answer came. refused: with which words.
         joined: everybody who ever got a place, in the order of the places.
-        again: people who got a second place: their first one was lost. inverted: pairs, of which the one that was
+        again: people who got a second place though their first start did not fail (the hub stops a server that a dead
+            proxy cannot be told of): their first place was lost. inverted: pairs, of which the one that was
             accepted before the other had even asked stands behind.
     """
 
@@ -89,9 +90,9 @@ def run(place: Place, people: int, seconds: float, kills: int, seed: int) -> Out
             join.result()
     with contextlib.suppress(AssertionError):  # who is missing then is lost
         until(lambda: set(outcome.accepted) <= {*_joined(place), *outcome.refused}, SETTLED_SECONDS)
-    rows = _joined(place)
-    outcome.joined = list(dict.fromkeys(rows))
-    outcome.again = sorted({name for name in rows if rows.count(name) > 1})
+    outcome.joined = list(dict.fromkeys(_joined(place)))
+    places = _joined(place, "and ticket not in (select ticket from gpu_journal where kind = 'failed')")
+    outcome.again = sorted({name for name in places if places.count(name) > 1})
     return outcome
 
 
@@ -144,8 +145,10 @@ def _end(hub: Hub, command: bytes) -> bool:
     return found
 
 
-def _joined(place: Place) -> list[str]:
+def _joined(place: Place, but: str = "") -> list[str]:
     """Everybody who joined, as the service wrote it down."""
     file = f"file:{place.state / 'gpu.sqlite'}?mode=ro"
     with contextlib.closing(sqlite3.connect(file, uri=True)) as store:
-        return [user for (user,) in store.execute("select user from gpu_journal where kind = 'joined' order by id")]
+        return [
+            user for (user,) in store.execute(f"select user from gpu_journal where kind = 'joined' {but} order by id")
+        ]
