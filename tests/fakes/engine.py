@@ -137,7 +137,13 @@ class EngineInMemory:
         found = self.queue.get(ticket)
         return None if found is None else (found.user, found.server)
 
-    def tickets(self, user: str | None) -> tuple[messages.TicketInfo, ...]:
+    def tickets(self, user: str) -> tuple[messages.TicketInfo, ...]:
+        return tuple(each for each in self._tickets() if each.user == user)
+
+    async def all_tickets(self) -> tuple[messages.TicketInfo, ...]:
+        return self._tickets()
+
+    def _tickets(self) -> tuple[messages.TicketInfo, ...]:
         return tuple(
             messages.TicketInfo(
                 t.ticket,
@@ -150,16 +156,12 @@ class EngineInMemory:
                 t.reason,
             )
             for t in self.queue.values()
-            if user is None or t.user == user
         )
-
-    async def all_tickets(self) -> tuple[messages.TicketInfo, ...]:
-        return self.tickets(None)
 
     def line_figures(self) -> messages.LineFigures:
         states: dict[str, int] = {}
         since: dict[str, datetime] = {}
-        for each in self.tickets(None):
+        for each in self._tickets():
             states[each.state] = states.get(each.state, 0) + 1
             if each.state == "waiting":
                 since[each.offers[0]] = min(each.since, since.get(each.offers[0], each.since))
