@@ -64,6 +64,7 @@ class Repeated(logging.Filter):
     """Passes a line that comes again only once a minute, and says in it how many were left out.
 
     The same line is: the same failure at the same place in the code, or the same words; a request's is its status.
+    After a line of what went on (*can be read again*) the same warning of that logger is a new one.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -75,6 +76,7 @@ class Repeated(logging.Filter):
         """False: it was written within this minute."""
         limit = _lines_a_minute(record)
         if limit is None:
+            self._forget_warnings_of(record.name)
             return True
         now = self._clock()
         if len(self._kinds) >= MOST_KINDS:
@@ -90,6 +92,11 @@ class Repeated(logging.Filter):
         if left_out and not kind.left_out:
             record.msg, record.args = f"{record.getMessage()} (and {left_out} more like it before)", ()
         return True
+
+    def _forget_warnings_of(self, name: str) -> None:
+        """Of one logger; a failure at a place in the code stays the same failure."""
+        for kind in [kind for kind in self._kinds if kind[0] == name and isinstance(kind[-1], str)]:
+            del self._kinds[kind]
 
 
 @dataclass

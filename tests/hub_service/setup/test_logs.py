@@ -106,3 +106,11 @@ async def test_requests_are_logged_without_query_and_token(service: Running, cap
     text = json.dumps([JsonLines().format(record) for record in told])
     for secret in ("secretcode", "secretstate", SECRET, "wrong-token"):
         assert secret not in text
+
+
+def test_a_warning_is_new_after_a_line_of_what_went_on_and_a_failure_is_not() -> None:
+    repeated = Repeated(Minutes())
+    warning, failed = record("x", logging.WARNING, "it cannot be read since 21:18"), failure("no file")
+    assert [repeated.filter(each) for each in (warning, failed, warning, failed)] == [True, True, False, False]
+    assert repeated.filter(record("x", logging.INFO, "it can be read again"))
+    assert [repeated.filter(each) for each in (warning, failed, warning)] == [True, False, False]
