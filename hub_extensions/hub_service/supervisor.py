@@ -61,7 +61,7 @@ def supervise(serve: Callable[[], int], parent: int | None) -> int:
         lived = time.monotonic() - began
         pause, planned = pause_before_start(lived, planned)
         _log(f"the service {_how(status)} after {lived:.1f} s: starting it again in {pause:g} s")
-        if pause and _told_to_stop(pause, parent):
+        if pause and _stop_asked(pause, parent):
             return 0
 
 
@@ -79,13 +79,13 @@ def _forked(serve: Callable[[], int]) -> int:
 def _watched(child: int, parent: int | None) -> int | None:
     """The exit status of the child, less than 0 for a signal; None: told to stop, and it may still run."""
     while True:
-        if _told_to_stop(LOOK_SECONDS, parent, also=signal.SIGCHLD):
+        if _stop_asked(LOOK_SECONDS, parent, also=signal.SIGCHLD):
             return None
         if (status := _ended(child)) is not None:
             return status
 
 
-def _told_to_stop(seconds: float, parent: int | None, also: signal.Signals | None = None) -> bool:
+def _stop_asked(seconds: float, parent: int | None, also: signal.Signals | None = None) -> bool:
     """Wait for so long at most; True: a signal said so, or the parent is gone. Less long where `also` comes."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
