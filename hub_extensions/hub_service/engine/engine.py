@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
@@ -234,24 +233,17 @@ class Engine:
         """Live tickets of one user, in the order of their places."""
         mine = sorted((ticket for ticket in self.state.tickets.values() if ticket.user == user), key=_place)
         statuses = self.queue.states_of(mine)
-        return tuple(self._info(ticket, status) for ticket, status in zip(mine, statuses, strict=True))
+        return tuple(
+            presenters.listed(ticket, status, self.state.clock) for ticket, status in zip(mine, statuses, strict=True)
+        )
 
     async def all_tickets(self) -> tuple[messages.TicketInfo, ...]:
         """Live tickets of all (for admins), as `tickets`; in slices between which others have a turn."""
-        found = [(_place(ticket), self._info(ticket, status)) async for ticket, status in self.queue.all_states()]
+        clock = self.state.clock
+        found = [
+            (_place(each), presenters.listed(each, status, clock)) async for each, status in self.queue.all_states()
+        ]
         return tuple(info for _, info in sorted(found, key=itemgetter(0)))
-
-    def _info(self, ticket: Ticket, status: messages.TicketStatus) -> messages.TicketInfo:
-        return messages.TicketInfo(
-            ticket=ticket.id,
-            user=ticket.user,
-            server=ticket.server,
-            state=ticket.state.value,
-            offers=tuple(choice.offer for choice in ticket.choices),
-            position=status.position,
-            since=self.state.clock.wall(ticket.joined),
-            reason=replace(status.reason, log_message=""),
-        )
 
     def owner_of(self, ticket: str) -> tuple[str, str] | None:
         """(user, server) of a live ticket; None: there is none of that name."""

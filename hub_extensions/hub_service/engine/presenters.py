@@ -1,6 +1,6 @@
 """From what the service knows to what it says: values of ``core`` to the messages on the wire.
 
-Pure, but for the clock it is given to turn running time into wall-clock time. No names of other users leave here.
+Pure, but for the clock it is given to turn running time into wall-clock time. No name leaves here but a ticket's own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import timedelta
 from hub_extensions.core.cluster.pools import PoolSurvey
 from hub_extensions.core.culling import Action, CullDecision
 from hub_extensions.core.gpu.devices import WHOLE, Device
-from hub_extensions.core.messages import Countdown, LeaseGrant, NodePart, OfferState, PoolInfo, Wait
+from hub_extensions.core.messages import Countdown, LeaseGrant, NodePart, OfferState, PoolInfo, TicketInfo, Wait
 from hub_extensions.core.messages import TicketStatus as TicketMessage
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import OfferId
@@ -107,6 +107,20 @@ def grant(
         "JUPYTERHUB_GPU_LEASE": lease.id,
     }
     return LeaseGrant(lease.id, offer, lease.uuid, lease.share / WHOLE, {**common, **devices})
+
+
+def listed(ticket: Ticket, status: TicketMessage, clock: RunningClock) -> TicketInfo:
+    """A ticket in a list for people: what it is told, without what only the log says."""
+    return TicketInfo(
+        ticket=ticket.id,
+        user=ticket.user,
+        server=ticket.server,
+        state=ticket.state.value,
+        offers=tuple(choice.offer for choice in ticket.choices),
+        position=status.position,
+        since=clock.wall(ticket.joined),
+        reason=replace(status.reason, log_message=""),
+    )
 
 
 def waiting(
