@@ -79,6 +79,10 @@ def _postgresql() -> str:
     return ""
 
 
+def _prometheus() -> str:
+    return "" if shutil.which("prometheus") else "no Prometheus (Debian package: prometheus)"
+
+
 def _c_compiler() -> str:
     built = Path(os.environ.get("FAKE_NVML") or "/nowhere", "libnvidia-ml.so.1")
     if built.exists() or any(map(shutil.which, ("cc", "gcc", "clang"))):
@@ -180,6 +184,7 @@ def not_built(*programs: str) -> str:
 _ASK: dict[str, Callable[[], str]] = {
     "browser": _browser,
     "postgresql": _postgresql,
+    "prometheus": _prometheus,
     "c-compiler": _c_compiler,
     "root": _root,
     "plain-user": _plain_user,

@@ -1,8 +1,7 @@
-"""Asks a Prometheus server what DCGM measured: the use of MIG devices whose card tells it to nobody else (Ampere).
+"""Asks a Prometheus server what DCGM measured, and reads its answer.
 
-dcgm-exporter writes a GPU instance as the GPU's ``UUID`` and NVML's id of the instance, ``GPU_I_ID``; a whole GPU has
-no ``GPU_I_ID``. The values are ratios, 0 to 1. What is asked is a range: the samples of an instant query carry the time
-of the question, those of a range their own. Not here: who is asked about, and what follows from the answer.
+What is asked is a range: the samples of an instant query carry the time of the question, those of a range their own.
+Not here: who is asked about, and what the series say of whom (``core/gpu/dcgm.py``).
 """
 
 from __future__ import annotations
@@ -12,49 +11,44 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import urlencode
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 
 from hub_extensions.adapters.mig_tables import compute_slices_of_product
+from hub_extensions.core.gpu.dcgm import (
+    FIELDS,
+    USE_NAMES,
+    CardGpu,
+    Joined,
+    Measured,
+    PodGpu,
+    Series,
+    Use,
+    join_cards,
+    join_pods,
+)
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
-from hub_extensions.core.gpu.samples import Counters
-from hub_extensions.core.messages import Figures
 
-SOURCE = "dcgm"
-USE, SM = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_SM_ACTIVE"
-TENSOR, DRAM = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE"
-NAMES = "DCGM_FI_PROF_(GR_ENGINE|SM|PIPE_TENSOR|DRAM)_ACTIVE"
 SCALES = ("instance", "card")
-
-FRESH = timedelta(seconds=60)
-"""A sample older than this, or that far in the future, says nothing about now."""
+NAMES = "|".join(FIELDS)
 LOOK_BACK = "2m"
-"""Longer than FRESH, so that "too old" can be told from "not there"."""
+"""Longer than a sample counts as new, so that "too old" can be told from "not there"."""
 SECONDS = 5.0
-ANSWER_BYTES = 8 * 1024 * 1024
-NO_RATIO = 10.0
-"""DCGM's blank values are huge (140737488355328.0); a ratio a little above 1 is real (NVIDIA/DCGM#152)."""
-SAME = 0.01
-"""Two series of one device that are this near each other say the same."""
+ANSWER_BYTES = 32 * 1024 * 1024
+"""1,000 pods with six fields, read every 10 s, are about 6 MiB."""
+LONGEST_ADDRESS = 4000
+"""A question that is longer is sent as a form."""
+DIALECTS = ("namespace", "exported_namespace")
+"""The label that names the namespace of a device's pod: the exporter's own, and as Prometheus renames it where it has a
+label of that name itself."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]+")
-
-WHY = {
-    "none": f"Prometheus has no {USE} of it: dcgm-exporter has to collect it, and Prometheus to read the exporter",
-    "old": "its newest figure is more than 60 s old or in the future: let Prometheus read the exporter every 30 s or "
-    "more often, and let the clocks agree",
-    "no-number": "its figure is not a ratio",
-    "differ": "several series of it disagree: one exporter has to be read for each card",
-    "shared": "several devices share its GPU instance, and DCGM measures the whole instance",
-    "no-scale": "its card's compute slices are not known: c.GpuService.dcgm_scale has to be 'instance' for it",
-}
-"""Why a device's use is not known, reason -> text for an admin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +56,12 @@ class DcgmReading:
     """One answer.
 
     Attributes:
-        figures: by the UUID of the device, those that are known.
-        missing: UUID -> why not, a key of `WHY`. Empty where nothing could be read at all.
+        figures: by the UUID of the device, or by lease: those that are known.
+        missing: of the others why not, a key of `core.gpu.dcgm.WHY`. Empty where nothing could be read at all.
         reason: "" it answered; ``away``, ``refused``, ``failed`` or ``no-prometheus``. message: a sentence; "" without.
     """
 
-    figures: Mapping[str, Figures] = field(default_factory=dict)
+    figures: Mapping[str, Use] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     message: str = ""
@@ -88,20 +82,61 @@ class Prometheus:
         self._client: AsyncHTTPClient | None = None
 
     async def query(self, wanted: Sequence[Device], devices: Sequence[Device], now: datetime) -> DcgmReading:
-        """The figures of the devices wanted; `devices`: all there are, as some may share a GPU instance.
+        """The figures of devices of this machine, by UUID; `devices`: all there are, as some may share a GPU instance.
 
         With none wanted it only shows whether Prometheus answers.
         """
         cards = sorted({uuid for device in wanted if _PLAIN.fullmatch(uuid := _card(device))})
         if wanted and not cards:
             return DcgmReading(missing={device.uuid: "none" for device in wanted})
-        answer = await self._fetch(question(cards or ["none"]))
+        answer = await self._series([question(cards or ["none"])])
         if isinstance(answer, DcgmReading):
             return answer
-        series = _series(answer.body)
-        if series is None:
-            return DcgmReading(reason="no-prometheus", message="What answers at prometheus_url is not a Prometheus.")
-        return read(series, wanted, devices, now, self._scale)
+        sharers = Counter((_card(device), _instance(device)) for device in devices)
+        gpus = [
+            CardGpu(
+                device.uuid,
+                card := _card(device),
+                instance := _instance(device),
+                self.factor(device.profile, device.product),
+                sharers[card, instance] > 1,
+            )
+            for device in wanted
+        ]
+        return _reading(join_cards(answer, gpus, now))
+
+    async def query_pods(self, wanted: Sequence[PodGpu], nodes: Collection[str], now: datetime) -> DcgmReading:
+        """The figures of the GPUs of pods, by lease: two questions, however many there are."""
+        namespaces = sorted({gpu.namespace for gpu in wanted if _PLAIN.fullmatch(gpu.namespace)})
+        answer = await self._series([pods_question(dialect, namespaces or ["none"]) for dialect in DIALECTS])
+        if isinstance(answer, DcgmReading):
+            return answer
+        return _reading(await asyncio.to_thread(join_pods, answer, wanted, nodes, now))  # 1,000 pods: 0.2 s
+
+    async def kinds(self) -> frozenset[Measured] | DcgmReading:
+        """Which kinds of devices exporters measure now, and on which hosts."""
+        answer = await self._answer(KINDS, "vector")
+        if isinstance(answer, DcgmReading):
+            return answer
+        found = [item["metric"] for item in answer if isinstance(item, dict) and isinstance(item.get("metric"), dict)]
+        return frozenset(
+            Measured(
+                frozenset(str(one[name]) for name in ("Hostname", "hostname", "node") if name in one),
+                str(one.get("GPU_I_PROFILE", "")),
+            )
+            for one in found
+        )
+
+    def factor(self, profile: str | None, product: str) -> float | None:
+        """What a ratio of a device is multiplied by to be one of the device; None: not known."""
+        if self._scale == "instance" or profile is None:
+            return 1.0
+        try:
+            own = MigProfile.parse(profile).slices
+        except MigProfileError:
+            return None
+        whole = compute_slices_of_product(product)
+        return None if whole is None else whole / own
 
     def close(self) -> None:
         """Close the connections. Can be called twice."""
@@ -109,11 +144,41 @@ class Prometheus:
             self._client.close()
             self._client = None
 
+    async def _series(self, queries: Sequence[str]) -> tuple[Series, ...] | DcgmReading:
+        """The series of all these ranges, each once."""
+        answers = await asyncio.gather(*(self._answer(query, "matrix") for query in queries))
+        return await asyncio.to_thread(self._each_once, answers)
+
+    @staticmethod
+    def _each_once(answers: Sequence[list[Any] | DcgmReading]) -> tuple[Series, ...] | DcgmReading:
+        found: dict[tuple[str, frozenset[tuple[str, str]]], Series] = {}
+        for answer in answers:
+            if isinstance(answer, DcgmReading):
+                return answer
+            for series in filter(None, map(_one, answer)):
+                found[(series.metric, frozenset(series.labels.items()))] = series
+        return tuple(found.values())
+
+    async def _answer(self, query: str, kind: str) -> list[Any] | DcgmReading:
+        """The result of one query of this kind."""
+        answer = await self._fetch(query)
+        if isinstance(answer, DcgmReading):
+            return answer
+        result = await asyncio.to_thread(_result, answer.body, kind)  # megabytes, where there are many pods
+        if result is None:
+            return DcgmReading(reason="no-prometheus", message="What answers at prometheus_url is not a Prometheus.")
+        return result
+
     async def _fetch(self, query: str) -> HTTPResponse | DcgmReading:
+        form = urlencode({"query": query, "timeout": f"{self._seconds:g}s"})
+        long = len(form) > LONGEST_ADDRESS
         request = HTTPRequest(
-            f"{self._url}/api/v1/query?{urlencode({'query': query, 'timeout': f'{self._seconds:g}s'})}",
+            f"{self._url}/api/v1/query" if long else f"{self._url}/api/v1/query?{form}",
+            method="POST" if long else "GET",
+            body=form if long else None,
             headers={
                 "Accept": "application/json",
+                **({"Content-Type": "application/x-www-form-urlencoded"} if long else {}),
                 **({"Authorization": f"Bearer {self._token}"} if self._token else {}),
             },
             connect_timeout=self._seconds,
@@ -122,7 +187,7 @@ class Prometheus:
             decompress_response=False,
         )
         if self._client is None:
-            self._client = AsyncHTTPClient(force_instance=True, max_clients=2, max_body_size=ANSWER_BYTES)
+            self._client = AsyncHTTPClient(force_instance=True, max_clients=3, max_body_size=ANSWER_BYTES)
         try:
             answer = await self._client.fetch(request, raise_error=False)
         except (HTTPClientError, OSError, ValueError, asyncio.TimeoutError) as error:
@@ -140,88 +205,21 @@ class Prometheus:
         return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-@dataclass(frozen=True, slots=True)
-class MetricSeries:
-    """One time series: its metric, its device, and its newest sample (a Unix time and a ratio; None: no ratio)."""
-
-    metric: str
-    card: str
-    instance: str
-    at: float
-    ratio: float | None
-
-
 def question(cards: Iterable[str]) -> str:
-    """The one query, for these GPUs."""
+    """The one query, for these GPUs of this machine."""
     return f'{{__name__=~"{NAMES}",UUID=~"{"|".join(cards)}"}}[{LOOK_BACK}]'
 
 
-def read(
-    series: Sequence[MetricSeries], wanted: Sequence[Device], devices: Sequence[Device], now: datetime, scale: str
-) -> DcgmReading:
-    """What the series say of the devices wanted."""
-    sharers = Counter((_card(device), _instance(device)) for device in devices)
-    figures: dict[str, Figures] = {}
-    missing: dict[str, str] = {}
-    for device in wanted:
-        found = _figures(device, series, now, scale) if sharers[_card(device), _instance(device)] <= 1 else "shared"
-        if isinstance(found, Figures):
-            figures[device.uuid] = found
-        else:
-            missing[device.uuid] = found
-    return DcgmReading(figures, missing)
+def pods_question(dialect: str, namespaces: Sequence[str]) -> str:
+    """The query for the GPUs of all pods of these namespaces, in one of the `DIALECTS`."""
+    return f'{{__name__=~"{NAMES}",{dialect}=~"{"|".join(namespaces)}"}}[{LOOK_BACK}]'
 
 
-def _figures(device: Device, series: Sequence[MetricSeries], now: datetime, scale: str) -> Figures | str:
-    factor = _factor(device, scale)
-    if factor is None:
-        return "no-scale"
-    own = [each for each in series if (each.card, each.instance) == (_card(device), _instance(device))]
-    used = _agreed([each for each in own if each.metric == USE], now)
-    if isinstance(used, str):
-        return used
-
-    def percent(metric: str) -> float | None:
-        known = _agreed([each for each in own if each.metric == metric], now)
-        return None if isinstance(known, str) or known.ratio is None else _percent(known.ratio, factor)
-
-    counters = Counters(percent(SM), percent(TENSOR), percent(DRAM))
-    # A multiprocessor works only while the engine does. On MIG some versions show less of the engine than there was
-    # (NVIDIA/DCGM#138): then the greater of the two is nearer to the truth, and keeps a server running.
-    shown = max(_percent(used.ratio or 0.0, factor), counters.sm_percent or 0.0)
-    at = datetime.fromtimestamp(used.at, timezone.utc)
-    return Figures(device.uuid, at, shown, SOURCE, None if counters == Counters() else counters)
+KINDS = f'count by (Hostname, hostname, node, GPU_I_PROFILE) ({{__name__=~"{"|".join(USE_NAMES)}"}})'
 
 
-def _agreed(found: Sequence[MetricSeries], now: datetime) -> MetricSeries | str:
-    """The one thing these series of one metric and device say now, or a key of `WHY`."""
-    if not found:
-        return "none"
-    fresh = [each for each in found if abs(now.timestamp() - each.at) <= FRESH.total_seconds()]
-    if not fresh:
-        return "old"
-    ratios = [each.ratio for each in fresh if each.ratio is not None]
-    if len(ratios) < len(fresh):
-        return "no-number"
-    if max(ratios) - min(ratios) > SAME:
-        return "differ"
-    return max(fresh, key=lambda each: each.at)
-
-
-def _percent(ratio: float, factor: float) -> float:
-    return min(100.0, 100.0 * ratio * factor)
-
-
-def _factor(device: Device, scale: str) -> float | None:
-    """What a ratio is multiplied by to be one of the device; None: not known."""
-    if scale == "instance" or device.profile is None:
-        return 1.0
-    try:
-        own = MigProfile.parse(device.profile).slices
-    except MigProfileError:
-        return None
-    whole = compute_slices_of_product(device.product)
-    return None if whole is None else whole / own
+def _reading(joined: Joined) -> DcgmReading:
+    return DcgmReading(joined.uses, joined.missing)
 
 
 def _card(device: Device) -> str:
@@ -235,32 +233,33 @@ def _instance(device: Device) -> str:
 # ------------------------------------------------------------------ reading the answer
 
 
-def _series(body: bytes) -> tuple[MetricSeries, ...] | None:
-    """The series of an answer; None: it is not Prometheus' answer to a range."""
+def _result(body: bytes, kind: str) -> list[Any] | None:
+    """The result of an answer; None: it is not Prometheus' answer to such a question."""
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
         return None
     data = answer.get("data") if isinstance(answer, dict) and answer.get("status") == "success" else None
-    if not isinstance(data, dict) or data.get("resultType") != "matrix" or not isinstance(data.get("result"), list):
+    if not isinstance(data, dict) or data.get("resultType") != kind or not isinstance(data.get("result"), list):
         return None
-    read = [_one(item) for item in data["result"]]
-    return tuple(each for each in read if each is not None)
+    return list(data["result"])
 
 
-def _one(item: Any) -> MetricSeries | None:
-    """One series; None: it has no labels or no samples that could be read."""
+def _one(item: Any) -> Series | None:
+    """One series; None: it has no labels or no samples that could be read, or is of something else."""
     labels, values = (item.get("metric"), item.get("values")) if isinstance(item, dict) else (None, None)
-    if not isinstance(labels, dict) or not isinstance(values, list):
+    if not isinstance(labels, dict) or not isinstance(values, list) or labels.get("__name__") not in FIELDS:
         return None
     samples = [pair for pair in values if isinstance(pair, list) and len(pair) == 2 and _number(pair[0]) is not None]
     if not samples:
         return None
     at, value = max(samples, key=lambda pair: float(pair[0]))
-    ratio = _number(value)
-    known = ratio is not None and 0.0 <= ratio <= NO_RATIO
-    name, card, instance = (str(labels.get(key, "")) for key in ("__name__", "UUID", "GPU_I_ID"))
-    return MetricSeries(name, card, instance, float(at), ratio if known else None)
+    try:
+        when = datetime.fromtimestamp(float(at), timezone.utc)
+    except (OverflowError, ValueError, OSError):
+        return None
+    named = {str(name): str(text) for name, text in labels.items() if name != "__name__"}
+    return Series(labels["__name__"], named, when, _number(value))
 
 
 def _number(value: object) -> float | None:

@@ -118,7 +118,7 @@ def reading_of(
         holders_note=held.note,
         shared=terms.shared,
     )
-    if outside is None or outside.figures.uuid != device.uuid:
+    if outside is None or outside.figures.uuid not in ("", device.uuid):
         return reading
     if reading.used_percent is not None or reading.source != "none":
         return reading  # the card tells it itself, or will with its next reading

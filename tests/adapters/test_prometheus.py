@@ -8,10 +8,19 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.adapters.prometheus import DRAM, SM, TENSOR, WHY, Prometheus, question
+from hub_extensions.adapters.prometheus import ANSWER_BYTES, Prometheus, question
+from hub_extensions.core.gpu.dcgm import WHY
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.gpu.samples import Counters
-from tests.fakes.prometheus import PrometheusAsTold, PrometheusThatFails, PrometheusThatIsSlow, PrometheusThatSays
+from tests.fakes.prometheus import (
+    DRAM,
+    SM,
+    TENSOR,
+    PrometheusAsTold,
+    PrometheusThatFails,
+    PrometheusThatIsSlow,
+    PrometheusThatSays,
+)
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 CARD = "GPU-a100"
@@ -254,7 +263,7 @@ async def test_a_series_that_cannot_be_read_is_passed_over(series: bytes) -> Non
 
 async def test_an_answer_without_end_is_not_read_to_its_end() -> None:
     server = PrometheusThatSays(NOW.timestamp)
-    server.body = b" " * (9 * 1024 * 1024)
+    server.body = b" " * (ANSWER_BYTES + 1)
     reading = await asked(server, ONE)
     await server.stop()
     assert reading.reason == "away" and reading.figures == {}

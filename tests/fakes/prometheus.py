@@ -1,7 +1,7 @@
 """A Prometheus on loopback that answers ``/api/v1/query`` as Prometheus does, with what a dcgm-exporter told it.
 
-Like the real one it understands one thing here: a selector on ``__name__`` and ``UUID`` with a range. Its failure
-modes are classes with a name.
+Of the real one's language it understands what is asked here: a selector on ``__name__`` and one label with a range, and
+a count by labels. Its failure modes are classes with a name.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +18,10 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
-USE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
-SELECTOR = re.compile(r'\{__name__=~"(?P<names>[^"]+)",UUID=~"(?P<cards>[^"]+)"\}\[(?P<minutes>\d+)m\]')
+USE, SM = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_SM_ACTIVE"
+TENSOR, DRAM = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE"
+SELECTOR = re.compile(r'\{__name__=~"(?P<names>[^"]+)",(?P<label>\w+)=~"(?P<values>[^"]+)"\}\[(?P<minutes>\d+)m\]')
+COUNT = re.compile(r'count by \((?P<labels>[^)]+)\) \(\{__name__=~"(?P<names>[^"]+)"\}\)')
 
 
 @dataclass
@@ -32,9 +35,10 @@ class Told:
     labels: dict[str, str] = field(default_factory=dict)
 
     def written(self, now: float, longest: float) -> dict[str, Any]:
-        labels = {"__name__": self.metric, "UUID": self.card, "gpu": "0", "Hostname": "lab", **self.labels}
+        labels = {"__name__": self.metric, "UUID": self.card, "gpu": "0", "Hostname": "lab"}
         if self.instance is not None:
             labels |= {"GPU_I_ID": str(self.instance), "GPU_I_PROFILE": "1g.5gb"}
+        labels |= self.labels
         values = [[now - ago, value] for ago, value in self.samples if ago <= longest]
         return {"metric": labels, "values": values}
 
@@ -73,18 +77,35 @@ class PrometheusAsTold:
 
     async def answer(self, handler: RequestHandler, query: str) -> None:
         """Parse the selector, pick the series, write the matrix."""
+        counted = COUNT.fullmatch(query)
+        if counted is not None:
+            handler.finish(json.dumps({"status": "success", "data": self._count(counted)}))
+            return
         found = SELECTOR.fullmatch(query)
         if found is None:
             handler.set_status(400)
             handler.finish({"status": "error", "errorType": "bad_data", "error": f"parse error: {query}"})
             return
         picked = [
-            each.written(self.now(), 60.0 * int(found["minutes"]))
+            written
             for each in self.series
-            if re.fullmatch(found["names"], each.metric) and re.fullmatch(found["cards"], each.card)
+            if re.fullmatch(found["names"], each.metric)
+            and (written := each.written(self.now(), 60.0 * int(found["minutes"])))["values"]
+            and re.fullmatch(found["values"], written["metric"].get(found["label"], ""))
         ]
-        data = {"resultType": "matrix", "result": [each for each in picked if each["values"]]}
-        handler.finish(json.dumps({"status": "success", "data": data}))
+        handler.finish(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": picked}}))
+
+    def _count(self, asked: re.Match[str]) -> dict[str, Any]:
+        """How many series of these names have the same values of these labels, of those that are not stale."""
+        here = [each.written(self.now(), 300.0) for each in self.series if re.fullmatch(asked["names"], each.metric)]
+        by = asked["labels"].split(", ")
+        groups = Counter(
+            tuple((name, each["metric"][name]) for name in by if name in each["metric"])
+            for each in here
+            if each["values"]
+        )
+        found = [{"metric": dict(labels), "value": [self.now(), str(count)]} for labels, count in groups.items()]
+        return {"resultType": "vector", "result": found}
 
     async def stop(self) -> None:
         self._server.stop()
@@ -129,7 +150,10 @@ class _Query(RequestHandler):
         self.gone.set()
 
     async def get(self) -> None:
-        query = self.get_query_argument("query")
+        await self.post()
+
+    async def post(self) -> None:
+        query = self.get_argument("query")
         self.told.asked.append(query)
         self.told.was_asked.set()
         self.told.tokens.append(self.request.headers.get("Authorization"))

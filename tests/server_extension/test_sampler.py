@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -459,6 +460,13 @@ def test_who_holds_the_gpu_never_hides_how_it_is(caplog: pytest.LogCaptureFixtur
     assert (sampler.latest().state, found.used_percent) == ("ok", 84.0)
     assert (found.holders, found.holders_note) == (None, NOT_WHICH)
     assert len([line for line in caplog.messages if "odd /proc" in line]) == 1
+
+
+def test_figures_for_which_nobody_knows_the_device_are_of_the_servers_own_one() -> None:
+    """On a cluster no label has the UUID of a MIG device."""
+    told = replace(figures(datetime.now(timezone.utc)), uuid="")
+    found = first_look(OneGpu(used_percent=None), figures=told)
+    assert (found.used_percent, found.source) == (61.0, "dcgm")
 
 
 def test_figures_of_another_device_are_not_shown() -> None:

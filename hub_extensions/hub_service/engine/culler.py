@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -23,16 +24,17 @@ from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
 from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.usage import Figure, end_of_cull
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.dcgm import Dcgm, merged
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.state import State
-from hub_extensions.hub_service.engine.transaction import Transactions
+from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
+from hub_extensions.hub_service.engine.usage import Measuring
 
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 5.0
-SAMPLES_STORED_EVERY = timedelta(seconds=10)
 SAVING = timedelta(seconds=10)
 """How long JupyterLab has to save open notebooks before a stop; it is asked at once and usually needs a second."""
 OTHER_PAGES = timedelta(seconds=3)
@@ -48,16 +50,25 @@ class Culler:
         activity: (user, server) -> the hub's last activity, from the last listing.
         saving: (user, server) -> running time since which its notebooks are being saved.
         dcgm: what is known of a device's use where the card tells it to nobody here.
+        node_of: the node that a lease's server runs on; "" on one machine, and while it is not known.
         people: user -> groups and admin or not, as the hub said last.
     """
 
-    def __init__(self, state: State, transaction: Transactions, hub: HubApi, dcgm: Dcgm) -> None:
+    def __init__(
+        self,
+        state: State,
+        transaction: Transactions,
+        hub: HubApi,
+        dcgm: Dcgm,
+        node_of: Callable[[Lease], str] = lambda _: "",
+    ) -> None:
         self.state = state
         self.transaction = transaction
         self.hub = hub
         self.dcgm = dcgm
+        self.node_of = node_of
         self._stops: set[asyncio.Task[None]] = set()
-        self._stored_at: datetime | None = None
+        self.measuring = Measuring(state)
         self._dry: dict[tuple[str, str], datetime] = {}
 
     async def run(self) -> None:
@@ -83,8 +94,8 @@ class Culler:
                 self._dry_run(seen, decision, now)
                 if seen != facts:
                     changed.append(seen)
-            samples = self._samples_to_store(now)
-            await transaction.write(Changes(facts=tuple(changed), samples=samples))
+            figures = self.measuring.take(self.figure_of, self.node_of)
+            await transaction.write(replace(figures, facts=tuple(changed)))
 
     def decision(self, facts: ServerFacts) -> CullDecision:
         """What is to be done about a server now."""
@@ -105,37 +116,50 @@ class Culler:
         return self.measured(lease)[0]
 
     def measured(self, lease: Lease) -> tuple[float | None, str]:
-        """The lease's use of its device, and who measured it (``none``: not known).
+        """The lease's use of its GPU, and who measured it (``none``: not known)."""
+        sample = self.sample_of(lease)
+        return (None, "none") if sample is None or sample.used_percent is None else (sample.used_percent, sample.source)
 
-        A device shared by several leases tells one thing for sure: when it is idle, everybody on it is. Busy, it does
-        not say who.
+    def sample_of(self, lease: Lease) -> DeviceSample | None:
+        """The figures of a lease's GPU as they are known now, with their time and who measured them; None: nothing.
+
+        Use and memory are the lease's own, None where they are not known. A device that several servers have tells one
+        thing for sure: when it is idle, everybody on it is. Busy, it does not say who.
         """
         age = self.state.inventory_age()
         if age is None or age > timedelta(seconds=30):
-            return None, "none"
-        sample = self.sample_of(lease.uuid)
-        used, source = (None, "none") if sample is None else (sample.used_percent, sample.source)
-        if used is None:
-            used, source = self._measured_by_server(lease)
+            return None
+        use = self.dcgm.use(lease)
+        sample = merged(self.state.samples.get(lease.uuid), use)
+        if use is not None and use.card_percent is not None:
+            return replace(sample, used_percent=self._if_idle(use.card_percent)) if sample is not None else None
+        if sample is None or sample.used_percent is None:
+            sample = self._sample_by_server(lease, sample)
         sharers = sum(1 for other in self.state.leases.values() if other.device == lease.device)
-        if used is None or (lease.share < WHOLE and sharers > 1 and used >= self.state.policy.idle_below_percent):
-            return None, "none"
-        return used, source
+        if sample is not None and lease.share < WHOLE and sharers > 1:
+            return replace(sample, used_percent=self._if_idle(sample.used_percent), memory_used_bytes=None)
+        return sample
 
-    def sample_of(self, uuid: str) -> DeviceSample | None:
-        """The last sample of a device, with what DCGM measured where the machine could not."""
-        return merged(self.state.samples.get(uuid), self.dcgm.figures(uuid))
+    def figure_of(self, lease: Lease) -> Figure:
+        """What is kept of the lease's use of its device now."""
+        used, source = self.measured(lease)
+        sample = self.sample_of(lease)
+        return Figure(used, None if sample is None else sample.memory_used_bytes, source)
 
-    def _measured_by_server(self, lease: Lease) -> tuple[float | None, str]:
-        """What the server's own extension measured, used only where nobody else could.
+    def _if_idle(self, percent: float | None) -> float | None:
+        return percent if percent is not None and percent < self.state.policy.idle_below_percent else None
+
+    def _sample_by_server(self, lease: Lease, sample: DeviceSample | None) -> DeviceSample | None:
+        """With what the server's own extension measured, used only where nobody else could.
 
         Its user can forge it, which gains nothing. A low figure stops that user's own server and no other. A high one
         keeps a server until its lifetime ends it, as a loop of multiplications on the GPU would.
         """
         report = self.report(lease.user, lease.server)
-        if report is None or report.used_percent is None or self.dcgm.handed_out_lately(lease.uuid):
-            return None, "none"
-        return report.used_percent, "report"
+        if report is None or report.used_percent is None or self.dcgm.handed_out_lately(lease):
+            return sample
+        told = sample or DeviceSample(lease.uuid, report.at, None, None, None, "none")
+        return replace(told, at=report.at, used_percent=report.used_percent, source="report")
 
     def report(self, user: str, server: str) -> ServerReport | None:
         """What the server's own extension reported, if it is fresh."""
@@ -153,14 +177,6 @@ class Culler:
             last_activity=self.state.activity.get((facts.user, facts.server)),
             busy_kernels=report.busy_kernels if report else None,
         )
-
-    def _samples_to_store(self, now: datetime) -> tuple[DeviceSample, ...]:
-        if self._stored_at is not None and now - self._stored_at < SAMPLES_STORED_EVERY:
-            return ()
-        self._stored_at = now
-        leased = {lease.uuid for lease in self.state.leases.values()}
-        samples = (self.sample_of(uuid) for uuid in self.state.samples if uuid in leased)
-        return tuple(sample for sample in samples if sample is not None)
 
     def _dry_run(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> None:
         """While culling is off, log once a day a server what would have been done."""
@@ -239,7 +255,17 @@ class Culler:
             which = presenters.server_text(facts.server)
             why = decision.reason.message if decision.reason else ""
             text = f"{which[:1].upper()}{which[1:]} was stopped. {why} Your files are kept."
-            row = JournalRow(wall, "culled", None, facts.lease, facts.user, facts.server, why)
+            row = JournalRow(
+                wall,
+                "culled",
+                None,
+                facts.lease,
+                facts.user,
+                facts.server,
+                why,
+                SERVICE,
+                self._evidence_text(facts, lease),
+            )
             self.state.touch(facts.user, facts.server)
             self.state.count("culled", decision.cause.value if decision.cause else "unknown")
             log.info("culled: %s", why, extra={"user": facts.user, "server": facts.server})
@@ -249,9 +275,21 @@ class Culler:
                     gone_facts=((facts.user, facts.server),),
                     journal=(row,),
                     notices=(NoticeRow(wall, facts.user, facts.server, text),),
+                    end=end_of_cull(decision.cause),
                 )
             )
             self.state.reports.pop((facts.user, facts.server), None)
+
+    def _evidence_text(self, facts: ServerFacts, lease: Lease | None) -> str:
+        """On what a stop was decided, for the audit log: figures, since when, who measured them, the limits."""
+        clock, found = self.state.clock, []
+        if lease is not None:
+            used, source = self.measured(lease)
+            found.append("use not known" if used is None else f"use {used:g} % by {source}")
+        times = {"idle since": facts.idle_since, "warned": facts.warned, "last opened": facts.opened}
+        times["last activity"] = self.state.activity.get((facts.user, facts.server)) if lease is None else None
+        found += [f"{name} {clock.wall(at).isoformat(timespec='seconds')}" for name, at in times.items() if at]
+        return ", ".join(found)
 
     # -------------------------------------------------------------- what a server reports, and its user sees
 
@@ -292,7 +330,8 @@ class Culler:
             if isinstance(kept, Reason):
                 raise Refused.because(409, kept, "keep")
             until = self.state.clock.wall(kept.kept_until) if kept.kept_until else None
-            row = JournalRow(self.state.clock.utc_now(), "kept", None, facts.lease, user, server, f"kept until {until}")
+            at, text = self.state.clock.utc_now(), f"kept until {until}"
+            row = JournalRow(at, "kept", None, facts.lease, user, server, text, "user")
             try:
                 await transaction.write(Changes(facts=(kept,), journal=(row,)))
             except StoreUnavailable as problem:
@@ -343,8 +382,12 @@ class Culler:
         if lease is None:
             return None
         sample = self.state.samples.get(lease.uuid)
-        measured_here = sample is not None and sample.used_percent is not None
-        return None if measured_here else self.dcgm.hand_out(lease.uuid)
+        if sample is not None and sample.used_percent is not None:
+            return None
+        use = self.dcgm.hand_out(lease)
+        if use is None or use.used_percent is None:
+            return None
+        return messages.Figures(use.uuid, use.at, use.used_percent, use.source, use.counters)
 
     def _rule(self, lease: Lease | None, offer_id: OfferId) -> Reason | None:
         """When this server stops by itself; None where nothing stops it."""

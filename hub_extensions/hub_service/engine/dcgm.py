@@ -1,107 +1,163 @@
-"""The use of leased devices that the machine itself cannot tell, as DCGM measured it and Prometheus keeps it.
+"""The use of leased GPUs that the machine itself cannot tell, as DCGM measured it and Prometheus keeps it.
 
-Asked only while there is such a device, and remembered until a sample is a minute old: a Prometheus that is away makes
-the use unknown, never idle. Not here: how Prometheus is asked (``adapters/prometheus.py``), and what follows from it
-(``culler.py``).
+On one machine it is asked only about devices that tell their use to nobody here; on a cluster about the pods of all
+leases. An answer is remembered until it is a minute old: a Prometheus that is away makes the use unknown, never idle.
+Not here: how Prometheus is asked (``adapters/prometheus.py``), whose a series is (``core/gpu/dcgm.py``), and what
+follows from it (``culler.py``).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from hub_extensions.adapters.prometheus import FRESH, WHY, DcgmReading, Prometheus
-from hub_extensions.core.gpu.devices import Device
+from hub_extensions.adapters.prometheus import DcgmReading, Prometheus
+from hub_extensions.core.cluster.model import PodFacts
+from hub_extensions.core.gpu.dcgm import FRESH, WHY, Measured, PodGpu, Use, profile_of
+from hub_extensions.core.gpu.devices import WHOLE, Device
 from hub_extensions.core.gpu.samples import DeviceSample
-from hub_extensions.core.messages import Figures
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.offers.pod_request import ALONE
+from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.setup.settings import Settings
 
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 10.0
+"""Seconds from one question to the next."""
 ECHO_SECONDS = 180.0
 """A server that was handed figures may report them as its own; that long after them its report says nothing new."""
+KINDS_EVERY = 60.0
+"""Which kinds of GPUs are measured at all changes seldom."""
+PodOf = Callable[[Lease], PodFacts | None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Figures, and the reading of the machine's clock at which they were at the end of their time."""
+    """A use, and the reading of the machine's clock at which it is at the end of its time."""
 
-    figures: Figures
+    use: Use
     until: float
 
 
 class Dcgm:
-    """What DCGM says of the leased devices; without a Prometheus nothing is known.
+    """What DCGM says of the leased GPUs; without a Prometheus nothing is known.
 
     Attributes:
         away_since: wall-clock time since which there is no answer; None: the last question was answered, or none asked.
         reading: the last answer; None: there is nothing to ask.
+        kinds: what exporters measured of a cluster's GPUs when that was asked last; None: not known.
     """
 
-    def __init__(self, state: State, prometheus: Prometheus | None) -> None:
+    def __init__(self, state: State, prometheus: Prometheus | None, pod_of: PodOf | None = None) -> None:
+        """`pod_of`: the pod of a lease, on a cluster; None: this is one machine."""
         self.state = state
         self.prometheus = prometheus
+        self.pod_of = pod_of
         self.away_since: datetime | None = None
         self.reading: DcgmReading | None = None
+        self.kinds: frozenset[Measured] | None = None
+        self._kinds_at: float | None = None
         self._kept: dict[str, _Kept] = {}
         self._handed_out: dict[str, float] = {}
         self._logged = ""
 
-    async def run(self) -> None:
-        """Ask every 10 s until cancelled, while there is something to ask."""
-        while True:
-            await self.refresh()
-            await asyncio.sleep(EVERY)
-
     async def refresh(self) -> None:
-        """Ask once about the leased devices whose use is not measured here; without one, ask nothing."""
-        devices = [state.device for state in self.state.devices.values() if state.present]
-        leased = {lease.uuid for lease in self.state.leases.values()}
-        wanted = [device for device in devices if device.uuid in leased and self._not_measured(device)]
-        if self.prometheus is None or not wanted:
-            self.reading = self.away_since = None
+        """Ask once about the leased GPUs whose use is not measured here; without one, ask nothing about any."""
+        if self.prometheus is None:
             return
         now = self.state.clock.utc_now()
-        reading = await self.prometheus.query(wanted, devices, now)
+        reading = await (self._ask_devices(now) if self.pod_of is None else self._ask_pods(self.pod_of, now))
         self.reading = reading
-        self._log_change(reading, len(wanted))
+        if reading is None:
+            self.away_since = None
+            return
+        self._log_change(reading)
         if reading.reason:
             self.away_since = self.away_since or now
             return  # what was known stays so until it is old
         self.away_since = None
         elapsed = self.state.clock.elapsed()
         self._kept = {
-            uuid: _Kept(found, elapsed + (FRESH - (now - found.at)).total_seconds())
-            for uuid, found in reading.figures.items()
+            key: _Kept(use, elapsed + (FRESH - (now - use.at)).total_seconds()) for key, use in reading.figures.items()
         }
+
+    async def _ask_devices(self, now: datetime) -> DcgmReading | None:
+        devices = [state.device for state in self.state.devices.values() if state.present]
+        leased = {lease.uuid for lease in self.state.leases.values()}
+        wanted = [device for device in devices if device.uuid in leased and self._not_measured(device)]
+        return await self.prometheus.query(wanted, devices, now) if self.prometheus and wanted else None
+
+    async def _ask_pods(self, pod_of: PodOf, now: datetime) -> DcgmReading | None:
+        assert self.prometheus is not None
+        elapsed = self.state.clock.elapsed()
+        if self._kinds_at is None or elapsed - self._kinds_at >= KINDS_EVERY:
+            self._kinds_at = elapsed
+            kinds = await self.prometheus.kinds()
+            if isinstance(kinds, DcgmReading):
+                self.kinds = None
+                return kinds
+            self.kinds = kinds
+        held = (LeaseState.STARTING, LeaseState.RUNNING, LeaseState.LOST)
+        leases = [lease for lease in self.state.leases.values() if lease.state in held]
+        wanted = [self._pod_gpu(lease, pod) for lease in leases if (pod := pod_of(lease)) is not None]
+        if not wanted:
+            return None
+        survey = self.state.cluster.survey if self.state.cluster is not None else None
+        nodes = {stand.node for pool in (survey.pools.values() if survey else ()) for stand in pool.nodes}
+        return await self.prometheus.query_pods(wanted, nodes, now)
+
+    def _pod_gpu(self, lease: Lease, pod: PodFacts) -> PodGpu:
+        """What the cluster tells of the GPU of a lease."""
+        assert self.prometheus is not None
+        pool = self.state.cluster.survey.pools.get(OfferId(lease.pool)) if self.state.cluster is not None else None
+        profile = profile_of(OfferId(lease.pool).base)
+        alone = lease.share == WHOLE and not OfferId(lease.pool).base.endswith(".shared")
+        if pool is not None:
+            alone = alone and pool.mechanism in ALONE and pool.replicas == 1
+        return PodGpu(
+            lease=lease.id,
+            namespace=pod.namespace,
+            pod=pod.name,
+            node=pod.node,
+            uid=pod.uid,
+            since=pod.created,
+            profile=profile,
+            devices=max(1, pod.requests.get(pool.resource, 1) if pool is not None else 1),
+            shared=not alone,
+            factor=self.prometheus.factor(profile, pool.product if pool is not None else ""),
+        )
 
     def close(self) -> None:
         """Close the connections."""
         if self.prometheus is not None:
             self.prometheus.close()
 
-    def figures(self, uuid: str) -> Figures | None:
-        """What is known of a device now; None: nothing, or it is old."""
-        kept = self._kept.get(uuid)
+    def use(self, lease: Lease) -> Use | None:
+        """What is known of a lease's GPU now; None: nothing, or it is old."""
+        kept = self._kept.get(_key(lease))
         if kept is None or self.state.clock.elapsed() > kept.until:
             return None
-        return kept.figures
+        return kept.use
 
-    def hand_out(self, uuid: str) -> Figures | None:
-        """The same, for the server that has this device: noted, because its next reports may only repeat it."""
-        figures = self.figures(uuid)
-        if figures is not None:
-            self._handed_out[uuid] = self.state.clock.elapsed()
-        return figures
+    def why_not(self, lease: Lease) -> str:
+        """Why the use of a lease's GPU was not known at the last answer: a key of `core.gpu.dcgm.WHY`; "" it was."""
+        return "" if self.reading is None else self.reading.missing.get(_key(lease), "")
 
-    def handed_out_lately(self, uuid: str) -> bool:
-        """Figures of this device were handed out a little while ago: a server's report may be their echo."""
-        at = self._handed_out.get(uuid)
+    def hand_out(self, lease: Lease) -> Use | None:
+        """The use, for the server that has this GPU: noted, because its next reports may only repeat it."""
+        use = self.use(lease)
+        if use is not None:
+            self._handed_out[_key(lease)] = self.state.clock.elapsed()
+        return use
+
+    def handed_out_lately(self, lease: Lease) -> bool:
+        """Figures were handed out a little while ago: the server's report may be their echo."""
+        at = self._handed_out.get(_key(lease))
         return at is not None and self.state.clock.elapsed() - at <= ECHO_SECONDS
 
     def answers(self) -> bool | None:
@@ -113,30 +169,36 @@ class Dcgm:
         if self.prometheus is None:
             return None
         if self.reading is None:
-            return "not asked: no leased device needs it"
+            return "not asked: no leased GPU needs it"
         if self.away_since is not None:
             return f"no figures since {self.away_since.isoformat(timespec='seconds')}: {self.reading.message}"
         known, missing = len(self.reading.figures), len(self.reading.missing)
-        return f"answers, with figures of {known} of {known + missing} devices"
+        return f"answers, with figures of {known} of {known + missing} GPUs"
 
     def _not_measured(self, device: Device) -> bool:
         sample = self.state.samples.get(device.uuid)
         return sample is None or sample.used_percent is None
 
-    def _log_change(self, reading: DcgmReading, wanted: int) -> None:
+    def _log_change(self, reading: DcgmReading) -> None:
         """One line for each change of the kind of answer."""
         lacking = Counter(reading.missing.values())
         kind = reading.reason or ",".join(sorted(lacking))
         if kind == self._logged:
             return
+        wanted = len(reading.figures) + len(reading.missing)
         if reading.message:
-            log.warning("%s The use of %d leased device(s) is not known.", reading.message, wanted)
+            log.warning("%s The use of the GPUs that it measures is not known.", reading.message)
         elif lacking:
             for reason, count in sorted(lacking.items()):
-                log.warning("Prometheus: no use of %d of %d leased device(s): %s.", count, wanted, WHY[reason])
+                log.warning("Prometheus: no use of %d of %d leased GPU(s): %s.", count, wanted, WHY[reason])
         else:
-            log.info("Prometheus has the use of all %d leased device(s) that need it", wanted)
+            log.info("Prometheus has the use of all %d leased GPU(s) that need it", wanted)
         self._logged = kind
+
+
+def _key(lease: Lease) -> str:
+    """By what a lease's figures are kept: its device, or on a cluster, where nobody knows that, itself."""
+    return lease.uuid or lease.id
 
 
 def open_prometheus(settings: Settings) -> Prometheus | None:
@@ -146,12 +208,12 @@ def open_prometheus(settings: Settings) -> Prometheus | None:
     return Prometheus(settings.prometheus_url, settings.prometheus_token, scale=settings.dcgm_scale)
 
 
-def merged(sample: DeviceSample | None, figures: Figures | None) -> DeviceSample | None:
+def merged(sample: DeviceSample | None, use: Use | None) -> DeviceSample | None:
     """The machine's own sample; where it has no use, with that of DCGM in it."""
-    if figures is None or (sample is not None and sample.used_percent is not None):
+    if use is None or (sample is not None and sample.used_percent is not None):
         return sample
     if sample is None:
         return DeviceSample(
-            figures.uuid, figures.at, figures.used_percent, None, None, figures.source, counters=figures.counters
+            use.uuid, use.at, use.used_percent, use.memory_bytes, None, use.source, counters=use.counters
         )
-    return replace(sample, used_percent=figures.used_percent, source=figures.source, counters=figures.counters)
+    return replace(sample, used_percent=use.used_percent, source=use.source, counters=use.counters)

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.prometheus import TENSOR
 from hub_extensions.core.messages import Report
 from hub_extensions.core.offers.model import OfferConfig
 from tests.fakes.machine import large, small
-from tests.fakes.prometheus import PrometheusAsTold, PrometheusThatFails
+from tests.fakes.prometheus import TENSOR, PrometheusAsTold, PrometheusThatFails
 from tests.hub_service.engine.room import Hands, Room, room
 from tests.hub_service.engine.test_culler import OPEN, one_turn, stops_finish
 from tests.patience import patient
@@ -172,7 +171,7 @@ async def test_a_device_that_tells_its_use_here_is_not_asked_for_and_its_own_rea
         assert lab.prometheus.asked == []
         assert lab.state().figures is None and lab.state().countdown is None
         assert lab.engine.leases()[0].use_source == "nvml"
-        assert lab.engine.health().prometheus == "not asked: no leased device needs it"
+        assert lab.engine.health().prometheus == "not asked: no leased GPU needs it"
 
 
 async def test_without_an_address_nobody_is_asked_and_health_says_nothing_of_it(tmp_path: Path) -> None:
@@ -183,6 +182,13 @@ async def test_without_an_address_nobody_is_asked_and_health_says_nothing_of_it(
         await r.engine.dcgm.refresh()
         health = r.engine.health()
         assert (health.prometheus, health.prometheus_answers) == (None, None)
+        (evidence,) = health.evidence
+        assert (evidence.source, evidence.leases, evidence.measured, evidence.reason) == ("none", 1, 0, "not-told")
+        assert "c.GpuService.prometheus_url" in evidence.text
+        r.gpus.used[SMALL.uuid] = 12.0
+        await r.engine.watcher.refresh()
+        (evidence,) = r.engine.health().evidence
+        assert (evidence.source, evidence.measured, evidence.reason) == ("nvml", 1, "measured")
 
 
 async def test_where_nobody_else_measures_the_server_is_believed_about_itself(tmp_path: Path) -> None:
@@ -261,7 +267,7 @@ async def test_what_dcgm_measured_is_kept_with_the_samples(tmp_path: Path) -> No
         await lab.room.run("ada", "mig-1g.5gb")
         lab.measures(SMALL.gpu_instance_id, 0.5)
         await lab.turn()
-        sample = lab.engine.culler.sample_of(SMALL.uuid)
+        sample = lab.engine.culler.sample_of(next(iter(lab.engine.state.leases.values())))
         assert sample is not None
         assert (sample.used_percent, sample.source, sample.memory_used_bytes, sample.pids) == (50.0, "dcgm", 0, ())
 

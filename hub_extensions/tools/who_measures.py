@@ -1,0 +1,60 @@
+"""Who measures the use of a cluster's GPUs, for ``doctor``: asked of Prometheus now, whether or not a server has one.
+
+Not here: the words (``core/culling/sources.py``), and one machine's devices (``doctor.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Collection, Iterator
+from typing import Literal, TypeVar
+
+from hub_extensions.adapters.prometheus import DcgmReading, Prometheus
+from hub_extensions.core.cluster.pools import Pool
+from hub_extensions.core.culling.sources import TEXTS, outlook_of_pool
+from hub_extensions.core.gpu.dcgm import Measured
+from hub_extensions.core.offers.pod_request import ALONE
+from hub_extensions.hub_service.setup.settings import Settings
+
+State = Literal["ok", "warning", "problem"]
+Answer = TypeVar("Answer")
+ASK_IT = "curl the address of c.GpuService.prometheus_url with /api/v1/query?query=up from this machine."
+
+
+def who_measures(settings: Settings, pools: Collection[Pool]) -> Iterator[tuple[State, str, str]]:
+    """For each kind of GPU: how it stands, in a sentence, and what to do ("" where all is well)."""
+    from hub_extensions.hub_service.engine.dcgm import open_prometheus
+
+    prometheus = open_prometheus(settings)
+    kinds: frozenset[Measured] | None = None
+    if prometheus is not None:
+        answer = asyncio.run(ask_once(prometheus, prometheus.kinds()))
+        if isinstance(answer, DcgmReading):
+            yield "warning", answer.message, ASK_IT
+            return
+        kinds = answer
+    elif not settings.culling.enabled:
+        return
+    every = {stand.node for pool in pools for stand in pool.nodes}
+    found: dict[str, list[str]] = {}
+    for pool in pools:
+        nodes = {stand.node for stand in pool.nodes}
+        outlook = outlook_of_pool(pool.id, nodes, every, kinds, asked=prometheus is not None, answers=True)
+        shared = "shared" if pool.mechanism not in ALONE or pool.replicas > 1 else ""
+        found.setdefault(outlook.why or shared, []).append(pool.id)
+    for why, names in sorted(found.items()):
+        named = ", ".join(sorted(names))
+        if not why:
+            yield "ok", f"DCGM measures the use of {named}, and Prometheus has it.", ""
+        elif why == "shared":
+            yield "ok", f"DCGM measures the cards of {named}. {TEXTS[why]}", ""
+        else:
+            yield "warning", f"Nobody measures the use of {named} but the servers themselves.", TEXTS[why]
+
+
+async def ask_once(prometheus: Prometheus, question: Awaitable[Answer]) -> Answer:
+    """The answer, and the connection closed."""
+    try:
+        return await question
+    finally:
+        prometheus.close()
