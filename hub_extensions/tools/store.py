@@ -5,11 +5,10 @@ Not here: how a file is copied or checked (``adapters/store/copies.py``), and wh
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -17,8 +16,9 @@ from hub_extensions.adapters.store import StoreUnavailable
 from hub_extensions.adapters.store.copies import copies, copy_to, damage, put_back, refuse_damaged, sqlite_file
 from hub_extensions.adapters.store.opening import parse_url, where
 from hub_extensions.hub_service.process import StoreLock
-from hub_extensions.hub_service.serve import LOCK_FILE, SETTINGS_FILE
-from hub_extensions.hub_service.setup.settings import Settings, SettingsError
+from hub_extensions.hub_service.serve import LOCK_FILE
+from hub_extensions.hub_service.setup.settings import SettingsError
+from hub_extensions.tools.store_address import store_address
 
 
 class StoreRefused(Exception):
@@ -44,12 +44,10 @@ class StoreFile:
             StoreRefused: there are none, or the store is not a file.
         """
         try:
-            settings = Settings.load(state_dir / SETTINGS_FILE)
-            url = settings.database_url or os.environ.get("JUPYTERHUB_GPU_DATABASE_URL", "")
-            settings = replace(settings, database_url=url)
-            file = sqlite_file(settings.store_url)
+            url = store_address(state_dir)
+            file = sqlite_file(url)
             if file is None:
-                text = f"The store is {where(parse_url(settings.store_url))}. Its own tools copy it, check it and put"
+                text = f"The store is {where(parse_url(url))}. Its own tools copy it, check it and put"
                 raise StoreRefused(f"{text} it back: pg_dump, pg_amcheck, pg_restore.", 2)
         except (SettingsError, StoreUnavailable) as problem:
             raise StoreRefused(str(problem), 2) from None

@@ -13,7 +13,6 @@ from hub_extensions.adapters.store.records import (
     NoticeRow,
     Stored,
     TicketRow,
-    UsageRecord,
 )
 from hub_extensions.adapters.store.store import Store
 
@@ -27,5 +26,4 @@ __all__ = [
     "StoreUnavailable",
     "Stored",
     "TicketRow",
-    "UsageRecord",
 ]

@@ -53,6 +53,16 @@ def damage(file: Path) -> str:
     return "" if found == "ok" else foreign(" ".join(str(found).split()), 120)
 
 
+def note_in(file: Path, name: str) -> str | None:
+    """One of the service's notes to itself, read beside its work; None: there is none, or it cannot be read now."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode=ro", uri=True)) as connection:
+            found = connection.execute("SELECT value FROM gpu_meta WHERE name = ?", (name,)).fetchone()
+    except sqlite3.Error:
+        return None
+    return str(found[0]) if found else None
+
+
 def refuse_damaged(file: Path) -> None:
     """Look before anything is read or written.
 

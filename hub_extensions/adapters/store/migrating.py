@@ -45,6 +45,27 @@ def migrate(engine: Engine, migrations: Path = MIGRATIONS) -> None:
         command.upgrade(config, "head")
 
 
+def refuse_other(engine: Engine) -> None:
+    """For a command beside the service: it reads and writes a database of this version alone, and changes no schema.
+
+    Raises:
+        StoreTooNew: a newer version wrote it. StoreUnavailable: an older one did, or it is none of ours.
+    """
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    ours = ScriptDirectory.from_config(config).get_current_head() or ""
+    with engine.connect() as connection:
+        found = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+    if found == ours:
+        return
+    if found is None or found < ours:
+        raise StoreUnavailable(
+            f"The database of database_url has schema {found or 'none'}, and this version works with {ours}. Start the "
+            f"service of this version once: it brings the database up to date."
+        )
+    raise _unknown(found, ours)
+
+
 def copy_before(file: Path, revision: str) -> Path:
     """Copy an SQLite file to ``NAME.before-REVISION.sqlite`` next to it (mode 0600) and keep the last copies only."""
     target = file.with_name(f"{file.stem}.before-{revision}.sqlite")

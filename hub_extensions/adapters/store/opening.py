@@ -70,8 +70,11 @@ def parse_url(url: str) -> URL:
     return parsed.set(drivername="sqlite+pysqlite")
 
 
-def make_engine(url: URL, *, echo: bool = False) -> Engine:
+def make_engine(url: URL, *, echo: bool = False, reading: bool = False) -> Engine:
     """An engine for one thread. SQLite: the file is made (mode 0600) and checked; nothing is connected yet.
+
+    Args:
+        reading: nothing is written, and nobody who writes is held up.
 
     Raises:
         StoreUnavailable: the file cannot be used.
@@ -84,7 +87,7 @@ def make_engine(url: URL, *, echo: bool = False) -> Engine:
     pool: dict[str, Any] = {"poolclass": StaticPool} if in_memory else {"poolclass": QueuePool, "pool_size": 1}
     engine = sa.create_engine(url, echo=echo, connect_args={"timeout": BUSY_SECONDS}, **pool)
     sa.event.listen(engine, "connect", _tune_sqlite)
-    sa.event.listen(engine, "begin", _begin_sqlite)
+    sa.event.listen(engine, "begin", _begin_reading if reading else _begin_sqlite)
     return engine
 
 
@@ -172,3 +175,8 @@ def _tune_sqlite(connection: Any, _: object) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _begin_reading(connection: Connection) -> None:
+    connection.exec_driver_sql("PRAGMA query_only=ON")
+    connection.exec_driver_sql("BEGIN")

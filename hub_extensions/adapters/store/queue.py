@@ -8,12 +8,16 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes, TicketRow
 from hub_extensions.adapters.store.schema import METADATA, CleanText, Json, OfferIds, UtcTime, upsert
+from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.core.queue.model import Choice, Lease, LeaseState, Ticket, TicketState
+
+_DEMANDS: TypeAdapter[PodDemands] = TypeAdapter(PodDemands)
 
 TICKETS = sa.Table(
     "gpu_tickets",
@@ -33,6 +37,8 @@ TICKETS = sa.Table(
     sa.Column("end", CleanText),
     sa.Column("reason", CleanText, nullable=False),
     sa.Column("ended_at", UtcTime),
+    sa.Column("asked", UtcTime),
+    sa.Column("demands", Json),
     sa.Index("gpu_tickets_by_user", "user", "place"),
     sa.Index("gpu_tickets_by_state", "state"),
     sa.Index("gpu_tickets_by_place", "place"),
@@ -140,6 +146,8 @@ def _ticket_values(row: TicketRow) -> dict[str, object]:
         "end": None if row.end is None else row.end.value,
         "reason": row.reason,
         "ended_at": row.ended_at,
+        "asked": ticket.asked,
+        "demands": None if ticket.demands is None else _DEMANDS.dump_python(ticket.demands, mode="json"),
     }
 
 
@@ -156,7 +164,17 @@ def _ticket(row: Any) -> Ticket:
         options=row["options"],
         admitted_offer=row["admitted_offer"],
         admitted_at=row["admitted_at"],
+        asked=row["asked"],
+        demands=_demands(row["demands"]),
     )
+
+
+def _demands(kept: object) -> PodDemands | None:
+    """What was kept; what another version wrote otherwise is not known."""
+    try:
+        return None if kept is None else _DEMANDS.validate_python(kept)
+    except ValidationError:
+        return None
 
 
 def _lease_values(lease: Lease) -> dict[str, object]:

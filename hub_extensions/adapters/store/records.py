@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 
 from hub_extensions.core.culling import ServerFacts
-from hub_extensions.core.gpu.samples import DeviceSample
-from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.messages import UsageRecord
+from hub_extensions.core.notices import Delivery
 from hub_extensions.core.queue.model import Lease, Ticket, TicketEnd
+from hub_extensions.core.usage import Minute, OpenUse, UseEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +24,19 @@ class Stored:
         tickets: waiting and admitted ones, in the order in which they joined.
         leases: those that have not ended, a lost device's included.
         facts: of the running servers.
+        uses: those that are not over.
         next_place: larger than any place that was ever given to a ticket which is still stored; 1 in a new store.
         meta: the service's own notes to itself, by name.
+        deliveries: notices on their way to users.
     """
 
     tickets: tuple[Ticket, ...]
     leases: tuple[Lease, ...]
     facts: tuple[ServerFacts, ...]
+    uses: tuple[OpenUse, ...]
     next_place: int
     meta: Mapping[str, str]
+    deliveries: tuple[Delivery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,13 @@ class TicketRow:
 
 @dataclass(frozen=True, slots=True)
 class JournalRow:
-    """One decision, as a text for an admin. `kind` is a code (``admitted``, ``stopped``); None: not about one."""
+    """One decision, as a text for an admin; None: not about one.
+
+    Attributes:
+        kind: a code (``admitted``, ``stopped``). text: why.
+        actor: who did it: ``user``, ``admin <name>``, ``hub``, ``service``; "" in rows of before 0003.
+        evidence: on what: figures, their age, who measured them; "" where there is nothing more to say.
+    """
 
     at: datetime
     kind: str
@@ -55,35 +66,8 @@ class JournalRow:
     user: str | None
     server: str | None
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class UsageRecord:
-    """One use of a lease, kept as history. A deleted user's records stay, with an empty user and server.
-
-    Attributes:
-        share: thousandths of a device.
-        joined: when its ticket joined the line; None: it had none (a server that was adopted).
-        ready: None: it never was.
-        end: a code: why it ended.
-        waited_seconds: from joined to admitted, in running time; None is not known.
-        peak_memory_bytes, mean_use_percent: over the whole use; None is not known.
-    """
-
-    lease: str
-    user: str
-    server: str
-    offer: OfferId
-    pool: str
-    share: int
-    joined: datetime | None
-    admitted: datetime
-    ready: datetime | None
-    ended: datetime
-    end: str
-    waited_seconds: float | None = None
-    peak_memory_bytes: int | None = None
-    mean_use_percent: float | None = None
+    actor: str = ""
+    evidence: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +84,15 @@ class NoticeRow:
 class Changes:
     """What one decision changes: written together or not at all.
 
-    What has a key replaces what is stored under it: a ticket and a lease (id), facts (user and server), a usage record
-    (lease), a sample (device and time), a note in `meta`. A lease whose state is ``ENDED`` is removed: its usage
-    record and the journal are its history. Journal rows and notices are added.
+    What has a key replaces what is stored under it: a ticket and a lease (id), facts (user and server), an open use and
+    a usage record (key), a sample (use and minute), a delivery (id and channel), a note in `meta`. A lease whose state
+    is ``ENDED`` is removed: its usage record and the journal are its history. Journal rows and notices are added.
 
     Attributes:
         gone_facts: (user, server) of facts to remove; facts of the same server in `facts` win.
+        gone_uses: keys of open uses to remove, which are over.
+        end: how what ends by these changes ends; None: as the engine sees it (``engine/usage.py``).
+        delivered: (id, channel) of deliveries to remove: taken, given up, or not true any more.
     """
 
     tickets: tuple[TicketRow, ...] = ()
@@ -114,11 +101,16 @@ class Changes:
     gone_facts: tuple[tuple[str, str], ...] = ()
     journal: tuple[JournalRow, ...] = ()
     notices: tuple[NoticeRow, ...] = ()
+    uses: tuple[OpenUse, ...] = ()
+    gone_uses: tuple[str, ...] = ()
     usage: tuple[UsageRecord, ...] = ()
-    samples: tuple[DeviceSample, ...] = ()
+    samples: tuple[Minute, ...] = ()
+    end: UseEnd | None = None
+    deliveries: tuple[Delivery, ...] = ()
+    delivered: tuple[tuple[str, str], ...] = ()
     meta: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
         """Nothing to write."""
-        return not any(getattr(self, each.name) for each in fields(self))
+        return not any(getattr(self, each.name) for each in fields(self) if each.name != "end")

@@ -1,6 +1,7 @@
 """`Store`: one writer thread, one synchronous engine, one transaction for each set of changes.
 
-Not here: tables (``queue.py``, ``servers.py``, ``history.py``), opening (``opening.py``), schemas (``migrating.py``).
+Not here: tables (``queue.py``, ``servers.py``, ``history.py``, ``usage.py``, ``deliveries.py``), opening
+(``opening.py``), schemas (``migrating.py``).
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from typing import TypeVar
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from hub_extensions.adapters.store import history, queue, servers
+from hub_extensions.adapters.store import deliveries, history, queue, servers, usage
 from hub_extensions.adapters.store.copies import copy_of_today, refuse_damaged
 from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailable
 from hub_extensions.adapters.store.migrating import migrate
 from hub_extensions.adapters.store.opening import make_engine, parse_url, where
-from hub_extensions.adapters.store.records import Changes, JournalRow, NoticeRow, Stored, UsageRecord
+from hub_extensions.adapters.store.records import Changes, JournalRow, NoticeRow, Stored
 from hub_extensions.adapters.timeouts import unbroken
-from hub_extensions.core.gpu.samples import DeviceSample
+from hub_extensions.core.messages import UsagePage
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.usage import Minute
 
 T = TypeVar("T")
 
@@ -95,6 +97,8 @@ class Store:
             queue.write(connection, changes)
             servers.write(connection, changes)
             history.write(connection, changes)
+            usage.write(connection, changes)
+            deliveries.write(connection, changes)
             servers.write(connection, marked)
 
         await self._do(write, arrived=lambda connection: servers.meta(connection).get(_LAST_COMMIT) == mark)
@@ -112,16 +116,20 @@ class Store:
         return await self._do(queue.last_choices)
 
     async def users(self) -> tuple[str, ...]:
-        """Everybody that usage records or notices name."""
-        return await self._do(history.users)
+        """Everybody that our own usage records or notices name, but for those who are deleted already."""
+        return await self._do(lambda connection: tuple(sorted({*usage.users(connection), *history.users(connection)})))
 
-    async def usage(self, user: str | None = None, limit: int = 1000) -> tuple[UsageRecord, ...]:
-        """Usage records of `user` (None: everybody's), the last ended first."""
-        return await self._do(lambda connection: history.usage(connection, user, limit))
+    async def usage(self, user: str | None = None, before: str | None = None, limit: int = usage.PAGE) -> UsagePage:
+        """A page of usage records of `user` (None: everybody's, imported ones too), the last ended first.
 
-    async def samples(self, uuid: str, since: datetime) -> tuple[DeviceSample, ...]:
-        """The samples of one device of `since` or later, the oldest first."""
-        return await self._do(lambda connection: history.samples(connection, uuid, since))
+        Raises:
+            ValueError: `before` is not the `UsagePage.next` of a page.
+        """
+        return await self._do(lambda connection: usage.page(connection, user, before, limit))
+
+    async def samples(self, key: str, since: datetime) -> tuple[Minute, ...]:
+        """What was measured of one use, by the minute, of `since` or later, the oldest first."""
+        return await self._do(lambda connection: usage.samples(connection, key, since))
 
     async def journal(self, limit: int = 200) -> tuple[JournalRow, ...]:
         """The last journal rows, the newest first."""
@@ -131,18 +139,22 @@ class Store:
         """Remove samples and notices after 30 days; usage records, ended tickets and journal after 12 months."""
 
         def remove(connection: Connection) -> None:
-            queue.prune(connection, now - RECORDS_KEPT)
-            history.prune(connection, samples_before=now - SAMPLES_KEPT, records_before=now - RECORDS_KEPT)
+            samples, records = now - SAMPLES_KEPT, now - RECORDS_KEPT
+            queue.prune(connection, records)
+            history.prune(connection, notices_before=samples, journal_before=records)
+            usage.prune(connection, samples_before=samples, records_before=records)
 
         await self._do(remove)
 
     async def forget_user(self, user: str) -> None:
-        """A user was deleted: usage records lose the name; ended tickets, facts, notices and journal rows go."""
+        """A user was deleted: records become a numbered nobody's; tickets, facts, notices and journal rows go."""
 
         def forget(connection: Connection) -> None:
             queue.forget(connection, user)
             servers.forget(connection, user)
             history.forget(connection, user)
+            usage.forget(connection, user, servers.META)
+            deliveries.forget(connection, user)
 
         await self._do(forget)
 
@@ -244,8 +256,10 @@ def _load(connection: Connection) -> Stored:
             tickets=queue.live_tickets(connection),
             leases=queue.leases(connection),
             facts=servers.facts(connection),
+            uses=usage.open_uses(connection),
             next_place=queue.next_place(connection),
             meta={name: value for name, value in servers.meta(connection).items() if name != _LAST_COMMIT},
+            deliveries=deliveries.deliveries(connection),
         )
     except (ValueError, TypeError, KeyError) as error:
         raise StoreUnavailable(

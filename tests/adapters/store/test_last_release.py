@@ -9,11 +9,12 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, Store, UsageRecord
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, Store
 from hub_extensions.core.culling import Cause, CullPolicy, ServerFacts
-from hub_extensions.core.gpu.samples import DeviceSample
+from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueLimits, Ticket, TicketState
+from hub_extensions.core.usage import Minute
 from hub_extensions.hub_service.engine.state import State
 from tests.adapters.store.release import statements, tables, write_release
 
@@ -69,15 +70,19 @@ FACTS = (
     ServerFacts("max", "", "cpu", at(1), opened=at(1), opened_known=True, warned=at(9), cause=Cause.CPU_IDLE),
 )  # fmt: skip
 USAGE = (
-    UsageRecord("l-9", "ned", "", SMALL, SMALL, 1000, at(-90), at(-80), at(-79), at(-10), "released", 600.5, 4 * GIB,
-                41.25),
-    UsageRecord("l-7", "ned", "lab", SMALL, SMALL, 1000, None, at(-50), at(-49), at(-40), "released", None, 0, 0.0),
-    UsageRecord("l-8", "", "", "gpu-0.5", "gpu", 500, None, at(-70), None, at(-60), "released"),
+    UsageRecord("l-9", "ned", "", SMALL, SMALL, 1000, at(-10), "unknown", ticket="t-9", device="MIG-small-4",
+                asked=at(-90), admitted=at(-80), ready=at(-79), waited_seconds=600.5, held_seconds=4200.0,
+                ran_seconds=4140.0, mean_use_percent=41.25, peak_memory_bytes=4 * GIB, use_measured=0.0,
+                memory_measured=0.0),
+    UsageRecord("l-7", "ned", "lab", SMALL, SMALL, 1000, at(-40), "unknown", admitted=at(-50), ready=at(-49),
+                held_seconds=600.0, ran_seconds=540.0, mean_use_percent=0.0, peak_memory_bytes=0),
+    UsageRecord("l-8", "deleted/1", "", "gpu-0.5", "gpu", 500, at(-60), "unknown", admitted=at(-70),
+                held_seconds=600.0),
 )  # fmt: skip
 SAMPLES = (
-    DeviceSample("MIG-small-1", at(9), 3.5, GIB, (4021, 4100), "nvml"),
-    DeviceSample("MIG-small-2", at(9), None, None, None, "none"),
-    DeviceSample("MIG-small-3", at(9), 0.0, 0, (), "dcgm"),
+    Minute("device/MIG-small-1", at(9), "MIG-small-1", "nvml", 3.5, 3.5, GIB, 10.0),
+    Minute("device/MIG-small-2", at(9), "MIG-small-2", "none", None, None, None, 0.0),
+    Minute("device/MIG-small-3", at(9), "MIG-small-3", "dcgm", 0.0, 0.0, 0, 10.0),
 )
 JOURNAL = [
     ("joined", "t-1", None, "bea"),
@@ -116,14 +121,14 @@ async def test_tickets_leases_facts_and_notes_are_read_as_they_were(store: Store
     assert sorted(stored.leases, key=lambda each: each.id) == list(LEASES)
     assert stored.facts == FACTS
     assert stored.next_place == 13
-    assert set(stored.meta) == {"clock", "pool-names", "token-name", "offers"}
+    assert set(stored.meta) == {"clock", "pool-names", "token-name", "offers", "deleted-users"}
 
 
 async def test_the_history_is_read_as_it_was(store: Store) -> None:
-    assert await store.usage() == USAGE
+    assert (await store.usage()).uses == USAGE
     assert await store.users() == ("cid", "hal", "ned")
     for sample in SAMPLES:
-        assert await store.samples(sample.uuid, at(0)) == (sample,)
+        assert await store.samples(sample.key, at(0)) == (sample,)
     rows = (await store.journal())[::-1]
     assert [(row.kind, row.ticket, row.lease, row.user) for row in rows] == JOURNAL
     assert rows[12] == JournalRow(at(9), "running", "t-2", "l-2", "cid", "", "device MIG-small-2 is back")
@@ -157,8 +162,8 @@ async def test_what_is_written_now_stands_after_what_the_release_wrote(store: St
     before = await store.journal()
     over = replace(LEASES[4], state=LeaseState.ENDED)
     row = JournalRow(at(13), "ended", "t-4", "l-4", "eve", "", "device MIG-small-4 is free")
-    record = UsageRecord("l-4", "eve", "", SMALL, SMALL, 1000, None, at(4), None, at(13), "released")
+    record = UsageRecord("l-4", "eve", "", SMALL, SMALL, 1000, at(13), "failed", admitted=at(4))
     await store.commit(Changes(leases=(over,), journal=(row,), usage=(record,)))
     assert await store.journal() == (row, *before)
-    assert await store.usage() == (record, *USAGE)
+    assert (await store.usage()).uses == (record, *USAGE)
     assert {each.id for each in (await store.load()).leases} == {"l-0", "l-1", "l-2", "l-3", "l-5"}

@@ -19,12 +19,14 @@ from hub_extensions.adapters.store import (
     Store,
     StoreUnavailable,
     TicketRow,
-    UsageRecord,
 )
 from hub_extensions.core.culling import Cause, ServerFacts
-from hub_extensions.core.gpu.samples import DeviceSample
+from hub_extensions.core.messages import UsageRecord
+from hub_extensions.core.notices import Delivery
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Choice, Lease, LeaseState, Ticket, TicketEnd, TicketState
+from hub_extensions.core.usage import Minute, OpenUse, UseEnd
+from hub_extensions.core.usage.measuring import Sums
 
 NOW = datetime(2027, 3, 1, 12, 0, 0, 123456, tzinfo=timezone.utc)
 
@@ -54,6 +56,7 @@ TICKETS = st.builds(
     options=st.dictionaries(WORDS, JSON, max_size=3),
     admitted_offer=st.none() | OFFERS,
     admitted_at=st.none() | TIMES,
+    asked=st.none() | TIMES,
 )
 LEASES = st.builds(
     Lease,
@@ -81,6 +84,16 @@ FACTS = st.builds(
     cause=st.none() | st.sampled_from(Cause),
 )
 
+DELIVERIES = st.builds(
+    Delivery,
+    **dict.fromkeys(("id", "channel", "kind"), NAMES),
+    **dict.fromkeys(("user", "server", "title"), WORDS),
+    offer=OFFERS,
+    **dict.fromkeys(("run", "due"), TIMES),
+    open_until=st.none() | TIMES,
+    tries=st.integers(0, 8),
+)
+
 
 @pytest.fixture
 def store(url: str) -> Iterator[Store]:
@@ -103,7 +116,8 @@ def lease(number: int, **more: object) -> Lease:
 
 
 def usage(number: int, ended: datetime = NOW, **more: object) -> UsageRecord:
-    made = UsageRecord(f"l{number}", f"user{number}", "", "gpu", "gpu", 1000, NOW, NOW, None, ended, "left", 3.5, 2**40)
+    made = UsageRecord(f"l{number}", f"user{number}", "", OfferId("gpu"), "gpu", 1000, ended, "left", asked=NOW,
+                       admitted=NOW, waited_seconds=3.5, peak_memory_bytes=2**40, groups=("ml",), keeps=2)  # fmt: skip
     return dataclasses.replace(made, **more)  # type: ignore[arg-type]
 
 
@@ -123,24 +137,27 @@ async def test_a_new_store_is_empty_and_its_first_place_is_one(store: Store) -> 
     tickets=st.lists(TICKETS, max_size=4, unique_by=lambda each: each.id),
     leases=st.lists(LEASES, max_size=4, unique_by=lambda each: each.id),
     facts=st.lists(FACTS, max_size=4, unique_by=lambda each: (each.user, each.server)),
+    deliveries=st.lists(DELIVERIES, max_size=4, unique_by=lambda each: each.key),
 )
 def test_what_was_committed_is_what_a_restarted_service_reads(
-    store: Store, tickets: list[Ticket], leases: list[Lease], facts: list[ServerFacts]
+    store: Store, tickets: list[Ticket], leases: list[Lease], facts: list[ServerFacts], deliveries: list[Delivery]
 ) -> None:
     async def there_and_back() -> None:
-        written = Changes(tuple(map(TicketRow, tickets)), tuple(leases), tuple(facts))
+        written = Changes(tuple(map(TicketRow, tickets)), tuple(leases), tuple(facts), deliveries=tuple(deliveries))
         await store.commit(written)
         read = await store.load()
         assert {each.id: each for each in read.tickets} == {each.id: each for each in tickets}
         assert {each.id: each for each in read.leases} == {each.id: each for each in leases}
         assert {(each.user, each.server): each for each in read.facts} == {(f.user, f.server): f for f in facts}
+        assert {each.key: each for each in read.deliveries} == {each.key: each for each in deliveries}
         ended = tuple(
             TicketRow(dataclasses.replace(each, state=TicketState.ENDED), TicketEnd.LEFT, "", NOW) for each in tickets
         )
         gone = tuple(dataclasses.replace(each, state=LeaseState.ENDED) for each in leases)
-        await store.commit(Changes(ended, gone, gone_facts=tuple((each.user, each.server) for each in facts)))
+        keys, done = tuple((each.user, each.server) for each in facts), tuple(each.key for each in deliveries)
+        await store.commit(Changes(ended, gone, gone_facts=keys, delivered=done))
         empty = await store.load()
-        assert (empty.tickets, empty.leases, empty.facts) == ((), (), ())
+        assert (empty.tickets, empty.leases, empty.facts, empty.deliveries) == ((), (), (), ())
 
     asyncio.run(there_and_back())
 
@@ -195,7 +212,7 @@ async def test_facts_that_are_gone_and_new_in_one_commit_are_new(store: Store) -
 
 
 async def test_a_commit_of_which_one_part_fails_leaves_no_part(store: Store) -> None:
-    bad = usage(1, admitted=None)
+    bad = usage(1, server=None)
     with pytest.raises(Exception, match=r"(?i)null"):
         await store.commit(Changes((TicketRow(ticket(1)),), (lease(1),), journal=(journal("given"),), usage=(bad,)))
     assert (await store.load()).tickets == () and (await store.load()).leases == ()
@@ -233,17 +250,43 @@ async def test_a_user_reads_own_notices_only_and_not_the_old_ones(store: Store) 
 async def test_usage_records_come_back_last_ended_first_and_by_user(store: Store) -> None:
     rows = [usage(number, NOW + timedelta(hours=number)) for number in range(3)]
     await store.commit(Changes(usage=tuple(rows)))
-    assert await store.usage() == (rows[2], rows[1], rows[0])
-    assert await store.usage(limit=1) == (rows[2],)
-    assert await store.usage("user1") == (rows[1],)
+    assert (await store.usage()).uses == (rows[2], rows[1], rows[0])
+    assert (await store.usage("user1")).uses == (rows[1],)
 
 
-async def test_samples_keep_what_is_not_known_apart_from_zero(store: Store) -> None:
-    unknown = DeviceSample("GPU-1", NOW, None, None, None, "none")
-    zero = DeviceSample("GPU-1", NOW + timedelta(seconds=1), 0.0, 0, (), "nvml")
+async def test_pages_meet_each_record_once_also_where_many_ended_at_once_and_more_end_meanwhile(store: Store) -> None:
+    rows = [usage(number, NOW + timedelta(hours=number // 4)) for number in range(11)]
+    await store.commit(Changes(usage=tuple(rows)))
+    seen, before = [], None
+    while True:
+        page = await store.usage(before=before, limit=3)
+        seen += [record.key for record in page.uses]
+        if page.next is None:
+            break
+        before = page.next
+        await store.commit(Changes(usage=(usage(100 + len(seen), NOW + timedelta(days=1)),)))
+    assert sorted(seen) == sorted(row.key for row in rows)
+    assert seen[:3] == ["l9", "l8", "l10"], "last ended first, then by key"
+    for bad in ("", "yesterday", "2027-03-01T12:00:00", "2027-03-01T12:00:00,l1"):
+        with pytest.raises(ValueError, match=r".*"):
+            await store.usage(before=bad)
+
+
+async def test_a_use_that_is_not_over_is_read_as_it_was_written_until_it_is_over(store: Store) -> None:
+    use = OpenUse("l1", "ada", "lab", OfferId("gpu-0.5"), "gpu", 500, NOW, NOW, groups=("ml",), keeps=1,
+                  sums=Sums(1.5, 60.0, 0.0, 0.0, None), measured_at=NOW, end=UseEnd.IDLE)  # fmt: skip
+    await store.commit(Changes(uses=(use,)))
+    assert (await store.load()).uses == (use,)
+    await store.commit(Changes(gone_uses=("l1",), usage=(usage(1),)))
+    assert (await store.load()).uses == ()
+
+
+async def test_minutes_keep_what_is_not_known_apart_from_zero(store: Store) -> None:
+    unknown = Minute("l1", NOW, "GPU-1", "none", None, None, None, 0.0)
+    zero = Minute("l1", NOW + timedelta(minutes=1), "", "dcgm", 0.0, 0.0, 0, 55.0)
     await store.commit(Changes(samples=(unknown, zero)))
     await store.commit(Changes(samples=(zero,)))
-    assert await store.samples("GPU-1", NOW) == (unknown, zero)
+    assert await store.samples("l1", NOW) == (unknown, zero)
 
 
 async def test_what_is_too_old_is_pruned_and_nothing_that_lives(store: Store) -> None:
@@ -261,7 +304,7 @@ async def test_what_is_too_old_is_pruned_and_nothing_that_lives(store: Store) ->
             journal=(journal("old", old), journal("new", month)),
             notices=(NoticeRow(month, "ada", "", "old"), NoticeRow(NOW, "ada", "", "new")),
             usage=(usage(1, old), usage(2, month)),
-            samples=tuple(DeviceSample("GPU-1", at, 1.0, 1, (), "nvml") for at in (month, NOW)),
+            samples=tuple(Minute("l1", at, "GPU-1", "nvml", 1.0, 1.0, 1, 60.0) for at in (month, NOW)),
         )
     )
     await store.prune(NOW)
@@ -269,8 +312,8 @@ async def test_what_is_too_old_is_pruned_and_nothing_that_lives(store: Store) ->
     assert stored.tickets == (waiting,) and len(stored.leases) == 1
     assert [row.text for row in await store.journal()] == ["new"]
     assert [row.text for row in await store.notices("ada", old)] == ["new"]
-    assert [row.lease for row in await store.usage()] == ["l2"]
-    assert len(await store.samples("GPU-1", old)) == 1
+    assert [row.key for row in (await store.usage()).uses] == ["l2"]
+    assert len(await store.samples("l1", old)) == 1
     assert await store.last_choice("old") == () and await store.last_choice("new") != ()
 
 
@@ -281,11 +324,19 @@ async def test_a_deleted_users_records_stay_without_the_name_and_the_rest_goes(s
             facts=(ServerFacts("user1", "lab", "gpu", NOW), ServerFacts("user2", "", "gpu", NOW)),
             journal=(journal("a", user="user1"), journal("b", user="user2")),
             notices=(NoticeRow(NOW, "user1", "", "n"),),
-            usage=(usage(1, server="lab"), usage(2)),
+            usage=(usage(1, server="lab"), usage(2), usage(3), usage(4, user="user1")),
         )
     )
     await store.forget_user("user1")
-    assert {(row.user, row.server) for row in await store.usage()} == {("", ""), ("user2", "")}
+    await store.forget_user("user3")
+    left = {row.key: (row.user, row.server, row.groups) for row in (await store.usage()).uses}
+    assert left == {
+        "l1": ("deleted/1", "", ()),
+        "l4": ("deleted/1", "", ()),
+        "l2": ("user2", "", ("ml",)),
+        "l3": ("deleted/2", "", ()),
+    }, "two who were deleted are not one person"
+    assert await store.users() == ("user2",)
     assert [row.text for row in await store.journal()] == ["b"]
     assert await store.notices("user1", NOW) == () and await store.last_choice("user1") == ()
     assert [each.user for each in (await store.load()).facts] == ["user2"]

@@ -31,5 +31,7 @@ async def test_who_was_in_line_under_the_last_release_keeps_place_promise_and_op
             ("Åsa", "näyte", {"offer": "mig-2g.10gb"}),
             ("kim", "", {"offers": ["mig-1g.5gb", "mig-2g.10gb"], "profile": "torch", "n": [1, None, True]}),
         ]
-        ended = {record.user for record in await state.store.usage() if record.lease in ("l-1", "l-2", "l-3", "l-4")}
-        assert ended == {"bea", "cid", "dan", "eve"}, "nothing of their servers runs: released, and kept as history"
+        records = {record.key: record for record in (await state.store.usage()).uses}
+        ends = {records[f"l-{number}"].user: records[f"l-{number}"].end for number in (1, 2, 3, 4)}
+        assert ends == {"bea": "lost", "cid": "lifetime", "dan": "lost", "eve": "failed"}, "their devices are gone"
+        assert (records["l-1"].ticket, records["l-1"].keeps, records["l-3"].adopted) == ("t-1", 1, True)

@@ -1,0 +1,200 @@
+"""The history for commands beside the service: read as a stream, and imported into, without holding the service up.
+
+A reader sees the state of one moment and locks nothing. A writer works in short transactions; what it has written is
+seen once its import is done (``usage.py``). Not here: files and their formats (``tools/usage``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from hub_extensions.adapters.store import usage
+from hub_extensions.adapters.store.copies import sqlite_file
+from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailable
+from hub_extensions.adapters.store.history import JOURNAL
+from hub_extensions.adapters.store.migrating import refuse_other
+from hub_extensions.adapters.store.opening import make_engine, parse_url, where
+from hub_extensions.adapters.store.usage import USAGE, VISIBLE
+from hub_extensions.core.messages import UsageRecord
+
+AT_ONCE = 2000
+"""So many rows are in memory at once."""
+CSV_NAMES = {
+    "submit": "",
+    "duration": "held_seconds",
+    "num_gpu": "devices",
+    "slices": "share",
+    "user": "user",
+    "limit": "lifetime_seconds",
+}
+"""The columns of a trace, and those of ours that they are; `submit` is seconds since the first one began."""
+OUR_NAMES = tuple(name for name in usage.FIELDS if name not in CSV_NAMES.values())
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFilter:
+    """Which rows of the journal: from `since` (included) until `until` (not included), of a user, of some kinds."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    user: str | None = None
+    kinds: tuple[str, ...] = ()
+
+
+JOURNAL_NAMES = ("at", "kind", "actor", "user", "server", "ticket", "lease", "text", "evidence")
+
+
+class Archive:
+    """The records and the journal of a store, for one thread. Every method may raise `StoreUnavailable`."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Use `Archive.open`."""
+        self._engine = engine
+
+    @classmethod
+    @contextmanager
+    def open(cls, url: str, *, reading: bool) -> Iterator[Archive]:
+        """The store of `url`, which the service of this version has made.
+
+        Raises:
+            StoreUnavailable: it is not there, cannot be opened, or is of another version.
+        """
+        file = sqlite_file(url)
+        if file is not None and not file.exists():
+            raise StoreUnavailable(f"There is no file {file}: the service has not been started yet, or it was removed.")
+        parsed = parse_url(url)
+        engine = make_engine(parsed, reading=reading)
+        try:
+            refuse_other(engine)
+            yield cls(engine)
+        except SQLAlchemyError as error:
+            unavailable = as_unavailable(error, where(parsed))
+            if unavailable is None:
+                raise
+            raise unavailable from error
+        finally:
+            engine.dispose()
+
+    # -------------------------------------------------------------- reading
+
+    def uses(self) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """All records in the order in which they began, in pieces: the columns `CSV_NAMES`, then `OUR_NAMES`.
+
+        The database makes texts of times, so that nothing is converted row by row.
+        """
+        with self._engine.connect() as connection, connection.begin():
+            first = connection.scalar(sa.select(USAGE.c.began).where(VISIBLE).order_by(USAGE.c.began).limit(1))
+            if first is None:
+                return
+            known = [USAGE.c[name] for name in CSV_NAMES.values() if name]
+            columns = [self._since(first), *known, *(USAGE.c[name] for name in OUR_NAMES)]
+            plain = [self._plain(column) for column in columns]
+            chosen = sa.select(*plain).where(VISIBLE).order_by(USAGE.c.began, USAGE.c.key)
+            yield from _pieces(connection, chosen)
+
+    def journal(self, which: JournalFilter) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """Rows of the journal in the order in which they were written, in pieces: the columns `JOURNAL_NAMES`."""
+        chosen = sa.select(*(self._plain(JOURNAL.c[name]) for name in JOURNAL_NAMES)).order_by(JOURNAL.c.id)
+        if which.since is not None:
+            chosen = chosen.where(JOURNAL.c.at >= which.since)
+        if which.until is not None:
+            chosen = chosen.where(JOURNAL.c.at < which.until)
+        if which.user is not None:
+            chosen = chosen.where(JOURNAL.c.user == which.user)
+        if which.kinds:
+            chosen = chosen.where(JOURNAL.c.kind.in_(which.kinds))
+        with self._engine.connect() as connection, connection.begin():
+            yield from _pieces(connection, chosen)
+
+    def _postgresql(self) -> bool:
+        return self._engine.dialect.name == "postgresql"
+
+    def _since(self, first: datetime) -> Any:
+        """Seconds from the first begin to this one, to the thousandth."""
+        if self._postgresql():
+            seconds = sa.extract("epoch", USAGE.c.began) - first.timestamp()
+            return sa.cast(sa.func.round(sa.cast(seconds, sa.Numeric), 3), sa.Double)
+        day = sa.func.julianday(sa.literal(first, USAGE.c.began.type))
+        return sa.func.round((sa.func.julianday(USAGE.c.began) - day) * timedelta(days=1).total_seconds(), 3)
+
+    def _plain(self, column: Any) -> Any:
+        if isinstance(column.type, sa.Boolean):
+            return sa.cast(column, sa.Integer)
+        if not isinstance(column.type, sa.types.TypeDecorator):
+            return column
+        if not isinstance(column.type.impl_instance, sa.DateTime):
+            return sa.type_coerce(column, sa.Text)
+        if self._postgresql():
+            return sa.func.to_char(column, 'YYYY-MM-DD"T"HH24:MI:SS.US"+00:00"', type_=sa.Text)
+        return sa.func.replace(sa.type_coerce(column, sa.Text), " ", "T", type_=sa.Text) + "+00:00"
+
+    # -------------------------------------------------------------- importing
+
+    def import_of(self, digest: str) -> tuple[str, datetime] | None:
+        """Label and time of an import of this very file; None: there was none."""
+        with self._engine.begin() as connection:
+            return usage.import_of(connection, digest)
+
+    @contextmanager
+    def importing(self, label: str, digest: str) -> Iterator[Import]:
+        """An import; what breaks off leaves nothing behind."""
+        with self._engine.begin() as connection:
+            batch = usage.begin_import(connection, label, digest, datetime.now(timezone.utc))
+        going = Import(self._engine, batch)
+        try:
+            yield going
+        except BaseException:
+            with self._engine.begin() as connection:
+                usage.drop_import(connection, batch)
+            raise
+        with self._engine.begin() as connection:
+            if not usage.end_import(connection, batch, going.rows):
+                raise StoreUnavailable("Another import was begun meanwhile, and took this one away. Import again.")
+
+
+class Import:
+    """An import under way.
+
+    Attributes:
+        rows: so many were added.
+    """
+
+    def __init__(self, engine: Engine, batch: int) -> None:
+        self._engine = engine
+        self._batch = batch
+        self.rows = 0
+
+    def add(self, records: Sequence[tuple[UsageRecord, str]]) -> tuple[int, ...]:
+        """Add records, each with the key it would have as our own; the places of those whose key this import has had.
+
+        What the store has already, by another import or as our own record, is left as it is.
+        """
+        with self._engine.begin() as connection:
+            keys = [key for record, own in records for key in (record.key, own) if key]
+            known = usage.known_keys(connection, keys)
+            twice = tuple(place for place, (record, _) in enumerate(records) if known.get(record.key) == self._batch)
+            new = [record for record, own in records if record.key not in known and not (own and own in known)]
+            if not twice:
+                usage.add_imported(connection, new, self._batch)
+                self.rows += len(new)
+        return twice
+
+
+def _pieces(connection: Connection, chosen: Any) -> Iterator[Sequence[tuple[Any, ...]]]:
+    """The rows as the driver has them, `AT_ONCE` at a time."""
+    result = connection.execution_options(stream_results=True, max_row_buffer=AT_ONCE).execute(chosen)
+    yield from result.partitions(AT_ONCE)
+
+
+def label_of(file: Path) -> str:
+    """What the rows of a file are called by, where nobody says otherwise."""
+    return file.name.removesuffix(".gz").rpartition(".")[0] or file.name

@@ -1,0 +1,237 @@
+"""Uses: those that are not over, the records of those that are, what was measured of each by the minute, and imports.
+
+An import is seen as a whole or not at all: its rows count once it is marked as done. Not here: what a record says
+(``core/usage``), and how a file is read (``tools/usage``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from pydantic import TypeAdapter
+from sqlalchemy.engine import Connection
+
+from hub_extensions.adapters.store.records import Changes
+from hub_extensions.adapters.store.schema import METADATA, SERIAL, CleanText, Json, OfferIds, UtcTime, upsert
+from hub_extensions.core.messages import UsagePage, UsageRecord
+from hub_extensions.core.messages.usage import OWN
+from hub_extensions.core.usage import Minute, OpenUse
+
+PAGE = 1000
+DELETED = "deleted/"
+"""No name of a hub has a slash, so no deleted user's records are ever somebody's."""
+_DELETED_USERS = "deleted-users"
+
+OPEN = sa.Table(
+    "gpu_open_uses",
+    METADATA,
+    sa.Column("key", CleanText, primary_key=True),
+    sa.Column("use", sa.Text, nullable=False),
+)
+
+USAGE = sa.Table(
+    "gpu_usage",
+    METADATA,
+    sa.Column("key", CleanText, primary_key=True),
+    sa.Column("user", CleanText, nullable=False),
+    sa.Column("server", CleanText, nullable=False),
+    sa.Column("offer", OfferIds, nullable=False),
+    sa.Column("pool", CleanText, nullable=False),
+    sa.Column("share", sa.Integer, nullable=False),
+    sa.Column("devices", sa.Integer, nullable=False),
+    sa.Column("ticket", CleanText, nullable=False),
+    sa.Column("groups", Json, nullable=False),
+    sa.Column("choice", CleanText, nullable=False),
+    sa.Column("device_class", CleanText, nullable=False),
+    sa.Column("node", CleanText, nullable=False),
+    sa.Column("device", CleanText, nullable=False),
+    sa.Column("asked", UtcTime),
+    sa.Column("admitted", UtcTime),
+    sa.Column("ready", UtcTime),
+    sa.Column("first_used", UtcTime),
+    sa.Column("last_used", UtcTime),
+    sa.Column("began", UtcTime, nullable=False, comment="the first of these that is known"),
+    sa.Column("ended", UtcTime, nullable=False),
+    sa.Column("end", CleanText, nullable=False),
+    sa.Column("lifetime_seconds", sa.Double),
+    sa.Column("adopted", sa.Boolean, nullable=False),
+    sa.Column("waited_seconds", sa.Double),
+    sa.Column("held_seconds", sa.Double),
+    sa.Column("ran_seconds", sa.Double),
+    sa.Column("outage_seconds", sa.Double),
+    sa.Column("mean_use_percent", sa.Double),
+    sa.Column("highest_use_percent", sa.Double),
+    sa.Column("use_measured", sa.Double),
+    sa.Column("peak_memory_bytes", sa.BigInteger),
+    sa.Column("memory_measured", sa.Double),
+    sa.Column("keeps", sa.Integer),
+    sa.Column("warnings", sa.Integer),
+    sa.Column("source", CleanText, nullable=False),
+    sa.Column("batch", sa.BigInteger, comment="the import it came with; none: our own"),
+    sa.Index("gpu_usage_by_end", "ended", "key"),
+    sa.Index("gpu_usage_by_user", "user", "ended", "key"),
+    sa.Index("gpu_usage_by_begin", "began", "key"),
+    sa.Index("gpu_usage_by_batch", "batch"),
+)
+
+IMPORTS = sa.Table(
+    "gpu_imports",
+    METADATA,
+    sa.Column("id", SERIAL, primary_key=True, autoincrement=True),
+    sa.Column("at", UtcTime, nullable=False),
+    sa.Column("label", CleanText, nullable=False),
+    sa.Column("digest", CleanText, nullable=False, comment="of the file's contents and how it was read"),
+    sa.Column("rows", sa.BigInteger, nullable=False),
+    sa.Column("done", sa.Boolean, nullable=False),
+)
+
+SAMPLES = sa.Table(
+    "gpu_samples",
+    METADATA,
+    sa.Column("key", CleanText, primary_key=True),
+    sa.Column("at", UtcTime, primary_key=True),
+    sa.Column("device", CleanText, nullable=False),
+    sa.Column("source", CleanText, nullable=False),
+    sa.Column("used_percent", sa.Double),
+    sa.Column("highest_percent", sa.Double),
+    sa.Column("memory_bytes", sa.BigInteger),
+    sa.Column("measured_seconds", sa.Double, nullable=False),
+    sa.Index("gpu_samples_by_time", "at"),
+)
+
+_OPEN_USE: TypeAdapter[OpenUse] = TypeAdapter(OpenUse)
+FIELDS = tuple(each.name for each in fields(UsageRecord))
+VISIBLE = sa.func.coalesce(USAGE.c.batch, 0).not_in(sa.select(IMPORTS.c.id).where(sa.not_(IMPORTS.c.done)))
+"""Our own records, and those of imports that came to their end. Said so that no database looks for them by `batch`."""
+
+
+def write(connection: Connection, changes: Changes) -> None:
+    """Write the open uses, records and samples of `changes`; uses that are over are removed."""
+    upsert(connection, OPEN, ({"key": each.key, "use": _OPEN_USE.dump_json(each).decode()} for each in changes.uses))
+    if changes.gone_uses:
+        gone = [{"gone": key} for key in changes.gone_uses]
+        connection.execute(sa.delete(OPEN).where(OPEN.c.key == sa.bindparam("gone")), gone)
+    upsert(connection, USAGE, map(values_of, changes.usage))
+    upsert(connection, SAMPLES, map(asdict, changes.samples))
+
+
+def values_of(record: UsageRecord, batch: int | None = None) -> dict[str, object]:
+    """A record as a row."""
+    values = {name: getattr(record, name) for name in FIELDS}
+    return {**values, "groups": list(record.groups), "began": record.began, "batch": batch}
+
+
+def open_uses(connection: Connection) -> tuple[OpenUse, ...]:
+    """Uses that are not over."""
+    return tuple(map(_OPEN_USE.validate_json, connection.scalars(sa.select(OPEN.c.use).order_by(OPEN.c.key))))
+
+
+def users(connection: Connection) -> tuple[str, ...]:
+    """Everybody that our own records name, but for those who are deleted already."""
+    named = sa.select(USAGE.c.user).where(USAGE.c.batch.is_(None)).distinct()
+    return tuple(user for user in connection.scalars(named) if user and not user.startswith(DELETED))
+
+
+def page(connection: Connection, user: str | None, before: str | None, limit: int) -> UsagePage:
+    """Records, the last ended first, from the one after `before` on.
+
+    Args:
+        user: of this user, and our own only: an imported name may be somebody else's. None: all.
+        before: `UsagePage.next` of the page before.
+
+    Raises:
+        ValueError: `before` is no such word.
+    """
+    chosen = sa.select(*(USAGE.c[name] for name in FIELDS)).where(VISIBLE)
+    if user is not None:
+        chosen = chosen.where(USAGE.c.user == user, USAGE.c.source == OWN)
+    if before is not None:
+        ended, key = _place(before)
+        chosen = chosen.where(sa.tuple_(USAGE.c.ended, USAGE.c.key) < sa.tuple_(sa.literal(ended, UtcTime), key))
+    chosen = chosen.order_by(USAGE.c.ended.desc(), USAGE.c.key.desc()).limit(limit + 1)
+    rows = [_record(row) for row in connection.execute(chosen).mappings()]
+    last = rows[limit - 1] if len(rows) > limit else None
+    return UsagePage(tuple(rows[:limit]), None if last is None else f"{last.ended.isoformat()},{last.key}")
+
+
+def samples(connection: Connection, key: str, since: datetime) -> tuple[Minute, ...]:
+    """The minutes of one use of `since` or later, the oldest first."""
+    chosen = sa.select(SAMPLES).where(SAMPLES.c.key == key, SAMPLES.c.at >= since).order_by(SAMPLES.c.at)
+    return tuple(Minute(**row) for row in connection.execute(chosen).mappings())
+
+
+def prune(connection: Connection, *, samples_before: datetime, records_before: datetime) -> None:
+    """Remove samples older than the first time; records that ended, and imports that were made, before the second."""
+    connection.execute(sa.delete(SAMPLES).where(SAMPLES.c.at < samples_before))
+    connection.execute(sa.delete(USAGE).where(USAGE.c.batch.is_(None), USAGE.c.ended < records_before))
+    old = sa.select(IMPORTS.c.id).where(IMPORTS.c.at < records_before)
+    connection.execute(sa.delete(USAGE).where(USAGE.c.batch.in_(old)))
+    connection.execute(sa.delete(IMPORTS).where(IMPORTS.c.at < records_before))
+
+
+def forget(connection: Connection, user: str, meta: sa.Table) -> None:
+    """Take the user's name, servers and groups out of the records: they are a numbered nobody's from now on."""
+    number = int(connection.scalar(sa.select(meta.c.value).where(meta.c.name == _DELETED_USERS)) or 0) + 1
+    upsert(connection, meta, [{"name": _DELETED_USERS, "value": str(number)}])
+    nobody = {"user": f"{DELETED}{number}", "server": "", "groups": []}
+    connection.execute(sa.update(USAGE).where(USAGE.c.user == user).values(**nobody))
+
+
+def _place(before: str) -> tuple[datetime, str]:
+    ended, comma, key = before.partition(",")
+    at = datetime.fromisoformat(ended)
+    if not comma or at.tzinfo is None:
+        raise ValueError(before)
+    return at, key
+
+
+def _record(row: Mapping[Any, Any]) -> UsageRecord:
+    return UsageRecord(**{**row, "groups": tuple(row["groups"])})
+
+
+# ------------------------------------------------------------------ imports
+
+
+def import_of(connection: Connection, digest: str) -> tuple[str, datetime] | None:
+    """Label and time of the import of this very file; None: it has not been imported."""
+    done = sa.select(IMPORTS.c.label, IMPORTS.c.at).where(IMPORTS.c.digest == digest, IMPORTS.c.done)
+    row = connection.execute(done).first()
+    return None if row is None else (row.label, row.at)
+
+
+def begin_import(connection: Connection, label: str, digest: str, at: datetime) -> int:
+    """The number of a new import; what imports that never came to their end have left is removed."""
+    broken = sa.select(IMPORTS.c.id).where(sa.not_(IMPORTS.c.done))
+    connection.execute(sa.delete(USAGE).where(USAGE.c.batch.in_(broken)))
+    connection.execute(sa.delete(IMPORTS).where(sa.not_(IMPORTS.c.done)))
+    values = {"at": at, "label": label, "digest": digest, "rows": 0, "done": False}
+    return int(connection.execute(sa.insert(IMPORTS).values(values)).inserted_primary_key[0])  # type: ignore[index]
+
+
+def known_keys(connection: Connection, keys: Iterable[str]) -> dict[str, int | None]:
+    """Those of these keys that are stored already, with the import they came with."""
+    found = sa.select(USAGE.c.key, USAGE.c.batch).where(USAGE.c.key.in_(list(keys)))
+    return {row.key: row.batch for row in connection.execute(found)}
+
+
+def add_imported(connection: Connection, records: Iterable[UsageRecord], batch: int) -> None:
+    """Rows of an import, not seen by anybody before it is done."""
+    rows = [values_of(record, batch) for record in records]
+    if rows:
+        connection.execute(sa.insert(USAGE), rows)
+
+
+def end_import(connection: Connection, batch: int, rows: int) -> bool:
+    """It came to its end: from now on its rows count. False: another one has taken it for broken off."""
+    done = sa.update(IMPORTS).where(IMPORTS.c.id == batch).values(rows=rows, done=True)
+    return connection.execute(done).rowcount == 1
+
+
+def drop_import(connection: Connection, batch: int) -> None:
+    """It broke off: nothing of it stays."""
+    connection.execute(sa.delete(USAGE).where(USAGE.c.batch == batch))
+    connection.execute(sa.delete(IMPORTS).where(IMPORTS.c.id == batch))

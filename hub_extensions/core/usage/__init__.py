@@ -1,0 +1,40 @@
+"""One use of a GPU, from its admission to its record: what is noted at each event, and what follows at the end.
+
+Values only. Not here: which change of a lease or a server is which event (``hub_service/engine/usage.py``), and tables.
+"""
+
+from hub_extensions.core.usage.course import (
+    Moment,
+    OpenUse,
+    admitted,
+    adopted,
+    ended,
+    ending,
+    faced,
+    goes_on,
+    measured,
+    ready,
+    record_of,
+)
+from hub_extensions.core.usage.ends import UseEnd, end_of_cull, end_of_stop, end_of_ticket
+from hub_extensions.core.usage.measuring import Figure, Minute
+
+__all__ = [
+    "Figure",
+    "Minute",
+    "Moment",
+    "OpenUse",
+    "UseEnd",
+    "admitted",
+    "adopted",
+    "end_of_cull",
+    "end_of_stop",
+    "end_of_ticket",
+    "ended",
+    "ending",
+    "faced",
+    "goes_on",
+    "measured",
+    "ready",
+    "record_of",
+]

@@ -1,0 +1,21 @@
+"""Where the store of a service is, by the settings it was started with; for commands that look into it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from hub_extensions.hub_service.serve import SETTINGS_FILE
+from hub_extensions.hub_service.setup.settings import Settings
+
+
+def store_address(state_dir: Path) -> str:
+    """The store's URL.
+
+    Raises:
+        SettingsError: there are no settings, or none that can be read.
+    """
+    settings = Settings.load(state_dir / SETTINGS_FILE)
+    url = settings.database_url or os.environ.get("JUPYTERHUB_GPU_DATABASE_URL", "")
+    return replace(settings, database_url=url).store_url

@@ -1,0 +1,107 @@
+"""The commands of the history, for ``tools/cli.py``: options in, sentences and an exit status out."""
+
+from __future__ import annotations
+
+import sys
+import zoneinfo
+from collections.abc import Callable
+from datetime import datetime, tzinfo
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import click
+
+from hub_extensions.adapters.store import StoreUnavailable
+from hub_extensions.adapters.store.archive import Archive, JournalFilter, label_of
+from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
+from hub_extensions.hub_service.setup.settings import SettingsError
+from hub_extensions.tools.store_address import store_address
+from hub_extensions.tools.usage.exporting import audit, export
+from hub_extensions.tools.usage.importing import format_of, import_file
+from hub_extensions.tools.usage.rows import BadFile, How
+
+T = TypeVar("T")
+
+
+def run_export(state_dir: Path, out: Path, kind: str | None, names: bool) -> None:
+    """See ``usage export``."""
+    chosen = kind or ("json" if out.suffix == ".json" else "csv")
+    _done(_with_store(state_dir, True, lambda archive: export(archive, out, chosen, names=names)))
+
+
+def run_audit(
+    state_dir: Path, out: Path, since: str | None, until: str | None, user: str | None, kinds: tuple[str, ...]
+) -> None:
+    """See ``audit``."""
+    which = JournalFilter(_moment("--since", since), _moment("--until", until), user, kinds)
+    _done(_with_store(state_dir, True, lambda archive: audit(archive, out, which)))
+
+
+def run_import(
+    state_dir: Path,
+    file: Path,
+    kind: str | None,
+    label: str | None,
+    pool: str | None,
+    begins: str | None,
+    slices: int | None,
+    processors: int | None,
+    zone: str | None,
+) -> None:
+    """See ``usage import``."""
+    how = How(
+        str(file), label or label_of(file), _pool(pool), _moment("--begins", begins), slices, processors, _zone(zone)
+    )
+    try:
+        chosen = kind or format_of(file)
+        said = _with_store(state_dir, False, lambda archive: import_file(archive, file, how, chosen))
+    except BadFile as problem:
+        _refuse(f"{problem} Nothing was imported.")
+    _done("\n".join(said))
+
+
+def _with_store(state_dir: Path, reading: bool, work: Callable[[Archive], T]) -> T:
+    try:
+        with Archive.open(store_address(state_dir), reading=reading) as archive:
+            return work(archive)
+    except SettingsError as problem:
+        _refuse(str(problem))
+    except StoreUnavailable as problem:
+        _refuse(problem.message, 1)
+    except OSError as problem:
+        _refuse(f"That could not be written: {problem}.", 1)
+
+
+def _moment(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        _refuse(f"{option}: '{text[:40]}' is not a time like 2026-11-20T09:00:00+00:00.")
+    if at.tzinfo is None:
+        _refuse(f"{option}: {text} is a time without a zone. Write {text}+00:00 for UTC.")
+    return at
+
+
+def _pool(text: str | None) -> OfferId | None:
+    try:
+        return None if text is None else OfferId(text)
+    except OfferIdError as problem:
+        _refuse(f"--pool: {problem}")
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    try:
+        return None if name is None else zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        _refuse(f"--zone: no time zone is known as '{name}'. One is Europe/Helsinki.")
+
+
+def _done(text: str) -> None:
+    click.echo(text, err=True)  # the records may be on the standard output
+
+
+def _refuse(text: str, code: int = 2) -> NoReturn:
+    click.echo(text, err=True)
+    sys.exit(code)

@@ -1,0 +1,201 @@
+"""What every format of history has in common: a row that is right becomes a record, and one that is not, a sentence.
+
+Pure: texts in, values out. A sentence names file, line and column.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, tzinfo
+
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.messages import UsageRecord
+from hub_extensions.core.offers.offer_id import CPU, OfferId, OfferIdError
+from hub_extensions.core.wording import foreign
+
+LONGEST_NAME = 255
+LATEST = 4e9
+"""Seconds; later moments and longer durations are taken for mistakes (126 years)."""
+
+MOST_BYTES = 1e15
+
+
+class BadFile(Exception):
+    """A file that cannot be imported; nothing of it is."""
+
+    def __init__(self, file: str, line: int, column: str, text: str) -> None:
+        place = f"{file}, line {line}" if line else file
+        super().__init__(f"{place}, column {column}: {text}" if column else f"{place}: {text}")
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a file is to be read.
+
+    Attributes:
+        label: what its rows are called by. pool: the offer whose line its sessions stand for; None: as the file says.
+        begins: what seconds are counted from, where the file does not say it.
+        slices_per_gpu: of CSV; None: as the file says. processors_per_gpu: of SWF. zone: of times without one.
+    """
+
+    file: str
+    label: str
+    pool: OfferId | None = None
+    begins: datetime | None = None
+    slices_per_gpu: int | None = None
+    processors_per_gpu: int | None = None
+    zone: tzinfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One row that was read: its record, and the key that it would have as a record of our own ("": none)."""
+
+    line: int
+    record: UsageRecord
+    own_key: str = ""
+
+
+@dataclass
+class Notes:
+    """What is said after an import."""
+
+    left_out: dict[str, int] = field(default_factory=dict)
+    over_limit: int = 0
+    unsorted: int = 0
+    last: datetime | None = None
+
+    def leave_out(self, why: str) -> None:
+        """A row that is none of a GPU's, or not over."""
+        self.left_out[why] = self.left_out.get(why, 0) + 1
+
+    def seen(self, record: UsageRecord) -> None:
+        """Note what is odd about a row that is kept."""
+        if record.lifetime_seconds is not None and (record.held_seconds or 0) > record.lifetime_seconds:
+            self.over_limit += 1
+        if self.last is not None and record.began < self.last:
+            self.unsorted += 1
+        self.last = max(self.last, record.began) if self.last is not None else record.began
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line's values by column, and how they are read."""
+
+    how: How
+    line: int
+    values: Mapping[str, str]
+
+    def bad(self, column: str, text: str) -> BadFile:
+        """What is wrong with it."""
+        return BadFile(self.how.file, self.line, column, text)
+
+    def text(self, column: str) -> str:
+        """A name."""
+        value = self.values.get(column, "")
+        if len(value) > LONGEST_NAME:
+            raise self.bad(column, f"a name of {len(value):,} characters; {LONGEST_NAME} are the most.")
+        if not value.isprintable():
+            raise self.bad(column, f"'{foreign(value)}' has a line break or another control character.")
+        return value
+
+    def number(self, column: str, *, least: float = 0.0, most: float = LATEST) -> float | None:
+        """A number; None: the field is empty."""
+        value = self.values.get(column, "").strip()
+        if not value:
+            return None
+        try:
+            number = float(value)
+        except ValueError:
+            raise self.bad(column, f"'{foreign(value, 40)}' is not a number.") from None
+        if not math.isfinite(number) or not least <= number <= most:
+            raise self.bad(column, f"{foreign(value, 40)} is not a number from {least:g} to {most:g}.")
+        return number
+
+    def needed(self, column: str, *, least: float = 0.0) -> float:
+        """A number that has to be there."""
+        number = self.number(column, least=least)
+        if number is None:
+            raise self.bad(column, "is empty; a number is needed.")
+        return number
+
+    def count(self, column: str) -> int:
+        """A whole number that has to be there."""
+        number = self.maybe_count(column)
+        if number is None:
+            raise self.bad(column, "is empty; a number is needed.")
+        return number
+
+    def maybe_count(self, column: str) -> int | None:
+        """A whole number, of bytes too; None: the field is empty."""
+        number = self.number(column, most=MOST_BYTES)
+        if number is not None and number != int(number):
+            raise self.bad(column, f"{number:g} is not a whole number.")
+        return None if number is None else int(number)
+
+    def time(self, column: str, value: str | None = None) -> datetime | None:
+        """A moment; None: the field is empty."""
+        text = self.values.get(column, "") if value is None else value
+        if not text:
+            return None
+        at = _moment(text)
+        if at is None:
+            raise self.bad(column, f"'{foreign(text, 40)}' is not a time like 2026-11-20T09:00:00+00:00.")
+        if at.tzinfo is None:
+            if self.how.zone is None:
+                raise self.bad(column, f"{text} is a time without a zone. Say which one with --zone Europe/Helsinki.")
+            at = at.replace(tzinfo=self.how.zone)
+        return at
+
+    def in_order(self, **moments: datetime | None) -> None:
+        """Each of these moments comes no earlier than those before it."""
+        last: tuple[str, datetime] | None = None
+        for column, at in moments.items():
+            if at is not None and last is not None and at < last[1]:
+                raise self.bad(column, f"{at.isoformat()} is before {last[0]} ({last[1].isoformat()}).")
+            last = last if at is None else (column, at)
+
+    def pool(self, column: str) -> OfferId:
+        """The line that it stood in: as `How` says, else this column."""
+        if self.how.pool is not None:
+            return self.how.pool
+        value = self.text(column)
+        if not value:
+            raise BadFile(
+                self.how.file, 0, "", "it does not say which GPUs it is about. Name an offer with --pool gpu."
+            )
+        try:
+            return OfferId(value)
+        except OfferIdError as problem:
+            raise self.bad(column, f"{problem}") from None
+
+    def share(self, column: str, slices: float, of: int) -> int:
+        """Thousandths of a GPU."""
+        if slices > of:
+            raise self.bad(column, f"{slices:g} slices, and a GPU has {of}.")
+        return max(1, round(WHOLE * slices / of))
+
+
+def gpus(row: Row, column: str, pool: OfferId) -> int:
+    """How many devices; none only with CPU only."""
+    count = row.count(column)
+    if count == 0 and pool != CPU:
+        raise row.bad(column, f"the pool {pool} without GPUs: at least 1 is needed.")
+    return count
+
+
+def end_after(began: datetime, seconds: float) -> datetime:
+    """A session's end."""
+    return began + timedelta(seconds=seconds)
+
+
+def _moment(text: str) -> datetime | None:
+    """Of ISO 8601; Slurm's ``%z`` writes ``+0200``, which Python 3.10 does not read. None: it is none."""
+    without_colon = len(text) > 5 and text[-5] in "+-" and text[-4:].isdecimal()
+    for each in (text.replace("Z", "+00:00"), f"{text[:-2]}:{text[-2:]}" if without_colon else ""):
+        with suppress(ValueError):
+            return datetime.fromisoformat(each)
+    return None

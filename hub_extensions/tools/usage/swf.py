@@ -1,0 +1,101 @@
+"""The Standard Workload Format of the Parallel Workloads Archive: 18 numbers a job, -1 is not known.
+
+Its processors are no GPUs: an admin says how many of them a GPU stands for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta, timezone
+
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.messages import UsageRecord
+from hub_extensions.core.offers.offer_id import GPU, OfferId
+from hub_extensions.core.usage import UseEnd
+from hub_extensions.tools.usage.rows import BadFile, How, Notes, Row, Session
+
+COLUMNS = (
+    "job", "submit", "wait", "run", "processors", "processor_time", "memory", "asked_processors", "asked_time",
+    "asked_memory",
+    "status", "user", "group", "executable", "queue", "partition", "preceding", "think",
+)  # fmt: skip
+_BEGINS = re.compile(r";\s*UnixStartTime:\s*(\d+)")
+_ENDS = {0: UseEnd.FAILED, 1: UseEnd.USER, 5: UseEnd.USER}
+
+
+def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterator[Session]:
+    """The jobs that ran.
+
+    Raises:
+        BadFile: a line has not 18 numbers, or one is none that can be.
+    """
+    begins = how.begins
+    for number, line in lines:
+        if line.startswith(";") or not line.strip():
+            found = _BEGINS.match(line)
+            if found is not None and begins is None:
+                begins = datetime.fromtimestamp(int(found[1]), timezone.utc)
+            continue
+        fields = line.split()
+        if len(fields) != len(COLUMNS):
+            raise BadFile(how.file, number, "", f"{len(fields)} fields; a job of SWF has {len(COLUMNS)}.")
+        row = Row(how, number, dict(zip(COLUMNS, fields, strict=True)))
+        if begins is None:
+            text = "seconds from a beginning that no '; UnixStartTime:' says. Say it with --begins."
+            raise row.bad("submit", text)
+        session = _session(row, begins, notes)
+        if session is not None:
+            notes.seen(session.record)
+            yield session
+
+
+def _session(row: Row, begins: datetime, notes: Notes) -> Session | None:
+    job = row.count("job")
+    submit, run = row.needed("submit"), row.needed("run", least=-1)
+    if run < 0:
+        notes.leave_out("jobs that have not run")
+        return None
+    processors = row.needed("processors", least=-1)
+    processors = processors if processors > 0 else row.needed("asked_processors", least=-1)
+    if processors <= 0:
+        notes.leave_out("jobs without a processor")
+        return None
+    devices, share = _size(row, processors)
+    wait, limit, user, group = (row.needed(name, least=-1) for name in ("wait", "asked_time", "user", "group"))
+    asked = begins + timedelta(seconds=submit)
+    admitted = asked + timedelta(seconds=wait) if wait >= 0 else None
+    pool = row.how.pool or OfferId(GPU)
+    memory = row.needed("memory", least=-1)
+    record = UsageRecord(
+        key=f"swf/{row.how.label}/{job}",
+        user=f"u{user:g}" if user >= 0 else "",
+        server="",
+        offer=pool,
+        pool=str(pool),
+        share=share,
+        devices=devices,
+        ended=(admitted or asked) + timedelta(seconds=run),
+        end=_ENDS.get(int(row.needed("status", least=-1)), UseEnd.UNKNOWN).value,
+        groups=(f"g{group:g}",) if group >= 0 else (),
+        asked=asked,
+        admitted=admitted,
+        ready=admitted,
+        lifetime_seconds=limit if limit > 0 else None,
+        waited_seconds=wait if wait >= 0 else None,
+        held_seconds=run,
+        ran_seconds=run,
+        peak_memory_bytes=int(memory * 1024 * processors) if memory > 0 else None,
+        source="swf",
+    )
+    return Session(row.line, record)
+
+
+def _size(row: Row, processors: float) -> tuple[int, int]:
+    """Devices, and the share of each."""
+    of = row.how.processors_per_gpu
+    if of is None:
+        raise row.bad("processors", "how many of them stand for a GPU? Say it with --processors-per-gpu 7.")
+    if processors <= of:
+        return 1, row.share("processors", processors, of)
+    return -int(-processors // of), WHOLE

@@ -1,0 +1,192 @@
+"""The CSV of traces (``submit,duration,num_gpu,slices,user,limit``), with or without the columns of our export."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from typing import Any
+
+from hub_extensions.adapters.store.archive import CSV_NAMES, OUR_NAMES
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.messages import UsageRecord
+from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.usage import UseEnd
+from hub_extensions.tools.usage.rows import BadFile, How, Notes, Row, Session, end_after, gpus
+
+_MOMENTS = ("asked", "admitted", "ready", "first_used", "last_used", "ended")
+_NUMBERS = (
+    "waited_seconds", "ran_seconds", "outage_seconds", "mean_use_percent", "highest_use_percent", "use_measured",
+    "memory_measured",
+)  # fmt: skip
+_COUNTS = ("peak_memory_bytes", "keeps", "warnings")
+_ENDS = {end.value for end in UseEnd}
+
+
+def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterator[Session]:
+    """The sessions of a trace.
+
+    Raises:
+        BadFile: a column is missing or unknown, or a value is none that can be.
+    """
+    names: list[str] | None = None
+    twins: dict[str, int] = {}
+    for number, line in lines:
+        fields = _fields(how, number, line)
+        if names is None:
+            names = _header(how, number, fields)
+            continue
+        if not line.strip():
+            continue
+        if len(fields) != len(names):
+            raise BadFile(how.file, number, "", f"{len(fields)} fields, and the header names {len(names)}.")
+        row = Row(how, number, dict(zip(names, fields, strict=True)))
+        session = _session(row, line, twins)
+        notes.seen(session.record)
+        yield session
+    if names is None:
+        raise BadFile(how.file, 0, "", "the file is empty.")
+
+
+def sizes(text: str, how: How, beside: str) -> How:
+    """What the ``.json`` beside a trace says of its slices. Raises BadFile: it says nonsense."""
+    try:
+        about: Any = json.loads(text)
+        slices = int(about["slices_per_gpu"])
+        pools = [int(pool["gpus"]) for pool in about.get("pools", ())]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise BadFile(beside, 0, "slices_per_gpu", "a trace's description has a whole number there.") from None
+    if slices < 1:
+        raise BadFile(beside, 0, "slices_per_gpu", f"{slices}: at least 1 is needed.")
+    if any(count < 1 for count in pools):
+        raise BadFile(beside, 0, "pools", "a pool without GPUs: at least 1 is needed.")
+    return how if how.slices_per_gpu is not None else replace(how, slices_per_gpu=slices)
+
+
+def _fields(how: How, number: int, line: str) -> list[str]:
+    try:
+        (fields,) = csv.reader([line], strict=True)
+    except (csv.Error, ValueError):
+        if not line:
+            return []
+        raise BadFile(
+            how.file, number, "", "a quotation mark is open at the line's end: no name has a line break."
+        ) from None
+    return fields
+
+
+def _header(how: How, number: int, names: list[str]) -> list[str]:
+    known = (*CSV_NAMES, *OUR_NAMES)
+    missing = [name for name in CSV_NAMES if name not in names]
+    unknown = [name for name in names if name not in known]
+    if missing:
+        near = get_close_matches(missing[0], unknown, 1, 0.0)
+        instead = f" Is it '{near[0][:40]}'?" if near else ""
+        raise BadFile(how.file, number, missing[0], f"the column is missing.{instead} Needed: {', '.join(CSV_NAMES)}.")
+    if unknown:
+        near = get_close_matches(unknown[0], known, 1, 0.5)
+        instead = f" Is it '{near[0]}'?" if near else ""
+        raise BadFile(how.file, number, unknown[0][:40], f"no column is known by that name.{instead}")
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadFile(how.file, number, twice, "the column is there twice.")
+    return names
+
+
+def _session(row: Row, line: str, twins: dict[str, int]) -> Session:
+    pool = _pool(row)
+    count = gpus(row, "num_gpu", pool)
+    held, submit = row.needed("duration"), row.needed("submit")
+    times: dict[str, Any] = {name: row.time(name) for name in _MOMENTS}
+    row.in_order(**{name: times[name] for name in ("asked", "admitted", "ready", "ended")})
+    ended = times.pop("ended")
+    if ended is None:
+        times["asked"] = _begins(row) + timedelta(seconds=submit)
+        ended = end_after(times["asked"], held)
+    key = row.text("key")
+    known = UsageRecord(
+        key=f"csv/{row.how.label}/{key or _content_key(row, line, twins)}",
+        user=row.text("user"),
+        server=row.text("server"),
+        offer=_offer(row, pool),
+        pool=str(pool),
+        share=row.share("slices", row.needed("slices"), _slices(row)) if count else 0,
+        ended=ended,
+        end=_end(row),
+        devices=count,
+        groups=_groups(row),
+        choice=row.values.get("choice", "")[:500],
+        lifetime_seconds=row.number("limit"),
+        held_seconds=held,
+        adopted=row.values.get("adopted") == "1",
+        source="csv",
+    )
+    return Session(row.line, replace(known, **times, **_measured(row), **_named(row)), key)
+
+
+def _measured(row: Row) -> dict[str, Any]:
+    counts = {name: row.maybe_count(name) for name in _COUNTS}
+    return {**counts, **{name: row.number(name) for name in _NUMBERS}}
+
+
+def _named(row: Row) -> dict[str, Any]:
+    return {name: row.text(name) for name in ("ticket", "device_class", "node", "device")}
+
+
+def _pool(row: Row) -> OfferId:
+    """A server without a GPU stays one, whatever pool an admin names for the rest."""
+    return CPU if row.values.get("pool") == CPU else row.pool("pool")
+
+
+def _offer(row: Row, pool: OfferId) -> OfferId:
+    return pool if row.how.pool is not None or not row.values.get("offer") else row.pool("offer")
+
+
+def _begins(row: Row) -> datetime:
+    if row.how.begins is None:
+        text = "seconds from a beginning that the file does not say. Say it with --begins 2026-01-01T00:00:00+00:00."
+        raise row.bad("submit", text)
+    return row.how.begins
+
+
+def _slices(row: Row) -> int:
+    if row.how.slices_per_gpu is not None:
+        return row.how.slices_per_gpu
+    if "key" in row.values:
+        return WHOLE  # an export of ours
+    raise row.bad("slices", "of how many a GPU has? Say it with --slices-per-gpu 7, or in the .json beside the file.")
+
+
+def _content_key(row: Row, line: str, twins: dict[str, int]) -> str:
+    """By what it says; of equal rows of one moment each has a number of its own."""
+    digest = hashlib.sha256(line.encode()).hexdigest()[:24]
+    at = row.values["submit"]
+    if at not in twins:
+        twins.clear()
+        twins[at] = 0
+    twins[digest] = twins.get(digest, 0) + 1
+    return f"{digest}-{twins[digest]}"
+
+
+def _end(row: Row) -> str:
+    end = row.text("end") or UseEnd.UNKNOWN.value
+    if end not in _ENDS:
+        raise row.bad("end", f"'{end}' is none of {', '.join(sorted(_ENDS))}.")
+    return end
+
+
+def _groups(row: Row) -> tuple[str, ...]:
+    text = row.values.get("groups", "")
+    if not text:
+        return ()
+    try:
+        groups = json.loads(text)
+    except ValueError:
+        groups = None
+    if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
+        raise row.bad("groups", "is not a list of names in JSON.")
+    return tuple(groups)

@@ -1,0 +1,230 @@
+"""Other schedulers' logs become records, and every mistake a sentence that names file, line and column."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from hub_extensions.core.messages import UsageRecord
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.tools.usage import sacct, swf, trace
+from hub_extensions.tools.usage.lines import LONGEST_LINE, lines_of
+from hub_extensions.tools.usage.rows import BadFile, How, Notes
+
+BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+HEADER = "submit,duration,num_gpu,slices,user,limit"
+HOW = How("log", "log", OfferId("gpu"), BEGIN, 7, 7, timezone(timedelta(hours=2)))
+
+
+def read(reader: Callable[..., object], *lines: str, how: How = HOW) -> tuple[list[UsageRecord], Notes]:
+    notes = Notes()
+    found = reader(enumerate(lines, 1), how, notes)
+    return [session.record for session in found], notes  # type: ignore[attr-defined]
+
+
+def refused(reader: Callable[..., object], *lines: str, how: How = HOW) -> str:
+    with pytest.raises(BadFile) as problem:
+        read(reader, *lines, how=how)
+    return str(problem.value)
+
+
+def test_a_trace_becomes_records_with_what_it_says_and_nothing_else() -> None:
+    (record,), _ = read(trace.sessions, HEADER, "60.5,3600.0,2,3,u7,43200.0")
+    assert (record.asked, record.ended - record.began) == (BEGIN + timedelta(seconds=60.5), timedelta(hours=1))
+    assert (record.devices, record.share, record.user, record.lifetime_seconds) == (2, 429, "u7", 43200.0)
+    assert (record.admitted, record.waited_seconds, record.mean_use_percent, record.keeps) == (None, None, None, None)
+    assert (record.source, record.pool, record.end) == ("csv", "gpu", "unknown")
+
+
+def test_equal_rows_of_a_trace_are_two_sessions_and_the_same_two_each_time() -> None:
+    lines = (HEADER, "0.0,60.0,1,7,u1,", "0.0,60.0,1,7,u1,", "0.0,61.0,1,7,u1,")
+    once, twice = (read(trace.sessions, *lines)[0] for _ in range(2))
+    assert len({record.key for record in once}) == 3 and [r.key for r in once] == [r.key for r in twice]
+    assert once[0].lifetime_seconds is None
+
+
+def test_what_is_odd_is_kept_counted_and_said() -> None:
+    _, notes = read(trace.sessions, HEADER, "90,60,1,7,a,30", "10,60,1,7,a,60", "50,61,1,7,b,60", "95,1,1,7,b,9")
+    assert (notes.over_limit, notes.unsorted) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "said"),
+    [
+        ("submit,duration,num_gpu,slices,user", "0,1,1,7,a", "log, line 1, column limit: the column is missing."),
+        (HEADER.replace("duration", "time"), "0,1,1,7,a,", "line 1, column duration: the column is missing. Is it 't"),
+        (f"{HEADER},end_time", "0,1,1,7,a,,x", "line 1, column end_time: no column is known by that name."),
+        (f"{HEADER},user", "0,1,1,7,a,,b", "line 1, column user: the column is there twice."),
+        (HEADER, "0,-1,1,7,a,", "line 2, column duration: -1 is not a number from 0"),
+        (HEADER, "0,nan,1,7,a,", "line 2, column duration: nan is not a number from 0"),
+        (HEADER, "0,1e300,1,7,a,", "line 2, column duration: 1e300 is not a number from 0"),
+        (HEADER, "0,,1,7,a,", "line 2, column duration: is empty"),
+        (HEADER, "soon,1,1,7,a,", "line 2, column submit: 'soon' is not a number"),
+        (HEADER, "0,1,0,7,a,", "line 2, column num_gpu: the pool gpu without GPUs"),
+        (HEADER, "0,1,1.5,7,a,", "line 2, column num_gpu: 1.5 is not a whole number"),
+        (HEADER, "0,1,1,8,a,", "line 2, column slices: 8 slices, and a GPU has 7"),
+        (HEADER, f"0,1,1,7,{'x' * 10240},", "line 2, column user: a name of 10,240 characters; 255 are the most"),
+        (HEADER, '0,1,1,7,"a', "line 2: a quotation mark is open at the line's end: no name has a line break"),
+        (HEADER, "0,1,1,7,a\x0bb,", "line 2, column user: 'a\\x0bb' has a line break"),
+        (HEADER, "0,1,1,7,a", "line 2: 5 fields, and the header names 6"),
+        (f"{HEADER},ended", "0,1,1,7,a,,2026-01-05T10:00:00", "line 2, column ended: 2026-01-05T10:00:00 is a time"),
+        (f"{HEADER},ended", "0,1,1,7,a,,yesterday", "line 2, column ended: 'yesterday' is not a time like"),
+        (
+            f"{HEADER},admitted,ended",
+            "0,1,1,7,a,,2026-01-05T10:00:01Z,2026-01-05T10:00:00Z",
+            "line 2, column ended: 2026-01-05T10:00:00+00:00 is before admitted",
+        ),
+        (f"{HEADER},end", "0,1,1,7,a,,exploded", "line 2, column end: 'exploded' is none of admin, failed,"),
+        (f"{HEADER},groups", "0,1,1,7,a,,[1]", "line 2, column groups: is not a list of names"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_a_trace_is_named(header: str, row: str, said: str) -> None:
+    how = How("log", "log", OfferId("gpu"), BEGIN, 7)
+    assert said in refused(trace.sessions, header, row, how=how)
+
+
+def test_what_a_trace_does_not_say_an_admin_is_asked_for() -> None:
+    assert "column submit: seconds from a beginning" in refused(
+        trace.sessions, HEADER, "0,1,1,7,a,", how=How("log", "log", OfferId("gpu"))
+    )
+    assert "Name an offer with --pool" in refused(trace.sessions, HEADER, "0,1,1,7,a,", how=How("log", "log"))
+    none = How("log", "log", OfferId("gpu"), BEGIN)
+    assert "column slices: of how many a GPU has?" in refused(trace.sessions, HEADER, "0,1,1,7,a,", how=none)
+    assert trace.sizes('{"slices_per_gpu": 100, "pools": [{"gpus": 3}]}', none, "log.json").slices_per_gpu == 100
+    for text, said in (
+        ('{"slices_per_gpu": 7, "pools": [{"gpus": 0}]}', "log.json, column pools: a pool without GPUs"),
+        ('{"slices_per_gpu": 0}', "column slices_per_gpu: 0: at least 1"),
+        ("[]", "column slices_per_gpu: a trace's description has a whole number there"),
+        ("no json", "column slices_per_gpu: a trace's description has a whole number there"),
+    ):
+        with pytest.raises(BadFile) as problem:
+            trace.sizes(text, none, "log.json")
+        assert said in str(problem.value)
+
+
+SACCT = "JobID|Cluster|User|Group|Partition|Submit|Start|End|Timelimit|AllocTRES|State"
+JOB = "7|puhti|ada|ml|gpu|2026-01-05T10:00:00|2026-01-05T10:30:00|2026-01-05T12:30:00|1-00:00:00|"
+JOB += "cpu=8,gres/gpu:a100=2,gres/gpu=2|CANCELLED by 1000"
+
+
+def test_slurms_jobs_become_records_and_what_is_no_session_is_counted() -> None:
+    (record,), notes = read(
+        sacct.sessions,
+        SACCT,
+        JOB,
+        JOB.replace("7|", "7.batch|", 1),
+        JOB.replace("7|", "8|", 1).replace("gres/gpu:a100=2,gres/gpu=2", "mem=4G"),
+        JOB.replace("7|", "9|", 1).replace("2026-01-05T12:30:00", "Unknown"),
+    )
+    assert (record.key, record.user, record.devices, record.device_class) == ("sacct/puhti/7", "ada", 2, "a100")
+    assert record.asked == datetime(2026, 1, 5, 8, tzinfo=timezone.utc), "sacct writes no zone: --zone says it"
+    assert (record.waited_seconds, record.held_seconds, record.lifetime_seconds) == (1800.0, 7200.0, 86400.0)
+    assert (record.end, record.groups, record.choice, record.source) == ("user", ("ml",), "gpu", "sacct")
+    assert notes.left_out == {
+        "steps of jobs": 1,
+        "jobs without a GPU": 1,
+        "jobs that have not run, or run still": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("state", "end"),
+    [("COMPLETED", "user"), ("TIMEOUT", "lifetime"), ("NODE_FAIL", "node-lost"), ("PREEMPTED", "reclaimed"),
+     ("OUT_OF_MEMORY", "failed"), ("REVOKED", "unknown")],
+)  # fmt: skip
+def test_how_a_job_of_slurm_ended(state: str, end: str) -> None:
+    (record,), _ = read(sacct.sessions, SACCT, JOB.replace("CANCELLED by 1000", state))
+    assert record.end == end
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("T12:30:00", "T10:00:00", "line 2, column End: 2026-01-05T10:00:00+02:00 is before Start"),
+        ("1-00:00:00", "a day", "line 2, column Timelimit: 'a day' is not a length"),
+        ("|ada|", "|a|da|", "line 2: 12 fields, and the header names 11"),
+        ("|ada|", f"|{'a' * 10240}|", "line 2, column User: a name of 10,240 characters"),
+        ("2026-01-05T10:00:00", "05.01.2026", "line 2, column Submit: '05.01.2026' is not a time"),
+    ],
+)
+def test_a_mistake_in_slurms_log_is_named(old: str, new: str, said: str) -> None:
+    job = JOB.replace(old, new) if old != "|ada|" or "da|" not in new else JOB.replace(old, new) + "|x"
+    assert said.replace("12 fields", f"{job.count('|') + 1} fields") in refused(sacct.sessions, SACCT, job)
+
+
+def test_slurms_log_without_a_column_or_a_zone() -> None:
+    assert "line 1, column User: the column is missing" in refused(sacct.sessions, SACCT.replace("User", "Who"), JOB)
+    said = refused(sacct.sessions, SACCT, JOB, how=How("log", "log"))
+    assert "column Submit: 2026-01-05T10:00:00 is a time without a zone" in said
+    with_zone = (
+        JOB.replace("10:00:00|", "10:00:00+0200|", 1)
+        .replace("10:30:00", "10:30:00+0200")
+        .replace("12:30:00", "12:30:00Z")
+    )
+    (record,), _ = read(sacct.sessions, SACCT, with_zone, how=How("log", "log"))
+    assert record.waited_seconds == 1800.0
+
+
+SWF = "1 60 30 600 14 -1 100 14 3600 -1 1 3 4 -1 1 1 -1 -1"
+
+
+def test_jobs_of_the_standard_workload_format() -> None:
+    lines = ("; Version: 2", "; UnixStartTime: 1767225600", "", SWF, SWF.replace("1 60 30 600", "2 60 30 -1", 1))
+    how = How("log", "log", processors_per_gpu=7)
+    (record,), notes = read(swf.sessions, *lines, how=how)
+    assert (record.asked, record.admitted) == (BEGIN + timedelta(seconds=60), BEGIN + timedelta(seconds=90))
+    assert (record.devices, record.share, record.user, record.groups) == (2, 1000, "u3", ("g4",))
+    assert (record.held_seconds, record.lifetime_seconds, record.end) == (600.0, 3600.0, "user")
+    assert notes.left_out == {"jobs that have not run": 1}
+    (small,), _ = read(swf.sessions, SWF.replace(" 14 ", " 2 "))
+    assert (small.devices, small.share) == (1, 286)
+    assert "column submit: seconds from a beginning" in refused(swf.sessions, SWF, how=how)
+    assert "line 1: 17 fields" in refused(swf.sessions, SWF[:-3])
+    assert "column processors: how many of them" in refused(swf.sessions, SWF, how=How("log", "log", begins=BEGIN))
+    assert "column run: 'x' is not a number" in refused(swf.sessions, SWF.replace("600", "x"))
+
+
+def test_lines_are_read_one_by_one_plain_or_packed(tmp_path: Path) -> None:
+    plain, packed, bom = tmp_path / "a.csv", tmp_path / "a.csv.gz", tmp_path / "b.csv"
+    plain.write_bytes(b"one\r\ntwo")
+    packed.write_bytes(gzip.compress(b"one\ntwo\n"))
+    bom.write_bytes(b"\xef\xbb\xbfone\ntwo")
+    for file in (plain, packed, bom):
+        assert list(lines_of(file)) == [(1, "one"), (2, "two")]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "the file is empty"),
+        (gzip.compress(b"", mtime=0), "the file is empty"),
+        (gzip.compress(b"a\n" * 5000, mtime=0)[:-9], "the gzip file is broken"),
+        (b"\x1f\x8bnot really", "the gzip file is broken"),
+        (b"a\n\xff\xfe\n", "line 2: is not text in UTF-8"),
+        (b"a\n" + b"x" * (LONGEST_LINE + 1), "line 2: a line of more than 64 KiB"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    file = tmp_path / "log.csv"
+    file.write_bytes(content)
+    with pytest.raises(BadFile) as problem:
+        list(lines_of(file))
+    assert str(file) in str(problem.value) and said in str(problem.value)
+
+
+def test_a_file_of_any_size_is_read_in_the_same_memory(tmp_path: Path) -> None:
+    peaks = []
+    for rows in (1_000, 20_000):
+        file = tmp_path / f"{rows}.csv"
+        file.write_text(f"{HEADER}\n" + "".join(f"{number},60,1,7,u{number % 9},\n" for number in range(rows)))
+        tracemalloc.start()
+        count = sum(1 for _ in trace.sessions(lines_of(file), HOW, Notes()))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert count == rows
+    assert peaks[1] < 1.5 * peaks[0] + 100_000, peaks
