@@ -13,6 +13,7 @@ from pathlib import Path
 import requests
 
 from benchmarks.figures import latency_row, quantile
+from tests.fakes.signed import Signs
 from tests.hubs import Hub, until
 from tests.loop.place import Place
 
@@ -50,7 +51,7 @@ def fill(place: Place) -> None:
     """Everything taken and 200 waiting, asked for as the hub asks."""
     url = f"http://127.0.0.1:{place.port}/services/gpu/hub/tickets"
     session = requests.Session()
-    session.headers["Authorization"] = f"Bearer {place.secret()}"
+    session.auth = Signs(place.secret())
     until(lambda: f'"total":{GPUS}' in place.service("hub/form?user=ada&server=&admin=0").text, 30, "the GPUs are read")
     for number in range(GPUS + WAITING):
         body = {"user": f"u{number}", "server": "", "offers": ["gpu"], "options": {"offer": "gpu"}, "groups": []}

@@ -31,6 +31,7 @@ from tests.cluster.namespaces import fresh_namespace
 from tests.cluster.place import ClusterPlace
 from tests.cluster.played_nodes import PlayedNodes
 from tests.cluster.responder import Responder
+from tests.fakes.signed import Signs
 from tests.hubs import ROOT, Hub, until
 
 HOME = "hub-of-the-benchmark"
@@ -221,7 +222,7 @@ def quiet(bench: Bench) -> None:
 def events_to_form(bench: Bench) -> None:
     """A pod of another namespace takes a card, then frees it; the clock starts when the API server has said yes."""
     session = requests.Session()
-    session.headers["Authorization"] = f"Bearer {bench.place.secret()}"
+    session.auth = Signs(bench.place.secret())
     url = f"http://127.0.0.1:{bench.place.port}/services/gpu/hub/form?user=ada"
 
     def free() -> int:

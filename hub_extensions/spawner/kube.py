@@ -16,26 +16,38 @@ from typing import Any
 from jupyterhub.utils import maybe_future
 from kubernetes_asyncio.client import V1Pod
 from tornado import web
-from traitlets import Float, Unicode, default
+from traitlets import Bool, Float, Unicode, default
 
 from hub_extensions.adapters.timeouts import unbroken
+from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.cluster.pod_status import LOST_REASONS, PodState, pod_state
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.offers.pod_request import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, AskError
-from hub_extensions.core.offers.user_options import ChoiceError
+from hub_extensions.core.offers.user_options import OWN_KEYS, ChoiceError
 from hub_extensions.core.wording import foreign
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.base import NO_LIMIT_SECONDS
-from hub_extensions.spawner.pages.profiles import OWN_KEYS, Profile, check_profile, in_order, still_there
+from hub_extensions.spawner.pages.profiles import Profile, check_profile, in_order, still_there
 from hub_extensions.spawner.pages.spawn_form import choice_from_form
 from hub_extensions.spawner.pages.start_progress import Start
 from hub_extensions.spawner.pods.apply_request import CPU_ASK, apply
+from hub_extensions.spawner.pods.demands import pod_demands
 from hub_extensions.spawner.pods.launch import Launch
 from hub_extensions.spawner.pods.pod_events import events_of
 from hub_extensions.spawner.pods.pod_spawner import CLUSTER_ERRORS, START_ANNOTATION, Pod, PodSpawner, token_of
 
 FORM_KEYS = (*OWN_KEYS, "also")
 LONGEST_KEY = 500
+
+
+class ServersPod(V1Pod):
+    """KubeSpawner logs `to_str` of a pod that cannot be made, and we try for hours: no token goes into the log."""
+
+    def to_str(self) -> str:
+        return f"the pod {self.metadata.name}"
+
+    def __repr__(self) -> str:
+        return str(super().to_str())
 
 
 class GpuKubeSpawner(PodSpawner):
@@ -57,6 +69,12 @@ class GpuKubeSpawner(PodSpawner):
         min=0.0,
         help="After this long without a place, the waiting page says that something outside this hub took the GPU. "
         "Unit: seconds.",
+    ).tag(config=True)
+    gpu_describe_first = Bool(
+        True,
+        help="Describe a server's pod before it stands in line (its profile, the overrides of its groups, "
+        "modify_pod_hook), so that it waits for a GPU on the nodes that it may use and for no other. False: the hook "
+        "is called when the pod is made only, and every server waits for any node.",
     ).tag(config=True)
     profile_list: Any
     user_options: Any
@@ -155,6 +173,10 @@ class GpuKubeSpawner(PodSpawner):
         self._gpu_whole = self._start_future = whole
         return whole
 
+    async def _gpu_demands(self, start: Start) -> PodDemands | None:
+        gpus = [offer for offer in start.offers if offer != CPU]
+        return await pod_demands(self, gpus[0]) if self.gpu_describe_first and gpus else None
+
     async def _gpu_timed(self, start: Start, limit: float) -> Any:
         self._gpu_ran = True
         grant = start.grant
@@ -199,7 +221,7 @@ class GpuKubeSpawner(PodSpawner):
         Raises:
             web.HTTPError: a refusal: the offer cannot be had as it is set up.
         """
-        pod = await super().get_pod_manifest()
+        pod = await self.gpu_plain_manifest()
         grant = self._gpu_start.grant if self._gpu_start is not None else None
         ask = grant.pod if grant is not None and grant.pod is not None else CPU_ASK
         lease = grant.lease if grant is not None else ""
@@ -212,9 +234,7 @@ class GpuKubeSpawner(PodSpawner):
         for note in applied.notes:
             self.log.warning("%s: %s", self._log_name, note)
         applied.pod.metadata.annotations[START_ANNOTATION] = self._gpu_token
-        name = applied.pod.metadata.name
-        # KubeSpawner logs this where a create fails, and we try for hours: no token of a server goes into the log
-        applied.pod.to_str = lambda: f"the pod {name}"  # type: ignore[method-assign]
+        applied.pod.__class__ = ServersPod
         return applied.pod
 
     def _gpu_not_set_up(self, log: str) -> web.HTTPError:

@@ -139,8 +139,8 @@ def with_these(*parts: Allowed) -> Allowed:
     return together
 
 
-EVERYWHERE: Allowed = {("", "nodes"): READ, ("", "pods"): READ}
-HERE: Allowed = {("", "pods"): READ | {"delete"}}
+EVERYWHERE: Allowed = {("", "nodes"): READ, ("", "pods"): READ, ("", "persistentvolumes"): {"list", "watch"}}
+HERE: Allowed = {("", "pods"): READ | {"delete"}, ("", "persistentvolumeclaims"): {"list", "watch"}}
 DRA: Allowed = {("resource.k8s.io", name): {"list", "watch"} for name in ("resourceslices", "resourceclaims")}
 DRA_HERE: Allowed = {("resource.k8s.io", "resourceclaimtemplates"): {"list", "watch"}}
 KUEUE: Allowed = {("kueue.x-k8s.io", "localqueues"): {"get"}}

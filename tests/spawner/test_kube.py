@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jupyterhub.utils import maybe_future
+from kubernetes_asyncio.client import V1Pod
 from kubernetes_asyncio.config import kube_config
 from kubespawner import KubeSpawner
 from kubespawner._version import __version__ as kubespawner_version
@@ -154,12 +155,29 @@ async def test_a_service_without_an_address_is_away_and_cpu_only_starts_without_
     assert spawner._gpu_service.titles == {}
 
 
+async def test_without_a_service_no_start_is_written_down_to_be_asked_for_again() -> None:
+    spawner = a_spawner(url="")
+    spawner.user.db = object()  # nothing that could be asked, as in KubeSpawner's own tests
+    spawner.load_state({})
+    assert spawner._gpu_accept({}) is None and "pod_name" in spawner.get_state()
+
+
 async def test_a_form_is_read_at_once_where_the_profiles_need_no_time() -> None:
     spawner = a_spawner(profile_list=PROFILES)
     assert spawner.options_from_form({"profile": ["small"], "offer": [ONE]}) == {"profile": "small", "offer": ONE}
     spawner.profile_list = lambda spawner: PROFILES
     later = spawner.options_from_form({"profile": ["small"], "offer": [ONE]})
     assert await later == {"profile": "small", "offer": ONE}
+
+
+async def test_who_wants_to_be_told_says_so_beside_a_profile_too() -> None:
+    spawner = a_spawner(profile_list=PROFILES)
+    fields = {"profile": ["small"], "offer": [ONE], "tell_when_ready": ["1"]}
+    options = {"profile": "small", "offer": ONE, "tell_when_ready": True}
+    assert spawner.options_from_form(fields) == spawner._gpu_checked(options) == options
+    await spawner._gpu_check_others(options)
+    with pytest.raises(web.HTTPError, match="tell_when_ready is true or false"):
+        spawner._gpu_checked({**options, "tell_when_ready": "soon"})
 
 
 # ------------------------------------------------------------------ the pod
@@ -180,6 +198,12 @@ async def test_a_pod_for_cpu_only_is_kubespawners_but_for_what_keeps_gpus_out_of
     assert [volume.name for volume in ours.spec.volumes] == ["jupyterhub-gpu-shm"]
     assert set(ours.metadata.annotations) - set(plain.metadata.annotations) == {START_ANNOTATION}
     assert set(plain.metadata.labels.items()) < set(ours.metadata.labels.items())
+
+
+async def test_a_pod_is_logged_by_its_name_and_told_whole_to_who_looks_at_it() -> None:
+    pod = await granted(a_spawner(), None).get_pod_manifest()
+    assert pod.to_str() == f"the pod {pod.metadata.name}"
+    assert "lab:1" in str(pod) and isinstance(pod, V1Pod)
 
 
 async def test_a_grant_puts_its_device_into_the_pod_and_no_variable_names_one() -> None:

@@ -23,7 +23,9 @@ from hub_extensions.core.cluster.model import (
     SliceDevice,
     Taint,
     TemplateFacts,
+    VolumeFacts,
 )
+from hub_extensions.core.cluster.placement import volume_of
 from hub_extensions.core.offers.pod_request import KAI_FRACTION, KAI_MEMORY, LEASE_LABEL, OFFER_LABEL
 
 Json: TypeAlias = Mapping[str, Any]
@@ -37,6 +39,7 @@ KAI_RESERVATION = "kai-resource-reservation"
 USER = "hub.jupyter.org/username"
 SERVER = "hub.jupyter.org/servername"
 COMPONENT = ("component", "singleuser-server")
+PLACEHOLDER = ("component", "user-placeholder")
 DRA_DRIVER = "gpu.nvidia.com"
 MOST = 2**62
 """More than any counter has."""
@@ -89,11 +92,13 @@ def node_of(raw: Json, known: Container[str] = ()) -> NodeFacts | None:
 
 
 def pod_of(raw: Json) -> PodFacts | None:
-    """A pod that asks for a GPU in any way, or that is a server of a hub."""
+    """A pod that asks for a GPU in any way, or that is a server of a hub; not one that gives way to any server."""
     about, spec, status = _part(raw, "metadata"), _part(raw, "spec"), _part(raw, "status")
     labels, annotations = _texts(about, "labels"), _texts(about, "annotations")
     requests = _requests(spec)
     if not (requests or spec.get("resourceClaims") or _is_kept(labels, annotations)):
+        return None
+    if labels.get(PLACEHOLDER[0]) == PLACEHOLDER[1] and _gives_way(spec):
         return None
     scheduled = _condition(status, "PodScheduled")
     waits = _text(scheduled, "status") == "False"
@@ -188,6 +193,19 @@ def template_of(raw: Json) -> TemplateFacts | None:
     )
 
 
+def volume_kept(raw: Json) -> VolumeFacts | None:
+    """A PersistentVolume that not every node reaches; one that says so in a way that cannot be read does not count."""
+    try:
+        return volume_of(raw)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def bound_volume(raw: Json) -> str | None:
+    """The name of the volume that a PersistentVolumeClaim is bound to; None: it is bound where its pod goes."""
+    return _text(_part(raw, "spec"), "volumeName") or None
+
+
 def newest(slices: Iterable[SliceFacts]) -> tuple[SliceDevice, ...]:
     """All devices of the newest generation of each pool that is complete."""
     return tuple(device for pool in _pools(slices) for one in pool for device in one.devices)
@@ -230,6 +248,12 @@ def _gpu_group(labels: Mapping[str, str]) -> str:
     if KAI_GROUP in labels:
         return intern(labels[KAI_GROUP])
     return intern(",".join(sorted(name.partition("/")[2] for name in labels if name.startswith(f"{KAI_GROUP}/"))))
+
+
+def _gives_way(spec: Json) -> bool:
+    """The scheduler ends it for a server: the chart's ``scheduling.podPriority`` puts placeholders below 0."""
+    priority = spec.get("priority")
+    return isinstance(priority, int) and priority < 0
 
 
 def _requests(spec: Json) -> Mapping[str, int]:

@@ -61,6 +61,7 @@ class ObjectKind(Generic[T]):
         name: for the log. path: of the list; ``{namespace}`` stands for our own.
         take: what is kept of one; None: nothing.
         forbidden: a sentence for the log, when it may not be read. optional: it need not be there (404).
+        needed: most clusters have some of it.
     """
 
     name: str
@@ -68,6 +69,7 @@ class ObjectKind(Generic[T]):
     take: Callable[[Json], T | None]
     forbidden: str
     optional: bool = False
+    needed: bool = True
 
 
 class Reflector(Generic[T]):
@@ -240,8 +242,7 @@ class Reflector(Generic[T]):
             return self._pace.doubted  # not read yet, rather than forbidden
         if not self.unreadable:
             if refused.status == 403:
-                # most clusters have nothing of the optional kinds, and need no right to read them
-                level = logging.DEBUG if self.kind.optional else logging.WARNING
+                level = logging.WARNING if self.kind.needed else logging.DEBUG
                 _log.log(level, "%s (%s)", self.kind.forbidden, refused.log_message)
             self.values, self.unreadable = None, True
             self._changed()

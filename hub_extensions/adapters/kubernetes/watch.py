@@ -19,6 +19,7 @@ from hub_extensions.adapters.kubernetes.api import ClusterError, KubernetesApi
 from hub_extensions.adapters.kubernetes.parse import (
     Json,
     SliceFacts,
+    bound_volume,
     claim_of,
     counters_of,
     newest,
@@ -26,6 +27,7 @@ from hub_extensions.adapters.kubernetes.parse import (
     pod_of,
     slice_of,
     template_of,
+    volume_kept,
 )
 from hub_extensions.adapters.kubernetes.reflector import ObjectKind, Pace, Reflector
 from hub_extensions.adapters.timeouts import within
@@ -37,6 +39,7 @@ from hub_extensions.core.cluster.model import (
     NodeFacts,
     SliceDevice,
     TemplateFacts,
+    Volumes,
 )
 
 T = TypeVar("T")
@@ -61,6 +64,8 @@ RIGHTS = (
     AccessRight("resource.k8s.io", "resourceslices", frozenset({"list", "watch"})),
     AccessRight("resource.k8s.io", "resourceclaims", frozenset({"list", "watch"})),
     AccessRight("resource.k8s.io", "resourceclaimtemplates", frozenset({"list", "watch"}), own=True),
+    AccessRight("", "persistentvolumes", frozenset({"list", "watch"})),
+    AccessRight("", "persistentvolumeclaims", frozenset({"list", "watch"}), own=True),
     AccessRight("", "pods", frozenset({"get", "list", "watch", "delete"}), own=True),
 )
 """All that is ever asked for. ``rbac.yaml`` and ``dra.yaml`` of ``helm-values/manifests`` give exactly this."""
@@ -102,11 +107,16 @@ class ClusterWatch:
         self._templates = self._reflector(
             _of_dra("claim templates", "namespaces/{namespace}/resourceclaimtemplates", template_of)
         )
+        self._volumes = self._reflector(_of_storage("volumes", "persistentvolumes", volume_kept))
+        self._volume_claims = self._reflector(
+            _of_storage("volume claims", "namespaces/{namespace}/persistentvolumeclaims", bound_volume)
+        )
         self._flat_slices: _Flat[SliceFacts, SliceDevice] = _Flat(self._slices, newest)
         self._flat_counters: _Flat[SliceFacts, CounterFacts] = _Flat(self._slices, counters_of)
         self._flat_claims: _Flat[ClaimFacts, ClaimFacts] = _Flat(self._claims, tuple)
         self._flat_templates: _Flat[TemplateFacts, TemplateFacts] = _Flat(self._templates, tuple)
         self._slices_seen = -1
+        self._volumes_of: tuple[tuple[int, int], Volumes] | None = None
 
     @property
     def namespace(self) -> str:
@@ -156,7 +166,16 @@ class ClusterWatch:
             at=min(known) if len(known) == len(read_at) else None,
             problem=self.problem,
             namespace=self.namespace,
+            volumes=self._known_volumes(),
         )
+
+    def _known_volumes(self) -> Volumes:
+        unread = self._volumes.unreadable or self._volume_claims.unreadable
+        editions = self._volumes.edition, self._volume_claims.edition
+        if self._volumes_of is None or self._volumes_of[0] != editions:
+            known = Volumes(dict(self._volume_claims.values or {}), dict(self._volumes.values or {}), unread)
+            self._volumes_of = editions, known
+        return self._volumes_of[1]
 
     @property
     def problem(self) -> str:
@@ -198,7 +217,8 @@ class ClusterWatch:
         return Reflector(self._api, kind, self._on_change, self._clock, self._pace)
 
     def _all(self) -> tuple[Reflector[Any], ...]:
-        return (self._nodes, self._pods, self._own_pods, self._slices, self._claims, self._templates)
+        dra = (self._slices, self._claims, self._templates)
+        return (self._nodes, self._pods, self._own_pods, *dra, self._volumes, self._volume_claims)
 
     def _begin(self, reflector: Reflector[Any]) -> None:
         self._tasks[reflector.kind.name] = asyncio.create_task(reflector.run(), name=f"reading {reflector.kind.name}")
@@ -285,7 +305,12 @@ class _Flat(Generic[T, U]):
 
 def _of_dra(name: str, path: str, take: Callable[[Json], T | None]) -> ObjectKind[T]:
     why = f"{name.capitalize()} may not be read: there are no offers by claims."
-    return ObjectKind(name, f"/apis/resource.k8s.io/v1/{path}", take, why, optional=True)
+    return ObjectKind(name, f"/apis/resource.k8s.io/v1/{path}", take, why, optional=True, needed=False)
+
+
+def _of_storage(name: str, path: str, take: Callable[[Json], T | None]) -> ObjectKind[T]:
+    why = f"{name.capitalize()} may not be read: no server is kept in line for the nodes that its files are on."
+    return ObjectKind(name, f"/api/v1/{path}", take, why, optional=True)
 
 
 def _living(reflector: Reflector[T]) -> Mapping[str, T] | None:

@@ -6,10 +6,10 @@ Values only, small ones: a cluster of 10,000 pods is kept whole in memory. Not h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
 from hub_extensions.core.settings import setting
 
@@ -161,6 +161,50 @@ class TemplateFacts:
     shared: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One of a node's label, or of its name (`of_field` is True then, and `key` ``metadata.name``)."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    of_field: bool = False
+
+
+Term: TypeAlias = tuple[Requirement, ...]
+"""All of them have to hold; one without any holds nowhere. Of several terms one is enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeFacts:
+    """What a persistent volume demands of the nodes that use it. `terms` None: nothing.
+
+    Attributes:
+        zones: label -> the zones or regions that its own label names.
+    """
+
+    terms: tuple[Term, ...] | None = None
+    zones: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class Volumes:
+    """What claims are bound to: ``namespace/name`` -> volume, and the volumes that constrain.
+
+    Attributes:
+        unread: some of it may not be read (403); it is empty then, and constrains nothing.
+    """
+
+    bound: Mapping[str, str] = field(default_factory=dict)
+    volumes: Mapping[str, VolumeFacts] = field(default_factory=dict)
+    unread: bool = False
+
+    def of(self, claims: Iterable[str]) -> tuple[VolumeFacts, ...]:
+        """What constrains a pod with these claims; one that is not bound yet is bound where the pod goes."""
+        found = (self.volumes.get(self.bound.get(claim, "")) for claim in claims)
+        return tuple(dict.fromkeys(volume for volume in found if volume is not None))
+
+
 @dataclass(frozen=True)
 class ClusterView:
     """The cluster at one moment.
@@ -170,6 +214,7 @@ class ClusterView:
         own_pods_only: `pods` has the hub's own namespace only.
         slices, claims, templates: None: there is no DRA here, or it may not be read.
         counters: of the devices of `slices` that are cut on demand.
+        volumes: what claims are bound to, as far as it may be read.
         namespace: where our servers' pods are; "" is not known.
         at: when the last word of the API server came in (wall clock).
         problem: why it cannot be read now, one sentence; "" when it can.
@@ -185,6 +230,7 @@ class ClusterView:
     at: datetime | None = None
     problem: str = ""
     counters: tuple[CounterFacts, ...] = ()
+    volumes: Volumes = Volumes()
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,9 @@ class NodeShare:
 
     Attributes:
         unknown: the node is being cut anew: it is not known what it has, rather than nothing.
-        closed: servers of this hub may not go to the node at all.
+        barred: a server goes there only where its profile says more than the settings of all servers do; what is free
+            there is counted, and `stand` says why it is not everybody's.
+        closed: barred for good.
         memory_bytes, sm_count: of one device (of a shared one its part); None is not known.
     """
 
@@ -96,6 +98,7 @@ class NodeShare:
     memory_bytes: int | None
     sm_count: int | None
     closed: bool = False
+    barred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +155,26 @@ def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], 
     for found in _kinds_of(node):
         if isinstance(found, LeftOut):
             left_out.append(found)
-        elif why:
+        elif why_none(node)[0]:
             parts.append(replace(_without(found, node, why, unknown), closed=_is_for_others(node, config)))
         else:
-            parts.append(_counted(found, node, pods, ours, config))
+            part = _counted(found, node, pods, ours, config)
+            parts.append(_barred(part, why, _is_for_others(node, config)) if why else part)
     return NodeReading(tuple(parts), tuple(left_out))
 
 
+def _barred(part: NodeShare, why: str, closed: bool) -> NodeShare:
+    return replace(part, stand=replace(part.stand, free=0, why=part.stand.why or why), barred=True, closed=closed)
+
+
 def why_not(node: NodeFacts, config: ClusterConfig) -> tuple[str, bool]:
-    """Why nothing of a node can be given now ("" when it can), and whether it is not known rather than none."""
+    """Why nothing of a node can be given to everybody now ("" when it can), and whether it is not known, not none."""
+    why, unknown = why_none(node)
+    return why or _closed(node, config), unknown
+
+
+def why_none(node: NodeFacts) -> tuple[str, bool]:
+    """The same where it can be given to nobody."""
     state = node.labels.get(MIG_STATE, "success")
     if state != "success":
         return f"its GPUs are being cut anew ({MIG_STATE} is {state}): not known what it has", True
@@ -170,7 +184,7 @@ def why_not(node: NodeFacts, config: ClusterConfig) -> tuple[str, bool]:
         return NOT_READY, False
     if node.cordoned:
         return "it is cordoned: nothing new is placed there", False
-    return _closed(node, config), False
+    return "", False
 
 
 def _closed(node: NodeFacts, config: ClusterConfig) -> str:

@@ -334,4 +334,6 @@ def _notes(
         away = [key for key in away if name == "groups" or not _MIG.fullmatch(key)]
         notes.extend(f"{name}[{key!r}]: there is no such offer." for key in away)
     notes.extend(f"hidden: there is no offer {key}." for key in offers.hidden if key not in found)
+    if offers.default_offer and offers.default_offer not in found:
+        notes.append(f"default_offer: there is no offer {offers.default_offer} now.")
     return tuple(notes)

@@ -24,8 +24,29 @@ HAMI_NODE = "gpu"
 """The label, with the value ``on``, of a node whose cards HAMi shares out (HAMi v2.10)."""
 SLUG_LENGTH = 48
 AHEAD = 100
+VOLUMES_UNREAD = LeftOut(
+    "volumes of users' files",
+    "this hub may not read them: a server whose files only some nodes reach is let in as if all did",
+)
 _SLUG = re.compile(r"[^a-z0-9]+")
 _NOT_IN_ID = re.compile(r"[^a-z0-9.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRoom:
+    """What one node gives of a pool, to whoever may use the node.
+
+    Attributes:
+        total, room, foreign: as of a `Pool`. barred: it counts only for starts that say they may use it.
+        unknown: it is not known what it has. silent: it does not answer.
+    """
+
+    total: int
+    room: Mapping[int, int]
+    foreign: int = 0
+    barred: bool = False
+    unknown: bool = False
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +63,7 @@ class Pool:
         replicas: over how many a device is shared out, the most of all nodes; 1 when it is not.
         node_labels: what a node has to have for a pod to get one of these and nothing else.
         claim_template: for DRA.
+        rooms: what each node gives, by its name; empty where that is not known.
         costs: id of another pool -> how many of its devices one of these costs at most: they are the same devices, or
             cut from the same cards.
     """
@@ -63,6 +85,7 @@ class Pool:
     claim_template: str = ""
     nodes: tuple[NodeStand, ...] = ()
     costs: Mapping[str, int] = field(default_factory=dict)
+    rooms: Mapping[str, NodeRoom] = field(default_factory=dict)
 
     @property
     def free(self) -> int:
@@ -136,6 +159,8 @@ def survey_pools(
         pools = {pool.id: _by_capacity(pool, config.capacity) for pool in pools.values()}
         why = "this hub may not read them: the totals are what c.GpuCluster.capacity says, and without it not known"
         left_out.append(LeftOut("pods of other namespaces", why))
+    if view.volumes.unread:
+        left_out.append(VOLUMES_UNREAD)
     by_template = {pool.template: ids[_dra_key(pool)] for pool in claimed}
     pools.update((by_template[pool.template], _of_claims(by_template, pool)) for pool in claimed)
     return PoolSurvey(
@@ -308,7 +333,14 @@ def _put_together(
         replicas=max(part.kind.replicas for part in parts),
         node_labels=_where(mine, every),
         nodes=tuple([part.stand for part in parts]),
+        rooms={part.stand.node: _room_of(part) for part in parts},
     )
+
+
+def _room_of(part: NodeShare) -> NodeRoom:
+    """A node whose devices nobody can be given now has none."""
+    total = part.stand.total if part.barred or not part.stand.why else 0
+    return NodeRoom(total, part.room, part.foreign, part.barred, part.unknown, part.stand.silent)
 
 
 def _where(mine: set[DeviceKind], every: Iterable[set[DeviceKind]]) -> Mapping[str, tuple[str, ...]]:
@@ -355,8 +387,13 @@ def _of_claims(ids: Mapping[str, OfferId], found: DraPool) -> Pool:
         sm_count=found.sm_count,
         claim_template=found.template,
         nodes=found.nodes,
+        rooms={} if found.free is None else {stand.node: _room_of_claims(stand) for stand in found.nodes},
         costs={ids[template]: cost for template, cost in found.costs.items()},
     )
+
+
+def _room_of_claims(stand: NodeStand) -> NodeRoom:
+    return NodeRoom(0 if stand.why else stand.total, {WHOLE: 0 if stand.why else stand.free}, silent=stand.silent)
 
 
 # ------------------------------------------------------------------ not everything may be read
@@ -368,10 +405,10 @@ def _by_capacity(pool: Pool, capacity: Mapping[str, int]) -> Pool:
     The nodes can be seen: there are no more than on those that count.
     """
     if pool.id not in capacity:
-        return replace(pool, room={}, foreign=0, unknown=True)
+        return replace(pool, room={}, foreign=0, unknown=True, rooms={})
     used = sum(stand.total - stand.free for stand in pool.nodes if not stand.why)
     total = min(capacity[pool.id], pool.total)
-    return replace(pool, total=total, room={WHOLE: max(0, total - used)}, foreign=0)
+    return replace(pool, total=total, room={WHOLE: max(0, total - used)}, foreign=0, rooms={})
 
 
 def _configured(view: ClusterView, config: ClusterConfig, names: Mapping[str, str], holders: _Holders) -> PoolSurvey:

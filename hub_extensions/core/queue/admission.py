@@ -7,17 +7,18 @@ Not here: where a ticket is stored, who asks, and how a server is started.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from datetime import datetime
-from operator import attrgetter, itemgetter
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from itertools import accumulate
+from operator import itemgetter
 
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.queue.capacity import Capacity
+from hub_extensions.core.queue.capacity import Capacity, Seen
 from hub_extensions.core.queue.forecast import Holding, LineForecast, WaitForecast, forecast_line, starts_now, unknown
-from hub_extensions.core.queue.line import lines_of
+from hub_extensions.core.queue.heads import Head, PoolQueues, held_by, offer_in
 from hub_extensions.core.queue.model import (
     Admission,
     Answer,
@@ -27,9 +28,9 @@ from hub_extensions.core.queue.model import (
     Line,
     QueueSnapshot,
     Ticket,
-    TicketState,
     Verdict,
 )
+from hub_extensions.core.queue.node_sets import Wish
 from hub_extensions.core.reasons import Reason, explain
 
 # ------------------------------------------------------------------ joining
@@ -80,21 +81,12 @@ def refuse_to_join(
 
 def over_own_limit(snapshot: QueueSnapshot, user: str, server: str) -> Reason | None:
     """Why this user may not hold one more GPU, or None."""
-    held = _held_by(snapshot, {user}).get(user, {})
+    held = held_by(snapshot, {user}).get(user, {})
     others = [name for name in held if name != server]
     if len(others) < snapshot.config.gpu_leases_per_user:
         return None
     log = f"user holds {len(others)} GPU lease(s), limit {snapshot.config.gpu_leases_per_user}"
     return explain("own-lease-limit", server=others[0], log_message=log)
-
-
-def _held_by(snapshot: QueueSnapshot, users: Set[str]) -> dict[str, dict[str, None]]:
-    """User -> the servers that hold a GPU, in the order of the leases. What is ending holds none any more."""
-    found: dict[str, dict[str, None]] = {}
-    for lease in snapshot.leases:
-        if lease.user in users and lease.state in (LeaseState.STARTING, LeaseState.RUNNING):
-            found.setdefault(lease.user, {})[lease.server] = None
-    return found
 
 
 def _refuse_offer(known: Mapping[OfferId, GpuOffer], wanted: OfferId, groups: Sequence[str]) -> Reason | None:
@@ -117,17 +109,19 @@ def admit(snapshot: QueueSnapshot) -> tuple[Admission, ...]:
     Only the head of a pool's line can be given something of that pool: whoever is behind could use the same devices,
     so giving him one might delay the head. In another pool he delays nobody, unless both are cut from the same cards:
     then who came first goes first there too. Who holds as many GPUs as he may is passed until he holds fewer.
+    Where starts of one pool may use different nodes, the first of each set of nodes is a head, and is given something
+    that nobody ahead could have.
     """
     room = snapshot.config.max_starting - snapshot.starting
-    lines = PoolQueues(snapshot)
     capacity = Capacity(snapshot)
+    lines = PoolQueues(snapshot, capacity)
     admissions: list[Admission] = []
     while len(admissions) < room:
         given = _next_admission(lines, capacity)
         if given is None:
             break
-        capacity.take(given)
-        lines.leave(given)
+        ticket = lines.leave(given)
+        capacity.take(given, ticket)
         admissions.append(given)
     return tuple(admissions)
 
@@ -135,18 +129,22 @@ def admit(snapshot: QueueSnapshot) -> tuple[Admission, ...]:
 def _next_admission(lines: PoolQueues, capacity: Capacity) -> Admission | None:
     """The head with the lowest place that can be given something, at the most preferred of the offers it heads."""
     heads: dict[str, tuple[int, Ticket]] = {}
+    of_pool: dict[str, dict[str, Head]] = {}
     for pool in lines.lines:
-        head = lines.head(pool)
-        if head is not None and (head[1].id not in heads or head[0] < heads[head[1].id][0]):
-            heads[head[1].id] = head
+        of_pool[pool] = lines.heads(pool)
+        for head in of_pool[pool].values():
+            ticket = head.ticket
+            if ticket.id not in heads or head.place < heads[ticket.id][0]:
+                heads[ticket.id] = head.place, ticket
     kept: set[str] = set()
     for _, ticket in sorted(heads.values(), key=lambda entry: entry[0]):
         waits_for: set[str] = set()
         for choice in ticket.choices:
             offer = capacity.offers.get(choice.offer)
-            if offer is None or not lines.is_next(offer.pool or CPU, ticket.id, choice.place):
-                continue
-            fits, device = capacity.fit(offer)
+            here = of_pool.get(offer.pool or CPU, {}).get(ticket.id) if offer is not None else None
+            if offer is None or here is None or choice.place >= here.next_place:
+                continue  # an offer that it asked for later has a later place than others have
+            fits, device = capacity.fit(offer, ticket, here.ahead)
             if fits and offer.pool not in kept:
                 return Admission(ticket.id, offer.id, device)
             others = capacity.foreign.get(offer.pool, 0)
@@ -157,86 +155,6 @@ def _next_admission(lines: PoolQueues, capacity: Capacity) -> Admission | None:
         for pool in waits_for:
             kept |= capacity.costing(pool)
     return None
-
-
-NOBODY = Line()
-
-
-def pools_of(offers: Iterable[GpuOffer]) -> dict[OfferId, str]:
-    """Offer -> the pool in whose line one waits for it."""
-    return {offer.id: offer.pool or CPU for offer in offers}
-
-
-class PoolQueues:
-    """The waiting tickets of each pool in the order of their places (CPU only is the pool ``cpu``)."""
-
-    def __init__(self, snapshot: QueueSnapshot) -> None:
-        self._pool_of = pools_of(snapshot.offers)
-        self.lines = lines_of(self._pool_of, snapshot.tickets) if snapshot.kept is None else snapshot.kept
-        self._first = dict.fromkeys(self.lines, 0)
-        self._left: set[str] = set()
-        self._held = _held_by(snapshot, {lease.user for lease in snapshot.leases})
-        self._most = snapshot.config.gpu_leases_per_user
-
-    def line(self, pool: str) -> Line:
-        return self.lines.get(pool, NOBODY)
-
-    def position(self, pool: str, ticket: Ticket) -> int | None:
-        """1 is the first; None: it is not in that line."""
-        line = self.line(pool)
-        places = (choice.place for choice in ticket.choices if self._pool_of.get(choice.offer) == pool)
-        at = bisect_left(line.places, min(places, default=0))
-        while at < len(line.tickets) and line.tickets[at].id != ticket.id:
-            at += 1
-        return at + 1 if at < len(line.tickets) else None
-
-    def pools_of(self, ticket: Ticket) -> list[str]:
-        """The lines that it is in, in the order of what its user prefers."""
-        if ticket.state is not TicketState.WAITING:
-            return []
-        return list(dict.fromkeys(self._pool_of[each.offer] for each in ticket.choices if each.offer in self._pool_of))
-
-    def has(self, pool: str, ticket: Ticket) -> bool:
-        return pool in self.pools_of(ticket)
-
-    def head(self, pool: str) -> tuple[int, Ticket] | None:
-        """Its place, and the first ticket that may be given something of this pool."""
-        line = self.line(pool)
-        at = self._first[pool] = self._next(pool, self._first.get(pool, 0))
-        return (line.places[at], line.tickets[at]) if at < len(line.tickets) else None
-
-    def is_next(self, pool: str, ticket: str, place: int) -> bool:
-        """It heads the line with this place too: an offer that it asked for later has a later one than others have."""
-        head = self.head(pool)
-        if head is None or head[1].id != ticket:
-            return False
-        places = self.line(pool).places
-        behind = self._next(pool, self._first[pool] + 1)
-        return behind >= len(places) or place < places[behind]
-
-    def _next(self, pool: str, at: int) -> int:
-        """From `at` on, the first that has not left and is not passed."""
-        waiting = self.line(pool).tickets
-        while at < len(waiting) and (waiting[at].id in self._left or self.passes(pool, waiting[at])):
-            at += 1
-        return at
-
-    def passes(self, pool: str, ticket: Ticket) -> bool:
-        """Its user's other servers hold as many GPUs as the user may."""
-        held = self._held.get(ticket.user)
-        return pool != CPU and held is not None and len(held.keys() - {ticket.server}) >= self._most
-
-    def leave(self, given: Admission) -> None:
-        """It is admitted, and its user holds one more from now on."""
-        self._left.add(given.ticket)
-        if given.device is not None:
-            pool = self._pool_of[given.offer]
-            ticket = self.line(pool).tickets[self._first[pool]]  # it was the head
-            self._held.setdefault(ticket.user, {})[ticket.server] = None
-
-    def length(self, pool: str) -> int:
-        """Before anybody was given anything."""
-        return len(self.line(pool).tickets)
 
 
 # ------------------------------------------------------------------ verdicts
@@ -251,8 +169,9 @@ class Standing(Mapping[str, Verdict]):
     def __init__(self, snapshot: QueueSnapshot, now: datetime) -> None:
         self._snapshot = snapshot
         self._now = now
-        self._lines = PoolQueues(snapshot)
         self._capacity = Capacity(snapshot)
+        self._lines = PoolQueues(snapshot, self._capacity)
+        self._on_nodes = {pool: _OnNodes(self._lines.wishes(pool)) for pool in self._capacity.by_node}
         self._braked = snapshot.starting >= snapshot.config.max_starting
         self._forecasts: dict[str, Sequence[WaitForecast]] = {}
         self._tickets: Mapping[str, Ticket] | None = None
@@ -260,17 +179,27 @@ class Standing(Mapping[str, Verdict]):
     def of(self, ticket: Ticket) -> Verdict | None:
         """None: it waits for nothing that there is. The position is the best of its offers'."""
         places = [(self._lines.position(pool, ticket), pool) for pool in self._lines.pools_of(ticket)]
-        found = [(position, pool) for position, pool in places if position is not None]
+        found = [(self._concerned(pool, ticket, place), pool) for place, pool in places if place is not None]
         return self._verdict(ticket, *min(found, key=itemgetter(0))) if found else None
 
+    def could_have(self, offer: GpuOffer, ticket: Ticket) -> bool:
+        """One is free where its server may be; of what is free for all somebody else has to look."""
+        return offer.pool not in self._capacity.by_node or self._capacity.seen_by(offer, ticket).free > 0
+
+    def _concerned(self, pool: str, ticket: Ticket, position: int) -> int:
+        """Its position among those who may use a node that it may use."""
+        wish = self._lines.wish(pool, ticket)
+        return position if wish is None else self._on_nodes[pool].ahead(wish, position - 1) + 1
+
     def _verdict(self, ticket: Ticket, position: int, pool: str) -> Verdict:
-        offer = _offer_in(self._capacity, ticket, pool)
+        offer = offer_in(self._capacity, ticket, pool)
         if self._lines.passes(pool, ticket) and (over := over_own_limit(self._snapshot, ticket.user, ticket.server)):
             reason = explain("own-lease-first", **over.params, log_message=over.log_message)
             forecast = unknown(explain("after-own-server"))
         else:
-            reason = _why(self._snapshot, self._capacity, offer, position - 1, self._braked)
-            forecast = self._forecast(pool)[position - 1]
+            reason = _why(self._snapshot, self._capacity, offer, ticket, position - 1, self._braked)
+            wish = self._lines.wish(pool, ticket)
+            forecast = (self._forecast(pool) if wish is None else self._node_forecast(pool, ticket, wish))[position - 1]
         return Verdict(Answer.WAIT, reason, offer.id, None, position, position - 1, forecast)
 
     def _forecast(self, pool: str) -> Sequence[WaitForecast]:
@@ -280,6 +209,16 @@ class Standing(Mapping[str, Verdict]):
             known = _forecasts(self._snapshot, self._capacity, pool, shares, self._now, self._braked)
             self._forecasts[pool] = known
         return known
+
+    def _node_forecast(self, pool: str, ticket: Ticket, wish: Wish) -> Sequence[WaitForecast]:
+        line = self._on_nodes[pool]
+        if wish not in line.forecasts:
+            seen = self._capacity.seen_by(offer_in(self._capacity, ticket, pool), ticket)
+            shares = line.shares_of(wish)
+            line.forecasts[wish] = _forecasts_on_nodes(
+                self._snapshot, self._capacity, pool, (wish, seen), shares, self._now, self._braked
+            )
+        return line.forecasts[wish]
 
     def _known(self) -> Mapping[str, Ticket]:
         if self._tickets is None:
@@ -305,10 +244,24 @@ def standing(snapshot: QueueSnapshot, now: datetime) -> Standing:
     return Standing(snapshot, now)
 
 
-def _offer_in(capacity: Capacity, ticket: Ticket, pool: str) -> GpuOffer:
-    """The offer of its first place in this pool; of several with one place the one its user prefers."""
-    here = (c for c in ticket.choices if c.offer in capacity.offers and (capacity.offers[c.offer].pool or CPU) == pool)
-    return capacity.offers[min(here, key=attrgetter("place")).offer]
+class _OnNodes:
+    """The line of a pool that is counted by node, for those who may use some of them."""
+
+    def __init__(self, wishes: Sequence[Wish]) -> None:
+        self._wishes = wishes
+        self._before: dict[frozenset[str], list[int]] = {}
+        self.forecasts: dict[Wish, Sequence[WaitForecast]] = {}
+
+    def ahead(self, wish: Wish, position: int) -> int:
+        """How many of the first `position` may use one of its nodes."""
+        if wish.nodes not in self._before:
+            met = ((1 if other.nodes & wish.nodes else 0) for other in self._wishes)
+            self._before[wish.nodes] = [0, *accumulate(met)]
+        return self._before[wish.nodes][position]
+
+    def shares_of(self, wish: Wish) -> list[int]:
+        """The shares that those ask for, and itself once more where nobody else does."""
+        return [other.share for other in self._wishes if other.nodes & wish.nodes] or [wish.share]
 
 
 def _shares(capacity: Capacity, line: Line) -> list[int]:
@@ -384,24 +337,79 @@ def _counted_forecasts(
     )
 
 
+def _forecasts_on_nodes(
+    snapshot: QueueSnapshot,
+    capacity: Capacity,
+    pool: str,
+    mine: tuple[Wish, Seen],
+    shares: Sequence[int],
+    now: datetime,
+    braked: bool,
+) -> Sequence[WaitForecast]:
+    """As of a pool, of its nodes alone: whoever may use one of them is ahead on all, which can only be later.
+
+    As long as somebody waits for these nodes, none of their devices is idle, and everybody ahead has one for a turn.
+    """
+    wish, seen = mine
+    why = _no_forecast_on_nodes(snapshot, seen)
+    held = [lease for lease in snapshot.leases if lease.pool == pool and lease.state is not LeaseState.ENDED]
+    placed = [lease for lease in held if snapshot.node_of.get(lease.id) in wish.nodes]
+    unplaced = [
+        lease for lease in held if lease.id not in snapshot.bound and capacity.wish_of_lease(lease).nodes & wish.nodes
+    ]
+    if why is None and len({*shares, *(lease.share for lease in (*placed, *unplaced))}) > 1:
+        why = explain("parts-differ")
+    if why is not None:
+        nothing = unknown(why)
+        return LineForecast(len(shares), lambda place: nothing)
+    taken = capacity.by_node[pool].free(wish, {}) - seen.free
+    ends = {lease.id: _end(lease, now) for lease in (*placed, *unplaced)}
+    # of those that may be placed elsewhere, as many as there is room for, and those that stay longest
+    unplaced.sort(key=lambda lease: ends[lease.id] or datetime.max.replace(tzinfo=timezone.utc), reverse=True)
+    here = [lease.id for lease in (*placed, *unplaced[:taken])]
+    return forecast_line(
+        devices=here + [f"free {number}" for number in range(min(seen.free, len(shares)))],
+        holdings=tuple(Holding(lease, WHOLE, ends[lease]) for lease in here),
+        shares=[WHOLE] * len(shares),
+        lifetime=snapshot.lifetime,
+        start_allowance=snapshot.start_allowance,
+        now=now,
+        max_starting=snapshot.config.max_starting,
+        held_back=braked,
+        by_others_too=True,
+    )
+
+
+def _no_forecast_on_nodes(snapshot: QueueSnapshot, seen: Seen) -> Reason | None:
+    if snapshot.queue:
+        return explain("line-elsewhere", queue=snapshot.queue)
+    if seen.unknown:
+        return explain("not-known-which-free")
+    if seen.held_up:
+        return explain("free-one-silent" if seen.silent else "free-one-taken-outside")
+    return None
+
+
 def _end(lease: Lease, now: datetime) -> datetime | None:
     """The enforced end. A lease whose left-overs outlived it has none: what cannot be ended holds its device."""
     late = lease.state is LeaseState.ENDING and lease.ends_at is not None and lease.ends_at < now
     return None if late else lease.ends_at
 
 
-def _why(snapshot: QueueSnapshot, capacity: Capacity, offer: GpuOffer, ahead: int, braked: bool) -> Reason:
-    if offer.id in snapshot.held_up:
-        code = "machine-silent" if snapshot.silent(offer.pool) else "taken-outside"
+def _why(
+    snapshot: QueueSnapshot, capacity: Capacity, offer: GpuOffer, ticket: Ticket, ahead: int, braked: bool
+) -> Reason:
+    seen = capacity.seen_by(offer, ticket)
+    if seen.held_up:
+        code = "machine-silent" if seen.silent else "taken-outside"
         return explain(code, ahead=ahead, log_message=f"an admitted pod of {offer.id} is not scheduled")
-    if offer.pool and (not capacity.known or (offer.pool in capacity.unknown and not capacity.free(offer))):
+    if offer.pool and (not capacity.known or (seen.unknown and not seen.free)):
         return explain("unknown-inventory", ahead=ahead, log_message="inventory unknown")
-    total = capacity.total.get(offer.pool, 0)
+    total = seen.total
     if offer.pool and total == 0:
-        return explain(
-            "none-there", title=offer.title, ahead=ahead, log_message=f"no usable device in pool {offer.pool}"
-        )
-    if not offer.pool or capacity.free(offer) > 0:
+        code = "none-on-its-machines" if seen.part else "none-there"
+        return explain(code, title=offer.title, ahead=ahead, log_message=f"no usable device in pool {offer.pool}")
+    if not offer.pool or seen.free > 0:
         if braked:
             most = snapshot.config.max_starting
             return explain("start-brake", starting=most, ahead=ahead, log_message=f"start brake, max_starting {most}")
@@ -409,7 +417,10 @@ def _why(snapshot: QueueSnapshot, capacity: Capacity, offer: GpuOffer, ahead: in
             log = f"the head of a pool of the same cards as {offer.pool} first"
             return explain("behind-on-same-cards", ahead=ahead, log_message=log)
         return explain("behind", ahead=ahead, log_message=f"head of {offer.pool} first")
-    foreign = capacity.foreign.get(offer.pool, 0)
+    foreign = seen.foreign
+    if seen.part:
+        log = f"{total} of pool {offer.pool} on its nodes, {foreign} of them held by others, none free"
+        return explain("in-use-on-its-machines", total=total, title=offer.title, ahead=ahead, log_message=log)
     if foreign == total:
         return explain("held-by-others", total=total, ahead=ahead, log_message=f"{foreign} of {total} held by others")
     if offer.pool in capacity.cut:
@@ -425,8 +436,8 @@ def _why(snapshot: QueueSnapshot, capacity: Capacity, offer: GpuOffer, ahead: in
 
 def availability(snapshot: QueueSnapshot, now: datetime) -> tuple[Availability, ...]:
     """How every offer stands now, and the wait of somebody who joined this moment."""
-    lines = PoolQueues(snapshot)
     capacity = Capacity(snapshot)
+    lines = PoolQueues(snapshot, capacity)
     return tuple(_availability(snapshot, lines, capacity, offer, now) for offer in snapshot.offers)
 
 
@@ -448,6 +459,9 @@ def _availability(
         return Availability(offer, None, None, held, 0, lost, waiting, wait, snapshot.queue)
     total = capacity.total.get(offer.pool, 0) * (WHOLE // offer.share)
     foreign = capacity.foreign.get(offer.pool, 0)
+    if offer.pool in capacity.by_node:
+        wait = _wait_on_nodes(snapshot, lines, capacity, offer, now)
+        return Availability(offer, free, total, held, foreign, lost, waiting, wait, snapshot.queue)
     before = lines.head(pool) or any(map(lines.head, capacity.costed(offer.pool)))
     if free > 0 and not before and not snapshot.queue and offer.id not in snapshot.held_up:
         wait = starts_now(explain("one-free"))
@@ -455,3 +469,15 @@ def _availability(
         shares = [*_shares(capacity, lines.line(pool)), offer.share]
         wait = _forecasts(snapshot, capacity, pool, shares, now, False)[-1]
     return Availability(offer, free, total, held, foreign, lost, waiting, wait, snapshot.queue)
+
+
+def _wait_on_nodes(
+    snapshot: QueueSnapshot, lines: PoolQueues, capacity: Capacity, offer: GpuOffer, now: datetime
+) -> WaitForecast:
+    """Of somebody who may use what all may: those in line who may not are not ahead of him."""
+    wishes = lines.wishes(offer.pool)
+    if not snapshot.queue and capacity.fit(offer, None, Counter(wishes))[0]:
+        return starts_now(explain("one-free"))
+    wish, seen = capacity.wish(offer, None), capacity.seen_by(offer, None)
+    shares = [*(other.share for other in wishes if other.nodes & wish.nodes), offer.share]
+    return _forecasts_on_nodes(snapshot, capacity, offer.pool, (wish, seen), shares, now, False)[-1]

@@ -1,22 +1,48 @@
 """What can still be given: devices of one machine by name, devices of a cluster by count; leases taken off.
 
-Not here: who is given it (``admission.py``).
+Where starts of one pool may use different nodes, it is counted node by node (``node_sets.py``). Not here: who is given
+it (``admission.py``).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
+from hub_extensions.core.cluster.pools import NodeRoom, Pool
 from hub_extensions.core.gpu.devices import WHOLE, Foreign
 from hub_extensions.core.offers.model import GpuOffer
-from hub_extensions.core.queue.model import Admission, LeaseState, QueueSnapshot
+from hub_extensions.core.queue.model import Admission, Lease, LeaseState, QueueSnapshot, Ticket
+from hub_extensions.core.queue.node_sets import NodeRooms, Wish, nodes_of
+
+NOBODY: Mapping[Wish, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How an offer stands for one ticket: only on the nodes that its server may use.
+
+    Attributes:
+        total, foreign, free, unknown, silent: as of a pool. held_up: somebody who was let in finds no device there.
+        part: some of what there is is on nodes that its server may not use, or that others may not.
+    """
+
+    total: int
+    foreign: int
+    free: int
+    unknown: bool
+    silent: bool
+    held_up: bool
+    part: bool = False
 
 
 class Capacity:
     """The shares of devices that can still be given: leases and what others use taken off.
 
     Attributes:
+        by_node: pools of which not all starts may use the same nodes.
+        promised: of such a pool, what was given and is not placed yet.
         known: False: nothing can be said of what is free.
         unknown: pools of a cluster of which a part is not known.
         total, foreign: pool -> devices there are, devices that others use.
@@ -29,6 +55,9 @@ class Capacity:
         self.known = snapshot.devices is not None or snapshot.pools is not None
         self.queue = snapshot.queue
         self.held_up = snapshot.held_up
+        self.by_node: dict[str, NodeRooms] = {}
+        self.promised: dict[str, Counter[Wish]] = {}
+        self._snapshot = snapshot
         self.held: dict[str, int] = {}
         self._pools: dict[str, list[str]] = {}
         self._free: dict[str, int] = {}
@@ -38,6 +67,8 @@ class Capacity:
         self._room: dict[str, Counter[int]] = {}
         self._costs: dict[str, Mapping[str, int]] = {}
         self._promised: set[str] = set()
+        self._unplaced: Counter[str] = Counter()
+        self._rooms: dict[str, Mapping[str, NodeRoom]] = {}
         self.cut: set[str] = set()
         for lease in snapshot.leases:
             if lease.state is not LeaseState.ENDED:
@@ -67,20 +98,41 @@ class Capacity:
                 self.cut.update((pool.id, *pool.costs))
             if pool.unknown:
                 self.unknown.add(pool.id)
+            self._rooms[pool.id] = pool.rooms
+        sets = set(snapshot.node_sets.values())
+        for pool in (snapshot.pools or {}).values():
+            if pool.id not in self.cut and _differ(pool, sets):
+                self.by_node[pool.id] = NodeRooms(pool.rooms)
+                self.promised[pool.id] = Counter()
         for lease in snapshot.leases:
             if lease.state is not LeaseState.ENDED and lease.id not in snapshot.bound and lease.pool in self._room:
                 self._take_counted(lease.pool, lease.share)
+                if lease.pool in self.by_node:
+                    self.promised[lease.pool][self.wish_of_lease(lease)] += 1
 
-    def fit(self, offer: GpuOffer) -> tuple[bool, str | None]:
-        """Whether the offer can be given now, and of which device (or pool): the fullest that still fits."""
+    def fit(
+        self, offer: GpuOffer, ticket: Ticket | None = None, ahead: Mapping[Wish, int] = NOBODY
+    ) -> tuple[bool, str | None]:
+        """Whether the offer can be given now, and of which device (or pool): the fullest that still fits.
+
+        Args:
+            ticket: who would be given it; None: somebody who may use what all may.
+            ahead: of a pool that is counted by node, what those wish for who came before and still wait.
+        """
         if not offer.pool:
             return True, None
         if self.queue:
             return True, offer.pool  # the line is theirs: never two queues in a row
-        if offer.id in self.held_up:
+        rooms = self.by_node.get(offer.pool)
+        if offer.id in self.held_up and (rooms is None or offer.id not in self._snapshot.held_up_on):
             return False, None
+        if rooms is not None:
+            fits = rooms.fits(self.wish(offer, ticket), self.promised[offer.pool] + Counter(ahead))
+            return fits, offer.pool if fits else None
         if offer.pool in self._room:
             fits = self._best(offer.pool, offer.share) is not None and self._spares(offer.pool) > 0
+            if ticket is not None and offer.pool in self.cut:
+                fits = fits and self._on_its_nodes(offer.pool, ticket)
             return fits, offer.pool if fits else None
         best: tuple[int, str] | None = None
         for identity in self._pools.get(offer.pool, ()):
@@ -97,12 +149,14 @@ class Capacity:
         """Pools that one of this may cost a device."""
         return frozenset(self._costs.get(pool, ()))
 
-    def take(self, admission: Admission) -> None:
+    def take(self, admission: Admission, ticket: Ticket | None = None) -> None:
         """Take off what was just given."""
         if admission.device is None:
             return
         offer = self.offers[admission.offer]
         self._free.clear()
+        if offer.pool in self.by_node:
+            self.promised[offer.pool][self.wish(offer, ticket)] += 1
         if offer.pool in self._room:
             self._take_counted(offer.pool, offer.share)
             return
@@ -122,7 +176,57 @@ class Capacity:
         """Of a counted pool: free share of a device (thousandths) -> how many devices have it."""
         return self._room.get(pool, {})
 
+    def seen_by(self, offer: GpuOffer, ticket: Ticket | None) -> Seen:
+        """How an offer stands for this ticket; None: for somebody who may use what all may."""
+        pool, held_up = offer.pool, offer.id in self.held_up
+        if not pool:
+            return Seen(0, 0, 1, unknown=False, silent=False, held_up=held_up)  # CPU only
+        rooms = self.by_node.get(pool)
+        silent = self._snapshot.silent(pool)
+        if rooms is None:
+            counts = self.total.get(pool, 0), self.foreign.get(pool, 0), self.free(offer)
+            return Seen(*counts, pool in self.unknown, silent, held_up)
+        nodes = self._nodes(pool, ticket)
+        here = [rooms.rooms[node] for node in nodes]
+        wish = self.wish(offer, ticket)
+        open_here = {node for node in wish.nodes if rooms.rooms[node].total}
+        return Seen(
+            total=sum(room.total for room in here),
+            foreign=sum(room.foreign for room in here if room.total),
+            free=rooms.free(wish, self.promised[pool]),
+            unknown=any(room.unknown for room in here),
+            silent=any(room.silent for room in here),
+            held_up=held_up and not open_here and any(room.total for room in here),
+            part=_with_some(rooms.rooms, nodes) != _with_some(rooms.rooms, nodes_of(rooms.rooms, None)),
+        )
+
+    def wish(self, offer: GpuOffer, ticket: Ticket | None) -> Wish:
+        """What it asks for; nodes where somebody who was let in finds no device count for nobody else."""
+        doubtful = self._snapshot.held_up_on.get(offer.id, frozenset()) if offer.id in self.held_up else frozenset()
+        return Wish(self._nodes(offer.pool, ticket) - doubtful, offer.share)
+
+    def wish_of_lease(self, lease: Lease) -> Wish:
+        """What a lease is that was given and has no place yet."""
+        doubtful = self._snapshot.held_up_on.get(lease.offer, frozenset()) if lease.offer in self.held_up else set()
+        return Wish(self._nodes_of(lease.pool, lease.ticket) - doubtful, lease.share)
+
+    def _nodes(self, pool: str, ticket: Ticket | None) -> frozenset[str]:
+        return self._nodes_of(pool, "" if ticket is None else ticket.id)
+
+    def _nodes_of(self, pool: str, ticket: str) -> frozenset[str]:
+        return nodes_of(self.by_node[pool].rooms, self._snapshot.node_sets.get(ticket))
+
+    def _on_its_nodes(self, pool: str, ticket: Ticket) -> bool:
+        """Of devices that are cut from the same cards: one is free on its nodes, besides all that are promised."""
+        rooms, allowed = self._rooms[pool], self._snapshot.node_sets.get(ticket.id)
+        if allowed is None or not rooms:
+            return True
+        here = nodes_of(rooms, allowed)
+        return sum(rooms[node].room.get(WHOLE, 0) for node in here) > self._unplaced[pool]
+
     def _count_free(self, offer: GpuOffer) -> int:
+        if offer.pool in self.by_node:
+            return self.by_node[offer.pool].free(self.wish(offer, None), self.promised[offer.pool])
         if offer.pool in self._room:
             here = sum(room // offer.share * count for room, count in self._room[offer.pool].items() if room > 0)
             return min(here, self._spares(offer.pool)) if here else 0
@@ -143,6 +247,7 @@ class Capacity:
         Of the pools that it may be cut from too, as many are gone as it can cost them at worst.
         """
         self._promised.add(pool)
+        self._unplaced[pool] += 1
         for other, cost in self._costs.get(pool, {}).items():
             if other in self._room:
                 self._room[other][WHOLE] = max(0, self._room[other][WHOLE] - cost)
@@ -152,3 +257,15 @@ class Capacity:
         self._room[pool][best] -= 1
         if best > share:
             self._room[pool][best - share] += 1
+
+
+def _differ(pool: Pool, sets: Collection[frozenset[str]]) -> bool:
+    """One of these sets of nodes has other nodes of this pool than all may use."""
+    if not pool.rooms or not sets:
+        return False
+    everybodys = _with_some(pool.rooms, nodes_of(pool.rooms, None))
+    return any(_with_some(pool.rooms, nodes_of(pool.rooms, nodes)) != everybodys for nodes in sets)
+
+
+def _with_some(rooms: Mapping[str, NodeRoom], nodes: frozenset[str]) -> set[str]:
+    return {node for node in nodes if rooms[node].total}

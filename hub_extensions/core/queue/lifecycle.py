@@ -195,6 +195,7 @@ def ask(ticket: Ticket | None, lease: Lease | None, wanted: Ticket) -> Step:
         attempt=ticket.attempt + 1,
         groups=wanted.groups,
         options=wanted.options,
+        demands=wanted.demands,
         state=state,
     )
     if state is ticket.state:

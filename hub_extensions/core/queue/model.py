@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import ClassVar
 
+from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.cluster.pools import Pool
 from hub_extensions.core.gpu.devices import DeviceState
 from hub_extensions.core.offers.model import GpuOffer
@@ -68,7 +69,9 @@ class Ticket:
         choices: in the user's order of preference.
         attempt: counts the spawns that asked for it; a cancel of an older attempt does not end it.
         options: the validated user options, so that the service can start the server by itself (JSON-able).
+        demands: what its pod will demand of a node; None is not known.
         admitted_offer: the offer it was admitted to; None while it waits.
+        asked: when it joined, by the wall clock, for people and records; None: not known.
     """
 
     id: str
@@ -82,6 +85,8 @@ class Ticket:
     options: Mapping[str, object] = field(default_factory=dict)
     admitted_offer: OfferId | None = None
     admitted_at: datetime | None = None
+    asked: datetime | None = None
+    demands: PodDemands | None = None
 
     @property
     def is_cpu(self) -> bool:
@@ -234,7 +239,11 @@ class QueueSnapshot:
         queue: whose line it is where it is not ours (``Kueue``, ``KAI``): everybody is admitted at once.
         held_up: offers whose first in line was admitted and finds no device: something outside this hub took it, or its
             machine does not answer.
+        held_up_on: of such an offer the nodes that this concerns; an offer that is not in it is held up everywhere.
         held_back: admitted tickets that the start brake does not count, because their pod is not placed yet.
+        node_sets: ticket -> the nodes of the cluster that its server may use. A ticket that is not in it may use those
+            that all servers may, as far as anybody knows.
+        node_of: lease -> the node of its pod.
         tickets: waiting and admitted ones, in any order.
         leases: all that have not ended.
         lifetime: what a new lease may last at most; None: no limit is enforced, and "at most" is never said.
@@ -255,6 +264,9 @@ class QueueSnapshot:
     held_up: frozenset[OfferId] = frozenset()
     held_back: frozenset[str] = frozenset()
     kept: Mapping[str, Line] | None = None
+    held_up_on: Mapping[OfferId, frozenset[str]] = field(default_factory=dict)
+    node_sets: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    node_of: Mapping[str, str] = field(default_factory=dict)
 
     def silent(self, pool: str) -> bool:
         """A machine of the cluster that has some of this pool does not answer."""

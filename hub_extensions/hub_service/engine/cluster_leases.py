@@ -18,6 +18,7 @@ from hub_extensions.adapters.jupyterhub_api import HubServer
 from hub_extensions.adapters.kubernetes.api import ClusterError
 from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.procfs import Process
+from hub_extensions.adapters.store import Changes
 from hub_extensions.core import messages
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
 from hub_extensions.core.cluster.nodes import NodeReadings
@@ -29,6 +30,7 @@ from hub_extensions.core.offers.pod_request import label_value
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Seen
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
+from hub_extensions.core.usage import UseEnd
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.adoption import adopted_lease
 from hub_extensions.hub_service.engine.errors import Refused
@@ -205,7 +207,18 @@ class ClusterLeases:
                 log.log(logging.INFO if harmless else logging.WARNING, "c.GpuOffers.%s", note)
         queue = "Kueue" if self.config.kueue_queue else "KAI" if self.config.kai_queue else ""
         held_up, held_back = self._without_a_place(queue)
-        return ClusterSnapshot(survey, offers, queue, held_up, held_back, _caution(view))
+        return ClusterSnapshot(
+            survey,
+            offers,
+            queue,
+            frozenset(held_up),
+            held_back,
+            _caution(view),
+            held_up_on={offer: nodes for offer, nodes in held_up.items() if nodes is not None},
+            node_of={lease: pod.node for lease, pod in (self.pod_of_lease | adopted).items() if pod.node},
+            nodes=dict(view.nodes or {}),
+            volumes=view.volumes,
+        )
 
     def _adopted_and_bound(self) -> dict[str, PodFacts]:
         """Pods that ran before this product did have no label of ours; they hold what they hold all the same."""
@@ -221,10 +234,11 @@ class ClusterLeases:
                 pod = None  # a later server of that name that we started, with a lease of its own or on CPU only
         return None if pod is None or pod.over else pod
 
-    def _without_a_place(self, queue: str) -> tuple[frozenset[OfferId], frozenset[str]]:
-        """(offers whose admitted pod finds no device, admitted tickets that do not count as starting)."""
+    def _without_a_place(self, queue: str) -> tuple[dict[OfferId, frozenset[str] | None], frozenset[str]]:
+        """(offers whose admitted pod finds no device, with the nodes that it may use, None: all;
+        admitted tickets that do not count as starting)."""
         now = self.state.clock.elapsed()
-        up, back, still = set[OfferId](), set[str](), {}
+        up, back, still = dict[OfferId, frozenset[str] | None](), set[str](), {}
         for ticket in self.state.tickets.values():
             pod = self._waiting_pod(ticket)
             if pod is None:
@@ -237,7 +251,8 @@ class ClusterLeases:
             # for want of anything else (processors, storage) it holds up nobody but itself
             for_a_gpu = not pod.unscheduled_why or why_unscheduled(pod.unscheduled_why).lacks_device
             if late and not queue and offer != CPU and for_a_gpu:
-                up.add(offer)
+                nodes, before = self.state.node_sets.get(ticket.id), up.get(offer, frozenset())
+                up[offer] = None if nodes is None or before is None else nodes | before
                 if ticket.id not in self._held_up_before:
                     log.warning(
                         "an admitted pod has no place: %s",
@@ -246,7 +261,7 @@ class ClusterLeases:
                     )
         self._without_place = still
         self._held_up_before = frozenset(back)
-        return frozenset(up), frozenset(back)
+        return up, frozenset(back)
 
     def _waiting_pod(self, ticket: Ticket) -> PodFacts | None:
         """The pod of an admitted ticket that has no place on a node; None: it has one, or it is not made yet."""
@@ -296,7 +311,7 @@ class ClusterLeases:
         node = view.nodes.get(pod.node)
         return None if node is None else node.ready is not True
 
-    async def give_up(self, lease_id: str) -> None:
+    async def give_up(self, lease_id: str, admin: str) -> None:
         """An admin says that a pod on a lost node will not come back: it is deleted by force, and its lease ends.
 
         Raises:
@@ -315,7 +330,13 @@ class ClusterLeases:
             await self.cluster.delete_pod(pod.namespace, pod.name, pod.uid, force=True)
         except ClusterError as problem:
             raise Refused(502, problem.message, "", "cluster") from problem
-        log.warning("an administrator gave a lost pod up", extra={"lease": lease.id, "user": lease.user})
+        async with self.transaction() as transaction:
+            use = self.state.uses.get(lease.id)
+            told = f"the pod {pod.name} was deleted by force"
+            seen = f"the node {pod.node} does not answer"
+            row = transaction.lease_row("given-up", lease, told, actor=f"admin {admin}", evidence=seen)
+            uses = () if use is None else (replace(use, end=UseEnd.ADMIN),)
+            await transaction.write(Changes(uses=uses, journal=(row,)))
         self.refresh_soon()
 
     # -------------------------------------------------------------- servers that ran before

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from aiohttp import ClientError
-from kubernetes_asyncio.client import ApiException, V1DeleteOptions, V1Preconditions
+from kubernetes_asyncio.client import ApiException, V1DeleteOptions, V1Pod, V1Preconditions
 from kubespawner import KubeSpawner
 
 from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused
@@ -42,6 +42,11 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # neither
     _gpu_token = ""
     _gpu_whole: asyncio.Future[Any] | None = None
     _gpu_mended_at = float("-inf")
+
+    async def gpu_plain_manifest(self) -> V1Pod:
+        """KubeSpawner's pod, without an offer."""
+        pod: V1Pod = await super().get_pod_manifest()
+        return pod
 
     @property
     def gpu_titles(self) -> Mapping[str, str]:

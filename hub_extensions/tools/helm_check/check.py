@@ -44,6 +44,7 @@ from hub_extensions.tools.helm_check.rules.namespaces import check_namespaces
 from hub_extensions.tools.helm_check.rules.network import check_network, is_apart
 from hub_extensions.tools.helm_check.rules.offers import check_offers
 from hub_extensions.tools.helm_check.rules.pods import check_pods
+from hub_extensions.tools.helm_check.rules.rights import check_rights
 from hub_extensions.tools.helm_check.rules.shape import check_shape
 
 NO_TOKEN = "0" * 64
@@ -158,6 +159,7 @@ def _by_rules(run: _CheckRun) -> None:
     findings += check_hub(release)
     findings += check_pods(release)
     findings += check_namespaces(release)
+    findings += check_rights(release)
     if not any(finding.rule == "wrong-type" for finding in findings):
         findings += check_network(release)
     if not release.is_ours:

@@ -127,6 +127,21 @@ def test_a_pod_without_a_gpu_is_not_kept():
 
 
 @pytest.mark.parametrize(
+    ("component", "spec", "held"),
+    [
+        ("user-placeholder", {"priority": -10}, False),
+        ("user-placeholder", {"priority": 0}, True),
+        ("user-placeholder", {}, True),
+        ("somebody-else", {"priority": -10}, True),
+    ],
+)
+def test_a_placeholder_that_gives_way_to_any_server_holds_nothing(component: str, spec: dict[str, Any], held: bool):
+    raw = pod(asks(), **spec)
+    raw["metadata"]["labels"] = {"component": component}
+    assert (pod_of(raw) is not None) is held
+
+
+@pytest.mark.parametrize(
     "about",
     [
         {"labels": {"component": "singleuser-server"}},

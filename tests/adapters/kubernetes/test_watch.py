@@ -24,6 +24,8 @@ from tests.fakes.kubernetes_api import (
     PODS,
     SLICES,
     TEMPLATES,
+    VOLUME_CLAIMS,
+    VOLUMES,
     ApiServerAsTold,
     ApiServerThatIsBusy,
     ApiServerThatIsSlow,
@@ -373,6 +375,37 @@ def claim(name: str, device: str) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": "jhub"},
         "status": {"allocation": {"devices": {"results": results}}},
     }
+
+
+async def test_claims_and_the_volumes_that_not_every_node_reaches_are_watched(tmp_path: Path):
+    def in_zone(zone: str) -> dict[str, Any]:
+        term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}
+        return {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}}
+
+    async with ApiServerAsTold() as server:
+        server.put(VOLUMES, {"metadata": {"name": "pv-a"}, "spec": in_zone("a")})
+        server.put(VOLUMES, {"metadata": {"name": "anywhere"}, "spec": {}}, {"metadata": {"name": "odd"}, "spec": 7})
+        for name, volume in (("home", "pv-a"), ("new", None)):
+            claim = {"metadata": {"name": name, "namespace": "jhub"}, "spec": {"volumeName": volume}}
+            server.put(VOLUME_CLAIMS, claim)
+        async with watching(server, tmp_path) as watch:
+            seen = watch.view(now()).volumes
+            assert (dict(seen.bound), set(seen.volumes), seen.unread) == ({"jhub/home": "pv-a"}, {"pv-a"}, False)
+            assert watch.view(now()).volumes is seen
+            server.put(VOLUMES, {"metadata": {"name": "pv-b"}, "spec": in_zone("b")})
+            await until(watch, lambda view: set(view.volumes.volumes) == {"pv-a", "pv-b"})
+
+
+async def test_volumes_that_may_not_be_read_are_said_once_and_stop_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    async with ApiServerAsTold() as server:
+        server.put(NODES, node())
+        server.forbidden = {VOLUMES}
+        async with watching(server, tmp_path) as watch:
+            view = watch.view(now())
+            assert (view.volumes.unread, view.problem, set(view.nodes or ())) == (True, "", {"n1"})
+            assert len(lines(caplog, "Volumes may not be read")) == 1
 
 
 async def test_only_what_is_kept_wakes_whoever_waits(tmp_path: Path):

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.admission import admit, availability, pools_of, refuse_to_join, standing
+from hub_extensions.core.queue.admission import admit, availability, refuse_to_join, standing
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE, Holding, forecast_line
+from hub_extensions.core.queue.heads import pools_of
 from hub_extensions.core.queue.line import KeptLines, lines_of
 from hub_extensions.core.queue.model import Choice, Line, Ticket, TicketState
 from tests.core.queue.test_admission import NOW, OFFERS, large, lease, small, snapshot, whole

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hub_extensions.adapters.store import Store
 from hub_extensions.core.cluster.model import ClusterConfig, PodFacts
+from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.messages import Ask, Ended, Started, Stopped, TicketStatus
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import label_value
@@ -41,9 +42,10 @@ class PodRoom:
         self.hands.pass_time(timedelta(seconds=after))
         await self.pods.refresh()
 
-    async def ask(self, user: str, *offers: str, server: str = "") -> TicketStatus:
+    async def ask(self, user: str, *offers: str, server: str = "", demands: PodDemands | None = None) -> TicketStatus:
         self.hub.run(user, server, ready=False)
-        return await self.engine.ask(Ask(user, server, tuple(map(OfferId, offers or (SMALL,))), {}))
+        wanted = tuple(map(OfferId, offers or (SMALL,)))
+        return await self.engine.ask(Ask(user, server, wanted, {}, demands=demands))
 
     def pod_for(self, state: TicketStatus, on: str = "", **changes: object) -> PodFacts:
         """The pod that a spawner makes of a grant."""
@@ -110,12 +112,13 @@ async def pod_room(
     *,
     hub: HubAsTold | None = None,
     hands: Hands | None = None,
+    prometheus_url: str = "",
     **config: object,
 ) -> AsyncIterator[PodRoom]:
     """A service of a cluster, by default one node with two MIG devices; on the same path it goes on where it was."""
     cluster = cluster or ClusterTable(node("a", (SMALL, 2)))
     hub, hands = hub or HubAsTold(), hands or Hands()
-    made = settings(path, cluster=ClusterConfig(**config))  # type: ignore[arg-type]
+    made = settings(path, cluster=ClusterConfig(**config), prometheus_url=prometheus_url)  # type: ignore[arg-type]
     store = Store.open(made.store_url)
     state = await State.open(store, made.queue, made.culling, made.offers)
     kept = None if state.first_start else state.clock.now()

@@ -217,7 +217,7 @@ async def test_an_admin_gives_a_lost_pod_up_and_its_lease_ends_when_the_pod_is_g
         lease = await r.run("ada")
         r.cluster.set_node("a", ready=False)
         await r.refresh()
-        await r.engine.give_up(lease.id)
+        await r.engine.give_up(lease.id, "root")
         assert r.cluster.deleted == [(HOME, "jupyter-ada", "uid-jupyter-ada", True)]
         await r.refresh()
         await r.refresh(after=1.1)
@@ -232,13 +232,13 @@ async def test_a_server_that_was_stopped_on_a_lost_machine_can_be_given_up_too(t
         await r.stop("ada")
         await r.refresh(after=3600)
         assert r.lease("ada").state is LeaseState.ENDING, "no kubelet says that it ended"
-        await r.engine.give_up(lease.id)
+        await r.engine.give_up(lease.id, "root")
         assert r.cluster.deleted[0][3] is True
 
 
 async def refused(r: PodRoom, lease: str) -> int:
     with pytest.raises(Refused) as problem:
-        await r.engine.give_up(lease)
+        await r.engine.give_up(lease, "root")
     return problem.value.status
 
 
@@ -258,7 +258,7 @@ async def test_a_pod_is_given_up_once_it_was_seen_to_be_lost_and_not_before(tmp_
         r.cluster.set_node("a", ready=False)
         assert await refused(r, lease.id) == 409
         await r.refresh()
-        await r.engine.give_up(lease.id)
+        await r.engine.give_up(lease.id, "root")
         assert len(r.cluster.deleted) == 1
 
 

@@ -273,15 +273,18 @@ def _cullers(release: Release) -> Iterator[Finding]:
 
 
 def _unmeasured(release: Release) -> Iterator[Finding]:
-    """Culling of pieces of cards whose use nobody but DCGM may know."""
+    """Culling of GPUs whose use nobody but DCGM knows: from outside of its pod nobody sees what a server does."""
     offers, culling = release.tree("hub.config.GpuOffers"), release.tree("hub.config.GpuCulling")
-    named = [name for key in ("titles", "groups", "fractions") for name in release.tree(f"hub.config.GpuOffers.{key}")]
+    named = [str(name) for key in ("titles", "groups") for name in release.tree(f"hub.config.GpuOffers.{key}")]
+    cut = [name for name in map(str, release.tree("hub.config.GpuOffers.fractions")) if name.startswith("mig-")]
     measured = release.tree("hub.config.GpuService").get("prometheus_url")
-    if offers and culling.get("enabled") is True and not measured and any(str(n).startswith("mig-") for n in named):
+    alone = sorted({name for name in named if re.fullmatch(r"mig-[^@]+(@.*)?|gpu(@.*)?", name)} | {*cut})
+    if offers and culling.get("enabled") is True and not measured and alone:
         text = (
-            "On cards of the Ampere generation (A100, A30) only DCGM knows the use of a piece: none is stopped as idle."
+            f"Nobody measures the use of {', '.join(alone)} but the servers themselves, which on a piece of an A100 or "
+            "A30 cannot: a server whose own extension does not say so is never idle."
         )
-        fix = "Give helm-values/monitoring.yaml as well. On later cards nothing has to be done."
+        fix = "Give helm-values/monitoring.yaml as well: DCGM measures it, and Prometheus has it."
         yield found(release, "unmeasured", "hub.config.GpuCulling.enabled", text, fix, severity="look at")
 
 

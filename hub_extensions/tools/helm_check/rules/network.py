@@ -21,13 +21,13 @@ Tree = Mapping[str, Any]
 
 PORT = 8191
 HUB_ACCESS = "hub.jupyter.org/network-access-hub"
-_TO_ANYWHERE = (443, 6443, 5432, 9090)
-"""The ports of API server, database and Prometheus that our policy opens for a service in its own pod."""
+_TO_ANYWHERE = (443, 6443, 5432, 9090, 587, 465)
+"""The ports of API server, database, Prometheus and mail server that our policy opens for a service in its own pod."""
 
 _API_PORTS = (443, 6443)
 """The API server's Service, and where most clusters really have it: networks judge by the one or the other."""
 
-_ELSEWHERE = ("api", "database", "prometheus")
+_ELSEWHERE = ("api", "database", "prometheus", "mail", "webhook")
 """Called at an address that these values do not tell."""
 
 _CHART_NAME = "jupyterhub"
@@ -41,6 +41,8 @@ _NAMES = {
     "api": "the API server",
     "database": "its database",
     "prometheus": "your Prometheus",
+    "mail": "your mail server",
+    "webhook": "the receiver of the webhook",
 }
 
 
@@ -81,7 +83,7 @@ def is_apart(release: Release) -> bool:
 
 
 def pods_of(release: Release) -> dict[str, Pod]:
-    """The pods of a release, as the chart labels them, and the API server at a private address."""
+    """The pods of a release, as the chart labels them, and what is elsewhere at a private address."""
     own = {**_labels(release, "singleuser-server"), **_user_labels(release)}
     space = {"kubernetes.io/metadata.name": release.namespace}
 
@@ -99,9 +101,7 @@ def pods_of(release: Release) -> dict[str, Pod]:
         "proxy": pod("proxy", proxy, 3, {"http": 8000, "https": 8443, "api": 8001}),
         "server": pod("server", own, 4, {"notebook-port": 8888}),
         "service": pod("service", service, 5, {"http": _port(release)}),
-        "api": Pod("api", None, "", "10.43.0.1"),
-        "database": Pod("database", None, "", "10.43.0.2"),
-        "prometheus": Pod("prometheus", None, "", "10.43.0.3"),
+        **{name: Pod(name, None, "", f"10.43.0.{number}") for number, name in enumerate(_ELSEWHERE, 1)},
     }
 
 
@@ -167,13 +167,16 @@ def _ports(call: Call) -> Sequence[int]:
 
 def _to_others(release: Release, service: str) -> Iterator[Call]:
     """What an admin names beside the cluster; taken to be at a private address, as a pod or in the same network."""
-    own = release.tree("hub.config.GpuService")
+    own, notices = release.tree("hub.config.GpuService"), release.tree("hub.config.GpuNotices")
+    mail = f"smtp://{notices['smtp_host']}:{notices.get('smtp_port', 587)}" if notices.get("smtp_host") else ""
     database = own.get("database_url") or release.variables("hub.extraEnv").get(DATABASE_VARIABLE)
     if isinstance(database, Mapping):
         database = database.get("value") or "postgresql://in-a-secret"
     for given, name, usual, why in (
         (database, "database", 5432, "it cannot keep the line"),
         (own.get("prometheus_url"), "prometheus", 80, "the use of MIG devices is not known"),
+        (mail, "mail", 587, "no user is told by e-mail"),
+        (notices.get("webhook_url"), "webhook", 80, "no user is told by the webhook"),
     ):
         url = str(given or "")
         host, port = _host_and_port(url)

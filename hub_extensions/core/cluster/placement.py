@@ -1,0 +1,214 @@
+"""Which nodes a start may use: what its pod demands of a node, matched as kube-scheduler's filters do.
+
+`PodDemands` is what is kept of a pod that is not made yet (``NodeAffinity``, ``TaintToleration``, ``VolumeBinding`` and
+``VolumeZone`` of Kubernetes 1.34 to 1.36). What is not in it is not known and constrains nothing: room for processors
+and memory, other pods' affinities, webhooks of the cluster. Pure. Not here: what is free there (``pools.py``), and who
+is next (``queue/admission.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hub_extensions.core.cluster.model import NodeFacts, Requirement, Taint, Term, VolumeFacts, Volumes
+from hub_extensions.core.offers.pod_request import GPU_TAINT
+
+NAME_FIELD = "metadata.name"
+CLOSING = ("NoSchedule", "NoExecute")
+ZONES = {
+    "topology.kubernetes.io/zone": "",
+    "topology.kubernetes.io/region": "",
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+"""Labels of volumes that were made before volumes had an affinity; those of before 1.17 with their name of today."""
+LEAST, MOST = -(2**63), 2**63 - 1
+"""``Gt`` and ``Lt`` compare 64-bit numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """As in a pod; "" is *not said*."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodDemands:
+    """What one pod demands of its node.
+
+    Attributes:
+        selector: labels that the node must have. terms: its required affinity; None: it has none.
+        claims: ``namespace/name`` of the persistent volume claims that it mounts.
+    """
+
+    selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[Term, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    claims: tuple[str, ...] = ()
+
+
+# ------------------------------------------------------------------ matching
+
+
+def may_use(demands: PodDemands, volumes: Iterable[VolumeFacts], node: NodeFacts) -> bool:
+    """The scheduler's filters let the pod onto this node, whatever is free there."""
+    return (
+        all(node.labels.get(key) == value for key, value in demands.selector)
+        and _any_term(demands.terms, node)
+        and all(_tolerated(taint, demands.tolerations) for taint in node.taints if taint.effect in CLOSING)
+        and all(_any_term(volume.terms, node) and _in_zones(volume, node) for volume in volumes)
+    )
+
+
+def _any_term(terms: tuple[Term, ...] | None, node: NodeFacts) -> bool:
+    return terms is None or any(term and all(_holds(each, node) for each in term) for term in terms)
+
+
+def _holds(wanted: Requirement, node: NodeFacts) -> bool:
+    """As ``apimachinery/pkg/labels`` does: what is not there is in no list, so it is *not in* every list."""
+    if wanted.of_field:
+        there: str | None = node.name if wanted.key == NAME_FIELD else None
+        if there is None:
+            return False
+    else:
+        there = node.labels.get(wanted.key)
+    if wanted.operator == "Exists":
+        return there is not None
+    if wanted.operator == "DoesNotExist":
+        return there is None
+    if wanted.operator == "NotIn":
+        return there is None or there not in wanted.values
+    if there is None:
+        return False
+    if wanted.operator == "In":
+        return there in wanted.values
+    left, right = _number(there), _number(wanted.values[0] if len(wanted.values) == 1 else "")
+    if left is None or right is None:
+        return False
+    return (wanted.operator == "Gt" and left > right) or (wanted.operator == "Lt" and left < right)
+
+
+def _number(text: str) -> int | None:
+    """As Go's ``strconv.ParseInt`` reads it."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 30):
+        return None
+    return number if LEAST <= (number := int(text)) <= MOST else None
+
+
+def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    if (taint.key, taint.effect) == (GPU_TAINT, "NoSchedule"):
+        return True  # every offer with a GPU brings that toleration
+    return any(_tolerates(each, taint) for each in tolerations)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    if toleration.operator in ("", "Equal"):
+        return toleration.value == taint.value
+    return toleration.operator == "Exists"
+
+
+def _in_zones(volume: VolumeFacts, node: NodeFacts) -> bool:
+    """A node without any such label is taken to be everywhere."""
+    if not volume.zones or not any(label in node.labels for label in ZONES):
+        return True
+    return all(node.labels.get(label, node.labels.get(ZONES[label])) in values for label, values in volume.zones)
+
+
+class NodeSets:
+    """The nodes of a cluster that pods may use; what was matched is kept as long as the node and the demands stand."""
+
+    def __init__(self) -> None:
+        self._nodes: Mapping[str, NodeFacts] = {}
+        self._volumes = Volumes()
+        self._matched: dict[PodDemands, dict[str, tuple[NodeFacts, bool]]] = {}
+        self._found: dict[PodDemands, frozenset[str]] = {}
+
+    def know(self, nodes: Mapping[str, NodeFacts], volumes: Volumes) -> bool:
+        """These are the nodes from now on, and the volumes. False: they are what they were."""
+        same = nodes.keys() == self._nodes.keys() and volumes == self._volumes
+        if same and all(node is self._nodes[name] for name, node in nodes.items()):
+            return False
+        self._nodes, self._volumes = nodes, volumes
+        self._matched = {demands: self._matched[demands] for demands in self._found if demands in self._matched}
+        self._found = {}
+        return True
+
+    def of(self, demands: PodDemands | None) -> frozenset[str] | None:
+        """The nodes of these demands; None: nothing is known of them."""
+        if demands is None or not self._nodes:
+            return None
+        volumes = self._volumes.of(demands.claims)
+        alike = replace(demands, claims=tuple(sorted(map(repr, volumes))))  # homes of one zone are one
+        if alike not in self._found:
+            known, now = self._matched.get(alike, {}), dict[str, tuple[NodeFacts, bool]]()
+            for name, node in self._nodes.items():
+                before = known.get(name)
+                now[name] = before if before and before[0] is node else (node, may_use(demands, volumes, node))
+            self._matched[alike] = now
+            self._found[alike] = frozenset(name for name, (_, fits) in now.items() if fits)
+        return self._found[alike]
+
+
+# ------------------------------------------------------------------ reading
+
+
+def demands_of(pod: Mapping[str, Any], namespace: str) -> PodDemands:
+    """What a pod demands, from its JSON. `namespace`: where it will be.
+
+    Raises:
+        TypeError, AttributeError, KeyError, ValueError: it is no pod that an API server would take.
+    """
+    spec = pod["spec"]
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    named = ((volume.get("persistentVolumeClaim") or {}).get("claimName") for volume in spec.get("volumes") or ())
+    return PodDemands(
+        selector=tuple(sorted((str(key), str(value)) for key, value in (spec.get("nodeSelector") or {}).items())),
+        terms=None if required is None else terms_of(required),
+        tolerations=tuple(_toleration_of(each) for each in spec.get("tolerations") or ()),
+        claims=tuple(sorted({f"{namespace}/{claim}" for claim in named if claim})),
+    )
+
+
+def terms_of(selector: Mapping[str, Any]) -> tuple[Term, ...]:
+    """The terms of a NodeSelector, from its JSON."""
+    return tuple(
+        (
+            *(_requirement_of(each, False) for each in term.get("matchExpressions") or ()),
+            *(_requirement_of(each, True) for each in term.get("matchFields") or ()),
+        )
+        for term in selector.get("nodeSelectorTerms") or ()
+    )
+
+
+def _requirement_of(raw: Mapping[str, Any], of_field: bool) -> Requirement:
+    values = tuple(str(value) for value in raw.get("values") or ())
+    return Requirement(str(raw["key"]), str(raw["operator"]), values, of_field)
+
+
+def _toleration_of(raw: Mapping[str, Any]) -> Toleration:
+    return Toleration(*(str(raw.get(name) or "") for name in ("key", "operator", "value", "effect")))
+
+
+def volume_of(raw: Mapping[str, Any]) -> VolumeFacts | None:
+    """What a PersistentVolume demands of a node, from its JSON; None: nothing."""
+    labels = (raw.get("metadata") or {}).get("labels") or {}
+    required = ((raw.get("spec") or {}).get("nodeAffinity") or {}).get("required")
+    zones = tuple((label, tuple(str(labels[label]).split("__"))) for label in ZONES if label in labels)
+    terms = None if required is None else _terms_of_volume(terms_of(required))
+    return None if terms is None and not zones else VolumeFacts(terms, zones)
+
+
+def _terms_of_volume(terms: tuple[Term, ...]) -> tuple[Term, ...] | None:
+    """Of a volume the scheduler reads no node's name (``CheckNodeAffinity``): what is said of it always holds."""
+    by_label = tuple(tuple(each for each in term if not each.of_field) for term in terms)
+    return None if any(term and not labels for term, labels in zip(terms, by_label, strict=True)) else by_label

@@ -1,0 +1,151 @@
+"""The lines as an admission reads them: who is where in each, and who may be given something next.
+
+Not here: the lines themselves (``line.py``), and what there is to give (``capacity.py``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from operator import attrgetter
+
+from hub_extensions.core.offers.model import GpuOffer
+from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.queue.capacity import Capacity
+from hub_extensions.core.queue.line import lines_of
+from hub_extensions.core.queue.model import Admission, LeaseState, Line, QueueSnapshot, Ticket, TicketState
+from hub_extensions.core.queue.node_sets import Wish
+
+NOBODY = Line()
+LAST = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A ticket that may be given something of a pool.
+
+    Attributes:
+        place: its place there. next_place: of the next behind it.
+        ahead: what those wish for who are ahead of it and may use other nodes.
+    """
+
+    place: int
+    ticket: Ticket
+    next_place: int
+    ahead: Mapping[Wish, int]
+
+
+def pools_of(offers: Iterable[GpuOffer]) -> dict[OfferId, str]:
+    """Offer -> the pool in whose line one waits for it."""
+    return {offer.id: offer.pool or CPU for offer in offers}
+
+
+class PoolQueues:
+    """The waiting tickets of each pool in the order of their places (CPU only is the pool ``cpu``)."""
+
+    def __init__(self, snapshot: QueueSnapshot, capacity: Capacity | None = None) -> None:
+        """`capacity`: for `heads` and `wishes`."""
+        self._capacity = capacity
+        self._pool_of = pools_of(snapshot.offers)
+        self.lines = lines_of(self._pool_of, snapshot.tickets) if snapshot.kept is None else snapshot.kept
+        self._first = dict.fromkeys(self.lines, 0)
+        self._left: set[str] = set()
+        self._held = held_by(snapshot, {lease.user for lease in snapshot.leases})
+        self._most = snapshot.config.gpu_leases_per_user
+
+    def line(self, pool: str) -> Line:
+        return self.lines.get(pool, NOBODY)
+
+    def position(self, pool: str, ticket: Ticket) -> int | None:
+        """1 is the first; None: it is not in that line."""
+        line = self.line(pool)
+        places = (choice.place for choice in ticket.choices if self._pool_of.get(choice.offer) == pool)
+        at = bisect_left(line.places, min(places, default=0))
+        while at < len(line.tickets) and line.tickets[at].id != ticket.id:
+            at += 1
+        return at + 1 if at < len(line.tickets) else None
+
+    def pools_of(self, ticket: Ticket) -> list[str]:
+        """The lines that it is in, in the order of what its user prefers."""
+        if ticket.state is not TicketState.WAITING:
+            return []
+        return list(dict.fromkeys(self._pool_of[each.offer] for each in ticket.choices if each.offer in self._pool_of))
+
+    def has(self, pool: str, ticket: Ticket) -> bool:
+        return pool in self.pools_of(ticket)
+
+    def head(self, pool: str) -> tuple[int, Ticket] | None:
+        """Its place, and the first ticket that may be given something of this pool."""
+        line = self.line(pool)
+        at = self._first[pool] = self._next(pool, self._first.get(pool, 0))
+        return (line.places[at], line.tickets[at]) if at < len(line.tickets) else None
+
+    def heads(self, pool: str) -> dict[str, Head]:
+        """The first; and of a pool that is counted by node the first of each set of nodes. By their tickets."""
+        found: dict[str, Head] = {}
+        line = self.line(pool)
+        ahead = Counter[Wish]()
+        at = self._first[pool] = self._next(pool, self._first.get(pool, 0))
+        while at < len(line.tickets):
+            behind = self._next(pool, at + 1)
+            next_place = line.places[behind] if behind < len(line.places) else LAST
+            ticket, wish = line.tickets[at], self.wish(pool, line.tickets[at])
+            if wish is None or wish not in ahead:
+                found[ticket.id] = Head(line.places[at], ticket, next_place, Counter(ahead))
+            if wish is None:
+                break
+            ahead[wish] += 1
+            at = behind
+        return found
+
+    def wish(self, pool: str, ticket: Ticket) -> Wish | None:
+        """What it wishes for first of a pool that is counted by node; None: of another."""
+        if self._capacity is None or pool not in self._capacity.by_node:
+            return None
+        return self._capacity.wish(offer_in(self._capacity, ticket, pool), ticket)
+
+    def wishes(self, pool: str) -> tuple[Wish, ...]:
+        """What each in the line of a pool that is counted by node wishes for."""
+        found = (self.wish(pool, ticket) for ticket in self.line(pool).tickets)
+        return tuple(wish for wish in found if wish is not None)
+
+    def _next(self, pool: str, at: int) -> int:
+        """From `at` on, the first that has not left and is not passed."""
+        waiting = self.line(pool).tickets
+        while at < len(waiting) and (waiting[at].id in self._left or self.passes(pool, waiting[at])):
+            at += 1
+        return at
+
+    def passes(self, pool: str, ticket: Ticket) -> bool:
+        """Its user's other servers hold as many GPUs as the user may."""
+        held = self._held.get(ticket.user)
+        return pool != CPU and held is not None and len(held.keys() - {ticket.server}) >= self._most
+
+    def leave(self, given: Admission) -> Ticket:
+        """It is admitted, and its user holds one more from now on."""
+        ticket = self.heads(self._pool_of[given.offer])[given.ticket].ticket
+        self._left.add(given.ticket)
+        if given.device is not None:
+            self._held.setdefault(ticket.user, {})[ticket.server] = None
+        return ticket
+
+    def length(self, pool: str) -> int:
+        """Before anybody was given anything."""
+        return len(self.line(pool).tickets)
+
+
+def held_by(snapshot: QueueSnapshot, users: Set[str]) -> dict[str, dict[str, None]]:
+    """User -> the servers that hold a GPU, in the order of the leases. What is ending holds none any more."""
+    found: dict[str, dict[str, None]] = {}
+    for lease in snapshot.leases:
+        if lease.user in users and lease.state in (LeaseState.STARTING, LeaseState.RUNNING):
+            found.setdefault(lease.user, {})[lease.server] = None
+    return found
+
+
+def offer_in(capacity: Capacity, ticket: Ticket, pool: str) -> GpuOffer:
+    """The offer of its first place in this pool; of several with one place the one its user prefers."""
+    here = (c for c in ticket.choices if c.offer in capacity.offers and (capacity.offers[c.offer].pool or CPU) == pool)
+    return capacity.offers[min(here, key=attrgetter("place")).offer]

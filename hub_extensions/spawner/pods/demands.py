@@ -1,0 +1,47 @@
+"""What the pod of a start will demand of a node, found before the start stands in line.
+
+The pod is described as KubeSpawner will describe it: with the profile's overrides, the group's, and what the admin's
+hooks make of it. Nothing is made in the cluster. Not here: which nodes that leaves (``core/cluster/placement.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from jupyterhub.utils import maybe_future
+
+from hub_extensions.adapters.timeouts import within
+from hub_extensions.core.cluster.placement import PodDemands, demands_of
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.offers.pod_request import OFFER_LABEL, label_value
+
+if TYPE_CHECKING:
+    from hub_extensions.spawner.pods.pod_spawner import PodSpawner
+
+LONGEST_SECONDS = 10.0
+"""A hook that takes longer is not waited for: then it is not known what the pod demands."""
+
+
+async def pod_demands(spawner: PodSpawner, offer: OfferId) -> PodDemands | None:
+    """None: it cannot be known before the start, because something fails that may need what a start makes."""
+    try:
+        return await within(LONGEST_SECONDS, _described(spawner, offer))
+    except asyncio.TimeoutError:
+        why = f"it takes longer than {LONGEST_SECONDS:g} s to describe it"
+    except Exception as error:  # noqa: BLE001  an admin's hooks raise what they like, and the start itself says so again
+        why = f"{type(error).__name__}: {error}"
+    spawner.log.warning(
+        "%s: which nodes its pod may use is not known before its start, so it waits for any: %s", spawner._log_name, why
+    )
+    return None
+
+
+async def _described(spawner: PodSpawner, offer: OfferId) -> PodDemands:
+    await spawner.load_user_options()
+    pod = await spawner.gpu_plain_manifest()
+    pod.metadata.labels = {**(pod.metadata.labels or {}), OFFER_LABEL: label_value(offer)}
+    if spawner.modify_pod_hook:
+        pod = await maybe_future(spawner.modify_pod_hook(spawner, pod))
+    described = spawner.api.api_client.sanitize_for_serialization(pod)
+    return demands_of(described, described["metadata"].get("namespace") or spawner.namespace)

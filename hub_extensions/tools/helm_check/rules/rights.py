@@ -1,0 +1,31 @@
+"""Do the roles beside the chart give what the GPU service reads? Manifests of an older release may not.
+
+Not here: where they stand (``namespaces.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hub_extensions.tools.helm_check.model import Finding, Release
+from hub_extensions.tools.helm_check.rules.namespaces import OURS
+
+VOLUMES = {"ClusterRole": "persistentvolumes", "Role": "persistentvolumeclaims"}
+"""What the nodes are found by that reach a user's files."""
+
+
+def check_rights(release: Release) -> Iterator[Finding]:
+    """Roles of ours with a right to pods and none to volumes."""
+    for role in release.manifests:
+        name, kind = str((role.get("metadata") or {}).get("name") or ""), str(role.get("kind"))
+        wanted = VOLUMES.get(kind, "")
+        if name.startswith(OURS) and wanted and _gives(role, "pods") and not _gives(role, wanted):
+            text = f"It gives no right to {wanted}: a server whose files only some nodes reach is let in as if all did."
+            fix = "Apply rbac.yaml of this release's helm-values/manifests (service-deployment/rbac.yaml) again."
+            yield Finding("rights", "look at", f"{kind} {name}", text, fix)
+
+
+def _gives(role: Mapping[str, Any], resource: str) -> bool:
+    rules = [rule for rule in role.get("rules") or () if resource in (rule.get("resources") or ())]
+    return any({"list", "watch"} <= set(rule.get("verbs") or ()) or "*" in (rule.get("verbs") or ()) for rule in rules)
