@@ -13,14 +13,17 @@ from hub_extensions.core.messages.admin import (
     LeftOutInfo,
     LineFigures,
     NodePart,
+    OfferEvidence,
     PoolInfo,
     TicketInfo,
 )
 from hub_extensions.core.messages.errors import Problem
 from hub_extensions.core.messages.forms import FormState, Notice, OfferState, Wait
 from hub_extensions.core.messages.hub import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
+from hub_extensions.core.messages.notices import WebhookNotice
 from hub_extensions.core.messages.panel import EndEvent, GpuReading, History, Holder, Numbers, Push, Series, Snapshot
 from hub_extensions.core.messages.server import Countdown, Figures, Keep, Report, ServerState
+from hub_extensions.core.messages.usage import UsagePage, UsageRecord
 
 __all__ = [
     "Ask",
@@ -43,6 +46,7 @@ __all__ = [
     "NodePart",
     "Notice",
     "Numbers",
+    "OfferEvidence",
     "OfferState",
     "PoolInfo",
     "Problem",
@@ -55,5 +59,8 @@ __all__ = [
     "Stopped",
     "TicketInfo",
     "TicketStatus",
+    "UsagePage",
+    "UsageRecord",
     "Wait",
+    "WebhookNotice",
 ]

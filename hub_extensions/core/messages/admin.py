@@ -12,7 +12,10 @@ from hub_extensions.core.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class TicketInfo:
-    """A ticket in a listing; `user` is None for anybody but its owner and admins. `reason` has no line for the log."""
+    """A ticket in a listing; `user` is None for anybody but its owner and admins. `reason` has no line for the log.
+
+    `url`: where its server is opened once it is ready; from the path on where the hub's public address is not known.
+    """
 
     ticket: str
     user: str | None
@@ -22,6 +25,7 @@ class TicketInfo:
     position: int
     since: datetime
     reason: Reason
+    url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +137,38 @@ class ClusterInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class OfferEvidence:
+    """Who measures the use of an offer's GPUs, for admins.
+
+    Attributes:
+        source: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (its own server says so) or ``none``.
+        leases: how many servers have one; measured: of how many of them the use is known.
+        age_seconds: of the oldest of their figures; None: there is none.
+        since: since when it stands so (UTC). reason: a code. text: how it stands, and what to do where it is not known.
+    """
+
+    offer: OfferId
+    source: str
+    leases: int
+    measured: int
+    age_seconds: float | None
+    since: datetime
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """Everybody sees `ready`; the rest is for callers with a token.
 
     Attributes:
+        evidence: who measures the use of each offer's GPUs.
         prometheus: how it stands with the Prometheus that is asked for DCGM's figures; None: none is configured.
         port: whether the service has its own port, and where it is reached if not.
+        clock: how the hub's clock differs from the service's, if it does; None: the hub has said nothing yet.
         prometheus_answers: it answered the last question, or had none to answer; None: none is configured.
+        notices: channel -> how the last sending to a user went; None: no channel is configured.
+        notices_sent: by no channel did the last sending fail; None: no channel is configured.
     """
 
     ready: bool
@@ -150,3 +179,7 @@ class Health:
     prometheus: str | None = None
     prometheus_answers: bool | None = None
     port: str | None = None
+    clock: str | None = None
+    evidence: tuple[OfferEvidence, ...] = ()
+    notices: Mapping[str, str] | None = None
+    notices_sent: bool | None = None

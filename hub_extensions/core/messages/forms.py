@@ -75,6 +75,7 @@ class FormState:
         caution: what the figures do not count, one sentence; "" where they count everything.
         in_line: the user's servers that have a live ticket: they wait, or are being started.
         silent: offers that a machine of the cluster has which does not answer.
+        default_offer: what the admin has preselected for whoever has not chosen before; None: nothing.
     """
 
     offers: tuple[OfferState, ...]
@@ -87,3 +88,4 @@ class FormState:
     caution: str = ""
     in_line: tuple[str, ...] = ()
     silent: tuple[OfferId, ...] = ()
+    default_offer: OfferId | None = None

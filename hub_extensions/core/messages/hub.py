@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.messages.forms import OfferState, Wait
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import PodAsk
@@ -25,6 +26,8 @@ class Ask:
         accepted: when the hub accepted the start: new tickets of one request join in this order.
         kept: no spawner waits for the answer: a hub that has ended since accepted this start. Whoever has a ticket by
             now keeps it as it is.
+        demands: on a cluster, what its pod will demand of a node; None is not known: the pod cannot be made before it
+            stands in line, or there is no pod.
     """
 
     user: str
@@ -35,6 +38,7 @@ class Ask:
     ticket: str = ""
     accepted: datetime | None = None
     kept: bool = False
+    demands: PodDemands | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +114,12 @@ class Stopped:
     """The hub stopped this user's server (a hint that saves time; the service looks for itself).
 
     `message`: one sentence for the user, where the server ended by itself and it is known why; `reason`: for the
-    metric, as in ``core.cluster.pod_status``. Both are "" for an ordinary stop.
+    metric, as in ``core.cluster.pod_status``. Both are "" for an ordinary stop. `asked`: somebody asked for the stop
+    while it ran; else it ended by itself.
     """
 
     user: str
     server: str
     message: str = ""
     reason: str = ""
+    asked: bool = False

@@ -29,7 +29,11 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The use of a server's device as the service knows it from elsewhere (DCGM through Prometheus, `source` dcgm)."""
+    """The use of a server's device as the service knows it from elsewhere (DCGM through Prometheus, `source` dcgm).
+
+    Attributes:
+        uuid: "" where nobody knows it, for a server of a cluster that has one device.
+    """
 
     uuid: str
     at: datetime

@@ -114,6 +114,12 @@ class OfferConfig:
     hidden: tuple[str, ...] = setting(
         (), 'Ids of offers that are not shown and cannot be chosen: ["gpu"]. CPU only cannot be hidden.'
     )
+    default_offer: str = setting(
+        "",
+        'Id of the offer that the form preselects for whoever has not chosen before: "cpu", "mig-1g.5gb". Who may not '
+        "choose it, and everybody where this is empty, has the first that starts now: the smallest GPU, and CPU only "
+        "where no GPU is free.",
+    )
     simulate: str | None = setting(
         None,
         "Name of a layout (lab-a100, two-whole, mixed) or path of a YAML file whose GPUs are simulated, for trying the "
@@ -203,6 +209,8 @@ def check_config(config: OfferConfig) -> None:
             raise OfferConfigError(where, "CPU only is always offered, to everybody")
         if not _is_texts(groups):
             raise OfferConfigError(where, 'a list of group names is needed, e.g. ["course-a"]')
+    if config.default_offer and read_offer_id(config.default_offer, "default_offer") in config.hidden:
+        raise OfferConfigError("default_offer", f"{config.default_offer} is hidden, so nobody can choose it")
     if not _is_texts(config.hidden):
         raise OfferConfigError("hidden", 'a list of offer ids is needed, e.g. ["gpu"]')
     for key in config.hidden:
@@ -228,6 +236,8 @@ def config_warnings(devices: Sequence[Device], config: OfferConfig) -> tuple[str
     for name, mapping in named.items():
         lines.extend(f"{name}[{key!r}]: there is no such offer." for key in mapping if key not in known)
     lines.extend(f"hidden: there is no offer {key}." for key in config.hidden if key not in known)
+    if config.default_offer and config.default_offer not in known:
+        lines.append(f"default_offer: there is no offer {config.default_offer}.")
     return tuple(lines)
 
 

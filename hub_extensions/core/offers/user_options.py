@@ -11,6 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from hub_extensions.core.offers.offer_id import CPU, OfferId, OfferIdError
 from hub_extensions.core.wording import foreign
 
+TELL = "tell_when_ready"
+"""The key by which a user asks to be told when the server is ready, with the page closed."""
+OWN_KEYS = ("offer", "offers", TELL)
+"""Keys of ``user_options`` that are ours."""
 MOST_OFFERS = 8
 """How many acceptable offers one choice can list."""
 
@@ -45,7 +49,7 @@ def parse_choice(user_options: object, also: Collection[str] = ()) -> tuple[Offe
     if not isinstance(user_options, Mapping):
         raise ChoiceError("user_options", 'user_options is an object such as {"offer": "mig-1g.5gb"}.')
     for key in user_options:
-        if key not in ("offer", "offers") and key not in also:
+        if key not in OWN_KEYS and key not in also:
             name = foreign(key)
             raise ChoiceError(name, f"'{name}' is not known here: use offer (one id) or offers (a list of ids).")
     if "offer" in user_options and "offers" in user_options:
@@ -55,6 +59,25 @@ def parse_choice(user_options: object, also: Collection[str] = ()) -> tuple[Offe
     if "offer" in user_options:
         return (_one(user_options["offer"]),)
     return (CPU,)
+
+
+def parse_tell(user_options: object) -> bool:
+    """Does its user want to be told when the server is ready? Not asked for is no.
+
+    Args:
+        user_options: ``{"tell_when_ready": true}``; a form or a link brings ``["1"]`` or ``["0"]``.
+
+    Raises:
+        ChoiceError: it is neither.
+    """
+    value = user_options.get(TELL, False) if isinstance(user_options, Mapping) else False
+    if isinstance(value, list | tuple) and len(value) == 1:
+        (value,) = value
+    if value in ("0", "1"):
+        return bool(value == "1")
+    if not isinstance(value, bool):
+        raise ChoiceError(TELL, f"{TELL} is true or false (1 or 0 in a link).")
+    return value
 
 
 def check_several(offers: Sequence[object]) -> None:

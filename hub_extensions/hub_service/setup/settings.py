@@ -14,11 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
+from urllib.parse import quote, urlsplit
 
 from pydantic import TypeAdapter, ValidationError
 
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.culling import CullPolicy
+from hub_extensions.core.notices import NoticeConfig
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
@@ -35,7 +37,7 @@ class SettingsError(Exception):
 
 
 @dataclass(frozen=True)
-class Settings(ServiceConfig):
+class Settings(ServiceConfig, NoticeConfig):
     """Everything the service needs to know before its first request: the admin's settings, and what else it is told.
 
     Attributes:
@@ -93,6 +95,16 @@ class Settings(ServiceConfig):
         """Where users' servers reach the service: the direct URL, unless the admin names another."""
         usual = f"{self._usual_origin}{self.prefix.rstrip('/')}"
         return (self.cluster.servers_url if self.cluster is not None else "") or usual
+
+    def server_url(self, user: str, server: str) -> str:
+        """Where a user opens a server: whole where the hub's public address is known, else from its path on.
+
+        A hub that gives each user a host of their own leads on from there.
+        """
+        public = urlsplit(self.public_url if "://" in self.public_url else f"https://{self.public_url}")
+        host = f"{public.scheme}://{public.netloc}" if public.netloc else ""
+        name = f"{quote(server, safe='@~')}/" if server else ""
+        return f"{host}{self.base_url.rstrip('/')}/user/{quote(user, safe='@~')}/{name}"
 
     @property
     def store_url(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -17,6 +17,7 @@ from traitlets.config.loader import Config, LazyConfigValue
 
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.culling import CullPolicy
+from hub_extensions.core.notices import NoticeConfig
 from hub_extensions.core.offers.model import OfferConfig, check_config
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.core.queue.model import QueueLimits
@@ -44,10 +45,11 @@ class Sections:
     culling: CullPolicy
     service: ServiceConfig
     cluster: ClusterConfig
+    notices: NoticeConfig = field(default_factory=NoticeConfig)
 
 
 def read_sections(c: Any) -> Sections:
-    """Read and check ``c.GpuOffers``, ``c.GpuQueue``, ``c.GpuCulling``, ``c.GpuService`` and ``c.GpuCluster``.
+    """Read and check every section of ours: ``c.GpuOffers``, ``c.GpuQueue`` and so on.
 
     Raises:
         ValueError: a section or key is unknown, or a value is wrong; the text names it and says what would be right.
@@ -67,6 +69,7 @@ def read_sections(c: Any) -> Sections:
         read_section(c, CullPolicy),
         read_section(c, ServiceConfig),
         read_section(c, ClusterConfig),
+        read_section(c, NoticeConfig),
     )
 
 
@@ -97,7 +100,8 @@ def check_together(sections: Sections) -> None:
     _check_ids("c.GpuCulling.idle_minutes_by_offer", sections.culling.idle_by_offer)
     _check_place(sections.service)
     _check_culling(sections.culling)
-    _check_tokens(sections.service)
+    for each in (sections.service, sections.notices):
+        _check_tokens(each)
     _check_prometheus(sections.service)
     if sections.offers.memory_gib and sections.cluster.fractions_by != "kai":
         raise ValueError(
@@ -141,11 +145,11 @@ def _check_culling(culling: CullPolicy) -> None:
         )
 
 
-def _check_tokens(service: ServiceConfig) -> None:
-    for name, about in settings_in(ServiceConfig).items():
-        value = getattr(service, name)
+def _check_tokens(section: ServiceConfig | NoticeConfig) -> None:
+    for name, about in settings_in(type(section)).items():
+        value = getattr(section, name)
         if about.token is not None and value and (problem := token_problem(value, about.token)):
-            raise ValueError(f"{spelled(ServiceConfig, name)} {problem}")
+            raise ValueError(f"{spelled(type(section), name)} {problem}")
 
 
 def _check_prometheus(service: ServiceConfig) -> None:

@@ -16,6 +16,7 @@ from traitlets import Bool, Dict, Enum, Float, HasTraits, Int, List, TraitType, 
 
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.culling import CullPolicy
+from hub_extensions.core.notices import NoticeConfig
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
@@ -101,7 +102,8 @@ GpuOffers = section_of(OfferConfig)
 GpuQueue = section_of(QueueLimits)
 GpuCulling = section_of(CullPolicy)
 GpuService = section_of(ServiceConfig)
+GpuNotices = section_of(NoticeConfig)
 GpuCluster = section_of(ClusterConfig)
 
-SECTIONS: tuple[type[Section], ...] = (GpuOffers, GpuQueue, GpuCulling, GpuService, GpuCluster)
+SECTIONS: tuple[type[Section], ...] = (GpuOffers, GpuQueue, GpuCulling, GpuService, GpuNotices, GpuCluster)
 """Every section of the configuration, in the order the reference lists them."""

@@ -13,14 +13,11 @@ from typing import Any
 
 from slugify import slugify
 
-from hub_extensions.core.offers.user_options import ChoiceError
+from hub_extensions.core.offers.user_options import OWN_KEYS, ChoiceError
 from hub_extensions.core.wording import foreign
 
 PROFILE = "profile"
 UNLISTED = "--unlisted-choice"
-OWN_KEYS = ("offer", "offers")
-"""Keys of ``user_options`` that are ours."""
-
 Profile = Mapping[str, Any]
 
 
@@ -63,7 +60,9 @@ def check_profile(profiles: Iterable[Profile], options: Mapping[str, Any], also:
             _refuse_unknown(key, choices)
     for name, option in choices.items():
         if name in OWN_KEYS:
-            raise ChoiceError(name, f"A profile has an option named {name}, which names a GPU here. Tell an admin.")
+            raise ChoiceError(
+                name, f"A profile has an option named {name}, which is about the GPU here. Tell an admin."
+            )
         _check_option(name, option, mine.get(name), mine.get(f"{name}{UNLISTED}"))
 
 

@@ -21,7 +21,7 @@ from hub_extensions.core.messages import FormState, OfferState, Wait
 from hub_extensions.core.offer_texts import default_title, free_text, gives
 from hub_extensions.core.offers.model import OfferKind
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.offers.user_options import ChoiceError
+from hub_extensions.core.offers.user_options import TELL, ChoiceError, parse_tell
 from hub_extensions.core.queue.alternatives import smaller
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.spawner.pages.texts import (
@@ -89,10 +89,11 @@ async def render_form(spawner: Any) -> str:
         spawner.log.warning("No figures for the form of %s: %s", spawner.user.name, error)
         away, state = utc(datetime.now(timezone.utc)), None
     saved = _saved_choice(spawner.gpu_linked, spawner) if spawner.gpu_linked else last_choice(spawner)
+    tell = _wants_to_be_told(spawner)
     profiles = await spawner.gpu_profiles_form()
     spawner.gpu_linked = {}
     above = f'<fieldset class="gpu-profiles text-start mb-3">{profiles}</fieldset>' if profiles else ""
-    return above + form_html(state, saved=saved, away_since=away)
+    return above + form_html(state, saved=saved, away_since=away, told_by=spawner.gpu_told_by, tell=tell)
 
 
 def last_choice(spawner: Any) -> tuple[OfferId, ...]:
@@ -100,18 +101,27 @@ def last_choice(spawner: Any) -> tuple[OfferId, ...]:
     return _saved_choice(spawner.user_options or getattr(spawner.orm_spawner, "user_options", None), spawner)
 
 
-def form_html(state: FormState | None, *, saved: tuple[OfferId, ...] = (), away_since: str = "") -> str:
+def form_html(
+    state: FormState | None,
+    *,
+    saved: tuple[OfferId, ...] = (),
+    away_since: str = "",
+    told_by: str = "",
+    tell: bool = False,
+) -> str:
     """The form from what is known.
 
     Args:
         state: what the service said; None: nothing is known.
         saved: the user's last choice; preferred only as far as it still exists.
         away_since: ISO time since when the service does not answer; then no figure is shown as if it were true.
+        told_by: how users can be told that their GPU is ready; "": the form does not ask. tell: this one wants it.
     """
     offers = _known_offers(state, saved, away=bool(away_since))
     listed = {offer.id for offer in offers}
     wanted = [offer for offer in (*saved, *(state.last_offers if state else ())) if offer in listed]
-    chosen = wanted[0] if wanted else _first_free(offers)
+    default = state.default_offer if state else None
+    chosen = wanted[0] if wanted else default if default in listed else _first_free(offers)
     also = [offer for offer in wanted[1:] if offer in saved and offer != chosen]
     as_of = state.as_of if state else None
     return _template("form.html").render(
@@ -126,6 +136,9 @@ def form_html(state: FormState | None, *, saved: tuple[OfferId, ...] = (), away_
         culling=culling_text(state.culling) if state else "",
         gpu_servers=state.gpu_servers if state else (),
         notices=[(utc(notice.at), clock(notice.at), notice.text) for notice in (state.notices if state else ())],
+        tell_key=TELL,
+        told_by=told_by,
+        tell=tell,
         refresh_seconds=REFRESH_SECONDS,
         cpu=CPU,
     )
@@ -223,6 +236,15 @@ def _suggestion(offer: OfferState, offers: Sequence[OfferState]) -> tuple[OfferI
         return None
     best = next(iter(smaller(offer, (other for other in offers if other.wait.now))), None)
     return (best.id, best.title) if best else None
+
+
+def _wants_to_be_told(spawner: Any) -> bool:
+    """As the link says that led here, else as at the last start."""
+    linked = spawner.gpu_linked if TELL in spawner.gpu_linked else None
+    try:
+        return parse_tell(linked or spawner.user_options or getattr(spawner.orm_spawner, "user_options", None))
+    except ChoiceError:
+        return False
 
 
 def _saved_choice(options: object, spawner: Any) -> tuple[OfferId, ...]:

@@ -174,6 +174,8 @@ def test_the_admins_words_groups_and_hidden_offers_are_followed() -> None:
         (OfferConfig(memory_gib={"gpu": (8, 8)}), "memory_gib['gpu']", "two offers would have one id"),
         (OfferConfig(hidden=("mig-3g.20gb-8gib",)), "hidden", "write gpu-8gib"),
         (OfferConfig(hidden=("gpu-08gib",)), "hidden", "is no offer"),
+        (OfferConfig(default_offer="1g.5gb"), "default_offer", "write mig-1g.5gb"),
+        (OfferConfig(default_offer="gpu", hidden=("gpu",)), "default_offer", "gpu is hidden"),
         (OfferConfig(titles={"gpu": " "}), "titles['gpu']", "a text is needed"),
         (OfferConfig(titles={"1g.5gb": "x"}), "titles['1g.5gb']", "write mig-1g.5gb"),
         (OfferConfig(groups={"gpu": "course-a"}), "groups['gpu']", "a list of group names"),  # type: ignore[dict-item]
@@ -213,6 +215,13 @@ def test_a_part_by_memory_has_its_size_in_the_id(text: str, offer: tuple[str, in
     found = OfferId(text)
     assert (found.pool, found.gib, found.share) == (*offer, 0)
     assert str(found) == text
+
+
+def test_a_preselected_offer_that_is_not_there_is_a_warning() -> None:
+    assert config_warnings((whole(1),), OfferConfig(default_offer="cpu")) == ()
+    assert config_warnings((whole(1),), OfferConfig(default_offer="mig-1g.5gb")) == (
+        "default_offer: there is no offer mig-1g.5gb.",
+    )
 
 
 def test_parts_by_memory_on_one_machine_are_a_warning() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
+from hub_extensions.core.offers.user_options import ChoiceError, parse_choice, parse_tell
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,29 @@ from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
 )
 def test_a_good_choice_is_read_from_form_api_and_link(options: object, expected: tuple[str, ...]) -> None:
     assert parse_choice(options) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (None, False),
+        ({"offer": "gpu"}, False),
+        ({"tell_when_ready": True}, True),
+        ({"tell_when_ready": False}, False),
+        ({"tell_when_ready": ["1"]}, True),
+        ({"tell_when_ready": ["0"]}, False),
+    ],
+)
+def test_who_wants_to_be_told_says_so_by_form_api_and_link(options: object, expected: bool) -> None:
+    assert parse_choice(options) in (("cpu",), ("gpu",))
+    assert parse_tell(options) is expected
+
+
+@pytest.mark.parametrize("value", [None, 1, "yes", [], ["1", "1"], [True, False], {"by": "mail"}])
+def test_anything_else_is_a_sentence_with_the_field(value: object) -> None:
+    with pytest.raises(ChoiceError, match="tell_when_ready is true or false") as wrong:
+        parse_tell({"tell_when_ready": value})
+    assert wrong.value.field == "tell_when_ready"
 
 
 @pytest.mark.parametrize(

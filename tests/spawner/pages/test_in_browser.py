@@ -27,7 +27,8 @@ def service() -> Iterator[GpuServiceInATest]:
 
 @pytest.fixture
 def hub(tmp_path: Path, service: GpuServiceInATest) -> Iterator[Hub]:
-    with Hub(tmp_path / "hub", ours(service)) as running:
+    told = 'c.GpuSpawnerMixin.gpu_told_by = "by e-mail"'
+    with Hub(tmp_path / "hub", f"{ours(service)}\n{told}\n") as running:
         running.add_users("ada", "ben", "cem")
         yield running
 
@@ -49,8 +50,10 @@ def test_from_the_form_into_the_line_and_out_of_it_into_the_server(
         assert submit.inner_text() == "Start"
         page.click(f"text=MIG {ONE.removeprefix('mig-')} >> nth=0")
         assert submit.inner_text() == "Join the line"
+        page.get_by_label("Tell me by e-mail when my GPU is ready").check()
         submit.click()
         page.wait_for_selector("#gpu-waiting")
+        assert "You are told by e-mail when it is ready." in page.inner_text("#gpu-close")
         page.wait_for_function("document.title.startsWith('(1) in line')")
         assert page.inner_text("#gpu-headline") == "You are 1st in line for MIG 1g.5gb"
         assert "Why: All 1 are in use" in page.inner_text("#gpu-why")
@@ -58,6 +61,11 @@ def test_from_the_form_into_the_line_and_out_of_it_into_the_server(
         assert page.inner_text("#gpu-alternatives") == "Take MIG 2g.10gb instead – starts now"
         service.release("ada")
         page.wait_for_url("**/user/ben/**", timeout=patient(20000))
+        assert service.told_of(Ask)[-1].options == {"offer": ONE, "tell_when_ready": True}
+        hub.stop_server("ben")
+        until(lambda: hub.server("ben") is None)
+        page.goto(f"{hub.url}/hub/spawn/ben")
+        assert page.get_by_label("Tell me by e-mail").is_checked(), "remembered"
     assert service.told_of(Ask)[-1].offers == (ONE,)
 
 

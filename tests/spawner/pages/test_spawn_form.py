@@ -37,6 +37,18 @@ def checked(html: str) -> list[str]:
     return re.findall(r'<input type="radio"[^>]*value="([^"]*)"[^>]* checked>', html)
 
 
+def test_whoever_can_be_told_is_asked_and_the_answer_is_remembered() -> None:
+    assert "tell_when_ready" not in form_html(state(SMALL, CPU)), "no channel: nothing is promised"
+    html = form_html(state(SMALL, CPU), told_by="in <Mattermost>")
+    [box] = re.findall(r"<input[^>]*gpu-tell[^>]*>", html)
+    assert 'type="checkbox"' in box and 'name="tell_when_ready"' in box and "checked" not in box
+    assert 'for="gpu-tell">Tell me in &lt;Mattermost&gt; when my GPU is ready</label>' in html
+    assert 'aria-describedby="gpu-tell-text"' in box and 'id="gpu-tell-text"' in html
+    assert "Tell me when my GPU is ready" in form_html(state(SMALL, CPU), told_by="yes")
+    again = form_html(None, away_since="2026-11-20T14:00:00Z", told_by="by e-mail", tell=True)
+    assert re.findall(r"<input[^>]*gpu-tell[^>]* checked>", again)
+
+
 def test_a_row_says_what_it_gives_whether_it_is_free_and_how_long_the_wait_is() -> None:
     html = form_html(state(SMALL, BIG, CPU))
     for words in ("4.75 GiB · 14 of 98 SMs", "2 of 5 free", "starts now", "0 of 1 free", "always", "no GPU"):
@@ -58,6 +70,15 @@ def test_exactly_one_offer_is_selected_whatever_was_saved() -> None:
     for saved, wanted in [((), "mig-1g.5gb"), (("mig-9g.99gb",), "mig-1g.5gb"), (("cpu",), "cpu")]:
         assert checked(form_html(state(SMALL, BIG, CPU), saved=saved)) == [wanted]
     assert checked(form_html(state(BIG, CPU))) == ["cpu"]
+
+
+def test_what_the_admin_preselects_is_for_those_who_have_not_chosen_and_may_choose_it() -> None:
+    shown = (SMALL, BIG, CPU)
+    assert checked(form_html(state(*shown, default_offer="cpu"))) == ["cpu"]
+    assert checked(form_html(state(*shown, default_offer="mig-2g.10gb"))) == ["mig-2g.10gb"], "also where one waits"
+    assert checked(form_html(state(*shown, default_offer="cpu"), saved=("mig-2g.10gb",))) == ["mig-2g.10gb"]
+    assert checked(form_html(state(*shown, default_offer="cpu", last_offers=("mig-1g.5gb",)))) == ["mig-1g.5gb"]
+    assert checked(form_html(state(*shown, default_offer="gpu"))) == ["mig-1g.5gb"], "it is for other groups"
     assert checked(form_html(state(SMALL, BIG, CPU, last_offers=("mig-2g.10gb",)))) == ["mig-2g.10gb"]
 
 

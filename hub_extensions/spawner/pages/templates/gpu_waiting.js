@@ -115,6 +115,7 @@
     busy(true);
     el("gpu-action-status").textContent = "Changing to " + words + ". Your place for the others is kept.";
     var options = { offers: [offer].concat(others.filter(function (other) { return other !== offer; })) };
+    if (page.dataset.tell) { options[page.dataset.tell] = true; }
     giveUp(STOP_TRIES)
       .then(function () { return startAgain(options, 15); })
       .then(function () {

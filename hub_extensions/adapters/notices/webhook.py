@@ -1,0 +1,83 @@
+"""Sends a notice to a webhook: one POST, of whose answer only the status is read.
+
+A redirect is not followed, for the token is for this address alone; an answer that does not come, or does not end, is
+cut off. Not here: what is sent, and when it is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+from tornado.httputil import parse_response_start_line
+
+from hub_extensions.adapters.notices import NotSent
+
+SECONDS = 10.0
+ANSWER_BYTES = 4096
+"""An answer that is longer is cut off there: its status has come by then."""
+
+
+class Webhook:
+    """One receiver."""
+
+    def __init__(self, url: str, token: str = "", *, ca_file: str = "", seconds: float = SECONDS) -> None:
+        """`token`: sent as a bearer token. `ca_file`: whose certificates are taken; "": the system's."""
+        self._url = url
+        self._token = token
+        self._ca_file = ca_file
+        self._seconds = seconds
+        self._client: AsyncHTTPClient | None = None
+
+    async def send(self, id: str, body: bytes) -> None:
+        """Have it taken. Raises NotSent."""
+        status = 0
+
+        def read_header(line: str) -> None:
+            nonlocal status
+            if line.startswith("HTTP/"):
+                status = parse_response_start_line(line.rstrip()).code
+
+        request = HTTPRequest(
+            self._url,
+            method="POST",
+            headers={
+                "Content-Type": "application/json",
+                "Idempotency-Key": id,
+                **({"Authorization": f"Bearer {self._token}"} if self._token else {}),
+            },
+            body=body,
+            header_callback=read_header,
+            connect_timeout=self._seconds,
+            request_timeout=self._seconds,
+            follow_redirects=False,
+            decompress_response=False,
+        )
+        try:
+            if self._ca_file:
+                request.ssl_options = ssl.create_default_context(cafile=self._ca_file)
+            await self._open().fetch(request, raise_error=False)
+        except (HTTPClientError, OSError, ValueError, asyncio.TimeoutError) as error:
+            if not status:
+                raise NotSent(f"The webhook does not answer ({self._why(error)}).") from error
+        if 300 <= status < 400:
+            raise NotSent(f"The webhook redirects ({status}), which is not followed: set the address it leads to.")
+        if not 200 <= status < 300:
+            raise NotSent(f"The webhook answers with an error ({status}).")
+
+    def close(self) -> None:
+        """Close the connections. Can be called twice."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _open(self) -> AsyncHTTPClient:
+        if self._client is None:
+            self._client = AsyncHTTPClient(force_instance=True, max_clients=16, max_body_size=ANSWER_BYTES)
+        return self._client
+
+    def _why(self, error: Exception) -> str:
+        if isinstance(error, asyncio.TimeoutError) or "Timeout" in str(error):
+            return f"nothing within {self._seconds:g} s"
+        return getattr(error, "strerror", None) or str(error) or type(error).__name__

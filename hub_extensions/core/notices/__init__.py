@@ -1,0 +1,23 @@
+"""Telling users who have no page open: what is told to whom, when it is tried again, and when it is not said any more.
+
+Not here: the words (``hub_service/setup/notice_texts.py``), and who carries them (``adapters/notices``).
+"""
+
+from hub_extensions.core.notices.address import address_problem
+from hub_extensions.core.notices.config import MAIL, WEBHOOK, NoticeConfig, channels_of, told_by
+from hub_extensions.core.notices.delivery import Delivery, Sending, Verdict, after_failure, judge, turn_notices
+
+__all__ = [
+    "MAIL",
+    "WEBHOOK",
+    "Delivery",
+    "NoticeConfig",
+    "Sending",
+    "Verdict",
+    "address_problem",
+    "after_failure",
+    "channels_of",
+    "judge",
+    "told_by",
+    "turn_notices",
+]

@@ -1,0 +1,129 @@
+"""One notice on its way to a user by one channel: when it is made, tried, tried again, and given up.
+
+| what is true                          | it is     |
+| ------------------------------------- | --------- |
+| its server has ended, or is another   | dropped   |
+| its user has opened the server        | dropped   |
+| it is not due yet                     | left      |
+| else                                  | sent      |
+
+Times are on the running clock. Not here: who sends it and where it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum
+
+from hub_extensions.core.culling import CullPolicy, ServerFacts
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.offers.user_options import TELL
+from hub_extensions.core.queue.model import Ticket
+
+READY = "ready"
+PAUSES = tuple(timedelta(seconds=seconds) for seconds in (5, 15, 45, 135, 300, 300, 300))
+"""Before the second try, the third, …; after the last it is given up, 18 min after the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A notice for one user by one channel.
+
+    Attributes:
+        id: of the notice: the same by each channel and at each try, so that a receiver knows a repeat.
+        kind: what is told: ``ready``.
+        title: the offer's, as it was called then.
+        run: when its server was ready (`ServerFacts.started`): with user and server it names this run of the server.
+        open_until: when the GPU goes to the next unless the server is opened; None: nothing stops an unopened one.
+        due: not to be tried before. tries: how often it was.
+    """
+
+    id: str
+    channel: str
+    kind: str
+    user: str
+    server: str
+    offer: OfferId
+    title: str
+    run: datetime
+    open_until: datetime | None
+    due: datetime
+    tries: int = 0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Under which it is kept."""
+        return self.id, self.channel
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """When a channel last took something, and when it last failed to, and why; None: never. Wall-clock times."""
+
+    sent: datetime | None = None
+    failed: datetime | None = None
+    why: str = ""
+
+    @property
+    def went(self) -> bool:
+        """The last one did not fail."""
+        return self.failed is None or (self.sent is not None and self.sent > self.failed)
+
+    @property
+    def text(self) -> str:
+        """For an admin."""
+        sent = "none taken yet" if self.sent is None else f"taken last at {self.sent.isoformat(timespec='seconds')}"
+        if self.failed is None:
+            return sent
+        return f"{sent}, failed last at {self.failed.isoformat(timespec='seconds')}: {self.why}"
+
+
+class Verdict(Enum):
+    """What is to be done with a delivery now. The value says why, for the journal."""
+
+    SEND = "it is due"
+    LATER = "it is not due yet"
+    GONE = "its server has ended"
+    SEEN = "its user has opened the server"
+
+
+def turn_notices(
+    ticket: Ticket,
+    facts: ServerFacts,
+    title: str,
+    policy: CullPolicy,
+    after: timedelta,
+    channels: Iterable[str],
+    *,
+    id: str,
+) -> tuple[Delivery, ...]:
+    """What is sent because a ticket's server is ready: one for each channel, where its user has asked for it.
+
+    A server without a GPU is nobody's turn.
+    """
+    if facts.lease is None or ticket.options.get(TELL) is not True:
+        return ()
+    limit = policy.unopened if policy.enabled else None
+    until = None if limit is None else facts.started + max(limit, policy.warn)
+    made = Delivery(
+        id, "", READY, ticket.user, ticket.server, facts.offer, title, facts.started, until, facts.started + after
+    )
+    return tuple(replace(made, channel=channel) for channel in channels)
+
+
+def judge(delivery: Delivery, facts: ServerFacts | None, now: datetime) -> Verdict:
+    """What is to be done with it now. `facts`: of its server, None where none runs."""
+    if facts is None or facts.started != delivery.run:
+        return Verdict.GONE
+    if facts.opened is not None:
+        return Verdict.SEEN
+    return Verdict.SEND if now >= delivery.due else Verdict.LATER
+
+
+def after_failure(delivery: Delivery, now: datetime) -> Delivery | None:
+    """The same, to be tried again after a pause that grows; None: it was tried often enough."""
+    if delivery.tries >= len(PAUSES):
+        return None
+    return replace(delivery, due=now + PAUSES[delivery.tries], tries=delivery.tries + 1)

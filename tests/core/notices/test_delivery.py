@@ -1,0 +1,155 @@
+"""Who is told that a server is ready, when it is tried again, and when it is not said any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from hub_extensions.core.culling import CullPolicy, ServerFacts
+from hub_extensions.core.notices import (
+    MAIL,
+    WEBHOOK,
+    Delivery,
+    NoticeConfig,
+    Sending,
+    Verdict,
+    address_problem,
+    after_failure,
+    channels_of,
+    judge,
+    told_by,
+    turn_notices,
+)
+from hub_extensions.core.notices.delivery import PAUSES
+from hub_extensions.core.queue.model import Choice, Ticket
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+SMALL = "mig-1g.5gb"
+MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
+FACTS = ServerFacts("ada", "lab", SMALL, NOON, "l-1")
+LIMITS = CullPolicy(enabled=True, unopened=15 * MINUTE, warn=10 * MINUTE)
+
+
+def ticket(**options: object) -> Ticket:
+    return Ticket("t-1", "ada", "lab", (Choice(SMALL, 1),), NOON, options=options)
+
+
+def made(facts: ServerFacts = FACTS, policy: CullPolicy = LIMITS, **options: object) -> tuple[Delivery, ...]:
+    return turn_notices(ticket(**options), facts, "Small", policy, 30 * SECOND, (WEBHOOK, MAIL), id="n-1")
+
+
+def test_who_asked_for_it_is_told_once_by_each_channel_under_one_id() -> None:
+    expected = Delivery(
+        "n-1", WEBHOOK, "ready", "ada", "lab", SMALL, "Small", NOON, NOON + 15 * MINUTE, NOON + 30 * SECOND
+    )
+    assert made(tell_when_ready=True) == (expected, replace(expected, channel=MAIL))
+
+
+@pytest.mark.parametrize("options", [{}, {"tell_when_ready": False}, {"tell_when_ready": "yes"}])
+def test_who_did_not_ask_is_told_nothing(options: dict[str, object]) -> None:
+    assert made(**options) == ()
+
+
+def test_a_server_without_a_gpu_is_nobodys_turn() -> None:
+    assert made(replace(FACTS, lease=None, offer="cpu"), tell_when_ready=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("policy", "until"),
+    [
+        (replace(LIMITS, enabled=False), None),  # a dry run stops nobody, so nothing is promised
+        (replace(LIMITS, unopened=None), None),
+        (replace(LIMITS, warn=20 * MINUTE), NOON + 20 * MINUTE),  # no stop comes before its warning
+    ],
+)
+def test_the_end_that_is_named_is_the_one_that_is_enforced(policy: CullPolicy, until: datetime | None) -> None:
+    assert {each.open_until for each in made(policy=policy, tell_when_ready=True)} == {until}
+
+
+@pytest.mark.parametrize(
+    ("facts", "after", "verdict"),
+    [
+        (FACTS, 29, Verdict.LATER),
+        (FACTS, 30, Verdict.SEND),
+        (None, 0, Verdict.GONE),
+        (replace(FACTS, started=NOON + SECOND), 30, Verdict.GONE),  # stopped, and started anew
+        (replace(FACTS, opened=NOON + SECOND, opened_known=True), 5, Verdict.SEEN),
+        (replace(FACTS, opened_known=True), 30, Verdict.SEND),
+    ],
+)
+def test_what_is_done_with_it(facts: ServerFacts | None, after: int, verdict: Verdict) -> None:
+    delivery, _ = made(tell_when_ready=True)
+    assert judge(delivery, facts, NOON + after * SECOND) is verdict
+
+
+def test_it_is_tried_eight_times_with_pauses_that_grow() -> None:
+    delivery: Delivery | None = made(tell_when_ready=True)[0]
+    now, pauses = NOON, []
+    while delivery is not None:
+        last, delivery = delivery, after_failure(delivery, now)
+        if delivery is not None:
+            pauses.append((delivery.due - now).total_seconds())
+            assert replace(delivery, due=last.due, tries=last.tries) == last
+            now = delivery.due
+    assert pauses == [5, 15, 45, 135, 300, 300, 300] == [pause.total_seconds() for pause in PAUSES]
+
+
+@pytest.mark.parametrize(
+    ("sending", "went", "text"),
+    [
+        (Sending(), True, "none taken yet"),
+        (Sending(NOON), True, "taken last at 2026-11-20T12:00:00+00:00"),
+        (Sending(None, NOON, "No."), False, "none taken yet, failed last at 2026-11-20T12:00:00+00:00: No."),
+        (Sending(NOON, NOON - MINUTE, "No."), True, "taken last at 2026-11-20T12:00:00+00:00, failed last at "),
+        (Sending(NOON, NOON + MINUTE, "No."), False, "taken last at 2026-11-20T12:00:00+00:00, failed last at "),
+    ],
+)
+def test_an_admin_reads_how_it_went_last(sending: Sending, went: bool, text: str) -> None:
+    assert sending.went is went
+    assert sending.text.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("ada@example.org", ""),
+        ("ada.b+gpu_1=x~y-z@mail.example.org", ""),
+        ("", "is empty"),
+        ("ada", "is no plain"),
+        ("ada@example.org,eve@example.net", "is no plain"),
+        ("ada eve@example.org", "is no plain"),
+        ("ada\n@example.org", "is no plain"),
+        ("ada@example.org\n", "is no plain"),
+        ("eve%elsewhere@example.org", "is no plain"),
+        ("elsewhere!eve@example.org", "is no plain"),
+        ("eve@elsewhere@example.org", "is no plain"),
+        ("<eve@example.org>", "is no plain"),
+        ("åsa@example.org", "is no plain"),
+        (".ada@example.org", "is no plain"),
+        ("ada@-example.org", "is no plain"),
+        (f"{'a' * 65}@example.org", "is too long"),
+        (f"ada@{'a.' * 200}org", "is too long"),
+    ],
+)
+def test_an_address_is_one_plain_address(address: str, problem: str) -> None:
+    assert address_problem(address).startswith(problem) and bool(problem) == bool(address_problem(address))
+
+
+@pytest.mark.parametrize(
+    ("config", "channels", "words"),
+    [
+        (NoticeConfig(), (), ""),
+        (NoticeConfig(notice_hint="in Mattermost"), (), ""),
+        (NoticeConfig(webhook_url="https://chat/x"), (WEBHOOK,), "yes"),
+        (NoticeConfig(webhook_url="https://chat/x", notice_hint="in Mattermost"), (WEBHOOK,), "in Mattermost"),
+        (NoticeConfig(smtp_host="mail"), (MAIL,), "by e-mail"),
+        (NoticeConfig(smtp_host="mail", webhook_url="https://chat/x"), (WEBHOOK, MAIL), "by e-mail"),
+    ],
+)
+def test_without_a_channel_nobody_is_told_and_the_form_does_not_ask(
+    config: NoticeConfig, channels: tuple[str, ...], words: str
+) -> None:
+    assert channels_of(config) == channels
+    assert told_by(config) == words
