@@ -29,7 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import latency_row, quantile
+from hub_extensions.adapters.signer import ATTEMPTS, Signer
 from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.core.signing import ANSWER_HEADER
 from hub_extensions.hub_service.setup.settings import Settings
 from tests.fakes.hub_of_tokens import ACCESS, SERVICE_TOKEN, HubOfTokens
 from tests.ports import free_port
@@ -145,7 +147,11 @@ class Asked:
 def ask_all_the_while(port: int, until: float, answers: Any) -> None:
     """The hub's form and a server's state, in turn, each by a connection of its own."""
     asked = Asked()
-    ways = {"hub": ("hub/form?user=ada", SECRET), "server": ("api/server", SERVER_TOKEN)}
+    signer = Signer(SECRET)
+    ways: dict[str, tuple[str, Signer | str]] = {
+        "hub": ("hub/form?user=ada", signer),
+        "server": ("api/server", SERVER_TOKEN),
+    }
     while time.time() < until:
         for name, (path, token) in ways.items():
             began = time.perf_counter()
@@ -157,18 +163,26 @@ def ask_all_the_while(port: int, until: float, answers: Any) -> None:
     answers.put(asked)
 
 
-def answered(port: int, path: str, token: str) -> bool:
+def answered(port: int, path: str, token: Signer | str) -> bool:
     """It was answered by the route itself: the service knows no server "ada", and says so."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PROBE_SECONDS)
     try:
-        connection.request("GET", PREFIX + path, headers={"Authorization": f"Bearer {token}"})
-        answer = connection.getresponse()
-        answer.read()
+        if isinstance(token, str):
+            connection.request("GET", PREFIX + path, headers={"Authorization": f"Bearer {token}"})
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status in (200, 404)
+        for _ in range(ATTEMPTS):
+            letter = token.sign("GET", PREFIX + path)
+            connection.request("GET", PREFIX + path, headers=letter.headers)
+            answer = connection.getresponse()
+            if letter.heard(answer.status, answer.read(), answer.getheader(ANSWER_HEADER)):
+                return answer.status == 200
     except (OSError, http.client.HTTPException):
         return False
     finally:
         connection.close()
-    return answer.status in (200, 404)
+    return False
 
 
 # ------------------------------------------------------------------ the service and its hub

@@ -19,15 +19,18 @@ from urllib.parse import urlencode, urlsplit
 from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter, ValidationError
-from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
+from hub_extensions.adapters.change_stream import ChangeStream, open_stream
 from hub_extensions.adapters.kept_connection import KeptConnection
-from hub_extensions.adapters.listeners import Proof, proving
+from hub_extensions.adapters.listeners import proving
 from hub_extensions.adapters.outbox import Hear, Outbox, Rejected, Unanswered
+from hub_extensions.adapters.signer import ATTEMPTS, Signer, Unproved
 from hub_extensions.adapters.timeouts import within
 from hub_extensions.core.kept_offers import form_for
 from hub_extensions.core.messages import Ask, Ended, FormState, Problem, Started, Stopped, TicketStatus
+from hub_extensions.core.signing import ANSWER_HEADER
 
 log = logging.getLogger("jupyterhub.gpu")
 
@@ -35,12 +38,12 @@ ASK_SECONDS = 15.0
 TELL_SECONDS = 10.0
 FORM_SECONDS = 2.0
 STOP_SECONDS = 1.0
-HEARTBEAT_SECONDS = 15.0
-"""The service sends an empty line every 5 s; this long without one and the connection is dead."""
+NO_ANSWER = 599
+"""Tornado's status where nobody answered."""
 HELD_SECONDS = 30.0
 """The hub's loop may be held for this long by something else, and no request of ours ends for it."""
 KEPT_FORMS = 1000
-LINE_BYTES = 1024 * 1024
+JSON = {"Content-Type": "application/json"}
 LISTED_SECONDS = 3.0
 """A new stream begins with every live ticket: this long after its beginning, who is not among them is not in line."""
 CANNOT_WRITE = "store-unavailable"
@@ -111,12 +114,12 @@ class GpuServiceClient:
         titles: offer id -> title, as last reported.
     """
 
-    def __init__(self, url: str, secret: str, account: int | None = None) -> None:
+    def __init__(self, url: str, secret: str | Signer, account: int | None = None) -> None:
         """`account`: the uid of who has to listen there, where that is on this machine; None: it is not looked at."""
         self._url = url.rstrip("/")
-        self._secret = secret
+        self._signer = secret if isinstance(secret, Signer) else Signer(secret)
         self._account = account
-        self._connection = KeptConnection(self._url, account)
+        self._connection = KeptConnection(self._url, self._signer, account)
         self._outbox = Outbox(self._send_asks, lambda ask: len(_reader(Ask).dump_json(ask)))
         self._tells = proving(SimpleAsyncHTTPClient(force_instance=True, max_clients=50), account)
         self._stops = proving(SimpleAsyncHTTPClient(force_instance=True, max_clients=50), account)
@@ -153,7 +156,7 @@ class GpuServiceClient:
         """All of them in one request, one a line; the answers in the same order."""
         lines = b"\n".join(_reader(Ask).dump_json(ask) for ask in asks)
         try:
-            code, body = await self._connection.post("hub/tickets", lines, self._headers(), ASK_SECONDS)
+            code, body = await self._connection.post("hub/tickets", lines, JSON, ASK_SECONDS)
         except OSError as error:
             raise self._lost(f"{type(error).__name__}: {error}") from error
         self._check(code, body, str(code))
@@ -248,47 +251,29 @@ class GpuServiceClient:
             raise
 
     async def _read_changes(self, again: bool) -> bool:
-        """Read one connection to its end. HTTP/1.0 on purpose: lines come as they are, and closing it is ours."""
-        place = urlsplit(self._url)
-        if not place.hostname:
+        """Read one connection to its end."""
+        if not urlsplit(self._url).hostname:
             raise ValueError(NO_ADDRESS)  # else it would be port 80 of this machine
-        tls = place.scheme == "https"
-        port = place.port or (443 if tls else 80)
-        proof = Proof(port, self._account)
-        reader, writer = await within(
-            5.0, asyncio.open_connection(place.hostname, port, ssl=tls or None, limit=LINE_BYTES), parts=10
-        )
+        stream = await open_stream(self._url, "hub/events", self._signer, self._account)
         try:
-            proof.check(writer.get_extra_info("socket"))
-            head = (
-                f"GET {place.path}/hub/events HTTP/1.0\r\nHost: {place.netloc}\r\n"
-                f"Authorization: Bearer {self._secret}\r\nAccept: application/x-ndjson\r\n\r\n"
-            )
-            writer.write(head.encode())
-            await writer.drain()
-            status = (await within(HEARTBEAT_SECONDS, reader.readline())).split(b" ", 2)
-            if len(status) < 2 or status[1] != b"200":
-                raise ValueError(f"answered {b' '.join(status[:2]).decode(errors='replace')!r} to hub/events")
-            while (await within(HEARTBEAT_SECONDS, reader.readline())).strip():
-                pass
             self._answered()
             self._outbox.try_now()
             if again:
                 self._publish_to_all(Back())
-            return await self._read_lines(reader)
+            return await self._read_lines(stream)
         finally:
-            writer.close()
+            stream.close()
 
-    async def _read_lines(self, reader: asyncio.StreamReader) -> bool:
+    async def _read_lines(self, stream: ChangeStream) -> bool:
         tickets: set[str] = set()
         loop = asyncio.get_running_loop()
         listed = loop.call_later(LISTED_SECONDS, self._publish_to_all, TicketList(tickets))
         try:
             while True:
-                line = await within(HEARTBEAT_SECONDS, reader.readline())
-                if not line:
+                line = await stream.line()
+                if line is None:
                     return True
-                if line.strip():
+                if line:
                     state = _reader(TicketStatus).validate_json(line)
                     if loop.time() < listed.when():
                         tickets.add(state.ticket)
@@ -313,17 +298,10 @@ class GpuServiceClient:
     ) -> T:
         if not self._url:
             raise self._lost(NO_ADDRESS)
-        request = HTTPRequest(
-            f"{self._url}/{path}",
-            method=method,
-            headers=self._headers(),
-            body=None if message is None else _reader(type(message)).dump_json(message),
-            connect_timeout=seconds + HELD_SECONDS,
-            request_timeout=seconds + HELD_SECONDS,
-        )
+        body = None if message is None else _reader(type(message)).dump_json(message)
         try:
             # ours is the limit: the client's own ones do not cover its queue, and count the time that the loop is held
-            response = await within(seconds, client.fetch(request, raise_error=False), parts=10)
+            response = await within(seconds, self._fetched(client, method, path, body, seconds), parts=10)
         except (OSError, asyncio.TimeoutError, HTTPClientError) as error:  # tornado's own time-outs are its errors
             raise self._lost(f"{type(error).__name__}: {error}") from error
         self._check(response.code, response.body or b"", str(response.error or response.code))
@@ -334,8 +312,30 @@ class GpuServiceClient:
         except ValidationError as error:
             raise self._lost(f"an answer we cannot read: {error.error_count()} errors") from error
 
-    def _headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/json"}
+    async def _fetched(
+        self, client: AsyncHTTPClient, method: str, path: str, body: bytes | None, seconds: float
+    ) -> HTTPResponse:
+        """The service's own answer. Raises Unproved, and what the client raises."""
+        url = f"{self._url}/{path}"
+        place = urlsplit(url)
+        target = f"{place.path}?{place.query}" if place.query else place.path
+        for _ in range(ATTEMPTS):
+            letter = self._signer.sign(method, target, body or b"")
+            request = HTTPRequest(
+                url,
+                method=method,
+                headers={**JSON, **letter.headers},
+                body=body,
+                follow_redirects=False,
+                connect_timeout=seconds + HELD_SECONDS,
+                request_timeout=seconds + HELD_SECONDS,
+            )
+            response = await client.fetch(request, raise_error=False)
+            if response.code == NO_ANSWER:
+                raise OSError(str(response.error or "nobody answered"))
+            if letter.heard(response.code, response.body or b"", response.headers.get(ANSWER_HEADER)):
+                return response
+        raise Unproved("answered only that the request is to be signed again")
 
     def _check(self, code: int, body: bytes, error: str) -> None:
         """Somebody answered. Raises ServiceCannotWrite, ServiceRefused; ServiceAway where it was not our service."""
@@ -343,7 +343,7 @@ class GpuServiceClient:
         if problem is not None and problem.reason == CANNOT_WRITE:
             self._answered()
             raise ServiceCannotWrite(problem, _now())
-        if code >= 400 and (problem is None or code >= 500):  # 599: no answer
+        if code >= 400 and (problem is None or code >= 500):
             raise self._lost(problem.message if problem else error)
         self._answered()
         if problem is not None:

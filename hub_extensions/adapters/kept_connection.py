@@ -1,7 +1,7 @@
 """One HTTP connection that stays open, in a thread of its own: requests go one after the other.
 
 Its time-outs are the socket's, so a loop that is held for seconds by something else trips none of them. Not here: what
-is asked, and what an answer means (``gpu_service.py``).
+is asked, what an answer means (``gpu_service.py``), and how both are proved (``signer.py``).
 """
 
 from __future__ import annotations
@@ -15,20 +15,23 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
 
 from hub_extensions.adapters.listeners import Proof
+from hub_extensions.adapters.signer import ATTEMPTS, Signer, Unproved
+from hub_extensions.core.signing import ANSWER_HEADER
 
 
 class KeptConnection:
     """A connection to `url`; opened by the first request, and again when the other side has closed it."""
 
-    def __init__(self, url: str, account: int | None = None) -> None:
+    def __init__(self, url: str, signer: Signer, account: int | None = None) -> None:
         """`account`: the uid of who has to listen there; None: it is not looked at."""
         self._place = urlsplit(url)
+        self._signer = signer
         self._account = account
         self._connection: HTTPConnection | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu-service-asks")
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str], seconds: float) -> tuple[int, bytes]:
-        """Status and body of the answer. Raises OSError where there is none; each step may take `seconds`."""
+        """Status and body of the service's answer. Raises OSError where there is none; each step may take `seconds`."""
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._thread, self._post, path, body, headers, seconds)
@@ -58,10 +61,16 @@ class KeptConnection:
 
     def _exchange(self, path: str, body: bytes, headers: Mapping[str, str], seconds: float) -> tuple[int, bytes]:
         try:
-            connection = self._opened(seconds)
-            connection.request("POST", f"{self._place.path}/{path}", body, dict(headers))
-            answer = connection.getresponse()
-            return answer.status, answer.read()
+            target = f"{self._place.path}/{path}"
+            for _ in range(ATTEMPTS):
+                letter = self._signer.sign("POST", target, body)
+                connection = self._opened(seconds)
+                connection.request("POST", target, body, {**headers, **letter.headers})
+                answer = connection.getresponse()
+                content = answer.read()
+                if letter.heard(answer.status, content, answer.getheader(ANSWER_HEADER)):
+                    return answer.status, content
+            raise Unproved("answered only that the request is to be signed again")
         except (OSError, HTTPException) as problem:
             self._drop()
             if isinstance(problem, OSError):
@@ -69,7 +78,7 @@ class KeptConnection:
             raise OSError(f"{type(problem).__name__}: {problem}") from problem
 
     def _opened(self, seconds: float) -> HTTPConnection:
-        if self._connection is None:
+        if self._connection is None or self._connection.sock is None:  # it would open itself again, without the proof
             kind = HTTPSConnection if self._place.scheme == "https" else HTTPConnection
             self._connection = kind(self._place.hostname or "", self._place.port, timeout=seconds)
             proof = Proof(self._connection.port, self._account)

@@ -41,9 +41,10 @@ from hub_extensions.hub_service.process import (
     watch_database,
 )
 from hub_extensions.hub_service.setup.logs import log_json
+from hub_extensions.hub_service.setup.notice_texts import NoticeTexts, TemplateProblem
 from hub_extensions.hub_service.setup.remote_client import RemoteSettings
 from hub_extensions.hub_service.setup.remote_settings import BY_ENVIRONMENT, Own, hub_secret_of
-from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings
+from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 
 if TYPE_CHECKING:
     from hub_extensions.adapters.kubernetes.watch import ClusterWatch
@@ -79,6 +80,10 @@ async def serve_apart(own: Own, parent: int) -> int:
 
 
 async def _served(settings: Settings, lifetime: Lifetime, remote: RemoteSettings | None = None) -> int:
+    try:
+        NoticeTexts.of(settings)
+    except TemplateProblem as problem:
+        raise SettingsError(str(problem)) from problem
     try:
         async with _answering(settings, lifetime, remote) as started:
             if started:

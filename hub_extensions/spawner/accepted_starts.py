@@ -63,9 +63,9 @@ class AcceptedStarts:
 
     @classmethod
     def of(cls, spawner: Any) -> AcceptedStarts | None:
-        """Those of this spawner's hub; None: there is no hub around it."""
+        """Those of this spawner's hub; None: there is no hub around it, or nobody whom it could ask."""
         db = getattr(spawner.user, "db", None)
-        if db is None or spawner.orm_spawner is None or not _loop_runs():
+        if db is None or not spawner.gpu_service_url or spawner.orm_spawner is None or not _loop_runs():
             return None
         if db not in _OF_HUBS:
             _OF_HUBS[db] = cls(db, spawner._gpu_service)

@@ -31,7 +31,9 @@ from hub_extensions.adapters.gpu_service import (
     gpu_service,
 )
 from hub_extensions.adapters.timeouts import within
+from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
+from hub_extensions.core.offers.user_options import TELL
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.accepted_starts import AcceptedStart
 from hub_extensions.spawner.owed_start import OwedStart
@@ -87,6 +89,10 @@ class GpuSpawnerMixin(OwedStart, Spawner):  # type: ignore[misc]  # jupyterhub h
         help="What the waiting page promises: how long a started server waits for its user, in minutes; 0: nothing. "
         "Set by configure(c) to what the culling enforces.",
     ).tag(config=True)
+    gpu_told_by = Unicode(
+        help="How users can have themselves told that their GPU is ready, in the form's words; empty: the form does "
+        "not ask. Set by configure(c) to what c.GpuNotices can do."
+    ).tag(config=True)
     gpu_patience_seconds = Float(
         600.0,
         help="How long a GPU choice waits for a GPU service that does not answer before it is refused, in seconds.",
@@ -106,6 +112,7 @@ class GpuSpawnerMixin(OwedStart, Spawner):  # type: ignore[misc]  # jupyterhub h
     _gpu_admin_timeout: int | None = None
     start_timeout: int
     _gpu_ran = False
+    _gpu_stop_asked = False
 
     # ---------------------------------------------------------------- start
 
@@ -256,6 +263,7 @@ class GpuSpawnerMixin(OwedStart, Spawner):  # type: ignore[misc]  # jupyterhub h
             options=options,
             groups=self.gpu_groups,
             accepted=start.accepted.at if start.accepted is not None else None,
+            demands=await self._gpu_demands(start) if start.wants_gpu else None,
         )
         with service.waiting(ask.user, ask.server) as updates:
             state = await self._gpu_ask(start, ask)
@@ -269,6 +277,10 @@ class GpuSpawnerMixin(OwedStart, Spawner):  # type: ignore[misc]  # jupyterhub h
                 await self._gpu_learn_titles(state)
                 report_waiting(start, state, service.titles)
                 state = await self._gpu_next(start, ask, updates)
+
+    async def _gpu_demands(self, start: Start) -> PodDemands | None:
+        """What the pod of this start will demand of a node, where there are pods and it is known before they are."""
+        return None
 
     def _gpu_verdict(self, start: Start, state: TicketStatus) -> LeaseGrant | None:
         """The grant of an admitted ticket, None for one that waits. Raises a refusal."""
@@ -408,7 +420,8 @@ class GpuSpawnerMixin(OwedStart, Spawner):  # type: ignore[misc]  # jupyterhub h
         """However the server ended: a hint to the service, which no stop waits for and none fails of."""
         if self._gpu_ran:
             self._gpu_ran = False
-            message = Stopped(self.user.name, self.name, *self._gpu_ending())
+            asked, self._gpu_stop_asked = self._gpu_stop_asked, False
+            message = Stopped(self.user.name, self.name, *self._gpu_ending(), asked=asked)
             self._gpu_later(self._gpu_report_stopped(message))
         await maybe_future(super().run_post_stop_hook())
 
@@ -443,10 +456,17 @@ class GpuSpawnerMixin(OwedStart, Spawner):  # type: ignore[misc]  # jupyterhub h
             "gpu": event["gpu"] if event else {},
             "wants_gpu": start is not None and start.wants_gpu,
             "unopened_minutes": f"{self.gpu_unopened_minutes:g}" if self.gpu_unopened_minutes else "",
+            "tell": TELL if self._gpu_tells else "",
+            "told_by": self.gpu_told_by if self._gpu_tells else "",
             "cpu_server": self.gpu_cpu_server_name
             if self.gpu_allow_cpu_meanwhile and self.user.allow_named_servers and self.name != self.gpu_cpu_server_name
             else "",
         }
+
+    @property
+    def _gpu_tells(self) -> bool:
+        """Its user asked to be told when this start is ready."""
+        return isinstance(self.user_options, Mapping) and self.user_options.get(TELL) is True
 
     async def gpu_place(self) -> str:
         """What ``not_running.html`` shows of a place in line: kept, unknown, or none ("")."""
@@ -454,6 +474,7 @@ class GpuSpawnerMixin(OwedStart, Spawner):  # type: ignore[misc]  # jupyterhub h
 
     async def stop(self, now: bool = False) -> None:
         """As the real spawner does; the service is told in `run_post_stop_hook`, after it."""
+        self._gpu_stop_asked = True  # the hub asks only while the server runs
         await maybe_future(super().stop(now=now))
 
     async def poll(self) -> Any:

@@ -15,7 +15,7 @@ from traitlets import default
 from traitlets.config import LoggingConfigurable
 
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
+from hub_extensions.core.offers.user_options import TELL, ChoiceError, parse_choice, parse_tell
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.pages.spawn_form import choice_from_form, render_form
 
@@ -88,10 +88,12 @@ class UserChoice(LoggingConfigurable):
         """The options in their plain form. Raises a refusal that names the field and what would be right."""
         others = self.gpu_other_keys(options)
         try:
-            offers = self.gpu_offers_of(options)
+            offers, tell = self.gpu_offers_of(options), parse_tell(options)
         except ChoiceError as error:
             raise self._gpu_bad_choice(error) from error
         chosen: dict[str, Any] = {"offer": offers[0]} if len(offers) == 1 else {"offers": list(offers)}
+        if tell:
+            chosen[TELL] = True
         return {**{key: options[key] for key in others if key in options}, **chosen}
 
     def gpu_offers_of(self, options: object) -> tuple[OfferId, ...]:

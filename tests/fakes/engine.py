@@ -12,6 +12,7 @@ from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
 from hub_extensions.core import messages
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.reasons import Reason
 from hub_extensions.hub_service.engine.errors import Refused
 from tests.fakes.reasons import because
@@ -81,8 +82,15 @@ class EngineInMemory:
     def cluster(self) -> messages.ClusterInfo | None:
         return self.cluster_info
 
-    async def give_up(self, lease: str) -> None:
-        self.told.append(("give-up", lease))
+    async def give_up(self, lease: str, admin: str) -> None:
+        self.told.append(("give-up", lease, admin))
+
+    async def usage(self, user: str | None, before: str | None) -> messages.UsagePage:
+        self.told.append(("usage", user, before))
+        if before not in (None, "next-page"):
+            raise ValueError(before)
+        record = messages.UsageRecord("l1", user or "ben", "", OfferId("gpu"), "gpu", 1000, NOON, "idle")
+        return messages.UsagePage((record,), "next-page" if before is None else None)
 
     def publish(self, state: messages.TicketStatus) -> None:
         for queue in self._queues:
@@ -154,6 +162,7 @@ class EngineInMemory:
                 t.position,
                 t.since,
                 t.reason,
+                f"/jh/user/{t.user}/",
             )
             for t in self.queue.values()
         )
@@ -194,7 +203,17 @@ class EngineInMemory:
 
     def health(self) -> messages.Health:
         figures = "answers, with figures of 2 of 2 devices"
-        return messages.Health(self.is_ready, "ok", "answers", 1.5, "1.2.3", figures, True)
+        evidence = messages.OfferEvidence(
+            OfferId("mig-1g.5gb"),
+            "dcgm",
+            2,
+            1,
+            12.0,
+            datetime.now(timezone.utc),
+            "pod-not-named",
+            "Prometheus has no series.",
+        )
+        return messages.Health(self.is_ready, "ok", "answers", 1.5, "1.2.3", figures, True, evidence=(evidence,))
 
     def run_server(self, user: str, server: str, **changed: object) -> None:
         """A server on a GPU, with its lease."""

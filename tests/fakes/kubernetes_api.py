@@ -23,6 +23,7 @@ from tests.patience import patient
 from tests.ports import free_port
 
 NODES, PODS = "/api/v1/nodes", "/api/v1/pods"
+VOLUMES, VOLUME_CLAIMS = "/api/v1/persistentvolumes", "/api/v1/persistentvolumeclaims"
 DRA = "/apis/resource.k8s.io/v1"
 SLICES, CLAIMS, TEMPLATES = f"{DRA}/resourceslices", f"{DRA}/resourceclaims", f"{DRA}/resourceclaimtemplates"
 
@@ -41,7 +42,7 @@ class ApiServerAsTold:
         self.oldest = 0
         self.token = "first-token"
         self.objects: dict[str, dict[str, dict[str, Any]]] = {
-            each: {} for each in (NODES, PODS, SLICES, CLAIMS, TEMPLATES)
+            each: {} for each in (NODES, PODS, SLICES, CLAIMS, TEMPLATES, VOLUMES, VOLUME_CLAIMS)
         }
         self.history: list[tuple[int, str, str, dict[str, Any]]] = []
         self.asked: list[tuple[str, str, dict[str, str]]] = []

@@ -46,7 +46,12 @@ class GpusAsTold:
             raise GpusUnavailable("lost", because(self.gone))
         samples = {
             device.uuid: DeviceSample(
-                device.uuid, now, self.used.get(device.uuid, 0.0), 0, self.pids.get(device.uuid, ()), "nvml"
+                device.uuid,
+                now,
+                used := self.used.get(device.uuid, 0.0),
+                0,
+                self.pids.get(device.uuid, ()),
+                "none" if used is None else "nvml",
             )
             for device in self.devices
             if device.uuid not in self.unread

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from tornado import web
+from tornado.escape import utf8
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
@@ -36,6 +37,8 @@ from hub_extensions.core.messages import (
 )
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.reasons import Reason
+from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, Request, hash_of
+from hub_extensions.hub_service.http.signatures import Signatures, Verdict
 from tests.fakes.reasons import because
 from tests.patience import patient
 from tests.ports import free_port
@@ -99,6 +102,7 @@ class GpuServiceInATest:
         """The sentence with which every ask is turned away for now; "" where the disk has room."""
         self.started_seconds = 0.0
         self.stream_seconds = 0.0
+        self.signatures = Signatures(SECRET)
         self._mark = secrets.token_hex(8)
         self._numbers = itertools.count(1)
         self._streams: set[asyncio.Queue[TicketStatus | None]] = set()
@@ -399,10 +403,26 @@ class _Base(web.RequestHandler):
     def initialize(self, service: GpuServiceInATest) -> None:
         self.service = service
 
+    signed: Request | None = None
+
     async def prepare(self) -> None:
-        if self.request.headers.get("Authorization") != f"Bearer {SECRET}":
-            raise _refused(403, "The hub's secret is wrong.", "Authorization", "secret")
+        header = self.request.headers.get("Authorization", "")
+        judged = self.service.signatures.judge(self.request.method or "", self.request.uri or "", header)
+        if judged is None or judged.verdict is Verdict.REPLAYED or judged.request.body != hash_of(self.request.body):
+            raise _refused(403, "The hub's signature is wrong.", "Authorization", "signature")
+        self.signed = judged.request
+        if judged.verdict is Verdict.AGAIN:
+            raise _refused(SIGN_AGAIN, "Sign again.", "Authorization", "sign-again")
         await self.service.answer_slowly()
+
+    def finish(self, chunk: Any = None) -> Any:
+        self.sign(utf8(chunk or b""))
+        return super().finish(chunk)
+
+    def sign(self, body: bytes) -> None:
+        if self.signed is not None:
+            proof = self.service.signatures.signed(self.signed, self.get_status(), body)
+            self.set_header(ANSWER_HEADER, proof)
 
     def read(self, kind: type[T], body: bytes | None = None) -> T:
         try:
@@ -468,16 +488,20 @@ class _Events(_Base):
         for state in self.service.tickets.values():
             queue.put_nowait(state)
         self.service._streams.add(queue)
+        assert self.signed is not None
+        self.sign(b"")
         try:
-            while True:
+            for number in itertools.count():
+                line = b""
                 try:
                     state = await asyncio.wait_for(queue.get(), patient(5))
                 except asyncio.TimeoutError:
-                    self.write(b"\n")
+                    pass
                 else:
                     if state is None:
                         return
-                    self.write(TypeAdapter(TicketStatus).dump_json(state) + b"\n")
+                    line = TypeAdapter(TicketStatus).dump_json(state)
+                self.write(self.service.signatures.signed_line(self.signed, number, line) + b"\n")
                 await self.flush()
         except StreamClosedError:
             return  # the hub went away

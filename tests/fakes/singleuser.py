@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import subprocess
 import sys
 import time
@@ -36,7 +37,12 @@ def main() -> None:
         subprocess.Popen(["sleep", "600"], start_new_session=True)
     time.sleep(float(os.environ.get("FAKE_SINGLEUSER_SLOW", "0")))
     place = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
-    ThreadingHTTPServer((place.hostname or "127.0.0.1", place.port or 0), Handler).serve_forever()
+    server = ThreadingHTTPServer((place.hostname or "127.0.0.1", place.port or 0), Handler)
+    if place.scheme == "https":
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=os.environ["JUPYTERHUB_SSL_CLIENT_CA"])
+        context.load_cert_chain(os.environ["JUPYTERHUB_SSL_CERTFILE"], os.environ["JUPYTERHUB_SSL_KEYFILE"])
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from datetime import datetime, timezone
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.netutil import bind_sockets
 
 from hub_extensions.adapters.jupyterhub_api import HubApi
+from hub_extensions.core.signing import Request, hash_of
 from hub_extensions.hub_service.http.api.base import Parts
 from hub_extensions.hub_service.http.app import make_oauth, make_server
 from hub_extensions.hub_service.http.auth import Auth
@@ -52,9 +55,11 @@ class Running:
         body: object = None,
         headers: dict[str, str] | None = None,
     ) -> HTTPResponse:
-        """One request; `body` is sent as it is (bytes) or as JSON."""
+        """One request; `body` is sent as it is (bytes) or as JSON. With SECRET as token it is signed."""
         sent = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         heads = {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
+        if token == SECRET:
+            heads["Authorization"] = self.signature(method, path, sent or b"")
         request = HTTPRequest(
             self.url + path,
             method=method,
@@ -65,6 +70,11 @@ class Running:
             request_timeout=patient(10),
         )
         return await self.client.fetch(request, raise_error=False)
+
+    def signature(self, method: str, path: str, body: bytes = b"") -> str:
+        """The header with which the hub proves itself, in this run of the service."""
+        now, life = datetime.now(timezone.utc), self.parts.auth.signatures.life
+        return Request(method, PREFIX + path, life, now, now, token_hex(16), hash_of(body)).signed(SECRET)
 
     async def stop(self) -> None:
         self.parts.closing.set()

@@ -15,14 +15,15 @@ import pytest
 from hub_extensions.core.messages import Ask
 from hub_extensions.hub_service.http.api import hub as hub_routes
 from tests.fakes.reasons import because
-from tests.hub_service.conftest import PREFIX, SECRET, Running
+from tests.hub_service.conftest import PREFIX, Running
 from tests.patience import patient, soon
 
 
 @asynccontextmanager
 async def stream(service: Running, version: str = "1.0") -> AsyncIterator[asyncio.StreamReader]:
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
-    head = f"GET {PREFIX}hub/events HTTP/{version}\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n\r\n"
+    proof = service.signature("GET", "hub/events")
+    head = f"GET {PREFIX}hub/events HTTP/{version}\r\nHost: x\r\nAuthorization: {proof}\r\n\r\n"
     writer.write(head.encode())
     assert b" 200 " in await asyncio.wait_for(reader.readline(), patient(5))
     while (await asyncio.wait_for(reader.readline(), patient(5))).strip():
@@ -34,7 +35,8 @@ async def stream(service: Running, version: str = "1.0") -> AsyncIterator[asynci
 
 
 async def line(reader: asyncio.StreamReader, seconds: float = 5) -> bytes:
-    return await asyncio.wait_for(reader.readline(), patient(seconds))
+    """The next line, without its signature."""
+    return (await asyncio.wait_for(reader.readline(), patient(seconds)))[65:]
 
 
 async def told(reader: asyncio.StreamReader) -> dict[str, Any]:
@@ -82,8 +84,8 @@ async def test_the_stream_ends_when_the_service_stops(service: Running) -> None:
 async def test_a_reader_over_http_1_1_gets_whole_lines_too(service: Running) -> None:
     await service.engine.ask(Ask("ada", "", ("mig-1g.5gb",)))
     async with stream(service, "1.1") as reader:
-        size = int(await line(reader), 16)
-        assert json.loads(await reader.readexactly(size))["user"] == "ada"
+        size = int(await asyncio.wait_for(reader.readline(), patient(5)), 16)
+        assert json.loads((await reader.readexactly(size))[65:])["user"] == "ada"
 
 
 async def test_a_reader_that_does_not_read_is_dropped_and_holds_nobody_up(
@@ -98,7 +100,9 @@ async def test_a_reader_that_does_not_read_is_dropped_and_holds_nobody_up(
     lazy.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(lazy, ("127.0.0.1", service.port))
-    head = f"GET {PREFIX}hub/events HTTP/1.0\r\nHost: x\r\nAuthorization: Bearer {SECRET}\r\n\r\n"
+    head = (
+        f"GET {PREFIX}hub/events HTTP/1.0\r\nHost: x\r\nAuthorization: {service.signature('GET', 'hub/events')}\r\n\r\n"
+    )
     await loop.sock_sendall(lazy, head.encode())
     await readers_become(service, 1)
     for _ in range(20):

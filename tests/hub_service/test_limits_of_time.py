@@ -174,19 +174,6 @@ async def test_what_a_device_was_used_is_known_for_30_s(tmp_path: Path, seconds:
 
 
 @pytest.mark.programs
-async def test_samples_are_stored_every_10_s_and_of_devices_that_are_held_only(tmp_path: Path) -> None:
-    async with room(tmp_path, small(0), small(1)) as r:
-        await r.run("ada", "mig-1g.5gb")
-        await r.engine.watcher.refresh()
-        stored = []
-        for _ in range(3):
-            now = r.engine.state.clock.now()
-            stored.append([sample.uuid for sample in r.engine.culler._samples_to_store(now)])
-            r.hands.pass_time(5 * SECOND)
-        assert stored == [["MIG-small-0"], [], ["MIG-small-0"]]
-
-
-@pytest.mark.programs
 @pytest.mark.parametrize(("hours", "lines"), [(24, 1), (25, 2)])
 async def test_a_dry_run_says_once_a_day_what_it_would_have_stopped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, hours: int, lines: int

@@ -13,13 +13,16 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+import requests
 
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.hub_service import process
 from hub_extensions.hub_service.setup.settings import Settings
 from tests import warm
+from tests.fakes.signed import Signs
 from tests.patience import patient, soon, until
 from tests.ports import free_port
 
@@ -140,8 +143,10 @@ def test_it_ends_with_its_parent(place: Place) -> None:
 def test_one_with_an_open_stream_ends_with_its_parent_too(place: Place) -> None:
     """T14: a reader of events that keeps its connection does not keep the service."""
     parent, pid = start_under_a_parent(place)
-    request = urllib.request.Request(f"{place.settings.url}/hub/events")
-    request.add_header("Authorization", f"Bearer {place.settings.hub_secret}")
+    signs = Signs(place.settings.hub_secret)
+    requests.get(f"{place.settings.url}/hub/form?user=ada", auth=signs, timeout=patient(10)).raise_for_status()
+    letter = signs.signer.sign("GET", f"{urlsplit(place.settings.url).path}/hub/events")
+    request = urllib.request.Request(f"{place.settings.url}/hub/events", headers=dict(letter.headers))
     with urllib.request.urlopen(request, timeout=patient(10)):
         parent.kill()
         parent.wait(patient(5))

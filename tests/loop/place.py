@@ -13,6 +13,7 @@ from pathlib import Path
 import requests
 from playwright.sync_api import Browser, Page, TimeoutError, expect, sync_playwright
 
+from tests.fakes.signed import Signs
 from tests.hubs import ROOT, SINGLEUSER, Hub, free_port, until
 from tests.machine_needs import CHROMIUM_FLAGS
 from tests.patience import patient
@@ -86,7 +87,7 @@ configure(c)
     def service(self, path: str) -> requests.Response:
         """Ask the service as the hub does."""
         url = f"http://{self.host}:{self.port}/services/gpu/{path}"
-        return requests.get(url, headers={"Authorization": f"Bearer {self.secret()}"}, timeout=patient(5))
+        return requests.get(url, auth=Signs(self.secret()), timeout=patient(5))
 
     def wait_service(self, seconds: float = 60.0) -> None:
         def up() -> bool:

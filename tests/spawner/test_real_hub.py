@@ -76,7 +76,7 @@ def test_an_admitted_server_runs_under_its_lease_and_the_service_hears_of_it(
         assert state["gpu_lease"] == service.lease_of("t1")
         hub.stop_server("ada")
         until(lambda: service.told_of(Stopped), what="the stop was told")
-        assert service.told_of(Stopped) == [Stopped("ada", "")]
+        assert service.told_of(Stopped) == [Stopped("ada", "", asked=True)]
 
 
 def test_cpu_only_sees_no_gpu(tmp_path: Path, service: GpuServiceInATest) -> None:

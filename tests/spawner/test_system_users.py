@@ -80,7 +80,7 @@ def test_a_server_runs_as_its_account_under_its_lease_and_ends_with_its_stop(
     assert not [word for word in answer["args"] if "root" in word]
     hub.stop_server("nobody")
     until(lambda: not procfs.alive(started.pid or 0, started.pid_started or 0), what="its process has ended")
-    until(lambda: service.told_of(Stopped) == [Stopped("nobody", "")], what="the stop was told")
+    until(lambda: service.told_of(Stopped) == [Stopped("nobody", "", asked=True)], what="the stop was told")
 
 
 def test_a_restarted_hub_still_knows_the_servers_of_its_accounts(hub: Hub, service: GpuServiceInATest) -> None:

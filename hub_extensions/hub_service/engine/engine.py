@@ -17,21 +17,25 @@ from typing import TYPE_CHECKING, Any, cast
 from hub_extensions import __version__
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused
 from hub_extensions.adapters.server_processes import mark_of
-from hub_extensions.adapters.store import Store, StoreUnavailable
+from hub_extensions.adapters.store import Changes, Store, StoreUnavailable
 from hub_extensions.core import culling, messages
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.culler import Culler
+from hub_extensions.hub_service.engine.dcgm import EVERY as ASK_EVERY
 from hub_extensions.hub_service.engine.dcgm import Dcgm, open_prometheus
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.leases import LeaseWatcher
 from hub_extensions.hub_service.engine.local_leases import Gpus, LocalLeases
+from hub_extensions.hub_service.engine.notifier import Notifier
+from hub_extensions.hub_service.engine.offer_sources import OfferSources
 from hub_extensions.hub_service.engine.orphans import Orphans
 from hub_extensions.hub_service.engine.reconcile import Reconciler, ServiceApart
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.tickets import Tickets
+from hub_extensions.hub_service.engine.usage import healed
 from hub_extensions.hub_service.setup.settings import Settings
 
 if TYPE_CHECKING:
@@ -76,8 +80,11 @@ class Engine:
             self.watcher = LocalLeases(state, transaction, cast(Gpus, gpus))
         self.orphans = Orphans(state, "" if settings.cluster is not None else mark_of(settings.hub_secret))
         self.queue.on_restart(self.watcher.clear_dead_start)
-        self.dcgm = Dcgm(state, open_prometheus(settings))
-        self.culler = Culler(state, transaction, hub, self.dcgm)
+        pod_of = self.cluster_leases.pod_of if self.cluster_leases is not None else None
+        self.dcgm = Dcgm(state, open_prometheus(settings), pod_of)
+        self.culler = Culler(state, transaction, hub, self.dcgm, self._node_of)
+        self.sources = OfferSources(self.culler)
+        self.notifier = Notifier(state, transaction, settings)
         self.reconciler = Reconciler(state, transaction, hub, self.watcher, apart)
         self._loops: list[asyncio.Task[None]] = []
         self._failed_at: float | None = None
@@ -88,7 +95,8 @@ class Engine:
     ) -> Engine:
         """Read the store and the machine once. GPUs that cannot be read are an answer, not an error."""
         allowance = timedelta(seconds=settings.start_seconds)
-        state = await State.open(store, settings.queue, settings.culling, settings.offers, allowance)
+        state = await State.open(store, settings.queue, settings.culling, settings.offers, allowance, settings)
+        await state.commit(Changes(uses=healed(state)))
         engine = cls(settings, store, state, hub, gpus, apart)
         await engine.watcher.refresh()
         return engine
@@ -99,10 +107,11 @@ class Engine:
             asyncio.ensure_future(self._run_loop(what, work))
             for what, work in (
                 ("refreshing the leases", self.watcher.run),
-                ("asking Prometheus", self.dcgm.run),
+                ("asking Prometheus", self._ask_prometheus),
                 ("deciding about idle servers", self.culler.run),
                 ("comparing with the hub", self.reconciler.run),
                 ("publishing", self.queue.publish_changes),
+                *self.notifier.loops(),
                 *([("ending orphans", self.orphans.run)] if self.orphans.mark else []),
                 ("forgetting what is old", self._prune_old),
             )
@@ -115,6 +124,7 @@ class Engine:
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops = []
         self.dcgm.close()
+        self.notifier.close()
 
     async def _run_loop(self, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """A fault of ours in one loop ends neither the loop nor the others: it is logged, shown, and tried again."""
@@ -125,6 +135,12 @@ class Engine:
                 self._failed_at = asyncio.get_running_loop().time()
                 log.exception("%s failed; it goes on in %g s", what, AGAIN)
             await asyncio.sleep(AGAIN)
+
+    async def _ask_prometheus(self) -> None:
+        while True:
+            await self.dcgm.refresh()
+            self.sources.info()  # since when it stands so is known to who looks
+            await asyncio.sleep(ASK_EVERY)
 
     async def _prune_old(self) -> None:
         while True:
@@ -218,6 +234,7 @@ class Engine:
             caution=self._caution(),
             in_line=tuple(ticket.server for ticket in self.state.tickets.values() if ticket.user == user),
             silent=tuple(a.offer.id for a in stands if a.offer.pool and self._is_silent(a.offer.pool)),
+            default_offer=next((offer for offer in offers if offer == self.state.offer_config.default_offer), None),
         )
 
     def _is_silent(self, pool: str) -> bool:
@@ -234,16 +251,21 @@ class Engine:
         mine = sorted((ticket for ticket in self.state.tickets.values() if ticket.user == user), key=_place)
         statuses = self.queue.states_of(mine)
         return tuple(
-            presenters.listed(ticket, status, self.state.clock) for ticket, status in zip(mine, statuses, strict=True)
+            presenters.listed(ticket, status, self._url_of(ticket), self.state.clock)
+            for ticket, status in zip(mine, statuses, strict=True)
         )
 
     async def all_tickets(self) -> tuple[messages.TicketInfo, ...]:
         """Live tickets of all (for admins), as `tickets`; in slices between which others have a turn."""
         clock = self.state.clock
         found = [
-            (_place(each), presenters.listed(each, status, clock)) async for each, status in self.queue.all_states()
+            (_place(each), presenters.listed(each, status, self._url_of(each), clock))
+            async for each, status in self.queue.all_states()
         ]
         return tuple(info for _, info in sorted(found, key=itemgetter(0)))
+
+    def _url_of(self, ticket: Ticket) -> str:
+        return self.settings.server_url(ticket.user, ticket.server)
 
     def owner_of(self, ticket: str) -> tuple[str, str] | None:
         """(user, server) of a live ticket; None: there is none of that name."""
@@ -333,15 +355,23 @@ class Engine:
             node=pod.node if pod else "",
         )
 
+    def _node_of(self, lease: Lease) -> str:
+        pod = self.cluster_leases.pod_of(lease) if self.cluster_leases is not None else None
+        return pod.node if pod is not None else ""
+
+    async def usage(self, user: str | None, before: str | None) -> messages.UsagePage:
+        """A page of usage records of one user; None: of all, for admins. Raises ValueError: `before` is none."""
+        return await self.store.usage(user, before)
+
     def cluster(self) -> messages.ClusterInfo | None:
         """The cluster, for admins; None: this is one machine."""
         return self.cluster_leases.info() if self.cluster_leases is not None else None
 
-    async def give_up(self, lease: str) -> None:
+    async def give_up(self, lease: str, admin: str) -> None:
         """See `ClusterLeases.give_up`. Raises Refused: 404 on one machine, where no lease can be given up."""
         if self.cluster_leases is None:
             raise Refused(404, "There is no cluster here: a lease ends when nothing runs on its GPU.", "lease", "local")
-        await self.cluster_leases.give_up(lease)
+        await self.cluster_leases.give_up(lease, admin)
 
     def health(self) -> messages.Health:
         """How the service is; `ready` is all a stranger may see."""
@@ -358,6 +388,9 @@ class Engine:
             prometheus=self.dcgm.status(),
             prometheus_answers=self.dcgm.answers(),
             port=self.state.port_problem or "the service's own",
+            evidence=self.sources.info(),
+            notices=self.notifier.status(),
+            notices_sent=self.notifier.sent(),
         )
 
 

@@ -109,8 +109,8 @@ def grant(
     return LeaseGrant(lease.id, offer, lease.uuid, lease.share / WHOLE, {**common, **devices})
 
 
-def listed(ticket: Ticket, status: TicketMessage, clock: RunningClock) -> TicketInfo:
-    """A ticket in a list for people: what it is told, without what only the log says."""
+def listed(ticket: Ticket, status: TicketMessage, url: str, clock: RunningClock) -> TicketInfo:
+    """A ticket in a list for people: what it is told, without what only the log says. `url`: of its server."""
     return TicketInfo(
         ticket=ticket.id,
         user=ticket.user,
@@ -120,6 +120,7 @@ def listed(ticket: Ticket, status: TicketMessage, clock: RunningClock) -> Ticket
         position=status.position,
         since=clock.wall(ticket.joined),
         reason=replace(status.reason, log_message=""),
+        url=url,
     )
 
 

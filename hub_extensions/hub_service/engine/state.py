@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,17 +18,22 @@ from pydantic import TypeAdapter, ValidationError
 from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.store import Changes, NoticeRow, Store, StoreUnavailable
 from hub_extensions.adapters.timeouts import unbroken
+from hub_extensions.core.cluster.model import NodeFacts, Volumes
 from hub_extensions.core.cluster.offers import ClusterOffers
+from hub_extensions.core.cluster.placement import NodeSets
 from hub_extensions.core.cluster.pools import PoolSurvey
 from hub_extensions.core.culling import CullPolicy, ServerFacts
 from hub_extensions.core.culling.orphans import ListedServer
 from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
+from hub_extensions.core.messages import UsageRecord
+from hub_extensions.core.notices import Delivery, NoticeConfig, Sending
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig, arranged, cpu_offer, derive_offers, named_offer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import PodAsk
-from hub_extensions.core.queue.admission import availability, pools_of
+from hub_extensions.core.queue.admission import availability
 from hub_extensions.core.queue.forecast import START_ALLOWANCE
+from hub_extensions.core.queue.heads import pools_of
 from hub_extensions.core.queue.line import KeptLines
 from hub_extensions.core.queue.model import (
     Availability,
@@ -39,6 +44,7 @@ from hub_extensions.core.queue.model import (
     Ticket,
     TicketState,
 )
+from hub_extensions.core.usage import OpenUse, UseEnd
 from hub_extensions.hub_service.engine.clock import RunningClock
 
 log = logging.getLogger("hub_extensions.hub_service")
@@ -50,7 +56,9 @@ CLOCK = "clock"
 POOL_NAMES = "pool-names"
 OFFERS = "offers"
 TOKEN_NAME = "token-name"
+SENDINGS = "sendings"
 _OFFERS: TypeAdapter[tuple[GpuOffer, ...]] = TypeAdapter(tuple[GpuOffer, ...])
+_SENDINGS: TypeAdapter[Mapping[str, Sending]] = TypeAdapter(Mapping[str, Sending])
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,9 @@ class ClusterSnapshot:
     """How a cluster stands: what was counted, what is offered of it, and whose pods are held up.
 
     Attributes:
-        queue, held_up, held_back: as in `core.queue.model.QueueSnapshot`.
+        queue, held_up, held_up_on, held_back, node_of: as in `core.queue.model.QueueSnapshot`.
         caution: what the figures do not count, for users.
+        nodes: those that have devices; volumes: what keeps servers to some of them.
     """
 
     survey: PoolSurvey
@@ -68,6 +77,10 @@ class ClusterSnapshot:
     held_up: frozenset[OfferId] = frozenset()
     held_back: frozenset[str] = frozenset()
     caution: str = ""
+    held_up_on: Mapping[OfferId, frozenset[str]] = field(default_factory=dict)
+    node_of: Mapping[str, str] = field(default_factory=dict)
+    nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
+    volumes: Volumes = field(default_factory=Volumes)
 
 
 @dataclass(frozen=True)
@@ -83,15 +96,20 @@ class State:
 
     Attributes:
         tickets: live ones (waiting, admitted) by id. leases: not ended, by id. facts: by (user, server).
+        uses: not over, by key, with what was measured by now. last_uses: of each server the record that was written
+            last, while it is not known how it ended.
         reading: the last inventory that could be read; None: none yet. read_at: running time of it.
         problem: why the inventory cannot be read now; "" when it can.
         on_cluster: devices are a cluster's. cluster: as it was read last; None: it has not been read yet.
         hub_up: the hub answers. listed: the servers it has, as its list said last, None: not known; listing: with their
             processes; listed_pods: the names of their pods. people: user -> groups and admin or not, as it said
             last. activity: of each server.
+        node_sets: ticket -> the nodes of the cluster that its server may use, where that is known.
         touched: servers of which something was said, and when (the machine's seconds): an older listing knows less.
         compared: what the hub runs was compared with this at least once: else a lease may be of a server long gone.
         resumed: ticket -> the attempt after which the hub was asked to start its server again, by us.
+        telling: how users are told who have no page open. deliveries: the notices on their way there, by their keys.
+            sendings: channel -> how the last ones went.
         reports: what each server's own extension said last, and when. saving: since when its notebooks are being saved.
         counts: (what, reason) -> how often since the start; last_admission_seconds: how long the last admission
             took. Both for the metrics.
@@ -106,6 +124,7 @@ class State:
         policy: CullPolicy,
         offers: OfferConfig,
         start_allowance: timedelta = START_ALLOWANCE,
+        telling: NoticeConfig | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -113,12 +132,19 @@ class State:
         self.policy = policy
         self.offer_config = offers
         self.start_allowance = start_allowance
+        self.telling = telling or NoticeConfig()
+        self.deliveries: dict[tuple[str, str], Delivery] = {}
+        self.sendings: Mapping[str, Sending] = {}
         self.tickets: dict[str, Ticket] = {}
         self._ticket_of: dict[Server, str] = {}
         self._lines = KeptLines({})
+        self._matched = NodeSets()
+        self.node_sets: dict[str, frozenset[str]] = {}
         self.leases: dict[str, Lease] = {}
         self._lease_of_ticket: dict[str, str] = {}
         self.facts: dict[tuple[str, str], ServerFacts] = {}
+        self.uses: dict[str, OpenUse] = {}
+        self.last_uses: dict[Server, UsageRecord] = {}
         self.notices: dict[str, list[NoticeRow]] = {}
         self.last_choices: dict[str, tuple[OfferId, ...]] = {}
         self.next_place = 1
@@ -159,15 +185,19 @@ class State:
         policy: CullPolicy,
         offers: OfferConfig,
         start_allowance: timedelta = START_ALLOWANCE,
+        telling: NoticeConfig | None = None,
     ) -> State:
         """Read what the store kept; a new store makes a new state."""
         stored = await store.load()
         kept = stored.meta.get(CLOCK)
         clock = RunningClock(datetime.fromisoformat(kept) if kept else None)
-        state = cls(store, clock, config, policy, offers, start_allowance)
+        state = cls(store, clock, config, policy, offers, start_allowance, telling)
         for ticket in stored.tickets:
             state._keep(ticket)
+        state.sendings = read_sendings(stored.meta.get(SENDINGS, "{}"))
+        state.deliveries = {each.key: each for each in stored.deliveries}
         state.facts = {(facts.user, facts.server): facts for facts in stored.facts}
+        state.uses = {use.key: use for use in stored.uses}
         promised = {facts.lease: facts.promised for facts in stored.facts if facts.promised is not None}
         for lease in stored.leases:
             ends = state.end_of(lease)
@@ -225,24 +255,54 @@ class State:
             self.facts.pop((user, server), None)
         for facts in changes.facts:
             self.facts[(facts.user, facts.server)] = facts
+        for key in changes.gone_uses:
+            self.uses.pop(key, None)
+        for use in changes.uses:
+            self.uses[use.key] = use
+        for record in changes.usage:
+            self._keep_last(record)
+        for delivered in changes.delivered:
+            self.deliveries.pop(delivered, None)
+        for delivery in changes.deliveries:
+            self.deliveries[delivery.key] = delivery
         for notice in changes.notices:
             self.notices.setdefault(notice.user, []).append(notice)
         if POOL_NAMES in changes.meta:
             self.pool_names = json.loads(changes.meta[POOL_NAMES])
+        if SENDINGS in changes.meta:
+            self.sendings = read_sendings(changes.meta[SENDINGS])
         self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
         if not changes.empty:
             self.revision += 1
+
+    def _keep_last(self, record: UsageRecord) -> None:
+        """For a minute the hub may still say how it ended."""
+        lately = record.ended - timedelta(minutes=1)
+        self.last_uses = {server: last for server, last in self.last_uses.items() if last.ended > lately}
+        self.last_uses.pop((record.user, record.server), None)
+        if record.end == UseEnd.UNKNOWN.value:
+            self.last_uses[record.user, record.server] = record
 
     def _keep(self, ticket: Ticket) -> None:
         self.tickets[ticket.id] = ticket
         self._ticket_of[ticket.user, ticket.server] = ticket.id
         self._lines.put(ticket)
+        self._match(ticket)
+
+    def _match(self, ticket: Ticket) -> None:
+        """Find the nodes that its server may use, as far as they are known."""
+        found = None if self.cluster is None else self._matched.of(ticket.demands)
+        if found is None:
+            self.node_sets.pop(ticket.id, None)
+        else:
+            self.node_sets[ticket.id] = found
 
     def _drop(self, ticket: Ticket) -> None:
         self.tickets.pop(ticket.id, None)
         if self._ticket_of.get((ticket.user, ticket.server)) == ticket.id:
             del self._ticket_of[ticket.user, ticket.server]
         self._lines.drop(ticket.id)
+        self.node_sets.pop(ticket.id, None)
 
     def _index(self, lease: Lease) -> None:
         if lease.state not in (LeaseState.ENDING, LeaseState.ENDED):
@@ -313,6 +373,9 @@ class State:
         if stand == self.cluster:
             return
         self.cluster = stand
+        if self._matched.know(stand.nodes, stand.volumes):
+            for ticket in self.tickets.values():
+                self._match(ticket)
         self.offers = stand.offers.offers
         self.revision += 1
 
@@ -382,7 +445,10 @@ class State:
             bound=stand.survey.bound,
             queue=stand.queue,
             held_up=stand.held_up,
+            held_up_on=stand.held_up_on,
             held_back=stand.held_back,
+            node_sets=dict(self.node_sets),
+            node_of=stand.node_of,
         )
 
     def _by_name(self, asked: Sequence[OfferId]) -> tuple[GpuOffer, ...]:
@@ -436,6 +502,19 @@ class State:
         kept = [notice for notice in self.notices.get(user, []) if notice.at >= since]
         self.notices[user] = kept
         return tuple(kept)
+
+
+def read_sendings(kept: str) -> Mapping[str, Sending]:
+    """How the last sendings went, by channel; nothing where another version wrote it otherwise."""
+    try:
+        return _SENDINGS.validate_json(kept)
+    except ValidationError:
+        return {}
+
+
+def write_sendings(sendings: Mapping[str, Sending]) -> str:
+    """As `read_sendings` reads them."""
+    return _SENDINGS.dump_json(sendings).decode()
 
 
 def _offers_of(kept: str) -> tuple[GpuOffer, ...]:

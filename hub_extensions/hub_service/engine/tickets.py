@@ -30,12 +30,14 @@ from hub_extensions.core.queue.model import (
     TicketState,
 )
 from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.usage import end_of_stop
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.rights import UNANSWERED, Rights
 from hub_extensions.hub_service.engine.stand import Stand
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transaction, Transactions, possible
+from hub_extensions.hub_service.engine.usage import heard_late
 
 log = logging.getLogger("hub_extensions.hub_service")
 
@@ -165,6 +167,8 @@ class Tickets:
             joined=now,
             groups=ask.groups,
             options=ask.options,
+            asked=self.state.clock.utc_now(),
+            demands=ask.demands,
         )
         lease = self.state.lease_of(ask.user, ask.server) if live is None else self.state.lease_of_ticket(live.id)
         step = lifecycle.ask(live, lease, wanted)
@@ -174,7 +178,7 @@ class Tickets:
             Changes(
                 tickets=(TicketRow(ticket),),
                 leases=step.leases,
-                journal=(transaction.ticket_row(kind, ticket, ", ".join(ask.offers)),),
+                journal=(transaction.ticket_row(kind, ticket, ", ".join(ask.offers), actor="user"),),
             )
         )
         if self.state.unread:
@@ -227,9 +231,9 @@ class Tickets:
                 if report.message:
                     reason = explain("start-failed-why", why=report.message, log_message=log_message)
                 self.state.count("start-failed", report.reason or "unknown")
-                await transaction.end_ticket(ticket, Event.FAILED, reason)
+                await transaction.end_ticket(ticket, Event.FAILED, reason, actor="hub", evidence=report.reason)
             else:
-                await transaction.end_ticket(ticket, Event.LEFT, explain("left", log_message="left"))
+                await transaction.end_ticket(ticket, Event.LEFT, explain("left", log_message="left"), actor="user")
 
     async def stopped(self, report: messages.Stopped) -> None:
         """The hub stopped a server: check at once whether its device is free."""
@@ -239,15 +243,19 @@ class Tickets:
             if report.message:
                 notices = (NoticeRow(self.state.clock.utc_now(), report.user, report.server, report.message),)
                 self.state.count("server-end", report.reason or "unknown")
-            lease = self.state.lease_of(report.user, report.server)
-            gone = ((report.user, report.server),) if (report.user, report.server) in self.state.facts else ()
+            server, end = (report.user, report.server), end_of_stop(report.reason, report.asked)
+            lease = self.state.lease_of(*server)
+            gone = (server,) if server in self.state.facts else ()
             if lease is not None and not isinstance(ending := lifecycle.move(lease, Event.SERVER_GONE), Reason):
-                row = transaction.lease_row("stopped", lease, report.message or "the hub stopped its server")
-                await transaction.write(Changes(leases=(ending,), gone_facts=gone, journal=(row,), notices=notices))
-            elif (gone or notices) and lease is None:
-                await transaction.write(Changes(gone_facts=gone, notices=notices))
-            elif notices:
-                await transaction.write(Changes(notices=notices))
+                why = report.message or "the hub stopped its server"
+                row = transaction.lease_row("stopped", lease, why, actor="hub", evidence=report.reason)
+                changes = Changes(leases=(ending,), gone_facts=gone, journal=(row,), notices=notices, end=end)
+            elif lease is None:
+                changes = replace(heard_late(self.state, server, end), gone_facts=gone, notices=notices, end=end)
+            else:
+                changes = Changes(notices=notices)
+            if not changes.empty:
+                await transaction.write(changes)
 
     # -------------------------------------------------------------- users
 
@@ -264,7 +272,7 @@ class Tickets:
             if ticket.state is TicketState.ADMITTED:
                 raise Refused(409, "Its server is starting. Stop the server instead.", "ticket", "starting")
             reason = explain("left" if user else "ended-by-admin", log_message="left by the API")
-            await transaction.end_ticket(ticket, Event.LEFT, reason)
+            await transaction.end_ticket(ticket, Event.LEFT, reason, actor="user" if user else "admin")
 
     # -------------------------------------------------------------- admission
 

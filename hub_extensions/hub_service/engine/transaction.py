@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable, TicketRow, UsageRecord
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable, TicketRow
 from hub_extensions.core import messages
 from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.notices import Delivery, channels_of, turn_notices
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import ENDS, Event
@@ -26,11 +28,14 @@ from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.state import State
+from hub_extensions.hub_service.engine.usage import followed
 
 log = logging.getLogger("hub_extensions.hub_service")
 T = TypeVar("T")
 
 STORE_AWAY = explain("store-unavailable", log_message="the store cannot be written")
+SERVICE = "service"
+"""Who decided, in the journal: this service, by its rules."""
 TOLD_LATER = (TicketEnd.MAX_WAIT, TicketEnd.ABANDONED, TicketEnd.REFUSED)
 """Ends that nobody may be looking at: their users are told at the next page."""
 
@@ -92,7 +97,7 @@ class Transaction:
 
     async def write(self, changes: Changes) -> None:
         """Store, then remember. Raises StoreUnavailable: nothing has changed, in memory or in the store."""
-        await self.state.commit(changes)
+        await self.state.commit(followed(self.state, changes))
         self.moved = self.moved or bool(changes.tickets or changes.leases)
 
     def publish(self, message: messages.TicketStatus) -> None:
@@ -101,7 +106,9 @@ class Transaction:
 
     # -------------------------------------------------------------- tickets
 
-    async def end_ticket(self, ticket: Ticket, event: Event, reason: Reason) -> None:
+    async def end_ticket(
+        self, ticket: Ticket, event: Event, reason: Reason, *, actor: str = SERVICE, evidence: str = ""
+    ) -> None:
         """A ticket ends without a server; the lease of an admitted one ends too. Raises Refused: it is over already."""
         step = possible(lifecycle.end(ticket, self.state.lease_of_ticket(ticket.id), event))
         now, how = self.state.clock.utc_now(), ENDS[event]
@@ -110,7 +117,7 @@ class Transaction:
             Changes(
                 tickets=(TicketRow(step.ticket, step.end, reason.log_message, now),),
                 leases=step.leases,
-                journal=(self.ticket_row(how.value, ticket, reason.log_message),),
+                journal=(self.ticket_row(how.value, ticket, reason.log_message, actor=actor, evidence=evidence),),
                 notices=notices,
             )
         )
@@ -129,7 +136,8 @@ class Transaction:
                 tickets=(TicketRow(step.ticket, step.end, "", self.state.clock.utc_now()),),
                 leases=step.leases,
                 facts=(facts,),
-                journal=(self.ticket_row("ready", ticket, ticket.admitted_offer or ""),),
+                journal=(self.ticket_row("ready", ticket, ticket.admitted_offer or "", actor="hub"),),
+                deliveries=self._turn_notices(ticket, facts),
             )
         )
         self.state.count("ended", TicketEnd.READY.value)
@@ -137,6 +145,19 @@ class Transaction:
         message = presenters.over(ticket, "ended", ready, self.state.clock)
         self.publish(message)
         return message
+
+    def _turn_notices(self, ticket: Ticket, facts: ServerFacts) -> tuple[Delivery, ...]:
+        """What its user hears of it with the page closed; it is kept with the change itself, and nothing is lost."""
+        telling, offer = self.state.telling, self.state.offer(facts.offer)
+        return turn_notices(
+            ticket,
+            facts,
+            offer.title if offer else facts.offer,
+            self.state.policy,
+            telling.notice_after,
+            channels_of(telling),
+            id=secrets.token_hex(8),
+        )
 
     # -------------------------------------------------------------- leases
 
@@ -148,7 +169,7 @@ class Transaction:
     ) -> None:
         """Every lease as it is after a reading, in one write.
 
-        The facts of a server whose lease ends go with it, and its use is recorded.
+        The facts of a server whose lease ends go with it.
 
         Args:
             after: the lease after the reading; the same object where nothing changed.
@@ -174,38 +195,24 @@ class Transaction:
                 gone_facts=tuple(gone),
                 journal=tuple(self.lease_row(now.state.value, before, cause(before, now)) for before, now in changed),
                 notices=tuple(NoticeRow(at, lease.user, lease.server, notice_of_loss(lease)) for lease in lost),
-                usage=tuple(self.usage_record(now, "released") for _, now in changed if now.state is LeaseState.ENDED),
             )
-        )
-
-    def usage_record(self, lease: Lease, end: str) -> UsageRecord:
-        """The record of a lease that ends now."""
-        wall = self.state.clock.wall
-        return UsageRecord(
-            lease=lease.id,
-            user=lease.user,
-            server=lease.server,
-            offer=lease.offer,
-            pool=lease.pool,
-            share=lease.share,
-            joined=None,
-            admitted=wall(lease.since),
-            ready=wall(lease.ready_at) if lease.ready_at else None,
-            ended=self.state.clock.utc_now(),
-            end=end,
         )
 
     # -------------------------------------------------------------- the journal
 
-    def ticket_row(self, kind: str, ticket: Ticket, text: str) -> JournalRow:
-        """A row of the journal about a ticket, logged too."""
+    def ticket_row(
+        self, kind: str, ticket: Ticket, text: str, *, actor: str = SERVICE, evidence: str = ""
+    ) -> JournalRow:
+        """A row of the journal about a ticket, logged too. See `JournalRow`."""
         log.info("%s: %s", kind, text, extra={"ticket": ticket.id, "user": ticket.user, "server": ticket.server})
-        return JournalRow(self.state.clock.utc_now(), kind, ticket.id, None, ticket.user, ticket.server, text)
+        at = self.state.clock.utc_now()
+        return JournalRow(at, kind, ticket.id, None, ticket.user, ticket.server, text, actor, evidence)
 
-    def lease_row(self, kind: str, lease: Lease, text: str) -> JournalRow:
-        """A row of the journal about a lease, logged too."""
+    def lease_row(self, kind: str, lease: Lease, text: str, *, actor: str = SERVICE, evidence: str = "") -> JournalRow:
+        """A row of the journal about a lease, logged too. See `JournalRow`."""
         log.info("%s: %s", kind, text, extra={"lease": lease.id, "user": lease.user, "server": lease.server})
-        return JournalRow(self.state.clock.utc_now(), kind, lease.ticket, lease.id, lease.user, lease.server, text)
+        at = self.state.clock.utc_now()
+        return JournalRow(at, kind, lease.ticket, lease.id, lease.user, lease.server, text, actor, evidence)
 
 
 def possible(step: T | Reason) -> T:

@@ -1,4 +1,4 @@
-"""Who is calling: the hub by its secret, a server by its own token, a person by HubOAuth or an API token.
+"""Who is calling: the hub by its signature, a server by its own token, a person by HubOAuth or an API token.
 
 Not here: what a person may do (``core/access.py``), and what becomes of a ticket or a lease (the engine says it).
 No token is logged, and secrets are compared in constant time.
@@ -16,12 +16,13 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from jupyterhub.services.auth import HubOAuth
-from tornado.httputil import HTTPHeaders
+from tornado.httputil import HTTPHeaders, HTTPServerRequest
 from tornado.web import RequestHandler
 
 from hub_extensions.adapters.jupyterhub_api import Caller, HubApi, server_of
 from hub_extensions.core.access import Action, Person, has_access
 from hub_extensions.core.reasons import Reason
+from hub_extensions.hub_service.http.signatures import Judged, Signatures
 
 BEARER = re.compile(r"(?:bearer|token)\s+(\S+)\s*", re.IGNORECASE)
 CACHE_SECONDS = 30.0
@@ -34,12 +35,14 @@ class Who(Enum):
     """Who may call a route; everybody else gets 403, or the login on a page."""
 
     ANYBODY = "anybody"
-    HUB = "the hub, by its secret"
+    HUB = "the hub, by its signature"
     SERVER = "a user's server, by its own token"
     READER = "a user, a user's server or a service with access to this service"
     PERSON = "a user with access to this service (not a server's token)"
     ADMIN = "an admin who is logged in, or a token with the scope that is named"
-    METRICS = "the hub's secret, the metrics token, or a token with access to this service and the scope read:metrics"
+    METRICS = (
+        "the hub's signature, the metrics token, or a token with access to this service and the scope read:metrics"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,14 @@ class Forbidden(Exception):
         super().__init__(self.why.message)
 
 
+class SignAgain(Exception):
+    """The hub signed this for another run of the service, or another time: the answer tells both."""
+
+
+class OlderHub(Exception):
+    """The hub sends its secret: it is older than this service, and has to wait until it is upgraded."""
+
+
 @dataclass
 class Auth:
     """Answers "who is this?" for every route.
@@ -79,14 +90,22 @@ class Auth:
 
     def __post_init__(self) -> None:
         self._admins: ShortMemory[tuple[bool, tuple[str, ...]]] = ShortMemory()
+        self.signatures = Signatures(self.hub_secret)
 
-    def is_hub(self, headers: HTTPHeaders) -> bool:
-        """The caller has the hub's secret. Asks nobody: the hub polls its spawners before it listens."""
+    def judged(self, request: HTTPServerRequest) -> Judged | None:
+        """The request, if the hub signed it; to be asked once. Asks nobody: the hub polls before it listens."""
+        return self.signatures.judge(request.method or "", request.uri or "", request.headers.get("Authorization", ""))
+
+    def is_older_hub(self, headers: HTTPHeaders) -> bool:
+        """The caller sends the hub's secret itself, as versions before this one did."""
         return _same(bearer(headers), self.hub_secret)
 
-    def proves(self, token: str) -> bool:
-        """This token is the hub's secret, or was somebody's when the hub was asked last. Asks nobody."""
-        return _same(token, self.hub_secret) or self.hub.was_proved(token)
+    def proves(self, method: str, target: str, authorization: str) -> bool:
+        """The hub signed this, or its token was somebody's when the hub was asked last. Asks nobody."""
+        if self.signatures.may_be_hub(method, target, authorization):
+            return True
+        found = BEARER.fullmatch(authorization)
+        return found is not None and self.hub.was_proved(found.group(1))
 
     async def server(self, headers: HTTPHeaders) -> Server:
         """The server whose own token this is: user and name from the token's scope, never from what it says.
@@ -103,14 +122,14 @@ class Auth:
         return Server(*named)
 
     async def may_read_metrics(self, headers: HTTPHeaders) -> bool:
-        """The caller may read counts without names."""
-        if self.is_hub(headers) or _same(bearer(headers), self.metrics_token):
+        """The caller, who is not the hub, may read counts without names."""
+        if _same(bearer(headers), self.metrics_token):
             return True
         return await self._token_may(headers, Action.METRICS)
 
     async def may_read_health(self, headers: HTTPHeaders) -> bool:
-        """The caller may see more of ``health`` than ready or not."""
-        return self.is_hub(headers) or await self._token_may(headers, Action.HEALTH)
+        """The caller, who is not the hub, may see more of ``health`` than ready or not."""
+        return await self._token_may(headers, Action.HEALTH)
 
     async def person(self, handler: RequestHandler) -> Person | None:
         """The user (or service) behind a browser's cookie or a token in the header; None: nobody known.

@@ -1,7 +1,7 @@
 """Who is let in first where new connections come as a flood: those whose first words prove something.
 
 To read and answer a request costs a thousand times what it costs to look at its first bytes. So in a flood each new
-connection is only looked at: one with the hub's secret or a token that is known to be good is served at once. The
+connection is only looked at: one that the hub signed, or whose token is known to be good, is served at once. The
 others wait, so many a second are served, the newest first, and those that have waited longest are closed.
 """
 
@@ -24,18 +24,23 @@ WAITING = 256
 LOOKED_AT_AGAIN = 32
 """Of those that wait, so many of the newest are looked at again at each tick: their words may come a moment later."""
 FIRST_BYTES = 4096
-TOKEN = re.compile(rb"\r\nauthorization:[ \t]*(?:bearer|token)[ \t]+([^\s]+)[ \t]*\r?\n", re.IGNORECASE)
+REQUEST = re.compile(
+    rb"(\S+) (\S+) HTTP/1\.[01]\r\n(?:[^\r\n]*\r\n)*?authorization:[ \t]*([^\r\n]*?)[ \t]*\r?\n", re.IGNORECASE
+)
 
 Waiting = tuple[socket.socket, Any]
 
 
 class Doorway:
-    """Stands between the listening socket and the server. `proves` says of a token that it is known to be good."""
+    """Stands between the listening socket and the server.
+
+    `proves` says of a request's method, target and Authorization that they are known to be good.
+    """
 
     def __init__(
         self,
         serve: Callable[[socket.socket, Any], None],
-        proves: Callable[[str], bool],
+        proves: Callable[[str, str, str], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
@@ -89,6 +94,6 @@ class Doorway:
 
     def _has_proof(self, connection: socket.socket) -> bool:
         with contextlib.suppress(OSError):
-            found = TOKEN.search(connection.recv(FIRST_BYTES, socket.MSG_PEEK))
-            return found is not None and self._proves(found.group(1).decode("latin-1"))
+            found = REQUEST.match(connection.recv(FIRST_BYTES, socket.MSG_PEEK))
+            return found is not None and self._proves(*(part.decode("latin-1") for part in found.groups()))
         return False

@@ -185,9 +185,9 @@ class BoundedServer(HTTPServer):
     connections: Connections
 
     def initialize(  # type: ignore[override]
-        self, request_callback: Any, connections: Connections, proves: Callable[[str], bool], **settings: Any
+        self, request_callback: Any, connections: Connections, proves: Callable[[str, str, str], bool], **settings: Any
     ) -> None:
-        """Called by tornado in place of a constructor. `proves`: a token is the hub's secret, or known to be good."""
+        """Called by tornado in place of a constructor. `proves`: as the doorway's."""
         limits: dict[str, Any] = {
             "xheaders": True,
             "max_body_size": BODY_LIMIT_BYTES,

@@ -28,6 +28,9 @@ COUNTERS = {
     "server-end": ("server_ends", "reason", "Servers that ended by themselves, by what happened to them."),
     "start-failed": ("start_failures", "reason", "Admitted starts that failed, by what happened to them."),
     "pods": ("pods_removed", "reason", "Pods that this service removed."),
+    "notice-sent": ("notices_sent", "channel", "Notices to users that a receiver has taken."),
+    "notice-failed": ("notices_failed", "channel", "Tries to send a notice to a user that failed."),
+    "notice-given-up": ("notices_given_up", "channel", "Notices to users that were never sent."),
     "store": ("store_errors", "what", "Writes that the store could not take."),
 }
 """What the engine counts -> name, label and help of its counter."""

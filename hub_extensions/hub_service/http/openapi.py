@@ -15,29 +15,31 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from hub_extensions.core.access import NEEDED
-from hub_extensions.core.messages import Problem
+from hub_extensions.core.messages import Problem, WebhookNotice
+from hub_extensions.core.signing import SCHEME, SIGN_AGAIN
 from hub_extensions.hub_service.http.api.routes import ID, ROUTES, Address, Method
 
 FILE = "openapi.json"
 SECURITY: dict[str, list[dict[str, list[str]]]] = {
     "ANYBODY": [{}],
-    "HUB": [{"hubSecret": []}],
+    "HUB": [{"hubSignature": []}],
     "SERVER": [{"serverToken": []}],
     "READER": [{"hubToken": []}, {"login": []}, {"serverToken": []}],
     "PERSON": [{"hubToken": []}, {"login": []}],
     "ADMIN": [{"hubToken": []}, {"login": []}],
-    "METRICS": [{"hubSecret": []}, {"metricsToken": []}, {"hubToken": []}],
+    "METRICS": [{"hubSignature": []}, {"metricsToken": []}, {"hubToken": []}],
 }
 SCHEMES = {
-    "hubSecret": ("http", "The secret of the hub and this service, fixed in configuration."),
     "serverToken": ("http", "A server's own token (JUPYTERHUB_API_TOKEN): good for its own server only."),
     "hubToken": (
         "http",
         "A token of JupyterHub: access:services!service=gpu, and the scope that the route names.",
     ),
     "metricsToken": ("http", "The token for metrics, fixed in configuration."),
+    "webhookToken": ("http", "c.GpuNotices.webhook_token, which this service sends to the receiver of notices."),
 }
 ERRORS = {
+    401: "The hub has to sign again, with the time and life that the answer's header tells.",
     400: "A field is missing, unknown, or of the wrong kind; the body names it.",
     403: "This caller may not do this.",
     404: "There is no such thing, or it is not the caller's.",
@@ -55,6 +57,12 @@ def document() -> dict[str, Any]:
     schemes: dict[str, Any] = {
         name: {"type": kind, "scheme": "bearer", "description": text} for name, (kind, text) in SCHEMES.items()
     }
+    schemes["hubSignature"] = {
+        "type": "apiKey",
+        "in": "header",
+        "name": "Authorization",
+        "description": f"The hub's signature ({SCHEME}) by a secret that is never sent. Answers are signed too.",
+    }
     schemes["login"] = {
         "type": "apiKey",
         "in": "cookie",
@@ -70,7 +78,24 @@ def document() -> dict[str, Any]:
         },
         "servers": [{"url": "/services/gpu", "description": "below the hub's base URL"}],
         "paths": {f"/{address.path}": _path(address) for address in ROUTES},
+        "webhooks": {"notice": {"post": _webhook()}},
         "components": {"schemas": _schemas(ROUTES), "securitySchemes": schemes},
+    }
+
+
+def _webhook() -> dict[str, Any]:
+    """What this service sends, where the admin has set c.GpuNotices.webhook_url."""
+    return {
+        "operationId": "webhook_notice",
+        "summary": "Tell a user that the server is ready.",
+        "description": (
+            "To c.GpuNotices.webhook_url, at least once: the header Idempotency-Key is the notice's id, and a repeat "
+            "has the same. Any 2xx takes it; nothing but the status is read. A redirect is not followed, and what is "
+            "not taken within 10 seconds is sent again, with pauses that grow, for 18 minutes."
+        ),
+        "security": [{}, {"webhookToken": []}],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _ref(WebhookNotice)}}},
+        "responses": {"2XX": {"description": "Taken."}},
     }
 
 
@@ -97,7 +122,7 @@ def _operation(address: Address, name: str, method: Method) -> dict[str, Any]:
         "summary": method.does,
         "description": f"For {who.value}.",
         "security": SECURITY[who.name],
-        "responses": _responses(method, open_to_all=who.name == "ANYBODY"),
+        "responses": _responses(method, open_to_all=who.name == "ANYBODY", by_hub=who.name == "HUB"),
     }
     if needed := NEEDED[method.action or address.handler.action]:
         operation["x-token-scopes"] = list(needed)
@@ -123,7 +148,7 @@ def _parameters(address: Address, method: Method) -> list[dict[str, Any]]:
     return found
 
 
-def _responses(method: Method, *, open_to_all: bool) -> dict[str, Any]:
+def _responses(method: Method, *, open_to_all: bool, by_hub: bool) -> dict[str, Any]:
     good: dict[str, Any] = {"description": "Done."}
     if method.gives is not None:
         schema = _ref(method.gives)
@@ -132,6 +157,8 @@ def _responses(method: Method, *, open_to_all: bool) -> dict[str, Any]:
         good["content"] = {method.media: {}}
     responses = {str(method.status): good}
     statuses = {*method.errors, 500} if open_to_all else {*method.errors, 403, 500}
+    if by_hub:
+        statuses |= {SIGN_AGAIN, 503}
     for status in sorted(statuses):
         content = {"application/json": {"schema": _ref(Problem)}}
         responses[str(status)] = {"description": ERRORS[status], "content": content}
@@ -147,7 +174,7 @@ def _ref(kind: type[Any]) -> dict[str, Any]:
 def _schemas(routes: tuple[Address, ...]) -> dict[str, Any]:
     methods = [method for address in routes for method in address.methods.values()]
     taken = {method.takes for method in methods if method.takes is not None}
-    given = {method.gives for method in methods if method.gives is not None} | {Problem}
+    given = {method.gives for method in methods if method.gives is not None} | {Problem, WebhookNotice}
     kinds = sorted(taken | given, key=lambda kind: kind.__name__)
     _, found = TypeAdapter.json_schemas(
         [(kind.__name__, "validation" if kind in taken else "serialization", TypeAdapter(kind)) for kind in kinds],

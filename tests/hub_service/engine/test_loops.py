@@ -22,7 +22,7 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueLimits, Ticket
 from hub_extensions.hub_service.engine import local_leases, reconcile
 from hub_extensions.hub_service.engine.cluster_leases import SETTLES
-from hub_extensions.hub_service.engine.culler import OTHER_PAGES, REPORTS_LAST, SAMPLES_STORED_EVERY, SAVING
+from hub_extensions.hub_service.engine.culler import OTHER_PAGES, REPORTS_LAST, SAVING
 from hub_extensions.hub_service.engine.engine import PRUNE_EVERY
 from hub_extensions.hub_service.engine.reconcile import AT_A_TIME
 from hub_extensions.hub_service.engine.rights import KEPT, LAST, UNANSWERED
@@ -45,7 +45,6 @@ ADA, BEN = ("ada", ""), ("ben", "")
         (SETTLES, 30 * SECOND),
         (INVENTORY_GOES_STALE, 60 * SECOND),
         (NOTICES_LAST, timedelta(days=1)),
-        (SAMPLES_STORED_EVERY, 10 * SECOND),
         (SAVING, 10 * SECOND),
         (OTHER_PAGES, 3 * SECOND),
         (REPORTS_LAST, 45 * SECOND),
@@ -332,14 +331,6 @@ async def test_what_was_said_of_users_long_ago_is_forgotten_once_there_are_many(
 
 
 # ------------------------------------------------------------------ culling
-
-
-async def test_samples_of_leased_devices_are_stored_every_10_s(tmp_path: Path) -> None:
-    async with room(tmp_path, small(0), small(1)) as r:
-        await r.ask("ada", "mig-1g.5gb")
-        culler, now = r.engine.culler, r.engine.state.clock.now()
-        stored = [len(culler._samples_to_store(now + each * SECOND)) for each in (0, 5, 10, 15, 20, 30)]
-        assert stored == [1, 0, 1, 0, 1, 1]
 
 
 def dry(action: Action) -> CullDecision:

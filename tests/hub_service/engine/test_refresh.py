@@ -119,11 +119,14 @@ async def test_a_loop_that_failed_is_shown_until_it_has_gone_on_for_a_while(
 
 @pytest.mark.parametrize(("seconds", "lately"), [(0, True), (180, True), (181, False)])
 async def test_a_report_may_echo_what_was_handed_out_for_3_min(tmp_path: Path, seconds: int, lately: bool) -> None:
-    async with room(tmp_path, small(0)) as r:
+    async with room(tmp_path, small(0), small(1)) as r:
         dcgm, now = r.engine.dcgm, r.engine.state.clock.elapsed()
-        figures = cast(Any, "figures")
-        dcgm._kept["MIG-small-0"] = _Kept(figures, now)
-        assert (dcgm.hand_out("MIG-small-0"), dcgm.hand_out("MIG-small-1")) == (figures, None)
+        for user in ("ada", "ben"):
+            await r.ask(user, "mig-1g.5gb")
+        first, second = r.engine.state.leases.values()
+        use = cast(Any, "what DCGM measured")
+        dcgm._kept[first.uuid] = _Kept(use, now)
+        assert (dcgm.hand_out(first), dcgm.hand_out(second)) == (use, None)
         r.hands.pass_time(seconds * SECOND)
-        assert (dcgm.handed_out_lately("MIG-small-0"), dcgm.handed_out_lately("MIG-small-1")) == (lately, False)
-        assert dcgm.figures("MIG-small-0") == (None if seconds else figures)
+        assert (dcgm.handed_out_lately(first), dcgm.handed_out_lately(second)) == (lately, False)
+        assert dcgm.use(first) == (None if seconds else use)

@@ -151,8 +151,8 @@ async def test_a_body_that_is_too_large_is_413(service: Running) -> None:
 async def test_a_body_in_pieces_is_not_larger_than_the_rest(service: Running) -> None:
     """Without a Content-Length: nothing says how large it is until it is there."""
     reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
-    head = f"POST {PREFIX}hub/tickets HTTP/1.1\r\n"
-    writer.write(f"{head}Host: x\r\nAuthorization: Bearer {SECRET}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+    head, proof = f"POST {PREFIX}hub/tickets HTTP/1.1\r\n", service.signature("POST", "hub/tickets")
+    writer.write(f"{head}Host: x\r\nAuthorization: {proof}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
     piece = b"x" * 16384
     for _ in range(6):
         writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))

@@ -22,7 +22,7 @@ class Street:
         self.served: list[int] = []
         self.doorway = Doorway(
             lambda connection, address: self.served.append(address),
-            lambda token: token == "good",
+            lambda method, target, authorization: (target, authorization) == ("/services/gpu/hub/form", "Bearer good"),
             lambda: 1000.0,  # one second that does not end
         )
         self.ends: list[tuple[socket.socket, socket.socket]] = []

@@ -146,7 +146,9 @@ async def test_a_stranger_is_refused_before_a_byte_of_the_body(attacked: Running
 
 
 async def test_a_body_that_does_not_come_ends_in_time(attacked: Running) -> None:
-    head = HALF.replace("leave", "hub/tickets") + f"Authorization: Bearer {SECRET}\r\n\r\n{{"
+    head = (
+        HALF.replace("leave", "hub/tickets") + f"Authorization: {attacked.signature('POST', 'hub/tickets')}\r\n\r\n{{"
+    )
     reader, writer = await send(attacked, head)
     assert await all_of(reader) == b""
     writer.close()

@@ -41,7 +41,7 @@ def test_a_cause_has_one_label() -> None:
     labels = {name: label for name, label, _ in COUNTERS.values()}
     causes = {"refusals", "culls", "server_ends", "start_failures", "pods_removed"}
     assert {name for name, label in labels.items() if label == "reason"} == causes
-    assert {labels[name] for name in labels.keys() - causes} == {"offer", "how", "what"}
+    assert {labels[name] for name in labels.keys() - causes} == {"offer", "how", "what", "channel"}
 
 
 async def test_the_use_of_leased_devices_is_told_by_offer_with_who_measured_it(service: Running) -> None:

@@ -101,12 +101,20 @@ async def test_an_admins_page_shows_the_beginning_of_a_long_line_and_the_api_lis
     assert [each["user"] for each in listed] == [f"user-{number:03}" for number in range(LINE_ROWS + 3)]
 
 
+async def test_an_admin_reads_for_each_offer_who_measures_it_and_what_to_do(service: Running) -> None:
+    text = await page(service, "admin-token")
+    (row,) = re.findall(r"<tr>(?:(?!</tr>).)*Prometheus has no series\.(?:(?!</tr>).)*</tr>", text, re.DOTALL)
+    said = " ".join(re.sub(r"<[^>]+>", " ", row).split())
+    assert said.startswith("mig-1g.5gb DCGM, by your Prometheus 1 of 2 servers, figures at most 12 s old")
+    assert "Who measures the use" not in await page(service, "ada-token")
+
+
 async def test_every_table_says_as_of_when(service: Running) -> None:
     service.engine.run_server("ben", "")
     await join(service, "ada")
     text = await page(service, "admin-token")
     tables = text.split("<table>")[1:]
-    assert len(tables) == 5
+    assert len(tables) == 6
     for table in tables:
         assert re.search(r"<caption>[^<]*<time datetime=\"\d{4}-", table)
 
@@ -273,7 +281,7 @@ def test_a_likely_wait_is_an_interval_and_unknown_is_not_zero() -> None:
 def test_what_is_free_while_others_wait_is_not_said_to_be_there_for_the_taking() -> None:
     asked = Wait(False, None, None, None, None, None)
     one = replace(offer("mig-1g.5gb", "MIG 1g.5gb", 1, asked), waiting=2)
-    own = TicketInfo("t1", "ada", "", "waiting", ("mig-1g.5gb",), 1, NOON, "")
+    own = TicketInfo("t1", "ada", "", "waiting", ("mig-1g.5gb",), 1, NOON, "", "")
     assert free_text(one, labels.ahead(one, ()))[1] == "1 of 5 free, 2 ahead"
     assert free_text(one, labels.ahead(one, (own,)))[1] == "1 of 5 free"
     assert free_text(one, labels.ahead(one, (replace(own, position=2),)))[1] == "1 of 5 free, 1 ahead"
@@ -291,3 +299,9 @@ def test_places_are_ordinals(number: int, text: str) -> None:
 
 def test_health_says_not_known_rather_than_nothing() -> None:
     assert dict(labels.health_rows(Health(False)))["Store"] == "not known"
+
+
+def test_an_admin_reads_on_the_page_how_the_last_notice_went() -> None:
+    failed = {"mail": "none taken yet, failed last at 2026-11-20T12:00:00+00:00: The mail server refuses it (554)."}
+    assert ("Notices by mail", failed["mail"]) in labels.health_rows(Health(True, notices=failed))
+    assert not [name for name, _ in labels.health_rows(Health(True)) if "Notices" in name]

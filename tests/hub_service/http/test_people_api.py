@@ -64,6 +64,18 @@ async def test_asking_for_a_ticket_asks_the_hub_to_start_that_users_server(servi
     assert ["mig-2g.10gb", "mig-1g.5gb"] in (sent.get("offers"), sent.get("user_options", {}).get("offers"))
 
 
+async def test_a_user_reads_own_uses_and_an_admin_all_a_page_at_a_time(service: Running) -> None:
+    service.hub.add_token("narrow", "root", "access:services!service=gpu")
+    mine = said(await service.ask("GET", "api/usage", "ada-token"))
+    assert ([use["user"] for use in mine["uses"]], mine["next"]) == (["ada"], "next-page")
+    await service.ask("GET", "api/usage?before=next-page", "admin-token")
+    await service.ask("GET", "api/usage", "narrow")
+    assert service.engine.told == [("usage", "ada", None), ("usage", None, "next-page"), ("usage", "root", None)]
+    for query, field in (("before=yesterday", "before"), ("offset=1000", "offset"), ("user=ben", "user")):
+        answer = await service.ask("GET", f"api/usage?{query}", "ada-token")
+        assert (answer.code, said(answer)["field"]) == (400, field)
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [

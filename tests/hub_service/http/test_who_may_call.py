@@ -11,6 +11,7 @@ import yaml
 from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.app import HEALTH_ANYWHERE, PAGES
 from hub_extensions.hub_service.http.auth import Who
+from hub_extensions.hub_service.http.signatures import Signatures
 from tests.hub_service.conftest import METRICS, PREFIX, SECRET, Running, said
 
 EVERY_ROUTE = [
@@ -109,6 +110,9 @@ async def test_health_tells_anybody_ready_or_not_and_nothing_more(service: Runni
 @pytest.mark.parametrize("token", [SECRET, "admin-token"])
 async def test_health_tells_the_hub_and_admins_more(service: Running, token: str) -> None:
     answer = said(await service.ask("GET", "health", token))
+    clock = "as the hub's" if token == SECRET else None  # nobody else said what time it is there
+    (evidence,) = answer.pop("evidence")
+    assert (evidence["offer"], evidence["source"], evidence["reason"]) == ("mig-1g.5gb", "dcgm", "pod-not-named")
     assert answer == {
         "ready": True,
         "store": "ok",
@@ -118,6 +122,9 @@ async def test_health_tells_the_hub_and_admins_more(service: Running, token: str
         "prometheus": "answers, with figures of 2 of 2 devices",
         "prometheus_answers": True,
         "port": None,
+        "clock": clock,
+        "notices": None,
+        "notices_sent": None,
     }
 
 
@@ -138,8 +145,18 @@ async def test_metrics_are_not_for_users_nor_for_an_admins_notebook(service: Run
 
 
 @pytest.mark.parametrize("token", [SECRET + "x", SECRET[:-1], METRICS, "admin-token", "ada-thesis"])
-async def test_the_hubs_routes_take_the_hubs_secret_only(service: Running, token: str) -> None:
+async def test_the_hubs_routes_take_the_hubs_signature_only(service: Running, token: str) -> None:
     assert (await service.ask("GET", "hub/form?user=ada", token)).code == 403
+
+
+async def test_the_secret_itself_opens_nothing_and_an_older_hub_waits(service: Running) -> None:
+    """A refusal would end each of its starts; with 503 they wait as for a service that is away."""
+    sent = {"Authorization": f"Bearer {SECRET}"}
+    answer = await service.ask("POST", "hub/tickets", body=b"{}", headers=sent)
+    assert (answer.code, said(answer)["reason"]) == (503, "older-hub")
+    assert (await service.ask("GET", "metrics", headers=sent)).code == 403
+    assert said(await service.ask("GET", "health", headers=sent)) == {"ready": True}
+    assert service.engine.told == []
 
 
 async def test_the_hub_is_never_called_back_for_its_own_requests(service: Running) -> None:
@@ -245,6 +262,7 @@ async def test_while_the_hub_is_away_nobody_is_let_in_by_token(service: Running)
 
 async def test_empty_secrets_open_nothing(service: Running) -> None:
     service.parts.auth.hub_secret = ""
+    service.parts.auth.signatures = Signatures("")
     service.parts.auth.metrics_token = ""
     for header in ("Bearer ", "Bearer", "", "token "):
         answer = await service.ask("GET", "hub/form?user=ada", headers={"Authorization": header})

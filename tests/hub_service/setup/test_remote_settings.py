@@ -36,7 +36,11 @@ ENVIRONMENT = {
     "JUPYTERHUB_GPU_DATABASE_URL": "postgresql://gpu:database-word@db/gpu",
     "JUPYTERHUB_GPU_PROMETHEUS_TOKEN": "prometheus-word",
     "JUPYTERHUB_GPU_METRICS_TOKEN": "metrics-word-long-enough",
+    "JUPYTERHUB_GPU_WEBHOOK_URL": "https://chat/hook-word",
+    "JUPYTERHUB_GPU_WEBHOOK_TOKEN": "receivers-word",
+    "JUPYTERHUB_GPU_SMTP_PASSWORD": "mail-word",
 }
+SECRET_WORDS = ("database-word", "prometheus-word", "metrics-word", "hook-word", "receivers-word", "mail-word")
 OWN = Own.of(ENVIRONMENT, "/srv/gpu", "0.0.0.0")
 HUBS = Settings(
     state_dir="/srv/jupyterhub/gpu-state",
@@ -52,6 +56,9 @@ HUBS = Settings(
     culling=CullPolicy(lifetime=None),
     prometheus_url="http://prometheus:9090",
     prometheus_token="prometheus-word",
+    webhook_url="https://chat/hook-word",
+    webhook_token="receivers-word",
+    smtp_password="mail-word",
     dcgm_scale="card",
     cluster=ClusterConfig(capacity={"mig-1g.5gb": 5}, tolerated=("gpu=yes:NoSchedule",)),
 )
@@ -65,7 +72,7 @@ def over_the_wire(settings: Settings) -> dict[str, Any]:
 
 def test_no_secret_and_no_folder_is_told() -> None:
     text = json.dumps(to_info(HUBS))
-    for word in (TOKEN, HUBS.hub_secret, "database-word", "prometheus-word", "metrics-word", "/srv/"):
+    for word in (TOKEN, HUBS.hub_secret, *SECRET_WORDS, "/srv/"):
         assert word not in text
 
 
@@ -138,7 +145,7 @@ def test_a_wrong_variable_is_named_and_its_value_is_not(name: str, value: str) -
 
 
 def test_no_secret_is_in_the_repr_of_what_a_service_knows() -> None:
-    assert not [word for word in (TOKEN, "database-word", "prometheus-word") if word in repr(OWN)]
+    assert not [word for word in (TOKEN, *SECRET_WORDS) if word in repr(OWN)]
     assert set(OWN.secrets) == set(BY_ENVIRONMENT)
 
 

@@ -13,13 +13,21 @@ from hub_extensions.adapters.jupyterhub_api import HubAway, HubRefused
 from hub_extensions.adapters.store import StoreUnavailable
 from hub_extensions.core.messages import Problem
 from hub_extensions.core.reasons import explain
+from hub_extensions.core.signing import SIGN_AGAIN
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.http.api.wire import BadInput
-from hub_extensions.hub_service.http.auth import Forbidden
+from hub_extensions.hub_service.http.auth import Forbidden, OlderHub, SignAgain
 
 OUR_FAULT = Problem.of(explain("our-fault"))
 HUB_AWAY = Problem(
     "The hub is not answering, so nobody can tell who you are. Try again in a minute.", reason="hub-away"
+)
+
+AGAIN = Problem("Sign this again, with the time and life of this answer.", reason="sign-again")
+OLDER_HUB = Problem(
+    "This hub is older than the GPU service and sends its secret, which is not taken any more. Starts with a GPU wait "
+    "until the hub has the version of the service.",
+    reason="older-hub",
 )
 
 SENTENCES = {
@@ -39,6 +47,10 @@ def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Pro
         return error.status, Problem(error.message, error.field, error.reason, error.params)
     if isinstance(error, Forbidden):
         return 403, Problem.of(error.why)
+    if isinstance(error, SignAgain):
+        return SIGN_AGAIN, AGAIN
+    if isinstance(error, OlderHub):
+        return 503, OLDER_HUB
     if isinstance(error, HubAway):
         return 503, HUB_AWAY
     if isinstance(error, StoreUnavailable):

@@ -14,17 +14,20 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from jupyterhub.services.auth import HubOAuthenticated
+from tornado.escape import utf8
 from tornado.web import Finish, HTTPError, RequestHandler, stream_request_body
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway
 from hub_extensions.core.access import Action, Person, refusal
 from hub_extensions.core.messages import Problem
 from hub_extensions.core.reasons import explain
+from hub_extensions.core.signing import ANSWER_HEADER, Request, hash_of
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.http.api.answers import is_our_fault, problem_of
 from hub_extensions.hub_service.http.api.wire import BODY_LIMIT_BYTES, BadInput, read, write
-from hub_extensions.hub_service.http.auth import Auth, Forbidden, Hub, Server, Who
+from hub_extensions.hub_service.http.auth import Auth, Forbidden, Hub, OlderHub, Server, SignAgain, Who
 from hub_extensions.hub_service.http.limits import HUB, Connections, Refusals
+from hub_extensions.hub_service.http.signatures import Verdict
 
 log = logging.getLogger("hub_extensions.hub_service.http.api")
 
@@ -71,6 +74,8 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         self.hub_auth = parts.auth.oauth
         self._body = bytearray()
         self._may_read = False
+        self.signed: Request | None = None
+        self._again = False
 
     @property
     def engine(self) -> Engine:
@@ -96,7 +101,9 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         stream = getattr(self.request.connection, "stream", None)
         self.parts.connections.heard(stream)
         try:
-            self.caller = await self.judged()
+            self._look_at_signature()
+            if not self._again:
+                self.caller = await self.judged()
         except Forbidden:
             await self.parts.refusals.slow_down()
             raise
@@ -107,6 +114,19 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         self._may_read = True
         # a body in pieces tells its length at its end: read a little too much of it, and say so
         self.request.connection.set_max_body_size(2 * BODY_LIMIT_BYTES)  # type: ignore[union-attr]
+
+    def _look_at_signature(self) -> None:
+        """Did the hub sign this, for now? Raises Forbidden: it was here before; SignAgain."""
+        judged = self.parts.auth.judged(self.request)
+        if judged is None:
+            return
+        if judged.verdict is Verdict.REPLAYED:
+            raise Forbidden("This request was sent before.")
+        self.signed = judged.request
+        if judged.verdict is Verdict.AGAIN:
+            if self.who is not Who.HUB or self.request.method == "GET":
+                raise SignAgain
+            self._again = True  # `body` says so: an answer before the whole body may not arrive
 
     async def judged(self) -> Hub | Server | Person | None:
         """Who is calling, by what came before the body."""
@@ -121,10 +141,15 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         """The whole body.
 
         Raises:
-            BadInput: it is too large.
+            BadInput: it is too large. Forbidden: the hub signed another. SignAgain.
         """
         if len(self._body) > BODY_LIMIT_BYTES:
             raise _too_large()
+        if self.signed is not None and self.signed.body != hash_of(bytes(self._body)):
+            self.signed = None
+            raise Forbidden("This is not the body that the hub signed.")
+        if self._again:
+            raise SignAgain
         return bytes(self._body)
 
     def get_current_user(self) -> Person | None:
@@ -156,6 +181,18 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
             self.set_header("Connection", "close")
         self.answer(problem, status_code)
 
+    def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> Any:
+        """The end of the answer; to the hub it is signed."""
+        if self.signed is not None and not isinstance(chunk, dict):
+            self.sign(utf8(chunk or b""))
+        return super().finish(chunk)
+
+    def sign(self, body: bytes) -> None:
+        """Put the proof of this answer into its head."""
+        if self.signed is not None:
+            proof = self.parts.auth.signatures.signed(self.signed, self.get_status(), body)
+            self.set_header(ANSWER_HEADER, proof)
+
     def answer(self, value: object, status: int = 200) -> None:
         """Finish with a message as compact JSON."""
         self.set_status(status)
@@ -167,11 +204,14 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         if self.who is Who.ANYBODY:
             return None
         if self.who is Who.HUB:
-            if not auth.is_hub(headers):
-                raise Forbidden("This is for the hub, which proves itself by its secret.")
-            return Hub()
+            if self.signed is not None:
+                return Hub()
+            if auth.is_older_hub(headers):
+                log.warning("the hub is older than this service: its starts with a GPU wait until it is upgraded too")
+                raise OlderHub
+            raise Forbidden("This is for the hub, which proves itself by its signature.")
         if self.who is Who.METRICS:
-            if not await auth.may_read_metrics(headers):
+            if self.signed is None and not await auth.may_read_metrics(headers):
                 raise Forbidden("This needs the metrics token, or a token with access and the scope read:metrics.")
             return None
         if self.who is Who.SERVER:

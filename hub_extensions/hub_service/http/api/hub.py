@@ -1,6 +1,6 @@
 """The hub's routes: its spawners ask for admission, say what became of a start, and listen for changes.
 
-Authorised by the hub's secret alone, without a call back to the hub: the hub polls its spawners before it listens.
+Authorised by the hub's signature alone, without a call back to the hub: the hub polls its spawners before it listens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tornado.iostream import StreamClosedError
 from hub_extensions.core.messages import Ask, Ended, Started, Stopped, TicketStatus
 from hub_extensions.hub_service.http.api.base import JsonRoute, Parts
 from hub_extensions.hub_service.http.api.wire import BadInput, write
-from hub_extensions.hub_service.http.auth import Who
+from hub_extensions.hub_service.http.auth import Forbidden, Who
 
 log = logging.getLogger("hub_extensions.hub_service.http.api")
 
@@ -83,7 +83,10 @@ class HubForm(JsonRoute):
 
 
 class HubEvents(JsonRoute):
-    """GET: one line of JSON for every live ticket, then one for every change; an empty line while nothing happens."""
+    """GET: one line of JSON for every live ticket, then one for every change; an empty line while nothing happens.
+
+    Each line begins with its signature and a space.
+    """
 
     who = Who.HUB
 
@@ -104,6 +107,7 @@ class HubEvents(JsonRoute):
         changes = cast("AsyncGenerator[TicketStatus, None]", self.engine.changes())
         ends = {asyncio.create_task(_wait_for(event)) for event in (self._gone, self.parts.closing)}
         try:
+            self.sign(b"")
             await asyncio.wait_for(self.flush(), READER_SECONDS)
             await self._relay(changes, ends)
         except (asyncio.TimeoutError, TimeoutError):
@@ -119,6 +123,7 @@ class HubEvents(JsonRoute):
 
     async def _relay(self, changes: AsyncGenerator[TicketStatus, None], ends: set[asyncio.Task[None]]) -> None:
         upcoming: asyncio.Future[TicketStatus] = asyncio.ensure_future(anext(changes))
+        self._lines = 0
         try:
             while True:
                 watched: set[asyncio.Future[Any]] = {upcoming, *ends}
@@ -129,7 +134,7 @@ class HubEvents(JsonRoute):
                 if upcoming.done():
                     line = write(upcoming.result())
                     upcoming = asyncio.ensure_future(anext(changes))
-                self.write(line + b"\n")
+                self.write(self._signed(line) + b"\n")
                 await asyncio.wait_for(self.flush(), READER_SECONDS)
         except StopAsyncIteration:
             # the engine has closed
@@ -137,6 +142,13 @@ class HubEvents(JsonRoute):
         finally:
             upcoming.cancel()
             await asyncio.gather(upcoming, return_exceptions=True)
+
+    def _signed(self, line: bytes) -> bytes:
+        if self.signed is None:
+            raise Forbidden("This is for the hub, which proves itself by its signature.")
+        signed = self.parts.auth.signatures.signed_line(self.signed, self._lines, line)
+        self._lines += 1
+        return signed
 
 
 async def _wait_for(event: asyncio.Event) -> None:

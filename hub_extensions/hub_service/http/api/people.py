@@ -10,6 +10,7 @@ from importlib.resources import files
 
 from hub_extensions.core.access import Action, Person, refusal
 from hub_extensions.core.messages import FormState
+from hub_extensions.core.offers.user_options import TELL
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.http.api.base import JsonRoute
@@ -59,7 +60,8 @@ class TicketsRoute(JsonRoute):
         user = user_of(self.person)
         self.allowed(self.person, Action.START, (user, wanted.server))
         self._check_known(wanted)
-        await self.parts.hub.start(user, wanted.server, {"offers": list(wanted.offers)})
+        told = {TELL: True} if wanted.tell_when_ready else {}
+        await self.parts.hub.start(user, wanted.server, {"offers": list(wanted.offers), **told})
         text = "The hub was asked to start your server. Its place in line is under api/tickets."
         self.answer(TicketAccepted(user, wanted.server, wanted.offers, text), 202)
 
@@ -105,8 +107,26 @@ class OneLease(JsonRoute):
 
     async def delete(self, lease: str) -> None:
         """Its pod is deleted by force; the lease ends with it."""
-        await self.engine.give_up(lease)
+        await self.engine.give_up(lease, self.person.name)
         self.no_content()
+
+
+class Usage(JsonRoute):
+    """GET: what was used, a page at a time."""
+
+    who = Who.PERSON
+    action = Action.LIST_OWN
+
+    async def get(self) -> None:
+        """One's own records; all of them for admins."""
+        self.only_queries("before")
+        before = self.get_query_argument("before", None)
+        user = None if self.person.may(Action.LIST_ALL) else user_of(self.person)
+        try:
+            page = await self.engine.usage(user, before)
+        except ValueError:
+            raise BadInput("before is not the 'next' of a page. Begin without it.", "before") from None
+        self.answer(page)
 
 
 class TheCluster(JsonRoute):

@@ -23,6 +23,7 @@ from hub_extensions.core.messages import (
     Stopped,
     TicketInfo,
     TicketStatus,
+    UsagePage,
 )
 from hub_extensions.hub_service.http.api import hub, people, server, status
 from hub_extensions.hub_service.http.api.base import JsonRoute
@@ -143,6 +144,18 @@ ROUTES: tuple[Address, ...] = (
                 "Give a lease up whose machine will not come back, for admins of a cluster.",
                 status=204,
                 errors=(404, 409, 502, 503),
+            )
+        },
+    ),
+    Address(
+        "api/usage",
+        people.Usage,
+        {
+            "get": Method(
+                "What was used, a page of 1,000 at a time, what ended last first: one's own; all of it for admins.",
+                gives=UsagePage,
+                query=(("before", "`next` of the page before; without it the first page"),),
+                errors=(400, 503),
             )
         },
     ),

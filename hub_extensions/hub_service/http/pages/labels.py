@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hub_extensions.core.messages import Health, Keep, OfferState, TicketInfo, Wait
+from hub_extensions.core.culling.sources import WHO
+from hub_extensions.core.messages import Health, Keep, OfferEvidence, OfferState, TicketInfo, Wait
 from hub_extensions.core.wording import about, ordinal
 
 NOT_KNOWN = "not known"
@@ -65,6 +66,13 @@ def measured_by(source: str) -> str:
     return {"dcgm": ", measured by DCGM", "report": ", as its own server says"}.get(source, "")
 
 
+def evidence_row(each: OfferEvidence) -> tuple[str, str]:
+    """Who measures an offer's GPUs, for how many servers, and how old the figures are."""
+    servers = f"{each.measured} of {each.leases} servers" if each.leases else "no server has one"
+    old = "" if each.age_seconds is None else f", figures at most {about(each.age_seconds)} old"
+    return WHO.get(each.source, each.source), f"{servers}{old}"
+
+
 def health_rows(health: Health) -> list[tuple[str, str]]:
     """The service's health, one line each."""
     age = health.inventory_age_seconds
@@ -74,6 +82,7 @@ def health_rows(health: Health) -> list[tuple[str, str]]:
         ("Hub", health.hub or NOT_KNOWN),
         ("GPUs were read", NOT_KNOWN if age is None else f"{about(age)} ago"),
         *([] if health.prometheus is None else [("Prometheus", health.prometheus)]),
+        *((f"Notices by {channel}", last) for channel, last in (health.notices or {}).items()),
         ("Port", health.port or NOT_KNOWN),
         ("Version", health.version or NOT_KNOWN),
     ]

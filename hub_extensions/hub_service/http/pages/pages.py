@@ -176,7 +176,7 @@ class GiveUp(Form):
 
     async def submitted(self) -> None:
         """Give up."""
-        await self.engine.give_up(self.get_body_argument("lease"))
+        await self.engine.give_up(self.get_body_argument("lease"), self.person.name)
 
 
 class StaticFile(Page):

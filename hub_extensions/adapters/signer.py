@@ -1,0 +1,109 @@
+"""Signs what the hub (and an admin's shell beside it) sends to the GPU service, and checks what it answers.
+
+One object for all ways to one service: what an answer on one of them tells of the service's time is known to all.
+Not here: what is signed, and how (``core/signing.py``), and the connections.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta, timezone
+
+from hub_extensions.core.signing import (
+    NO_LIFE,
+    SIGN_AGAIN,
+    Request,
+    answer_of,
+    clock_problem,
+    hash_of,
+    line_of,
+)
+
+log = logging.getLogger("jupyterhub.gpu")
+
+ATTEMPTS = 3
+"""A request is signed once more where its life or time was another; the service may begin anew in between."""
+
+
+class Unproved(OSError):
+    """Who answered did not prove that it knows the secret: the answer is not looked at."""
+
+
+class Signer:
+    """Has the secret, and what is known of the service's time."""
+
+    def __init__(self, secret: str, now: Callable[[], datetime] | None = None) -> None:
+        """`now`: this machine's clock."""
+        self._secret = secret
+        self._now = now or _now
+        self._life = NO_LIFE
+        self._ahead: timedelta | None = None
+        self._told = ""
+
+    def sign(self, method: str, target: str, body: bytes = b"") -> Letter:
+        """A new request. `target`: the path with its query, as it is sent."""
+        clock = _to_milliseconds(self._now())
+        # of the service's time: a clock that somebody sets changes nothing
+        at = clock if self._ahead is None else _steady() + self._ahead
+        nonce = secrets.token_hex(16)
+        request = Request(method, target, self._life, _to_milliseconds(at), clock, nonce, hash_of(body))
+        return Letter(self, request, {"Authorization": request.signed(self._secret)})
+
+    def _heard(self, request: Request, status: int, body: bytes, header: str) -> bool:
+        answer = answer_of(self._secret, request.nonce, status, body, header)
+        if answer is None:
+            raise Unproved(
+                f"answered {status} and did not prove that it is the GPU service: it is another program, an older "
+                "version, or one with another secret"
+            )
+        self._life = answer.life
+        self._ahead = answer.time - _steady()
+        problem = clock_problem(self._now() - answer.time)
+        if problem and not self._told:
+            log.warning("%s", problem)
+        self._told = problem
+        return status != SIGN_AGAIN
+
+
+class Letter:
+    """One request that was signed.
+
+    Attributes:
+        headers: to send with it.
+    """
+
+    def __init__(self, signer: Signer, request: Request, headers: Mapping[str, str]) -> None:
+        self.headers = headers
+        self._signer = signer
+        self._request = request
+        self._lines = 0
+
+    def heard(self, status: int, body: bytes, proof: str | None) -> bool:
+        """The answer is the service's; False: the same is to be signed and sent once more. Raises Unproved.
+
+        `proof`: its header `ANSWER_HEADER`.
+        """
+        return self._signer._heard(self._request, status, body, proof or "")
+
+    def line(self, signed: bytes) -> bytes:
+        """The next line of an endless answer. Raises Unproved."""
+        line = line_of(self._signer._secret, self._request.nonce, self._lines, signed)
+        if line is None:
+            raise Unproved("a line of the stream is not the GPU service's")
+        self._lines += 1
+        return line
+
+
+def _steady() -> datetime:
+    return datetime.fromtimestamp(0, timezone.utc) + timedelta(seconds=time.monotonic())
+
+
+def _to_milliseconds(at: datetime) -> datetime:
+    return at.replace(microsecond=at.microsecond // 1000 * 1000)
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
