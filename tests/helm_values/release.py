@@ -41,6 +41,7 @@ class Release(ClusterPlace):
         pods_port: where servers answer (``Responder.port``).
         apart: the service runs outside the hub (``service-deployment.yaml`` is among the values).
         rights: manifests of ours that are applied, below ``helm-values/manifests``.
+        user_scheduler: the chart's scheduler places the servers (a test runs it); else the cluster's own.
     """
 
     def __init__(
@@ -52,11 +53,13 @@ class Release(ClusterPlace):
         pods_port: int,
         apart: bool = False,
         rights: tuple[str, ...] | None = None,
+        user_scheduler: bool = False,
         python: str = sys.executable,
     ) -> None:
         self.control_plane, self.namespace = control_plane, namespace
         self.address, self.port = "127.0.0.1", free_port()
         self.apart = apart
+        self._user_scheduler = user_scheduler
         self._pods_port = pods_port
         self._proxy_port = free_port()
         self._cluster_wide: list[str] = []
@@ -128,9 +131,9 @@ class Release(ClusterPlace):
                 "services": {"tests": {"apiToken": self.hub.token}},
                 "loadRoles": {"tests": {"services": ["tests"], "scopes": SCOPES.split()}},
             },
-            # no volumes, and no second scheduler
+            # no volumes, and no second scheduler that nobody runs
             "singleuser": {"storage": {"type": "none"}},
-            "scheduling": {"userScheduler": {"enabled": False}},
+            "scheduling": {"userScheduler": {"enabled": self._user_scheduler}},
         }
 
     def _write(self, given: tuple[Values, ...]) -> None:
@@ -208,7 +211,7 @@ class Release(ClusterPlace):
             try:
                 health = self.service("health").json()
                 return bool(health.get("ready")) and health.get("hub") == "answers"
-            except (requests.RequestException, ValueError):
+            except (OSError, ValueError):  # nobody there, or one that still has the token of an earlier release
                 return False
 
         until(up, seconds, lambda: f"the service is ready; the hub's log ends:\n{self.hub.log()[-3000:]}")

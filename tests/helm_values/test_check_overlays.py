@@ -90,8 +90,8 @@ def test_the_manifests_as_they_are_fit_every_overlay(overlay: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_with_the_service_apart_its_policy_has_the_ports_of_database_and_prometheus(given: bool) -> None:
-    files = (BASE, APART, VALUES / "postgres.yaml", VALUES / "monitoring.yaml")
+def test_with_the_service_apart_its_policy_has_the_ports_of_all_that_it_calls(given: bool) -> None:
+    files = (BASE, APART, *(VALUES / f"{name}.yaml" for name in ("postgres", "monitoring", "notices")))
     assert findings(*files, manifests=applied(*files) if given else ()) == []
 
 

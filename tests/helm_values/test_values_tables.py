@@ -100,7 +100,8 @@ def test_the_pods_have_the_charts_ports() -> None:
 
 
 def calls(apart: bool, **service: Any) -> set[tuple[str, str, int]]:
-    values = {"hub": {"config": {"GpuService": service}}}
+    notices = {name: service.pop(name) for name in ("smtp_host", "smtp_port", "webhook_url") if name in service}
+    values = {"hub": {"config": {"GpuService": service, "GpuNotices": notices}}}
     found: list[Call] = list(calls_of(release(apart, values)))
     assert all(call.why for call in found)
     return {(call.caller, call.called, call.port) for call in found}
@@ -125,6 +126,9 @@ def test_who_calls_whom_of_a_service_in_the_hubs_pod_and_of_one_apart() -> None:
         ({"prometheus_url": "https://prometheus/path"}, ("prometheus", 443)),
         ({"prometheus_url": "http://prometheus:9090"}, ("prometheus", 9090)),
         ({"prometheus_url": "http://[fd00::1]:9090"}, ("prometheus", 9090)),
+        ({"smtp_host": "mail"}, ("mail", 587)),
+        ({"smtp_host": "mail", "smtp_port": 465}, ("mail", 465)),
+        ({"webhook_url": "https://chat.example.org/hook?x=1"}, ("webhook", 443)),
         ({"port": 8200}, ("hub", 8200)),
         ({"url": "http://jupyterhub-gpu:8300"}, ("hub", 8300)),
         ({"url": "http://jupyterhub-gpu"}, ("hub", 8191)),
