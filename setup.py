@@ -45,6 +45,7 @@ HUB = [
     "tornado>=6.4",
     "traitlets>=5.14",
     "nvidia-ml-py>=12.535",
+    "numpy>=1.26,<3",
 ]
 KUBERNETES = [
     "jupyterhub-kubespawner>=7.0,<8",

@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hub_extensions import __version__
-from hub_extensions.adapters.listeners import ProvingHandler
+from hub_extensions.adapters.signed_get import signed_get
 from hub_extensions.core.gpu.devices import WHOLE, GpusUnavailable, InventoryReading
 from hub_extensions.core.messages import FormState, OfferState
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig, derive_offers
@@ -238,6 +238,57 @@ def store_check(state_dir: Path) -> None:
     _store_does("check", state_dir, None)
 
 
+@main.group()
+def forecast() -> None:
+    """The wait forecast: how well it would have foretold what happened."""
+
+
+@forecast.command("backtest")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--pool", "pools", multiple=True, help="Only this log, or this log on so many GPUs: gaia_int, gaia_int:1."
+)
+@click.option("--policy", type=click.Choice(["strict", "best-effort"]), help="Default: what the JSON beside says.")
+@click.option(
+    "--seed", "seeds", type=int, multiple=True, default=(1,), show_default=True, help="Give several for a mean."
+)
+@click.option(
+    "--progress",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Share of servers that report an end.",
+)
+@click.option(
+    "--every", type=click.IntRange(1), default=1, show_default=True, help="Ask only each n-th who has to wait: faster."
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write every figure here.")
+@click.option("--picture", "picture_file", type=click.Path(path_type=Path, dir_okay=False), help="Write an SVG here.")
+def forecast_backtest(
+    folder: Path,
+    pools: tuple[str, ...],
+    policy: str | None,
+    seeds: tuple[int, ...],
+    progress: float,
+    every: int,
+    json_file: Path | None,
+    picture_file: Path | None,
+) -> None:
+    """Replay the logs of a folder, and compare every forecast with what came true.
+
+    DIR has CSV files as `usage export` writes them (submit, duration, num_gpu, slices, user, limit), and beside each a
+    JSON file that names the pools. The first 60 % teach; who had to wait in the rest counts.
+    """
+    from hub_extensions.tools.backtest.command import BacktestOptions, backtest  # numpy takes its time to load
+    from hub_extensions.tools.backtest.log import BacktestRefused
+
+    try:
+        options = BacktestOptions(folder, pools, policy, seeds, progress, every, json_file, picture_file)
+        backtest(options, _console())
+    except BacktestRefused as refused:
+        _refuse(str(refused))
+
+
 def _store_does(what: Literal["backup", "restore", "check"], state_dir: Path, path: Path | None) -> None:
     from hub_extensions.tools.store import StoreFile, StoreRefused  # the database's library takes its time to load
 
@@ -252,6 +303,82 @@ def _store_does(what: Literal["backup", "restore", "check"], state_dir: Path, pa
         _refuse(str(refused), code=refused.code)
 
 
+@main.group()
+def usage() -> None:
+    """The history: who used which GPU, when, how much of it, and how it ended."""
+
+
+@usage.command("export")
+@state_dir_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    required=True,
+    help="The file; - is the standard output.",
+)
+@click.option("--format", "kind", type=click.Choice(["csv", "json"]), help="Default: by the file's name, else csv.")
+@click.option("--without-names", is_flag=True, help="Numbers instead of users, and neither servers nor groups.")
+def usage_export(state_dir: Path, out: Path, kind: str | None, without_names: bool) -> None:
+    """Write all records, also while the service runs, in the order in which they began."""
+    from hub_extensions.tools.usage.commands import run_export  # the database's library takes its time to load
+
+    run_export(state_dir, out, kind, not without_names)
+
+
+@usage.command("import")
+@state_dir_option
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--format", "kind", type=click.Choice(["csv", "sacct", "swf"]), help="Default: by the file itself.")
+@click.option("--label", help="What its sessions are called by. Default: the file's name.")
+@click.option(
+    "--pool", help="The offer whose line they stand for, such as gpu or mig-1g.5gb. Default: as the file says."
+)
+@click.option("--begins", help="What seconds are counted from, where the file does not say it.")
+@click.option("--slices-per-gpu", "slices", type=click.IntRange(1), help="Of CSV, where no .json beside it says it.")
+@click.option("--processors-per-gpu", "processors", type=click.IntRange(1), help="Of SWF.")
+@click.option("--zone", help="Of times without one, such as sacct's: Europe/Helsinki.")
+def usage_import(
+    state_dir: Path,
+    file: Path,
+    kind: str | None,
+    label: str | None,
+    pool: str | None,
+    begins: str | None,
+    slices: int | None,
+    processors: int | None,
+    zone: str | None,
+) -> None:
+    """Take sessions of other schedulers into the history: a trace (CSV), Slurm's sacct -P, SWF; gzip too.
+
+    Twice the same file is once. Imported sessions are marked, and never the service's own. A file with a mistake is
+    not imported at all.
+    """
+    from hub_extensions.tools.usage.commands import run_import
+
+    run_import(state_dir, file, kind, label, pool, begins, slices, processors, zone)
+
+
+@main.command()
+@state_dir_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    default=Path("-"),
+    help="The file. Default: the standard output.",
+)
+@click.option("--since", help="From this time on: 2026-11-20T09:00:00+00:00.")
+@click.option("--until", help="Until this time.")
+@click.option("--user", help="About this user alone.")
+@click.option("--kind", "kinds", multiple=True, help="Of this kind alone, such as culled; can be repeated.")
+def audit(
+    state_dir: Path, out: Path, since: str | None, until: str | None, user: str | None, kinds: tuple[str, ...]
+) -> None:
+    """Write the journal as CSV: who did what, to whom, why, and on what evidence."""
+    from hub_extensions.tools.usage.commands import run_audit
+
+    run_audit(state_dir, out, since, until, user, kinds)
+
+
 class Unanswered(Exception):
     """The offers cannot be told now; the text says why and what to do."""
 
@@ -261,7 +388,8 @@ class _Service:
     """How a running service is asked: the whole address, what to prove oneself with, and the account it has here."""
 
     address: str
-    token: str
+    token: str = ""
+    secret: str = ""
     account: int | None = None
 
 
@@ -301,16 +429,12 @@ def _unheld(offer: GpuOffer, devices: int) -> OfferState:
 
 def _asked(state_dir: Path | None, url: str | None, token: str | None) -> Sequence[OfferState]:
     service = _service(state_dir, url, token)
-    request = urllib.request.Request(service.address, headers={"Authorization": f"Bearer {service.token}"})
-    # The service is near: no proxy of the caller's stands between.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), ProvingHandler(service.account))
     try:
-        with opener.open(request, timeout=10) as answer:
-            return TypeAdapter(FormState).validate_json(answer.read()).offers
-    except urllib.error.HTTPError as problem:
-        problem.close()
-        advice = " The token has to have access to the service gpu." if problem.code in {401, 403} else ""
-        raise Unanswered(f"The GPU service answered {problem.code} {problem.reason}.{advice}") from None
+        status, body = _answer_of(service)
+        if status != 200:
+            advice = " The token has to have access to the service gpu." if status in {401, 403} else ""
+            raise Unanswered(f"The GPU service answered {status}.{advice}")
+        return TypeAdapter(FormState).validate_json(body).offers
     except ValidationError:
         raise Unanswered(f"{service.address} answers, but not as the GPU service of this version.") from None
     except OSError as problem:
@@ -318,6 +442,21 @@ def _asked(state_dir: Path | None, url: str | None, token: str | None) -> Sequen
         raise Unanswered(
             f"The GPU service does not answer at {service.address} ({reason}). Is the hub running?"
         ) from None
+
+
+def _answer_of(service: _Service) -> tuple[int, bytes]:
+    """Status and body. Raises OSError."""
+    if service.secret:
+        return signed_get(service.address, service.secret, service.account)
+    request = urllib.request.Request(service.address, headers={"Authorization": f"Bearer {service.token}"})
+    # The service is near: no proxy of the caller's stands between.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=10) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as problem:
+        with problem:
+            return problem.code, problem.read()
 
 
 def _service(state_dir: Path | None, url: str | None, token: str | None) -> _Service:
@@ -331,7 +470,7 @@ def _service(state_dir: Path | None, url: str | None, token: str | None) -> _Ser
     except SettingsError as problem:
         raise Unanswered(str(problem)) from None
     query = urllib.parse.urlencode({"user": "", "server": "", "admin": "1"})
-    return _Service(f"{settings.url}/hub/form?{query}", settings.hub_secret, file.stat().st_uid)
+    return _Service(f"{settings.url}/hub/form?{query}", secret=settings.hub_secret, account=file.stat().st_uid)
 
 
 # ------------------------------------------------------------------ texts

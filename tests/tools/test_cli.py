@@ -24,7 +24,9 @@ from hub_extensions.adapters.prometheus import DcgmReading
 from hub_extensions.adapters.store import Store
 from hub_extensions.adapters.store.copies import copy_of_today
 from hub_extensions.core.cluster.model import ClusterConfig
-from hub_extensions.core.messages import Figures
+from hub_extensions.core.gpu.dcgm import Use
+from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN
+from hub_extensions.hub_service.http.signatures import Judged, Signatures, Verdict
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.cli import main
 from hub_extensions.tools.doctor import disk_of, prometheus_finding
@@ -33,6 +35,7 @@ from tests.fakes.prometheus import PrometheusAsTold
 from tests.patience import patient
 
 SECRET = "s" * 64
+TOKEN = "a-token-of-the-hub"
 
 
 @pytest.fixture(autouse=True)
@@ -124,11 +127,17 @@ class _Service(BaseHTTPRequestHandler):
     """Answers as the GPU service does, to the one who has the secret."""
 
     asked: str = ""
+    signs: bool = True
+    signatures = Signatures(SECRET)
 
     def do_GET(self) -> None:
         type(self).asked = self.path
-        if self.headers["Authorization"] != f"Bearer {SECRET}":
+        judged = self.signatures.judge("GET", self.path, self.headers["Authorization"])
+        if judged is None and self.headers["Authorization"] != f"Bearer {TOKEN}":
             self.send_error(403)
+            return
+        if judged is not None and judged.verdict is Verdict.AGAIN:
+            self.say(SIGN_AGAIN, b"", judged)
             return
         wait = {"now": True, "reason": None} | dict.fromkeys(
             ("p10_seconds", "p50_seconds", "p90_seconds", "at_most_seconds")
@@ -157,9 +166,14 @@ class _Service(BaseHTTPRequestHandler):
             "wait": wait,
         }
         body = json.dumps({"offers": [offer], "simulated": False, "as_of": None, "culling": "", "gpu_servers": []})
-        self.send_response(200)
+        self.say(200, body.encode(), judged)
+
+    def say(self, status: int, body: bytes, judged: Judged | None) -> None:
+        self.send_response(status)
+        if judged is not None and self.signs:
+            self.send_header(ANSWER_HEADER, self.signatures.signed(judged.request, status, body))
         self.end_headers()
-        self.wfile.write(body.encode())
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""
@@ -187,9 +201,18 @@ def test_a_running_service_is_asked_with_the_secret_of_its_state_folder(service:
     assert "not known" in result.output
 
 
+def test_who_does_not_prove_that_it_is_the_service_is_not_believed(
+    service: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Service, "signs", False)
+    Settings(state_dir=str(tmp_path), hub_secret=SECRET, api_token="", port=service).dump(tmp_path / "service.json")
+    result = run("offers", "--state-dir", str(tmp_path))
+    assert (result.exit_code, "did not prove" in " ".join(result.output.split())) == (1, True)
+
+
 def test_a_running_service_is_asked_with_a_token(service: int) -> None:
     url = f"http://127.0.0.1:{service}/services/gpu/"
-    assert run("offers", "--url", url, "--token", SECRET).exit_code == 0
+    assert run("offers", "--url", url, "--token", TOKEN).exit_code == 0
     assert _Service.asked == "/services/gpu/api/offers"
     refused = run("offers", "--url", url, "--token", "another")
     assert (refused.exit_code, "access to the service gpu" in refused.output) == (1, True)
@@ -338,7 +361,7 @@ def test_a_port_that_the_service_itself_has_is_no_trouble_and_one_of_somebody_el
 
 def test_doctor_says_which_mig_devices_prometheus_lacks_and_what_to_do() -> None:
     now = datetime(2026, 1, 5, tzinfo=timezone.utc)
-    known = {"MIG-1": Figures("MIG-1", now, 3.0, "dcgm")}
+    known = {"MIG-1": Use("MIG-1", now, 3.0)}
     assert prometheus_finding(DcgmReading(known)).text == "Prometheus answers and has the use of all MIG devices (1)."
     lacking = prometheus_finding(DcgmReading(known, {"MIG-2": "none", "MIG-3": "old", "MIG-4": "none"}))
     assert lacking.state == "warning" and "3 of 4 MIG devices" in lacking.text
@@ -410,20 +433,34 @@ async def test_doctor_wants_no_rights_for_a_hub_whose_service_is_apart_and_says_
     assert "manifests" not in json.dumps(found)
 
 
-@pytest.mark.parametrize(("product", "measured"), [("NVIDIA-A100-SXM4-40GB", False), ("NVIDIA-H100-PCIe", True)])
-async def test_doctor_is_not_content_with_culling_of_mig_on_an_a100_that_nobody_measures(
-    product: str, measured: bool, tmp_path: Path
+@pytest.mark.parametrize(
+    ("exported", "state", "word"),
+    [
+        (None, "warning", "c.GpuService.prometheus_url"),
+        ("2g.10gb", "warning", "dcgm-exporter"),
+        ("1g.5gb", "ok", "DCGM measures the use of mig-1g.5gb"),
+    ],
+)
+async def test_doctor_says_who_measures_a_clusters_gpus_and_what_to_do_where_nobody_does(
+    exported: str | None, state: str, word: str, tmp_path: Path
 ) -> None:
+    told = PrometheusAsTold(time.time)
     async with ApiServerAsTold(dra=False) as server:
         ready = [{"type": "Ready", "status": "True"}]
         status = {"allocatable": {"nvidia.com/mig-1g.5gb": "7"}, "conditions": ready}
-        server.put(NODES, {"metadata": {"name": "a", "labels": {"nvidia.com/gpu.product": product}}, "status": status})
+        labels = {"nvidia.com/gpu.product": "NVIDIA-H100-PCIe"}
+        server.put(NODES, {"metadata": {"name": "a", "labels": labels}, "status": status})
         config = on_a_cluster(tmp_path, server.kubeconfig(tmp_path), apart=False)
-        config.write_text("c.GpuCulling.enabled = True\n" + config.read_text())
+        lines = ["c.GpuCulling.enabled = True"]
+        if exported is not None:
+            told.tell("GPU-1", 7, 0.0, GPU_I_PROFILE=exported, Hostname="a")
+            lines.append(f"c.GpuService.prometheus_url = {told.url!r}")
+        config.write_text("\n".join([*lines, config.read_text()]))
         _, found = await asyncio.to_thread(findings, "--config", str(config))
-    said = [finding["text"] for finding in found["culling"] if finding["state"] == "warning"]
-    assert bool(said) is not measured
-    assert all("known to DCGM alone" in text for text in said)
+    await told.stop()
+    (said,) = found["use"]
+    assert said["state"] == state and word in said["text"] + said["fix"]
+    assert "prometheus" not in found, "not that it answers and has nothing to say"
 
 
 async def test_doctor_of_a_hub_that_has_the_service_in_its_pod_says_which_rights_it_lacks(tmp_path: Path) -> None:

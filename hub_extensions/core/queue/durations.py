@@ -1,0 +1,289 @@
+"""How long a server holds its GPU, drawn from what finished uses taught: who, which offer, how long already.
+
+Several sources speak, each a way to look at the past: the user's last two uses, the user's recent ones of this offer or
+of any, the same burst, the pool's recent ones of this offer, and the pool as a whole (Kaplan-Meier, so that who still
+runs counts too). How far each is believed follows from how well it foretold the uses that ended up to now.
+Times are seconds here: a draw is a column of an array. Not here: who starts when (``play.py``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.float64]
+
+OF_A_USER = 40
+"""A user's finished uses that are looked at, and the weight exp(-rank / 10) of each (the reference algorithm)."""
+RANKS = 10.0
+OF_THE_POOL = 1000
+"""Finished uses of a pool that are looked at (the reference algorithm)."""
+OF_AN_OFFER = 50
+"""The pool's last uses of one offer: as many as the field's "median of the last 50"."""
+SIBLINGS = 8
+"""Lives drawn already for servers of the same user that are looked at (the reference algorithm)."""
+BURST_SECONDS = 3600.0
+"""Uses that one user asked for within an hour of each other are of one burst."""
+COPY = 0.08
+"""A life that is repeated comes out as long, give or take 8 % (the reference algorithm)."""
+TOLERANCE = 0.3
+"""A source foretold a life where it named one within 30 % (the tolerance of the protocol)."""
+FORGET = 1 / 200
+"""How fast the trust in the sources follows what ends: over the last 200 or so."""
+SHORTEST = 1.0
+
+LAST_TWO, OFFER, USER, BURST, POOL_OFFER, POOL = range(6)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A finished use.
+
+    Attributes:
+        offer: what it held: uses of one offer are alike.
+        asked: when it was asked for.
+        lasted: how long it held its device.
+        at_limit: the limit in force ended it; it says nothing of how long it would have gone on.
+    """
+
+    user: str
+    offer: Hashable
+    asked: float
+    lasted: float
+    at_limit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is known of a server's end: a progress report, a cull countdown.
+
+    Attributes:
+        seconds: from now to the end. spread: how far it is off, as a share of it (0: exact).
+    """
+
+    seconds: float
+    spread: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Somebody whose use is not over.
+
+    Attributes:
+        asked: when he asked. age: how long he has held it; None: he waits for it.
+        limit: how long he may hold it; None: nothing enforces an end.
+        left: what is known of the end.
+    """
+
+    user: str
+    offer: Hashable
+    asked: float
+    age: float | None = None
+    limit: float | None = None
+    left: Left | None = None
+
+
+class History:
+    """What finished uses taught about one pool: a fixed number of them, however many there were."""
+
+    def __init__(self, uses: Iterable[Use] = ()) -> None:
+        self.finished = 0
+        self._users: dict[str, deque[Use]] = {}
+        self._offers: dict[Hashable, deque[Use]] = {}
+        self._pool: deque[Use] = deque(maxlen=OF_THE_POOL)
+        self._trust = {n: np.full(6, 1 / 6) for n in range(3)}
+        for use in uses:
+            self.add(use)
+
+    def add(self, use: Use) -> None:
+        """A use ended: what foretold it is believed more, and it is one to learn from."""
+        self._learn(use)
+        self.finished += 1
+        self._users.setdefault(use.user, deque(maxlen=OF_A_USER)).appendleft(use)
+        self._offers.setdefault(use.offer, deque(maxlen=OF_AN_OFFER)).appendleft(use)
+        self._pool.appendleft(use)
+
+    def trust(self, user: str) -> Numbers:
+        """How far each source is believed for a user with as many finished uses."""
+        return self._trust[self._class(user)]
+
+    def of(self, user: str) -> Sequence[Use]:
+        """A user's finished uses, the latest first."""
+        return tuple(self._users.get(user, ()))
+
+    def of_offer(self, offer: Hashable) -> Sequence[Use]:
+        """The pool's last uses of an offer, the latest first."""
+        return tuple(self._offers.get(offer, ()))
+
+    def pool(self) -> Sequence[Use]:
+        """The pool's last uses, the latest first."""
+        return tuple(self._pool)
+
+    def _class(self, user: str) -> int:
+        known = len(self._users.get(user, ()))
+        return 0 if known < 3 else 1 if known < 10 else 2
+
+    def _learn(self, use: Use) -> None:
+        """One step of expectation and maximisation over the sources that had something to say."""
+        own, same = self._users.get(use.user, ()), self._offers.get(use.offer, ())
+        weights = profiles(use.offer, use.asked, [(u.offer, u.asked) for u in own], [True] * len(own))
+        hits = np.zeros(6)
+        there = np.zeros(6, dtype=bool)
+        if own:
+            near = self._near(own, use)
+            hits[:4], there[:4] = weights @ near, weights.sum(axis=1) > 0
+        if same:
+            hits[POOL_OFFER], there[POOL_OFFER] = self._near(same, use).mean(), True
+        if self._pool:
+            recent = tuple(islice(self._pool, 200))
+            hits[POOL], there[POOL] = self._near(recent, use).mean(), True
+        if not there.any():
+            return
+        trust = self._trust[self._class(use.user)]
+        believed = np.where(there, trust, 0.0)
+        found = believed * (hits + 1e-3)
+        believed_share = believed.sum()
+        step = max(FORGET, 1 / (self.finished + 20))
+        trust[there] += step * (found[there] / found.sum() * believed_share - trust[there])
+
+    @staticmethod
+    def _near(uses: Iterable[Use], use: Use) -> Numbers:
+        """For each how near it was: 1 is as long, 1/2 is `TOLERANCE` off. Both ended by their limit is as long."""
+        lasted = np.log(np.array([use.lasted if u.at_limit and use.at_limit else u.lasted for u in uses]) + SHORTEST)
+        off = (lasted - np.log(use.lasted + SHORTEST)) / np.log1p(TOLERANCE)
+        near: Numbers = 1 / (1 + off * off)
+        return near
+
+
+def profiles(offer: Hashable, asked: float, own: Sequence[tuple[Hashable, float]], over: Sequence[bool]) -> Numbers:
+    """Of each source of one user's uses the weight of each of them: four rows that add up to 1, or are 0.
+
+    Args:
+        own: offer and moment of asking of each, in any order; who asked last counts most.
+        over: whether each has ended. The last two are of those: a life that is drawn from the last two must not be
+            one of the last two for the next.
+    """
+    found = np.zeros((4, len(own)))
+    if not own:
+        return found
+    order = np.argsort([-when for _, when in own], kind="stable")
+    same = np.array([own[at][0] == offer for at in order])
+    close = np.array([abs(asked - own[at][1]) <= BURST_SECONDS for at in order])
+    ended = np.array([over[at] for at in order])
+    ranks = np.exp(-np.arange(len(own)) / RANKS)
+    found[LAST_TWO] = ended & (np.cumsum(ended) <= 2)
+    found[OFFER] = np.where(same, np.exp(-(np.cumsum(same) - 1) / RANKS), 0.0)
+    found[USER] = ranks
+    found[BURST] = np.where(close & same, ranks, 0.0)
+    sums = found.sum(axis=1, keepdims=True)
+    found[:, order] = np.divide(found, sums, out=np.zeros_like(found), where=sums > 0)
+    return found
+
+
+class Draws:
+    """Lives for everybody in a pool and its line, `count` times, each drawn once in the order of asking.
+
+    A life that is drawn counts from then on as the latest use of its user: who starts five alike ends them alike.
+    """
+
+    def __init__(self, history: History, holders: Sequence[Holder], count: int, seed: int) -> None:
+        self._history = history
+        self._count = count
+        self._random = np.random.default_rng(seed)
+        self._drawn: dict[str, list[tuple[Hashable, float, Numbers]]] = {}
+        self._pool_lives, self._pool_masses = kaplan_meier(
+            history.pool(), [holder.age for holder in holders if holder.age is not None]
+        )
+
+    def life(self, holder: Holder) -> Numbers:
+        """How long the whole use lasts, in each draw. Never beyond its limit; never less than it has lasted."""
+        age = holder.age or 0.0
+        lives: Numbers
+        if holder.left is not None:
+            spread = self._random.standard_normal(self._count) * holder.left.spread
+            lives = age + np.maximum(holder.left.seconds, 0.0) * np.exp(spread)
+        else:
+            lives = self._picked(holder, age) * np.exp(COPY * self._random.standard_normal(self._count))
+            lives = np.maximum(lives, age + SHORTEST if holder.age is not None else SHORTEST)
+        if holder.limit is not None:
+            lives = np.minimum(lives, max(holder.limit, age))
+        siblings = self._drawn.setdefault(holder.user, [])
+        siblings.insert(0, (holder.offer, holder.asked, lives))
+        del siblings[SIBLINGS:]
+        return lives
+
+    def _picked(self, holder: Holder, age: float) -> Numbers:
+        """One past life for each draw, of those that are longer than this has lasted."""
+        history, limit = self._history, holder.limit
+        siblings = self._drawn.get(holder.user, [])
+        own, same = history.of(holder.user), history.of_offer(holder.offer)
+        looked = [(o, asked) for o, asked, _ in siblings] + [(u.offer, u.asked) for u in own]
+        trust = history.trust(holder.user)
+        over = [False] * len(siblings) + [True] * len(own)
+        weights = trust[:4] @ profiles(holder.offer, holder.asked, looked, over)
+        fixed = np.array([_life(u, limit) for u in (*own, *same)])
+        fixed_weights = np.concatenate(
+            (weights[len(siblings) :], np.full(len(same), trust[POOL_OFFER] / max(1, len(same))))
+        )
+        lives = np.concatenate((fixed, _clipped(self._pool_lives, limit)))
+        masses = np.concatenate((fixed_weights, trust[POOL] * self._pool_masses))
+        masses = np.where(lives > age, masses, 0.0)
+        total = masses.sum()
+        sure = np.cumsum(masses)
+        drawn = self._random.random(self._count)
+        if not siblings:
+            return self._from(lives, sure, drawn * total, age) if total > 0 else self._beyond(age)
+        of_siblings = np.stack([each for _, _, each in siblings])
+        shares = np.where(of_siblings > age, weights[: len(siblings), None], 0.0)
+        steps = np.cumsum(shares, axis=0)
+        point = drawn * (steps[-1] + total)
+        chosen = np.minimum((steps <= point).sum(axis=0), len(siblings) - 1)
+        copied = np.take_along_axis(of_siblings, chosen[None], axis=0)[0]
+        others = self._from(lives, sure, np.maximum(point - steps[-1], 0.0), age) if total > 0 else self._beyond(age)
+        picked: Numbers = np.where(point < steps[-1], copied, others)
+        return picked
+
+    @staticmethod
+    def _from(lives: Numbers, sure: Numbers, points: Numbers, age: float) -> Numbers:
+        at = np.minimum(np.searchsorted(sure, points, side="right"), len(lives) - 1)
+        found: Numbers = lives[at]
+        return found
+
+    def _beyond(self, age: float) -> Numbers:
+        """Nobody lasted so long: as long again, give or take (the median of a life with a tail of power 1)."""
+        return max(age, 60.0) / np.maximum(self._random.random(self._count), 0.02)
+
+
+def _life(use: Use, limit: float | None) -> float:
+    """What a use says to somebody with this limit: who used his time to the full did so."""
+    if limit is None:
+        return use.lasted
+    return limit if use.at_limit else min(use.lasted, limit)
+
+
+def _clipped(lives: Numbers, limit: float | None) -> Numbers:
+    return lives if limit is None else np.minimum(lives, limit)
+
+
+def kaplan_meier(ended: Sequence[Use], running: Sequence[float]) -> tuple[Numbers, Numbers]:
+    """Lives and the mass of each; what still runs, or was ended by a limit, would have lasted longer.
+
+    What is left over lies at the longest.
+    """
+    if not ended:
+        return np.zeros(0), np.zeros(0)
+    lasted = np.array([use.lasted for use in ended] + list(running))
+    over = np.array([not use.at_limit for use in ended] + [False] * len(running))
+    order = np.lexsort((~over, lasted))
+    lasted, over = lasted[order], over[order]
+    at_risk = len(lasted) - np.arange(len(lasted))
+    kept: Numbers = np.cumprod(np.where(over, 1 - 1 / at_risk, 1.0)).astype(np.float64)
+    masses: Numbers = np.concatenate((np.ones(1), kept[:-1])) - kept
+    masses[-1] += kept[-1]
+    there = masses > 0
+    return lasted[there], masses[there]

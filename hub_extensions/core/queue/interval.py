@@ -1,0 +1,101 @@
+"""Worlds become an interval, and the interval learns from what came true.
+
+A played P90 covers too little: lives in a burst are alike, and habits drift. Of the last forecasts that came true the
+error in log time is kept; its quantile moves the next P10 and P90 (online conformal prediction). Who waits longer than
+he was told already is an error that is known before it is over. Pure. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+MATURED = 150
+"""Forecasts that came true which the correction looks at (the reference algorithm)."""
+FEWEST_MATURED = 20
+"""With fewer nothing is corrected: a 0.9 quantile of less than 20 is a guess."""
+CLIP = 2.5
+"""The correction in log time at most (the reference algorithm)."""
+UNIT = 60.0
+"""log1p of minutes: an error of seconds is none."""
+LOW, HIGH = 0.1, 0.9
+SOON = (900.0, 3600.0, 14400.0)
+"""Started within 15 min, 1 h, 4 h."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Seconds from now; `within`: the probability to start within each of `SOON`."""
+
+    p10: float
+    p50: float
+    p90: float
+    within: tuple[float, ...] = ()
+
+
+def read(starts: Iterable[float]) -> Interval | None:
+    """The quantiles of the worlds; None where too many of them never start."""
+    ordered = sorted(starts)
+    count = len(ordered)
+    if not count or math.isinf(_at(ordered, HIGH)):
+        return None
+    within = tuple(sum(1 for start in ordered if start <= soon) / count for soon in SOON)
+    return Interval(_at(ordered, LOW), _at(ordered, 0.5), _at(ordered, HIGH), within)
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    """Between the two nearest ranks."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    low, high = ordered[below], ordered[above]
+    return low if low == high else low + (high - low) * (place - below)
+
+
+class Correction:
+    """What came true of one pool's forecasts, the last of them."""
+
+    def __init__(self) -> None:
+        self._errors: deque[tuple[float, float]] = deque(maxlen=MATURED)
+
+    def matured(self, told: Interval, waited: float) -> None:
+        """A forecast came true: what was played, before any correction, and the real wait."""
+        self._errors.append(self._error(told, waited))
+
+    @staticmethod
+    def _error(told: Interval, waited: float) -> tuple[float, float]:
+        return _log(waited) - _log(told.p10), _log(waited) - _log(told.p90)
+
+    def correct(
+        self, played: Interval, waiting: Iterable[tuple[Interval, float]] = (), at_most: float | None = None
+    ) -> Interval:
+        """The interval that is told.
+
+        Args:
+            waiting: of those who still wait, what was played for them and how long they have waited.
+            at_most: what is enforced; nothing goes beyond.
+        """
+        p10, p90 = played.p10, played.p90
+        if len(self._errors) >= FEWEST_MATURED:
+            lows, highs = sorted(e for e, _ in self._errors), sorted(e for _, e in self._errors)
+            late = [error for told, waited in waiting if (error := self._error(told, waited)[1]) > _rank(highs, HIGH)]
+            p10 = _moved(p10, -_rank(sorted(-e for e in lows), HIGH))
+            p90 = _moved(p90, _rank(sorted([*highs, *late]), HIGH))
+        most = math.inf if at_most is None else at_most
+        p50 = min(played.p50, most)
+        return Interval(min(p10, p50), p50, min(max(p90, p50), most), played.within)
+
+
+def _rank(ordered: Sequence[float], share: float) -> float:
+    """The quantile that conformal prediction asks for: one of n+1 is the next."""
+    return ordered[min(len(ordered), math.ceil(share * (len(ordered) + 1))) - 1]
+
+
+def _log(seconds: float) -> float:
+    return math.log1p(max(0.0, seconds) / UNIT)
+
+
+def _moved(seconds: float, by: float) -> float:
+    return max(0.0, math.expm1(_log(seconds) + max(-CLIP, min(CLIP, by))) * UNIT)

@@ -1,0 +1,308 @@
+"""The line played forward: lives are drawn for everybody ahead, and each place takes its turn by admission's rules.
+
+One line a pool, strict order, of the devices that fit the fullest; a ticket with several offers takes the first that it
+can have, and from that moment those behind it may start. Many worlds are played at once: an array has one row for each.
+Times are seconds from now. Not here: how lives are drawn (``durations.py``), what people are told (``interval.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hub_extensions.core.queue.durations import Draws, History, Holder
+
+Numbers = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+DRAWS = 200
+"""Worlds of a short line (the reference algorithm)."""
+FEWEST_DRAWS = 64
+LIVES = 30_000
+"""Lives drawn for one pool at most, about: with more servers and tickets fewer worlds are played."""
+NEVER = np.inf
+
+Life = Callable[["Wish"], Numbers]
+"""How long a wish is held once it is given, in each world: seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Somebody who holds shares of devices: (device, thousandths) each."""
+
+    id: str
+    holder: Holder
+    shares: tuple[tuple[str, int], ...]
+    frees: bool = True
+    """False: its end frees nothing (a foreign process stays, a device is lost)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One offer of a ticket: a share (thousandths) of so many devices of a pool."""
+
+    pool: str
+    share: int
+    holder: Holder
+    devices: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A ticket; its wishes in the order of what its user prefers. CPU only has none: it takes a start alone."""
+
+    id: str
+    wishes: tuple[Wish, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Brake:
+    """At most so many servers start at once.
+
+    Attributes:
+        most: that many. takes: seconds that a start lasts. starting: seconds until each that starts now is ready.
+    """
+
+    most: int
+    takes: float
+    starting: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Everything that a wait follows from.
+
+    Attributes:
+        pools: pool -> its devices that are ours to give. held_up: pools in which nobody can be given anything.
+        waiting: in the order of their places.
+    """
+
+    pools: Mapping[str, tuple[str, ...]]
+    held: tuple[Held, ...]
+    waiting: tuple[Waiting, ...]
+    brake: Brake | None = None
+    held_up: frozenset[str] = frozenset()
+    whole: int = 1000
+
+
+def draws_for(servers: int) -> int:
+    """How many worlds: fewer where many lives have to be drawn."""
+    return max(FEWEST_DRAWS, min(DRAWS, LIVES // max(1, servers)))
+
+
+def play(
+    line: Line, histories: Mapping[str, History], seed: int, asks: Sequence[Wish] = ()
+) -> tuple[dict[str, Numbers], list[Numbers]]:
+    """When each ticket starts, in each world; and each of `asks`, if it came last (what else somebody could take).
+
+    Args:
+        histories: pool -> what its finished uses taught.
+    """
+    count = draws_for(len(line.held) + len(line.waiting))
+    draws = {
+        pool: Draws(history, _holders(line, pool), count, seed + number)
+        for number, (pool, history) in enumerate(sorted(histories.items()))
+    }
+    held = sorted(line.held, key=lambda each: (each.holder.asked, -(each.holder.age or 0.0), each.id))
+    lives = {}
+    pool_of = {device: pool for pool, devices in line.pools.items() for device in devices}
+    for each in held:
+        pool = pool_of.get(each.shares[0][0]) if each.shares else None
+        if pool in draws and each.frees:
+            lives[each.id] = draws[pool].life(each.holder) - (each.holder.age or 0.0)
+
+    def life(wish: Wish) -> Numbers:
+        return draws[wish.pool].life(wish.holder)
+
+    return play_lives(replace(line, held=tuple(held)), lives, life, count, asks)
+
+
+def _holders(line: Line, pool: str) -> list[Holder]:
+    ours = set(line.pools.get(pool, ()))
+    return [each.holder for each in line.held if any(device in ours for device, _ in each.shares)]
+
+
+def play_lives(
+    line: Line,
+    left: Mapping[str, Numbers],
+    life: Life,
+    count: int,
+    asks: Sequence[Wish] = (),
+) -> tuple[dict[str, Numbers], list[Numbers]]:
+    """The same with given lives: `left` of those who hold something (who is missing never ends), `life` of a wish."""
+    pools = {pool: _Pool(devices, list(line.held), left, count, line.whole) for pool, devices in line.pools.items()}
+    brake = None if line.brake is None else _Brake(line.brake, count)
+    starts: dict[str, Numbers] = {}
+    for ticket in line.waiting:
+        starts[ticket.id] = _turn(line, pools, brake, ticket, life)
+    answers = [_only_asked(line, pools, brake, wish, count) for wish in asks]
+    return starts, answers
+
+
+def _turn(line: Line, pools: Mapping[str, _Pool], brake: _Brake | None, ticket: Waiting, life: Life) -> Numbers:
+    """It starts at the first moment at which one of its wishes can be given; of equal moments the one it prefers."""
+    can = [wish for wish in ticket.wishes if wish.pool in pools and wish.pool not in line.held_up]
+    free = None if brake is None else brake.free()
+    if len(can) == 1 and len(ticket.wishes) == 1:
+        pool = pools[can[0].pool]
+        return _give(pool, brake, can[0], pool.earliest(can[0].share, can[0].devices, free), life)
+    if not ticket.wishes:
+        at = free if free is not None else np.zeros(0)
+        if brake is not None:
+            brake.take(at)
+        return at
+    kept = {wish.pool: pools[wish.pool].copy() for wish in can}
+    best: Numbers | None = None
+    chosen = np.full(next(iter(pools.values())).count if pools else 0, -1)
+    for number, wish in enumerate(can):
+        at = kept[wish.pool].copy().earliest(wish.share, wish.devices, free)
+        sooner = at < (NEVER if best is None else best)
+        best = at if best is None else np.where(sooner, at, best)
+        chosen = np.where(sooner, number, chosen)
+    if best is None:
+        return np.full(chosen.shape, NEVER)
+    if brake is not None:
+        brake.take(best)
+    for number, wish in enumerate(can):
+        mine = np.flatnonzero(chosen == number)
+        pools[wish.pool].give(wish.share, wish.devices, best, life(wish), mine)
+    for name in {wish.pool for wish in ticket.wishes if wish.pool in pools}:
+        pools[name].wait_until(best)
+    return best
+
+
+def _give(pool: _Pool, brake: _Brake | None, wish: Wish, at: Numbers, life: Life) -> Numbers:
+    if brake is not None:
+        brake.take(at)
+    pool.give(wish.share, wish.devices, at, life(wish))
+    return at
+
+
+def _only_asked(line: Line, pools: Mapping[str, _Pool], brake: _Brake | None, wish: Wish, count: int) -> Numbers:
+    if wish.pool not in pools or wish.pool in line.held_up:
+        return np.full(count, NEVER)
+    free = None if brake is None else brake.free()
+    return pools[wish.pool].copy().earliest(wish.share, wish.devices, free)
+
+
+class _Brake:
+    """The starts that are under way, in each world."""
+
+    def __init__(self, brake: Brake, count: int) -> None:
+        self._takes = brake.takes
+        ends = sorted(brake.starting)[-brake.most :]
+        self._ends = np.zeros((count, brake.most))
+        self._ends[:, : len(ends)] = ends
+
+    def free(self) -> Numbers:
+        """When the next may start."""
+        free: Numbers = self._ends.min(axis=1)
+        return free
+
+    def take(self, at: Numbers) -> None:
+        """One starts."""
+        rows = np.arange(len(at))
+        self._ends[rows, self._ends.argmin(axis=1)] = at + self._takes
+
+
+class _Pool:
+    """The devices of one pool in every world, at the moment up to which each world was played."""
+
+    def __init__(
+        self, devices: Sequence[str], held: Sequence[Held], left: Mapping[str, Numbers], count: int, whole: int
+    ) -> None:
+        number = {device: at for at, device in enumerate(devices)}
+        self.count, self._whole = count, whole
+        self._free = np.full((count, max(1, len(devices))), whole, dtype=np.int32)
+        self._none = not devices
+        self._now: Numbers = np.zeros(count)
+        ends, places, shares = [], [], []
+        for each in held:
+            for device, share in each.shares:
+                if device in number:
+                    self._free[:, number[device]] -= share
+                    if each.id in left:
+                        ends.append(left[each.id])
+                        places.append(np.full(count, number[device]))
+                        shares.append(share)
+        self._ends: Numbers = np.stack(ends, axis=1) if ends else np.zeros((count, 0))
+        self._places: Places = np.stack(places, axis=1) if places else np.zeros((count, 0), dtype=np.int64)
+        self._shares = np.array(shares, dtype=np.int32)
+        self._used = len(shares)
+
+    def copy(self) -> _Pool:
+        """Another that may be played on alone."""
+        other = object.__new__(_Pool)
+        other.count, other._whole, other._none = self.count, self._whole, self._none
+        other._free, other._now = self._free.copy(), self._now.copy()
+        other._ends, other._places, other._shares = self._ends.copy(), self._places.copy(), self._shares.copy()
+        other._used = self._used
+        return other
+
+    def earliest(self, share: int, devices: int, not_before: Numbers | None) -> Numbers:
+        """Play on until so many devices have this share free; when that is."""
+        if not_before is not None:
+            self.wait_until(not_before)
+        if self._none or share > self._whole:
+            self._now = np.full(self.count, NEVER)
+            return self._now
+        rows = np.flatnonzero(self._fitting(self._free, share) < devices)
+        while len(rows):
+            self._now[rows] = np.maximum(self._now[rows], self._ends[rows].min(axis=1, initial=NEVER))
+            self._release(rows)
+            ended = np.isfinite(self._now[rows])
+            rows = rows[ended & (self._fitting(self._free[rows], share) < devices)]
+        at: Numbers = self._now.copy()
+        return at
+
+    @staticmethod
+    def _fitting(free: NDArray[np.int32], share: int) -> Places:
+        found: Places = (free >= share).sum(axis=1)
+        return found
+
+    def _release(self, rows: Places) -> None:
+        """Give back what has ended by now in these worlds."""
+        over, columns = np.nonzero(self._ends[rows] <= self._now[rows, None])
+        at = rows[over]
+        live = np.isfinite(self._ends[at, columns])
+        at, columns = at[live], columns[live]
+        np.add.at(self._free, (at, self._places[at, columns]), self._shares[columns])
+        self._ends[at, columns] = NEVER
+
+    def wait_until(self, moment: Numbers) -> None:
+        """Nobody is given anything before this."""
+        later = np.flatnonzero((moment > self._now) & np.isfinite(moment))
+        if len(later):
+            self._now[later] = moment[later]
+            self._release(later)
+        self._now = np.where(np.isfinite(moment), self._now, NEVER)
+
+    def give(self, share: int, devices: int, at: Numbers, life: Numbers, only: Places | None = None) -> None:
+        """So many devices, the fullest that fit, at this moment, for as long."""
+        rows = np.flatnonzero(np.isfinite(at)) if only is None else only[np.isfinite(at[only])]
+        if only is not None:
+            self.wait_until(np.where(np.isin(np.arange(self.count), rows), at, self._now))
+        if not len(rows):
+            return
+        free = self._free[rows]
+        fitting = np.where(free >= share, free, self._whole + 1)
+        fullest = fitting.argmin(axis=1)[:, None] if devices == 1 else fitting.argsort(axis=1, kind="stable")
+        for place in fullest[:, :devices].T:
+            self._free[rows, place] -= share
+            column = self._column()
+            self._ends[rows, column] = at[rows] + life[rows]
+            self._places[rows, column] = place
+            self._shares[column] = share
+
+    def _column(self) -> int:
+        """Room for one more end."""
+        if self._used == self._ends.shape[1]:
+            more = max(16, self._used // 2)
+            self._ends = np.concatenate((self._ends, np.full((self.count, more), NEVER)), axis=1)
+            self._places = np.concatenate((self._places, np.zeros((self.count, more), dtype=np.int64)), axis=1)
+            self._shares = np.concatenate((self._shares, np.zeros(more, dtype=np.int32)))
+        self._used += 1
+        return self._used - 1

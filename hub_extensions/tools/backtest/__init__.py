@@ -1,0 +1,1 @@
+"""``jupyterhub-gpu forecast backtest``: a log is replayed, and every forecast compared with what came true."""

@@ -1,0 +1,118 @@
+"""What others would say at the same moment: the baselines of the protocol. Each sees only what happened up to now."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hub_extensions.tools.backtest.boosting import Boosted
+from hub_extensions.tools.backtest.world import Running, Session, World
+
+TSAFRIR = "user's last two, played"
+LIMITS = "limits, played"
+
+_Life = Callable[[Session], float]
+
+
+@dataclass
+class Baselines:
+    """Their common memory: the last waits, completions, and each user's last lives."""
+
+    waits: deque[float] = field(default_factory=lambda: deque(maxlen=50))
+    all_waits: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
+    ends: deque[float] = field(default_factory=lambda: deque(maxlen=50))
+    lives: dict[str, deque[float]] = field(default_factory=dict)
+    lived: float = 0.0
+    count: int = 0
+    seen: dict[int, list[float]] = field(default_factory=dict)
+    rows: list[tuple[list[float], float]] = field(default_factory=list)
+    boosted: Boosted | None = None
+
+    def started(self, session: Session, wait: float) -> None:
+        """Somebody who waited is given a GPU."""
+        self.waits.append(wait)
+        self.all_waits.append(wait)
+        state = self.seen.pop(session.number, None)
+        if state is not None:
+            self.rows.append((state, math.log1p(wait / 60)))
+
+    def ended(self, session: Session, lasted: float, now: float) -> None:
+        """A use is over."""
+        self.ends.append(now)
+        self.lives.setdefault(session.user, deque(maxlen=2)).append(lasted)
+        self.lived += lasted
+        self.count += 1
+
+    def fit(self) -> None:
+        """Boosting learns once, from the history."""
+        if len(self.rows) >= 50:
+            self.boosted = Boosted([row for row, _ in self.rows], [wait for _, wait in self.rows])
+
+    def see(self, world: World, session: Session, now: float) -> None:
+        """Somebody joins the line: boosting learns from it when his wait is over."""
+        self.seen[session.number] = self._state(world, session, now)
+
+    def say(self, world: World, session: Session, now: float) -> dict[str, float]:
+        """Name -> the wait in seconds."""
+        last = self.waits[-1] if self.waits else 0.0
+        ahead = len(world.waiting) - 1
+        rate = len(self.ends) / max(1.0, now - self.ends[0]) if self.ends else 0.0
+        found = {
+            "median of the last 50": sorted(self.waits)[len(self.waits) // 2] if self.waits else 0.0,
+            "last to enter service": last,
+            "head of line": now - world.waiting[0].submit if ahead else last,
+            "queue / completion rate": (ahead + 1) / rate if rate else last,
+            LIMITS: self._planned(world, now, session, _limit),
+            "past mean, played": self._planned(world, now, session, lambda s: self._mean()),
+            TSAFRIR: self._planned(world, now, session, self._last_two),
+        }
+        if self.boosted is not None:
+            guess = self.boosted.of(self._state(world, session, now))
+            found["boosting on the state"] = math.expm1(max(0.0, guess)) * 60
+        return found
+
+    def bound(self) -> float | None:
+        """QBETS: with 95 % confidence at least 90 % of the waits are shorter."""
+        count = len(self.all_waits)
+        rank = math.ceil(0.9 * count + 1.645 * math.sqrt(0.09 * count))
+        return sorted(self.all_waits)[rank - 1] if 0 < rank <= count else None
+
+    def _mean(self) -> float:
+        return self.lived / self.count if self.count else 3600.0
+
+    def _last_two(self, session: Session) -> float:
+        own = self.lives.get(session.user)
+        return sum(own) / len(own) if own else self._mean()
+
+    def _planned(self, world: World, now: float, session: Session, life: _Life) -> float:
+        """Who is over the guess already: as long again as it has lasted, within the limit (Tsafrir doubles too)."""
+
+        def whole(each: Session) -> float:
+            return min(life(each), _limit(each))
+
+        def left(running: Running) -> float:
+            age, guess = now - running.since, whole(running.session)
+            return guess - age if guess > age else min(age, max(0.0, _limit(running.session) - age))
+
+        return world.planned(now, left, whole, session.number)
+
+    def _state(self, world: World, session: Session, now: float) -> list[float]:
+        asked = sum(each.devices * each.slices for each in world.waiting)
+        head = now - world.waiting[0].submit if world.waiting else 0.0
+        return [
+            len(world.waiting),
+            asked,
+            len(world.running),
+            sum(world.free),
+            session.devices * session.slices,
+            now % 86400,
+            head,
+            self.waits[-1] if self.waits else 0.0,
+            sorted(self.waits)[len(self.waits) // 2] if self.waits else 0.0,
+        ]
+
+
+def _limit(session: Session) -> float:
+    return 30 * 86400.0 if session.limit is None else session.limit

@@ -1,0 +1,77 @@
+"""``jupyterhub-gpu forecast``: the words of the command. What is replayed and measured is beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from hub_extensions.tools.backtest.log import BacktestRefused, Log, Pool, read_logs
+from hub_extensions.tools.backtest.replay import Replay, Told
+from hub_extensions.tools.backtest.report import as_json, picture, summary, table
+from hub_extensions.tools.backtest.scores import Run, score_run
+
+
+@dataclass(frozen=True, slots=True)
+class BacktestOptions:
+    """What is replayed, and where it is written.
+
+    Attributes:
+        pools: as ``gaia_int`` or ``gaia_int:1``; none: all.
+        policy: None: each pool's own. progress: the share of servers that report their end. every: only each n-th.
+    """
+
+    folder: Path
+    pools: tuple[str, ...] = ()
+    policy: str | None = None
+    seeds: tuple[int, ...] = (1,)
+    progress: float = 0.0
+    every: int = 1
+    json_file: Path | None = None
+    picture_file: Path | None = None
+
+
+def backtest(options: BacktestOptions, console: Console) -> None:
+    """Replay, print, write.
+
+    Raises:
+        BacktestRefused: there is nothing to replay, or it is not as it should be.
+    """
+    runs: list[Run] = []
+    told: list[Told] = []
+    for log, pool in _chosen(read_logs(options.folder), options):
+        found = Replay(log, pool, options.seeds, options.progress, options.every).run()
+        run = score_run(pool.name, log.has_users, found)
+        if run is None:
+            console.print(f"{pool.name}: nobody had to wait in the last part.", markup=False)
+            continue
+        runs.append(run)
+        told += found
+    if not runs:
+        raise BacktestRefused("There is nothing to compare: nobody had to wait.")
+    console.print(table(runs))
+    for name, value in summary(runs):
+        console.print(f"{name}: {value:.2f}", markup=False)
+    if options.json_file is not None:
+        _write(options.json_file, as_json(runs))
+    if options.picture_file is not None:
+        _write(options.picture_file, picture(told))
+
+
+def _chosen(logs: Sequence[Log], options: BacktestOptions) -> list[tuple[Log, Pool]]:
+    there = [(log, pool) for log in logs for pool in log.pools]
+    for name in options.pools:
+        if not any(name in (pool.name, pool.log) for _, pool in there):
+            known = ", ".join(pool.name for _, pool in there)
+            raise BacktestRefused(f"--pool {name} is not there. There are: {known}.")
+    chosen = [(log, pool) for log, pool in there if not options.pools or {pool.name, pool.log} & set(options.pools)]
+    return [(log, pool if options.policy is None else replace(pool, policy=options.policy)) for log, pool in chosen]
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise BacktestRefused(f"{file} cannot be written: {problem.strerror}.") from None

@@ -1,0 +1,194 @@
+"""A log is played on a pool event by event; at each join that has to wait, everybody says how long.
+
+The forecast is asked as the service asks it: who holds what since when, who waits, what ended before. Nothing of the
+future is handed on, but for `progress`: that share of those who run reports its end, within 10 %.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hub_extensions.core.queue.durations import History, Holder, Left, Use
+from hub_extensions.core.queue.interval import Correction, Interval
+from hub_extensions.core.queue.play import Held, Line, Waiting, Wish
+from hub_extensions.core.queue.wait_forecast import Likely, likely_waits
+from hub_extensions.tools.backtest.baselines import LIMITS, Baselines
+from hub_extensions.tools.backtest.log import Log, Pool
+from hub_extensions.tools.backtest.world import NEVER, Running, Session, World
+
+HISTORY = 0.6
+"""The share of the log that is history alone (the protocol)."""
+WARM_UP = 0.1
+"""Before that end forecasts begin to be made, so that the first that count can be corrected."""
+POOL = "pool"
+REPORTED = 0.1
+"""A progress report is off by at most this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One forecast that counts: what each method said, and what came true. Seconds."""
+
+    number: int
+    episode: int
+    real: float
+    ours: tuple[Interval, ...]
+    raw: tuple[Interval, ...]
+    others: Mapping[str, Interval]
+    took: float
+
+
+@dataclass
+class _Forecaster:
+    """The product's forecast with one seed, and its record of what came true."""
+
+    seed: int
+    correction: Correction = field(default_factory=Correction)
+    joined: dict[int, Interval] = field(default_factory=dict)
+
+
+class Replay:
+    """One log on one pool."""
+
+    def __init__(self, log: Log, pool: Pool, seeds: tuple[int, ...], progress: float = 0.0, every: int = 1) -> None:
+        self._log, self._pool, self._progress, self._every = log, pool, progress, every
+        self._world = World(pool.gpus, pool.slices, pool.policy)
+        self._devices = tuple(f"{number:05}" for number in range(pool.gpus))
+        self._ours = [_Forecaster(seed) for seed in seeds]
+        self._history = History()
+        self._others = Baselines()
+        self._corrections: dict[str, Correction] = {}
+        self._asked: dict[int, tuple[int, list[Likely], dict[str, Interval], dict[str, Interval], float]] = {}
+        self._episode = 0
+        self._reports = {
+            session.number: random.Random(f"{session.number}").uniform(1 - REPORTED, 1 + REPORTED)
+            for session in log.sessions
+            if random.Random(f"report {session.number}").random() < progress
+        }
+        self.told: list[Told] = []
+
+    def run(self) -> list[Told]:
+        """All of it; what was told of the last part, and came true."""
+        sessions = self._log.sessions
+        first = int(HISTORY * len(sessions))
+        queued = 0
+        for session in sessions:
+            self._until(session.submit)
+            if session.number == first:
+                self._others.fit()
+            if not self._world.fits_ever(session):
+                continue
+            if not self._world.waiting:
+                self._episode += 1
+            self._world.waiting.append(session)
+            if self._start(session.submit, asked=session):
+                continue
+            queued += 1
+            if session.number >= first - WARM_UP * len(sessions):
+                if queued % self._every == 0:
+                    self._ask(session, counts=session.number >= first)
+            else:
+                self._others.see(self._world, session, session.submit)
+        self._until(NEVER)
+        return self.told
+
+    def _until(self, moment: float) -> None:
+        world = self._world
+        while world.next_end() <= moment and world.next_end() < NEVER:
+            now = world.next_end()
+            while world.next_end() <= now:
+                over = world.end().session
+                self._others.ended(over, over.duration, now)
+                self._history.add(Use(over.user, _offer(over), over.submit, over.duration, _at_limit(over)))
+            self._start(now)
+
+    def _start(self, now: float, asked: Session | None = None) -> bool:
+        """Whoever may; whether the one who just asked did."""
+        started = self._world.start(now, lambda session: session.duration)
+        for session in started:
+            if session is not asked:
+                self._others.started(session, now - session.submit)
+                self._came_true(session, now - session.submit)
+        return asked in started
+
+    def _came_true(self, session: Session, wait: float) -> None:
+        asked = self._asked.pop(session.number, None)
+        if asked is None:
+            return
+        episode, likely, played, told, took = asked
+        for ours, each in zip(self._ours, likely, strict=True):
+            ours.correction.matured(each.played, wait)
+            del ours.joined[session.number]
+        for name, point in played.items():
+            self._corrections.setdefault(name, Correction()).matured(point, wait)
+        if episode >= 0:
+            ours_told = tuple(each.told for each in likely)
+            self.told.append(
+                Told(session.number, episode, wait, ours_told, tuple(each.played for each in likely), told, took)
+            )
+
+    def _ask(self, session: Session, *, counts: bool) -> None:
+        now = session.submit
+        played = {name: Interval(at, at, at) for name, at in self._others.say(self._world, session, now).items()}
+        told = {name: self._corrections.get(name, Correction()).correct(point) for name, point in played.items()}
+        bound = self._others.bound()
+        if bound is not None:
+            median = played["median of the last 50"].p50
+            told["bound of the waits (QBETS)"] = Interval(0.0, median, max(median, bound))
+        limits = played[LIMITS].p50 if self._pool.policy == "strict" and session.limit is not None else None
+        began = time.process_time()
+        likely = [self._forecast(ours, session, now, limits) for ours in self._ours]
+        took = (time.process_time() - began) / len(likely)
+        if all(each is not None for each in likely):
+            known = [each for each in likely if each is not None]
+            self._asked[session.number] = (self._episode if counts else -1, known, played, told, took)
+            for ours, each in zip(self._ours, known, strict=True):
+                ours.joined[session.number] = each.played
+
+    def _forecast(self, ours: _Forecaster, session: Session, now: float, limits: float | None) -> Likely | None:
+        so_far = {
+            str(each.number): (ours.joined[each.number], now - each.submit)
+            for each in self._world.waiting
+            if each.number in ours.joined
+        }
+        name = str(session.number)
+        tickets, _ = likely_waits(
+            self._line(now),
+            {POOL: self._history},
+            {POOL: ours.correction},
+            seed=ours.seed * 1_000_003 + session.number,
+            so_far=so_far,
+            at_most={} if limits is None else {name: limits},
+        )
+        return tickets[name]
+
+    def _line(self, now: float) -> Line:
+        held = tuple(self._held(running, now) for running in self._world.running.values())
+        waiting = tuple(
+            Waiting(str(each.number), (Wish(POOL, each.slices, _holder(each), each.devices),))
+            for each in self._world.waiting
+        )
+        return Line({POOL: self._devices}, held, waiting, whole=self._pool.slices)
+
+    def _held(self, running: Running, now: float) -> Held:
+        session, age = running.session, now - running.since
+        left = None
+        if session.number in self._reports:
+            left = Left((session.duration - age) * self._reports[session.number], REPORTED / 2)
+        shares = tuple((self._devices[place], session.slices) for place in running.places)
+        return Held(str(session.number), _holder(session, age, left), shares)
+
+
+def _offer(session: Session) -> tuple[int, int, float | None]:
+    return session.devices, session.slices, session.limit
+
+
+def _at_limit(session: Session) -> bool:
+    return session.limit is not None and session.duration >= session.limit
+
+
+def _holder(session: Session, age: float | None = None, left: Left | None = None) -> Holder:
+    return Holder(session.user, _offer(session), session.submit, age, session.limit, left)

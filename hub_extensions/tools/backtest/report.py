@@ -1,0 +1,144 @@
+"""A backtest as an admin reads it: a table, JSON for programs, a picture (likely against real; coverage by tenth)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from rich.table import Table
+
+from hub_extensions.tools.backtest.baselines import TSAFRIR
+from hub_extensions.tools.backtest.replay import Told
+from hub_extensions.tools.backtest.scores import HOUR, Run, geometric_mean
+
+
+def table(runs: Sequence[Run]) -> Table:
+    """One row a run, hours; the baselines' best beside."""
+    found = Table(
+        "pool", "waits", "mean wait", "MAE", "last two", "best other", "ratio (90 %)", "P90 loss", "best other",
+        "P90 covers", "raw", "P10-P90", "near", "P(<1 h) off", "p95 ms", box=None, pad_edge=False,
+    )  # fmt: skip
+    for run in runs:
+        last_two = run.others[TSAFRIR].mae if TSAFRIR in run.others else math.nan
+        found.add_row(
+            run.pool,
+            str(run.forecasts),
+            *(f"{value:.2f}" for value in (run.mean_wait, run.ours.mae, last_two, run.best_mae)),
+            f"{run.ours.mae / last_two:.2f} ({run.ratio_low:.2f}-{run.ratio_high:.2f})",
+            *(f"{value:.3f}" for value in (run.ours.pinball_90, run.best_pinball)),
+            *(f"{value:.2f}" for value in (run.ours.coverage_90, run.raw.coverage_90, run.ours.coverage_80)),
+            f"{run.ours.near:.0%}",
+            f"{run.soon_error:.2f}",
+            f"{1000 * run.slowest:.0f}",
+        )
+    return found
+
+
+def summary(runs: Sequence[Run]) -> list[tuple[str, float]]:
+    """The figures over all runs: geometric means of ratios, and coverage by forecast."""
+    lines: list[tuple[str, float]] = []
+    users, none = [run for run in runs if run.has_users], [run for run in runs if not run.has_users]
+    played = [run for run in users if TSAFRIR in run.others]
+    if played:
+        ratios = [run.ours.mae / run.others[TSAFRIR].mae for run in played]
+        lines.append(("MAE / user's last two played, with users", geometric_mean(ratios)))
+    for name, some in (("with users", users), ("without users", none)):
+        if some:
+            lines.append((f"MAE / best other, {name}", geometric_mean([r.ours.mae / r.best_mae for r in some])))
+            losses = [run.ours.pinball_90 / run.best_pinball for run in some]
+            lines.append((f"P90 loss / best other, {name}", geometric_mean(losses)))
+    count = sum(run.forecasts for run in runs)
+    lines.append(("P90 covers, all", sum(run.ours.coverage_90 * run.forecasts for run in runs) / count))
+    lines.append(("P90 covers, worst run", min(run.ours.coverage_90 for run in runs)))
+    if users:
+        count = sum(run.forecasts for run in users)
+        lines.append(("within 10 min or 30 %, with users", sum(run.ours.near * run.forecasts for run in users) / count))
+    return lines
+
+
+def as_json(runs: Sequence[Run]) -> str:
+    """Everything, in hours and shares."""
+    found = {"runs": [asdict(run) for run in runs], "all": dict(summary(runs))}
+    return json.dumps(_plain(found), indent=2, allow_nan=False)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+SIDE, GAP, EDGE = 300, 70, 45
+DECADES = (1 / 60, 1000.0)
+"""Hours, on both axes of the picture: from a minute to six weeks."""
+TICKS = ((1 / 60, "1 min"), (1.0, "1 h"), (24.0, "1 d"), (168.0, "1 w"))
+
+
+def picture(told: Sequence[Told]) -> str:
+    """SVG: the median against the real wait, and of each tenth that was told how many had started by then."""
+    width, height = 2 * SIDE + GAP + 2 * EDGE, SIDE + 2 * EDGE
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+        'font-size="11"><title>Wait forecasts against what came true</title>'
+        f'<rect width="{width}" height="{height}" fill="#fff"/>',
+        _scatter(told),
+        _coverage(told, EDGE + SIDE + GAP),
+        "</svg>\n",
+    ]
+    return "\n".join(parts)
+
+
+def _scatter(told: Sequence[Told]) -> str:
+    def at(seconds: float) -> float:
+        low, high = map(math.log, DECADES)
+        hours = min(max(seconds / HOUR, DECADES[0]), DECADES[1])
+        return SIDE * (math.log(hours) - low) / (high - low)
+
+    step = max(1, len(told) // 1500)
+    dots = "".join(
+        f'<circle cx="{EDGE + at(each.real):.1f}" cy="{EDGE + SIDE - at(each.ours[0].p50):.1f}" r="1.6"/>'
+        for each in told[::step]
+    )
+    ticks = "".join(
+        f'<text x="{EDGE + at(hours * HOUR):.0f}" y="{EDGE + SIDE + 14}" text-anchor="middle">{word}</text>'
+        f'<text x="{EDGE - 4}" y="{EDGE + SIDE + 4 - at(hours * HOUR):.0f}" text-anchor="end">{word}</text>'
+        for hours, word in TICKS
+    )
+    return (
+        _frame(EDGE, "real wait (across), likely wait (up)")
+        + f'<line x1="{EDGE}" y1="{EDGE + SIDE}" x2="{EDGE + SIDE}" y2="{EDGE}" stroke="#999"/>'
+        + f'<g fill="#1565c0" fill-opacity="0.45">{dots}</g>{ticks}'
+    )
+
+
+def _coverage(told: Sequence[Told], left: float) -> str:
+    """By tenth of the likely wait: the share that started before P90, and the 0.9 that is meant."""
+    ordered = sorted(told, key=lambda each: each.ours[0].p50)
+    bars = []
+    for tenth in range(10):
+        some = ordered[len(ordered) * tenth // 10 : len(ordered) * (tenth + 1) // 10]
+        if some:
+            covered = sum(each.real <= each.ours[0].p90 for each in some) / len(some)
+            x = left + SIDE * tenth / 10
+            bars.append(
+                f'<rect x="{x + 3:.1f}" y="{EDGE + SIDE * (1 - covered):.1f}" width="{SIDE / 10 - 6:.1f}" '
+                f'height="{SIDE * covered:.1f}" fill="#1565c0"/>'
+                f'<text x="{x + SIDE / 20:.1f}" y="{EDGE + SIDE + 14}" text-anchor="middle">{covered:.2f}</text>'
+            )
+    meant = EDGE + SIDE * 0.1
+    return (
+        _frame(left, "started before P90, by tenth of the likely wait")
+        + "".join(bars)
+        + f'<line x1="{left}" y1="{meant}" x2="{left + SIDE}" y2="{meant}" stroke="#c62828"/>'
+    )
+
+
+def _frame(left: float, title: str) -> str:
+    return (
+        f'<text x="{left}" y="{EDGE - 10}">{title}</text>'
+        f'<rect x="{left}" y="{EDGE}" width="{SIDE}" height="{SIDE}" fill="none" stroke="#666"/>'
+    )

@@ -1,0 +1,111 @@
+"""A pool of equal GPUs and its line, by the second: what really happens to a log on it, or would with other lives.
+
+Plain on purpose: a heap of ends and a list of who waits. It knows nothing of forecasts.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+NEVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One row of a log. Times in seconds; `slices` of each of `devices` GPUs; `limit` None: there was none."""
+
+    number: int
+    submit: float
+    duration: float
+    devices: int
+    slices: int
+    user: str
+    limit: float | None
+
+
+@dataclass(slots=True)
+class Running:
+    """Who holds what since when."""
+
+    session: Session
+    since: float
+    places: tuple[int, ...]
+
+
+class World:
+    """GPUs by their free slices, who runs, who waits."""
+
+    def __init__(self, gpus: int, slices: int, policy: str = "strict") -> None:
+        self.slices, self.policy = slices, policy
+        self.free = [slices] * gpus
+        self.running: dict[int, Running] = {}
+        self.waiting: list[Session] = []
+        self._ends: list[tuple[float, int]] = []
+
+    def next_end(self) -> float:
+        return self._ends[0][0] if self._ends else NEVER
+
+    def end(self) -> Running:
+        """The next to end gives its slices back."""
+        _, number = heapq.heappop(self._ends)
+        over = self.running.pop(number)
+        for place in over.places:
+            self.free[place] += over.session.slices
+        return over
+
+    def start(self, now: float, life: Callable[[Session], float]) -> list[Session]:
+        """Whoever may start now does."""
+        started: list[Session] = []
+        at = 0
+        while at < len(self.waiting):
+            session = self.waiting[at]
+            places = fitting(self.free, session.devices, session.slices)
+            if places is not None:
+                del self.waiting[at]
+                for place in places:
+                    self.free[place] -= session.slices
+                self.running[session.number] = Running(session, now, places)
+                heapq.heappush(self._ends, (now + life(session), session.number))
+                started.append(session)
+            elif self.policy == "strict":
+                break
+            else:
+                at += 1
+        return started
+
+    def fits_ever(self, session: Session) -> bool:
+        return session.slices <= self.slices and session.devices <= len(self.free)
+
+    def planned(
+        self, now: float, left: Callable[[Running], float], life: Callable[[Session], float], who: int
+    ) -> float:
+        """How long this one waits if everybody lasts as long as given."""
+        other = World(0, self.slices, self.policy)
+        other.free = list(self.free)
+        other.running = {number: Running(r.session, r.since, r.places) for number, r in self.running.items()}
+        other.waiting = list(self.waiting)
+        other._ends = [(now + max(0.0, left(r)), number) for number, r in self.running.items()]
+        heapq.heapify(other._ends)
+        moment = now
+        while True:
+            if any(session.number == who for session in other.start(moment, life)):
+                return moment - now
+            if not other._ends:
+                return NEVER
+            moment = other.next_end()
+            while other.next_end() <= moment:
+                other.end()
+
+
+def fitting(free: Sequence[int], devices: int, slices: int) -> tuple[int, ...] | None:
+    """The fullest GPUs that have the slices free."""
+    if devices == 1:
+        best, at = NEVER, -1
+        for place, room in enumerate(free):
+            if slices <= room < best:
+                best, at = room, place
+        return (at,) if at >= 0 else None
+    found = sorted((room, place) for place, room in enumerate(free) if room >= slices)
+    return tuple(place for _, place in found[:devices]) if len(found) >= devices else None

@@ -1,0 +1,255 @@
+"""The line played forward: exact where the ends are known, fair to who stands where, sure only of what it saw."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hub_extensions.core.queue.durations import Draws, History, Holder, Left, Use, kaplan_meier
+from hub_extensions.core.queue.forecast import WaitForecast
+from hub_extensions.core.queue.interval import Correction, Interval, read
+from hub_extensions.core.queue.play import Brake, Held, Line, Waiting, Wish, play_lives
+from hub_extensions.core.queue.wait_forecast import likely_waits, with_likely
+
+WHOLE = 1000
+HOUR = 3600.0
+
+
+def person(user: str = "ada", asked: float = 0.0, age: float | None = None, **more: object) -> Holder:
+    return Holder(user, "gpu", asked, age, **more)  # type: ignore[arg-type]
+
+
+def starts(devices: int, left: list[tuple[int, int, float]], asks: list[tuple[int, int, float]]) -> list[float]:
+    """The play with everything known: (device, share, left) of who runs, (share, devices, life) of who waits."""
+    held = tuple(Held(f"h{n}", person(), ((str(device), share),)) for n, (device, share, _) in enumerate(left))
+    waiting = tuple(
+        Waiting(f"w{n}", (Wish("p", share, person(asked=n), count),)) for n, (share, count, _) in enumerate(asks)
+    )
+    lives = {f"h{n}": np.array([each[2]]) for n, each in enumerate(left)}
+    line = Line({"p": tuple(str(n) for n in range(devices))}, held, waiting)
+    found, _ = play_lives(line, lives, lambda wish: np.array([asks[int(wish.holder.asked)][2]]), 1)
+    return [float(found[f"w{n}"][0]) for n in range(len(asks))]
+
+
+def real(devices: int, left: list[tuple[int, int, float]], asks: list[tuple[int, int, float]]) -> list[float]:
+    """The same, one event after another, with no arrays: the head takes the fullest that fit, or blocks."""
+    free = [WHOLE] * devices
+    ends = [(end, n, ((device, share),)) for n, (device, share, end) in enumerate(left)]
+    for device, share, _ in left:
+        free[device] -= share
+    heapq.heapify(ends)
+    now, found = 0.0, []
+    for n, (share, count, life) in enumerate(asks):
+        while sum(room >= share for room in free) < count:
+            now = max(now, ends[0][0])
+            while ends and ends[0][0] <= now:
+                for device, freed in heapq.heappop(ends)[2]:
+                    free[device] += freed
+        chosen = sorted((room, device) for device, room in enumerate(free) if room >= share)[:count]
+        for _, device in chosen:
+            free[device] -= share
+        heapq.heappush(ends, (now + life, len(left) + n, tuple((device, share) for _, device in chosen)))
+        found.append(now)
+    return found
+
+
+@st.composite
+def lines(
+    draw: st.DrawFn, equal: bool = False
+) -> tuple[int, list[tuple[int, int, float]], list[tuple[int, int, float]]]:
+    devices = draw(st.integers(1, 4))
+    shares = st.just(WHOLE) if equal else st.sampled_from([125, 250, 500, WHOLE])
+    times = st.integers(1, 500).map(float)
+    free = [WHOLE] * devices
+    left = []
+    for device, share, end in draw(st.lists(st.tuples(st.integers(0, devices - 1), shares, times), max_size=8)):
+        if free[device] >= share:
+            free[device] -= share
+            left.append((device, share, end))
+    counts = st.just(1) if equal else st.integers(1, devices)
+    return devices, left, draw(st.lists(st.tuples(shares, counts, times), min_size=1, max_size=12))
+
+
+@settings(max_examples=80, deadline=None)
+@given(lines())
+def test_with_the_true_ends_the_play_is_what_happens(line) -> None:  # type: ignore[no-untyped-def]
+    assert starts(*line) == real(*line)
+
+
+@settings(max_examples=60, deadline=None)
+@given(lines(equal=True), st.integers(1, 500))
+def test_one_more_in_line_shortens_nobodys_wait_and_freeing_lengthens_nobodys(line, life: int) -> None:  # type: ignore[no-untyped-def]
+    devices, left, asks = line
+    before = starts(devices, left, asks)
+    assert starts(devices, left, [*asks, (WHOLE, 1, float(life))])[: len(asks)] == before
+    assert all(
+        new >= old for new, old in zip(starts(devices, left, [(WHOLE, 1, float(life)), *asks])[1:], before, strict=True)
+    )
+    assert all(new <= old for new, old in zip(starts(devices, left[1:], asks), before, strict=True))
+
+
+def test_of_parts_of_different_sizes_an_earlier_end_may_lengthen_a_wait() -> None:
+    """The counter-example: freed sooner, the empty device is taken by a half, and the whole one waits for its end.
+
+    What is promised then is the limit: at most as long as what is enforced says.
+    """
+    asks = [(500, 1, 1000.0), (WHOLE, 1, 10.0)]
+    others = [(1, 750, 20.0), (1, 250, 1000.0)]
+    assert starts(2, [(0, WHOLE, 30.0), *others], asks) == [20, 30]
+    assert starts(2, [(0, WHOLE, 15.0), *others], asks) == [15, 1000]
+
+
+def history(lasted: float = HOUR, users: int = 10, each: int = 4) -> History:
+    return History(
+        Use(f"u{user}", "gpu", float(number), lasted * (1 + 0.1 * (number % 3)))
+        for number in range(each)
+        for user in range(users)
+    )
+
+
+def full(devices: int = 3, waiting: int = 2, names: str = "u{}") -> Line:
+    held = tuple(
+        Held(f"h{n}", person(names.format(n), 100.0 + n, 600.0 * n, limit=12 * HOUR), ((str(n), WHOLE),))
+        for n in range(devices)
+    )
+    line = tuple(
+        Waiting(f"w{n}", (Wish("p", WHOLE, person(names.format(n + 5), 200.0 + n, limit=12 * HOUR)),))
+        for n in range(waiting)
+    )
+    return Line({"p": tuple(map(str, range(devices)))}, held, line)
+
+
+def waits(line: Line, seed: int = 1, past: History | None = None, **more: object) -> dict[str, Interval | None]:
+    found, _ = likely_waits(line, {"p": past or history()}, {"p": Correction()}, seed=seed, **more)  # type: ignore[arg-type]
+    return {name: likely and likely.told for name, likely in found.items()}
+
+
+def test_a_seed_is_an_answer_and_the_order_of_leases_none() -> None:
+    line = full()
+    assert waits(line) == waits(line)
+    assert waits(replace(line, held=line.held[::-1])) == waits(line)
+    assert waits(line) != waits(line, seed=2)
+
+
+def test_names_are_only_compared() -> None:
+    renamed = History(
+        Use(f"zoe-{9 - user}", "gpu", float(number), HOUR * (1 + 0.1 * (number % 3)))
+        for number in range(4)
+        for user in range(10)
+    )
+    other = full()
+    held = tuple(replace(h, holder=replace(h.holder, user=f"zoe-{9 - n}")) for n, h in enumerate(other.held))
+    line = tuple(
+        replace(w, wishes=tuple(replace(wish, holder=replace(wish.holder, user=f"zoe-{4 - n}")) for wish in w.wishes))
+        for n, w in enumerate(other.waiting)
+    )
+    assert waits(replace(other, held=held, waiting=line), past=renamed) == waits(full())
+
+
+def test_with_few_finished_uses_nothing_is_said() -> None:
+    assert waits(full(), past=history(users=4))["w0"] is None
+    assert waits(full(), past=history(users=5))["w0"] is not None
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 6), st.floats(1, 1e5), st.integers(0, 9))
+def test_the_interval_is_in_order_and_below_what_is_enforced(
+    devices: int, waiting: int, most: float, seed: int
+) -> None:
+    line = full(devices, waiting)
+    correction = Correction()
+    for number in range(40):
+        correction.matured(Interval(10.0, 60.0, 600.0), 100.0 * number)
+    found, _ = likely_waits(
+        line, {"p": history()}, {"p": correction}, seed=seed, at_most={w.id: most for w in line.waiting}
+    )
+    for likely in found.values():
+        assert likely is not None
+        assert 0 <= likely.told.p10 <= likely.told.p50 <= likely.told.p90 <= most
+
+
+def test_the_longer_it_has_lasted_the_longer_it_lasts() -> None:
+    """Of uses of one or ten hours one that has lasted two is one of the long ones."""
+    past = History(Use("ada", "gpu", float(n), (HOUR, 10 * HOUR)[n % 2]) for n in range(40))
+    draws = Draws(past, [], 200, 1)
+    assert np.median(draws.life(person(age=2 * HOUR))) > 9 * HOUR
+    assert (Draws(past, [], 200, 1).life(person()) < 2 * HOUR).mean() > 0.3
+
+
+def test_a_use_that_its_limit_ended_says_that_the_next_runs_to_its_limit() -> None:
+    past = History(Use("ada", "gpu", float(n), HOUR, at_limit=True) for n in range(40))
+    assert np.median(Draws(past, [], 200, 1).life(person(limit=5 * HOUR))) > 4 * HOUR
+
+
+def test_a_known_end_is_taken_as_it_is() -> None:
+    past = history()
+    assert set(Draws(past, [], 50, 1).life(person(age=HOUR, left=Left(120.0)))) == {HOUR + 120}
+    assert set(Draws(past, [], 50, 1).life(person(age=HOUR, limit=HOUR + 60, left=Left(120.0)))) == {HOUR + 60}
+
+
+def test_of_several_offers_the_first_that_can_be_had_is_taken_and_both_lines_go_on() -> None:
+    held = (Held("a", person(), (("a", WHOLE),)), Held("b", person(), (("b", WHOLE),)))
+    either = Waiting("1", (Wish("x", WHOLE, person()), Wish("y", WHOLE, person())))
+    behind = tuple(Waiting(n, (Wish(pool, WHOLE, person()),)) for n, pool in (("2", "x"), ("3", "y")))
+    line = Line({"x": ("a",), "y": ("b",)}, held, (either, *behind))
+    left = {"a": np.array([100.0, 10.0]), "b": np.array([50.0, 20.0])}
+    found, asked = play_lives(line, left, lambda wish: np.full(2, 5.0), 2, (Wish("x", WHOLE, person()),))
+    assert found["1"].tolist() == [50, 10]
+    assert found["2"].tolist() == [100, 15] and found["3"].tolist() == [55, 20]
+    assert asked[0].tolist() == [105, 20]
+
+
+def test_the_start_brake_holds_back_also_where_a_device_is_free() -> None:
+    waiting = tuple(Waiting(str(n), (Wish("p", WHOLE, person()),)) for n in range(3))
+    line = Line({"p": ("a", "b", "c")}, (), (Waiting("cpu", ()), *waiting), Brake(2, 60.0, (30.0,)))
+    found, _ = play_lives(line, {}, lambda wish: np.full(1, HOUR), 1)
+    assert [found[name][0] for name in ("cpu", "0", "1", "2")] == [0, 30, 60, 90]
+
+
+@pytest.mark.parametrize("pools", [{"p": ("a",)}, {"p": ()}, {"q": ("a",)}])
+def test_what_nothing_frees_has_no_wait(pools: dict[str, tuple[str, ...]]) -> None:
+    """A holder without an end (lost, held by others), a pool without devices, a pool that is not there."""
+    line = Line(
+        pools, (Held("a", person(), (("a", WHOLE),), frees=False),), (Waiting("w", (Wish("p", WHOLE, person()),)),)
+    )
+    assert waits(line) == {"w": None}
+
+
+def test_who_still_runs_counts_as_lasting_longer() -> None:
+    uses = [Use("ada", "gpu", 0, float(n)) for n in (1, 2, 3)]
+    assert kaplan_meier(uses, [2.5])[1].tolist() == pytest.approx([1 / 4, 1 / 4, 1 / 2])
+    lives, masses = kaplan_meier(uses, [2.5, 9.0])
+    assert masses.sum() == pytest.approx(1) and masses[lives > 2].sum() > 0.5
+
+
+def test_an_interval_learns_from_what_came_true_and_from_who_still_waits() -> None:
+    correction, told = Correction(), Interval(60.0, 120.0, 240.0)
+    assert correction.correct(told) == told
+    for _ in range(30):
+        correction.matured(told, 2400.0)
+    assert correction.correct(told).p90 == pytest.approx(2400.0)
+    punctual = Correction()
+    for _ in range(30):
+        punctual.matured(told, 240.0)
+    assert punctual.correct(told).p90 == pytest.approx(240.0)
+    assert punctual.correct(told, [(told, 2400.0)] * 10).p90 == pytest.approx(2400.0)
+    assert punctual.correct(told, [(told, 60.0)] * 10).p90 == pytest.approx(240.0)
+
+
+def test_what_is_told_is_never_beyond_what_is_enforced() -> None:
+    bound = WaitForecast(False, None, None, None, timedelta(minutes=3), None)
+    found, _ = likely_waits(full(), {"p": history()}, {"p": Correction()}, seed=1)
+    assert with_likely(bound, found["w0"]).p90 == timedelta(minutes=3)
+    assert with_likely(bound, None) == bound
+
+
+def test_quantiles_lie_between_the_worlds() -> None:
+    found = read([100.0 * n for n in range(11)])
+    assert found is not None and (found.p10, found.p50, found.p90) == (100, 500, 900)
+    assert read([]) is None and read([float("inf")] * 3) is None
