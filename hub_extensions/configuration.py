@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from importlib.metadata import entry_points, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from traitlets import TraitError
@@ -22,16 +22,20 @@ from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
 from hub_extensions.core.culling import CullPolicy
+from hub_extensions.core.notices import NoticeConfig, told_by
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.service import ServiceConfig
+from hub_extensions.core.settings import settings_in
 from hub_extensions.core.tokens import SHORTEST_TOKEN
 from hub_extensions.hub_service.setup.addresses import at, reached_at
+from hub_extensions.hub_service.setup.notice_texts import NoticeTexts
 from hub_extensions.hub_service.setup.port import is_hub_starting, keep_port
 from hub_extensions.hub_service.setup.remote_settings import BY_ENVIRONMENT, from_environment, hub_secret_of, to_info
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 from hub_extensions.hub_service.setup.state_dir import NAMES, kept_secrets, state_folder
 from hub_extensions.spawner.config.hub_config import hub_base_url, value_of
 from hub_extensions.spawner.config.loader import Sections, check_together, read_sections
+from hub_extensions.spawner.config.notices_config import check_notices
 from hub_extensions.spawner.config.pods_config import cluster_config
 from hub_extensions.spawner.config.spawner_classes import servers_are_pods
 
@@ -70,6 +74,8 @@ COMMAND = ["-m", "hub_extensions.hub_service"]
 """How the service is started, after the interpreter."""
 
 TEMPLATES = Path(__file__).parent / "spawner" / "pages" / "templates"
+
+Section = TypeVar("Section", ServiceConfig, NoticeConfig)
 
 _dry_run_notes: ContextVar[list[str] | None] = ContextVar("_dry_run_notes", default=None)
 """Where the notes of a dry run go; None: we configure for real."""
@@ -122,7 +128,10 @@ def build_settings(c: Any, sections: Sections) -> Settings:
     """
     check_together(sections)
     offers = _simulated(sections.offers)
-    service = _with_secrets(sections.service)
+    service, notices = _with_secrets(sections.service), _with_secrets(sections.notices)
+    public_url = str(value_of(c, "JupyterHub", "public_url") or value_of(c, "JupyterHub", "subdomain_host") or "")
+    check_notices(notices, public_url, whole=_dry_run_notes.get() is None)
+    NoticeTexts.of(notices)  # the service would end with it, too; here its sentence stands in the hub's log
     state_dir = Path(service.state_dir).expanduser().absolute()
     keys: dict[str, Any] = {**_keys(c, service, state_dir)}
     service = replace(
@@ -132,10 +141,11 @@ def build_settings(c: Any, sections: Sections) -> Settings:
     )
     return Settings(
         **vars(service),
+        **vars(notices),
         **keys,
         base_url=hub_base_url(c),
         hub_api_url=_own_hub(c) if service.started_by_hub else "",
-        public_url=str(value_of(c, "JupyterHub", "public_url") or ""),
+        public_url=public_url,
         start_seconds=_start_seconds(c),
         allow_named_servers=bool(value_of(c, "JupyterHub", "allow_named_servers", False)),
         offers=offers,
@@ -145,15 +155,16 @@ def build_settings(c: Any, sections: Sections) -> Settings:
     )
 
 
-def _with_secrets(service: ServiceConfig) -> ServiceConfig:
+def _with_secrets(section: Section) -> Section:
     """With what only the environment brings: in a chart it comes from a Secret of the admin's own."""
+    names = BY_ENVIRONMENT.keys() & settings_in(type(section))
     try:
         found: dict[str, Any] = {
-            name: from_environment(name, os.environ) for name in BY_ENVIRONMENT if not getattr(service, name)
+            name: from_environment(name, os.environ) for name in names if not getattr(section, name)
         }
     except SettingsError as problem:
         raise ValueError(str(problem)) from None
-    return replace(service, **found)
+    return replace(section, **found)
 
 
 def _keys(c: Any, service: ServiceConfig, state_dir: Path) -> Mapping[str, str]:
@@ -411,6 +422,8 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
     culling = settings.culling
     if culling.enabled and culling.unopened and value_of(c, "GpuSpawnerMixin", "gpu_unopened_minutes") is None:
         c.GpuSpawnerMixin.gpu_unopened_minutes = culling.unopened.total_seconds() / 60
+    if value_of(c, "GpuSpawnerMixin", "gpu_told_by") is None:
+        c.GpuSpawnerMixin.gpu_told_by = told_by(settings)
     if settings.cluster is not None:
         same = {
             "gpu_outside_seconds": settings.cluster.outside_after.total_seconds(),

@@ -30,7 +30,7 @@ from hub_extensions.tools.cli import main as commands  # noqa: E402
 FOLDER = ROOT / "docs" / "reference"
 MADE = "<!-- Made by scripts/generate-reference.py. Change the code, not this page. -->\n"
 WHO = {
-    "hubSecret": "the hub, by its secret",
+    "hubSignature": "the hub, by its signature",
     "serverToken": "a user's server, by its own token",
     "hubToken": "a token of JupyterHub",
     "login": "a browser that is logged in",

@@ -20,7 +20,6 @@ from hub_extensions import configure
 from hub_extensions.configuration import ACCESS_SCOPE, ROLE_NAME, SERVICE_SCOPES, dry_run, settings_of
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.offers.model import OfferConfig
-from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import settings_in, spelled
 from hub_extensions.hub_service.setup.remote_settings import Own, of_info, settings_from
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
@@ -63,6 +62,7 @@ FITTING: dict[str, Any] = {
     "c.GpuOffers.titles": {"gpu": "Large"},
     "c.GpuOffers.descriptions": {"gpu": "A whole one."},
     "c.GpuOffers.groups": {"gpu": ["thesis"]},
+    "c.GpuOffers.default_offer": "cpu",
     "c.GpuOffers.hidden": ["mig-1g.5gb"],
     "c.GpuOffers.simulate": "two-whole",
     "c.GpuCulling.idle_minutes_by_offer": {"gpu": 15.5},
@@ -70,6 +70,9 @@ FITTING: dict[str, Any] = {
     "c.GpuService.url": "http://gpu.example:8192",
     "c.GpuService.public_metrics_token": "metrics-word-long-enough",
     "c.GpuService.prometheus_url": "http://prometheus:9090",
+    "c.GpuNotices.webhook_url": "https://chat.example/hook",
+    "c.GpuNotices.mail_from": "GPUs <gpu@hub.example>",
+    "c.GpuNotices.mail_to": "{{ user }}@hub.example",
 }
 
 
@@ -79,20 +82,22 @@ def test_every_setting_reaches_a_service_apart_from_the_hub(c: Config) -> None:
         for name, trait in section.class_traits(config=True).items():
             c[section.__name__][name] = FITTING.get(f"c.{section.__name__}.{name}", other(trait))
     c.JupyterHub.spawner_class = "gpu"
+    c.JupyterHub.public_url = "https://hub.example/"
     c.JupyterHub.services = [{"name": "gpu", "api_token": "0123456789abcdef"}]
     configure(c)
+    assert c.GpuSpawnerMixin.gpu_told_by == "other"
     [service] = c.JupyterHub.services
     environment = {
         "JUPYTERHUB_API_URL": "http://hub:8081/hub/api",
         "JUPYTERHUB_API_TOKEN": service["api_token"],
-        **{about.variable: f"{name}-of-its-environment" for name, about in settings_in(ServiceConfig).items()},
+        **{about.variable: f"{name}-of-its-environment" for name, about in settings_in(Settings).items()},
     }
     told = of_info(json.loads(json.dumps(service["info"])))
     assert told is not None
     there = settings_from(told, Own.of(environment, "/srv/gpu", "0.0.0.0"))
     for value in (there, there.offers, there.queue, there.culling, there.cluster):
         kind = type(value)
-        fresh = ServiceConfig() if isinstance(value, Settings) else kind()
+        fresh = Settings(hub_secret="", api_token="") if isinstance(value, Settings) else kind()
         for name in settings_in(kind):
             assert getattr(value, name) != getattr(fresh, name), spelled(kind, name)
 

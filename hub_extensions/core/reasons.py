@@ -226,6 +226,12 @@ TO_THE_HUB: Mapping[str, Text] = {
     ),
     "unknown-inventory": "It is not known which GPUs are free now; you start when it is. {ahead:people}",
     "none-there": "No {title} is there now. {ahead:people}",
+    "none-on-its-machines": "No {title} is on the machines that your server may use. {ahead:people}",
+    "in-use-on-its-machines": Plural(
+        "total",
+        "The only {title} on the machines that your server may use is in use. {ahead:people}",
+        "All {total} {title} on the machines that your server may use are in use. {ahead:people}",
+    ),
     "start-brake": "{starting} servers are starting right now; yours starts after them. {ahead:people}",
     "behind": "One is free for somebody ahead of you. {ahead:people}",
     "behind-on-same-cards": (

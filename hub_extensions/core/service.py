@@ -59,7 +59,7 @@ class ServiceConfig:
     prometheus_url: str = setting(
         "",
         "Address of the Prometheus that reads your dcgm-exporter: http://prometheus:9090. It is asked for the use of "
-        "GPUs that tell it to nobody else, which is how idle servers on an A100 in MIG mode are found. Empty: it is "
+        "GPUs that tell it to nobody else: an A100's in MIG mode, and on Kubernetes those of all servers. Empty: it is "
         "not asked.",
     )
     prometheus_token: str = setting(

@@ -9,7 +9,7 @@ Not here: reading a configuration, and what a setting means.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
@@ -72,4 +72,10 @@ def settings_in(value: type[Any]) -> Mapping[str, Setting]:
 def spelled(value: type[Any], name: str) -> str:
     """How an admin writes the setting of a field: ``c.GpuCulling.idle_minutes``; "": no admin sets it."""
     about = settings_in(value).get(name)
-    return f"c.{value.section}.{about.name}" if about is not None else ""
+    if about is None:
+        return ""
+    # of a value that is made of several sections it is the one that says it
+    *_, owner = (
+        each for each in value.__mro__ if is_dataclass(each) and name in {field.name for field in fields(each)}
+    )
+    return f"c.{cast(Any, owner).section}.{about.name}"

@@ -16,13 +16,13 @@ import sqlite3
 import stat
 import sys
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 from traitlets.config import Config
@@ -31,7 +31,8 @@ from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
 from hub_extensions.adapters import procfs
 from hub_extensions.adapters.kubernetes.once import ClusterUnreadable, read_once
 from hub_extensions.adapters.listeners import accounts_at
-from hub_extensions.adapters.prometheus import WHY, DcgmReading
+from hub_extensions.adapters.prometheus import DcgmReading
+from hub_extensions.adapters.signed_get import signed_get
 from hub_extensions.configuration import (
     ACCESS_SCOPE,
     ROLE_NAME,
@@ -41,12 +42,14 @@ from hub_extensions.configuration import (
     settings_of,
 )
 from hub_extensions.core.cluster.model import ClusterConfig
-from hub_extensions.core.cluster.pools import survey_pools
+from hub_extensions.core.cluster.pools import VOLUMES_UNREAD, survey_pools
+from hub_extensions.core.gpu.dcgm import WHY
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable
 from hub_extensions.core.offers.model import config_warnings
-from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings
+from hub_extensions.hub_service.setup.remote_settings import hub_secret_of
+from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
+from hub_extensions.tools.who_measures import ASK_IT, State, ask_once, who_measures
 
-State = Literal["ok", "warning", "problem"]
 MOST_LEFT_OUT = 5
 _ONLY_DCGM = re.compile(r"\bA(?:100|30)\b", re.IGNORECASE)
 OLDEST_HUB, NEWEST_HUB = (5, 3), (7, 0)
@@ -79,10 +82,10 @@ def examine(config: Path | None) -> tuple[Diagnosis, ...]:
     findings += [problem, *_machine(settings, apart=_apart(loaded)), *_wiring(loaded), *_limits(loaded)]
     if _apart(loaded):
         text = f"The GPU service is not started by the hub; hub and proxy reach it at {settings.origin}."
-        findings.append(Diagnosis("place", "ok", text))
+        findings += [Diagnosis("place", "ok", text), *_clock(_health(settings, _secret_apart(loaded)))]
     else:
         findings += [*_state_dir(settings), *_database(settings), *_port(settings)]
-    return (*findings, *_culling(settings), *_prometheus(settings))
+    return (*findings, *_culling(settings), *_prometheus(settings), *notices(settings))
 
 
 def load_config(path: Path) -> tuple[Config | None, Diagnosis]:
@@ -210,6 +213,9 @@ def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
     if view.own_pods_only:
         text = "Only this namespace's pods may be read: what others hold looks free."
         yield Diagnosis("cluster", "warning", text, f"{manifest}.")
+    if view.volumes.unread:
+        text = "Volumes may not be read: a server whose files only some nodes reach is let in as if all did."
+        yield Diagnosis("cluster", "warning", text, f"{manifest}.")
     survey = survey_pools(view, settings.offers, config, names={}, leases=())
     counts = ", ".join(f"{pool.total} x {pool.id}" for pool in survey.pools.values() if pool.total)
     if counts:
@@ -217,8 +223,9 @@ def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
     else:
         fix = "jupyterhub-gpu offers --cluster says which nodes were left out, and why."
         yield Diagnosis("gpus", "problem", "The cluster has no GPU that could be offered now.", fix)
-    yield from unmeasured(settings, ((pool.base, pool.product) for pool in survey.pools.values()))
-    for item in survey.left_out[:MOST_LEFT_OUT]:
+    for state, text, fix in who_measures(settings, survey.pools.values()):
+        yield Diagnosis("use", state, text, fix)
+    for item in [each for each in survey.left_out if each is not VOLUMES_UNREAD][:MOST_LEFT_OUT]:
         yield Diagnosis(
             "nodes", "warning", f"{item.what}: {item.why}.", "jupyterhub-gpu offers --cluster shows them all."
         )
@@ -241,7 +248,7 @@ def _cluster_elsewhere(config: ClusterConfig) -> Iterator[Diagnosis]:
     text = (
         "The cluster is read by the GPU service in its own Deployment, with its own account: the hub's needs no right "
         f"to. Ask there: kubectl exec {place}deploy/jupyterhub-gpu -- "
-        "python3 -m hub_extensions.tools.cli offers --cluster."
+        "python3 -m hub_extensions.tools.cli offers --cluster. Who measures the GPUs' use the admins' page says."
     )
     yield Diagnosis("cluster", "ok", text)
 
@@ -313,9 +320,18 @@ def _culling(settings: Settings) -> Iterator[Diagnosis]:
         yield Diagnosis("culling", "warning", text, "When the log looks right: c.GpuCulling.enabled = True.")
 
 
+def notices(settings: Settings) -> Iterator[Diagnosis]:
+    """How users who have closed the page are told, and whether the last time went well, by the service's database."""
+    from hub_extensions.hub_service.engine.notifier import last_sendings
+
+    for channel, last in last_sendings(settings).items():
+        fix = "" if last.went else "The service's log has each try; docs/howto/notices.md says when it is tried again."
+        yield Diagnosis("notices", "ok" if last.went else "warning", f"Users are told by {channel}: {last.text}", fix)
+
+
 def _prometheus(settings: Settings) -> Iterator[Diagnosis]:
-    if not settings.prometheus_url:
-        return
+    if not settings.prometheus_url or settings.cluster is not None:
+        return  # on a cluster the pools are asked about, where they are read
     from hub_extensions.hub_service.engine.dcgm import open_prometheus
 
     prometheus = open_prometheus(settings)
@@ -324,20 +340,14 @@ def _prometheus(settings: Settings) -> Iterator[Diagnosis]:
     devices = _devices(settings)
     wanted = [device for device in devices if device.profile is not None]
 
-    async def asked() -> DcgmReading:
-        try:
-            return await prometheus.query(wanted, devices, datetime.now(timezone.utc))
-        finally:
-            prometheus.close()
-
-    yield prometheus_finding(asyncio.run(asked()))
+    question = prometheus.query(wanted, devices, datetime.now(timezone.utc))
+    yield prometheus_finding(asyncio.run(ask_once(prometheus, question)))
 
 
 def prometheus_finding(reading: DcgmReading) -> Diagnosis:
     """What one answer of Prometheus means for culling on MIG devices."""
     if reading.message:
-        fix = "curl the address of c.GpuService.prometheus_url with /api/v1/query?query=up from this machine."
-        return Diagnosis("prometheus", "warning", reading.message, fix)
+        return Diagnosis("prometheus", "warning", reading.message, ASK_IT)
     known, lacking = len(reading.figures), len(reading.missing)
     if lacking:
         reasons = sorted(set(reading.missing.values()))
@@ -446,18 +456,21 @@ def _port(settings: Settings) -> Iterator[Diagnosis]:
         fix = "End that program, or set c.GpuService.port to another one; until then another port stands in."
         yield Diagnosis("port", "problem", text, fix)
     elif accounts:
-        yield _own_port(settings, where)
+        yield from _own_port(settings, where)
     elif accounts is None:
         yield Diagnosis("port", "warning", f"Who listens at {where} cannot be seen.", "Look with: ss -ltnp")
     else:
         yield Diagnosis("port", "ok", f"Port {settings.port} is free.")
 
 
-def _own_port(settings: Settings, where: str) -> Diagnosis:
-    if _answers_there(settings):
-        return Diagnosis("port", "ok", f"The GPU service answers at {settings.origin}.")
+def _own_port(settings: Settings, where: str) -> Iterator[Diagnosis]:
+    health = _health(settings, _kept_secret(settings))
+    if health is not None:
+        yield Diagnosis("port", "ok", f"The GPU service answers at {settings.origin}.")
+        yield from _clock(health)
+        return
     fix = "If the hub is just starting, ask again. Else: ss -ltnp shows what it is, or c.GpuService.port = another one."
-    return Diagnosis("port", "warning", f"{where} is held by the hub's account, and no GPU service answers.", fix)
+    yield Diagnosis("port", "warning", f"{where} is held by the hub's account, and no GPU service answers.", fix)
 
 
 def _hubs_account(settings: Settings) -> int:
@@ -471,14 +484,39 @@ def _account(uid: int) -> str:
         return f"uid {uid}"
 
 
-def _answers_there(settings: Settings) -> bool:
-    """Is what has the port our own service?"""
+def _health(settings: Settings, secret: str) -> Mapping[str, Any] | None:
+    """What our own service says of itself, to the hub where the secret is known; None: it does not answer."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    address = f"{settings.url}/health"
     try:
-        with opener.open(f"{settings.url}/health", timeout=5) as answer:
-            return "ready" in json.loads(answer.read())
+        if secret:
+            found = json.loads(signed_get(address, secret, seconds=5)[1])
+        else:
+            with opener.open(address, timeout=5) as answer:
+                found = json.loads(answer.read())
     except (OSError, ValueError):
-        return False
+        return None
+    return found if isinstance(found, dict) and "ready" in found else None
+
+
+def _kept_secret(settings: Settings) -> str:
+    try:
+        return Settings.load(settings.folder / "service.json").hub_secret
+    except SettingsError:
+        return ""
+
+
+def _secret_apart(config: Config) -> str:
+    tokens = [each.get("api_token") for each in config.JupyterHub.services if each.get("name") == SERVICE_NAME]
+    return hub_secret_of(tokens[0]) if tokens and tokens[0] else ""
+
+
+def _clock(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
+    """This machine's clock is the hub's, and the service has just been told it."""
+    clock = (health or {}).get("clock")
+    if clock is None or "NTP" not in clock:
+        return
+    yield Diagnosis("clock", "warning", f"{_sentence(clock)}.", "Set both machines' clocks by NTP (chrony, ntpd).")
 
 
 def as_dict(finding: Diagnosis) -> dict[str, str]:

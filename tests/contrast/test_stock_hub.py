@@ -287,3 +287,34 @@ def test_a_stock_hub_ends_a_stranger_that_got_the_pid_of_a_server(tmp_path: Path
         finally:
             stranger.kill()
             stranger.wait()
+
+
+TLS_SERVICE = """
+import http.server, os, ssl
+server = http.server.HTTPServer(("127.0.0.1", int(os.environ["PORT"])), http.server.SimpleHTTPRequestHandler)
+context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=os.environ["JUPYTERHUB_SSL_CLIENT_CA"])
+context.load_cert_chain(os.environ["JUPYTERHUB_SSL_CERTFILE"], os.environ["JUPYTERHUB_SSL_KEYFILE"])
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+"""
+INTERNAL_SSL = """
+import sys
+c.JupyterHub.internal_ssl = True
+c.JupyterHub.internal_certs_location = "certificates"
+c.JupyterHub.hub_bind_url = c.JupyterHub.hub_bind_url.replace("http:", "https:")
+c.ConfigurableHTTPProxy.api_url = c.ConfigurableHTTPProxy.api_url.replace("http:", "https:")
+service = {{"name": "tls", "url": "https://127.0.0.1:{port}", "environment": {{"PORT": "{port}"}}}}
+service["command"] = [sys.executable, "-c", {program!r}]
+service["timeout"] = 2
+c.JupyterHub.services = [*c.JupyterHub.services, service]
+"""
+
+
+@pytest.mark.skipif(JUPYTERHUB < 6, reason="JupyterHub 5.5 comes up there")
+def test_a_stock_hub_ends_where_a_service_of_its_own_listens_with_the_certificate_it_made(tmp_path: Path) -> None:
+    """So ours listens by plain HTTP, also with internal_ssl: the hub asks with a context that is for listeners only."""
+    hub = Hub(tmp_path, INTERNAL_SSL.format(port=free_port(), program=TLS_SERVICE), warm=False)
+    with pytest.raises(AssertionError, match="the hub ended with 1"), hub:
+        pass
+    assert "Cannot create a client socket with a PROTOCOL_TLS_SERVER context" in hub.log()
+    assert "Cannot connect to tls service managed" in hub.log()

@@ -10,6 +10,7 @@ from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.cluster.pod_status import IMAGE_AFTER, MOST_RESTARTS, OUTSIDE_AFTER
 from hub_extensions.core.cluster.pools import AHEAD, SLUG_LENGTH
 from hub_extensions.core.culling import DAY, SHOWN_AFTER, CullPolicy
+from hub_extensions.core.notices import NoticeConfig
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.user_options import MOST_OFFERS
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE
@@ -17,7 +18,7 @@ from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import settings_in
 from hub_extensions.core.tokens import SHORTEST_TOKEN
-from hub_extensions.spawner.config.traits import GpuCluster, GpuCulling, GpuOffers, GpuQueue, GpuService
+from hub_extensions.spawner.config.traits import GpuCluster, GpuCulling, GpuNotices, GpuOffers, GpuQueue, GpuService
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,7 @@ from hub_extensions.spawner.config.traits import GpuCluster, GpuCulling, GpuOffe
         (GpuOffers, OfferConfig()),
         (GpuCluster, ClusterConfig()),
         (GpuService, ServiceConfig()),
+        (GpuNotices, NoticeConfig()),
     ],
 )
 def test_without_a_configuration_the_rules_have_the_limits_of_the_reference(section: type, limits: object) -> None:
@@ -80,6 +82,7 @@ def test_what_holds_where_an_admin_says_nothing() -> None:
         (OfferConfig, {}),
         (ClusterConfig, dict.fromkeys(("capacity", "forgotten_minutes", "outside_seconds"), (0, None))),
         (ServiceConfig, {"port": (1, 65535)}),
+        (NoticeConfig, {"smtp_port": (1, 65535), "after_seconds": (0, 3600)}),
     ],
 )  # fmt: skip
 def test_a_setting_takes_what_its_unit_allows_and_no_less(

@@ -119,11 +119,11 @@ def test_the_policies_open_the_services_port_on_both_ends(file: str, wanted: set
     assert ways(file, "Ingress") == ways(file, "Egress") == wanted
 
 
-def test_the_services_own_pod_reaches_names_the_hub_and_the_ports_of_api_server_database_and_prometheus_only():
+def test_the_services_own_pod_reaches_names_the_hub_and_the_ports_of_api_server_database_prometheus_and_mail_only():
     policy = next(one for one in manifests(OWN + "networkpolicy.yaml") if "Ingress" in one["spec"]["policyTypes"])
     opened = {port["port"]: rule.get("to") for rule in policy["spec"]["egress"] for port in rule["ports"]}
     assert opened.pop(8081) == [{"podSelector": {"matchLabels": {"app": "jupyterhub", "component": "hub"}}}]
-    assert opened == {53: None, 443: None, 6443: None, 5432: None, 9090: None}
+    assert opened == {53: None, 443: None, 465: None, 587: None, 6443: None, 5432: None, 9090: None}
 
 
 # ------------------------------------------------------------------ the Deployment
