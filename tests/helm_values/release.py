@@ -17,7 +17,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import requests
 import yaml
 
 from tests import warm
