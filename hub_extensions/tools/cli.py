@@ -1,7 +1,7 @@
 """``jupyterhub-gpu``: an admin's shell. ``demo`` to try it, ``doctor`` for what is wrong, ``offers`` for what there is,
 ``store`` for the service's database.
 
-Words and tables only: what is looked up and decided is in ``tools/demo.py``, ``tools/doctor.py``,
+Words and tables only: what is looked up and decided is in ``tools/demo.py``, ``tools/doctor/``,
 ``tools/helm_check/check.py`` and below. Exit codes: 0 all is well, 1 something is wrong, 2 the command cannot run as it
 was typed.
 """
@@ -38,7 +38,8 @@ from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 from hub_extensions.tools.cluster_report import explain_cluster
 from hub_extensions.tools.demo import DemoOptions, DemoRefused
 from hub_extensions.tools.demo import run as run_demo
-from hub_extensions.tools.doctor import as_dict, examine, failed
+from hub_extensions.tools.doctor import examine
+from hub_extensions.tools.doctor.diagnosis import as_dict, failed
 from hub_extensions.tools.helm_check.check import CheckOptions, check, dumped, print_report
 from hub_extensions.tools.helm_check.helm import HelmUnusable
 

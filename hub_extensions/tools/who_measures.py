@@ -1,6 +1,6 @@
 """Who measures the use of a cluster's GPUs, for ``doctor``: asked of Prometheus now, whether or not a server has one.
 
-Not here: the words (``core/culling/sources.py``), and one machine's devices (``doctor.py``).
+Not here: the words (``core/culling/sources.py``), and one machine's devices (``doctor/machine.py``).
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN
 from hub_extensions.hub_service.http.signatures import Judged, Signatures, Verdict
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.cli import main
-from hub_extensions.tools.doctor import disk_of, prometheus_finding
+from hub_extensions.tools.doctor.config import prometheus_finding
+from hub_extensions.tools.doctor.service import disk_of
 from tests.fakes.kubernetes_api import NODES, PODS, ApiServerAsTold
 from tests.fakes.prometheus import PrometheusAsTold
 from tests.patience import patient

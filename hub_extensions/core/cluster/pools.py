@@ -202,6 +202,16 @@ def _why_not(view: ClusterView, config: ClusterConfig) -> Callable[[str], str]:
     return why
 
 
+def uncounted(view: ClusterView) -> str:
+    """What the figures do not count, for users."""
+    sentences = []
+    if view.nodes is None:
+        sentences.append("How many GPUs there are is what an administrator wrote down.")
+    if view.own_pods_only:
+        sentences.append("What others in the cluster use is not counted, so fewer may be free.")
+    return " ".join(sentences)
+
+
 class _Holders:
     """Pods that hold what they ask for (bound to a node and not over), by node; and which of them are ours.
 

@@ -23,7 +23,7 @@ from hub_extensions.core import messages
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
 from hub_extensions.core.cluster.nodes import NodeReadings
 from hub_extensions.core.cluster.offers import derive_cluster_offers
-from hub_extensions.core.cluster.pools import PoolSurvey, read_ahead, survey_pools
+from hub_extensions.core.cluster.pools import PoolSurvey, read_ahead, survey_pools, uncounted
 from hub_extensions.core.cluster.unschedulable import why_unscheduled
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import label_value
@@ -35,7 +35,8 @@ from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.adoption import adopted_lease
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.presenters import server_text
-from hub_extensions.hub_service.engine.state import ClusterSnapshot, State
+from hub_extensions.hub_service.engine.snapshots import ClusterSnapshot
+from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transaction, Transactions
 
 log = logging.getLogger("hub_extensions.hub_service")
@@ -213,7 +214,7 @@ class ClusterLeases:
             queue,
             frozenset(held_up),
             held_back,
-            _caution(view),
+            uncounted(view),
             held_up_on={offer: nodes for offer, nodes in held_up.items() if nodes is not None},
             node_of={lease: pod.node for lease, pod in (self.pod_of_lease | adopted).items() if pod.node},
             nodes=dict(view.nodes or {}),
@@ -475,16 +476,6 @@ def _prefer(known: dict[Any, PodFacts], key: Any, pod: PodFacts, *, home: str) -
     other = known.get(key) if key else pod
     if other is None or (pod.namespace == home, not pod.over) > (other.namespace == home, not other.over):
         known[key] = pod
-
-
-def _caution(view: ClusterView) -> str:
-    """What the figures do not count, for users."""
-    sentences = []
-    if view.nodes is None:
-        sentences.append("How many GPUs there are is what an administrator wrote down.")
-    if view.own_pods_only:
-        sentences.append("What others in the cluster use is not counted, so fewer may be free.")
-    return " ".join(sentences)
 
 
 def _forgotten_pod(item: Forgotten, now: float) -> messages.ForgottenPod:

@@ -37,7 +37,8 @@ from hub_extensions.core.notices import (
     judge,
 )
 from hub_extensions.hub_service.engine.errors import Refused
-from hub_extensions.hub_service.engine.state import SENDINGS, State, read_sendings, write_sendings
+from hub_extensions.hub_service.engine.meta import SENDINGS, read_sendings, write_sendings
+from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transactions
 from hub_extensions.hub_service.setup.notice_texts import WRONG, NoticeTexts
 from hub_extensions.hub_service.setup.settings import Settings

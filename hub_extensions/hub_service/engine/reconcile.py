@@ -26,7 +26,9 @@ from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketSta
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.leases import LeaseWatcher
-from hub_extensions.hub_service.engine.state import TOKEN_NAME, Listing, State
+from hub_extensions.hub_service.engine.meta import TOKEN_NAME
+from hub_extensions.hub_service.engine.snapshots import Listing
+from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transaction, Transactions
 
 log = logging.getLogger("hub_extensions.hub_service")

@@ -10,20 +10,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-
-from pydantic import TypeAdapter, ValidationError
 
 from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.store import Changes, NoticeRow, Store, StoreUnavailable
 from hub_extensions.adapters.timeouts import unbroken
-from hub_extensions.core.cluster.model import NodeFacts, Volumes
-from hub_extensions.core.cluster.offers import ClusterOffers
 from hub_extensions.core.cluster.placement import NodeSets
-from hub_extensions.core.cluster.pools import PoolSurvey
 from hub_extensions.core.culling import CullPolicy, ServerFacts
-from hub_extensions.core.culling.orphans import ListedServer
 from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.messages import UsageRecord
@@ -46,49 +40,23 @@ from hub_extensions.core.queue.model import (
 )
 from hub_extensions.core.usage import OpenUse, UseEnd
 from hub_extensions.hub_service.engine.clock import RunningClock
+from hub_extensions.hub_service.engine.meta import (
+    CLOCK,
+    OFFERS,
+    POOL_NAMES,
+    SENDINGS,
+    TOKEN_NAME,
+    read_offers,
+    read_sendings,
+    write_offers,
+)
+from hub_extensions.hub_service.engine.snapshots import ClusterSnapshot, Listing
 
 log = logging.getLogger("hub_extensions.hub_service")
 
 Server = tuple[str, str]
 INVENTORY_GOES_STALE = timedelta(seconds=60)
 NOTICES_LAST = timedelta(hours=24)
-CLOCK = "clock"
-POOL_NAMES = "pool-names"
-OFFERS = "offers"
-TOKEN_NAME = "token-name"
-SENDINGS = "sendings"
-_OFFERS: TypeAdapter[tuple[GpuOffer, ...]] = TypeAdapter(tuple[GpuOffer, ...])
-_SENDINGS: TypeAdapter[Mapping[str, Sending]] = TypeAdapter(Mapping[str, Sending])
-
-
-@dataclass(frozen=True)
-class ClusterSnapshot:
-    """How a cluster stands: what was counted, what is offered of it, and whose pods are held up.
-
-    Attributes:
-        queue, held_up, held_up_on, held_back, node_of: as in `core.queue.model.QueueSnapshot`.
-        caution: what the figures do not count, for users.
-        nodes: those that have devices; volumes: what keeps servers to some of them.
-    """
-
-    survey: PoolSurvey
-    offers: ClusterOffers
-    queue: str = ""
-    held_up: frozenset[OfferId] = frozenset()
-    held_back: frozenset[str] = frozenset()
-    caution: str = ""
-    held_up_on: Mapping[OfferId, frozenset[str]] = field(default_factory=dict)
-    node_of: Mapping[str, str] = field(default_factory=dict)
-    nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
-    volumes: Volumes = field(default_factory=Volumes)
-
-
-@dataclass(frozen=True)
-class Listing:
-    """What the hub's list said last; `asked_at`: when it was asked for (the machine's seconds)."""
-
-    servers: tuple[ListedServer, ...]
-    asked_at: float
 
 
 class State:
@@ -207,7 +175,7 @@ class State:
         state.next_place = stored.next_place
         state.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
         state.token_name = stored.meta.get(TOKEN_NAME, "")
-        state._offers_before = _offers_of(stored.meta.get(OFFERS, "[]"))
+        state._offers_before = read_offers(stored.meta.get(OFFERS, "[]"))
         state.last_choices = dict(await store.last_choices())
         for notice in reversed(await store.notices(None, state.clock.utc_now() - NOTICES_LAST)):
             state.notices.setdefault(notice.user, []).append(notice)
@@ -382,7 +350,7 @@ class State:
     async def _keep_offers(self, offers: tuple[GpuOffer, ...]) -> None:
         """For the next start of this service, which may come before the cluster can be read."""
         try:
-            await self.commit(Changes(meta={OFFERS: _OFFERS.dump_json(offers).decode()}))
+            await self.commit(Changes(meta={OFFERS: write_offers(offers)}))
         except StoreUnavailable as problem:
             log.debug("the offers are not kept: %s", problem.message)
             return
@@ -502,24 +470,3 @@ class State:
         kept = [notice for notice in self.notices.get(user, []) if notice.at >= since]
         self.notices[user] = kept
         return tuple(kept)
-
-
-def read_sendings(kept: str) -> Mapping[str, Sending]:
-    """How the last sendings went, by channel; nothing where another version wrote it otherwise."""
-    try:
-        return _SENDINGS.validate_json(kept)
-    except ValidationError:
-        return {}
-
-
-def write_sendings(sendings: Mapping[str, Sending]) -> str:
-    """As `read_sendings` reads them."""
-    return _SENDINGS.dump_json(sendings).decode()
-
-
-def _offers_of(kept: str) -> tuple[GpuOffer, ...]:
-    """The offers of before; none where another version wrote them otherwise."""
-    try:
-        return _OFFERS.validate_json(kept)
-    except ValidationError:
-        return ()

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from hub_extensions.core.messages import Ask, Report, WebhookNotice
 from hub_extensions.core.notices import MAIL, WEBHOOK
 from hub_extensions.core.queue.model import LeaseState
-from hub_extensions.tools.doctor import notices
+from hub_extensions.tools.doctor.config import notices
 from tests.fakes.machine import StoreThatIsFull, small
 from tests.fakes.mail_server import MailServerAsTold
 from tests.fakes.webhook import WebhookAsTold, WebhookThatFails

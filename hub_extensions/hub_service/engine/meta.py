@@ -1,0 +1,48 @@
+"""What the store keeps beside its tables: a few texts, each under a name.
+
+What another version of ours wrote otherwise counts as not kept. Not here: when they are written (``state.py``,
+``notifier.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import TypeAdapter, ValidationError
+
+from hub_extensions.core.notices import Sending
+from hub_extensions.core.offers.model import GpuOffer
+
+CLOCK = "clock"
+POOL_NAMES = "pool-names"
+OFFERS = "offers"
+TOKEN_NAME = "token-name"
+SENDINGS = "sendings"
+_OFFERS: TypeAdapter[tuple[GpuOffer, ...]] = TypeAdapter(tuple[GpuOffer, ...])
+_SENDINGS: TypeAdapter[Mapping[str, Sending]] = TypeAdapter(Mapping[str, Sending])
+
+
+def read_sendings(kept: str) -> Mapping[str, Sending]:
+    """How the last sendings went, by channel; nothing where another version wrote it otherwise."""
+    try:
+        return _SENDINGS.validate_json(kept)
+    except ValidationError:
+        return {}
+
+
+def write_sendings(sendings: Mapping[str, Sending]) -> str:
+    """As `read_sendings` reads them."""
+    return _SENDINGS.dump_json(sendings).decode()
+
+
+def read_offers(kept: str) -> tuple[GpuOffer, ...]:
+    """The offers of before; none where another version wrote them otherwise."""
+    try:
+        return _OFFERS.validate_json(kept)
+    except ValidationError:
+        return ()
+
+
+def write_offers(offers: tuple[GpuOffer, ...]) -> str:
+    """As `read_offers` reads them."""
+    return _OFFERS.dump_json(offers).decode()

@@ -1,0 +1,56 @@
+"""``jupyterhub-gpu doctor``: what is wrong with this machine or with a configuration, and how to put it right.
+
+It looks and changes nothing: a configuration is loaded without writing its state folder. Not here: how findings are
+printed (``tools/cli.py``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from traitlets.config import Config
+from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
+
+from hub_extensions.configuration import dry_run, settings_of
+from hub_extensions.tools.doctor.config import apart, culling, limits, notices, prometheus, wiring
+from hub_extensions.tools.doctor.diagnosis import Diagnosis, sentence
+from hub_extensions.tools.doctor.machine import gpus, hub_version, other_accounts, package, place_of_gpus, proxy, python
+from hub_extensions.tools.doctor.service import clock, database, health_of, port, secret_apart, state_dir
+
+
+def examine(config: Path | None) -> tuple[Diagnosis, ...]:
+    """Look at the machine and, where one is given, at a ``jupyterhub_config.py``."""
+    findings = [*python(), *hub_version(), *proxy(), *package()]
+    if config is None:
+        return (*findings, *gpus(None), *other_accounts())
+    loaded, problem = load_config(config)
+    if loaded is None:
+        return (*findings, *gpus(None), problem)
+    settings = settings_of(loaded)
+    findings += [problem, *place_of_gpus(settings, apart=apart(loaded)), *wiring(loaded), *limits(loaded)]
+    if apart(loaded):
+        text = f"The GPU service is not started by the hub; hub and proxy reach it at {settings.origin}."
+        findings += [Diagnosis("place", "ok", text), *clock(health_of(settings, secret_apart(loaded)))]
+    else:
+        findings += [*state_dir(settings), *database(settings), *port(settings)]
+    return (*findings, *culling(settings), *prometheus(settings), *notices(settings))
+
+
+def load_config(path: Path) -> tuple[Config | None, Diagnosis]:
+    """The configuration as the hub would load it, and what there is to say about that. Nothing is written."""
+    try:
+        with dry_run() as notes:
+            loaded = PyFileConfigLoader(path.name, path=str(path.parent.absolute())).load_config()
+            settings_of(loaded)
+    except ConfigFileNotFound:
+        return None, Diagnosis(
+            "config", "problem", f"There is no file {path}.", "Give the hub's own file: --config FILE."
+        )
+    except ValueError as problem:
+        return None, Diagnosis("config", "problem", str(problem), f"Correct it in {path}.")
+    except (Exception, SystemExit) as problem:  # noqa: BLE001  an admin's file may raise anything
+        text = f"{path} does not load: {type(problem).__name__}: {problem}"
+        return None, Diagnosis("config", "problem", text, "The hub would not start with it either; correct the file.")
+    if notes:
+        return loaded, Diagnosis("config", "warning", f"{path} loads. " + " ".join(map(sentence, notes)), "See each.")
+    return loaded, Diagnosis("config", "ok", f"{path} loads.")

@@ -1,0 +1,132 @@
+"""What a ``jupyterhub_config.py`` says, and what is missing in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+from traitlets.config import Config
+
+from hub_extensions.adapters.prometheus import DcgmReading
+from hub_extensions.configuration import (
+    ACCESS_SCOPE,
+    ROLE_NAME,
+    SERVICE_SCOPES,
+    SETTINGS_SCOPE,
+)
+from hub_extensions.core.gpu.dcgm import WHY
+from hub_extensions.core.gpu.devices import Device, GpusUnavailable
+from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings
+from hub_extensions.tools.doctor.diagnosis import Diagnosis, sentence
+from hub_extensions.tools.who_measures import ASK_IT, ask_once
+
+
+def apart(config: Config) -> bool:
+    """Is the service started by somebody else than the hub?"""
+    return config.GpuService.get("started_by_hub", True) is False
+
+
+def wiring(config: Config) -> Iterator[Diagnosis]:
+    """Is ``configure(c)`` called, and has everybody the scopes that it gives?"""
+    names = [service.get("name") for service in config.JupyterHub.get("services", [])]
+    if SERVICE_NAME not in names:
+        fix = "On the last line: from hub_extensions import configure; configure(c)"
+        yield Diagnosis("service", "problem", "configure(c) is not called in this file.", fix)
+        return
+    yield Diagnosis("service", "ok", "The GPU service is configured.")
+    roles = {role.get("name"): role for role in config.JupyterHub.get("load_roles", [])}
+    wanted = {*SERVICE_SCOPES, SETTINGS_SCOPE} if apart(config) else set(SERVICE_SCOPES)
+    missing = sorted(wanted - set(roles.get(ROLE_NAME, {}).get("scopes", [])))
+    if missing:
+        fix = f"Let the role {ROLE_NAME} have them, or leave the role out: configure(c) makes it."
+        yield Diagnosis("roles", "problem", f"The GPU service lacks the scopes {', '.join(missing)}.", fix)
+    for name in ("user", "server"):
+        granted = list(roles.get(name, {}).get("scopes", []))
+        granted += config.JupyterHub.get("extra_user_scopes", []) if name == "user" else []
+        if ACCESS_SCOPE not in granted:
+            fix = f"Add it to the role {name} after configure(c), or call configure(c) last."
+            yield Diagnosis("roles", "problem", f"The role {name} lacks {ACCESS_SCOPE}.", fix)
+    spawner = str(config.JupyterHub.get("spawner_class", ""))
+    if spawner != "gpu" and not any(part in spawner for part in ("gpu-", "hub_extensions", "Gpu")):
+        fix = (
+            'c.JupyterHub.spawner_class = "gpu-local" (on Kubernetes "gpu"), or a class of yours that inherits from '
+            "GpuSpawnerMixin."
+        )
+        yield Diagnosis("spawner", "warning", f"The spawner is {spawner}: no GPU can be chosen.", fix)
+
+
+def limits(config: Config) -> Iterator[Diagnosis]:
+    """JupyterHub's own limits that servers in line would count against."""
+    hub: Any = config.JupyterHub
+    if hub.get("concurrent_spawn_limit", 100):
+        text = f"concurrent_spawn_limit is {hub.get('concurrent_spawn_limit', 100)}: servers in line count against it."
+        fix = "c.JupyterHub.concurrent_spawn_limit = 0; c.GpuQueue.max_starting limits the starts."
+        yield Diagnosis("limits", "warning", text, fix)
+    if hub.get("active_server_limit", 0):
+        text = f"active_server_limit is {hub.active_server_limit}: servers in line count against it."
+        yield Diagnosis("limits", "warning", text, "Set it to 0, or high enough for everybody who may wait.")
+
+
+def culling(settings: Settings) -> Iterator[Diagnosis]:
+    """Are idle servers stopped?"""
+    if settings.culling.enabled:
+        yield Diagnosis("culling", "ok", "Idle servers are stopped.")
+    else:
+        text = "No server is stopped for idleness yet: the service only logs what it would stop."
+        yield Diagnosis("culling", "warning", text, "When the log looks right: c.GpuCulling.enabled = True.")
+
+
+def notices(settings: Settings) -> Iterator[Diagnosis]:
+    """How users who have closed the page are told, and whether the last time went well, by the service's database."""
+    from hub_extensions.hub_service.engine.notifier import last_sendings
+
+    for channel, last in last_sendings(settings).items():
+        fix = "" if last.went else "The service's log has each try; docs/howto/notices.md says when it is tried again."
+        yield Diagnosis("notices", "ok" if last.went else "warning", f"Users are told by {channel}: {last.text}", fix)
+
+
+def prometheus(settings: Settings) -> Iterator[Diagnosis]:
+    """What Prometheus says of the MIG devices of this machine."""
+    if not settings.prometheus_url or settings.cluster is not None:
+        return  # on a cluster the pools are asked about, where they are read
+    from hub_extensions.hub_service.engine.dcgm import open_prometheus
+
+    prometheus = open_prometheus(settings)
+    if prometheus is None:
+        return
+    devices = _devices(settings)
+    wanted = [device for device in devices if device.profile is not None]
+
+    question = prometheus.query(wanted, devices, datetime.now(timezone.utc))
+    yield prometheus_finding(asyncio.run(ask_once(prometheus, question)))
+
+
+def prometheus_finding(reading: DcgmReading) -> Diagnosis:
+    """What one answer of Prometheus means for culling on MIG devices."""
+    if reading.message:
+        return Diagnosis("prometheus", "warning", reading.message, ASK_IT)
+    known, lacking = len(reading.figures), len(reading.missing)
+    if lacking:
+        reasons = sorted(set(reading.missing.values()))
+        text = f"Prometheus answers, but the use of {lacking} of {known + lacking} MIG devices is not known."
+        return Diagnosis("prometheus", "warning", text, sentence("; ".join(WHY[reason] for reason in reasons)) + ".")
+    if known:
+        return Diagnosis("prometheus", "ok", f"Prometheus answers and has the use of all MIG devices ({known}).")
+    return Diagnosis("prometheus", "ok", "Prometheus answers; there is no MIG device here to ask it about.")
+
+
+def _devices(settings: Settings) -> tuple[Device, ...]:
+    """The devices of this machine; none where they are simulated or cannot be read (`machine.gpus` says why)."""
+    if settings.offers.simulate is not None:
+        return ()
+    from hub_extensions.adapters.nvml.reader import Nvml
+
+    reader = Nvml()
+    try:
+        return reader.read(datetime.now(timezone.utc)).devices
+    except GpusUnavailable:
+        return ()
+    finally:
+        reader.close()

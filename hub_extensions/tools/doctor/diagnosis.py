@@ -1,0 +1,37 @@
+"""One thing that was checked, and what there is to say of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hub_extensions.tools.who_measures import State
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One thing that was checked.
+
+    Attributes:
+        check: a stable code for programs, e.g. ``gpus`` or ``port``.
+        text: what was found. fix: what to do about it; empty when all is well.
+    """
+
+    check: str
+    state: State
+    text: str
+    fix: str = ""
+
+
+def as_dict(finding: Diagnosis) -> dict[str, str]:
+    """For ``--json``."""
+    return {name: getattr(finding, name) for name in ("check", "state", "text", "fix")}
+
+
+def failed(findings: tuple[Diagnosis, ...]) -> bool:
+    """Is anything wrong that keeps the hub from doing its work?"""
+    return any(finding.state == "problem" for finding in findings)
+
+
+def sentence(text: str) -> str:
+    """It begins with a capital."""
+    return text[:1].upper() + text[1:]

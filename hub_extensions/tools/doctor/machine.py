@@ -1,0 +1,183 @@
+"""This machine, or the cluster: programs, GPUs, processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from itertools import chain
+
+from hub_extensions.adapters import procfs
+from hub_extensions.adapters.kubernetes.once import ClusterUnreadable, read_once
+from hub_extensions.core.cluster.model import ClusterConfig
+from hub_extensions.core.cluster.pools import VOLUMES_UNREAD, survey_pools
+from hub_extensions.core.gpu.devices import GpusUnavailable
+from hub_extensions.core.offers.model import config_warnings
+from hub_extensions.hub_service.setup.settings import Settings
+from hub_extensions.tools.doctor.diagnosis import Diagnosis
+from hub_extensions.tools.who_measures import who_measures
+
+MOST_LEFT_OUT = 5
+_ONLY_DCGM = re.compile(r"\bA(?:100|30)\b", re.IGNORECASE)
+OLDEST_HUB, NEWEST_HUB = (5, 3), (7, 0)
+
+
+def place_of_gpus(settings: Settings, *, apart: bool) -> Iterator[Diagnosis]:
+    """Where the GPUs are: this machine, or a cluster."""
+    if settings.cluster is None:
+        return chain(gpus(settings), other_accounts())
+    return _cluster_elsewhere(settings.cluster) if apart else _cluster(settings, settings.cluster)
+
+
+def python() -> Iterator[Diagnosis]:
+    """Which Python this is."""
+    yield Diagnosis("python", "ok", f"Python {'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}.")
+
+
+def hub_version() -> Iterator[Diagnosis]:
+    """Is JupyterHub here, in a version that is supported?"""
+    try:
+        found = version("jupyterhub")
+    except PackageNotFoundError:
+        fix = 'Install it into this environment: pip install "jupyterhub-gpu[hub]".'
+        yield Diagnosis("jupyterhub", "problem", "JupyterHub is not installed here.", fix)
+        return
+    numbers = tuple(int(part) for part in found.split(".")[:2] if part.isdigit())
+    if OLDEST_HUB <= numbers < NEWEST_HUB:
+        yield Diagnosis("jupyterhub", "ok", f"JupyterHub {found}.")
+    else:
+        yield Diagnosis("jupyterhub", "problem", f"JupyterHub {found} is not supported.", "Use 5.3 or newer, below 7.")
+
+
+def proxy() -> Iterator[Diagnosis]:
+    """Is JupyterHub's own proxy here?"""
+    where = shutil.which("configurable-http-proxy")
+    if where is None:
+        fix = "npm install -g configurable-http-proxy, or set the proxy your hub uses in its configuration."
+        yield Diagnosis("proxy", "warning", "configurable-http-proxy is not on the PATH.", fix)
+    else:
+        yield Diagnosis("proxy", "ok", f"configurable-http-proxy is {where}.")
+
+
+def package() -> Iterator[Diagnosis]:
+    """Are our spawners installed, so that the hub finds them by name?"""
+    names = {entry.name for entry in entry_points(group="jupyterhub.spawners")}
+    ours = [name for name in ("gpu", "gpu-local") if name in names]
+    if ours:
+        yield Diagnosis("package", "ok", f"The spawners {' and '.join(ours)} are installed.")
+    else:
+        fix = "Install it into the hub's environment: pip install jupyterhub-gpu[hub]."
+        yield Diagnosis("package", "warning", "The package is used from a folder and is not installed.", fix)
+
+
+def gpus(settings: Settings | None) -> Iterator[Diagnosis]:
+    """Which of this machine's GPUs can be offered, and why the others cannot. `settings` None: none are known."""
+    if settings is not None and settings.offers.simulate is not None:
+        text = f"The GPUs are simulated (layout {settings.offers.simulate})."
+        yield Diagnosis("gpus", "warning", text, "Take c.GpuOffers.simulate out to offer this machine's own GPUs.")
+        return
+    from hub_extensions.adapters.nvml.reader import Nvml
+
+    reader = Nvml()
+    try:
+        reading = reader.read(datetime.now(timezone.utc))
+    except GpusUnavailable as problem:
+        fix = 'To try the hub without a card: c.GpuOffers.simulate = "lab-a100".'
+        yield Diagnosis("gpus", "problem", problem.reason.message, fix)
+        return
+    finally:
+        reader.close()
+    usable = [device for device in reading.devices if device.usable]
+    if usable:
+        counts = ", ".join(
+            f"{sum(d.pool == pool for d in usable)} x {pool}" for pool in sorted({d.pool for d in usable})
+        )
+        yield Diagnosis("gpus", "ok", f"Devices that can be offered: {counts}.")
+    else:
+        fix = "nvidia-smi shows its state; a GPU in MIG mode has to be cut first: nvidia-smi mig -cgi … -C."
+        yield Diagnosis("gpus", "problem", "The driver answers, but there is no device that could be offered.", fix)
+    for device in reading.devices:
+        if not device.usable:
+            fix = "Make its compute instance: nvidia-smi mig -cci."
+            yield Diagnosis("mig", "problem", f"{device.pool} ({device.uuid}) is not usable: {device.reason}", fix)
+    for sentence in reading.problems:
+        yield Diagnosis("gpus", "problem", sentence, "nvidia-smi and the kernel's log (dmesg) say more.")
+    if settings is not None:
+        yield from unmeasured(settings, ((device.pool, device.product) for device in reading.devices))
+        for sentence in config_warnings(reading.devices, settings.offers):
+            yield Diagnosis(
+                "offers", "warning", f"c.GpuOffers.{sentence}", "jupyterhub-gpu offers lists those there are."
+            )
+
+
+def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
+    """What the account that asks may see of the cluster; the hub's own may see more, or less."""
+    try:
+        view = read_once(config)
+    except ClusterUnreadable as problem:
+        fix = "Give the hub's kubeconfig (c.GpuCluster.kubeconfig, or KUBECONFIG), or run this in the hub's pod."
+        yield Diagnosis("cluster", "problem", str(problem), fix)
+        return
+    manifest = "kubectl apply -f helm-values/manifests/rbac.yaml"
+    if view.nodes is None:
+        fix = f"{manifest}; or say in c.GpuCluster.capacity how many there are."
+        yield Diagnosis("cluster", "warning", "The cluster's nodes may not be read.", fix)
+    if view.own_pods_only:
+        text = "Only this namespace's pods may be read: what others hold looks free."
+        yield Diagnosis("cluster", "warning", text, f"{manifest}.")
+    if view.volumes.unread:
+        text = "Volumes may not be read: a server whose files only some nodes reach is let in as if all did."
+        yield Diagnosis("cluster", "warning", text, f"{manifest}.")
+    survey = survey_pools(view, settings.offers, config, names={}, leases=())
+    counts = ", ".join(f"{pool.total} x {pool.id}" for pool in survey.pools.values() if pool.total)
+    if counts:
+        yield Diagnosis("gpus", "ok", f"Devices that can be offered: {counts}.")
+    else:
+        fix = "jupyterhub-gpu offers --cluster says which nodes were left out, and why."
+        yield Diagnosis("gpus", "problem", "The cluster has no GPU that could be offered now.", fix)
+    for state, text, fix in who_measures(settings, survey.pools.values()):
+        yield Diagnosis("use", state, text, fix)
+    for item in [each for each in survey.left_out if each is not VOLUMES_UNREAD][:MOST_LEFT_OUT]:
+        yield Diagnosis(
+            "nodes", "warning", f"{item.what}: {item.why}.", "jupyterhub-gpu offers --cluster shows them all."
+        )
+
+
+def unmeasured(settings: Settings, kinds: Iterable[tuple[str, str]]) -> Iterator[Diagnosis]:
+    """Culling is on, and the use of these devices (pool, product of the card) is told to DCGM alone."""
+    if not settings.culling.enabled or settings.prometheus_url:
+        return
+    cards = sorted({card for pool, card in kinds if pool.startswith("mig-") and _ONLY_DCGM.search(card)})
+    if cards:
+        text = f"{', '.join(cards)}: the use of a MIG device is known to DCGM alone, so none is stopped for idleness."
+        fix = "c.GpuService.prometheus_url (in the chart helm-values/monitoring.yaml); or take culling out."
+        yield Diagnosis("culling", "warning", text, fix)
+
+
+def _cluster_elsewhere(config: ClusterConfig) -> Iterator[Diagnosis]:
+    """A service apart reads the cluster where it is, and only its account has the rights: the hub's needs none."""
+    place = f"-n {config.namespace} " if config.namespace else ""
+    text = (
+        "The cluster is read by the GPU service in its own Deployment, with its own account: the hub's needs no right "
+        f"to. Ask there: kubectl exec {place}deploy/jupyterhub-gpu -- "
+        "python3 -m hub_extensions.tools.cli offers --cluster. Who measures the GPUs' use the admins' page says."
+    )
+    yield Diagnosis("cluster", "ok", text)
+
+
+def other_accounts() -> Iterator[Diagnosis]:
+    """Can left-overs of other accounts' servers be found?"""
+    if os.geteuid() == 0:
+        yield Diagnosis("processes", "ok", "Left-overs of servers can be found and ended: this account is root.")
+        return
+    unseen = procfs.unreadable()
+    text = "This account cannot look into other accounts' processes"
+    fix = (
+        "Only matters where servers run under other accounts than the hub (gpu-local): run the hub as root there, else "
+        "a process that outlives its server keeps its GPU held."
+    )
+    yield Diagnosis("processes", "warning", text + (f" ({unseen} run now)." if unseen else "."), fix)

@@ -1,0 +1,168 @@
+"""Where the GPU service lives: its folder, its database, its port, and what it says of itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import sqlite3
+import stat
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from traitlets.config import Config
+
+from hub_extensions.adapters.listeners import accounts_at
+from hub_extensions.adapters.signed_get import signed_get
+from hub_extensions.hub_service.setup.remote_settings import hub_secret_of
+from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
+from hub_extensions.tools.doctor.diagnosis import Diagnosis, sentence
+
+
+def state_dir(settings: Settings) -> Iterator[Diagnosis]:
+    """Can the state folder be used, and is it on a local disk?"""
+    from hub_extensions.adapters.store.opening import NETWORK_DISKS  # the database's library takes its time to load
+
+    folder = settings.folder
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    disk = disk_of(there)
+    if disk in NETWORK_DISKS and not settings.database_url:
+        fix = "Set c.GpuService.state_dir to a folder on a local disk: SQLite loses data on a network disk."
+        yield Diagnosis("state-dir", "problem", f"{folder} is on a network disk ({disk}).", fix)
+    elif not folder.exists():
+        if os.access(there, os.W_OK):
+            yield Diagnosis("state-dir", "ok", f"{folder} will be made at the hub's start.")
+        else:
+            fix = "Run this as the hub's account; if it says the same, set c.GpuService.state_dir to another folder."
+            yield Diagnosis("state-dir", "problem", f"{folder} cannot be made by this account.", fix)
+    elif folder.stat().st_uid != os.geteuid():
+        text = f"{folder} belongs to uid {folder.stat().st_uid}, this is uid {os.geteuid()}."
+        yield Diagnosis(
+            "state-dir", "warning", text, "Run this as the hub's account; the folder has to be that account's."
+        )
+    else:
+        yield Diagnosis("state-dir", "ok", f"{folder} can be used.")
+
+
+def disk_of(path: Path) -> str:
+    """The type of the file system a path is on, as /proc/mounts names it; empty where that is not known."""
+    best, kind = "", ""
+    for line in Path("/proc/mounts").read_text(encoding="utf-8", errors="replace").splitlines():
+        _, mount, found = line.split(" ")[:3]
+        mount = mount.replace("\\040", " ")
+        inside = str(path.resolve()) == mount or str(path.resolve()).startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, found
+    return kind
+
+
+def database(settings: Settings) -> Iterator[Diagnosis]:
+    """Which database it is; of a file, whether it is closed to others and whole."""
+    parts = urlsplit(settings.store_url)
+    if not parts.scheme.startswith("sqlite"):
+        yield Diagnosis("database", "ok", f"The database is {parts.scheme} at {parts.hostname or 'a local socket'}.")
+        return
+    file = Path(settings.store_url.split(":///", 1)[-1])
+    if not file.exists():
+        yield Diagnosis("database", "ok", f"{file} will be made at the hub's start.")
+    elif stat.S_IMODE(file.stat().st_mode) & 0o077:
+        yield Diagnosis("database", "problem", f"{file} can be read by others.", f"chmod 600 {file}")
+    else:
+        yield _contents(settings, file)
+
+
+def _contents(settings: Settings, file: Path) -> Diagnosis:
+    """Is the store's file whole, and is there a copy of it?"""
+    from hub_extensions.adapters.store.copies import copies, damage, empty_beside_older
+
+    there = copies(file, settings.folder)
+    fix = f"Stop the hub; jupyterhub-gpu store restore --state-dir {settings.folder} puts the last whole copy back."
+    try:
+        found = damage(file)
+    except sqlite3.OperationalError as error:
+        return Diagnosis(
+            "database", "warning", f"{file} cannot be read now: {error}.", "Run this as the hub's account."
+        )
+    if found:
+        return Diagnosis("database", "problem", f"{file} is damaged ({found}).", fix)
+    if empty_beside_older(file, settings.folder):
+        return Diagnosis("database", "warning", f"{file} is empty, beside {there[0] if there else 'its log'}.", fix)
+    last = f" Its last copy is {there[0].name}." if there else " There is no copy of it yet."
+    return Diagnosis("database", "ok", f"The database is {file}.{last}")
+
+
+def port(settings: Settings) -> Iterator[Diagnosis]:
+    """Who listens where the service is to be reached."""
+    where, hub = f"{settings.host}:{settings.port}", _hubs_account(settings)
+    accounts = accounts_at(settings.host, settings.port)
+    strangers = sorted((accounts or frozenset()) - {hub, 0})
+    if strangers:
+        text = f"{where} is held by {_account(strangers[0])}, and the hub's is {_account(hub)}. Nothing is told to it."
+        fix = "End that program, or set c.GpuService.port to another one; until then another port stands in."
+        yield Diagnosis("port", "problem", text, fix)
+    elif accounts:
+        yield from _own_port(settings, where)
+    elif accounts is None:
+        yield Diagnosis("port", "warning", f"Who listens at {where} cannot be seen.", "Look with: ss -ltnp")
+    else:
+        yield Diagnosis("port", "ok", f"Port {settings.port} is free.")
+
+
+def _own_port(settings: Settings, where: str) -> Iterator[Diagnosis]:
+    health = health_of(settings, _kept_secret(settings))
+    if health is not None:
+        yield Diagnosis("port", "ok", f"The GPU service answers at {settings.origin}.")
+        yield from clock(health)
+        return
+    fix = "If the hub is just starting, ask again. Else: ss -ltnp shows what it is, or c.GpuService.port = another one."
+    yield Diagnosis("port", "warning", f"{where} is held by the hub's account, and no GPU service answers.", fix)
+
+
+def _hubs_account(settings: Settings) -> int:
+    return settings.folder.stat().st_uid if settings.folder.exists() else os.geteuid()
+
+
+def _account(uid: int) -> str:
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"
+
+
+def health_of(settings: Settings, secret: str) -> Mapping[str, Any] | None:
+    """What our own service says of itself, to the hub where the secret is known; None: it does not answer."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    address = f"{settings.url}/health"
+    try:
+        if secret:
+            found = json.loads(signed_get(address, secret, seconds=5)[1])
+        else:
+            with opener.open(address, timeout=5) as answer:
+                found = json.loads(answer.read())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) and "ready" in found else None
+
+
+def _kept_secret(settings: Settings) -> str:
+    try:
+        return Settings.load(settings.folder / "service.json").hub_secret
+    except SettingsError:
+        return ""
+
+
+def secret_apart(config: Config) -> str:
+    """The secret of a service that the hub does not start; "": its token is not known."""
+    tokens = [each.get("api_token") for each in config.JupyterHub.services if each.get("name") == SERVICE_NAME]
+    return hub_secret_of(tokens[0]) if tokens and tokens[0] else ""
+
+
+def clock(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
+    """This machine's clock is the hub's, and the service has just been told it."""
+    clock = (health or {}).get("clock")
+    if clock is None or "NTP" not in clock:
+        return
+    yield Diagnosis("clock", "warning", f"{sentence(clock)}.", "Set both machines' clocks by NTP (chrony, ntpd).")
