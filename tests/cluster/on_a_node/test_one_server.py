@@ -7,10 +7,8 @@ and the panel says what is missing.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ import requests
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import fresh_namespace
+from tests.cluster.on_a_node.homes import STORAGE, home_of
 from tests.cluster.place import ClusterPlace
 from tests.cluster.real_node import RealNode
 from tests.hubs import until
@@ -27,15 +26,6 @@ pytestmark = [pytest.mark.needs("real-node"), pytest.mark.timeout(patient(400))]
 
 SMALL, LARGE = "mig-1g.5gb", "mig-2g.10gb"
 SECONDS = 120.0
-STORAGE = """
-c.KubeSpawner.storage_pvc_ensure = True
-c.KubeSpawner.pvc_name_template = "claim-{username}"
-c.KubeSpawner.storage_class = ""
-c.KubeSpawner.storage_capacity = "10Mi"
-c.KubeSpawner.volumes = {"home": {"name": "home", "persistentVolumeClaim": {"claimName": "{pvc_name}"}}}
-c.KubeSpawner.volume_mounts = {"home": {"name": "home", "mountPath": "/home/jovyan"}}
-c.KubeSpawner.working_dir = "/home/jovyan"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +34,14 @@ def hub_and_home(
 ) -> Iterator[ClusterPlace]:
     volumes, folder = "/api/v1/persistentvolumes", tmp_path_factory.mktemp("homes")
     with fresh_namespace(control_plane, f"homes-{secrets.token_hex(3)}") as namespace:
-        control_plane.call("POST", volumes, _volume(folder / "home-of-ada", namespace))
+        control_plane.call("POST", volumes, home_of("ada", folder / "home-of-ada", namespace))
         try:
             place = ClusterPlace(control_plane, namespace, folder / "hub", address=real_node.address, config=STORAGE)
             with place.open():
                 place.hub.add_users("ada")
                 yield place
         finally:
-            control_plane.call("DELETE", f"{volumes}/home-{namespace}")
+            control_plane.call("DELETE", f"{volumes}/home-of-ada-{namespace}")
 
 
 @pytest.fixture
@@ -110,25 +100,6 @@ def test_a_pod_that_the_kubelet_rejects_is_made_once_more_and_its_server_answers
     assert "the slice is busy" in place.hub.log()
     assert place.limits("ada") == {f"nvidia.com/{LARGE}": "1"}
     assert _ask(place, "GET", "api/status")["kernels"] == 0
-
-
-def _volume(folder: Path, namespace: str) -> dict[str, Any]:
-    """A folder of this machine that only ada's claim may have."""
-    folder.mkdir()
-    os.chmod(folder, 0o777)  # the kubelet gives such a folder to nobody, and servers are user 1000
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": f"home-{namespace}"},
-        "spec": {
-            "capacity": {"storage": "10Mi"},
-            "accessModes": ["ReadWriteOnce"],
-            "persistentVolumeReclaimPolicy": "Retain",
-            "storageClassName": "",
-            "claimRef": {"namespace": namespace, "name": "claim-ada"},
-            "hostPath": {"path": str(folder), "type": "Directory"},
-        },
-    }
 
 
 def _ask(place: ClusterPlace, method: str, path: str, body: object = None) -> dict[str, Any]:
