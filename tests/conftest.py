@@ -7,11 +7,13 @@ on the older JupyterHub.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import random
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -34,6 +36,9 @@ from tests.cluster.lanes import pytest_xdist_make_scheduler  # noqa: F401  (a ho
 from tests.machine_needs import chromium, missing, postgresql_programs
 from tests.patience import patient
 from tests.stopping import pytest_keyboard_interrupt, pytest_testnodeready  # noqa: F401  (hooks)
+
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+# jsonschema imports it for formats that nobody here asks for: 38 grammars, a second of each process
 
 UNPRIVILEGED = 65534
 ROOTS = {"root", "cluster", "own-cluster", "kueue", "real-node"}
@@ -69,7 +74,8 @@ def pytest_configure(config: pytest.Config) -> None:
     tiers.watch_programs()
     stopping.listen()
     slow_is_no_fault = [hypothesis.HealthCheck.too_slow]
-    hypothesis.settings.register_profile("ours", deadline=None, suppress_health_check=slow_is_no_fault)
+    few = {"max_examples": 25} if config.getoption("--tier") == tiers.QUICK else {}
+    hypothesis.settings.register_profile("ours", deadline=None, suppress_health_check=slow_is_no_fault, **few)
     hypothesis.settings.load_profile("ours")
     if config.getoption("--cluster") == "existing":
         os.environ["TEST_CLUSTER_EXISTING"] = "1"
@@ -106,6 +112,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             chosen.append(item)
     report.leave_out(config, left_out)
     items[:] = chosen
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: it need not be looked through again and again for what is garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import timedelta
+from functools import cache
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 UNITS = {"hours": timedelta(hours=1), "minutes": timedelta(minutes=1), "seconds": timedelta(seconds=1)}
@@ -65,8 +67,14 @@ def setting(
 
 def settings_in(value: type[Any]) -> Mapping[str, Setting]:
     """Field -> its setting, in the order they are written. Fields that no admin sets are left out."""
+    return _settings_in(cast(Any, value))
+
+
+@cache
+def _settings_in(value: Any) -> Mapping[str, Setting]:
     found = {each.name: each.metadata.get(_KEY) for each in fields(value)}
-    return {name: replace(about, name=about.name or name) for name, about in found.items() if about is not None}
+    named = {name: replace(about, name=about.name or name) for name, about in found.items() if about is not None}
+    return MappingProxyType(named)
 
 
 def spelled(value: type[Any], name: str) -> str:

@@ -10,40 +10,22 @@ from __future__ import annotations
 
 import json
 import sys
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal, NoReturn
 
 import click
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from hub_extensions import __version__
-from hub_extensions.adapters.signed_get import signed_get
-from hub_extensions.core.gpu.devices import WHOLE, GpusUnavailable, InventoryReading
-from hub_extensions.core.messages import FormState, OfferState
-from hub_extensions.core.offers.model import GpuOffer, OfferConfig, derive_offers
-from hub_extensions.core.queue.forecast import starts_now, unknown
-from hub_extensions.core.queue.model import Availability
-from hub_extensions.core.reasons import explain
-from hub_extensions.hub_service.engine.presenters import offer_state
-from hub_extensions.hub_service.setup.settings import Settings, SettingsError
+from hub_extensions.core.messages import OfferState
 from hub_extensions.tools.cluster_report import explain_cluster
 from hub_extensions.tools.demo import DemoOptions, DemoRefused
 from hub_extensions.tools.demo import run as run_demo
 from hub_extensions.tools.doctor import examine
 from hub_extensions.tools.doctor.diagnosis import as_dict, failed
-from hub_extensions.tools.helm_check.check import CheckOptions, check, dumped, print_report
-from hub_extensions.tools.helm_check.helm import HelmUnusable
+from hub_extensions.tools.offer_list import Unanswered, offers_of_service, offers_of_this_machine, print_offers
 
-GIB = 1024**3
 SIGNS = {"ok": "ok     ", "warning": "look at", "problem": "wrong  "}
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -132,13 +114,13 @@ def offers(
             _refuse("--cluster looks at the cluster itself: leave --layout and --url out.")
         sys.exit(explain_cluster(state_dir, _console(), as_json=as_json))
     try:
-        listed = _asked(state_dir, url, token) if state_dir or url else _own(layout)
+        listed = offers_of_service(state_dir, url, token) if state_dir or url else offers_of_this_machine(layout)
     except Unanswered as problem:
         _refuse(str(problem), code=1)
     if as_json:
         click.echo(TypeAdapter(list[OfferState]).dump_json(list(listed), indent=2).decode())
         return
-    _print_offers(listed, running=bool(state_dir or url))
+    print_offers(listed, _console(), running=bool(state_dir or url))
 
 
 @main.group()
@@ -183,6 +165,14 @@ def helm_check(
     as_json: bool,
 ) -> None:
     """Say what of these values would not work, by key, and the fix. No Python in them is run."""
+    from hub_extensions.tools.helm_check.check import (  # jsonschema takes its time to load
+        CheckOptions,
+        check,
+        dumped,
+        print_report,
+    )
+    from hub_extensions.tools.helm_check.helm import HelmUnusable
+
     try:
         report = check(CheckOptions(files, manifests, chart, namespace, release, cluster))
     except HelmUnusable as problem:
@@ -378,140 +368,6 @@ def audit(
     from hub_extensions.tools.usage.commands import run_audit
 
     run_audit(state_dir, out, since, until, user, kinds)
-
-
-class Unanswered(Exception):
-    """The offers cannot be told now; the text says why and what to do."""
-
-
-@dataclass(frozen=True)
-class _Service:
-    """How a running service is asked: the whole address, what to prove oneself with, and the account it has here."""
-
-    address: str
-    token: str = ""
-    secret: str = ""
-    account: int | None = None
-
-
-def _own(layout: str | None) -> Sequence[OfferState]:
-    """The offers of this machine, or of a layout. Nobody counts leases here: free and waiting are not known."""
-    from hub_extensions.adapters.mig_tables import sm_of_product
-
-    reading, fractions = _reading(layout)
-    found = derive_offers(reading.devices, OfferConfig(fractions=fractions), sm_of_product=sm_of_product)
-    return [_unheld(offer, sum(d.usable and d.pool == offer.pool for d in reading.devices)) for offer in found]
-
-
-def _reading(layout: str | None) -> tuple[InventoryReading, Mapping[str, tuple[float, ...]]]:
-    """The devices, and the fractions that a layout brings along."""
-    from hub_extensions.adapters.nvml.reader import Nvml
-    from hub_extensions.adapters.simulated.gpus import SimulatedGpus
-    from hub_extensions.adapters.simulated.layouts import load_layout
-
-    now = datetime.now(timezone.utc)
-    try:
-        if layout is None:
-            return Nvml().read(now), {}
-        simulated = load_layout(layout)
-        return SimulatedGpus(simulated, lambda: ()).read(now), simulated.fractions
-    except GpusUnavailable as problem:
-        hint = " See the offers of a simulated machine with --layout lab-a100."
-        raise Unanswered(problem.reason.message + hint) from None
-    except (ValueError, OSError) as problem:
-        raise Unanswered(f"--layout {layout}: {problem}") from None
-
-
-def _unheld(offer: GpuOffer, devices: int) -> OfferState:
-    total = devices * (WHOLE // offer.share) if offer.pool else None
-    wait = unknown(explain("service-not-asked")) if offer.pool else starts_now(explain("starts-now"))
-    return offer_state(Availability(offer, None, total, 0, 0, 0, 0, wait))
-
-
-def _asked(state_dir: Path | None, url: str | None, token: str | None) -> Sequence[OfferState]:
-    service = _service(state_dir, url, token)
-    try:
-        status, body = _answer_of(service)
-        if status != 200:
-            advice = " The token has to have access to the service gpu." if status in {401, 403} else ""
-            raise Unanswered(f"The GPU service answered {status}.{advice}")
-        return TypeAdapter(FormState).validate_json(body).offers
-    except ValidationError:
-        raise Unanswered(f"{service.address} answers, but not as the GPU service of this version.") from None
-    except OSError as problem:
-        reason = getattr(problem, "reason", problem)
-        raise Unanswered(
-            f"The GPU service does not answer at {service.address} ({reason}). Is the hub running?"
-        ) from None
-
-
-def _answer_of(service: _Service) -> tuple[int, bytes]:
-    """Status and body. Raises OSError."""
-    if service.secret:
-        return signed_get(service.address, service.secret, service.account)
-    request = urllib.request.Request(service.address, headers={"Authorization": f"Bearer {service.token}"})
-    # The service is near: no proxy of the caller's stands between.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(request, timeout=10) as answer:
-            return answer.status, answer.read()
-    except urllib.error.HTTPError as problem:
-        with problem:
-            return problem.code, problem.read()
-
-
-def _service(state_dir: Path | None, url: str | None, token: str | None) -> _Service:
-    if url:
-        if not token:
-            raise Unanswered("--url needs a token: make one on the hub's page Token, and give it with --token.")
-        return _Service(url.rstrip("/") + "/api/offers", token)
-    file = Path(state_dir or ".") / "service.json"
-    try:
-        settings = Settings.load(file)
-    except SettingsError as problem:
-        raise Unanswered(str(problem)) from None
-    query = urllib.parse.urlencode({"user": "", "server": "", "admin": "1"})
-    return _Service(f"{settings.url}/hub/form?{query}", secret=settings.hub_secret, account=file.stat().st_uid)
-
-
-# ------------------------------------------------------------------ texts
-
-
-def _print_offers(listed: Sequence[OfferState], *, running: bool) -> None:
-    table = Table("offer", "title", "gives", "memory kept apart", "how many", box=None, pad_edge=False)
-    if running:
-        table.add_column("free")
-        table.add_column("in line")
-    for offer in listed:
-        row = [offer.id, offer.title, _gives(offer), _kept_apart(offer), _number(offer.total, offer)]
-        if running:
-            row += [_number(offer.free, offer), str(offer.waiting)]
-        table.add_row(*map(Text, row))  # an admin's title is no markup
-    console = _console()
-    console.print(table)
-    if any(offer.simulated for offer in listed):
-        console.print("simulated GPU: these devices do not exist.", markup=False)
-
-
-def _gives(offer: OfferState) -> str:
-    if not offer.pool:
-        return "no GPU"
-    memory = "memory not known" if offer.memory_bytes is None else f"{offer.memory_bytes / GIB:.2f} GiB"
-    if offer.sm_count is None:
-        return memory
-    return f"{memory}, {offer.sm_count}" + (f" of {offer.sm_total}" if offer.sm_total else "") + " SMs"
-
-
-def _kept_apart(offer: OfferState) -> str:
-    if not offer.pool:
-        return ""
-    return {"hardware": "yes, by hardware", "soft": "partly", "none": "no, shared"}[offer.isolation["memory"]]
-
-
-def _number(value: int | None, offer: OfferState) -> str:
-    if not offer.pool:
-        return "always"
-    return "not known" if value is None else str(value)
 
 
 def _console() -> Console:

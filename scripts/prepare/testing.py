@@ -116,7 +116,7 @@ def lanes(tier: str, *, root: bool) -> list[list[str]]:
 
 def workers(tier: str) -> int:
     """How many tests run at a time: most of a test that starts programs is waiting, so more than there are cores."""
-    most = 4 if tier == "quick" else 5  # each worker reads all tests first
+    most = 3 if tier == "quick" else 5  # each worker reads all tests first
     return int(os.environ.get("TEST_WORKERS") or max(2, min(most, 2 * len(os.sched_getaffinity(0)) + 1)))
 
 

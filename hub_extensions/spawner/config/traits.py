@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from datetime import timedelta
+from functools import cache
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from traitlets import Bool, Dict, Enum, Float, HasTraits, Int, List, TraitType, Unicode
 
@@ -37,7 +38,7 @@ class Section(HasTraits):
         Raises:
             ValueError: a duration is too long to count; the text names the setting.
         """
-        kinds = get_type_hints(self.value)
+        kinds = _types_of(self.value)
         built = {}
         for name, about in settings_in(self.value).items():
             try:
@@ -49,9 +50,19 @@ class Section(HasTraits):
         return self.value(**built)
 
 
+@cache
+def _types_of(value: Any) -> Mapping[str, Any]:
+    return get_type_hints(value)
+
+
 def section_of(value: type[Any]) -> type[Section]:
     """The section named `value.section`, with a trait for each of its settings."""
-    kinds, by_name = get_type_hints(value), {each.name: each for each in fields(value)}
+    return _section_of(cast(Any, value))
+
+
+@cache
+def _section_of(value: Any) -> type[Section]:
+    kinds, by_name = _types_of(value), {each.name: each for each in fields(value)}
     traits = {
         about.name: _trait(kinds[name], about, **_default(by_name[name], about)).tag(config=True)
         for name, about in settings_in(value).items()

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from hub_extensions.adapters.store import Store
 from hub_extensions.core.cluster.model import ClusterConfig, PodFacts
 from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.messages import Ask, Ended, Started, Stopped, TicketStatus
@@ -20,6 +19,7 @@ from hub_extensions.hub_service.engine.cluster_leases import ClusterLeases
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.engine.state import State
 from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
+from tests.fakes.empty_store import open_store
 from tests.fakes.machine import HubAsTold
 from tests.hub_service.engine.room import Hands, settings
 
@@ -119,7 +119,7 @@ async def pod_room(
     cluster = cluster or ClusterTable(node("a", (SMALL, 2)))
     hub, hands = hub or HubAsTold(), hands or Hands()
     made = settings(path, cluster=ClusterConfig(**config), prometheus_url=prometheus_url)  # type: ignore[arg-type]
-    store = Store.open(made.store_url)
+    store = open_store(made.store_url)
     state = await State.open(store, made.queue, made.culling, made.offers)
     kept = None if state.first_start else state.clock.now()
     state.clock = RunningClock(kept, monotonic=lambda: hands.seconds, utc_now=lambda: hands.wall)

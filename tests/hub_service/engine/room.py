@@ -13,7 +13,6 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from hub_extensions.adapters import procfs
-from hub_extensions.adapters.store import Store
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.messages import Ask, Ended, Started, TicketStatus
@@ -23,6 +22,7 @@ from hub_extensions.hub_service.engine.clock import RunningClock
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.engine.reconcile import ServiceApart
 from hub_extensions.hub_service.setup.settings import Settings
+from tests.fakes.empty_store import open_store
 from tests.fakes.machine import GpusAsTold, HubAsTold, large, small
 
 LAB = (large(), *(small(n) for n in range(5)))
@@ -121,7 +121,7 @@ async def room(
     hands = hands or Hands()
     gpus = GpusAsTold(*(devices or LAB))
     made = settings(path, **changes)
-    store = Store.open(made.store_url)
+    store = open_store(made.store_url)
     engine = await Engine.open(made, store, hub, gpus, apart)  # type: ignore[arg-type]
     kept = None if engine.state.first_start else engine.state.clock.now()
     engine.state.clock = RunningClock(kept, monotonic=lambda: hands.seconds, utc_now=lambda: hands.wall)
