@@ -38,7 +38,7 @@ class Section(HasTraits):
         Raises:
             ValueError: a duration is too long to count; the text names the setting.
         """
-        kinds = _types_of(self.value)
+        kinds = _types_of(cast(Any, self.value))
         built = {}
         for name, about in settings_in(self.value).items():
             try:
