@@ -80,7 +80,9 @@ SHORT = {
     "kubespawner_override": {"start_timeout": 2, "extra_annotations": HELD},
 }
 
-NOWHERE = {"display_name": "Nowhere", "slug": "nowhere", "kubespawner_override": {"node_selector": {"disk": "none"}}}
+BESIDE = {"labelSelector": {"matchLabels": {"beside": "nobody"}}, "topologyKey": "kubernetes.io/hostname"}
+NOWHERE = {"display_name": "Nowhere", "slug": "nowhere", "kubespawner_override": {"pod_affinity_required": [BESIDE]}}
+"""A demand that is not looked at before the pod is made: what a pod asks of its node is."""
 
 
 @pytest.fixture(scope="module")
@@ -371,7 +373,7 @@ def test_neither_an_earlier_pods_events_nor_the_first_note_of_a_series_is_told_f
                 break
         assert "No machine" in seen[-1]["gpu"]["reason"], seen[-1]
         assert not any("earlier pod" in str(event) or "PersistentVolume" in str(event) for event in seen)
-        assert "didn't match Pod's node affinity/selector" in profiles.hub.log()
+        assert "didn't match pod affinity rules" in profiles.hub.log()
     finally:
         profiles.hub.stop_server("t20")
         until(lambda: not pod_of(profiles, "t20"), 30, "the device is free")

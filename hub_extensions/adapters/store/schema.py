@@ -54,10 +54,6 @@ class CleanText(sa.types.TypeDecorator[str]):
         kept = value.replace("\0", "�")
         return kept.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
-        """From the database."""
-        return value
-
 
 class OfferIds(sa.types.TypeDecorator[OfferId]):
     """An offer's id: its text in the database, an `OfferId` here."""

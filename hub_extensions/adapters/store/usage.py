@@ -6,7 +6,7 @@ An import is seen as a whole or not at all: its rows count once it is marked as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
@@ -105,6 +105,7 @@ SAMPLES = sa.Table(
 
 _OPEN_USE: TypeAdapter[OpenUse] = TypeAdapter(OpenUse)
 FIELDS = tuple(each.name for each in fields(UsageRecord))
+_GROUPS = FIELDS.index("groups")
 VISIBLE = sa.func.coalesce(USAGE.c.batch, 0).not_in(sa.select(IMPORTS.c.id).where(sa.not_(IMPORTS.c.done)))
 """Our own records, and those of imports that came to their end. Said so that no database looks for them by `batch`."""
 
@@ -153,7 +154,7 @@ def page(connection: Connection, user: str | None, before: str | None, limit: in
         ended, key = _place(before)
         chosen = chosen.where(sa.tuple_(USAGE.c.ended, USAGE.c.key) < sa.tuple_(sa.literal(ended, UtcTime), key))
     chosen = chosen.order_by(USAGE.c.ended.desc(), USAGE.c.key.desc()).limit(limit + 1)
-    rows = [_record(row) for row in connection.execute(chosen).mappings()]
+    rows = [_record(row) for row in connection.execute(chosen)]
     last = rows[limit - 1] if len(rows) > limit else None
     return UsagePage(tuple(rows[:limit]), None if last is None else f"{last.ended.isoformat()},{last.key}")
 
@@ -189,8 +190,11 @@ def _place(before: str) -> tuple[datetime, str]:
     return at, key
 
 
-def _record(row: Mapping[Any, Any]) -> UsageRecord:
-    return UsageRecord(**{**row, "groups": tuple(row["groups"])})
+def _record(row: Sequence[Any]) -> UsageRecord:
+    """A row of `FIELDS`, in their order."""
+    values = list(row)
+    values[_GROUPS] = tuple(values[_GROUPS])
+    return UsageRecord(*values)
 
 
 # ------------------------------------------------------------------ imports

@@ -35,7 +35,8 @@ SECONDS = patient(180)
 CULLING = f"""
 c.GpuCulling.enabled = True
 c.GpuCulling.idle_minutes = 1
-c.GpuCulling.warn_minutes = 0.75
+c.GpuCulling.warn_minutes = 1
+c.GpuCulling.unopened_minutes = 1
 c.GpuCulling.grace_minutes = 0
 c.GpuCulling.lifetime_hours = 0.5
 c.Spawner.http_timeout = {SECONDS:.0f}
@@ -99,15 +100,16 @@ def test_the_idle_are_warned_and_stopped_by_prometheus_and_the_next_in_line_star
     work = tmp_path / "home-of-ada" / "work.ipynb"
     notebook(work)
     work.chmod(0o666)
-    place.hub.add_users("busy", "bare")
+    place.hub.add_users("bare")
     with browsers(chromium_path) as browser:
-        ada, ben = (Person(browser, place.hub.url, name) for name in ("ada", "ben"))
+        ada, ben, busy = (Person(browser, place.hub.url, name) for name in ("ada", "ben", "busy"))
         ada.take(LARGE)
-        for user in ("busy", "bare"):
-            place.hub.spawn(user, {"offer": SMALL})
-        ada.is_in_lab(SECONDS)
-        for user in ("busy", "bare"):
-            place.hub.wait_ready(user, seconds=SECONDS)
+        busy.take(SMALL)
+        place.hub.spawn("bare", {"offer": SMALL})
+        for person in (ada, busy):
+            person.is_in_lab(SECONDS)
+        busy.page.goto("about:blank")
+        place.hub.wait_ready("bare", seconds=SECONDS)
         bare = requests.get(
             f"{place.hub.url}/user/bare/gpu/snapshot",
             headers={"Authorization": f"token {place.hub.token_of('bare')}"},
@@ -144,5 +146,5 @@ def test_the_idle_are_warned_and_stopped_by_prometheus_and_the_next_in_line_star
         ada.page.goto(f"{place.hub.url}/hub/spawn/ada")
         expect(ada.page.locator("body")).to_contain_text("was stopped")
         expect(ada.page.locator("body")).to_contain_text("Your files are kept")
-        for person in (ada, ben):
+        for person in (ada, ben, busy):
             person.leave()
