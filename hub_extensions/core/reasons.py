@@ -56,6 +56,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "parts-differ": "Parts of different sizes are handed out here: it depends on how they fit.",
     "no-limit": "How long others keep their GPU has no limit here.",
     "one-without-limit": "It depends on a server or program that has no time limit.",
+    "place-ends-first": "A place in line ends after {hours:number} h, and a turn may come later than that.",
     "limits-ahead": "The servers ahead end by their time limit at the latest.",
     "limits-ahead-unless-outside": (
         "The servers ahead end by their time limit at the latest, unless others in the cluster come first."

@@ -16,6 +16,10 @@ export const SENTENCES = new Map<string, ISentence>([
     params: [['queue', 'text']],
     words: (trans, parts) => trans.__('%1 hands out the GPUs here and does not say how long it takes.', ...parts)
   }],
+  ['place-ends-first', {
+    params: [['hours', 'number']],
+    words: (trans, parts) => trans.__('A place in line ends after %1 h, and a turn may come later than that.', ...parts)
+  }],
   ['idle', {
     params: [['idle', 'duration']],
     words: (trans, parts) => trans.__('Idle for %1.', ...parts)

@@ -5,7 +5,7 @@ One round of the service for one server: `observe` its sample, `decide`, `settle
 Not here: who reads the samples, who asks the user to save, and who stops the server.
 """
 
-from hub_extensions.core.culling.decision import SHOWN_AFTER, Action, CullDecision, decide, settle
+from hub_extensions.core.culling.decision import SHOWN_AFTER, Action, CullDecision, decide, lifetime_end, settle
 from hub_extensions.core.culling.evidence import Cause, Evidence, ServerFacts, evidence_of, observe, opened, reported
 from hub_extensions.core.culling.keeps import DAY, keep, keeps_left
 from hub_extensions.core.culling.policy import (
@@ -35,6 +35,7 @@ __all__ = [
     "evidence_of",
     "keep",
     "keeps_left",
+    "lifetime_end",
     "observe",
     "opened",
     "reported",

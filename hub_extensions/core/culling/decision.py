@@ -89,6 +89,18 @@ def decide(
     return CullDecision(Action.KEEP, None, None, None, can_keep=False, ends_at=None, would=would)
 
 
+def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datetime | None:
+    """When the lifetime ends this server at the latest, decided as `decide` does: after its warning, and as promised.
+
+    None: no limit is enforced.
+    """
+    found = _lifetime_end(facts.started, policy)
+    if found is None or not policy.enabled:
+        return None
+    due, _ = _due(found, policy, now, facts.warned, facts.cause)
+    return _as_promised(found, due, facts.promised, facts.cause)[1]
+
+
 def settle(facts: ServerFacts, decision: CullDecision, now: datetime) -> ServerFacts:
     """The facts after a decision: when it was warned or stopped, and why; the end that a countdown shows is kept.
 
@@ -109,7 +121,7 @@ def _ends(evidence: Evidence, policy: CullPolicy, now: datetime) -> list[_End]:
         found = [
             _idle_end(evidence, policy, now),
             _unopened_end(evidence, policy, now),
-            _lifetime_end(evidence, policy),
+            _lifetime_end(evidence.started, policy),
         ]
     return [end for end in found if end is not None]
 
@@ -140,11 +152,11 @@ def _unopened_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End
     return _End(Cause.UNOPENED, evidence.started + policy.unopened, True, reason)
 
 
-def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> _End | None:
+def _lifetime_end(started: datetime, policy: CullPolicy) -> _End | None:
     if policy.lifetime is None:
         return None
     reason = explain("lifetime", limit=policy.lifetime)
-    return _End(Cause.LIFETIME, evidence.started + policy.lifetime, False, reason)
+    return _End(Cause.LIFETIME, started + policy.lifetime, False, reason)
 
 
 def _cpu_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | None:

@@ -25,7 +25,7 @@ class CullPolicy:
     enabled: bool = setting(
         False,
         "True stops servers by the limits below. False only writes into the service's log what would have been "
-        "stopped: no server stops, no countdown is shown, and no wait is said to be at most so long.",
+        "stopped: no server stops, no countdown is shown, and no wait for a GPU in use is said to be at most so long.",
     )
     idle: timedelta = setting(
         timedelta(minutes=30), "A server whose GPU was idle for this long is stopped.", name="idle_minutes", least=0

@@ -9,23 +9,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from dataclasses import replace
+from datetime import datetime
 from itertools import accumulate
 from operator import itemgetter
 
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.queue.capacity import Capacity, Seen
-from hub_extensions.core.queue.forecast import Holding, LineForecast, WaitForecast, forecast_line, starts_now, unknown
+from hub_extensions.core.queue.bounds import bounds_of, bounds_on_nodes, brake_of
+from hub_extensions.core.queue.capacity import Capacity
+from hub_extensions.core.queue.forecast import (
+    LineForecast,
+    WaitForecast,
+    after_other_starts,
+    best_of,
+    starts_now,
+    unknown,
+    within_max_wait,
+)
 from hub_extensions.core.queue.heads import Head, PoolQueues, held_by, offer_in
 from hub_extensions.core.queue.model import (
     Admission,
     Answer,
     Availability,
-    Lease,
     LeaseState,
-    Line,
     QueueSnapshot,
     Ticket,
     Verdict,
@@ -171,16 +179,22 @@ class Standing(Mapping[str, Verdict]):
         self._now = now
         self._capacity = Capacity(snapshot)
         self._lines = PoolQueues(snapshot, self._capacity)
-        self._on_nodes = {pool: _OnNodes(self._lines.wishes(pool)) for pool in self._capacity.by_node}
+        self._on_nodes = {pool: _OnNodes(self._lines, pool) for pool in self._capacity.by_node}
         self._braked = snapshot.starting >= snapshot.config.max_starting
-        self._forecasts: dict[str, Sequence[WaitForecast]] = {}
+        self._forecasts: dict[str, LineForecast] = {}
         self._tickets: Mapping[str, Ticket] | None = None
 
     def of(self, ticket: Ticket) -> Verdict | None:
-        """None: it waits for nothing that there is. The position is the best of its offers'."""
+        """None: it waits for nothing that there is. The position is the best of its offers', and the wait is."""
         places = [(self._lines.position(pool, ticket), pool) for pool in self._lines.pools_of(ticket)]
         found = [(self._concerned(pool, ticket, place), pool) for place, pool in places if place is not None]
-        return self._verdict(ticket, *min(found, key=itemgetter(0))) if found else None
+        if not found:
+            return None
+        found.sort(key=itemgetter(0))
+        forecast = best_of([self._wait(pool, ticket, position) for position, pool in found])
+        config = self._snapshot.config
+        forecast = within_max_wait(forecast, ticket.joined + config.max_wait - self._now, config.max_wait)
+        return self._verdict(ticket, *found[0], forecast)
 
     def could_have(self, offer: GpuOffer, ticket: Ticket) -> bool:
         """One is free where its server may be; of what is free for all somebody else has to look."""
@@ -191,32 +205,36 @@ class Standing(Mapping[str, Verdict]):
         wish = self._lines.wish(pool, ticket)
         return position if wish is None else self._on_nodes[pool].ahead(wish, position - 1) + 1
 
-    def _verdict(self, ticket: Ticket, position: int, pool: str) -> Verdict:
+    def _verdict(self, ticket: Ticket, position: int, pool: str, forecast: WaitForecast) -> Verdict:
         offer = offer_in(self._capacity, ticket, pool)
+        reason = _why(self._snapshot, self._capacity, offer, ticket, position - 1, self._braked)
         if self._lines.passes(pool, ticket) and (over := over_own_limit(self._snapshot, ticket.user, ticket.server)):
             reason = explain("own-lease-first", **over.params, log_message=over.log_message)
-            forecast = unknown(explain("after-own-server"))
-        else:
-            reason = _why(self._snapshot, self._capacity, offer, ticket, position - 1, self._braked)
-            wish = self._lines.wish(pool, ticket)
-            forecast = (self._forecast(pool) if wish is None else self._node_forecast(pool, ticket, wish))[position - 1]
         return Verdict(Answer.WAIT, reason, offer.id, None, position, position - 1, forecast)
 
-    def _forecast(self, pool: str) -> Sequence[WaitForecast]:
+    def _wait(self, pool: str, ticket: Ticket, position: int) -> WaitForecast:
+        """Until it is served in this line."""
+        if self._lines.passes(pool, ticket) or self._lines.may_be_passed(pool, ticket):
+            return unknown(explain("after-own-server"))
+        wish = self._lines.wish(pool, ticket)
+        line = self._forecast(pool) if wish is None else self._node_forecast(pool, ticket, wish)
+        return line(position - 1, self._lines.came_before(pool, ticket))
+
+    def _forecast(self, pool: str) -> LineForecast:
         known = self._forecasts.get(pool)
         if known is None:
-            shares = _shares(self._capacity, self._lines.line(pool))
-            known = _forecasts(self._snapshot, self._capacity, pool, shares, self._now, self._braked)
+            shares, places = self._lines.shares(pool), self._lines.length(pool)
+            known = bounds_of(self._snapshot, self._capacity, pool, shares, places, self._now)
             self._forecasts[pool] = known
         return known
 
-    def _node_forecast(self, pool: str, ticket: Ticket, wish: Wish) -> Sequence[WaitForecast]:
+    def _node_forecast(self, pool: str, ticket: Ticket, wish: Wish) -> LineForecast:
         line = self._on_nodes[pool]
         if wish not in line.forecasts:
             seen = self._capacity.seen_by(offer_in(self._capacity, ticket, pool), ticket)
-            shares = line.shares_of(wish)
-            line.forecasts[wish] = _forecasts_on_nodes(
-                self._snapshot, self._capacity, pool, (wish, seen), shares, self._now, self._braked
+            shares, places = line.shares_of(wish)
+            line.forecasts[wish] = bounds_on_nodes(
+                self._snapshot, self._capacity, pool, (wish, seen), shares, places, self._now
             )
         return line.forecasts[wish]
 
@@ -247,10 +265,11 @@ def standing(snapshot: QueueSnapshot, now: datetime) -> Standing:
 class _OnNodes:
     """The line of a pool that is counted by node, for those who may use some of them."""
 
-    def __init__(self, wishes: Sequence[Wish]) -> None:
-        self._wishes = wishes
+    def __init__(self, lines: PoolQueues, pool: str) -> None:
+        self._wishes = lines.wishes(pool)
+        self._shares = [lines.shares_of(pool, ticket) for ticket in lines.line(pool).tickets]
         self._before: dict[frozenset[str], list[int]] = {}
-        self.forecasts: dict[Wish, Sequence[WaitForecast]] = {}
+        self.forecasts: dict[Wish, LineForecast] = {}
 
     def ahead(self, wish: Wish, position: int) -> int:
         """How many of the first `position` may use one of its nodes."""
@@ -259,141 +278,10 @@ class _OnNodes:
             self._before[wish.nodes] = [0, *accumulate(met)]
         return self._before[wish.nodes][position]
 
-    def shares_of(self, wish: Wish) -> list[int]:
-        """The shares that those ask for, and itself once more where nobody else does."""
-        return [other.share for other in self._wishes if other.nodes & wish.nodes] or [wish.share]
-
-
-def _shares(capacity: Capacity, line: Line) -> list[int]:
-    """What the tickets of a line ask for, in any order."""
-    shares: list[int] = []
-    for offer, count in line.asked.items():
-        shares += [capacity.offers[offer].share] * count
-    return shares
-
-
-def _forecasts(
-    snapshot: QueueSnapshot, capacity: Capacity, pool: str, shares: Sequence[int], now: datetime, braked: bool
-) -> Sequence[WaitForecast]:
-    why = _no_forecast(snapshot, capacity, pool)
-    if why is not None:
-        nothing = unknown(why)
-        return LineForecast(len(shares), lambda place: nothing)
-    held = [lease for lease in snapshot.leases if lease.pool == pool and lease.state is not LeaseState.ENDED]
-    if snapshot.pools is not None:
-        return _counted_forecasts(snapshot, capacity, pool, held, shares, now, braked)
-    return forecast_line(
-        devices=capacity.devices(pool),
-        holdings=tuple(Holding(lease.device, lease.share, _end(lease, now)) for lease in held),
-        shares=shares,
-        lifetime=snapshot.lifetime,
-        start_allowance=snapshot.start_allowance,
-        now=now,
-        max_starting=snapshot.config.max_starting,
-        held_back=braked,
-    )
-
-
-def _no_forecast(snapshot: QueueSnapshot, capacity: Capacity, pool: str) -> Reason | None:
-    """Why nothing can be said of a pool's waits; None when something can."""
-    if pool == CPU:
-        return explain("others-start")
-    if snapshot.queue:
-        return explain("line-elsewhere", queue=snapshot.queue)
-    if not capacity.known or pool in capacity.unknown:
-        return explain("not-known-which-free")
-    if pool in capacity.cut:
-        return explain("cut-as-asked")
-    if any(offer.pool == pool and offer.id in snapshot.held_up for offer in snapshot.offers):
-        return explain("free-one-silent" if snapshot.silent(pool) else "free-one-taken-outside")
-    return None
-
-
-def _counted_forecasts(
-    snapshot: QueueSnapshot,
-    capacity: Capacity,
-    pool: str,
-    held: Sequence[Lease],
-    shares: Sequence[int],
-    now: datetime,
-    braked: bool,
-) -> Sequence[WaitForecast]:
-    """Counted devices have no names: each lease is one, and each that is free. Only equal shares are equal slots."""
-    if len({*shares, *(lease.share for lease in held)}) > 1:
-        differ = unknown(explain("parts-differ"))
-        return LineForecast(len(shares), lambda place: differ)
-    free = sum(room // shares[0] * count for room, count in capacity.room(pool).items()) if shares else 0
-    slots = [lease.id for lease in held] + [f"free {number}" for number in range(min(free, len(shares)))]
-    return forecast_line(
-        devices=slots,
-        holdings=tuple(Holding(lease.id, WHOLE, _end(lease, now)) for lease in held),
-        shares=[WHOLE] * len(shares),
-        lifetime=snapshot.lifetime,
-        start_allowance=snapshot.start_allowance,
-        now=now,
-        max_starting=snapshot.config.max_starting,
-        held_back=braked,
-        by_others_too=True,
-    )
-
-
-def _forecasts_on_nodes(
-    snapshot: QueueSnapshot,
-    capacity: Capacity,
-    pool: str,
-    mine: tuple[Wish, Seen],
-    shares: Sequence[int],
-    now: datetime,
-    braked: bool,
-) -> Sequence[WaitForecast]:
-    """As of a pool, of its nodes alone: whoever may use one of them is ahead on all, which can only be later.
-
-    As long as somebody waits for these nodes, none of their devices is idle, and everybody ahead has one for a turn.
-    """
-    wish, seen = mine
-    why = _no_forecast_on_nodes(snapshot, seen)
-    held = [lease for lease in snapshot.leases if lease.pool == pool and lease.state is not LeaseState.ENDED]
-    placed = [lease for lease in held if snapshot.node_of.get(lease.id) in wish.nodes]
-    unplaced = [
-        lease for lease in held if lease.id not in snapshot.bound and capacity.wish_of_lease(lease).nodes & wish.nodes
-    ]
-    if why is None and len({*shares, *(lease.share for lease in (*placed, *unplaced))}) > 1:
-        why = explain("parts-differ")
-    if why is not None:
-        nothing = unknown(why)
-        return LineForecast(len(shares), lambda place: nothing)
-    taken = capacity.by_node[pool].free(wish, {}) - seen.free
-    ends = {lease.id: _end(lease, now) for lease in (*placed, *unplaced)}
-    # of those that may be placed elsewhere, as many as there is room for, and those that stay longest
-    unplaced.sort(key=lambda lease: ends[lease.id] or datetime.max.replace(tzinfo=timezone.utc), reverse=True)
-    here = [lease.id for lease in (*placed, *unplaced[:taken])]
-    return forecast_line(
-        devices=here + [f"free {number}" for number in range(min(seen.free, len(shares)))],
-        holdings=tuple(Holding(lease, WHOLE, ends[lease]) for lease in here),
-        shares=[WHOLE] * len(shares),
-        lifetime=snapshot.lifetime,
-        start_allowance=snapshot.start_allowance,
-        now=now,
-        max_starting=snapshot.config.max_starting,
-        held_back=braked,
-        by_others_too=True,
-    )
-
-
-def _no_forecast_on_nodes(snapshot: QueueSnapshot, seen: Seen) -> Reason | None:
-    if snapshot.queue:
-        return explain("line-elsewhere", queue=snapshot.queue)
-    if seen.unknown:
-        return explain("not-known-which-free")
-    if seen.held_up:
-        return explain("free-one-silent" if seen.silent else "free-one-taken-outside")
-    return None
-
-
-def _end(lease: Lease, now: datetime) -> datetime | None:
-    """The enforced end. A lease whose left-overs outlived it has none: what cannot be ended holds its device."""
-    late = lease.state is LeaseState.ENDING and lease.ends_at is not None and lease.ends_at < now
-    return None if late else lease.ends_at
+    def shares_of(self, wish: Wish) -> tuple[set[int], int]:
+        """The shares that those may be given who may use one of its nodes, and how many these are."""
+        met = [each for other, each in zip(self._wishes, self._shares, strict=True) if other.nodes & wish.nodes]
+        return {wish.share}.union(*met), max(1, len(met))
 
 
 def _why(
@@ -438,7 +326,14 @@ def availability(snapshot: QueueSnapshot, now: datetime) -> tuple[Availability, 
     """How every offer stands now, and the wait of somebody who joined this moment."""
     capacity = Capacity(snapshot)
     lines = PoolQueues(snapshot, capacity)
-    return tuple(_availability(snapshot, lines, capacity, offer, now) for offer in snapshot.offers)
+    held_back = snapshot.starting >= snapshot.config.max_starting
+    found = (_availability(snapshot, lines, capacity, offer, now) for offer in snapshot.offers)
+    return tuple(_after_others(snapshot, lines, each) if held_back and each.wait.now else each for each in found)
+
+
+def _after_others(snapshot: QueueSnapshot, lines: PoolQueues, found: Availability) -> Availability:
+    """It would start now, but for the start brake."""
+    return replace(found, wait=after_other_starts(brake_of(snapshot), lines.waiting()))
 
 
 def _availability(
@@ -461,14 +356,20 @@ def _availability(
     foreign = capacity.foreign.get(offer.pool, 0)
     if offer.pool in capacity.by_node:
         wait = _wait_on_nodes(snapshot, lines, capacity, offer, now)
-        return Availability(offer, free, total, held, foreign, lost, waiting, wait, snapshot.queue)
-    before = lines.head(pool) or any(map(lines.head, capacity.costed(offer.pool)))
-    if free > 0 and not before and not snapshot.queue and offer.id not in snapshot.held_up:
+    elif _is_next(snapshot, lines, capacity, offer):
         wait = starts_now(explain("one-free"))
     else:
-        shares = [*_shares(capacity, lines.line(pool)), offer.share]
-        wait = _forecasts(snapshot, capacity, pool, shares, now, False)[-1]
+        shares, places = {*lines.shares(pool), offer.share}, waiting + 1
+        wait = bounds_of(snapshot, capacity, pool, shares, places, now)(waiting, lines.waiting())
+    max_wait = snapshot.config.max_wait
+    wait = within_max_wait(wait, max_wait, max_wait)
     return Availability(offer, free, total, held, foreign, lost, waiting, wait, snapshot.queue)
+
+
+def _is_next(snapshot: QueueSnapshot, lines: PoolQueues, capacity: Capacity, offer: GpuOffer) -> bool:
+    """One is free for who joins now, and nobody comes before him."""
+    before = lines.head(offer.pool) or any(map(lines.head, capacity.costed(offer.pool)))
+    return capacity.free(offer) > 0 and not before and not snapshot.queue and offer.id not in snapshot.held_up
 
 
 def _wait_on_nodes(
@@ -479,5 +380,7 @@ def _wait_on_nodes(
     if not snapshot.queue and capacity.fit(offer, None, Counter(wishes))[0]:
         return starts_now(explain("one-free"))
     wish, seen = capacity.wish(offer, None), capacity.seen_by(offer, None)
-    shares = [*(other.share for other in wishes if other.nodes & wish.nodes), offer.share]
-    return _forecasts_on_nodes(snapshot, capacity, offer.pool, (wish, seen), shares, now, False)[-1]
+    shares, places = _OnNodes(lines, offer.pool).shares_of(wish)
+    ahead = sum(1 for other in wishes if other.nodes & wish.nodes)
+    line = bounds_on_nodes(snapshot, capacity, offer.pool, (wish, seen), shares, places + 1, now)
+    return line(ahead, lines.waiting())

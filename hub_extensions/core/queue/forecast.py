@@ -7,10 +7,9 @@ stay None until durations are learned from usage records.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import overload
 
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.reasons import Reason, explain
@@ -42,6 +41,25 @@ class WaitForecast:
 
 
 @dataclass(frozen=True, slots=True)
+class StartBrake:
+    """So many servers start at once at most, CPU only included, and a start takes so long at most, or it is ended."""
+
+    most: int
+    takes: timedelta
+
+    def wait(self, before: int) -> timedelta:
+        """How long it may hold somebody back whose GPU is free.
+
+        All starts may have been taken a moment before, by servers that came later and could have theirs at once. From
+        then on whoever came first starts first: where `most` starts last `takes` each, as many end in that time.
+
+        Args:
+            before: how many wait who came before, in whatever line.
+        """
+        return (1 + before // self.most) * self.takes
+
+
+@dataclass(frozen=True, slots=True)
 class Holding:
     """A share of a device that is taken; `ends_at` None: nothing enforces an end."""
 
@@ -61,70 +79,82 @@ def unknown(reason: Reason) -> WaitForecast:
     return WaitForecast(False, None, None, None, None, reason)
 
 
-class LineForecast(Sequence[WaitForecast]):
-    """The wait of each place of a line, first to last, found when it is looked at: most of a long line nobody asks."""
+LineForecast = Callable[[int, int], WaitForecast]
+"""The wait by place in one line, the first is 0, and how many wait in all lines who came before. Found when it is asked
+for: of a long line most of it nobody asks."""
 
-    def __init__(self, places: int, of: Callable[[int], WaitForecast]) -> None:
-        self._places = range(places)
-        self._of = of
 
-    def __len__(self) -> int:
-        return len(self._places)
+def silent(reason: Reason) -> LineForecast:
+    """A line of which nothing can be said."""
+    nothing = unknown(reason)
+    return lambda place, before: nothing
 
-    @overload
-    def __getitem__(self, place: int) -> WaitForecast: ...
 
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[WaitForecast]: ...
+def after_other_starts(brake: StartBrake, before: int) -> WaitForecast:
+    """Nothing is missing but a start: the start brake holds it back."""
+    return _at_most(brake.wait(before), explain("others-start"))
 
-    def __getitem__(self, place: int | slice) -> WaitForecast | Sequence[WaitForecast]:
-        if isinstance(place, slice):
-            return [self._of(each) for each in self._places[place]]
-        return self._of(self._places[place])
+
+def best_of(forecasts: Sequence[WaitForecast]) -> WaitForecast:
+    """Of several lines, any of which may be the first to serve: the best limit, and the best interval.
+
+    Of nothing that is known the first says why.
+    """
+    bound = min(forecasts, key=lambda each: (each.at_most is None, each.at_most or timedelta(0)))
+    likely = min(forecasts, key=lambda each: (each.p90 is None, each.p90 or timedelta(0)))
+    return replace(bound, p10=likely.p10, p50=likely.p50, p90=likely.p90)
+
+
+def within_max_wait(forecast: WaitForecast, left: timedelta, max_wait: timedelta) -> WaitForecast:
+    """No limit beyond the end of the place is said, for then its turn does not come any more.
+
+    Args:
+        left: how long the place lasts from now on. max_wait: how long a place lasts.
+    """
+    if forecast.at_most is None or forecast.at_most <= left:
+        return forecast
+    hours = max_wait.total_seconds() / 3600
+    return replace(forecast, at_most=None, reason=explain("place-ends-first", hours=hours))
 
 
 def forecast_line(
     *,
     devices: Sequence[str],
     holdings: Sequence[Holding],
-    shares: Sequence[int],
+    shares: Collection[int],
+    places: int,
     lifetime: timedelta | None,
-    start_allowance: timedelta = START_ALLOWANCE,
+    brake: StartBrake,
     now: datetime,
-    max_starting: int,
-    held_back: bool,
     by_others_too: bool = False,
 ) -> LineForecast:
-    """The wait of each place in one pool's line, first to last.
+    """The wait of each place in one pool's line.
 
-    The line is played forward with everybody using his time to the full: each device is given back when its last
-    enforced end has come, the next in line takes it for `lifetime`, and so on. What really happens can only be sooner.
+    The line is played forward with everybody using his time to the full, and every start as late as it can be: each
+    device is given back when its last enforced end has come, the next in line takes it for `lifetime`, and so on. What
+    really happens can only be sooner.
 
     Args:
         devices: identities of the devices of the pool that are ours to give.
         holdings: shares of them that are taken now.
-        shares: the shares that the places in line ask for, in any order: where they differ, what is said is the same.
+        shares: all that anybody in line may be given of a device, in any order.
+        places: how many places of the line will be asked for.
         lifetime: what a new holder may keep it at most; None: nothing is promised.
-        start_allowance: a start takes at most this long, or it is ended.
-        max_starting: the start brake; every `max_starting` places cost one start.
-        held_back: the brake holds everybody back now.
         by_others_too: others than this hub's servers may take devices of the pool before the line does.
     """
     if lifetime is None:
-        no_limit = unknown(explain("no-limit"))
-        return LineForecast(len(shares), lambda place: no_limit)
-    latest = _latest_starts(devices, holdings, shares, start_allowance + lifetime + RELEASE_ALLOWANCE, now)
+        return silent(explain("no-limit"))
+    # from one start to the next on the same device: it may be held back, start late, and use its time to the full
+    turn = brake.takes + brake.takes + lifetime + RELEASE_ALLOWANCE
+    latest = _latest_starts(devices, holdings, shares, places, turn, now)
     bounded = explain("limits-ahead-unless-outside" if by_others_too else "limits-ahead")
     boundless = unknown(explain("one-without-limit"))
 
-    def wait(place: int) -> WaitForecast:
+    def wait(place: int, before: int) -> WaitForecast:
         at = latest(place)
-        if at is None:
-            return boundless
-        brake = place // max_starting + (1 if held_back else 0)
-        return _at_most(max(at - now, timedelta(0)) + brake * start_allowance, bounded)
+        return boundless if at is None else _at_most(max(at - now, timedelta(0)) + brake.wait(before), bounded)
 
-    return LineForecast(len(shares), wait)
+    return wait
 
 
 def _at_most(bound: timedelta, reason: Reason) -> WaitForecast:
@@ -138,7 +168,8 @@ Latest = Callable[[int], "datetime | None"]
 def _latest_starts(
     devices: Sequence[str],
     holdings: Sequence[Holding],
-    shares: Sequence[int],
+    shares: Collection[int],
+    places: int,
     turn: timedelta,
     now: datetime,
 ) -> Latest:
@@ -146,23 +177,29 @@ def _latest_starts(
     held = [holding for holding in holdings if holding.device in ours]
     different = {*shares, *(holding.share for holding in held)}
     if len(different) > 1:
-        return _latest_starts_of_mixed_shares(held, turn, now) if ours else _never
-    return _latest_starts_of_equal_shares(devices, held, min(different, default=WHOLE), len(shares), turn, now)
+        return _latest_starts_of_mixed_shares(ours, held, turn, now)
+    return _latest_starts_of_equal_shares(devices, held, min(different, default=WHOLE), places, turn, now)
 
 
 def _never(place: int) -> None:
     return None
 
 
-def _latest_starts_of_mixed_shares(held: Sequence[Holding], turn: timedelta, now: datetime) -> Latest:
+def _latest_starts_of_mixed_shares(
+    devices: Collection[str], held: Sequence[Holding], turn: timedelta, now: datetime
+) -> Latest:
     """A bound that packing cannot break: shorter use ahead may pack shares less well (Graham's anomalies, 1966).
 
-    Once the one ahead has started, everything held ends within one turn, and then every device is empty.
+    In each turn after the last of today's ends at least as many start as there are cards: else one of them is empty,
+    and the first in line fits on it. A card that somebody holds without an end is none of them.
     """
-    if any(holding.ends_at is None for holding in held):
+    endless = {holding.device for holding in held if holding.ends_at is None}
+    cards = len(set(devices) - endless)
+    if not cards:
         return _never
-    empty = max((max(h.ends_at, now) + RELEASE_ALLOWANCE for h in held if h.ends_at is not None), default=now)
-    return lambda place: empty + place * turn
+    ends = (h.ends_at for h in held if h.device not in endless and h.ends_at is not None)
+    empty = max((max(end, now) + RELEASE_ALLOWANCE for end in ends), default=now)
+    return lambda place: empty + place // cards * turn
 
 
 def _latest_starts_of_equal_shares(

@@ -49,11 +49,13 @@ class PoolQueues:
         """`capacity`: for `heads` and `wishes`."""
         self._capacity = capacity
         self._pool_of = pools_of(snapshot.offers)
+        self._share_of = {offer.id: offer.share for offer in snapshot.offers}
         self.lines = lines_of(self._pool_of, snapshot.tickets) if snapshot.kept is None else snapshot.kept
         self._first = dict.fromkeys(self.lines, 0)
         self._left: set[str] = set()
         self._held = held_by(snapshot, {lease.user for lease in snapshot.leases})
         self._most = snapshot.config.gpu_leases_per_user
+        self._index: tuple[list[int], dict[str, list[Ticket]]] | None = None
 
     def line(self, pool: str) -> Line:
         return self.lines.get(pool, NOBODY)
@@ -66,6 +68,51 @@ class PoolQueues:
         while at < len(line.tickets) and line.tickets[at].id != ticket.id:
             at += 1
         return at + 1 if at < len(line.tickets) else None
+
+    def came_before(self, pool: str, ticket: Ticket) -> int:
+        """How many of those who wait, in whatever line, had a place before it had its place here."""
+        firsts, place = self._known()[0], self._place(pool, ticket)
+        itself = min(each.place for each in ticket.choices if each.offer in self._pool_of) < place
+        return bisect_left(firsts, place) - itself
+
+    def waiting(self) -> int:
+        """How many wait, in all lines."""
+        return len(self._known()[0])
+
+    def shares(self, pool: str) -> set[int]:
+        """What anybody in this line may be given of a device."""
+        return {self._share_of[offer] for offer, count in self.line(pool).asked.items() if count}
+
+    def shares_of(self, pool: str, ticket: Ticket) -> set[int]:
+        """What it may be given of a device of this pool."""
+        return {self._share_of[each.offer] for each in ticket.choices if self._pool_of.get(each.offer) == pool}
+
+    def may_be_passed(self, pool: str, ticket: Ticket) -> bool:
+        """Its user's other places may be served first, and with these the user holds as many GPUs as he may."""
+        own = self._known()[1].get(ticket.user, ())
+        before = {other.server for other in own if other.id != ticket.id and not self._is_behind(other, pool, ticket)}
+        held = self._held.get(ticket.user, {})
+        return pool != CPU and len((before | held.keys()) - {ticket.server}) >= self._most
+
+    def _is_behind(self, other: Ticket, pool: str, ticket: Ticket) -> bool:
+        """Wherever it waits for a GPU, this ticket comes first."""
+        pools = [each for each in self.pools_of(other) if each != CPU]
+        return pools == [pool] and self._place(pool, other) > self._place(pool, ticket)
+
+    def _place(self, pool: str, ticket: Ticket) -> int:
+        return min(choice.place for choice in ticket.choices if self._pool_of.get(choice.offer) == pool)
+
+    def _known(self) -> tuple[list[int], dict[str, list[Ticket]]]:
+        """The first place of each who waits, in order; and user -> the tickets that wait for a GPU."""
+        if self._index is None:
+            first, own = dict[str, int](), dict[str, dict[str, Ticket]]()
+            for pool, line in self.lines.items():
+                for place, ticket in zip(line.places, line.tickets, strict=True):
+                    first[ticket.id] = min(place, first.get(ticket.id, place))
+                    if pool != CPU:
+                        own.setdefault(ticket.user, {})[ticket.id] = ticket
+            self._index = sorted(first.values()), {user: list(tickets.values()) for user, tickets in own.items()}
+        return self._index
 
     def pools_of(self, ticket: Ticket) -> list[str]:
         """The lines that it is in, in the order of what its user prefers."""

@@ -24,7 +24,7 @@ Not here: who may be admitted (``admission.py``), how the proof is found, and wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -33,6 +33,7 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import (
     Admission,
+    Choice,
     Lease,
     LeaseState,
     Ticket,
@@ -174,6 +175,20 @@ class Seen:
 
 
 # ------------------------------------------------------------------ tickets
+
+
+def choices_of(offers: Sequence[OfferId], ticket: Ticket | None, new_place: Callable[[], int]) -> tuple[Choice, ...]:
+    """The places for the offers asked for: one that it waits for is kept, all others share a new one at the end.
+
+    Who was admitted and asks for others instead has had its turn: it keeps none.
+
+    Args:
+        ticket: the server's live ticket; None: it has none. new_place: makes a place; not called where none is needed.
+    """
+    keeps = ticket is not None and ticket.admitted_offer in (None, *offers)
+    had = {choice.offer: choice.place for choice in ticket.choices} if ticket is not None and keeps else {}
+    fresh = new_place() if any(offer not in had for offer in offers) else 0
+    return tuple(Choice(offer, had.get(offer, fresh)) for offer in offers)
 
 
 def ask(ticket: Ticket | None, lease: Lease | None, wanted: Ticket) -> Step:

@@ -19,9 +19,9 @@ def lines_of(pool_of: Mapping[OfferId, str], tickets: Iterable[Ticket]) -> Mappi
     entries: dict[str, list[tuple[int, Ticket]]] = {}
     asked: dict[str, Counter[OfferId]] = {}
     for ticket in tickets:
-        for pool, (place, offer) in _places(pool_of, ticket).items():
+        for pool, (place, offers) in _places(pool_of, ticket).items():
             entries.setdefault(pool, []).append((place, ticket))
-            asked.setdefault(pool, Counter())[offer] += 1
+            asked.setdefault(pool, Counter()).update(offers)
     for waiting in entries.values():
         waiting.sort(key=_place)
     return {
@@ -34,15 +34,16 @@ def _place(entry: tuple[int, Ticket]) -> int:
     return entry[0]
 
 
-def _places(pool_of: Mapping[OfferId, str], ticket: Ticket) -> dict[str, tuple[int, OfferId]]:
-    """Pool -> its place there and the offer of it; of several with one place the one that its user prefers."""
-    found: dict[str, tuple[int, OfferId]] = {}
+def _places(pool_of: Mapping[OfferId, str], ticket: Ticket) -> dict[str, tuple[int, tuple[OfferId, ...]]]:
+    """Pool -> its first place there, and what it asks of it."""
+    found: dict[str, tuple[int, tuple[OfferId, ...]]] = {}
     if ticket.state is not TicketState.WAITING:
         return found
     for choice in ticket.choices:
         pool = pool_of.get(choice.offer)
-        if pool is not None and (pool not in found or choice.place < found[pool][0]):
-            found[pool] = (choice.place, choice.offer)
+        if pool is not None:
+            place, offers = found.get(pool, (choice.place, ()))
+            found[pool] = min(place, choice.place), (*offers, choice.offer)
     return found
 
 
@@ -60,19 +61,19 @@ class _Kept:
             self.line = Line(tuple(self.tickets), tuple(self.places), Counter(self.asked))
         return self.line
 
-    def put(self, place: int, offer: OfferId, ticket: Ticket) -> None:
+    def put(self, place: int, offers: Iterable[OfferId], ticket: Ticket) -> None:
         at = bisect_left(self.places, place)
         self.places.insert(at, place)
         self.tickets.insert(at, ticket)
-        self.asked[offer] += 1
+        self.asked.update(offers)
         self.line = None
 
-    def drop(self, place: int, offer: OfferId, ticket: Ticket) -> None:
+    def drop(self, place: int, offers: Iterable[OfferId], ticket: Ticket) -> None:
         at = bisect_left(self.places, place)
         while self.tickets[at].id != ticket.id:
             at += 1
         del self.places[at], self.tickets[at]
-        self.asked[offer] -= 1
+        self.asked.subtract(offers)
         self.line = None
 
 
@@ -91,16 +92,16 @@ class KeptLines:
         """It is so from now on."""
         self.drop(ticket.id)
         self._known[ticket.id] = ticket
-        for pool, (place, offer) in _places(self.pool_of, ticket).items():
-            self._pools.setdefault(pool, _Kept()).put(place, offer, ticket)
+        for pool, (place, offers) in _places(self.pool_of, ticket).items():
+            self._pools.setdefault(pool, _Kept()).put(place, offers, ticket)
 
     def drop(self, ticket_id: str) -> None:
         """It is gone."""
         ticket = self._known.pop(ticket_id, None)
         if ticket is None:
             return
-        for pool, (place, offer) in _places(self.pool_of, ticket).items():
-            self._pools[pool].drop(place, offer, ticket)
+        for pool, (place, offers) in _places(self.pool_of, ticket).items():
+            self._pools[pool].drop(place, offers, ticket)
 
     def lines(self) -> Mapping[str, Line]:
         """The lines as they are now; what is given out does not change any more."""

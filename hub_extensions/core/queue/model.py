@@ -220,7 +220,7 @@ class Line:
 
     Attributes:
         tickets: each once, in the order of their places there. places: of each of them the first there.
-        asked: offer -> how many have their first place for it.
+        asked: offer -> how many ask for it.
     """
 
     tickets: tuple[Ticket, ...] = ()

@@ -298,7 +298,8 @@ class Reconciler:
         if known is not None:
             back = lifecycle.move(known, Event.SERVER_BACK)  # a stop that failed: it holds its device as before
             known = known if isinstance(back, Reason) else back
-            facts = ServerFacts(server.user, server.server, known.offer, now, lease=known.id, adopted=known.adopted)
+            started = known.ready_at or now  # it has run since then: its lifetime does not begin anew
+            facts = ServerFacts(server.user, server.server, known.offer, started, lease=known.id, adopted=known.adopted)
             return Changes(facts=(facts,), leases=(known,))
         if self.leases.is_stopping(server):
             return Changes()  # a stop that the hub has not heard the end of

@@ -17,7 +17,7 @@ from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.store import Changes, NoticeRow, Store, StoreUnavailable
 from hub_extensions.adapters.timeouts import unbroken
 from hub_extensions.core.cluster.placement import NodeSets
-from hub_extensions.core.culling import CullPolicy, ServerFacts
+from hub_extensions.core.culling import CullPolicy, ServerFacts, lifetime_end
 from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.messages import UsageRecord
@@ -285,6 +285,17 @@ class State:
         begins = lease.since + self.start_allowance if lease.ready_at is None else lease.ready_at
         return begins + self.policy.lifetime
 
+    def _as_enforced(self, lease: Lease) -> Lease:
+        """A lease with the end that its server really has: none comes before its warning, or before a promised one."""
+        facts = self.facts.get((lease.user, lease.server))
+        if lease.ends_at is None or facts is None or facts.lease != lease.id:
+            return lease
+        now = self.clock.now()
+        if facts.promised is None and lease.ends_at > now + self.policy.warn:
+            return lease  # it is as far away as it looks
+        end = lifetime_end(facts, self.policy, now)
+        return lease if end is None or end <= lease.ends_at else replace(lease, ends_at=end)
+
     def touch(self, user: str, server: str) -> None:
         """Something was said of this server just now: a listing of the hub from before knows nothing of it."""
         self.touched[(user, server)] = self.clock.elapsed()
@@ -397,7 +408,7 @@ class State:
             offers,
             self.known_devices(),
             tuple(self.tickets.values()),
-            tuple(self.leases.values()),
+            tuple(map(self._as_enforced, self.leases.values())),
             self.config,
             lifetime,
             self.start_allowance,

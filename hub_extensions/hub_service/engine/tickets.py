@@ -24,7 +24,6 @@ from hub_extensions.core.queue.admission import admit, refuse_to_join
 from hub_extensions.core.queue.lifecycle import Event, Step
 from hub_extensions.core.queue.model import (
     Admission,
-    Choice,
     Lease,
     Ticket,
     TicketState,
@@ -85,7 +84,8 @@ class Tickets:
         """Join the line in the order in which the hub accepted the starts, or find one's ticket again.
 
         The same user and server always have one ticket. Asked again with other offers it is changed: an offer it had
-        keeps its place, a new one joins its line at the end. The answers are in the order of `asks`.
+        keeps its place, a new one joins its line at the end; who was admitted to another has had its turn and keeps
+        none. The answers are in the order of `asks`.
 
         Raises:
             Refused: 503 while the store cannot be written: some may have joined, and find their tickets next time.
@@ -133,7 +133,9 @@ class Tickets:
             return live  # it has its place, or looks after it: nothing changes, nothing is written
         if refusal is not None:
             self.state.count("refused", refusal.reason)
-            unborn = live or Ticket("", ask.user, ask.server, self._choices(ask.offers, None), now)
+            unborn = live or Ticket(
+                "", ask.user, ask.server, lifecycle.choices_of(ask.offers, None, self.state.new_place), now
+            )
             if live is not None:
                 await transaction.end_ticket(live, Event.REFUSED, refusal)
             return presenters.over(unborn, "refuse", refusal, self.state.clock)
@@ -163,7 +165,7 @@ class Tickets:
             id=secrets.token_hex(8),
             user=ask.user,
             server=ask.server,
-            choices=self._choices(ask.offers, live),
+            choices=lifecycle.choices_of(ask.offers, live, self.state.new_place),
             joined=now,
             groups=ask.groups,
             options=ask.options,
@@ -186,12 +188,6 @@ class Tickets:
             fresh = tuple(offer for offer in ask.offers if offer not in had)
             self._unjudged[ticket.id] = (*self._unjudged.get(ticket.id, ()), *fresh)
         return ticket
-
-    def _choices(self, offers: Sequence[OfferId], live: Ticket | None) -> tuple[Choice, ...]:
-        """Places for the offers asked for; all new ones share one place."""
-        had = {} if live is None else {choice.offer: choice.place for choice in live.choices}
-        fresh = self.state.new_place() if any(offer not in had for offer in offers) else 0
-        return tuple(Choice(offer, had.get(offer, fresh)) for offer in offers)
 
     async def started(self, ticket_id: str, report: messages.Started) -> messages.TicketStatus:
         """The server's process is known, or the hub found the server ready (which ends the ticket).

@@ -21,7 +21,7 @@ from hub_extensions.core.offer_texts import default_title, gives
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.wording import about, ordinal
 from hub_extensions.spawner.accepted_starts import AcceptedStart
-from hub_extensions.spawner.pages.texts import clock, likely, utc
+from hub_extensions.spawner.pages.texts import clock, likely, no_figure, utc
 
 KEPT_START = "Your start is kept and joins the line as soon as it answers, in the order in which starts were accepted."
 LOG_EVENTS = 200
@@ -208,7 +208,7 @@ def report_cluster_away(start: Start, reason: str, titles: Mapping[str, str]) ->
 
 
 def _wait(wait: Wait) -> dict[str, Any]:
-    texts = {"likely": likely(wait), "at_most": ""}
+    texts = {"likely": likely(wait), "at_most": "", "no_figure": no_figure(wait)}
     if wait.at_most_seconds is not None:
         texts["at_most"] = f"at most {about(wait.at_most_seconds)}"
     return {**asdict(wait), "words": texts}

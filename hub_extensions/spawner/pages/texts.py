@@ -55,6 +55,14 @@ def likely(wait: Wait) -> str:
     return f"likely {high}" if low == high else f"likely {low}–{high}"
 
 
+def no_figure(wait: Wait) -> str:
+    """What is said of a wait of which no figure is known."""
+    reason = wait.reason
+    if reason is not None and reason.reason == "place-ends-first":
+        return f"your place ends after {float(reason.params['hours']):g} h"
+    return "wait not known"
+
+
 def wait_text(offer: OfferState) -> str:
     """The wait of one offer: ``starts now``, ``you would be 2nd in line, likely 25–70 min``, or why it is unknown."""
     if offer.wait.now:
@@ -68,5 +76,5 @@ def wait_text(offer: OfferState) -> str:
     if offer.wait.at_most_seconds is not None:
         parts.append(f"at most {about(offer.wait.at_most_seconds)}")
     if len(parts) == 1:
-        parts.append("wait not known")
+        parts.append(no_figure(offer.wait))
     return ", ".join(parts)

@@ -20,7 +20,7 @@ from hub_extensions.core.culling import (
     observe,
     settle,
 )
-from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, Holding, forecast_line
+from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, Holding, StartBrake, forecast_line
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.wording import duration
 from tests.core.culling.test_decision import CPU, FACTS, GPU, ON, START, message, minute
@@ -237,33 +237,34 @@ def test_the_forms_sentence_spans_the_limits_of_all_offers() -> None:
 @pytest.mark.parametrize(
     ("held", "shares", "minutes"),
     [
-        ([("a", 1000, 5), ("b", 1000, 9)], [1000] * 4, [5, 9, 70, 74]),
-        ([("a", 1000, 5)], [1000] * 3, [0, 5, 65]),
-        ([("a", 1000, -5), ("b", 1000, None)], [1000] * 3, [0, 65, 130]),
+        ([("a", 1000, 5), ("b", 1000, 9)], [1000] * 4, [5, 9, 75, 79]),
+        ([("a", 1000, 5)], [1000] * 3, [0, 5, 70]),
+        ([("a", 1000, -5), ("b", 1000, None)], [1000] * 3, [0, 70, 140]),
         ([("a", 1000, None), ("b", 1000, None)], [1000], [None]),
         ([("a", 500, 5), ("a", 500, 7), ("b", 500, 9)], [500] * 4, [0, 5, 7, 9]),
-        ([("a", 500, 5)], [1000, 500], [5, 70]),
-        ([("a", 500, None)], [1000, 500], [None, None]),
+        ([("a", 500, 5)], [1000, 500, 500, 500, 500], [5, 5, 75, 75, 145]),
+        ([("a", 500, None)], [1000, 500], [0, 70]),
+        ([("a", 500, None), ("b", 500, None)], [1000, 500], [None, None]),
         ([("gone", 1000, None), ("a", 1000, 3), ("b", 1000, 4)], [1000] * 2, [3, 4]),
-        ([], [500, 1000, 500], [0, 65, 130]),
+        ([], [500, 1000, 500], [0, 0, 70]),
     ],
 )
 def test_the_wait_of_each_place_is_what_the_ends_ahead_add_up_to(
     held: list[tuple[str, int, int | None]], shares: list[int], minutes: list[int | None]
 ) -> None:
-    """A turn is 5 min to start and 60 to live; what a release takes is taken off here (see the next test)."""
+    """A turn is 5 min for the start brake, 5 to start and 60 to live; the own wait for the brake is taken off here."""
     taken = [Holding(device, share, None if end is None else minute(end)) for device, share, end in held]
     found = forecast_line(
         devices=["a", "b"],
         holdings=taken,
-        shares=shares,
+        shares=set(shares),
+        places=len(shares),
         lifetime=HOUR,
-        start_allowance=5 * MINUTE,
+        brake=StartBrake(64, 5 * MINUTE),
         now=START,
-        max_starting=64,
-        held_back=False,
     )
-    waits = [None if each.at_most is None else each.at_most for each in found]
+    limits = [found(place, place).at_most for place in range(len(shares))]
+    waits = [None if limit is None else limit - 5 * MINUTE for limit in limits]
     assert len(waits) == len(minutes)
     for wait, expected in zip(waits, minutes, strict=True):
         assert (wait is None) is (expected is None)
@@ -271,19 +272,19 @@ def test_the_wait_of_each_place_is_what_the_ends_ahead_add_up_to(
             assert timedelta(0) <= wait - expected * MINUTE <= 3 * RELEASE_ALLOWANCE
 
 
-@pytest.mark.parametrize(("held_back", "starts"), [(False, [0, 0, 1, 1, 2]), (True, [1, 1, 2, 2, 3])])
-def test_the_start_brake_costs_every_second_place_one_start_where_two_may_start(
-    held_back: bool, starts: list[int]
+@pytest.mark.parametrize(("before", "starts"), [(0, [1, 1, 2, 2, 3]), (1, [1, 2, 2, 3, 3]), (4, [3, 3, 4, 4, 5])])
+def test_the_start_brake_costs_one_start_and_one_more_for_two_who_came_before_where_two_may_start(
+    before: int, starts: list[int]
 ) -> None:
     found = forecast_line(
         devices=[str(n) for n in range(5)],
         holdings=[],
-        shares=[1000] * 5,
+        shares={1000},
+        places=5,
         lifetime=HOUR,
-        start_allowance=5 * MINUTE,
+        brake=StartBrake(2, 5 * MINUTE),
         now=START,
-        max_starting=2,
-        held_back=held_back,
     )
-    assert [each.at_most for each in found] == [5 * count * MINUTE for count in starts]
-    assert not any(each.now for each in found)
+    waits = [found(place, before + place) for place in range(5)]
+    assert [each.at_most for each in waits] == [5 * count * MINUTE for count in starts]
+    assert not any(each.now for each in waits)

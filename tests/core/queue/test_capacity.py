@@ -10,7 +10,7 @@ import pytest
 from hub_extensions.core.gpu.devices import WHOLE, Foreign
 from hub_extensions.core.queue.admission import admit, availability, standing
 from hub_extensions.core.queue.capacity import Capacity
-from hub_extensions.core.queue.forecast import Holding, forecast_line
+from hub_extensions.core.queue.forecast import Holding, StartBrake, forecast_line
 from hub_extensions.core.queue.model import Admission, Choice, LeaseState, Ticket
 from tests.core.queue import test_counted_pools as counted
 from tests.core.queue.test_admission import (
@@ -186,10 +186,10 @@ def test_the_wait_of_who_would_join_now_is_behind_everybody_who_waits() -> None:
         (small(0),), (ticket(1, "mig-1g.5gb"),), (lease(small(0), ends=ends),), lifetime=timedelta(minutes=30)
     )
     found = next(each for each in availability(here, NOW) if each.offer == SMALL)
-    assert found.wait.at_most == timedelta(minutes=10 + 1 + 3 + 30 + 1)
+    assert found.wait.at_most == timedelta(minutes=10 + 1 + 3 + (3 + 30 + 1) + 3)
     assert not found.wait.now
     nobody = next(each for each in availability(replace(here, tickets=()), NOW) if each.offer == SMALL)
-    assert nobody.wait.at_most == timedelta(minutes=10 + 1)
+    assert nobody.wait.at_most == timedelta(minutes=10 + 1 + 3)
 
 
 def test_cpu_only_has_nothing_that_is_held_lost_or_anothers() -> None:
@@ -202,10 +202,10 @@ def test_what_is_left_of_a_card_is_waited_for_where_it_is_less_than_a_part(held:
     found = forecast_line(
         devices=["card"],
         holdings=[Holding("card", 300, NOW + timedelta(minutes=10 * number)) for number in range(1, held + 1)],
-        shares=[300, 300],
+        shares={300},
+        places=2,
         lifetime=timedelta(hours=1),
+        brake=StartBrake(64, timedelta(minutes=3)),
         now=NOW,
-        max_starting=64,
-        held_back=False,
     )
-    assert [each.at_most for each in found] == [timedelta(minutes=each) for each in minutes]
+    assert [found(place, place).at_most for place in range(2)] == [timedelta(minutes=each + 3) for each in minutes]

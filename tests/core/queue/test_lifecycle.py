@@ -43,6 +43,31 @@ def admitted(ticket: Ticket, what: Admission = ON_GPU) -> Step | Reason:
 # ------------------------------------------------------------------ tickets
 
 
+@pytest.mark.parametrize(
+    ("had", "admitted_to", "asked", "places"),
+    [
+        (None, None, ("gpu", "cpu"), (9, 9)),
+        ({"gpu-0.25": 1}, None, ("gpu", "gpu-0.25"), (9, 1)),  # a larger one takes its place at the end
+        ({"gpu-0.25": 1, "cpu": 3}, None, ("cpu", "gpu-0.25"), (3, 1)),
+        ({"gpu-0.25": 1, "cpu": 3}, "cpu", ("cpu", "gpu-0.25"), (3, 1)),  # its start goes on
+        ({"gpu-0.25": 1, "cpu": 3}, "cpu", ("gpu-0.25",), (9,)),  # it has had its turn
+    ],
+)
+def test_an_offer_keeps_its_place_and_others_take_theirs_at_the_end(
+    had: dict[str, int] | None, admitted_to: str | None, asked: tuple[str, ...], places: tuple[int, ...]
+) -> None:
+    ticket = had and replace(
+        TICKET,
+        choices=tuple(Choice(OfferId(offer), place) for offer, place in had.items()),
+        admitted_offer=admitted_to and OfferId(admitted_to),
+    )
+    offers = tuple(map(OfferId, asked))
+    taken = iter((9,))
+    given = lifecycle.choices_of(offers, ticket or None, lambda: next(taken))
+    assert [(each.offer, each.place) for each in given] == list(zip(asked, places, strict=True))
+    assert (next(taken, None) is None) is (9 in places), "no place is made that nobody needs"
+
+
 @pytest.mark.parametrize("state", TicketState)
 @pytest.mark.parametrize("event", ENDS)
 def test_a_ticket_ends_only_as_its_table_says(state: TicketState, event: Event) -> None:

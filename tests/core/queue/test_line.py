@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.admission import admit, availability, refuse_to_join, standing
-from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE, Holding, forecast_line
+from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE, Holding, StartBrake, forecast_line
 from hub_extensions.core.queue.heads import pools_of
 from hub_extensions.core.queue.line import KeptLines, lines_of
 from hub_extensions.core.queue.model import Choice, Line, Ticket, TicketState
@@ -133,17 +133,17 @@ def test_the_wait_of_each_place_is_what_playing_the_line_forward_says(
         for at, end in held
         if at < devices
     ]
-    turn = START_ALLOWANCE + timedelta(minutes=lifetime) + RELEASE_ALLOWANCE
+    turn = 2 * START_ALLOWANCE + timedelta(minutes=lifetime) + RELEASE_ALLOWANCE
     found = forecast_line(
         devices=names,
         holdings=holdings,
-        shares=[share] * places,
+        shares={share},
+        places=places,
         lifetime=timedelta(minutes=lifetime),
+        brake=StartBrake(1000, START_ALLOWANCE),
         now=NOW,
-        max_starting=1000,
-        held_back=False,
     )
-    assert len(found) == places
     expected = played(names, holdings, share, places, turn)
-    assert [each.at_most for each in found] == [None if at is None else at - NOW for at in expected]
-    assert list(found[:2]) == list(found)[:2]
+    assert [found(place, place).at_most for place in range(places)] == [
+        None if at is None else at - NOW + START_ALLOWANCE for at in expected
+    ]

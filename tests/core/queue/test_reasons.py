@@ -274,8 +274,8 @@ def test_a_lease_that_outlived_its_end_has_none_that_could_be_told() -> None:
         found = standing(snapshot((small(0),), WAITING[:1], (held,), lifetime=timedelta(hours=1)), NOW)["t1"].forecast
         return found is not None and found.at_most is not None
 
-    assert at_most(LeaseState.RUNNING, 5) and at_most(LeaseState.RUNNING, -5)
-    assert at_most(LeaseState.ENDING, 5) and at_most(LeaseState.ENDING, 0) and not at_most(LeaseState.ENDING, -5)
+    for state in (LeaseState.RUNNING, LeaseState.ENDING, LeaseState.LOST):
+        assert [at_most(state, minutes) for minutes in (5, 0, -1, -2)] == [True, True, True, False]
 
 
 def test_all_offers_have_a_row() -> None:

@@ -293,10 +293,11 @@ async def test_what_the_hub_said_of_a_users_groups_holds_for_30_s(tmp_path: Path
             return HubUser(name, False, ("others",))
 
         r.hub.user = user  # type: ignore[method-assign]
-        r.engine.state.config = replace(r.engine.state.config, max_starting=0)
+        r.engine.state.config = replace(r.engine.state.config, max_starting=1)
+        await r.ask("ben", "cpu")
         r.hub.groups["ada"] = ("staff",)
-        await r.ask("ada", "cpu")
-        ticket = replace(next(iter(r.engine.state.tickets.values())), groups=("staff",))
+        ada = await r.ask("ada", "cpu")
+        ticket = replace(r.engine.state.tickets[ada.ticket], groups=("staff",))
         rights.remember("ada", ("staff",))
         r.hands.pass_time(seconds * SECOND)
         for _ in range(2):

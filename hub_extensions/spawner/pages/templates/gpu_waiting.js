@@ -182,7 +182,7 @@
       var by = new Date(new Date(gpu.at).getTime() + 1000 * wait.at_most_seconds);
       parts.push(wait.words.at_most + ", by " + clock(by));
     }
-    return parts.join(" · ") || "wait not known";
+    return parts.join(" · ") || wait.words.no_figure;
   }
   function waiting(gpu, message) {
     waitedInLine = true;
