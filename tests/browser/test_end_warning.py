@@ -283,6 +283,7 @@ def test_a_kernel_is_shut_down_from_the_panel_after_a_question(page: Page, serve
     expect(button).to_have_count(0)
 
 
+@pytest.mark.whole
 def test_each_part_can_be_disabled_by_itself(page: Page, service: PanelService, tmp_path: Path) -> None:
     server = a_server(tmp_path, service)
     folder = tmp_path / "config" / "labconfig"
@@ -341,6 +342,7 @@ LANGUAGES = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_panel_speaks_the_language_of_jupyterlab(
     page: Page, service: PanelService, tmp_path: Path, pictures: Path, language: str

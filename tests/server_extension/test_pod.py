@@ -101,6 +101,7 @@ async def test_it_stays_as_it_is_when_the_service_answers_without_a_device(fake_
         service.go()
 
 
+@pytest.mark.whole
 async def test_a_pod_that_sees_no_gpu_says_so_and_is_well_when_one_is_there(fake_nvml: Path, tmp_path: Path) -> None:
     environ = environ_of(lab_machine(tmp_path).container_of().write(), fake_nvml, Mechanism.MIG)
     with a_server(tmp_path / "server", environ) as server:

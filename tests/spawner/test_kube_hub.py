@@ -186,6 +186,7 @@ def test_a_machine_that_dies_between_admission_and_pod_is_said_not_to_answer(
         assert (said["state"], said["why"]["reason"], said["reason"]) == ("held", "machine-silent", text)
 
 
+@pytest.mark.whole
 def test_kueues_line_is_waited_in_and_a_server_it_takes_back_is_told_apart_from_a_crash(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
@@ -280,6 +281,7 @@ def test_a_lease_is_not_held_for_hours_by_a_server_that_lacks_something_else_tha
         until(lambda: [m.how for m in service.told_of(Ended)] == ["failed"])
 
 
+@pytest.mark.whole
 def test_a_server_on_a_silent_machine_is_never_deleted_by_force_and_its_owner_reads_why_no_new_one_starts(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:

@@ -261,8 +261,22 @@ def test_taking_another_offer_keeps_the_ticket(tmp_path: Path, service: GpuServi
         hub.wait_ready("ben")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("cleanup", [True, False])
+@pytest.mark.parametrize(
+    ("cleanup", "number"),
+    [
+        (True, signal.SIGTERM),
+        (False, signal.SIGKILL),
+        *(
+            pytest.param(cleanup, number, marks=pytest.mark.whole)
+            for cleanup, number in (
+                (True, signal.SIGINT),
+                (True, signal.SIGKILL),
+                (False, signal.SIGTERM),
+                (False, signal.SIGINT),
+            )
+        ),
+    ],
+)
 def test_the_end_of_the_hub_ends_no_ticket(
     tmp_path: Path, service: GpuServiceInATest, number: int, cleanup: bool
 ) -> None:
