@@ -305,6 +305,7 @@ def test_each_part_can_be_disabled_by_itself(page: Page, service: PanelService, 
         server.stop()
 
 
+@pytest.mark.whole
 def test_in_jupyter_notebook_the_panel_opens_from_the_menu_and_warns(
     page: Page, server: UserServer, service: PanelService, live: Connections, pictures: Path
 ) -> None:

@@ -286,6 +286,7 @@ def test_nothing_moves_by_itself_and_forced_colours_keep_bars_and_lines(live: Li
     live.panel.screenshot(path=pictures / "training-forced-colors.png")
 
 
+@pytest.mark.whole
 def test_at_twice_the_size_nothing_is_cut_off(browser: Browser, server: UserServer, pictures: Path) -> None:
     context = browser.new_context(viewport={"width": 640, "height": 480}, device_scale_factor=2, locale="en-GB")
     page = context.new_page()

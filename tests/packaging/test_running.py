@@ -101,6 +101,7 @@ def test_a_card_that_was_asked_for_and_is_not_there_is_a_failure(tmp_path: Path)
     assert "test_it.py  (1: no NVIDIA driver on this machine)" in run.output
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("words", [(), ("-n", "2")], ids=["alone", "workers"])
 def test_in_ci_a_test_that_nobody_selected_is_a_failure(tmp_path: Path, words: tuple[str, ...]) -> None:
     run = ended(tmp_path, TESTS, "-k", "one", *words)

@@ -338,6 +338,7 @@ async def test_while_the_service_is_away_the_gpu_is_shown_and_it_comes_back(
     assert log.count("The GPU service answers again") == 1
 
 
+@pytest.mark.whole
 async def test_before_the_service_has_answered_no_memory_of_others_is_in_the_history(
     fake_nvml: Path, tmp_path: Path
 ) -> None:

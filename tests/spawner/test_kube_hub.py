@@ -147,6 +147,7 @@ def test_a_pod_that_its_machine_turned_down_is_made_once_more_under_the_same_lea
         assert "no such device" in hub.log()
 
 
+@pytest.mark.whole
 def test_something_outside_took_the_device_is_said_and_the_limit_of_the_start_does_not_run_meanwhile(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
