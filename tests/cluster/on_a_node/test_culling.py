@@ -36,7 +36,7 @@ CULLING = f"""
 c.GpuCulling.enabled = True
 c.GpuCulling.idle_minutes = 1
 c.GpuCulling.warn_minutes = 1
-c.GpuCulling.unopened_minutes = 1
+c.GpuCulling.unopened_minutes = None
 c.GpuCulling.grace_minutes = 0
 c.GpuCulling.lifetime_hours = 0.5
 c.Spawner.http_timeout = {SECONDS:.0f}
@@ -108,7 +108,10 @@ def test_the_idle_are_warned_and_stopped_by_prometheus_and_the_next_in_line_star
         place.hub.spawn("bare", {"offer": SMALL})
         for person in (ada, busy):
             person.is_in_lab(SECONDS)
+            expect(person.page.locator(".jp-LabShell")).to_be_visible(timeout=1000 * SECONDS)
         busy.page.goto("about:blank")
+        ada.page.goto(f"{place.hub.url}/user/ada/lab/tree/work.ipynb")
+        expect(ada.page.locator(".jp-Notebook .jp-Cell .cm-content").first).to_be_visible(timeout=1000 * SECONDS)
         place.hub.wait_ready("bare", seconds=SECONDS)
         bare = requests.get(
             f"{place.hub.url}/user/bare/gpu/snapshot",
@@ -128,7 +131,6 @@ def test_the_idle_are_warned_and_stopped_by_prometheus_and_the_next_in_line_star
         ben.take(LARGE)
         ben.waits("1st")
 
-        ada.page.goto(f"{place.hub.url}/user/ada/lab/tree/work.ipynb")
         expect(ada.page.locator(".Toastify").get_by_role("button", name="Keep")).to_be_visible(timeout=patient(150_000))
         ada.page.locator(".jp-Notebook .jp-Cell .cm-content").first.click()
         ada.page.keyboard.press("Control+A")
@@ -141,7 +143,7 @@ def test_the_idle_are_warned_and_stopped_by_prometheus_and_the_next_in_line_star
             record = ended(place)[user]
             assert (record["end"], record["node"]) == ("idle", "lab"), record
             assert record["warnings"] == 1 and record["highest_use_percent"] == 0.0, record
-        assert holders(place) == {"busy", "ben"}
+        assert holders(place) == {"busy", "ben"}, ended(place)
         assert set(place.pods()) == {"busy", "ben"}
         ada.page.goto(f"{place.hub.url}/hub/spawn/ada")
         expect(ada.page.locator("body")).to_contain_text("was stopped")
