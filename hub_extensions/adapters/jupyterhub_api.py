@@ -12,7 +12,7 @@ import json
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -65,12 +65,14 @@ class HubRefused(Exception):
 
     Attributes:
         status: HTTP status. message: the hub's own text.
+        retry_after: how long the hub asks to wait (``Retry-After`` in seconds); None: it does not say.
     """
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, retry_after: timedelta | None = None) -> None:
         super().__init__(f"{status}: {message}")
         self.status = status
         self.message = message
+        self.retry_after = retry_after
 
 
 class StartRefused(HubRefused):
@@ -208,7 +210,7 @@ class HubApi:
             return False
         answer = await self._ask(_STOP, "DELETE", _server_path(user, server))
         if answer.code not in (202, 204, 404):
-            raise StopRefused(answer.code, _message(answer))
+            raise StopRefused(answer.code, _message(answer), _retry_after(answer))
         return True
 
     async def identify(self, token: str) -> Caller | None:
@@ -410,6 +412,11 @@ def _message(answer: HTTPResponse) -> str:
     except ValueError:
         return str(answer.reason)
     return str(body.get("message") or answer.reason) if isinstance(body, dict) else str(answer.reason)
+
+
+def _retry_after(answer: HTTPResponse) -> timedelta | None:
+    wished = answer.headers.get("Retry-After", "").strip()
+    return timedelta(seconds=int(wished)) if wished.isascii() and wished.isdigit() and len(wished) < 8 else None
 
 
 def _why(error: Exception, purpose: _Purpose) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from hub_extensions.adapters.jupyterhub_api import HubAway, HubServer, HubUser
+from hub_extensions.adapters.jupyterhub_api import HubAway, HubServer, HubUser, StopRefused
 from hub_extensions.adapters.store import Changes, StoreUnavailable
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample
@@ -70,9 +70,11 @@ class HubAsTold:
         self.groups: dict[str, tuple[str, ...]] = {}
         self.deleted: set[str] = set()
         self.away = ""
+        self.refuses_stops: StopRefused | None = None
         self.known: tuple[str, ...] = ()
         self.started: list[tuple[str, str, Mapping[str, object]]] = []
         self.stopped: list[tuple[str, str]] = []
+        self.refused: list[tuple[str, str]] = []
         self.token_name = "a1"
 
     async def own_token(self) -> str:
@@ -119,6 +121,9 @@ class HubAsTold:
 
     async def stop(self, user: str, server: str) -> bool:
         self._answers()
+        if self.refuses_stops is not None:
+            self.refused.append((user, server))
+            raise self.refuses_stops
         self.stopped.append((user, server))
         self.running.pop((user, server), None)
         return True

@@ -16,6 +16,7 @@ from hub_extensions.core.culling.policy import (
     culling_sentence,
     ends_at,
 )
+from hub_extensions.core.culling.stops import DueStop, StopPause, pause_after, stops_to_begin
 
 __all__ = [
     "DAY",
@@ -24,9 +25,11 @@ __all__ = [
     "Cause",
     "CullDecision",
     "CullPolicy",
+    "DueStop",
     "Evidence",
     "PolicyError",
     "ServerFacts",
+    "StopPause",
     "check_policy",
     "culling_rule",
     "culling_sentence",
@@ -38,6 +41,8 @@ __all__ = [
     "lifetime_end",
     "observe",
     "opened",
+    "pause_after",
     "reported",
     "settle",
+    "stops_to_begin",
 ]

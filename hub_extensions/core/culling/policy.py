@@ -71,6 +71,10 @@ class CullPolicy:
         name="cpu_idle_minutes",
         least=0,
     )
+    stops_at_once: int = setting(10, "So many servers are being stopped at the same time at most.", least=1)
+    stops_per_minute: int = setting(
+        30, "So many stops begin within a minute at most; those whose GPU is wanted most come first.", least=1
+    )
 
 
 class PolicyError(ValueError):
@@ -123,6 +127,9 @@ def check_policy(policy: CullPolicy) -> None:
         raise PolicyError("idle_below_percent", f"above 0 and at most 100, not {policy.idle_below_percent:g}")
     if policy.keeps_per_day < 0:
         raise PolicyError("keeps_per_day", f"0 or more, not {policy.keeps_per_day}")
+    for name, number in (("stops_at_once", policy.stops_at_once), ("stops_per_minute", policy.stops_per_minute)):
+        if number < 1:
+            raise PolicyError(name, f"1 or more, not {number}")
     if policy.grace < timedelta(0):
         raise PolicyError("grace", "0 or more, not negative")
     for name, value in (("warn", policy.warn), ("keep", policy.keep)):

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable
+from hub_extensions.adapters.timeouts import within
 from hub_extensions.core import culling, messages
-from hub_extensions.core.culling import Action, CullDecision, Evidence, ServerFacts
+from hub_extensions.core.culling import Action, CullDecision, DueStop, Evidence, ServerFacts, StopPause
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.offers.offer_id import CPU, OfferId
@@ -70,11 +73,16 @@ class Culler:
         self._stops: set[asyncio.Task[None]] = set()
         self.measuring = Measuring(state)
         self._dry: dict[tuple[str, str], datetime] = {}
+        self._begun: deque[datetime] = deque()
+        self._pauses: dict[tuple[str, str], StopPause] = {}
+        self._soon = asyncio.Event()
 
     async def run(self) -> None:
-        """Decide every few seconds until cancelled."""
+        """Decide every few seconds, and once a stop is over, until cancelled."""
         while True:
-            await asyncio.sleep(EVERY)  # first: the use of some devices is known from the second reading on
+            with suppress(asyncio.TimeoutError):  # first: the use of some devices is known from the second reading on
+                await within(EVERY, self._soon.wait())
+            self._soon.clear()
             try:
                 await self.decide_all()
             except Refused as problem:
@@ -84,18 +92,50 @@ class Culler:
         """Fold the samples in, decide about every server, and begin what has to be done."""
         async with self.transaction() as transaction:
             now = self.state.clock.now()
+            judged = [self._judge(facts, now) for facts in tuple(self.state.facts.values())]
+            beginning = self._stops_to_begin(judged, now)
             changed = []
-            for facts in tuple(self.state.facts.values()):
-                seen = self._observe(facts, now)
-                decision = self.decision(seen)
-                seen = culling.settle(seen, decision, now)
-                if seen.stopping is not None and (seen.user, seen.server) not in self.state.saving:
-                    self._begin_stop(seen, decision)  # a new one, or one that a restart of ours broke off
+            for facts, seen, decision in judged:
+                key = (seen.user, seen.server)
+                if key in beginning:
+                    self._begin_stop(seen, decision)
+                elif key not in self.state.saving:
+                    seen = replace(seen, stopping=facts.stopping)  # its turn comes later
                 self._dry_run(seen, decision, now)
                 if seen != facts:
                     changed.append(seen)
             figures = self.measuring.take(self.figure_of, self.node_of)
             await transaction.write(replace(figures, facts=tuple(changed)))
+
+    def _judge(self, facts: ServerFacts, now: datetime) -> tuple[ServerFacts, ServerFacts, CullDecision]:
+        """The facts as they are kept, as they are after a look at the evidence, and what follows."""
+        seen = self._observe(facts, now)
+        decision = self.decision(seen)
+        return facts, culling.settle(seen, decision, now), decision
+
+    def _stops_to_begin(
+        self, judged: Sequence[tuple[ServerFacts, ServerFacts, CullDecision]], now: datetime
+    ) -> set[tuple[str, str]]:
+        """Of those that are to be stopped: who has a turn now. Some are new, some a restart of ours broke off."""
+        running = {(seen.user, seen.server) for _, seen, _ in judged}
+        self._pauses = {server: pause for server, pause in self._pauses.items() if server in running}
+        while self._begun and now - self._begun[0] >= timedelta(minutes=1):
+            self._begun.popleft()
+        due = [
+            self._due(seen, decision, now)
+            for _, seen, decision in judged
+            if seen.stopping is not None and (seen.user, seen.server) not in self.state.saving
+        ]
+        if not due:
+            return set()
+        chosen = culling.stops_to_begin(due, len(self.state.saving), self._begun, self._pauses, self.state.policy, now)
+        self._begun.extend(now for _ in chosen)
+        return set(chosen)
+
+    def _due(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> DueStop:
+        lease = self.state.leases.get(facts.lease) if facts.lease else None
+        waiting = self.state.waiting_for(facts.offer) if lease is not None else 0
+        return DueStop((facts.user, facts.server), decision.stops_at or now, lease.share if lease else 0, waiting)
 
     def decision(self, facts: ServerFacts) -> CullDecision:
         """What is to be done about a server now."""
@@ -205,20 +245,26 @@ class Culler:
         try:
             await self._wait_until_saved(key)
             current = await self._still_to_stop(facts)
-            if current is None:
-                await self._cancel_stop(key)
-                return
-            if not await self.hub.stop(*key):
+            if current is None or not await self.hub.stop(*key):
+                self._pauses.pop(key, None)
                 await self._cancel_stop(key)
                 return
             await self._stopped(current, decision)
         except (HubAway, HubRefused) as problem:
-            log.warning("not stopped, tried again later: %s", problem, extra={"user": key[0], "server": key[1]})
+            wished = problem.retry_after if isinstance(problem, HubRefused) else None
+            pause = culling.pause_after(self._pauses.get(key), self.state.clock.now(), wished)
+            self._pauses[key] = pause
+            self.state.count("stop-failed", "refused" if isinstance(problem, HubRefused) else "hub-away")
+            seconds = (pause.until - self.state.clock.now()).total_seconds()
+            log.warning(
+                "not stopped, tried again in %.0f s: %s", seconds, problem, extra={"user": key[0], "server": key[1]}
+            )
             await self._cancel_stop(key)
         except Refused as problem:
             log.warning("stopped, but not recorded: %s", problem, extra={"user": key[0], "server": key[1]})
         finally:
             self.state.saving.pop(key, None)
+            self._soon.set()
 
     async def _wait_until_saved(self, key: tuple[str, str]) -> None:
         began = self.state.clock.now()

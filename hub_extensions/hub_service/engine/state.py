@@ -475,6 +475,11 @@ class State:
         """How many tickets wait."""
         return sum(1 for ticket in self.tickets.values() if ticket.state is TicketState.WAITING)
 
+    def waiting_for(self, offer: OfferId) -> int:
+        """How many wait for an offer, or for another of its pool."""
+        found = next((each for each in self.availability() if each.offer.id == offer), None)
+        return 0 if found is None else found.waiting
+
     def recent_notices(self, user: str) -> tuple[NoticeRow, ...]:
         """What this user is to be told at the next page (the last 24 h)."""
         since = self.clock.utc_now() - NOTICES_LAST

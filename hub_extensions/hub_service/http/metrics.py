@@ -25,6 +25,7 @@ COUNTERS = {
     "refused": ("refusals", "reason", "Tickets refused, by reason."),
     "ended": ("ticket_ends", "how", "Tickets ended, by how they ended."),
     "culled": ("culls", "reason", "Servers stopped by this service, by reason."),
+    "stop-failed": ("stops_failed", "reason", "Stops that the hub refused or did not hear; each is tried again."),
     "server-end": ("server_ends", "reason", "Servers that ended by themselves, by what happened to them."),
     "start-failed": ("start_failures", "reason", "Admitted starts that failed, by what happened to them."),
     "pods": ("pods_removed", "reason", "Pods that this service removed."),

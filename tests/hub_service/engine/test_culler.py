@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hub_extensions.adapters.jupyterhub_api import StopRefused
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.messages import Report, Stopped
 from hub_extensions.core.offers.model import OfferConfig
@@ -375,6 +376,57 @@ async def test_a_stop_that_the_hub_does_not_hear_is_tried_again(tmp_path: Path) 
         assert r.hub.stopped == [("ada", "")]
         assert [lease.state for lease in r.engine.leases()] == ["ending"]
         assert ("ada", "") not in r.engine.state.facts
+
+
+async def test_a_stop_that_the_hub_refuses_is_sent_again_after_a_pause_that_grows(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        r.hub.refuses_stops = StopRefused(429, "too many", timedelta(seconds=90))
+        await minutes(r, 3, None)
+        await stops_finish(r)
+        assert len(r.hub.refused) == 1
+        for _ in range(14):  # 84 s, a decision each 6 s
+            r.hands.pass_time(timedelta(seconds=5))
+            await one_turn(r, None)
+            await stops_finish(r)
+        assert len(r.hub.refused) == 1, "it waits as long as the hub asked"
+        r.hub.refuses_stops = StopRefused(500, "locked")
+        for _ in range(70):  # 7 minutes, in which it was asked at each turn before
+            r.hands.pass_time(timedelta(seconds=5))
+            await one_turn(r, None)
+            await stops_finish(r)
+        assert 4 <= len(r.hub.refused) <= 8
+        assert r.engine.state.counts[("stop-failed", "refused")] == len(r.hub.refused)
+        r.hub.refuses_stops = None
+        for _ in range(61):
+            r.hands.pass_time(timedelta(seconds=5))
+            await one_turn(r, None)
+            await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
+
+
+async def test_servers_that_fall_due_together_are_stopped_in_turns(tmp_path: Path) -> None:
+    policy = replace(settings(tmp_path).culling, stops_at_once=2, stops_per_minute=3)
+    async with room(tmp_path, *(small(n) for n in range(5)), culling=policy) as r:
+        for user in ("ada", "ben", "eve", "kim", "leo"):
+            await r.run(user, "mig-1g.5gb")
+        for user in ("ada", "ben", "eve", "kim", "leo"):
+            await r.engine.report(user, "", OPEN)
+        await one_turn(r, None)
+        await minutes(r, 3, None)
+        assert len(r.engine.state.saving) == 2
+        waiting = [facts for facts in r.engine.state.facts.values() if facts.stopping is None]
+        assert len(waiting) == 3, "who waits for the turn to be stopped may still come back"
+        await stops_finish(r)
+        await one_turn(r, None)
+        await stops_finish(r)
+        assert len(r.hub.stopped) == 3
+        await one_turn(r, None)
+        assert len(r.hub.stopped) == 3, "three a minute"
+        await minutes(r, 1, None)
+        await stops_finish(r)
+        assert len(r.hub.stopped) == 5
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""When stops begin: a few at once and so many a minute, the most wanted GPU first; after a failed one comes a pause.
+
+Pure. Not here: which server is to be stopped (``decision.py``), and who asks the hub for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from hub_extensions.core.culling.policy import CullPolicy
+
+MINUTE = timedelta(minutes=1)
+FIRST_PAUSE = timedelta(seconds=5)
+LONGEST_PAUSE = timedelta(minutes=5)
+"""The pause doubles from the first to the longest."""
+LONGEST_WISH = timedelta(hours=1)
+"""A hub may ask for a longer pause by ``Retry-After``, but not for one beyond this."""
+
+Server = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DueStop:
+    """A server that is to be stopped now.
+
+    Attributes:
+        server: user and name.
+        since: its end has come then.
+        share: of a device, in thousandths; 0 for CPU only.
+        waiting: how many wait for what it has.
+    """
+
+    server: Server
+    since: datetime
+    share: int = 0
+    waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StopPause:
+    """After a stop that failed, so many times in a row: the next try is not before `until`."""
+
+    failures: int
+    until: datetime
+
+
+def pause_after(before: StopPause | None, now: datetime, retry_after: timedelta | None = None) -> StopPause:
+    """One more stop of a server has failed. `retry_after`: what the hub asked for; None: nothing."""
+    failures = 1 if before is None else before.failures + 1
+    own = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), LONGEST_PAUSE)
+    wished = own if retry_after is None else min(max(retry_after, FIRST_PAUSE), LONGEST_WISH)
+    return StopPause(failures, now + wished)
+
+
+def stops_to_begin(
+    due: Collection[DueStop],
+    under_way: int,
+    begun: Sequence[datetime],
+    pauses: Mapping[Server, StopPause],
+    policy: CullPolicy,
+    now: datetime,
+) -> tuple[Server, ...]:
+    """Which stops begin now, in this order; the others have their turn later.
+
+    Args:
+        under_way: stops that are not over yet. begun: when the last ones began.
+    """
+    lately = sum(1 for at in begun if now - at < MINUTE)
+    room = max(0, min(policy.stops_at_once - under_way, policy.stops_per_minute - lately))
+    ready = [each for each in due if each.server not in pauses or pauses[each.server].until <= now]
+    ready.sort(key=lambda each: (-each.waiting, -each.share, each.since, each.server))
+    return tuple(each.server for each in ready[:room])
