@@ -13,6 +13,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -151,6 +152,10 @@ class HubApi:
     """The hub's REST API. Every method but `up` raises `HubAway` when the hub does not answer.
 
     Listing and the rest raise `HubRefused` when the hub says no: the service's token lacks a scope.
+
+    Attributes:
+        clock_ahead: by how much the hub's clock was ahead of this machine's at the last listing, by its ``Date``; None:
+            there was none, or it said no time.
     """
 
     def __init__(self, url: str, token: str, *, tls: ssl.SSLContext | None = None) -> None:
@@ -158,6 +163,7 @@ class HubApi:
         self._url = url.rstrip("/")
         self._token = token
         self._tls = tls
+        self.clock_ahead: timedelta | None = None
         self._clients: dict[str, AsyncHTTPClient] = {}
         self._whole_body: bool | None = None
         self._callers = _Remembered()
@@ -304,7 +310,9 @@ class HubApi:
         offset, limit = 0, _PAGE
         while True:
             path = "/users?" + urlencode({**query, "limit": limit, "offset": offset})
-            page = _mapping(_parsed(await self._ask(_LIST, "GET", path)))
+            answer = await self._ask(_LIST, "GET", path)
+            self.clock_ahead = _clock_ahead(answer, datetime.now(timezone.utc))
+            page = _mapping(_parsed(answer))
             found.extend(_mapping(item) for item in page.get("items", ()))
             pagination = _mapping(page.get("_pagination"))
             totals.add(pagination.get("total"))
@@ -412,6 +420,14 @@ def _message(answer: HTTPResponse) -> str:
     except ValueError:
         return str(answer.reason)
     return str(body.get("message") or answer.reason) if isinstance(body, dict) else str(answer.reason)
+
+
+def _clock_ahead(answer: HTTPResponse, now: datetime) -> timedelta | None:
+    try:
+        said = parsedate_to_datetime(answer.headers.get("Date", ""))
+    except (TypeError, ValueError):
+        return None
+    return None if said.tzinfo is None else said - now
 
 
 def _retry_after(answer: HTTPResponse) -> timedelta | None:

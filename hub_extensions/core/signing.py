@@ -146,8 +146,8 @@ def clock_problem(ahead: timedelta) -> str:
         return ""
     where = "ahead of" if ahead > timedelta(0) else "behind"
     return (
-        f"the hub's clock is {about(abs(ahead).total_seconds())} {where} the GPU service's; nothing fails for it, but "
-        "times on pages do not fit: set both by NTP"
+        f"the hub's clock is {about(abs(ahead).total_seconds())} {where} the GPU service's; times on "
+        "pages do not fit, and no CPU-only server is stopped by last_activity: set both by NTP"
     )
 
 

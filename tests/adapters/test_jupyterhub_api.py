@@ -7,12 +7,13 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tornado.httpclient import AsyncHTTPClient
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
+from tornado.httputil import HTTPHeaders
 
 from hub_extensions.adapters.jupyterhub_api import (
     Caller,
@@ -23,6 +24,7 @@ from hub_extensions.adapters.jupyterhub_api import (
     HubUser,
     StartRefused,
     StopRefused,
+    _retry_after,
     server_of,
 )
 from tests import hubs
@@ -281,6 +283,20 @@ async def test_an_identity_is_remembered_for_some_seconds_only_and_by_token() ->
         assert await api.identify("b") is None
         assert len(fake.asked) == 2
         api.close()
+
+
+async def test_a_listing_tells_the_hubs_clock(api: HubApi) -> None:
+    assert api.clock_ahead is None
+    await api.servers()
+    assert api.clock_ahead is not None and abs(api.clock_ahead) < timedelta(seconds=patient(30))
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("7", 7), ("0", 0), ("", None), ("soon", None), ("-1", None), ("9" * 30, None)]
+)
+def test_retry_after_is_read_in_seconds_only(header: str, seconds: int | None) -> None:
+    answer = HTTPResponse(HTTPRequest("http://hub/"), 429, HTTPHeaders({"Retry-After": header}))
+    assert _retry_after(answer) == (None if seconds is None else timedelta(seconds=seconds))
 
 
 async def test_a_list_that_moves_between_two_pages_misses_nobody() -> None:

@@ -72,7 +72,7 @@ class EngineInMemory:
             offer("cpu", "CPU only", None, NOW),
         )
         counts = {("admitted", "mig-1g.5gb"): 4, ("refused", "line-full"): 2}
-        self.state = SimpleNamespace(counts=counts, last_admission_seconds=0.012)
+        self.state = SimpleNamespace(counts=counts, last_admission_seconds=0.012, hub_clock_ahead=None)
         self._queues: list[asyncio.Queue[messages.TicketStatus]] = []
 
     @property

@@ -70,6 +70,7 @@ class HubAsTold:
         self.groups: dict[str, tuple[str, ...]] = {}
         self.deleted: set[str] = set()
         self.away = ""
+        self.clock_ahead: timedelta | None = timedelta(0)
         self.refuses_stops: StopRefused | None = None
         self.known: tuple[str, ...] = ()
         self.started: list[tuple[str, str, Mapping[str, object]]] = []

@@ -6,7 +6,17 @@ Not here: who reads the samples, who asks the user to save, and who stops the se
 """
 
 from hub_extensions.core.culling.decision import SHOWN_AFTER, Action, CullDecision, decide, lifetime_end, settle
-from hub_extensions.core.culling.evidence import Cause, Evidence, ServerFacts, evidence_of, observe, opened, reported
+from hub_extensions.core.culling.evidence import (
+    Cause,
+    Evidence,
+    ServerFacts,
+    activity_counts,
+    evidence_of,
+    is_forged,
+    observe,
+    opened,
+    reported,
+)
 from hub_extensions.core.culling.keeps import DAY, keep, keeps_left
 from hub_extensions.core.culling.policy import (
     CullPolicy,
@@ -30,12 +40,14 @@ __all__ = [
     "PolicyError",
     "ServerFacts",
     "StopPause",
+    "activity_counts",
     "check_policy",
     "culling_rule",
     "culling_sentence",
     "decide",
     "ends_at",
     "evidence_of",
+    "is_forged",
     "keep",
     "keeps_left",
     "lifetime_end",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 
 from hub_extensions.core.culling.policy import CullPolicy
@@ -18,6 +18,10 @@ class Cause(Enum):
     LIFETIME = "lifetime"
     UNOPENED = "unopened"
     CPU_IDLE = "cpu-idle"
+
+
+SAME_CLOCK = timedelta(seconds=60)
+"""Clocks that differ by more are not compared with each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,16 @@ class ServerFacts:
     stopping: datetime | None = None
     cause: Cause | None = None
     promised: datetime | None = None
+
+
+def activity_counts(hub_clock_ahead: timedelta | None) -> bool:
+    """Whether the hub's `last_activity` says how long somebody was away: its clock has to be ours, and known to be."""
+    return hub_clock_ahead is not None and abs(hub_clock_ahead) <= SAME_CLOCK
+
+
+def is_forged(last_activity: datetime, now: datetime) -> bool:
+    """Whether a `last_activity` lies ahead of now (both by clocks that agree). Any user's server can write one."""
+    return last_activity > now + SAME_CLOCK
 
 
 def evidence_of(

@@ -17,13 +17,14 @@ from typing import Protocol
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer
 from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.adapters.timeouts import within
-from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.culling import ServerFacts, activity_counts, is_forged
 from hub_extensions.core.culling.orphans import ListedServer
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
 from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.wording import about
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.leases import LeaseWatcher
 from hub_extensions.hub_service.engine.meta import TOKEN_NAME
@@ -81,6 +82,8 @@ class Reconciler:
         self._changed_since: set[tuple[str, str]] = set()
         self._starting: asyncio.Task[None] | None = None
         self._soon = asyncio.Event()
+        self._clocks_agree = True
+        self._forged: set[tuple[str, str]] = set()
 
     def resume_soon(self) -> None:
         """There may be tickets whose start the hub does not have: it was restarted, or it says so itself."""
@@ -124,7 +127,7 @@ class Reconciler:
         resume, self._resume = self._resume, False
         try:
             async with self.transaction(admit=True) as transaction:
-                self._take_in_activity(servers)
+                await self._take_in_activity(servers, transaction)
                 self._changed_since = {key for key, at in self.state.touched.items() if at >= listed_at}
                 self.state.touched = {key: self.state.touched[key] for key in self._changed_since}
                 await self._end_old_tickets(servers, token_name, transaction)
@@ -163,18 +166,47 @@ class Reconciler:
         now = self.state.clock.now()
         return min(now, now - (self.state.clock.utc_now() - wall))
 
-    def _take_in_activity(self, servers: Servers) -> None:
+    async def _take_in_activity(self, servers: Servers, transaction: Transaction) -> None:
         """The hub's figures, but for servers whose notebooks are being saved: the saving itself is activity.
 
         And who is in which group: the panel shows the waits of the offers that its reader may have.
         """
-        fresh = {key: self._running(item.last_activity) for key, item in servers.items() if item.last_activity}
+        counts = self._compare_clocks()
+        active = {key: item.last_activity for key, item in servers.items() if item.last_activity and counts}
+        fresh = {key: self._running(at) for key, at in active.items()}
         saving = {key: at for key, at in self.state.activity.items() if key in self.state.saving}
         self.state.activity = {**fresh, **saving}
         listed = {item.user: (item.groups, item.admin) for item in servers.values()}
         in_line = {ticket.user for ticket in self.state.tickets.values()}
         asked = {user: known for user, known in self.state.people.items() if user in in_line}
         self.state.people = {**asked, **listed}
+        await self._note_forged(active, transaction)
+
+    def _compare_clocks(self) -> bool:
+        """Whether what the hub's clock says may be compared with ours. Where not, nobody is stopped by it."""
+        ahead = self.state.hub_clock_ahead = self.hub.clock_ahead
+        counts = activity_counts(ahead)
+        if counts is self._clocks_agree:
+            return counts
+        self._clocks_agree = counts
+        if counts:
+            log.warning("the hub's clock is as this machine's again: its last_activity counts")
+        else:
+            by = "not known" if ahead is None else f"{about(abs(ahead).total_seconds())} apart from this machine's"
+            log.warning("the hub's clock is %s: nobody is stopped by last_activity", by)
+        return counts
+
+    async def _note_forged(self, active: Mapping[tuple[str, str], datetime], transaction: Transaction) -> None:
+        """A time that lies ahead was written by somebody's server: it counts as now, and admins read of it, once."""
+        now = self.state.clock.utc_now()
+        forged = {key for key, at in active.items() if is_forged(at, now)}
+        new, self._forged = forged - self._forged, forged
+        rows = tuple(
+            JournalRow(now, "future-activity", None, None, *key, f"last_activity {active[key].isoformat()}", "user")
+            for key in sorted(new)
+        )
+        if rows:
+            await transaction.write(Changes(journal=rows))
 
     # -------------------------------------------------------------- tickets
 

@@ -71,7 +71,7 @@ class State:
         on_cluster: devices are a cluster's. cluster: as it was read last; None: it has not been read yet.
         hub_up: the hub answers. listed: the servers it has, as its list said last, None: not known; listing: with their
             processes; listed_pods: the names of their pods. people: user -> groups and admin or not, as it said
-            last. activity: of each server.
+            last. activity: of each server. hub_clock_ahead: by how much the hub's clock is; None: not known.
         node_sets: ticket -> the nodes of the cluster that its server may use, where that is known.
         touched: servers of which something was said, and when (the machine's seconds): an older listing knows less.
         compared: what the hub runs was compared with this at least once: else a lease may be of a server long gone.
@@ -139,6 +139,7 @@ class State:
         self.people: dict[str, tuple[tuple[str, ...], bool]] = {}
         self.reports: dict[Server, tuple[ServerReport, datetime]] = {}
         self.activity: dict[Server, datetime] = {}
+        self.hub_clock_ahead: timedelta | None = None
         self.saving: dict[Server, datetime] = {}
         self.listed: frozenset[Server] | None = None
         self.listing: Listing | None = None

@@ -177,6 +177,14 @@ class EngineCollector(Collector):
         if health.inventory_age_seconds is not None:
             age.add_metric([], health.inventory_age_seconds)
         yield age
+        ahead = GaugeMetricFamily(
+            PREFIX + "hub_clock_ahead_seconds",
+            "By how much the hub's clock is ahead; beyond 60 either way nobody is stopped by last_activity. Absent "
+            "while not known.",
+        )
+        if self._engine.state.hub_clock_ahead is not None:
+            ahead.add_metric([], self._engine.state.hub_clock_ahead.total_seconds())
+        yield ahead
         answers = GaugeMetricFamily(
             PREFIX + "prometheus_answers",
             "1: the Prometheus asked for DCGM's figures answers. 0: it does not. Absent where none is configured.",

@@ -155,6 +155,33 @@ async def test_the_hubs_activity_is_kept_on_the_running_clock_and_never_in_the_f
         assert r.engine.state.activity == {**fresh, BEN: saved}, "the saving of notebooks is no activity"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "counts"), [(0, True), (60, True), (-60, True), (61, False), (-7200, False), (None, False)]
+)
+async def test_the_hubs_activity_counts_only_while_its_clock_is_known_to_be_ours(
+    tmp_path: Path, seconds: int | None, counts: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with room(tmp_path, small(0)) as r:
+        r.hub.clock_ahead = None if seconds is None else timedelta(seconds=seconds)
+        r.hub.running[ADA] = HubServer(*ADA, True, None, r.hands.wall, r.hands.wall)
+        await r.engine.reconciler.reconcile()
+        await r.engine.reconciler.reconcile()
+        assert (ADA in r.engine.state.activity) is counts
+        warned = [line for line in caplog.messages if "nobody is stopped by last_activity" in line]
+        assert len(warned) == (0 if counts else 1)
+
+
+async def test_activity_that_lies_ahead_counts_as_now_and_admins_read_of_it_once(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        later = r.hands.wall + timedelta(minutes=58)
+        r.hub.running[ADA] = HubServer(*ADA, True, None, r.hands.wall, later)
+        for _ in range(2):
+            await r.engine.reconciler.reconcile()
+        assert r.engine.state.activity[ADA] == r.engine.state.clock.now()
+        rows = [row for row in await r.engine.store.journal() if row.kind == "future-activity"]
+        assert [(row.user, row.text) for row in rows] == [("ada", f"last_activity {later.isoformat()}")]
+
+
 async def test_a_word_about_a_server_is_newer_than_a_listing_of_before(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         seconds = r.engine.state.clock.elapsed()

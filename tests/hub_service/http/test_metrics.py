@@ -39,7 +39,7 @@ async def test_the_line_the_leases_and_the_offers_are_counted(service: Running) 
 
 def test_a_cause_has_one_label() -> None:
     labels = {name: label for name, label, _ in COUNTERS.values()}
-    causes = {"refusals", "culls", "server_ends", "start_failures", "pods_removed"}
+    causes = {"refusals", "culls", "stops_failed", "server_ends", "start_failures", "pods_removed"}
     assert {name for name, label in labels.items() if label == "reason"} == causes
     assert {labels[name] for name in labels.keys() - causes} == {"offer", "how", "what", "channel"}
 
