@@ -77,3 +77,10 @@ def forget(connection: Connection, user: str) -> None:
     """Remove the notices and journal rows that name the user."""
     connection.execute(sa.delete(NOTICES).where(NOTICES.c.user == user))
     connection.execute(sa.delete(JOURNAL).where(JOURNAL.c.user == user))
+
+
+def keeps(connection: Connection, since: datetime) -> tuple[tuple[str, datetime], ...]:
+    """Who has pressed *keep* since then, and when, the oldest first."""
+    chosen = sa.select(JOURNAL.c.user, JOURNAL.c.at).where(JOURNAL.c.kind == "kept", JOURNAL.c.at >= since)
+    rows = connection.execute(chosen.order_by(JOURNAL.c.id))
+    return tuple((row.user, row.at) for row in rows if row.user)

@@ -135,6 +135,10 @@ class Store:
         """The last journal rows, the newest first."""
         return await self._do(lambda connection: history.journal(connection, limit))
 
+    async def keeps(self, since: datetime) -> tuple[tuple[str, datetime], ...]:
+        """Who has pressed *keep* since then, and when, the oldest first."""
+        return await self._do(lambda connection: history.keeps(connection, since))
+
     async def prune(self, now: datetime) -> None:
         """Remove samples and notices after 30 days; usage records, ended tickets and journal after 12 months."""
 

@@ -17,7 +17,7 @@ from hub_extensions.core.culling.evidence import (
     opened,
     reported,
 )
-from hub_extensions.core.culling.keeps import DAY, keep, keeps_left
+from hub_extensions.core.culling.keeps import DAY, keep, keeps_left, recent_keeps
 from hub_extensions.core.culling.policy import (
     CullPolicy,
     PolicyError,
@@ -54,6 +54,7 @@ __all__ = [
     "observe",
     "opened",
     "pause_after",
+    "recent_keeps",
     "reported",
     "settle",
     "stops_to_begin",

@@ -59,7 +59,7 @@ class ServerFacts:
     Attributes:
         started: when it was ready; with user and server it names this run of the server.
         lease: None for a CPU-only server.
-        keeps: when *keep* was pressed (only the last 24 hours count).
+        keeps: when *keep* was pressed for this run of it (in the last 24 hours).
         warned: a warning was shown for the present countdown since.
         stopping: the stop was decided (and journaled) then; None: it runs.
         cause: what the countdown, the warning or the stop is for, or was last; None: there was none.

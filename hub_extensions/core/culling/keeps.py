@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -12,13 +13,16 @@ from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.reasons import Reason, explain
 
 DAY = timedelta(hours=24)
-"""The time in which `CullPolicy.keeps_per_day` are counted."""
+"""The time in which `CullPolicy.keeps_per_day` are counted, whatever server they were for."""
 
 
-def keep(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts | Reason:
-    """Move the idle end of a server by `policy.keep`, for one of its keeps. It never moves an end to the front.
+def keep(facts: ServerFacts, policy: CullPolicy, now: datetime, pressed: Sequence[datetime]) -> ServerFacts | Reason:
+    """Move the idle end of a server by `policy.keep`, for one of its user's keeps. It never moves an end to the front.
 
     Refused, with the reason, where it would move nothing: no countdown, the lifetime's end, none left.
+
+    Args:
+        pressed: when its user pressed *keep*, for whatever server.
     """
     if facts.stopping is not None:
         return explain("keep-stopping")
@@ -34,28 +38,29 @@ def keep(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts |
         return explain("keep-unopened")
     if decision.stops_at is None:
         return explain("keep-no-countdown")
-    if keeps_left(facts, policy, now) == 0:
-        return _none_left(facts, policy, now)
+    if keeps_left(policy, now, pressed) == 0:
+        return _none_left(policy, now, pressed)
     return replace(
         facts,
         kept_until=max(decision.stops_at, now) + policy.keep,
-        keeps=(*_recent_keeps(facts, now), now),
+        keeps=(*recent_keeps(now, facts.keeps), now),
         warned=None,
         cause=None,
     )
 
 
-def keeps_left(facts: ServerFacts, policy: CullPolicy, now: datetime) -> int:
-    """How many *keep* are left of those in 24 hours."""
-    return max(0, policy.keeps_per_day - len(_recent_keeps(facts, now)))
+def keeps_left(policy: CullPolicy, now: datetime, pressed: Sequence[datetime]) -> int:
+    """How many *keep* a user has left of those in 24 hours; `pressed` as in `keep`."""
+    return max(0, policy.keeps_per_day - len(recent_keeps(now, pressed)))
 
 
-def _recent_keeps(facts: ServerFacts, now: datetime) -> tuple[datetime, ...]:
-    return tuple(pressed for pressed in facts.keeps if now - pressed < DAY)
+def recent_keeps(now: datetime, pressed: Sequence[datetime]) -> tuple[datetime, ...]:
+    """Those that still count, as `pressed`."""
+    return tuple(at for at in pressed if now - at < DAY)
 
 
-def _none_left(facts: ServerFacts, policy: CullPolicy, now: datetime) -> Reason:
+def _none_left(policy: CullPolicy, now: datetime, pressed: Sequence[datetime]) -> Reason:
     if policy.keeps_per_day == 0:
         return explain("keep-not-offered")
-    oldest = sorted(_recent_keeps(facts, now))[-policy.keeps_per_day]
+    oldest = sorted(recent_keeps(now, pressed))[-policy.keeps_per_day]
     return explain("keep-none-left", times=policy.keeps_per_day, day=DAY, wait=oldest + DAY - now)

@@ -45,7 +45,7 @@ class CullPolicy:
     keep: timedelta = setting(
         timedelta(minutes=30), "How much time one press of Keep adds.", name="keep_minutes", least=0
     )
-    keeps_per_day: int = setting(2, "How often a user may press Keep for a server in 24 hours.", least=0)
+    keeps_per_day: int = setting(2, "How often a user may press Keep in 24 hours, whatever server it is for.", least=0)
     lifetime: timedelta | None = setting(
         timedelta(hours=12),
         "A server with a GPU ends after this, busy or not; Keep does not move it. None: no such limit.",

@@ -372,7 +372,7 @@ class Culler:
             facts = self.state.facts.get((user, server))
             if facts is None:
                 raise Refused(404, "This server is not known to run.", "server", "unknown-server")
-            kept = culling.keep(facts, self.state.policy, self.state.clock.now())
+            kept = culling.keep(facts, self.state.policy, self.state.clock.now(), self.state.keeps.get(user, ()))
             if isinstance(kept, Reason):
                 raise Refused.because(409, kept, "keep")
             until = self.state.clock.wall(kept.kept_until) if kept.kept_until else None
@@ -398,9 +398,8 @@ class Culler:
         now = self.state.clock.now()
         keep = None
         if facts is not None and policy.enabled:
-            keep = messages.Keep(
-                policy.keep.total_seconds() / 60, culling.keeps_left(facts, policy, now), policy.keeps_per_day
-            )
+            left = culling.keeps_left(policy, now, self.state.keeps.get(user, ()))
+            keep = messages.Keep(policy.keep.total_seconds() / 60, left, policy.keeps_per_day)
         allowed = presenters.allowed(self.state.availability(), *self.state.people.get(user, ((), False)))
         return messages.ServerState(
             user=user,

@@ -17,7 +17,7 @@ from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.store import Changes, NoticeRow, Store, StoreUnavailable
 from hub_extensions.adapters.timeouts import unbroken
 from hub_extensions.core.cluster.placement import NodeSets
-from hub_extensions.core.culling import CullPolicy, ServerFacts, lifetime_end
+from hub_extensions.core.culling import DAY, CullPolicy, ServerFacts, lifetime_end, recent_keeps
 from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.messages import UsageRecord
@@ -79,6 +79,7 @@ class State:
         telling: how users are told who have no page open. deliveries: the notices on their way there, by their keys.
             sendings: channel -> how the last ones went.
         reports: what each server's own extension said last, and when. saving: since when its notebooks are being saved.
+        keeps: user -> when *keep* was pressed in the last 24 hours, for whatever server (the journal has it).
         counts: (what, reason) -> how often since the start; last_admission_seconds: how long the last admission
             took. Both for the metrics.
         revision: grows with every change; what is computed from the state may be kept as long as it stands.
@@ -141,6 +142,7 @@ class State:
         self.activity: dict[Server, datetime] = {}
         self.hub_clock_ahead: timedelta | None = None
         self.saving: dict[Server, datetime] = {}
+        self.keeps: dict[str, tuple[datetime, ...]] = {}
         self.listed: frozenset[Server] | None = None
         self.listing: Listing | None = None
         self.listed_pods: frozenset[str] = frozenset()
@@ -180,6 +182,9 @@ class State:
         state.last_choices = dict(await store.last_choices())
         for notice in reversed(await store.notices(None, state.clock.utc_now() - NOTICES_LAST)):
             state.notices.setdefault(notice.user, []).append(notice)
+        wall, now = state.clock.utc_now(), state.clock.now()
+        for user, at in await store.keeps(wall - DAY):
+            state._note_keep(user, now - (wall - at))
         state.first_start = not kept
         return state
 
@@ -236,6 +241,9 @@ class State:
             self.deliveries[delivery.key] = delivery
         for notice in changes.notices:
             self.notices.setdefault(notice.user, []).append(notice)
+        for written in changes.journal:
+            if written.kind == "kept" and written.user:
+                self._note_keep(written.user, self.clock.now())
         if POOL_NAMES in changes.meta:
             self.pool_names = json.loads(changes.meta[POOL_NAMES])
         if SENDINGS in changes.meta:
@@ -243,6 +251,9 @@ class State:
         self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
         if not changes.empty:
             self.revision += 1
+
+    def _note_keep(self, user: str, at: datetime) -> None:
+        self.keeps[user] = (*recent_keeps(self.clock.now(), self.keeps.get(user, ())), at)
 
     def _keep_last(self, record: UsageRecord) -> None:
         """For a minute the hub may still say how it ended."""

@@ -61,6 +61,11 @@ def told(decision: CullDecision) -> tuple[Action, Cause | None, datetime | None]
     return decision.action, decision.cause, decision.stops_at
 
 
+def kept_by(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts | Reason:
+    """What *keep* gives to a user who has pressed it for this server alone."""
+    return keep(facts, policy, now, facts.keeps)
+
+
 def test_an_idle_server_counts_down_is_warned_and_stops() -> None:
     shown = decide(GPU, ON, minute(75))
     assert told(shown) == (Action.KEEP, Cause.IDLE, minute(90))
@@ -197,7 +202,7 @@ def test_no_keep_moves_the_lifetime() -> None:
     kept = replace(GPU, kept_until=minute(2000), idle_since=minute(690))
     assert told(decide(kept, ON, minute(715))) == (Action.WARN, Cause.LIFETIME, minute(725))
     assert told(decide(kept, ON, minute(715), minute(710))) == (Action.WARN, Cause.LIFETIME, minute(720))
-    assert isinstance(keep(replace(FACTS, warned=minute(710), cause=Cause.LIFETIME), ON, minute(715)), Reason)
+    assert isinstance(kept_by(replace(FACTS, warned=minute(710), cause=Cause.LIFETIME), ON, minute(715)), Reason)
 
 
 def test_the_earliest_end_wins() -> None:
@@ -252,7 +257,7 @@ def test_a_dry_run_stops_nothing_and_says_nothing_but_logs_what_it_would_do() ->
     assert decide(replace(GPU, idle_since=None), dry, minute(95)).would_stop_at is None
     assert ends_at(START, dry) is None
     assert culling_sentence(dry) == ""
-    assert isinstance(keep(replace(FACTS, idle_since=minute(60)), dry, minute(80)), Reason)
+    assert isinstance(kept_by(replace(FACTS, idle_since=minute(60)), dry, minute(80)), Reason)
 
 
 def test_switching_culling_on_warns_everybody_first() -> None:
@@ -287,31 +292,36 @@ def test_only_the_first_opening_counts() -> None:
 
 def test_a_keep_moves_the_stop_by_its_length_twice_a_day() -> None:
     facts = replace(FACTS, idle_since=minute(60), warned=minute(80), cause=Cause.IDLE)
-    kept = keep(facts, ON, minute(81))
+    kept = kept_by(facts, ON, minute(81))
     assert isinstance(kept, ServerFacts)
-    assert (kept.kept_until, kept.warned, kept.cause, keeps_left(kept, ON, minute(81))) == (minute(120), None, None, 1)
+    assert (kept.kept_until, kept.warned, kept.cause, keeps_left(ON, minute(81), kept.keeps)) == (
+        minute(120),
+        None,
+        None,
+        1,
+    )
     assert decide(evidence_of(kept, use_known=True), ON, minute(82)).stops_at == minute(120)
-    again = keep(replace(kept, warned=minute(110), cause=Cause.IDLE), ON, minute(112))
+    again = kept_by(replace(kept, warned=minute(110), cause=Cause.IDLE), ON, minute(112))
     assert isinstance(again, ServerFacts)
     assert again.kept_until == minute(150)
-    refused = keep(again, ON, minute(141))
+    refused = kept_by(again, ON, minute(141))
     assert refused == explain("keep-none-left", times=2, day=timedelta(hours=24), wait=timedelta(hours=23))
-    assert keeps_left(again, ON, minute(81 + 24 * 60)) == 1
+    assert keeps_left(ON, minute(81 + 24 * 60), again.keeps) == 1
 
 
 @pytest.mark.parametrize(("seconds", "left"), [(0, 1), (24 * 3600 - 1, 1), (24 * 3600, 2)])
 def test_a_keep_counts_for_24_h(seconds: int, left: int) -> None:
     facts = replace(FACTS, keeps=(START,))
     now = START + timedelta(seconds=seconds)
-    assert keeps_left(facts, ON, now) == left
-    assert keeps_left(facts, replace(ON, keeps_per_day=0), now) == 0
+    assert keeps_left(ON, now, facts.keeps) == left
+    assert keeps_left(replace(ON, keeps_per_day=0), now, facts.keeps) == 0
     idle = replace(facts, started=now - timedelta(hours=1), opened=now - timedelta(hours=1))
-    kept = keep(replace(idle, idle_since=now - timedelta(minutes=25)), replace(ON, keeps_per_day=1), now)
+    kept = kept_by(replace(idle, idle_since=now - timedelta(minutes=25)), replace(ON, keeps_per_day=1), now)
     assert isinstance(kept, ServerFacts) is (left == 2)
 
 
 def test_a_keep_holds_off_idleness_after_work_in_between() -> None:
-    kept = keep(replace(FACTS, idle_since=minute(60)), ON, minute(79))
+    kept = kept_by(replace(FACTS, idle_since=minute(60)), ON, minute(79))
     assert isinstance(kept, ServerFacts)
     worked = observe(observe(kept, 90.0, ON, minute(83)), 0.0, ON, minute(84))
     assert decide(evidence_of(worked, use_known=True), ON, minute(86)).stops_at == minute(120)
@@ -330,14 +340,14 @@ def test_a_keep_holds_off_idleness_after_work_in_between() -> None:
 )
 def test_a_keep_that_would_move_nothing_is_refused_in_words(changed: dict[str, object], word: str) -> None:
     facts = replace(replace(FACTS, idle_since=minute(60)), **changed)  # type: ignore[arg-type]
-    refused = keep(facts, ON, minute(81))
+    refused = kept_by(facts, ON, minute(81))
     assert isinstance(refused, Reason)
     assert refused.reason == word
     assert refused.message.endswith(".")
 
 
 def test_without_keeps_keeping_is_not_offered() -> None:
-    refused = keep(replace(FACTS, idle_since=minute(60)), replace(ON, keeps_per_day=0), minute(81))
+    refused = kept_by(replace(FACTS, idle_since=minute(60)), replace(ON, keeps_per_day=0), minute(81))
     assert refused == explain("keep-not-offered")
 
 
@@ -445,7 +455,7 @@ def test_being_idle_for_longer_never_postpones_the_stop(
 @given(times, times, times, st.lists(times, max_size=3))
 def test_a_keep_never_shortens(started: datetime, idle_since: datetime, now: datetime, keeps: list[datetime]) -> None:
     facts = replace(FACTS, started=started, idle_since=idle_since, keeps=tuple(keeps))
-    kept = keep(facts, ON, now)
+    kept = kept_by(facts, ON, now)
     if isinstance(kept, Reason):
         return
     before = decide(evidence_of(facts, use_known=True), ON, now)
@@ -477,7 +487,7 @@ def test_whatever_happens_a_server_stops_only_after_the_warning_stood_for_its_ti
         facts = opened(facts, now) if event == "open" else facts
         use = {"busy": 80.0, "unknown": None}.get(event, 0.0)
         facts = observe(facts, use, policy, now)
-        kept = keep(facts, policy, now) if event == "keep" else facts
+        kept = kept_by(facts, policy, now) if event == "keep" else facts
         facts = facts if isinstance(kept, Reason) else kept
         decision = decide(evidence_of(facts, use_known=use is not None), policy, now, facts.warned, facts.cause)
         if decision.action is Action.STOP:

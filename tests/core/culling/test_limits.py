@@ -15,7 +15,6 @@ from hub_extensions.core.culling import (
     check_policy,
     culling_sentence,
     decide,
-    keep,
     keeps_left,
     observe,
     settle,
@@ -23,7 +22,7 @@ from hub_extensions.core.culling import (
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, Holding, StartBrake, forecast_line
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.wording import duration
-from tests.core.culling.test_decision import CPU, FACTS, GPU, ON, START, message, minute
+from tests.core.culling.test_decision import CPU, FACTS, GPU, ON, START, kept_by, message, minute
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
@@ -169,8 +168,8 @@ def test_a_keep_counts_for_24_hours(ago: timedelta, left: int) -> None:
     now = START + 48 * HOUR
     pressed = replace(FACTS, keeps=(now - ago,), idle_since=now - 25 * MINUTE, opened=START)
     policy = replace(ON, lifetime=None)
-    assert keeps_left(pressed, policy, now) == left
-    kept = keep(pressed, policy, now)
+    assert keeps_left(policy, now, pressed.keeps) == left
+    kept = kept_by(pressed, policy, now)
     assert not isinstance(kept, Reason)
     assert kept.keeps == ((now - ago, now) if left == 1 else (now,))
     assert kept.kept_until == max(now + 10 * MINUTE, now + 5 * MINUTE) + 30 * MINUTE
@@ -180,10 +179,10 @@ def test_a_keep_counts_for_24_hours(ago: timedelta, left: int) -> None:
 def test_who_has_no_keep_left_is_told_when_there_is_one_again() -> None:
     now = START + 48 * HOUR
     pressed = replace(FACTS, keeps=(now - 20 * HOUR, now - 3 * HOUR, now - HOUR), idle_since=now - 25 * MINUTE)
-    found = keep(pressed, replace(ON, lifetime=None), now)
+    found = kept_by(pressed, replace(ON, lifetime=None), now)
     assert found == explain("keep-none-left", times=2, day=timedelta(hours=24), wait=timedelta(hours=21))
     assert found.message == "It was kept 2 times in 24 h, which is all; again in 21 h."
-    assert keeps_left(pressed, ON, now) == 0
+    assert keeps_left(ON, now, pressed.keeps) == 0
 
 
 BAD = "longer than 0 is needed"

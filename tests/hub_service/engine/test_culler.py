@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -13,11 +13,12 @@ from hub_extensions.adapters.jupyterhub_api import StopRefused
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.messages import Report, Stopped
 from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.http.api.answers import problem_of
 from tests.fakes.machine import StoreThatIsFull, small
-from tests.hub_service.engine.room import Room, room, settings
+from tests.hub_service.engine.room import Hands, Room, room, settings
 from tests.patience import soon
 
 pytestmark = pytest.mark.programs
@@ -136,6 +137,26 @@ async def test_keep_moves_the_end_and_its_budget_is_counted(tmp_path: Path) -> N
         status, problem = problem_of(refused.value)
         assert (status, problem.field, problem.reason) == (409, "keep", "keep-none-left")
         assert problem.message == explain("keep-none-left", **problem.params).message
+
+
+async def test_the_keeps_of_a_day_are_the_users_whatever_server_they_were_for(tmp_path: Path) -> None:
+    limits, hands = QueueLimits(gpu_leases_per_user=2), Hands()
+    hands.wall = datetime.now(timezone.utc)  # the store is opened by the machine's clock
+    async with room(tmp_path, small(0), small(1), queue=limits, hands=hands) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 2)
+        await r.engine.keep("ada", "")
+        child = await r.ready(await r.ask("ada", "mig-1g.5gb", server="second"))
+        hub = r.hub
+        r.children.remove(child)
+    try:
+        async with room(tmp_path, small(0), small(1), hub=hub, hands=hands, queue=limits) as r:
+            state = r.engine.server_state("ada", "second")
+            assert state is not None and state.keep is not None and state.keep.left == 1
+    finally:
+        child.kill()
+        child.wait()
 
 
 async def test_a_server_nobody_opened_is_stopped_and_an_opened_one_is_not(tmp_path: Path) -> None:
