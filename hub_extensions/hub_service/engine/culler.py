@@ -93,6 +93,7 @@ class Culler:
         async with self.transaction() as transaction:
             now = self.state.clock.now()
             judged = [self._judge(facts, now) for facts in tuple(self.state.facts.values())]
+            self.state.highest_use.clear()
             beginning = self._stops_to_begin(judged, now)
             changed = []
             for facts, seen, decision in judged:
@@ -134,7 +135,8 @@ class Culler:
 
     def _due(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> DueStop:
         lease = self.state.leases.get(facts.lease) if facts.lease else None
-        waiting = self.state.waiting_for(facts.offer) if lease is not None else 0
+        line = (each.waiting for each in self.state.availability() if each.offer.id == facts.offer)
+        waiting = next(line, 0) if lease is not None else 0
         return DueStop((facts.user, facts.server), decision.stops_at or now, lease.share if lease else 0, waiting)
 
     def decision(self, facts: ServerFacts) -> CullDecision:
@@ -147,7 +149,10 @@ class Culler:
     def _observe(self, facts: ServerFacts, now: datetime) -> ServerFacts:
         lease = self.state.leases.get(facts.lease) if facts.lease else None
         if lease is not None:
-            facts = culling.observe(facts, self.use_of(lease), self.state.policy, now)
+            use, highest = self.use_of(lease), self.state.highest_use.get(lease.uuid)
+            if use is not None and highest is not None:
+                use = max(use, highest)  # short work between two decisions is work
+            facts = culling.observe(facts, use, self.state.policy, now)
         report = self.report(facts.user, facts.server)
         return facts if report is None else culling.reported(facts, report, now)
 

@@ -67,6 +67,7 @@ class State:
         uses: not over, by key, with what was measured by now. last_uses: of each server the record that was written
             last, while it is not known how it ended.
         reading: the last inventory that could be read; None: none yet. read_at: running time of it.
+        highest_use: of each device, of all readings since the last decision about idle servers.
         problem: why the inventory cannot be read now; "" when it can.
         on_cluster: devices are a cluster's. cluster: as it was read last; None: it has not been read yet.
         hub_up: the hub answers. listed: the servers it has, as its list said last, None: not known; listing: with their
@@ -120,6 +121,7 @@ class State:
         self.offers: tuple[GpuOffer, ...] = derive_offers((), offers, sm_of_product=sm_of_product)
         self.devices: dict[str, DeviceState] = {}
         self.samples: Mapping[str, DeviceSample] = {}
+        self.highest_use: dict[str, float] = {}
         self.reading: InventoryReading | None = None
         self.read_at: datetime | None = None
         self.on_cluster = False
@@ -328,6 +330,9 @@ class State:
         changed = states != self.devices
         self.reading = reading
         self.samples = reading.samples
+        for uuid, sample in reading.samples.items():
+            if sample.used_percent is not None:
+                self.highest_use[uuid] = max(sample.used_percent, self.highest_use.get(uuid, 0.0))
         self.read_at = self.clock.now()
         self.problem = " ".join(reading.problems)
         if not changed and self.offers:
@@ -486,11 +491,6 @@ class State:
     def waiting(self) -> int:
         """How many tickets wait."""
         return sum(1 for ticket in self.tickets.values() if ticket.state is TicketState.WAITING)
-
-    def waiting_for(self, offer: OfferId) -> int:
-        """How many wait for an offer, or for another of its pool."""
-        found = next((each for each in self.availability() if each.offer.id == offer), None)
-        return 0 if found is None else found.waiting
 
     def recent_notices(self, user: str) -> tuple[NoticeRow, ...]:
         """What this user is to be told at the next page (the last 24 h)."""

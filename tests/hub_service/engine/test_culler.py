@@ -96,6 +96,20 @@ async def test_a_busy_gpu_keeps_its_server_until_the_lifetime_ends_it(tmp_path: 
         assert r.hub.stopped == [("ada", "")]
 
 
+async def test_short_work_between_two_decisions_is_work(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        for _ in range(6):
+            for used in (60.0, 0.0):  # each look that a decision is made on finds nothing
+                r.gpus.used["MIG-small-0"] = used
+                await r.engine.watcher.refresh()
+            await minutes(r, 1)
+        assert r.engine.state.facts[("ada", "")].idle_since is None and r.hub.stopped == []
+        await minutes(r, 1)
+        assert r.engine.state.facts[("ada", "")].idle_since is not None
+
+
 async def test_unknown_use_is_never_idle(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         await r.run("ada", "mig-1g.5gb")
