@@ -3,8 +3,8 @@
     python -m tests.fakes.turned_service --config FILE
 
 Only that clock runs faster. What comes from other processes comes at their pace: samples, reports and lists of the hub
-get old no sooner than elsewhere, a notebook has as long to be saved, a process as long to end. A page counts down in its
-reader's time, so `wall` says when a deadline really comes.
+get old no sooner than elsewhere, a notebook has as long to be saved, a process as long to end. A page counts down in
+its reader's time, so `wall` says when a deadline really comes.
 """
 
 from __future__ import annotations

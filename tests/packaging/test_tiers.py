@@ -12,6 +12,7 @@ import pytest
 from tests import tiers, warm
 from tests.hubs import ROOT, until
 from tests.packaging.set_up_code import copy_set_up, run
+from tests.patience import patient
 
 HERE = "tests/somewhere/test_it.py"
 
@@ -84,7 +85,7 @@ def test_a_warm_program_is_the_callers_child_with_its_own_words_and_environment(
             assert (place / "stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid())
         finally:
             child.terminate()
-        assert child.wait(10) == -15
+        assert child.wait(patient(10)) == -15
     assert child.warm
 
 
@@ -95,7 +96,7 @@ def test_a_warm_program_prints_and_ends_as_a_cold_one() -> None:
         output = []
         for popen in (warm.Popen, subprocess.Popen):
             with popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
-                output.append((child.communicate(timeout=60)[0], child.returncode))
+                output.append((child.communicate(timeout=patient(60))[0], child.returncode))
         assert output[0] == output[1]
 
 
@@ -105,7 +106,7 @@ def test_a_warm_program_prints_and_ends_as_a_cold_one() -> None:
 )
 def test_what_no_nursery_holds_starts_as_usual(words: list[str]) -> None:
     with warm.Popen(words) as child:
-        assert child.wait(30) == 0
+        assert child.wait(patient(30)) == 0
     assert not child.warm
 
 
@@ -113,7 +114,7 @@ def test_what_no_nursery_holds_starts_as_usual(words: list[str]) -> None:
 def test_a_program_with_other_library_paths_starts_as_usual(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     with warm.Popen(WORDS, env=env, stdout=subprocess.DEVNULL) as child:
-        assert child.wait(60) == 0
+        assert child.wait(patient(60)) == 0
     assert not child.warm
 
 
@@ -129,6 +130,7 @@ print(warm._nursery.pid, flush=True)
 @pytest.mark.programs
 def test_a_nursery_ends_with_its_owner() -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    output = subprocess.run([sys.executable, "-c", OWNER, str(ROOT)], env=env, capture_output=True, timeout=100)
+    words = [sys.executable, "-c", OWNER, str(ROOT)]
+    output = subprocess.run(words, env=env, capture_output=True, timeout=patient(100))
     pid = int(output.stdout.split()[-1])
     until(lambda: not Path(f"/proc/{pid}").exists(), 30, "the nursery has ended")
