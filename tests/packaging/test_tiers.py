@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests import tiers, warm
+from tests.examples import many
 from tests.hubs import ROOT, until
 from tests.packaging.set_up_code import copy_set_up, run
 from tests.patience import patient
@@ -41,6 +44,26 @@ def test_a_run_leaves_out_what_takes_longer_than_it_may(
 def test_the_usual_run_has_one_file_on_the_older_hub() -> None:
     assert (ROOT / tiers.IN_BOTH_GENERATIONS).exists()
     assert tiers.left_out("usual", ("hub",), tiers.IN_BOTH_GENERATIONS, older_hub=True) == ""
+
+
+@pytest.mark.parametrize(("of_a_hundred", "asked", "tried"), [(100, 200, 200), (25, 200, 50), (25, 3, 1), (25, 50, 12)])
+def test_the_profile_says_which_share_of_the_examples_is_tried(of_a_hundred: int, asked: int, tried: int) -> None:
+    before = hypothesis.settings.default
+    hypothesis.settings.register_profile("some", before, max_examples=of_a_hundred)
+    hypothesis.settings.register_profile("before", before)
+    try:
+        hypothesis.settings.load_profile("some")
+        chosen = many(asked, database=None)
+    finally:
+        hypothesis.settings.load_profile("before")
+    assert (chosen.max_examples, chosen.deadline, chosen.database) == (tried, None, None)
+
+
+def test_no_test_says_by_itself_how_many_examples_are_tried() -> None:
+    written = [
+        path for path in (ROOT / "tests").rglob("*.py") if re.search(r"max_examples=|deadline=None", path.read_text())
+    ]
+    assert {path.name for path in written} <= {"examples.py", "conftest.py", "test_tiers.py"}
 
 
 LANES = """
