@@ -11,7 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests import tiers, warm
+from tests import ports, tiers, warm
 from tests.examples import many
 from tests.hubs import ROOT, until
 from tests.packaging.set_up_code import copy_set_up, run
@@ -71,7 +71,9 @@ from testing import asked_by, lanes, own_report
 for tier, root in (("quick", True), ("usual", True), ("usual", False), ("whole", False), ("whole", True)):
     print(tier, root, lanes(tier, root=root))
 print(asked_by(["--quick", "-x", "--gpu", "-k", "one", "tests/core"]))
-print(own_report(["--junitxml=out.xml", "--durations=20"], "hub5"))
+for words in (["--junitxml=out.xml", "--durations=20"], ["--junit-xml=out"], ["--junit-xml", "a/out.xml", "-x"],
+              ["-x", "--junitxml", "out.xml"], ["-k", "a=b"], ["--junitxml"]):
+    print(own_report(words, "hub5"))
 """
 
 
@@ -85,7 +87,54 @@ def test_what_runs_beside_each_other(tmp_path: Path) -> None:
         "whole True [['hub6', 'hub5'], ['root', 'root5']]",
         "Namespace(tier='quick', gpu=True, set_up_only=False, selection=['-x', '-k', 'one', 'tests/core'])",
         "['--junitxml=out-hub5.xml', '--durations=20']",
+        "['--junit-xml=out-hub5.xml']",
+        "['--junit-xml', 'a/out-hub5.xml', '-x']",
+        "['-x', '--junitxml', 'out-hub5.xml']",
+        "['-k', 'a=b']",
+        "['--junitxml']",
     ]
+
+
+WORKERS = """
+from steps import Trouble
+from testing import MOST_WORKERS, workers
+try:
+    print(MOST_WORKERS, workers("whole"))
+except Trouble as trouble:
+    print(trouble)
+"""
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize(
+    ("asked", "printed"),
+    [
+        ("5", f"{ports.A_LANE} 5"),
+        ("1", f"{ports.A_LANE} 1"),
+        ("6", "TEST_WORKERS is a number from 1 to 5 (more share their ports), and not '6'."),
+        ("0", "TEST_WORKERS is a number from 1 to 5 (more share their ports), and not '0'."),
+        ("many", "TEST_WORKERS is a number from 1 to 5 (more share their ports), and not 'many'."),
+    ],
+)
+def test_no_more_workers_than_have_ports_of_their_own(tmp_path: Path, asked: str, printed: str) -> None:
+    assert run(copy_set_up(tmp_path), WORKERS, TEST_WORKERS=asked).strip() == printed
+
+
+def test_workers_of_both_lanes_and_their_hubs_have_different_ports() -> None:
+    environments = [
+        {"PYTEST_XDIST_WORKER": f"gw{worker}", "TEST_LANE": str(lane), **hub}
+        for worker in range(ports.A_LANE)
+        for lane in range(2)
+        for hub in ({}, {"HUB_TEST_MARK": "one"})
+    ]
+    assert sorted(map(ports.part, environments)) == list(range(ports.PARTS))
+    assert ports.part({}) == 0 and ports.part({"PYTEST_XDIST_WORKER": "gw9"}) == ports.PARTS - 2
+
+
+@pytest.mark.parametrize("environ", [{"PYTEST_XDIST_WORKER": "gw5", "TEST_LANE": "0"}, {"PYTEST_XDIST_WORKER": "gw10"}])
+def test_a_worker_that_would_share_the_ports_of_another_is_refused(environ: dict[str, str]) -> None:
+    with pytest.raises(RuntimeError, match=r"there are ports for \d+ workers at a time.*TEST_WORKERS"):
+        ports.part(environ)
 
 
 # ------------------------------------------------------------------ warm programs
