@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from account import check_reach, is_root, own_folder
 from checks import checks
-from cluster import prepare_cluster
+from cluster import preparing_cluster
 from demo import WAITING, prepare
 from lanes import Job, Over, run_lanes
 from node_env import copy_panel_sources
@@ -62,15 +62,15 @@ def test(words: list[str]) -> int:
 
 
 def _prepare(env: dict[str, str], tier: str, *, with_cluster: bool) -> None:
-    prepare(env, "test")
-    if tier != "quick":
-        prepare_venv(VENV_HUB5, "hub5", env)
-        install_package(VENV_HUB5, env)
-    env["C_COMPILER_MISSING"] = prepare_compiler(env)
-    browser, missing = prepare_browser(env) if tier != "quick" else (None, "")
-    env["CHROMIUM_PATH"] = str(browser or "")
-    env["CHROMIUM_MISSING"] = missing
-    env["CLUSTER_MISSING"] = prepare_cluster(env) if with_cluster else ""
+    with preparing_cluster(env, wanted=with_cluster):
+        prepare(env, "test")
+        if tier != "quick":
+            prepare_venv(VENV_HUB5, "hub5", env)
+            install_package(VENV_HUB5, env)
+        env["C_COMPILER_MISSING"] = prepare_compiler(env)
+        browser, missing = prepare_browser(env) if tier != "quick" else (None, "")
+        env["CHROMIUM_PATH"] = str(browser or "")
+        env["CHROMIUM_MISSING"] = missing
     own_folder(RUN)
     copy_panel_sources()
 
