@@ -332,6 +332,14 @@ def test_devices_that_differ_only_in_where_they_lie_are_counted_exactly() -> Non
     assert (shape.common, shape.widths) == ({("card", "3"): 2}, (1, 1, 1))
 
 
+def test_each_group_has_the_width_of_its_own_devices() -> None:
+    alone, pair = (("", "a", 1), ("card", "x", 1)), [(("", name, 1), ("card", "y", 1)) for name in "bc"]
+    shape = shape_of((alone, *pair))
+    assert (shape.groups, shape.widths) == ((0, 1, 1), (1, 2))
+    left = {("", "a"): 1, ("", "b"): 1, ("", "c"): 1, ("card", "x"): 1, ("card", "y"): 1}
+    assert at_once((alone, *pair), left) == 2, "the one, and one of the two"
+
+
 TWO = ((("", "a", 1), ("card", "slice", 1)), (("", "b", 1), ("card", "slice", 1)))
 
 

@@ -209,6 +209,17 @@ async def test_a_server_that_is_asked_for_anew_gives_up_the_lease_of_before(tmp_
 
 
 @pytest.mark.programs
+@pytest.mark.parametrize("offer", ["mig-1g.5gb", "cpu"])
+async def test_the_journal_says_which_lease_an_admission_gave(tmp_path: Path, offer: str) -> None:
+    async with room(tmp_path, small(0)) as r:
+        state = await r.ask("ada", offer)
+        lease = (state.grant.lease if state.grant is not None else "") or None
+        rows = [row for row in await r.engine.store.journal() if row.kind == "admitted"]
+        assert [(row.user, row.ticket, row.lease or None) for row in rows] == [("ada", state.ticket, lease)]
+        assert (lease is None) is (offer == "cpu")
+
+
+@pytest.mark.programs
 async def test_a_start_that_looks_after_its_place_writes_nothing(tmp_path: Path) -> None:
     """Every waiter asks again each minute; that is no news for the journal, and no new attempt."""
     async with room(tmp_path, small(0)) as r:
