@@ -70,6 +70,17 @@ async def test_a_use_whose_stop_failed_has_no_end_and_one_that_ends_says_why(tmp
         assert state.uses[lease.id].end is None
 
 
+async def test_a_start_that_is_given_up_for_another_is_one_that_its_user_left(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.engine.reconciler.reconcile()
+        await r.ask("ada", SMALL)
+        state = r.engine.state
+        (lease,) = state.leases.values()
+        async with r.engine.queue.transaction() as transaction:
+            await transaction.write(Changes(leases=(replace(lease, state=LeaseState.ENDING),)))
+        assert (lease.state, state.uses[lease.id].end) == (LeaseState.STARTING, UseEnd.LEFT)
+
+
 @pytest.mark.programs
 async def test_an_end_that_is_seen_before_the_hub_says_who_ended_it_is_told_right_in_the_end(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
