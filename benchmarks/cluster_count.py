@@ -100,7 +100,7 @@ def timed(what: str, work: Callable[[], object], before: Callable[[], object] = 
 
 
 async def a_look(there: dict[str, NodeFacts], running: dict[str, PodFacts], change: Callable[[], object]) -> None:
-    """The service's own: everything it does at a change, real book and store."""
+    """The service's own: everything it does at a change, real state and store."""
     table = ClusterTable(*there.values())
     table.pods = running
     with tempfile.TemporaryDirectory() as folder:

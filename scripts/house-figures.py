@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "hub_extensions"
 PEERS = ("jupyterhub", "kubespawner", "jupyter_server", "httpx", "sqlalchemy", "tornado", "kopf", "datasette")
-SHARED = {"state", "book"}
+SHARED = {"state"}
 """What the parts of the engine share is called so."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 ASSIGNMENTS = (ast.Assign, ast.AugAssign, ast.AnnAssign)
@@ -64,9 +64,11 @@ def state_writers(nodes: Mapping[str, list[ast.AST]]) -> list[str]:
 def cross_writes(nodes: Mapping[str, list[ast.AST]]) -> Iterator[bool]:
     """Each assignment in the service to an attribute of what is not `self`; True: of what all parts share.
 
-    What the function has from a call is its own.
+    What the function has from a call is its own, and what another library gives it is no part of ours.
     """
     for path, found in nodes.items():
+        imported = (each.asname or each.name for node in found if isinstance(node, ast.Import) for each in node.names)
+        foreign = {name for name in imported if name != PACKAGE}
         for function in found if path.startswith(f"{PACKAGE}/hub_service/") else ():
             if not isinstance(function, FUNCTIONS):
                 continue
@@ -74,6 +76,7 @@ def cross_writes(nodes: Mapping[str, list[ast.AST]]) -> Iterator[bool]:
             calls = [node for node in assigned if isinstance(node.value, ast.Call | ast.Await)]
             made = (target for node in calls for target in targets(node))
             own = {"self", "cls", *(target.id for target in made if isinstance(target, ast.Name))}
+            own |= {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg) and _of(each, foreign)}
             for target in (each for node in assigned for each in targets(node)):
                 while isinstance(target, ast.Subscript):
                     target = target.value
@@ -166,6 +169,12 @@ def targets(node: ast.AST) -> list[ast.expr]:
     if isinstance(node, ast.Assign):
         return [part for each in node.targets for part in (each.elts if isinstance(each, ast.Tuple) else [each])]
     return [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
+
+
+def _of(argument: ast.arg, modules: set[str]) -> bool:
+    """Whether its type is one of these modules' own: ``record: logging.LogRecord``."""
+    kind = argument.annotation
+    return isinstance(kind, ast.Attribute) and isinstance(kind.value, ast.Name) and kind.value.id in modules
 
 
 def _reached(start: str, after: Mapping[str, set[str]]) -> set[str]:

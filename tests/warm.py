@@ -34,7 +34,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = (
-    "jupyterhub", "hub_extensions.hub_service", "jupyter_server", "jupyterhub.singleuser"
+    "jupyterhub", "hub_extensions.hub_service", "jupyter_server", "jupyterhub.singleuser", "tests.fakes.turned_service"
 )  # fmt: skip
 SCRIPTS = tuple(str(ROOT / "tests" / "fakes" / name) for name in ("singleuser.py", "patient_service.py"))
 HELD = (

@@ -15,17 +15,20 @@ from collections.abc import Sequence
 
 from account import check_reach, is_root, own_folder
 from checks import checks
-from cluster import prepare_cluster
+from cluster import preparing_cluster
 from demo import WAITING, prepare
 from lanes import Job, Over, run_lanes
 from node_env import copy_panel_sources
 from place import RUN, VENV, VENV_HUB5, WORK, environment
 from python_env import install_package, prepare_venv
-from steps import beating, only_one, pass_on, report
+from steps import Trouble, beating, only_one, pass_on, report
 from tools import prepare_browser, prepare_compiler
 
 FINE = (0, 5)
 """pytest's exit statuses "all passed" and "none selected"."""
+MOST_WORKERS = 5
+"""For more the tests have no ports (``tests/ports.py``)."""
+JUNIT = ("--junitxml", "--junit-xml")
 
 
 def asked_by(words: Sequence[str]) -> argparse.Namespace:
@@ -59,15 +62,15 @@ def test(words: list[str]) -> int:
 
 
 def _prepare(env: dict[str, str], tier: str, *, with_cluster: bool) -> None:
-    prepare(env, "test")
-    if tier != "quick":
-        prepare_venv(VENV_HUB5, "hub5", env)
-        install_package(VENV_HUB5, env)
-    env["C_COMPILER_MISSING"] = prepare_compiler(env)
-    browser, missing = prepare_browser(env) if tier != "quick" else (None, "")
-    env["CHROMIUM_PATH"] = str(browser or "")
-    env["CHROMIUM_MISSING"] = missing
-    env["CLUSTER_MISSING"] = prepare_cluster(env) if with_cluster else ""
+    with preparing_cluster(env, wanted=with_cluster):
+        prepare(env, "test")
+        if tier != "quick":
+            prepare_venv(VENV_HUB5, "hub5", env)
+            install_package(VENV_HUB5, env)
+        env["C_COMPILER_MISSING"] = prepare_compiler(env)
+        browser, missing = prepare_browser(env) if tier != "quick" else (None, "")
+        env["CHROMIUM_PATH"] = str(browser or "")
+        env["CHROMIUM_MISSING"] = missing
     own_folder(RUN)
     copy_panel_sources()
 
@@ -116,14 +119,27 @@ def lanes(tier: str, *, root: bool) -> list[list[str]]:
 
 def workers(tier: str) -> int:
     """How many tests run at a time: most of a test that starts programs is waiting, so more than there are cores."""
-    most = 3 if tier == "quick" else 5  # each worker reads all tests first
-    return int(os.environ.get("TEST_WORKERS") or max(2, min(most, 2 * len(os.sched_getaffinity(0)) + 1)))
+    most = 3 if tier == "quick" else MOST_WORKERS  # each worker reads all tests first
+    asked = os.environ.get("TEST_WORKERS") or str(max(2, min(most, 2 * len(os.sched_getaffinity(0)) + 1)))
+    if not asked.isdecimal() or not 1 <= int(asked) <= MOST_WORKERS:
+        raise Trouble(f"TEST_WORKERS is a number from 1 to {MOST_WORKERS} (more share their ports), and not {asked!r}.")
+    return int(asked)
 
 
 def own_report(words: Sequence[str], name: str) -> list[str]:
-    """The words of pytest for this pass: a file for junit is one file a pass."""
-    begin = "--junitxml="
-    return [f"{word.removesuffix('.xml')}-{name}.xml" if word.startswith(begin) else word for word in words]
+    """The words of pytest for this pass: a file for junit is one file a pass. pytest takes its name in four ways."""
+    own: list[str] = []
+    for word in words:
+        option, equals, file = word.partition("=")
+        if own and own[-1] in JUNIT:
+            own.append(_of_pass(word, name))
+        else:
+            own.append(f"{option}={_of_pass(file, name)}" if equals and option in JUNIT else word)
+    return own
+
+
+def _of_pass(file: str, name: str) -> str:
+    return f"{file.removesuffix('.xml')}-{name}.xml"
 
 
 def _pass(name: str, lane: int, asked: argparse.Namespace, path: str) -> Job:

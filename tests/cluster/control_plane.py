@@ -124,7 +124,7 @@ class ControlPlane:
         """
         data = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
         headers = {"Content-Type": content_type} | ({"Impersonate-User": user} if user else {})
-        answer = self._session.request(method, self.url + path, data=data, headers=headers, timeout=60)
+        answer = self._session.request(method, self.url + path, data=data, headers=headers, timeout=patient(60))
         if not answer.ok:
             raise requests.HTTPError(f"{method} {path}: {answer.status_code} {answer.text[:600]}", response=answer)
         return answer.json()

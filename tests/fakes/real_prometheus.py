@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from tests.fakes.dcgm_text import NEW_NAMES, written
+from tests.patience import patient
 from tests.ports import free_ports
 
 ENGINE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
@@ -90,5 +91,5 @@ class RealPrometheus:
     def stop(self) -> None:
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(20)
+            self.process.wait(patient(20))
             self.process = None

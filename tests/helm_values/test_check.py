@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from hub_extensions.tools.cli import main
 from hub_extensions.tools.helm_check.chart_facts import packed_facts, schema_keys
 from hub_extensions.tools.helm_check.check import CheckOptions, check
 from hub_extensions.tools.helm_check.model import Finding
+from tests.examples import many
 
 HERE = Path(__file__).parent
 BASE = "../../../helm-values/gpu.yaml"
@@ -246,7 +247,7 @@ OWN = [f"hub.config.{section}" for section in ("GpuOffers", "GpuQueue", "GpuServ
 KEYS = sorted(set(schema_keys(packed_facts().schema)) | set(OWN) | {f"{key}.fractions" for key in OWN})
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@many(120, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(KEYS), SHAPES, min_size=1, max_size=3))
 def test_values_of_any_shape_are_answered_with_findings(tmp_path: Path, wanted: dict[str, Any]) -> None:
     tree: dict[str, Any] = {}

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
 from hub_extensions.tools.cli import main
+from tests.examples import many
 from tests.hubs import ROOT
 
 BASE = str(ROOT / "helm-values" / "gpu.yaml")
@@ -121,7 +122,7 @@ def said(*files: Path, more: tuple[str, ...] = ("--json",)) -> str:
     return answer.output + answer.stderr
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@many(80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(PLACES), SHAPES, min_size=1, max_size=3), ANOTHER)
 @example({"hub.config.CryptKeeper.keys": [WORD]}, ["another"])
 @example({"hub.config.CryptKeeper.keys": f"{WORD};{WORD}"}, None)

@@ -13,6 +13,7 @@ import pytest
 from hub_extensions.hub_service import process as module
 from hub_extensions.hub_service.process import Lifetime, StoreLock, wait_for_database, wait_for_lock, wait_for_port
 from hub_extensions.hub_service.process import watch_database as watch
+from tests.patience import patient
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ async def test_a_signal_begins_the_stop_and_a_second_one_changes_nothing(quick: 
     with Lifetime(None) as lifetime:
         assert not lifetime.stopping.is_set() and (lifetime.why, lifetime.status) == ("", 0)
         os.kill(os.getpid(), number)
-        await asyncio.wait_for(lifetime.stopping.wait(), 10)
+        await asyncio.wait_for(lifetime.stopping.wait(), patient(10))
         lifetime.stop("another reason", 3)
         assert (lifetime.why, lifetime.status) == (number.name, 0)
 
@@ -65,10 +66,10 @@ async def test_the_end_of_the_parent_stops_it_and_a_parent_that_lives_does_not(
 
     monkeypatch.setattr(os, "getppid", look)
     with Lifetime(parent) as lifetime:
-        await asyncio.wait_for(seen.wait(), 10)
+        await asyncio.wait_for(seen.wait(), patient(10))
         assert not lifetime.stopping.is_set()
     with Lifetime(parent + 1) as lifetime:
-        await asyncio.wait_for(lifetime.stopping.wait(), 10)
+        await asyncio.wait_for(lifetime.stopping.wait(), patient(10))
         assert lifetime.why == "the parent process is gone"
 
 
@@ -86,7 +87,7 @@ async def test_one_has_the_lock_of_a_store_and_the_next_one_gets_it_when_it_is_f
         assert not waiting.done()
         for _ in range(2):
             first.free()
-        third = await asyncio.wait_for(waiting, 10)
+        third = await asyncio.wait_for(waiting, patient(10))
         assert third is not None and not second.take()
         third.free()
         assert second.take()
@@ -112,7 +113,7 @@ async def test_a_port_is_waited_for_and_an_address_of_others_is_an_error(
         assert not waiting.done()
         for each in first:
             each.close()
-        second = await asyncio.wait_for(waiting, 10)
+        second = await asyncio.wait_for(waiting, patient(10))
         assert second is not None
         for each in second:
             each.close()
@@ -124,14 +125,14 @@ async def test_the_lock_of_a_database_is_tried_until_it_is_had_and_its_loss_stop
     with Lifetime(None) as lifetime:
         lock = DatabaseLockAsTold(taken_at=3, held=2)
         assert await wait_for_database(lock, lifetime) and lock.attempts == 3  # type: ignore[arg-type]
-        await asyncio.wait_for(watch(lock, lifetime, 7), 10)  # type: ignore[arg-type]
+        await asyncio.wait_for(watch(lock, lifetime, 7), patient(10))  # type: ignore[arg-type]
         assert (lock.looks, lifetime.status, lifetime.why) == (3, 7, "the lock in the database is lost")
 
 
 async def test_a_lock_that_is_lost_after_the_stop_began_changes_nothing(quick: None) -> None:
     with Lifetime(None) as lifetime:
         lifetime.stop("SIGTERM")
-        await asyncio.wait_for(watch(DatabaseLockAsTold(), lifetime, 7), 10)  # type: ignore[arg-type]
+        await asyncio.wait_for(watch(DatabaseLockAsTold(), lifetime, 7), patient(10))  # type: ignore[arg-type]
         assert (lifetime.status, lifetime.why) == (0, "SIGTERM")
 
 
@@ -148,5 +149,5 @@ async def test_an_orderly_stop_that_takes_too_long_is_cut_off(monkeypatch: pytes
     monkeypatch.setattr(os, "_exit", exits)
     with Lifetime(None) as lifetime:
         lifetime.stop("SIGTERM")
-        await asyncio.wait_for(ended.wait(), 10)
+        await asyncio.wait_for(ended.wait(), patient(10))
     assert codes == [1]

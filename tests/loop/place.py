@@ -20,6 +20,12 @@ from tests.patience import patient
 
 PATIENCE = 60.0
 """Seconds on a quiet machine."""
+SERVICES = ("hub_extensions.hub_service", "tests.fakes.turned_service")
+TURNED = f"""
+from hub_extensions import configuration
+configuration.COMMAND = ["-m", {SERVICES[1]!r}]
+"""
+"""In the `config` of a place: its service's running clock is turned (``tests/fakes/turned_service.py``)."""
 THREE_SMALL = """
 title: "One A100-40GB with three small parts, for tests"
 gpus:
@@ -100,7 +106,7 @@ configure(c)
 
     def service_pid(self) -> int:
         """The service itself: the child of its supervisor, which has the same command line."""
-        found = [pid for pid in self.hub.processes() if b"hub_extensions.hub_service" in _command(pid)]
+        found = [pid for pid in self.hub.processes() if any(name.encode() in _command(pid) for name in SERVICES)]
         serving = [pid for pid in found if parent_of(pid) in found]
         assert len(serving) == 1, found
         return serving[0]

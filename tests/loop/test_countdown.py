@@ -1,4 +1,8 @@
-"""The end of the loop in a browser: idle, warned, kept, idle again, saved, stopped, told; and the next one starts."""
+"""The end of the loop in a browser: idle, warned, kept, idle again, saved, stopped, told; and the next one starts.
+
+The running clock is turned: six seconds of a limit are one of the reader's. At its real pace it runs in
+``tests/cluster/on_a_node/test_culling.py``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.hubs import until
-from tests.loop.place import Person, Place, browsers
+from tests.loop.place import TURNED, Person, Place, browsers
 from tests.patience import patient
 
 pytestmark = [pytest.mark.needs("browser"), pytest.mark.timeout(600)]
@@ -24,7 +28,8 @@ gpus:
     mig:
       - {profile: 19, start: 0}
 """
-SECONDS = 60.0
+IDLE, WARN = 270, 180
+"""Seconds of the turned clock: 45 and 30 for a reader, whose page asks every 10 s until it knows of an end."""
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +43,12 @@ def test_idle_is_warned_kept_saved_stopped_and_told(tmp_path: Path, browser: Bro
     place = Place(
         tmp_path,
         layout=ONE_SMALL,
-        config=f"""
+        config=f"""{TURNED}
+c.Spawner.default_url = "/lab/tree/work.ipynb"
 c.GpuCulling.enabled = True
-c.GpuCulling.idle_minutes = {90 / SECONDS}
-c.GpuCulling.warn_minutes = {60 / SECONDS}
-c.GpuCulling.keep_minutes = {60 / SECONDS}
+c.GpuCulling.idle_minutes = {IDLE / 60}
+c.GpuCulling.warn_minutes = {WARN / 60}
+c.GpuCulling.keep_minutes = {WARN / 60}
 c.GpuCulling.grace_minutes = 0
 c.GpuCulling.lifetime_hours = 0.5
 """,
@@ -56,7 +62,6 @@ c.GpuCulling.lifetime_hours = 0.5
         ada.is_in_lab()
         ben.take("mig-1g.5gb")
         ben.waits("1st")
-        ada.page.goto(f"{place.hub.url}/user/ada/lab/tree/work.ipynb")
         toast = ada.page.locator(".Toastify").get_by_role("button", name="Keep")
         expect(toast).to_be_visible(timeout=patient(90_000))
         toast.click()

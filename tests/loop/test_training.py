@@ -1,7 +1,7 @@
 """A training on a card that is played: seen in the panel, named by its notebook, and culled only when it has ended.
 
 Hub, service, spawner, JupyterLab, browser and pynvml are real; the card below them is ``tests/fakes/nvml``, and what it
-shows follows the processor time of the kernel that trains.
+shows follows the processor time of the kernel that trains. The running clock is turned: its minute is ten seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from hub_extensions.adapters import procfs
 from tests.fakes.nvml import GIB, FakeNvml
 from tests.hubs import until
-from tests.loop.place import Person, Place, browsers
+from tests.loop.place import TURNED, Person, Place, browsers
 from tests.patience import patient
 
 pytestmark = [pytest.mark.needs("browser", "c-compiler"), pytest.mark.timeout(600)]
@@ -37,6 +37,8 @@ while time.time() < until:
     down_shift = sum((slope * x + shift - y) for x, y in rows) / len(rows)
     slope, shift = slope - 0.01 * down_slope, shift - 0.01 * down_shift
 print("trained", round(slope), round(shift))"""
+IDLE, WARN = 720, 660
+"""Seconds of the turned clock: 120 and 110 of the machine's, in which the training has to begin."""
 
 
 class CardThatFollows(threading.Thread):
@@ -117,16 +119,17 @@ def test_a_training_is_seen_named_and_warned_of_only_after_its_end(
     place = Place(
         tmp_path,
         layout="",
-        config=f"""
+        config=f"""{TURNED}
+c.Spawner.default_url = "/lab/tree/train.ipynb"
 c.GpuOffers.simulate = None
 c.Spawner.environment.update({sees_the_card!r})
 c.JupyterHub.services.append({{"name": "gpu", "environment": {sees_the_card!r}}})
 c.GpuCulling.enabled = True
-c.GpuCulling.idle_minutes = {120 / 60}
-c.GpuCulling.warn_minutes = {60 / 60}
-c.GpuCulling.keep_minutes = {60 / 60}
+c.GpuCulling.idle_minutes = {IDLE / 60}
+c.GpuCulling.warn_minutes = {WARN / 60}
+c.GpuCulling.keep_minutes = {WARN / 60}
 c.GpuCulling.grace_minutes = 0
-c.GpuCulling.lifetime_hours = 0.5
+c.GpuCulling.lifetime_hours = 3
 """,
     )
     home = tmp_path / "home" / "ada"
@@ -136,7 +139,6 @@ c.GpuCulling.lifetime_hours = 0.5
         ada = Person(browser, place.hub.url, "ada")
         ada.take("mig-1g.10gb")
         ada.is_in_lab()
-        ada.page.goto(f"{place.hub.url}/user/ada/lab/tree/train.ipynb")
         panel = open_panel(ada.page)
         expect(panel).to_contain_text("1g.10gb")
         expect(ada.page.locator("#jp-main-statusbar")).to_contain_text("| Idle", timeout=patient(60_000))

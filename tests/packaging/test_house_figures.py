@@ -58,6 +58,22 @@ def test_who_writes_an_attribute_of_another(script: ModuleType, line: str, found
     assert list(script.cross_writes(nodes(hub_service__a=f"def f(self, part):\n    {line}"))) == found
 
 
+@pytest.mark.parametrize(
+    ("imported", "kind", "found"),
+    [
+        ("import logging", "logging.LogRecord", []),
+        ("from logging import handlers", "logging.LogRecord", [False]),
+        ("import hub_extensions", "hub_extensions.Part", [False]),
+        ("import logging", "Part", [False]),
+    ],
+)
+def test_what_another_library_gives_is_no_part_of_ours(
+    script: ModuleType, imported: str, kind: str, found: list[bool]
+) -> None:
+    code = f"{imported}\ndef f(self, part: {kind}):\n    part.done = True"
+    assert list(script.cross_writes(nodes(hub_service__a=code))) == found
+
+
 def test_a_circle_is_found_through_a_function_and_a_package(script: ModuleType) -> None:
     there = nodes(
         core__a="from hub_extensions.core import b",
@@ -82,7 +98,10 @@ def test_a_setting_is_counted_by_its_own_name_and_that_of_its_field(script: Modu
     assert script.settings_places(there) == {"abandon_seconds": 2}
 
 
-def test_this_checkout_has_one_writer_of_states(script: ModuleType) -> None:
+def test_this_checkout_has_one_writer_of_states_no_circle_and_no_part_that_writes_anothers(script: ModuleType) -> None:
     figures = script.figures(script.of_checkout(SCRIPT.parents[1]), set())
     assert figures["writers of a state"].endswith(" in 1 files")
+    assert figures["circles"] == "0 of 0 files"
+    assert figures["cross-writes, to another part"] == "0"
+    assert int(figures["cross-writes, to the shared state"]) > 0, "it still finds what it looks for"
     assert figures["words in names"] == figures["words that no peer uses"] != "0"

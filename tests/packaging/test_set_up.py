@@ -238,3 +238,68 @@ def test_a_clone_that_is_closed_to_others_is_refused_before_anything_starts(clon
     code += "try:\n    check_reach()\nexcept Trouble as trouble:\n    print(trouble)"
     assert "cannot reach this clone" in run(clone, code)
     assert not (clone / ".work").exists()
+
+
+# ------------------------------------------------------------------ the cluster's programs
+
+BUILDS = """
+import os, pathlib, sys, time
+here, word = pathlib.Path(__file__).parent, sys.argv[1]
+if word in ("--cache", "--missing"):
+    print({"--cache": here, "--missing": os.environ["MISSING"]}[word])
+elif word == "good":
+    while not (here / "beside").exists():  # the other steps go on meanwhile
+        time.sleep(0.02)
+elif word == "bad":
+    sys.exit("bad cannot be built: no room")
+else:
+    (here / "began").write_text(str(os.getpid()))
+    time.sleep(600)
+"""
+BESIDE = """
+import os, time
+from cluster import preparing_cluster
+from place import ROOT
+from steps import Trouble
+here, env = ROOT / "tests/cluster/programs", dict(os.environ)
+try:
+    with preparing_cluster(env, wanted=os.environ["MISSING"] != "unwanted"):
+        print("OTHERS", env["CLUSTER_MISSING"])
+        {block}
+    print("FOLDER", env["JUPYTERHUB_GPU_CLUSTER"] == str(here), "WHY", env["CLUSTER_MISSING"])
+except Trouble as trouble:
+    print("ENDED", trouble)
+"""
+GO_ON = '(here / "beside").touch()'
+
+
+@pytest.fixture
+def with_programs(clone: Path) -> Path:
+    folder = clone / "tests" / "cluster" / "programs"
+    folder.mkdir(parents=True)
+    (folder / "build.py").write_text(BUILDS)
+    return clone
+
+
+@pytest.mark.parametrize(
+    ("missing", "last"),
+    [
+        ("", "FOLDER True WHY"),
+        ("good", "FOLDER True WHY"),
+        ("good bad never", "FOLDER True WHY bad (2 of 3) failed: bad cannot be built: no room."),
+        ("unwanted", "FOLDER False WHY"),
+    ],
+)
+def test_the_clusters_programs_are_built_beside_the_other_steps(with_programs: Path, missing: str, last: str) -> None:
+    lines = run(with_programs, BESIDE.format(block=GO_ON), MISSING=missing, JUPYTERHUB_GPU_CLUSTER="").splitlines()
+    assert lines[-1].strip() == last
+    assert ("bad (2 of 3) failed" in "\n".join(lines[:-1])) == ("bad" in missing), "it is said at once"
+
+
+def test_a_step_that_fails_ends_the_build_beside_it(with_programs: Path) -> None:
+    wait_and_fail = 'exec("while not (here / \'began\').exists(): time.sleep(0.02)"); raise Trouble("No network.")'
+    printed = run(with_programs, BESIDE.format(block=wait_and_fail), MISSING="never", JUPYTERHUB_GPU_CLUSTER="")
+    assert printed.splitlines()[-1] == "ENDED No network."
+    assert "failed" not in printed, "who was ended did not fail"
+    pid = (with_programs / "tests/cluster/programs/began").read_text()
+    assert not Path("/proc", pid).exists()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.set_up_code import ROOT, begin, copy_set_up, run
+from tests.patience import patient
 
 STEP = """
 import os, signal
@@ -81,7 +82,7 @@ def test_what_is_half_kept_or_half_taken_is_not_taken(clones: tuple[Path, Path],
     for clone in clones:  # the first is killed while it keeps, the second while it takes
         code = STEP.format(before=KILLED, inputs="locks")
         with begin(clone, code, JUPYTERHUB_GPU_SETUP_CACHE=str(cache)) as child:
-            assert child.wait(60) == -signal.SIGKILL
+            assert child.wait(patient(60)) == -signal.SIGKILL
         set_up(clone, cache)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import hypothesis
 import pytest
 
-from tests import tiers, warm
+from tests import ports, tiers, warm
+from tests.examples import many
 from tests.hubs import ROOT, until
 from tests.packaging.set_up_code import copy_set_up, run
+from tests.patience import patient
 
 HERE = "tests/somewhere/test_it.py"
 
@@ -42,12 +46,34 @@ def test_the_usual_run_has_one_file_on_the_older_hub() -> None:
     assert tiers.left_out("usual", ("hub",), tiers.IN_BOTH_GENERATIONS, older_hub=True) == ""
 
 
+@pytest.mark.parametrize(("of_a_hundred", "asked", "tried"), [(100, 200, 200), (25, 200, 50), (25, 3, 1), (25, 50, 12)])
+def test_the_profile_says_which_share_of_the_examples_is_tried(of_a_hundred: int, asked: int, tried: int) -> None:
+    before = hypothesis.settings.default
+    hypothesis.settings.register_profile("some", before, max_examples=of_a_hundred)
+    hypothesis.settings.register_profile("before", before)
+    try:
+        hypothesis.settings.load_profile("some")
+        chosen = many(asked, database=None)
+    finally:
+        hypothesis.settings.load_profile("before")
+    assert (chosen.max_examples, chosen.deadline, chosen.database) == (tried, None, None)
+
+
+def test_no_test_says_by_itself_how_many_examples_are_tried() -> None:
+    written = [
+        path for path in (ROOT / "tests").rglob("*.py") if re.search(r"max_examples=|deadline=None", path.read_text())
+    ]
+    assert {path.name for path in written} <= {"examples.py", "conftest.py", "test_tiers.py"}
+
+
 LANES = """
 from testing import asked_by, lanes, own_report
 for tier, root in (("quick", True), ("usual", True), ("usual", False), ("whole", False), ("whole", True)):
     print(tier, root, lanes(tier, root=root))
 print(asked_by(["--quick", "-x", "--gpu", "-k", "one", "tests/core"]))
-print(own_report(["--junitxml=out.xml", "--durations=20"], "hub5"))
+for words in (["--junitxml=out.xml", "--durations=20"], ["--junit-xml=out"], ["--junit-xml", "a/out.xml", "-x"],
+              ["-x", "--junitxml", "out.xml"], ["-k", "a=b"], ["--junitxml"]):
+    print(own_report(words, "hub5"))
 """
 
 
@@ -61,7 +87,54 @@ def test_what_runs_beside_each_other(tmp_path: Path) -> None:
         "whole True [['hub6', 'hub5'], ['root', 'root5']]",
         "Namespace(tier='quick', gpu=True, set_up_only=False, selection=['-x', '-k', 'one', 'tests/core'])",
         "['--junitxml=out-hub5.xml', '--durations=20']",
+        "['--junit-xml=out-hub5.xml']",
+        "['--junit-xml', 'a/out-hub5.xml', '-x']",
+        "['-x', '--junitxml', 'out-hub5.xml']",
+        "['-k', 'a=b']",
+        "['--junitxml']",
     ]
+
+
+WORKERS = """
+from steps import Trouble
+from testing import MOST_WORKERS, workers
+try:
+    print(MOST_WORKERS, workers("whole"))
+except Trouble as trouble:
+    print(trouble)
+"""
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize(
+    ("asked", "printed"),
+    [
+        ("5", f"{ports.A_LANE} 5"),
+        ("1", f"{ports.A_LANE} 1"),
+        ("6", "TEST_WORKERS is a number from 1 to 5 (more share their ports), and not '6'."),
+        ("0", "TEST_WORKERS is a number from 1 to 5 (more share their ports), and not '0'."),
+        ("many", "TEST_WORKERS is a number from 1 to 5 (more share their ports), and not 'many'."),
+    ],
+)
+def test_no_more_workers_than_have_ports_of_their_own(tmp_path: Path, asked: str, printed: str) -> None:
+    assert run(copy_set_up(tmp_path), WORKERS, TEST_WORKERS=asked).strip() == printed
+
+
+def test_workers_of_both_lanes_and_their_hubs_have_different_ports() -> None:
+    environments = [
+        {"PYTEST_XDIST_WORKER": f"gw{worker}", "TEST_LANE": str(lane), **hub}
+        for worker in range(ports.A_LANE)
+        for lane in range(2)
+        for hub in ({}, {"HUB_TEST_MARK": "one"})
+    ]
+    assert sorted(map(ports.part, environments)) == list(range(ports.PARTS))
+    assert ports.part({}) == 0 and ports.part({"PYTEST_XDIST_WORKER": "gw9"}) == ports.PARTS - 2
+
+
+@pytest.mark.parametrize("environ", [{"PYTEST_XDIST_WORKER": "gw5", "TEST_LANE": "0"}, {"PYTEST_XDIST_WORKER": "gw10"}])
+def test_a_worker_that_would_share_the_ports_of_another_is_refused(environ: dict[str, str]) -> None:
+    with pytest.raises(RuntimeError, match=r"there are ports for \d+ workers at a time.*TEST_WORKERS"):
+        ports.part(environ)
 
 
 # ------------------------------------------------------------------ warm programs
@@ -84,7 +157,7 @@ def test_a_warm_program_is_the_callers_child_with_its_own_words_and_environment(
             assert (place / "stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid())
         finally:
             child.terminate()
-        assert child.wait(10) == -15
+        assert child.wait(patient(10)) == -15
     assert child.warm
 
 
@@ -95,7 +168,7 @@ def test_a_warm_program_prints_and_ends_as_a_cold_one() -> None:
         output = []
         for popen in (warm.Popen, subprocess.Popen):
             with popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
-                output.append((child.communicate(timeout=60)[0], child.returncode))
+                output.append((child.communicate(timeout=patient(60))[0], child.returncode))
         assert output[0] == output[1]
 
 
@@ -105,7 +178,7 @@ def test_a_warm_program_prints_and_ends_as_a_cold_one() -> None:
 )
 def test_what_no_nursery_holds_starts_as_usual(words: list[str]) -> None:
     with warm.Popen(words) as child:
-        assert child.wait(30) == 0
+        assert child.wait(patient(30)) == 0
     assert not child.warm
 
 
@@ -113,7 +186,7 @@ def test_what_no_nursery_holds_starts_as_usual(words: list[str]) -> None:
 def test_a_program_with_other_library_paths_starts_as_usual(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     with warm.Popen(WORDS, env=env, stdout=subprocess.DEVNULL) as child:
-        assert child.wait(60) == 0
+        assert child.wait(patient(60)) == 0
     assert not child.warm
 
 
@@ -129,6 +202,7 @@ print(warm._nursery.pid, flush=True)
 @pytest.mark.programs
 def test_a_nursery_ends_with_its_owner() -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    output = subprocess.run([sys.executable, "-c", OWNER, str(ROOT)], env=env, capture_output=True, timeout=100)
+    words = [sys.executable, "-c", OWNER, str(ROOT)]
+    output = subprocess.run(words, env=env, capture_output=True, timeout=patient(100))
     pid = int(output.stdout.split()[-1])
     until(lambda: not Path(f"/proc/{pid}").exists(), 30, "the nursery has ended")

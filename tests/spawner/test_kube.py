@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jupyterhub.utils import maybe_future
 from kubernetes_asyncio.client import V1Pod
@@ -34,6 +34,7 @@ from hub_extensions.spawner.kube import START_ANNOTATION, GpuKubeSpawner
 from hub_extensions.spawner.pages.profiles import check_profile, slug_of, still_there
 from hub_extensions.spawner.pages.start_progress import Start
 from hub_extensions.spawner.pods.api_rejections import rejection_of
+from tests.examples import many
 from tests.fakes.service import SECRET, AwayService, GpuServiceInATest
 from tests.spawner.played_cluster import KUEUE_DOWN, OVER_QUOTA
 
@@ -436,7 +437,7 @@ OPTIONS = st.dictionaries(
 )
 
 
-@settings(max_examples=200)
+@many(200)
 @given(options=OPTIONS)
 async def test_what_passes_our_check_kubespawner_takes_without_a_fault(options: dict[str, Any]) -> None:
     try:

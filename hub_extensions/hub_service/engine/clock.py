@@ -60,6 +60,10 @@ class RunningClock:
         """Wall-clock time of a running-clock time, if nothing goes down in between."""
         return self._utc_now() + (running - self.now())
 
+    def running(self, wall: datetime) -> datetime:
+        """The other way round: running-clock time of a moment that has been, by the wall clock."""
+        return self.now() - (self._utc_now() - wall)
+
     def utc_now(self) -> datetime:
         """Wall-clock time, for journals and records."""
         return self._utc_now()

@@ -43,6 +43,7 @@ SAVING = timedelta(seconds=10)
 OTHER_PAGES = timedelta(seconds=3)
 """A server can be open in several pages, and "saved" is the report of one: the others get at least this long."""
 REPORTS_LAST = timedelta(seconds=45)
+SAMPLES_LAST = timedelta(seconds=30)
 
 
 class Culler:
@@ -172,7 +173,7 @@ class Culler:
         thing for sure: when it is idle, everybody on it is. Busy, it does not say who.
         """
         age = self.state.inventory_age()
-        if age is None or age > timedelta(seconds=30):
+        if age is None or age > SAMPLES_LAST:
             return None
         use = self.dcgm.use(lease)
         sample = merged(self.state.samples.get(lease.uuid), use)

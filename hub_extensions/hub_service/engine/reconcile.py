@@ -163,8 +163,7 @@ class Reconciler:
 
     def _running(self, wall: datetime) -> datetime:
         """A hub's wall-clock time on the running clock (never in the future: a user can forge it)."""
-        now = self.state.clock.now()
-        return min(now, now - (self.state.clock.utc_now() - wall))
+        return min(self.state.clock.now(), self.state.clock.running(wall))
 
     async def _take_in_activity(self, servers: Servers, transaction: Transaction) -> None:
         """The hub's figures, but for servers whose notebooks are being saved: the saving itself is activity.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Iterator
 from email.message import EmailMessage
 
@@ -134,8 +134,6 @@ async def test_an_address_that_the_mail_server_refuses_is_not_tried_again() -> N
 
 async def test_a_mail_server_that_drips_is_cut_off() -> None:
     drips = MailServerThatDrips()
-    began = time.monotonic()
     with pytest.raises(NotSent, match=r"nothing within 0\.5 s"):
-        await MailServer("127.0.0.1", drips.port, "none", seconds=0.5).send(message())
+        await asyncio.wait_for(MailServer("127.0.0.1", drips.port, "none", seconds=0.5).send(message()), patient(5))
     drips.close()
-    assert time.monotonic() - began < patient(5)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from hub_extensions.adapters.store import (
@@ -27,6 +27,7 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Choice, Lease, LeaseState, Ticket, TicketEnd, TicketState
 from hub_extensions.core.usage import Minute, OpenUse, UseEnd
 from hub_extensions.core.usage.measuring import Sums
+from tests.examples import many
 
 NOW = datetime(2027, 3, 1, 12, 0, 0, 123456, tzinfo=timezone.utc)
 
@@ -132,7 +133,7 @@ async def test_a_new_store_is_empty_and_its_first_place_is_one(store: Store) -> 
     assert await store.last_choice("nobody") == ()
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@many(25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     tickets=st.lists(TICKETS, max_size=4, unique_by=lambda each: each.id),
     leases=st.lists(LEASES, max_size=4, unique_by=lambda each: each.id),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView
@@ -16,6 +16,7 @@ from hub_extensions.core.offers.model import Access, OfferConfig, OfferKind, Sep
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import NODE_PRODUCT, Mechanism, check_ask
 from tests.core.cluster.strategies import views
+from tests.examples import many
 from tests.fakes.cluster_table import A100
 
 MIG = Pool(
@@ -253,7 +254,7 @@ def test_titles_of_pieces_that_no_card_is_cut_into_are_not_noted_and_their_group
     )
 
 
-@settings(max_examples=150)
+@many(150)
 @given(
     views(), st.sampled_from((ClusterConfig(), KAI, ClusterConfig(kueue_queue="q"), ClusterConfig(fractions_by="hami")))
 )

@@ -6,7 +6,7 @@ import string
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, NodeFacts, PodFacts, Taint
@@ -16,6 +16,7 @@ from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import NODE_PRODUCT, Mechanism
 from tests.core.cluster.strategies import PRODUCTS, RESOURCES, views
+from tests.examples import many
 from tests.fakes.cluster_table import A100, HOME, node, pod
 
 STRATEGY = "nvidia.com/gpu.sharing-strategy"
@@ -438,7 +439,7 @@ def test_ids_of_products_that_read_alike_differ() -> None:
 WORDS = st.text(string.ascii_letters + string.digits + "-._", max_size=63)
 
 
-@settings(max_examples=200)
+@many(200)
 @given(
     st.lists(
         st.dictionaries(st.tuples(st.sampled_from(RESOURCES), st.sampled_from(PRODUCTS) | WORDS), st.just(1)),
@@ -463,7 +464,7 @@ def test_an_id_never_moves_to_another_key_and_no_two_keys_have_one(weeks: list[d
 # ------------------------------------------------------------------ laws
 
 
-@settings(max_examples=200)
+@many(200)
 @given(views())
 def test_what_is_free_is_never_more_than_what_there_is_nor_less_than_none(view: ClusterView) -> None:
     leases = {each.lease for each in (view.pods or {}).values() if each.lease}
@@ -480,7 +481,7 @@ def test_what_is_free_is_never_more_than_what_there_is_nor_less_than_none(view: 
         assert each.total <= allocatable
 
 
-@settings(max_examples=200)
+@many(200)
 @given(st.lists(views(), min_size=2, max_size=4))
 def test_counting_only_what_changed_says_the_same_as_counting_all(weeks: list[ClusterView]) -> None:
     kept = NodeReadings()
@@ -493,7 +494,7 @@ def test_counting_only_what_changed_says_the_same_as_counting_all(weeks: list[Cl
         )
 
 
-@settings(max_examples=50)
+@many(50)
 @given(views())
 def test_reading_ahead_changes_nothing_of_what_is_counted(view: ClusterView) -> None:
     kept = NodeReadings()

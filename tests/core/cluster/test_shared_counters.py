@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.adapters.kubernetes.parse import SliceFacts, counters_of, newest, slice_of, template_of
@@ -18,6 +18,7 @@ from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.admission import admit, availability, standing
 from hub_extensions.core.queue.model import QueueLimits
 from tests.core.queue.test_counted_pools import lease, snapshot, ticket
+from tests.examples import many
 from tests.fakes.cluster_table import HOME, node, pod
 from tests.fakes.partitions import DRIVER, PROFILES, claim_template, resource_slices
 
@@ -199,7 +200,7 @@ def test_two_templates_for_some_of_the_same_whole_devices_are_not_both_promised_
     assert admitted(seen, ["gpu@any", "gpu@named", "gpu@named"]) == ["gpu@any", "gpu@named"]
 
 
-@settings(max_examples=300)
+@many(300)
 @given(
     cards=st.integers(1, 2),
     before=st.lists(st.sampled_from(tuple(TEMPLATES)), max_size=6),
@@ -223,7 +224,7 @@ def test_whoever_is_let_in_gets_a_device_however_the_scheduler_chooses(
         assert scheduler.place(template), f"{template} of {everybody} finds nothing beside {scheduler.taken}"
 
 
-@settings(max_examples=200)
+@many(200)
 @given(
     cards=st.integers(1, 2),
     before=st.lists(st.sampled_from(tuple(TEMPLATES)), max_size=8),
@@ -278,7 +279,7 @@ class Scheduler:
 AMOUNTS = st.lists(st.integers(0, 3), min_size=4, max_size=4)
 
 
-@settings(max_examples=400)
+@many(400)
 @given(
     wanted=st.lists(AMOUNTS, min_size=1, max_size=6),
     given_=st.lists(AMOUNTS, min_size=1, max_size=3),
@@ -329,6 +330,14 @@ def test_devices_that_differ_only_in_where_they_lie_are_counted_exactly() -> Non
         tuple(draws(str(number), [1 if number == at else 0 for at in range(3)] + [2]) for number in range(3))
     )
     assert (shape.common, shape.widths) == ({("card", "3"): 2}, (1, 1, 1))
+
+
+def test_each_group_has_the_width_of_its_own_devices() -> None:
+    alone, pair = (("", "a", 1), ("card", "x", 1)), [(("", name, 1), ("card", "y", 1)) for name in "bc"]
+    shape = shape_of((alone, *pair))
+    assert (shape.groups, shape.widths) == ((0, 1, 1), (1, 2))
+    left = {("", "a"): 1, ("", "b"): 1, ("", "c"): 1, ("card", "x"): 1, ("card", "y"): 1}
+    assert at_once((alone, *pair), left) == 2, "the one, and one of the two"
 
 
 TWO = ((("", "a", 1), ("card", "slice", 1)), (("", "b", 1), ("card", "slice", 1)))

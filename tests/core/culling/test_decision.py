@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.culling import (
@@ -31,6 +31,7 @@ from hub_extensions.core.culling import (
 )
 from hub_extensions.core.gpu.samples import ServerReport
 from hub_extensions.core.reasons import Reason, explain
+from tests.examples import many
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=timezone.utc)
 ON = CullPolicy(enabled=True)
@@ -472,7 +473,7 @@ steps = st.tuples(
 )
 
 
-@settings(max_examples=200)
+@many(200)
 @given(st.lists(steps, max_size=80))
 def test_whatever_happens_a_server_stops_only_after_the_warning_stood_for_its_time(
     story: list[tuple[int, str]],
@@ -499,7 +500,7 @@ def test_whatever_happens_a_server_stops_only_after_the_warning_stood_for_its_ti
         facts = settle(facts, decision, now)
 
 
-@settings(max_examples=50)
+@many(50)
 @given(st.lists(st.tuples(st.integers(60, 300), st.sampled_from([0.0, 80.0])), min_size=1, max_size=60))
 def test_the_lifetime_ends_a_server_on_time_whatever_it_does(story: list[tuple[int, float]]) -> None:
     """Watched at least every 5 minutes, the end comes at most that much after the limit."""

@@ -129,7 +129,10 @@ def test_an_admin_reads_how_it_went_last(sending: Sending, went: bool, text: str
         ("åsa@example.org", "is no plain"),
         (".ada@example.org", "is no plain"),
         ("ada@-example.org", "is no plain"),
+        (f"{'a' * 64}@example.org", ""),
         (f"{'a' * 65}@example.org", "is too long"),
+        (f"ada@{'a.' * 123}aaaa", ""),
+        (f"ada@{'a.' * 123}aaaaa", "is too long"),
         (f"ada@{'a.' * 200}org", "is too long"),
     ],
 )

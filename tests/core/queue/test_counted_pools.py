@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
@@ -30,6 +30,7 @@ from hub_extensions.core.queue.model import (
     TicketState,
 )
 from tests.core.cluster.strategies import views
+from tests.examples import many
 from tests.fakes.cluster_table import HOME, node, pod
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
@@ -222,7 +223,7 @@ def offer_of(share: int) -> str:
     return "gpu" if share == WHOLE else f"gpu-{share / WHOLE:g}"
 
 
-@settings(max_examples=200)
+@many(200)
 @given(
     st.dictionaries(SHARES, st.integers(0, 3)),
     st.lists(SHARES, max_size=12),
@@ -244,7 +245,7 @@ def test_never_more_is_admitted_than_there_is_room_and_the_order_is_kept(
         assert large <= sum(count * (share // size) for share, count in room.items())
 
 
-@settings(max_examples=150)
+@many(150)
 @given(st.integers(0, 6), st.integers(0, 4), st.lists(st.sampled_from("abc"), max_size=12))
 def test_in_whatever_order_pods_are_heard_of_no_device_is_given_twice(
     total: int, others: int, heard: list[str]
@@ -283,7 +284,7 @@ def test_in_whatever_order_pods_are_heard_of_no_device_is_given_twice(
     assert len(leases) == total - min(others, total), "and nothing is left idle"
 
 
-@settings(max_examples=150)
+@many(150)
 @given(views())
 def test_on_any_cluster_no_pool_is_given_more_often_than_it_is_free(view: ClusterView) -> None:
     found = survey_pools(view, OfferConfig(), ClusterConfig(), names={}, leases=())

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.gpu.devices import WHOLE
@@ -19,6 +19,7 @@ from hub_extensions.core.queue.heads import pools_of
 from hub_extensions.core.queue.line import KeptLines, lines_of
 from hub_extensions.core.queue.model import Choice, Line, Ticket, TicketState
 from tests.core.queue.test_admission import NOW, OFFERS, large, lease, small, snapshot, whole
+from tests.examples import many
 
 NAMES = st.sampled_from([offer.id for offer in OFFERS] + [OfferId("mig-7g.40gb")])
 PLACES = st.integers(1, 10**6)
@@ -37,7 +38,7 @@ def content(lines: Mapping[str, Line]) -> dict[str, tuple[object, ...]]:
     return {pool: (line.tickets, line.places, +Counter(line.asked)) for pool, line in lines.items()}
 
 
-@settings(max_examples=200)
+@many(200)
 @given(STEPS, st.booleans())
 def test_a_line_that_is_kept_says_what_one_says_that_is_made_anew(
     steps: list[tuple[int, list[OfferId], list[int], TicketState]], busy: bool
@@ -115,7 +116,7 @@ def played(
     return starts
 
 
-@settings(max_examples=300)
+@many(300)
 @given(
     st.integers(0, 4),
     st.sampled_from([1000, 500, 333, 250]),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, NodeFacts, Taint, Volumes
@@ -20,6 +20,7 @@ from hub_extensions.core.queue.admission import admit, standing
 from hub_extensions.core.queue.model import LeaseState, QueueSnapshot, Ticket
 from hub_extensions.core.queue.node_sets import NodeRooms, Wish, most_placed
 from tests.core.queue.test_counted_pools import NOW, admitted, cards, lease, small, snapshot, stands, ticket
+from tests.examples import many
 from tests.fakes.cluster_table import node, pod
 
 SMALL = "mig-1g.5gb"
@@ -152,7 +153,7 @@ def placements(wishes: list[frozenset[str]], free: dict[str, int]) -> int:
     return best
 
 
-@settings(max_examples=200)
+@many(200)
 @given(st.lists(SETS, max_size=5), st.dictionaries(st.sampled_from(NODES), st.integers(0, 2)), SETS)
 def test_free_for_me_is_what_the_worst_scheduler_leaves(
     ahead: list[frozenset[str]], free: dict[str, int], mine: frozenset[str]
@@ -183,7 +184,7 @@ def by_hand(demands: PodDemands, one: NodeFacts) -> bool:
     return set(demands.selector) <= set(one.labels.items()) and hard <= {each.key for each in demands.tolerations}
 
 
-@settings(max_examples=150)
+@many(150)
 @given(THERE, st.lists(DEMANDS, max_size=6))
 def test_on_random_clusters_nobody_is_let_in_whom_a_scheduler_cannot_place_and_nobody_waits_beside_a_free_node(
     there: list[tuple[dict[str, str], tuple[Taint, ...], int, int]], wanted: list[PodDemands]

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.queue.durations import Draws, History, Holder, Left, Use, kaplan_meier
@@ -16,6 +16,7 @@ from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.interval import Correction, Interval, read
 from hub_extensions.core.queue.play import Brake, Held, Line, Waiting, Wish, play_lives
 from hub_extensions.core.queue.wait_forecast import likely_waits, with_likely
+from tests.examples import many
 
 WHOLE = 1000
 HOUR = 3600.0
@@ -76,13 +77,13 @@ def lines(
     return devices, left, draw(st.lists(st.tuples(shares, counts, times), min_size=1, max_size=12))
 
 
-@settings(max_examples=80, deadline=None)
+@many(80)
 @given(lines())
 def test_with_the_true_ends_the_play_is_what_happens(line) -> None:  # type: ignore[no-untyped-def]
     assert starts(*line) == real(*line)
 
 
-@settings(max_examples=60, deadline=None)
+@many(60)
 @given(lines(equal=True), st.integers(1, 500))
 def test_one_more_in_line_shortens_nobodys_wait_and_freeing_lengthens_nobodys(line, life: int) -> None:  # type: ignore[no-untyped-def]
     devices, left, asks = line
@@ -157,7 +158,7 @@ def test_with_few_finished_uses_nothing_is_said() -> None:
     assert waits(full(), past=history(users=5))["w0"] is not None
 
 
-@settings(max_examples=30, deadline=None)
+@many(30)
 @given(st.integers(1, 4), st.integers(1, 6), st.floats(1, 1e5), st.integers(0, 9))
 def test_the_interval_is_in_order_and_below_what_is_enforced(
     devices: int, waiting: int, most: float, seed: int

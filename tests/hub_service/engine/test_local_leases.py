@@ -304,8 +304,12 @@ async def test_an_adopted_server_holds_the_device_on_which_the_driver_lists_one_
         assert (lease.user, lease.uuid, lease.adopted) == ("ada", "MIG-small-1", True)
         await r.engine.watcher.refresh()
         offer = next(o for o in r.engine.form("ben", "", (), False).offers if o.id == "mig-1g.5gb")
-        os.kill(child, signal.SIGKILL)
         assert (offer.free, offer.held, offer.held_by_others) == (1, 1, 0)
+        r.gpus.pids["MIG-small-0"] = (os.getpid(),)
+        await r.engine.watcher.refresh()
+        offer = next(o for o in r.engine.form("ben", "", (), False).offers if o.id == "mig-1g.5gb")
+        os.kill(child, signal.SIGKILL)
+        assert (offer.free, offer.held, offer.held_by_others) == (0, 1, 1), "of the other device it says nothing"
 
 
 def a_parent(r: Room, note: Path) -> subprocess.Popen[bytes]:

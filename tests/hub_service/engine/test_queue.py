@@ -16,7 +16,7 @@ from hub_extensions.adapters.store import Changes, TicketRow
 from hub_extensions.core.gpu.devices import InventoryReading
 from hub_extensions.core.messages import Ask, Ended, LineFigures, Started, Stopped
 from hub_extensions.core.offers.model import OfferConfig
-from hub_extensions.core.queue.model import QueueLimits, TicketEnd
+from hub_extensions.core.queue.model import QueueLimits, TicketEnd, TicketState
 from hub_extensions.hub_service.engine.errors import Refused
 from tests.fakes.machine import StoreThatIsFull, large, small
 from tests.hub_service.engine.room import room
@@ -209,6 +209,17 @@ async def test_a_server_that_is_asked_for_anew_gives_up_the_lease_of_before(tmp_
 
 
 @pytest.mark.programs
+@pytest.mark.parametrize("offer", ["mig-1g.5gb", "cpu"])
+async def test_the_journal_says_which_lease_an_admission_gave(tmp_path: Path, offer: str) -> None:
+    async with room(tmp_path, small(0)) as r:
+        state = await r.ask("ada", offer)
+        lease = (state.grant.lease if state.grant is not None else "") or None
+        rows = [row for row in await r.engine.store.journal() if row.kind == "admitted"]
+        assert [(row.user, row.ticket, row.lease or None) for row in rows] == [("ada", state.ticket, lease)]
+        assert (lease is None) is (offer == "cpu")
+
+
+@pytest.mark.programs
 async def test_a_start_that_looks_after_its_place_writes_nothing(tmp_path: Path) -> None:
     """Every waiter asks again each minute; that is no news for the journal, and no new attempt."""
     async with room(tmp_path, small(0)) as r:
@@ -260,6 +271,23 @@ async def test_a_listing_from_before_a_stop_brings_nobody_back(tmp_path: Path) -
         r.hub.servers = an_old_list  # type: ignore[method-assign]
         await r.engine.reconciler.reconcile()
         assert ("ada", "") not in r.engine.state.facts
+
+
+async def test_a_listing_from_before_a_start_does_not_say_that_it_is_ready(tmp_path: Path) -> None:
+    """It has the server of before, which was ready."""
+    async with room(tmp_path, small(0)) as r:
+        r.hub.run("ada")
+        listed, asked = await r.hub.servers(), []
+
+        async def an_old_list() -> tuple[HubServer, ...]:
+            r.hands.pass_time(timedelta(seconds=1))
+            asked.append(await r.ask("ada", "cpu"))
+            return listed
+
+        r.hub.servers = an_old_list  # type: ignore[method-assign]
+        await r.engine.reconciler.reconcile()
+        assert asked[0].answer == "admit"
+        assert r.engine.state.tickets[asked[0].ticket].state is TicketState.ADMITTED
 
 
 @pytest.mark.programs

@@ -337,3 +337,10 @@ async def test_somebody_waits_as_long_as_one_who_was_not_admitted_is_in_line(tmp
         assert (await people(r), r.engine.state.waiting()) == ({"ben"}, 1)
         await r.left(next(state for state in r.engine.queue.states() if state.user == "ben"))
         assert (await people(r), r.engine.state.waiting()) == (set(), 0)
+
+
+@pytest.mark.parametrize(("problem", "said"), [("", "the service's own"), ("8888 stands in", "8888 stands in")])
+async def test_health_says_whose_port_it_is(tmp_path: Path, problem: str, said: str) -> None:
+    async with room(tmp_path, small(0)) as r:
+        r.engine.state.port_problem = problem
+        assert r.engine.health().port == said

@@ -13,6 +13,7 @@ from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.messages import Ended, Stopped, UsageRecord
 from hub_extensions.core.offers.offer_id import CPU
+from hub_extensions.core.queue.model import LeaseState
 from hub_extensions.core.usage import Figure, Minute, UseEnd
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import pod_room
@@ -51,6 +52,33 @@ async def test_a_record_says_who_waited_for_what_how_long_and_who_ended_it(tmp_p
         record = await over(r, "ben")
         assert (record.end, record.ready, record.waited_seconds) == ("failed", None, 1200.0)
         assert (record.ran_seconds, record.asked) == (None, r.hands.wall - timedelta(minutes=20))
+
+
+@pytest.mark.programs
+async def test_a_use_whose_stop_failed_has_no_end_and_one_that_ends_says_why(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.engine.reconciler.reconcile()
+        await r.run("ada", SMALL)
+        state = r.engine.state
+        (lease,) = state.leases.values()
+        assert state.uses[lease.id].end is None
+        await r.engine.stopped(Stopped("ada", "", asked=True))
+        assert state.leases[lease.id].state is LeaseState.ENDING
+        assert state.uses[lease.id].end is UseEnd.USER
+        async with r.engine.queue.transaction() as transaction:
+            await transaction.write(Changes(leases=(replace(lease, state=LeaseState.RUNNING),)))
+        assert state.uses[lease.id].end is None
+
+
+async def test_a_start_that_is_given_up_for_another_is_one_that_its_user_left(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.engine.reconciler.reconcile()
+        await r.ask("ada", SMALL)
+        state = r.engine.state
+        (lease,) = state.leases.values()
+        async with r.engine.queue.transaction() as transaction:
+            await transaction.write(Changes(leases=(replace(lease, state=LeaseState.ENDING),)))
+        assert (lease.state, state.uses[lease.id].end) == (LeaseState.STARTING, UseEnd.LEFT)
 
 
 @pytest.mark.programs

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import requests
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from requests.exceptions import InvalidHeader, InvalidURL
 from tornado.netutil import bind_sockets
 from tornado.web import create_signed_value
@@ -32,6 +32,7 @@ from hub_extensions.hub_service.http.auth import cookie_secret
 from hub_extensions.hub_service.http.openapi import document
 from hub_extensions.hub_service.serve import make_parts, open_gpus
 from hub_extensions.hub_service.setup.settings import Settings
+from tests.examples import many
 from tests.fakes.hub_of_tokens import ACCESS, SERVICE_TOKEN, HubOfTokens
 from tests.fakes.signed import Signs
 from tests.hub_service.conftest import ADMINS, OWN_SERVERS
@@ -182,10 +183,9 @@ def test_no_request_of_anybody_is_answered_with_a_fault_of_ours(
                 if mode is schemathesis.GenerationMode.NEGATIVE and operation.label in NOTHING_TO_TAKE:
                     continue  # it takes nothing that could be wrong
 
-                @settings(
-                    max_examples=EXAMPLES,
+                @many(
+                    EXAMPLES,
                     database=None,
-                    deadline=None,
                     derandomize=True,
                     suppress_health_check=list(HealthCheck),
                 )

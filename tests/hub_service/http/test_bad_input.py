@@ -8,12 +8,13 @@ import logging
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hub_extensions.core.messages import Ask, Ended, Problem, Report, Started, Stopped
 from hub_extensions.hub_service.http.api.requests import TicketRequest
 from hub_extensions.hub_service.http.api.wire import BODY_LIMIT_BYTES, BadInput, read, write
+from tests.examples import many
 from tests.fakes.engine import DeskThatFails
 from tests.hub_service.conftest import PREFIX, SECRET, Running, known_hub, said
 from tests.patience import patient
@@ -83,7 +84,7 @@ def test_any_json_is_a_message_or_a_sentence_that_can_be_sent(kind: type[object]
 async def test_no_json_body_makes_any_route_fail(service: Running, caplog: pytest.LogCaptureFixture) -> None:
     bodies: list[object] = [{"\ud800": 1}]
 
-    @settings(max_examples=40, database=None)
+    @many(40, database=None)
     @given(BODIES)
     def collect(body: object) -> None:
         bodies.append(body)

@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes_asyncio.client import ApiClient, Configuration
 from kubespawner.objects import make_pod
 
 from hub_extensions.core.offers.pod_request import LEASE_LABEL, OFFER_LABEL, AskError, Mechanism, PodAsk
 from hub_extensions.spawner.pods.apply_request import CPU_ASK, apply
+from tests.examples import many
 
 MIG = PodAsk(Mechanism.MIG, limits={"nvidia.com/mig-1g.5gb": "1"}, tolerations=("nvidia.com/gpu",))
 KAI = PodAsk(
@@ -363,7 +364,7 @@ def test_an_ask_that_is_known_to_go_wrong_never_reaches_the_cluster(ask: PodAsk)
 RESOURCES = st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-2g.10gb", "example.com/nic"])
 
 
-@settings(max_examples=60)
+@many(60)
 @given(
     limits=st.dictionaries(RESOURCES, st.sampled_from(["1", "2"])),
     env=st.dictionaries(st.sampled_from(["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "A"]), st.just("all")),
