@@ -11,7 +11,7 @@ from tornado.httpclient import HTTPResponse
 from hub_extensions.adapters.gpu_service import GpuServiceClient
 from hub_extensions.adapters.signer import Signer
 from hub_extensions.core.messages import Ask
-from hub_extensions.core.signing import ANSWER_HEADER, Request, hash_of
+from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, Request, hash_of
 from hub_extensions.hub_service.http import signatures as module
 from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.auth import Who
@@ -80,6 +80,26 @@ async def test_clocks_ten_minutes_apart_stop_nothing_and_are_told(
     assert said(await service.ask("GET", "health", "admin-token"))["clock"].startswith(said_in_words)
     assert [said_in_words in record.message for record in caplog.records].count(True) == 1
     assert client.away_since is None
+
+
+@pytest.mark.parametrize("minutes", [60, -60])
+def test_a_machine_that_slept_or_whose_clock_was_set_raises_no_alarm(
+    minutes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    wall = [NOW]
+    signatures = Signatures(SECRET, lambda: NOW, lambda: wall[0])  # the service's own time stood still meanwhile
+    hub = Signer(SECRET, lambda: wall[0])
+    for _ in range(2):
+        while True:
+            letter = hub.sign("GET", "/x")
+            judged = signatures.judge("GET", "/x", letter.headers["Authorization"])
+            assert judged is not None
+            status = 200 if judged.verdict is Verdict.GOOD else SIGN_AGAIN
+            if letter.heard(status, b"", signatures.signed(judged.request, status, b"")):
+                break
+        wall[0] += timedelta(minutes=minutes)
+    assert signatures.hub_clock_ahead == timedelta(0)
+    assert caplog.records == []
 
 
 def a_request(signatures: Signatures, number: int, time: datetime = NOW) -> str:
