@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from traitlets.config import Config
 
 from hub_extensions.adapters.listeners import accounts_at
+from hub_extensions.adapters.plain_request import fetch_plain
 from hub_extensions.adapters.signed_get import signed_get
 from hub_extensions.hub_service.setup.remote_settings import hub_secret_of
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
@@ -134,14 +135,12 @@ def _account(uid: int) -> str:
 
 def health_of(settings: Settings, secret: str) -> Mapping[str, Any] | None:
     """What our own service says of itself, to the hub where the secret is known; None: it does not answer."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     address = f"{settings.url}/health"
     try:
         if secret:
             found = json.loads(signed_get(address, secret, seconds=5)[1])
         else:
-            with opener.open(address, timeout=5) as answer:
-                found = json.loads(answer.read())
+            found = json.loads(fetch_plain(urllib.request.Request(address), seconds=5).body)
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) and "ready" in found else None
