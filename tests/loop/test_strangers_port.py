@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import requests
@@ -19,7 +20,7 @@ import requests
 from hub_extensions.core.messages import Report
 from hub_extensions.server_extension.service_client import ServiceAddress, ServiceLink
 from tests.hubs import ROOT
-from tests.loop.place import Place
+from tests.loop.place import Place, parent_of
 from tests.patience import patient, until
 from tests.plain_account import PlainAccount, plain_account
 
@@ -137,6 +138,32 @@ def test_a_stranger_who_has_the_port_is_told_nothing_and_all_works_without_it(pl
         assert place.service("health").json()["port"] == "the service's own"
         lines = [line for line in place.hub.log().splitlines() if f"{place.port} of 127.0.0.1" in line]
         assert len([line for line in lines if "it is taken as soon as it is free" in line]) == 1
+
+
+def test_the_service_says_nothing_to_a_stranger_on_the_hubs_own_port(place: Place, account: PlainAccount) -> None:
+    """The hub is dead, and the service lives on: its parent, which would end it, does not get to it."""
+    with place.open():
+        service = place.service_pid()
+        supervisor = parent_of(service)
+        os.kill(supervisor, signal.SIGSTOP)
+        stranger = Stranger(account, place.hub.hub_port)
+        try:
+            place.hub.kill()
+            until(lambda: stranger.listens, 20, "the stranger listens")
+            until(lambda: "does not answer" in place.service("health").json()["hub"], 90, "the service has asked")
+            # whose token it is, and whose login, the service asks the hub; of a login by its own token
+            address, browser = f"http://{place.host}:{place.port}/services/gpu/", requests.Session()
+            bearer = {"Authorization": "Bearer adas-own-token"}
+            assert requests.get(f"{address}api/offers", headers=bearer, timeout=patient(20)).status_code == 503
+            to_login = browser.get(address, timeout=patient(20), allow_redirects=False)
+            (state,) = parse_qs(urlsplit(to_login.headers["Location"]).query)["state"]
+            back = {"code": "made-up", "state": state}
+            assert browser.get(f"{address}oauth_callback", params=back, timeout=patient(20)).status_code == 503
+            assert f"port {place.hub.hub_port} is held by another account (uid 65534)" in place.hub.log()
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+            stranger.end()
+        assert stranger.heard == b""
 
 
 async def test_a_users_server_says_nothing_to_a_stranger(place: Place, stranger: Stranger) -> None:
