@@ -15,6 +15,7 @@ from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, Request, hash
 from hub_extensions.hub_service.http import signatures as module
 from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.auth import Who
+from hub_extensions.hub_service.http.limits import Refusals
 from hub_extensions.hub_service.http.signatures import Signatures, Verdict
 from tests.hub_service.conftest import PREFIX, SECRET, Running, said
 
@@ -39,6 +40,27 @@ async def test_a_request_that_was_recorded_is_worth_nothing(service: Running) ->
     service.parts.auth.signatures = Signatures(SECRET)  # it was started again, and remembers nothing
     answer = await asked(service, recorded)
     assert (answer.code, said(answer)["reason"], len(service.engine.told)) == (401, "sign-again", told)
+
+
+class Counted(Refusals):
+    """Counts who was slowed down."""
+
+    slowed = 0
+
+    async def slow_down(self) -> None:
+        self.slowed += 1
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "hub/tickets"), ("GET", "hub/form?user=ada"), ("GET", "health")])
+async def test_who_sends_what_he_recorded_again_and_again_is_slowed_down(
+    service: Running, method: str, path: str
+) -> None:
+    body = BODY if method == "POST" else None
+    recorded = service.signature(method, path, body or b"")
+    service.parts.auth.signatures = Signatures(SECRET)  # since then the service was started again
+    service.parts.refusals = refusals = Counted()
+    answers = [await service.ask(method, path, body=body, headers={"Authorization": recorded}) for _ in range(3)]
+    assert ([answer.code for answer in answers], refusals.slowed) == ([401] * 3, 3)
 
 
 async def test_a_body_that_the_hub_did_not_sign_is_refused(service: Running) -> None:
