@@ -182,7 +182,7 @@ def _keys(c: Any, service: ServiceConfig, state_dir: Path) -> Mapping[str, str]:
             "in the chart set `hub.services.gpu: {}`, elsewhere put {'name': 'gpu', 'api_token': …} with at least "
             f"{SHORTEST_TOKEN} characters into c.JupyterHub.services."
         )
-    return {"hub_secret": "" if is_dry_run else hub_secret_of(token), "api_token": token}
+    return {"hub_secret": "" if is_dry_run else hub_secret_of(token, service.shared_secret), "api_token": token}
 
 
 def _kept(state_dir: Path, c: Any) -> Mapping[str, str]:

@@ -44,7 +44,7 @@ from hub_extensions.hub_service.process import (
 from hub_extensions.hub_service.setup.logs import log_json
 from hub_extensions.hub_service.setup.notice_texts import NoticeTexts, TemplateProblem
 from hub_extensions.hub_service.setup.remote_client import RemoteSettings
-from hub_extensions.hub_service.setup.remote_settings import BY_ENVIRONMENT, Own, hub_secret_of
+from hub_extensions.hub_service.setup.remote_settings import BY_ENVIRONMENT, Own
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ async def serve(settings: Settings, parent: int) -> int:
 
 async def serve_apart(own: Own, parent: int) -> int:
     """As `serve`, with the settings that the hub tells, and until it has others; returns the exit status."""
-    log_json(_hidden((own.api_token, hub_secret_of(own.api_token), *own.secrets.values())))
+    log_json(_hidden((own.api_token, own.hub_secret, *own.secrets.values())))
     with Lifetime(parent) as lifetime, closing(RemoteSettings(own, lifetime)) as remote:
         settings = await remote.wait_for_settings()
         if settings is None:

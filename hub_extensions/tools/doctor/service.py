@@ -153,10 +153,10 @@ def _kept_secret(settings: Settings) -> str:
         return ""
 
 
-def secret_apart(config: Config) -> str:
-    """The secret of a service that the hub does not start; "": its token is not known."""
+def secret_apart(config: Config, shared: str) -> str:
+    """The secret of a service that the hub does not start; "": its token is not known. `shared`: the setting."""
     tokens = [each.get("api_token") for each in config.JupyterHub.services if each.get("name") == SERVICE_NAME]
-    return hub_secret_of(tokens[0]) if tokens and tokens[0] else ""
+    return hub_secret_of(tokens[0], shared) if tokens and tokens[0] else ""
 
 
 def clock(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
