@@ -91,14 +91,14 @@ def apply(c: Any) -> None:
     notes: list[str] = [] if collected is None else collected
     sections = read_sections(c)
     settings = build_settings(c, sections)
-    apart = not sections.service.started_by_hub
+    apart, may_be_led_to = not sections.service.started_by_hub, True
     if collected is None and not apart and is_hub_starting():
-        settings, note = keep_port(settings, may_move=not sections.service.connect_url)
+        settings, note, may_be_led_to = keep_port(settings, sections.service.connect_url)
         notes += filter(None, [note])
     if collected is None and not apart:
         settings.dump(settings.folder / "service.json")
     _note_place(c, sections.service, apart, notes)
-    _add_service(c, settings, apart, notes)
+    _add_service(c, settings, apart, notes, may_be_led_to)
     _add_roles(c, apart, notes)
     _add_templates(c)
     _add_spawner(c, settings, notes)
@@ -182,7 +182,7 @@ def _keys(c: Any, service: ServiceConfig, state_dir: Path) -> Mapping[str, str]:
             "in the chart set `hub.services.gpu: {}`, elsewhere put {'name': 'gpu', 'api_token': …} with at least "
             f"{SHORTEST_TOKEN} characters into c.JupyterHub.services."
         )
-    return {"hub_secret": "" if is_dry_run else hub_secret_of(token), "api_token": token}
+    return {"hub_secret": "" if is_dry_run else hub_secret_of(token, service.shared_secret), "api_token": token}
 
 
 def _kept(state_dir: Path, c: Any) -> Mapping[str, str]:
@@ -277,13 +277,12 @@ def _note_place(c: Any, service: ServiceConfig, apart: bool, notes: list[str]) -
         )
 
 
-def _add_service(c: Any, settings: Settings, apart: bool, notes: list[str]) -> None:
+def _add_service(c: Any, settings: Settings, apart: bool, notes: list[str], may_be_led_to: bool) -> None:
     services = list(value_of(c, "JupyterHub", "services", []))
     ours: dict[str, Any] = {
         "name": SERVICE_NAME,
-        "url": settings.origin,
         "api_token": settings.api_token,
-        "oauth_no_confirm": True,
+        **({"url": settings.origin, "oauth_no_confirm": True} if may_be_led_to else {}),  # no page, no login
     }
     file = str(settings.folder / "service.json")
     if apart:

@@ -16,6 +16,7 @@ from hub_extensions.configuration import ROLE_NAME, SERVICE_SCOPES, SETTINGS_SCO
 from hub_extensions.hub_service.setup.addresses import reached_at
 from hub_extensions.hub_service.setup.remote_settings import hub_secret_of
 from hub_extensions.hub_service.setup.settings import Settings
+from hub_extensions.tools.doctor.service import secret_apart
 
 TOKEN = "0123456789abcdef" * 4
 URL = "http://jupyterhub-gpu:8191"
@@ -113,6 +114,18 @@ def test_no_secret_is_in_what_the_hub_tells(apart: Config, monkeypatch: pytest.M
     text = json.dumps(info)
     for word in (TOKEN, hub_secret_of(TOKEN), "database-word", "prometheus-word"):
         assert word not in text
+
+
+def test_a_secret_of_the_environment_stands_in_for_the_one_made_from_the_token(
+    apart: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTERHUB_GPU_SHARED_SECRET", "shared-word-long-enough")
+    configure(apart)
+    assert apart.GpuSpawnerMixin.gpu_hub_secret == "shared-word-long-enough"
+    assert secret_apart(apart, settings_of(apart).shared_secret) == "shared-word-long-enough"
+    info = gpu_service(apart)["info"]
+    assert info["needs"] == ["JUPYTERHUB_GPU_SHARED_SECRET"]
+    assert "shared-word" not in json.dumps(info)
 
 
 def test_secrets_may_come_by_the_environment_for_a_service_of_the_hub_too(

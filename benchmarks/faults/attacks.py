@@ -3,7 +3,8 @@
 A real service over simulated GPUs, a hub that knows some tokens, attackers in processes of their own, and one process
 that asks the hub's and a server's routes all the while, as these do: a new connection for each question. Printed are
 their p95 quiet and under each attack, in one run, the service's memory at its highest, and the lines in its log.
-Bounded, and on the loopback only.
+Bounded, and on the loopback only. With `--through-proxy` the strangers come by a real configurable-http-proxy, and a
+server's route is asked by it too, as pods do.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.signing import ANSWER_HEADER
 from hub_extensions.hub_service.setup.settings import Settings
 from tests.fakes.hub_of_tokens import ACCESS, SERVICE_TOKEN, HubOfTokens
+from tests.fakes.proxy import Proxy
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,21 +141,22 @@ class Asked:
     `processor`: of the service, 1 is one that it had all the time.
     """
 
-    waited: dict[str, list[float]] = field(default_factory=lambda: {"hub": [], "server": []})
-    lost: dict[str, int] = field(default_factory=lambda: {"hub": 0, "server": 0})
+    waited: dict[str, list[float]] = field(default_factory=dict)
+    lost: dict[str, int] = field(default_factory=dict)
     processor: float = 0.0
 
 
-def ask_all_the_while(port: int, until: float, answers: Any) -> None:
+def ask_all_the_while(service_port: int, proxy_port: int | None, until: float, answers: Any) -> None:
     """The hub's form and a server's state, in turn, each by a connection of its own."""
-    asked = Asked()
-    signer = Signer(SECRET)
-    ways: dict[str, tuple[str, Signer | str]] = {
-        "hub": ("hub/form?user=ada", signer),
-        "server": ("api/server", SERVER_TOKEN),
+    ways: dict[str, tuple[int, str, Signer | str]] = {
+        "hub": (service_port, "hub/form?user=ada", Signer(SECRET)),
+        "server": (service_port, "api/server", SERVER_TOKEN),
     }
+    if proxy_port is not None:
+        ways["server by the proxy"] = (proxy_port, "api/server", SERVER_TOKEN)
+    asked = Asked({name: [] for name in ways}, dict.fromkeys(ways, 0))
     while time.time() < until:
-        for name, (path, token) in ways.items():
+        for name, (port, path, token) in ways.items():
             began = time.perf_counter()
             if answered(port, path, token):
                 asked.waited[name].append(time.perf_counter() - began)
@@ -255,8 +258,8 @@ class Service:
 
 
 @contextmanager
-def running_service() -> Iterator[Service]:
-    """Hub and service."""
+def running_service(through_proxy: bool) -> Iterator[tuple[Service, int | None]]:
+    """Hub and service, and the port of a proxy that leads to it."""
     told: Any = multiprocessing.Queue()
     hub = multiprocessing.Process(target=run_hub, args=(told,), daemon=True)
     hub.start()
@@ -264,7 +267,11 @@ def running_service() -> Iterator[Service]:
         service = Service(Path(folder), *told.get(timeout=30))
         try:
             service.wait()
-            yield service
+            if not through_proxy:
+                yield service, None
+                return
+            with Proxy(Path(folder), {PREFIX.rstrip("/"): service.settings.origin}) as proxy:
+                yield service, proxy.port
         finally:
             service.process.terminate()
             service.process.wait(30)
@@ -274,14 +281,14 @@ def running_service() -> Iterator[Service]:
 # ------------------------------------------------------------------ one phase, and all of them
 
 
-def phase(service: Service, plan: Plan | None, seconds: float) -> Asked:
+def phase(service: Service, proxy_port: int | None, plan: Plan | None, seconds: float) -> Asked:
     """Ask for so long, while the attack runs."""
     port, until, used = service.settings.port, time.time() + seconds, service.processor_seconds()
     answers: Any = multiprocessing.Queue()
-    programs = [multiprocessing.Process(target=ask_all_the_while, args=(port, until, answers), daemon=True)]
+    programs = [multiprocessing.Process(target=ask_all_the_while, args=(port, proxy_port, until, answers), daemon=True)]
     if plan is not None:
         share = (plan.count // WORKERS, plan.rate / WORKERS)
-        attackers = [(plan.attack, (port, *share, until)) for _ in range(WORKERS)]
+        attackers = [(plan.attack, (proxy_port or port, *share, until)) for _ in range(WORKERS)]
         programs += [multiprocessing.Process(target=attack, args=given, daemon=True) for attack, given in attackers]
     for program in programs:
         program.start()
@@ -298,6 +305,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=25.0, help="each phase (default: %(default)s)")
     parser.add_argument("--share", type=float, default=1.0, help="of every attack's size (default: all)")
     parser.add_argument("--only", help="attacks whose name has this word")
+    parser.add_argument("--through-proxy", action="store_true", help="strangers come by a configurable-http-proxy")
     options = parser.parse_args()
     plans = [
         Plan("20,000 requests without their bodies", half_sent, 20_000, 1000.0),
@@ -309,14 +317,14 @@ def main() -> None:
     ]
     plans = [plan for plan in plans if not options.only or options.only in plan.name]
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores; each phase {options.seconds:g} s")
-    with running_service() as service:
+    with running_service(options.through_proxy) as (service, proxy_port):
         lines = service.lines()
-        quiet = phase(service, None, options.seconds)
+        quiet = phase(service, proxy_port, None, options.seconds)
         report("quiet", quiet, None, service)
         for plan in plans:
             attack = Plan(plan.name, plan.attack, int(plan.count * options.share), plan.rate)
-            report(plan.name, phase(service, attack, options.seconds), quiet, service)
-        report("quiet again", phase(service, None, options.seconds), quiet, service)
+            report(plan.name, phase(service, proxy_port, attack, options.seconds), quiet, service)
+        report("quiet again", phase(service, proxy_port, None, options.seconds), quiet, service)
         print(f"memory at its highest {service.memory_mb():.0f} MB, log {service.lines() - lines} lines")
 
 

@@ -26,6 +26,7 @@ from hub_extensions.adapters.change_stream import ChangeStream, open_stream
 from hub_extensions.adapters.kept_connection import KeptConnection
 from hub_extensions.adapters.listeners import proving
 from hub_extensions.adapters.outbox import Hear, Outbox, Rejected, Unanswered
+from hub_extensions.adapters.plain_request import ANSWER_BYTES
 from hub_extensions.adapters.signer import ATTEMPTS, Signer, Unproved
 from hub_extensions.adapters.timeouts import within
 from hub_extensions.core.kept_offers import form_for
@@ -121,8 +122,7 @@ class GpuServiceClient:
         self._account = account
         self._connection = KeptConnection(self._url, self._signer, account)
         self._outbox = Outbox(self._send_asks, lambda ask: len(_reader(Ask).dump_json(ask)))
-        self._tells = proving(SimpleAsyncHTTPClient(force_instance=True, max_clients=50), account)
-        self._stops = proving(SimpleAsyncHTTPClient(force_instance=True, max_clients=50), account)
+        self._tells, self._stops = _bounded_client(account), _bounded_client(account)
         self._waiters: dict[tuple[str, str], list[asyncio.Queue[Update]]] = {}
         self._stream: asyncio.Task[None] | None = None
         self._closed = False
@@ -359,6 +359,18 @@ class GpuServiceClient:
         if self.away_since is not None:
             log.info("The GPU service at %s is answering again", self._url)
         self.away_since = None
+
+
+def _bounded_client(account: int | None) -> SimpleAsyncHTTPClient:
+    """Who answers it may not be the service: its answer is bounded, as it is before anything unpacks it."""
+    client = SimpleAsyncHTTPClient(
+        force_instance=True,
+        defaults={"decompress_response": False},
+        max_clients=50,
+        max_body_size=ANSWER_BYTES,
+        max_buffer_size=ANSWER_BYTES,
+    )
+    return proving(client, account)
 
 
 _Key = tuple[str, str, int | None]

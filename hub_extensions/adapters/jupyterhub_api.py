@@ -18,6 +18,9 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from hub_extensions.adapters.listeners import proving
 
 _PAGINATED = "application/jupyterhub-pagination+json"
 _PAGE = 200
@@ -158,11 +161,15 @@ class HubApi:
             there was none, or it said no time.
     """
 
-    def __init__(self, url: str, token: str, *, tls: ssl.SSLContext | None = None) -> None:
-        """`url` ends in ``/hub/api`` (a slash after it is fine); `token` is the service's; `tls` for internal_ssl."""
+    def __init__(self, url: str, token: str, *, tls: ssl.SSLContext | None = None, account: int | None = None) -> None:
+        """`url` ends in ``/hub/api`` (a slash after it is fine); `token` is the service's; `tls` for internal_ssl.
+
+        `account`: the uid of who has to listen there, where that is on this machine; None: it is not looked at.
+        """
         self._url = url.rstrip("/")
         self._token = token
         self._tls = tls
+        self._account = account
         self.clock_ahead: timedelta | None = None
         self._clients: dict[str, AsyncHTTPClient] = {}
         self._whole_body: bool | None = None
@@ -351,7 +358,8 @@ class HubApi:
 
     def _client(self, purpose: _Purpose) -> AsyncHTTPClient:
         if purpose.name not in self._clients:
-            self._clients[purpose.name] = AsyncHTTPClient(force_instance=True, max_clients=purpose.at_once)
+            client = SimpleAsyncHTTPClient(force_instance=True, max_clients=purpose.at_once)
+            self._clients[purpose.name] = proving(client, self._account)
         return self._clients[purpose.name]
 
 

@@ -15,6 +15,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import urlsplit
 
 from hub_extensions.adapters.listeners import Proof
+from hub_extensions.adapters.plain_request import body_of
 from hub_extensions.adapters.signer import ATTEMPTS, Signer, Unproved
 from hub_extensions.core.signing import ANSWER_HEADER
 
@@ -67,7 +68,7 @@ class KeptConnection:
                 connection = self._opened(seconds)
                 connection.request("POST", target, body, {**headers, **letter.headers})
                 answer = connection.getresponse()
-                content = answer.read()
+                content = body_of(answer)
                 if letter.heard(answer.status, content, answer.getheader(ANSWER_HEADER)):
                     return answer.status, content
             raise Unproved("answered only that the request is to be signed again")

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tornado.iostream import IOStream
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
@@ -97,6 +98,34 @@ class Proof:
             raise StrangerListens(f"port {self._port} is held by another account (uid {strangers[0]})")
         if not found or not self._before.issuperset(found):
             raise StrangerListens(f"whose port {self._port} is cannot be seen")
+
+
+def check_place(url: str, account: int | None) -> None:
+    """Before a client of others connects, whose socket we never see: raises StrangerListens as `Proof.check` does.
+
+    What somebody does between this and the connecting is not seen. Nobody at all there is no stranger.
+    """
+    place = urlsplit(url)
+    host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)
+    if account is None or not is_of_this_machine(host):
+        return
+    found = accounts_at(host, port)
+    if found is None:
+        raise StrangerListens(f"whose port {port} is cannot be seen")
+    if strangers := sorted(found - {account, _ROOT}):
+        raise StrangerListens(f"port {port} is held by another account (uid {strangers[0]})")
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Every address of this host is one of this machine's own: then what listens there is seen here."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
+        for family, kind, protocol, _, place in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind((place[0], 0, *place[2:]))
+    except OSError:
+        return False
+    return bool(found)
 
 
 class ProvingClient(TCPClient):

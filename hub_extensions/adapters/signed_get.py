@@ -5,11 +5,10 @@ Not here: what is asked, and what an answer means (``tools/``).
 
 from __future__ import annotations
 
-import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
 
-from hub_extensions.adapters.listeners import ProvingHandler
+from hub_extensions.adapters.plain_request import fetch_plain
 from hub_extensions.adapters.signer import ATTEMPTS, Signer, Unproved
 from hub_extensions.core.signing import ANSWER_HEADER
 
@@ -21,19 +20,12 @@ def signed_get(url: str, secret: str, account: int | None = None, seconds: float
 
     `account`: the uid of who has to listen there; None: it is not looked at.
     """
-    # the service is near: no proxy of the caller's stands between
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), ProvingHandler(account))
     signer, place = Signer(secret), urlsplit(url)
     target = f"{place.path}?{place.query}" if place.query else place.path
     for _ in range(ATTEMPTS):
         letter = signer.sign("GET", target)
         request = urllib.request.Request(url, headers=dict(letter.headers))
-        try:
-            with opener.open(request, timeout=seconds) as answer:
-                status, body, headers = answer.status, answer.read(), answer.headers
-        except urllib.error.HTTPError as problem:
-            with problem:
-                status, body, headers = problem.code, problem.read(), problem.headers
+        status, body, headers = fetch_plain(request, seconds, account)
         if letter.heard(status, body, headers.get(ANSWER_HEADER)):
             return status, body
     raise Unproved("answered only that the request is to be signed again")

@@ -61,7 +61,7 @@ class Signer:
             )
         self._life = answer.life
         self._ahead = answer.time - _steady()
-        problem = clock_problem(self._now() - answer.time)
+        problem = clock_problem(self._now() - answer.clock)  # its time stands still while its machine sleeps
         if problem and not self._told:
             log.warning("%s", problem)
         self._told = problem

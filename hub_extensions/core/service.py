@@ -47,6 +47,15 @@ class ServiceConfig:
         "the hub for these settings; it needs url, and a token in c.JupyterHub.services (in the chart "
         "hub.services.gpu). True: the hub starts and ends it.",
     )
+    shared_secret: str = setting(
+        "",
+        "With started_by_hub False: a secret that hub and service alone have, from which they prove what they say to "
+        "each other; at least 16 characters, the same for both. Empty: one that both make from the service's token, "
+        "which crosses the network between service and hub.",
+        variable="JUPYTERHUB_GPU_SHARED_SECRET",
+        token=SHORTEST_TOKEN,
+        secret=True,
+    )
     metrics_token: str = setting(
         "",
         "A token for your Prometheus: it opens /services/gpu/metrics and nothing else; at least 16 characters. Empty: "

@@ -4,7 +4,8 @@ A request carries an HMAC over its method, its address, its body's hash, a time,
 answer carries one over its status, its body's hash and the request's nonce, so that it fits no other request. A time is
 the service's own, as its last answer told it, and `life` names the run of the service that told it: a request to an
 earlier run is worth nothing, so nothing has to be remembered from one run to the next. Where either is another, the
-service answers so, signed, and the hub signs once more. So clocks that differ stop nothing; they are only told.
+service answers so, signed, and the hub signs once more. So clocks that differ stop nothing; they are only told,
+by what each side's own clock says.
 
 Not here: what was seen before (``hub_service/http/signatures.py``), and sending (``adapters/signer.py``).
 """
@@ -34,7 +35,7 @@ _REQUEST = re.compile(
     f"{SCHEME} life=([0-9a-f]{{16}}|-), time={_TIME}, clock={_TIME}, "
     f"nonce={_HEX % 32}, body={_HEX % 64}, signature={_HEX % 64}"
 )
-_ANSWER = re.compile(f"life={_HEX % 16}, time={_TIME}, signature={_HEX % 64}")
+_ANSWER = re.compile(f"life={_HEX % 16}, time={_TIME}, clock={_TIME}, signature={_HEX % 64}")
 NO_LIFE = "-"
 """The life in a request of who has not heard of one."""
 
@@ -93,21 +94,27 @@ class Answer:
     """What of an answer is signed, together with the request's nonce.
 
     Attributes:
-        life, time: the service's now. body: `hash_of` the body; of an endless one, of nothing.
+        life, time: the service's now, a time that nobody sets. clock: what its machine's clock says.
+        body: `hash_of` the body; of an endless one, of nothing.
     """
 
     nonce: str
     status: int
     life: str
     time: datetime
+    clock: datetime
     body: str
 
     def signed(self, secret: str) -> str:
         """The header `ANSWER_HEADER`."""
-        return f"life={self.life}, time={_spelled(self.time)}, signature={self._signature(secret)}"
+        return (
+            f"life={self.life}, time={_spelled(self.time)}, clock={_spelled(self.clock)}, "
+            f"signature={self._signature(secret)}"
+        )
 
     def _signature(self, secret: str) -> str:
-        return _hmac(secret, "answer", self.nonce, str(self.status), self.life, _spelled(self.time), self.body)
+        times = (_spelled(self.time), _spelled(self.clock))
+        return _hmac(secret, "answer", self.nonce, str(self.status), self.life, *times, self.body)
 
 
 def answer_of(secret: str, nonce: str, status: int, body: bytes, header: str) -> Answer | None:
@@ -115,9 +122,10 @@ def answer_of(secret: str, nonce: str, status: int, body: bytes, header: str) ->
     found = _ANSWER.fullmatch(header) if secret else None
     if found is None:
         return None
-    life, time, signature = found.groups()
+    life, time, clock, signature = found.groups()
     try:
-        answer = Answer(nonce, status, life, datetime.fromisoformat(time), hash_of(body))
+        times = datetime.fromisoformat(time), datetime.fromisoformat(clock)
+        answer = Answer(nonce, status, life, *times, hash_of(body))
     except ValueError:
         return None
     return answer if hmac.compare_digest(answer._signature(secret), signature) else None

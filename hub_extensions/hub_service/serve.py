@@ -10,6 +10,7 @@ import gc
 import logging
 import os
 import ssl
+import sys
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import fields, replace
@@ -43,7 +44,7 @@ from hub_extensions.hub_service.process import (
 from hub_extensions.hub_service.setup.logs import log_json
 from hub_extensions.hub_service.setup.notice_texts import NoticeTexts, TemplateProblem
 from hub_extensions.hub_service.setup.remote_client import RemoteSettings
-from hub_extensions.hub_service.setup.remote_settings import BY_ENVIRONMENT, Own, hub_secret_of
+from hub_extensions.hub_service.setup.remote_settings import BY_ENVIRONMENT, Own
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ async def serve(settings: Settings, parent: int) -> int:
 
 async def serve_apart(own: Own, parent: int) -> int:
     """As `serve`, with the settings that the hub tells, and until it has others; returns the exit status."""
-    log_json(_hidden((own.api_token, hub_secret_of(own.api_token), *own.secrets.values())))
+    log_json(_hidden((own.api_token, own.hub_secret, *own.secrets.values())))
     with Lifetime(parent) as lifetime, closing(RemoteSettings(own, lifetime)) as remote:
         settings = await remote.wait_for_settings()
         if settings is None:
@@ -131,7 +132,9 @@ async def _answering(settings: Settings, lifetime: Lifetime, remote: RemoteSetti
             store.guard = in_database.guard
             watch = asyncio.ensure_future(watch_database(in_database, lifetime, EXIT_UNAVAILABLE))
             opened.callback(watch.cancel)
-        hub = HubApi(_hub_api_url(settings), settings.api_token, tls=_hub_tls(os.environ))
+        hub = HubApi(
+            _hub_api_url(settings), settings.api_token, tls=_hub_tls(os.environ), account=_hubs_account(settings)
+        )
         opened.callback(hub.close)
         engine = await Engine.open(settings, store, hub, await _open_machine(settings, opened), remote)
         engine.start()
@@ -199,7 +202,9 @@ class CannotServe(Exception):
 def make_parts(settings: Settings, engine: Engine, hub: HubApi) -> Parts:
     """What the routes work with. A hub-managed service is told its prefix, another knows it by its settings."""
     prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX") or settings.prefix
-    oauth = make_oauth(prefix=prefix, api_url=_hub_api_url(settings), token=settings.api_token)
+    oauth = make_oauth(
+        prefix=prefix, api_url=_hub_api_url(settings), token=settings.api_token, account=_hubs_account(settings)
+    )
     auth = Auth(hub, oauth, settings.hub_secret, settings.metrics_token)
     return Parts(engine, hub, auth, prefix, prefix.removesuffix(f"services/{SERVICE_NAME}/"))
 
@@ -220,6 +225,12 @@ def _hub_tls(environ: Mapping[str, str]) -> ssl.SSLContext | None:
     """With ``c.JupyterHub.internal_ssl`` the hub tells nobody anything who has no certificate of its own authority."""
     files = [environ.get(f"JUPYTERHUB_SSL_{name}", "") for name in ("KEYFILE", "CERTFILE", "CLIENT_CA")]
     return make_ssl_context(files[0], files[1], cafile=files[2]) if all(files) else None
+
+
+def _hubs_account(settings: Settings) -> int | None:
+    """Whose the hub's port is; None: it is not looked at, for the hub is in a pod, or apart from us."""
+    here = settings.started_by_hub and settings.cluster is None and sys.platform == "linux"
+    return os.geteuid() if here else None
 
 
 def _hub_api_url(settings: Settings) -> str:

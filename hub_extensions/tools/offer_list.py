@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hub_extensions.adapters.signed_get import signed_get
+from hub_extensions.adapters.plain_request import fetch_plain
+from hub_extensions.adapters.signed_get import SECONDS, signed_get
 from hub_extensions.core.gpu.devices import WHOLE, GpusUnavailable, InventoryReading
 from hub_extensions.core.messages import FormState, OfferState
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig, derive_offers
@@ -102,14 +102,8 @@ def _answer_of(service: _Service) -> tuple[int, bytes]:
     if service.secret:
         return signed_get(service.address, service.secret, service.account)
     request = urllib.request.Request(service.address, headers={"Authorization": f"Bearer {service.token}"})
-    # The service is near: no proxy of the caller's stands between.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(request, timeout=10) as answer:
-            return answer.status, answer.read()
-    except urllib.error.HTTPError as problem:
-        with problem:
-            return problem.code, problem.read()
+    status, body, _ = fetch_plain(request, SECONDS)
+    return status, body
 
 
 def _service(state_dir: Path | None, url: str | None, token: str | None) -> _Service:

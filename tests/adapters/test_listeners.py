@@ -21,6 +21,8 @@ from hub_extensions.adapters.listeners import (
     ProvingHandler,
     StrangerListens,
     accounts_at,
+    check_place,
+    is_of_this_machine,
     listeners,
     proving,
     taking,
@@ -81,6 +83,28 @@ def listener(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
 def test_the_kernels_own_tables_are_read(listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     assert accounts_at({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port) == {os.geteuid()}
+
+
+@pytest.mark.parametrize(
+    ("host", "ours"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("192.0.2.1", False), ("2001:db8::1", False),
+     ("no-such-host.invalid", False), ("", False)],
+)  # fmt: skip
+def test_an_address_of_this_machine_is_one_that_can_be_bound(host: str, ours: bool) -> None:
+    assert is_of_this_machine(host) is ours
+
+
+def test_a_place_is_looked_at_before_a_client_of_others_connects(listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    address = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(host, host)
+    check_place(f"http://{address}:{port}/hub/api", os.geteuid())
+    check_place(f"http://{address}:{port}/hub/api", None)
+    check_place(f"http://192.0.2.1:{port}/hub/api", ANOTHER)
+    if os.geteuid():
+        with pytest.raises(StrangerListens, match=f"uid {os.geteuid()}"):
+            check_place(f"http://{address}:{port}/hub/api", ANOTHER)
+    listener.close()
+    check_place(f"http://{address}:{port}/hub/api", ANOTHER)
 
 
 def connect(listening: socket.socket) -> socket.socket:

@@ -25,7 +25,7 @@ SECRET = "a secret"
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 REQUEST = Request("POST", "/services/gpu/hub/tickets?a=1", "0" * 16, NOW, NOW, "1" * 32, hash_of(b"body"))
 HEADER = REQUEST.signed(SECRET)
-ANSWER = Answer("1" * 32, 200, "0" * 16, NOW, hash_of(b"admit"))
+ANSWER = Answer("1" * 32, 200, "0" * 16, NOW, NOW + timedelta(hours=1), hash_of(b"admit"))
 
 
 def test_the_header_proves_the_request_and_does_not_tell_the_secret() -> None:
@@ -83,7 +83,9 @@ def test_an_answer_fits_its_own_request_status_and_body_alone() -> None:
     assert answer_of(SECRET, ANSWER.nonce, 200, b"admit", header) == ANSWER
     for nonce, status, body in (("2" * 32, 200, b"admit"), (ANSWER.nonce, 403, b"admit"), (ANSWER.nonce, 200, b"wait")):
         assert answer_of(SECRET, nonce, status, body, header) is None
-    for wrong in ("", ANSWER.signed("another"), header.replace("12:00", "12:10"), header.replace("life=0", "life=1")):
+    changed = [("12:00", "12:10"), ("13:00", "13:10"), ("life=0", "life=1"), ("clock=2026-11", "clock=2026-13")]
+    for wrong in ("", ANSWER.signed("another"), *(header.replace(old, new) for old, new in changed)):
+        assert wrong != header
         assert answer_of(SECRET, ANSWER.nonce, 200, b"admit", wrong) is None
 
 

@@ -11,7 +11,7 @@ import contextlib
 import os
 import random
 import signal
-import sqlite3
+import statistics
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import requests
+from sqlalchemy import NullPool, create_engine, text
 
 from tests.hubs import Hub, until
 from tests.loop.place import Place
@@ -39,6 +40,8 @@ class Outcome:
         again: people who got a second place though their first start did not fail (the hub stops a server that a dead
             proxy cannot be told of): their first place was lost. inverted: pairs, of which the one that was
             accepted before the other had even asked stands behind.
+        faults: how many kills were begun.
+        back_seconds: from a kill of the service's process alone to its next answer, where no other kill came between.
     """
 
     sent: dict[str, float] = field(default_factory=dict)
@@ -47,6 +50,8 @@ class Outcome:
     joined: list[str] = field(default_factory=list)
     again: list[str] = field(default_factory=list)
     kills: dict[str, int] = field(default_factory=dict)
+    faults: int = 0
+    back_seconds: list[float] = field(default_factory=list)
 
     @property
     def lost(self) -> list[str]:
@@ -68,12 +73,30 @@ class Outcome:
         return (
             f"{sum(self.kills.values())} kills ({kills}); accepted {len(self.accepted)}: joined {len(self.joined)}, "
             f"refused with a reason {len(self.refused)}, lost {len(self.lost)}, a second place {len(self.again)}, "
-            f"out of order {len(self.inverted)}"
+            f"out of order {len(self.inverted)}{self._back()}"
+        )
+
+    def _back(self) -> str:
+        """How soon a service that was killed alone answered again."""
+        if not self.back_seconds:
+            return ""
+        return (
+            f"; the service killed alone answers again after {statistics.median(self.back_seconds):.1f} s, at most "
+            f"{max(self.back_seconds):.1f} s, {len(self.back_seconds)} times"
         )
 
 
-def run(place: Place, people: int, seconds: float, kills: int, seed: int) -> Outcome:
-    """Everybody begins within `seconds`; the kills go on for as long as they take. Ends when all is settled."""
+def config_for(database: str) -> str:
+    """For `Place`: hub and service keep what they know in this database; "": in files of their own."""
+    return f"c.JupyterHub.db_url = {database!r}\nc.GpuService.database_url = {database!r}" if database else ""
+
+
+def run(place: Place, people: int, seconds: float, kills: int, seed: int, database: str = "") -> Outcome:
+    """Everybody begins within `seconds`; the kills go on for as long as they take. Ends when all is settled.
+
+    `database`: where `config_for` put it; "": a file in the service's folder.
+    """
+    store = database or f"sqlite:///file:{place.state / 'gpu.sqlite'}?mode=ro&uri=true"
     chance = random.Random(seed)
     outcome = Outcome()
     names = [f"p{number:03}" for number in range(people)]
@@ -89,14 +112,11 @@ def run(place: Place, people: int, seconds: float, kills: int, seed: int) -> Out
         for join in joins:
             join.result()
     with contextlib.suppress(AssertionError):  # who is missing then is lost
-        until(lambda: set(outcome.accepted) <= {*_joined(place), *outcome.refused}, SETTLED_SECONDS)
-    outcome.joined = list(dict.fromkeys(_joined(place)))
-    places = _joined(place, "and ticket not in (select ticket from gpu_journal where kind = 'failed')")
+        until(lambda: set(outcome.accepted) <= {*_joined(store), *outcome.refused}, SETTLED_SECONDS)
+    outcome.joined = list(dict.fromkeys(_joined(store)))
+    places = _joined(store, "and ticket not in (select ticket from gpu_journal where kind = 'failed')")
     outcome.again = sorted({name for name in places if places.count(name) > 1})
     return outcome
-
-
-_LOCK = threading.Lock()
 
 
 def _join(hub: Hub, name: str, at: float, outcome: Outcome) -> None:
@@ -122,16 +142,41 @@ def _kill(place: Place, kills: int, pause: float, chance: random.Random, outcome
     while sum(outcome.kills.values()) < kills:
         time.sleep(chance.uniform(0.3, 1.7) * pause)
         what = chance.choice(FAULTS)
+        outcome.faults += 1
         if what == "proxy":
             done = _end(place.hub, b"configurable-http-proxy")
+        elif what == "service":
+            done = kill_service_alone(place, outcome)
         else:
-            done = _end(place.hub, b"hub_extensions.hub_service") if "service" in what else True
-            if what.startswith("hub"):
-                place.hub.kill()
-                done = True
-                place.hub.start()
+            if what == "hub and service":
+                _end(place.hub, b"hub_extensions.hub_service")
+            done = True
+            place.hub.kill()
+            place.hub.start()
         if done:
             outcome.kills[what] = outcome.kills.get(what, 0) + 1
+
+
+def kill_service_alone(place: Place, outcome: Outcome) -> bool:
+    """Kill its process, not the parent that starts it again; when it answers is noted. False: it is dead already."""
+    try:
+        place.kill_service()
+    except (AssertionError, ProcessLookupError):
+        return False
+    threading.Thread(target=_note_answer, args=(place, outcome, outcome.faults), daemon=True).start()
+    return True
+
+
+def _note_answer(place: Place, outcome: Outcome, fault: int) -> None:
+    killed = time.monotonic()
+    until = killed + patient(60)
+    while time.monotonic() < until:
+        with contextlib.suppress(requests.RequestException):
+            requests.get(f"http://{place.host}:{place.port}/healthz", timeout=patient(60))
+            if outcome.faults == fault:
+                outcome.back_seconds.append(time.monotonic() - killed)
+            return
+        time.sleep(0.01)
 
 
 def _end(hub: Hub, command: bytes) -> bool:
@@ -145,10 +190,9 @@ def _end(hub: Hub, command: bytes) -> bool:
     return found
 
 
-def _joined(place: Place, but: str = "") -> list[str]:
+def _joined(store: str, but: str = "") -> list[str]:
     """Everybody who joined, as the service wrote it down."""
-    file = f"file:{place.state / 'gpu.sqlite'}?mode=ro"
-    with contextlib.closing(sqlite3.connect(file, uri=True)) as store:
-        return [
-            user for (user,) in store.execute(f"select user from gpu_journal where kind = 'joined' {but} order by id")
-        ]
+    engine = create_engine(store, poolclass=NullPool)
+    with engine.connect() as connection:
+        asked = text(f"select \"user\" from gpu_journal where kind = 'joined' {but} order by id")
+        return [user for (user,) in connection.execute(asked)]

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import requests
@@ -19,7 +20,7 @@ import requests
 from hub_extensions.core.messages import Report
 from hub_extensions.server_extension.service_client import ServiceAddress, ServiceLink
 from tests.hubs import ROOT
-from tests.loop.place import Place
+from tests.loop.place import Place, parent_of
 from tests.patience import patient, until
 from tests.plain_account import PlainAccount, plain_account
 
@@ -80,8 +81,13 @@ def account() -> Iterator[PlainAccount]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path / "hub", layout="lab-a100", lab=False)
+def config() -> str:
+    return ""
+
+
+@pytest.fixture
+def place(tmp_path: Path, config: str) -> Place:
+    return Place(tmp_path / "hub", layout="lab-a100", lab=False, config=config)
 
 
 @pytest.fixture
@@ -113,6 +119,13 @@ def test_the_port_of_a_service_that_was_killed_is_never_free(place: Place, accou
         assert stranger.heard == b""
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        "",
+        pytest.param('c.GpuService.url = f"http://localhost:{c.GpuService.port}"', id="with a URL of this machine"),
+    ],
+)
 def test_a_stranger_who_has_the_port_is_told_nothing_and_all_works_without_it(place: Place, stranger: Stranger) -> None:
     until(lambda: stranger.listens, 20, "the stranger listens")
     with place.hub:
@@ -137,6 +150,47 @@ def test_a_stranger_who_has_the_port_is_told_nothing_and_all_works_without_it(pl
         assert place.service("health").json()["port"] == "the service's own"
         lines = [line for line in place.hub.log().splitlines() if f"{place.port} of 127.0.0.1" in line]
         assert len([line for line in lines if "it is taken as soon as it is free" in line]) == 1
+
+
+@pytest.mark.parametrize("config", ['c.GpuService.url = f"http://192.0.2.1:{c.GpuService.port}"'])
+def test_the_proxy_leads_nobody_to_a_stranger_where_nothing_can_stand_in(place: Place, stranger: Stranger) -> None:
+    """The service is reached at another machine, which leads on to the port that the stranger has."""
+    until(lambda: stranger.listens, 20, "the stranger listens")
+    with place.hub:
+        assert page(place, "ada").status_code == 404
+        (note,) = [line for line in place.hub.log().splitlines() if "held by another account (uid 65534)" in line]
+        assert "leads nobody to the service's pages until that port is free and the hub is started again" in note
+        place.hub.add_users("ben")
+        assert place.hub.spawn("ben", {"offers": ["cpu"]}).status_code in (201, 202)
+        place.hub.wait_ready("ben")
+        assert place.hub.environ("ben")["JUPYTERHUB_GPU_SERVICE_URL"].startswith(f"http://127.0.0.1:{place.port}/")
+    assert stranger.heard == b""
+
+
+def test_the_service_says_nothing_to_a_stranger_on_the_hubs_own_port(place: Place, account: PlainAccount) -> None:
+    """The hub is dead, and the service lives on: its parent, which would end it, does not get to it."""
+    with place.open():
+        service = place.service_pid()
+        supervisor = parent_of(service)
+        os.kill(supervisor, signal.SIGSTOP)
+        stranger = Stranger(account, place.hub.hub_port)
+        try:
+            place.hub.kill()
+            until(lambda: stranger.listens, 20, "the stranger listens")
+            until(lambda: "does not answer" in place.service("health").json()["hub"], 90, "the service has asked")
+            # whose token it is, and whose login, the service asks the hub; of a login by its own token
+            address, browser = f"http://{place.host}:{place.port}/services/gpu/", requests.Session()
+            bearer = {"Authorization": "Bearer adas-own-token"}
+            assert requests.get(f"{address}api/offers", headers=bearer, timeout=patient(20)).status_code == 503
+            to_login = browser.get(address, timeout=patient(20), allow_redirects=False)
+            (state,) = parse_qs(urlsplit(to_login.headers["Location"]).query)["state"]
+            back = {"code": "made-up", "state": state}
+            assert browser.get(f"{address}oauth_callback", params=back, timeout=patient(20)).status_code == 503
+            assert f"port {place.hub.hub_port} is held by another account (uid 65534)" in place.hub.log()
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+            stranger.end()
+        assert stranger.heard == b""
 
 
 async def test_a_users_server_says_nothing_to_a_stranger(place: Place, stranger: Stranger) -> None:

@@ -6,11 +6,13 @@ Not here: when it starts and ends (``process.py``), and the wiring of engine, st
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from jupyterhub.services.auth import HubOAuth
 from tornado.routing import URLSpec
-from tornado.web import Application
+from tornado.web import Application, HTTPError
 
+from hub_extensions.adapters.listeners import StrangerListens, check_place
 from hub_extensions.hub_service.http.api.base import NothingHere, Parts
 from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.api.status import HealthRoute
@@ -67,9 +69,26 @@ def make_server(parts: Parts) -> BoundedServer:
     return BoundedServer(make_app(parts), connections=parts.connections, proves=parts.auth.proves)
 
 
-def make_oauth(*, prefix: str, api_url: str, token: str) -> HubOAuth:
-    """JupyterHub's own client for logins, told what a hub-managed service has in its environment."""
-    return HubOAuth(
+class ProvingOAuth(HubOAuth):  # type: ignore[misc]
+    """JupyterHub's own client for logins, which tells the hub's API our token and users' cookies.
+
+    Attributes:
+        account: the uid of who has to listen there, where that is on this machine; None: it is not looked at.
+    """
+
+    account: int | None = None
+
+    async def _api_request(self, method: str, url: str, /, **options: Any) -> Any:
+        try:
+            check_place(url, self.account)
+        except StrangerListens as problem:
+            raise HTTPError(503, f"the hub does not answer: {problem}") from problem
+        return await super()._api_request(method, url, **options)
+
+
+def make_oauth(*, prefix: str, api_url: str, token: str, account: int | None = None) -> HubOAuth:
+    """The client for logins, told what a hub-managed service has in its environment."""
+    oauth = ProvingOAuth(
         base_url=prefix,
         api_url=api_url,
         api_token=token,
@@ -79,3 +98,5 @@ def make_oauth(*, prefix: str, api_url: str, token: str) -> HubOAuth:
         hub_prefix=prefix.removesuffix(f"services/{SERVICE_NAME}/") + "hub/",
         allow_token_in_url=False,
     )
+    oauth.account = account
+    return oauth

@@ -23,10 +23,10 @@ TICK_SECONDS = 0.01
 WAITING = 256
 LOOKED_AT_AGAIN = 32
 """Of those that wait, so many of the newest are looked at again at each tick: their words may come a moment later."""
-FIRST_BYTES = 4096
-REQUEST = re.compile(
-    rb"(\S+) (\S+) HTTP/1\.[01]\r\n(?:[^\r\n]*\r\n)*?authorization:[ \t]*([^\r\n]*?)[ \t]*\r?\n", re.IGNORECASE
-)
+FIRST_BYTES = 16 * 1024
+"""As many as a request's headers may have: a proof may stand behind others."""
+REQUEST = re.compile(rb"(\S+) (\S+) HTTP/1\.[01]\r\n(?:[^\r\n]*\r\n)*?authorization:([^\r\n]*)\r?\n", re.IGNORECASE)
+"""Nothing in it can be divided in two ways: in a flood it is tried on what strangers write."""
 
 Waiting = tuple[socket.socket, Any]
 
@@ -95,5 +95,5 @@ class Doorway:
     def _has_proof(self, connection: socket.socket) -> bool:
         with contextlib.suppress(OSError):
             found = REQUEST.match(connection.recv(FIRST_BYTES, socket.MSG_PEEK))
-            return found is not None and self._proves(*(part.decode("latin-1") for part in found.groups()))
+            return found is not None and self._proves(*(part.decode("latin-1").strip(" \t") for part in found.groups()))
         return False

@@ -25,7 +25,7 @@ from tornado.iostream import IOStream
 from tornado.netutil import add_accept_handler
 
 from hub_extensions.hub_service.http.api.wire import BODY_LIMIT_BYTES
-from hub_extensions.hub_service.http.doorway import Doorway
+from hub_extensions.hub_service.http.doorway import FIRST_BYTES, Doorway
 
 HEADER_SECONDS = 30.0
 """How long a connection may be idle, and how long the lines of a request may take."""
@@ -33,7 +33,7 @@ BODY_SECONDS = 15.0
 WRITE_SECONDS = 20.0
 """A reader that takes nothing of an answer for so long is dropped."""
 LOOK_SECONDS = 2.0
-MAX_HEADER_BYTES = 16 * 1024
+MAX_HEADER_BYTES = FIRST_BYTES
 CHUNK_BYTES = 16 * 1024
 SEND_BUFFER_BYTES = 64 * 1024
 OWN_FILES = 256

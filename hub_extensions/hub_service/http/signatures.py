@@ -40,9 +40,16 @@ class Signatures:
         life: of this run; `hub_clock_ahead`: by how much the hub's clock was ahead of ours last; None: it was not here.
     """
 
-    def __init__(self, secret: str, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self,
+        secret: str,
+        clock: Callable[[], datetime] | None = None,
+        wall: Callable[[], datetime] | None = None,
+    ) -> None:
+        """`clock`: by which requests are judged. `wall`: this machine's clock, which may be set."""
         self._secret = secret
         self._clock = clock or _steady_clock()
+        self._wall = wall or _wall_clock
         self._seen: dict[str, datetime] = {}
         self.life = secrets.token_hex(8)
         self.hub_clock_ahead: timedelta | None = None
@@ -69,7 +76,7 @@ class Signatures:
             self._begin_anew()
             return Judged(request, Verdict.AGAIN)
         self._seen[request.nonce] = request.time
-        self.hub_clock_ahead = request.clock - datetime.now(timezone.utc)
+        self.hub_clock_ahead = request.clock - self._wall()
         return Judged(request, Verdict.GOOD)
 
     def may_be_hub(self, method: str, target: str, header: str) -> bool:
@@ -79,7 +86,8 @@ class Signatures:
 
     def signed(self, request: Request, status: int, body: bytes) -> str:
         """The header with which an answer is proved."""
-        return Answer(request.nonce, status, self.life, self._clock(), hash_of(body)).signed(self._secret)
+        times = self._clock(), self._wall()
+        return Answer(request.nonce, status, self.life, *times, hash_of(body)).signed(self._secret)
 
     def signed_line(self, request: Request, number: int, line: bytes) -> bytes:
         """The line with this number of an endless answer, without its end."""
@@ -96,6 +104,10 @@ class Signatures:
     def _begin_anew(self) -> None:
         self.life = secrets.token_hex(8)
         self._seen.clear()
+
+
+def _wall_clock() -> datetime:
+    return datetime.now(timezone.utc)
 
 
 def _steady_clock() -> Callable[[], datetime]:

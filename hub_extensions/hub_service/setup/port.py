@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from hub_extensions.adapters.held_port import HeldPort, handed_over
-from hub_extensions.hub_service.setup.addresses import reached_at
+from hub_extensions.adapters.listeners import is_of_this_machine
+from hub_extensions.hub_service.setup.addresses import EVERYWHERE, at, reached_at
 from hub_extensions.hub_service.setup.settings import Settings
 
 
@@ -19,27 +22,53 @@ def is_hub_starting() -> bool:
     return sys.platform == "linux" and module is not None and bool(module.JupyterHub.initialized())
 
 
-def keep_port(settings: Settings, *, may_move: bool) -> tuple[Settings, str]:
-    """(settings, note): hold the port for the service, or one that stands in for it where somebody else has it.
+class KeptPort(NamedTuple):
+    """What became of the service's port.
 
-    `may_move` is False where the admin has said at which address the service is reached.
+    Attributes:
+        settings: with the address of what stands in for it. note: for the hub's log; "": nothing is to be said.
+        may_be_led_to: False: what is reached at the service's address is a stranger's.
+    """
+
+    settings: Settings
+    note: str = ""
+    may_be_led_to: bool = True
+
+
+def keep_port(settings: Settings, url: str) -> KeptPort:
+    """Hold the port for the service, or one that stands in for it where somebody else has it.
+
+    `url`: where the service is reached as the admin says; "": nothing is said. Where that is another machine, which
+    leads on to this one, nobody could know of a port that stands in.
     """
     if handed_over(settings.folder) is not None:
-        return settings, ""  # a hub that runs holds it
+        return KeptPort(settings)  # a hub that runs holds it
     held = HeldPort(settings.folder, settings.host, settings.port)
+    named = urlsplit(url).hostname or ""
     try:
-        held.hold(may_move)
+        held.hold(may_move=not url or is_of_this_machine(named))
         held.serve()
     except OSError as problem:
         held.close()
-        return settings, (
+        return KeptPort(
+            settings,
             f"port {settings.port} of {settings.host} is not kept by the hub ({problem.strerror or problem}): the GPU "
-            "service takes it by itself."
+            "service takes it by itself.",
         )
+    if held.stand_in is None and held.stranger is None:
+        return KeptPort(settings)
+    note = _note(settings, held.stranger)
     if held.stand_in is None:
-        return settings, "" if held.stranger is None else _note(settings, held.stranger)
-    moved = replace(settings, moved_url=reached_at(settings.host, held.stand_in)[0])
-    return moved, f"{_note(settings, held.stranger)} Until that ends, hub and proxy reach it at {moved.origin}."
+        unreached = (
+            f" c.GpuService.url ({url}) is no address of this machine, so nothing can stand in: the hub's proxy leads "
+            "nobody to the service's pages until that port is free and the hub is started again."
+        )
+        # hub and servers look at home, where they see whose it is
+        here = replace(settings, connect_url=reached_at(settings.host, settings.port)[0])
+        return KeptPort(here, note + unreached, may_be_led_to=False)
+    everywhere = settings.host in EVERYWHERE and named
+    origin = at(named, held.stand_in) if everywhere else reached_at(settings.host, held.stand_in)[0]
+    return KeptPort(replace(settings, moved_url=origin), f"{note} Until that ends, hub and proxy reach it at {origin}.")
 
 
 def _note(settings: Settings, stranger: int | None) -> str:

@@ -1,7 +1,8 @@
 """What the hub sends to a service that it does not start: everything but secrets, in the service's field ``info``.
 
 The hub's side writes it (``configuration.py``), the service's side reads it (``remote_client.py``). Secrets come to the
-service by its environment; the one between hub and service is made on both sides from the service's token.
+service by its environment; the one between hub and service is made on both sides from the service's token where the
+environment brings none.
 """
 
 from __future__ import annotations
@@ -46,7 +47,12 @@ class Own:
     def settings(self) -> Mapping[str, str]:
         """All of it, by the names of `Settings`."""
         known = {name: value for name, value in vars(self).items() if name in OF_ITS_OWN}
-        return {**known, **self.secrets, "hub_secret": hub_secret_of(self.api_token)}
+        return {**known, **self.secrets, "hub_secret": self.hub_secret}
+
+    @property
+    def hub_secret(self) -> str:
+        """The secret between hub and service."""
+        return hub_secret_of(self.api_token, self.secrets.get("shared_secret", ""))
 
     @classmethod
     def of(cls, environ: Mapping[str, str], state_dir: str, host: str) -> Own:
@@ -87,9 +93,12 @@ def from_environment(name: str, environ: Mapping[str, str]) -> str:
     return value
 
 
-def hub_secret_of(api_token: str) -> str:
-    """The secret between hub and service, made on both sides from the service's token."""
-    return hmac.new(api_token.encode(), _PURPOSE, hashlib.sha256).hexdigest()
+def hub_secret_of(api_token: str, shared: str = "") -> str:
+    """The secret between hub and service: what the environment brings to both, else made from the service's token.
+
+    The token crosses the network, for the service shows it to the hub's API: who reads it there can make this, too.
+    """
+    return shared or hmac.new(api_token.encode(), _PURPOSE, hashlib.sha256).hexdigest()
 
 
 def to_info(settings: Settings) -> dict[str, Any]:
@@ -118,6 +127,10 @@ def settings_from(received: Mapping[str, Any], own: Own) -> Settings:
         raise SettingsError(
             f"The hub's configuration sets what only the environment brings to a service apart from it: set {missing} "
             "for the service too."
+        )
+    if "shared_secret" in own.secrets and BY_ENVIRONMENT["shared_secret"] not in received["needs"]:
+        raise SettingsError(
+            f"{BY_ENVIRONMENT['shared_secret']} is set here and not for the hub: set it there too, or take it out here."
         )
     raw = {**{name: value for name, value in received["settings"].items() if name not in WITHHELD}, **own.settings}
     try:

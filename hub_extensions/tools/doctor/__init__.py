@@ -30,7 +30,8 @@ def examine(config: Path | None) -> tuple[Diagnosis, ...]:
     findings += [problem, *place_of_gpus(settings, apart=apart(loaded)), *wiring(loaded), *limits(loaded)]
     if apart(loaded):
         text = f"The GPU service is not started by the hub; hub and proxy reach it at {settings.origin}."
-        findings += [Diagnosis("place", "ok", text), *clock(health_of(settings, secret_apart(loaded)))]
+        secret = secret_apart(loaded, settings.shared_secret)
+        findings += [Diagnosis("place", "ok", text), *clock(health_of(settings, secret))]
     else:
         findings += [*state_dir(settings), *database(settings), *port(settings)]
     return (*findings, *culling(settings), *prometheus(settings), *notices(settings))

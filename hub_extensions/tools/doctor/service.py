@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from traitlets.config import Config
 
 from hub_extensions.adapters.listeners import accounts_at
+from hub_extensions.adapters.plain_request import fetch_plain
 from hub_extensions.adapters.signed_get import signed_get
 from hub_extensions.hub_service.setup.remote_settings import hub_secret_of
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
@@ -134,14 +135,12 @@ def _account(uid: int) -> str:
 
 def health_of(settings: Settings, secret: str) -> Mapping[str, Any] | None:
     """What our own service says of itself, to the hub where the secret is known; None: it does not answer."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     address = f"{settings.url}/health"
     try:
         if secret:
             found = json.loads(signed_get(address, secret, seconds=5)[1])
         else:
-            with opener.open(address, timeout=5) as answer:
-                found = json.loads(answer.read())
+            found = json.loads(fetch_plain(urllib.request.Request(address), seconds=5).body)
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) and "ready" in found else None
@@ -154,10 +153,10 @@ def _kept_secret(settings: Settings) -> str:
         return ""
 
 
-def secret_apart(config: Config) -> str:
-    """The secret of a service that the hub does not start; "": its token is not known."""
+def secret_apart(config: Config, shared: str) -> str:
+    """The secret of a service that the hub does not start; "": its token is not known. `shared`: the setting."""
     tokens = [each.get("api_token") for each in config.JupyterHub.services if each.get("name") == SERVICE_NAME]
-    return hub_secret_of(tokens[0]) if tokens and tokens[0] else ""
+    return hub_secret_of(tokens[0], shared) if tokens and tokens[0] else ""
 
 
 def clock(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:

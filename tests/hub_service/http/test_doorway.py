@@ -63,6 +63,27 @@ def test_in_a_flood_only_a_proof_is_served_at_once(street: Street) -> None:
     assert street.served == [*calm, proved]
 
 
+def test_a_proof_behind_many_other_headers_is_seen(street: Street) -> None:
+    """What stands between hub and service, a mesh say, may add some."""
+    street.come(), street.come()
+    others = b"".join(b"X-Forwarded-%d: %s\r\n" % (number, b"x" * 100) for number in range(130))
+    assert street.come(PROOF.replace(b"Host: x\r\n", b"Host: x\r\n" + others)) in street.served
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "words",
+    [b"GET / HTTP/1.1\r\nauthorization:" + b" " * 20_000 + b"x", b"GET / HTTP/1.1\r\nauthorization: \t" * 600,
+     b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 5_000, b"x" * 20_000, b"x " * 10_000, b"\r\n" * 10_000],
+    ids=["blanks", "many of them", "many lines", "no space", "many spaces", "no words"],
+)  # fmt: skip
+def test_no_words_keep_the_doorway_busy_for_long(street: Street, words: bytes) -> None:
+    """Their length to the power of three was minutes, in which nobody was served."""
+    calm = [street.come(), street.come()]
+    street.come(words)
+    assert street.served == calm
+
+
 def test_of_strangers_the_newest_are_served_first_and_the_oldest_closed(street: Street) -> None:
     numbers = [street.come() for _ in range(8)]
     assert street.served == numbers[:2]

@@ -11,10 +11,11 @@ from tornado.httpclient import HTTPResponse
 from hub_extensions.adapters.gpu_service import GpuServiceClient
 from hub_extensions.adapters.signer import Signer
 from hub_extensions.core.messages import Ask
-from hub_extensions.core.signing import ANSWER_HEADER, Request, hash_of
+from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, Request, hash_of
 from hub_extensions.hub_service.http import signatures as module
 from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.auth import Who
+from hub_extensions.hub_service.http.limits import Refusals
 from hub_extensions.hub_service.http.signatures import Signatures, Verdict
 from tests.hub_service.conftest import PREFIX, SECRET, Running, said
 
@@ -39,6 +40,27 @@ async def test_a_request_that_was_recorded_is_worth_nothing(service: Running) ->
     service.parts.auth.signatures = Signatures(SECRET)  # it was started again, and remembers nothing
     answer = await asked(service, recorded)
     assert (answer.code, said(answer)["reason"], len(service.engine.told)) == (401, "sign-again", told)
+
+
+class Counted(Refusals):
+    """Counts who was slowed down."""
+
+    slowed = 0
+
+    async def slow_down(self) -> None:
+        self.slowed += 1
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "hub/tickets"), ("GET", "hub/form?user=ada"), ("GET", "health")])
+async def test_who_sends_what_he_recorded_again_and_again_is_slowed_down(
+    service: Running, method: str, path: str
+) -> None:
+    body = BODY if method == "POST" else None
+    recorded = service.signature(method, path, body or b"")
+    service.parts.auth.signatures = Signatures(SECRET)  # since then the service was started again
+    service.parts.refusals = refusals = Counted()
+    answers = [await service.ask(method, path, body=body, headers={"Authorization": recorded}) for _ in range(3)]
+    assert ([answer.code for answer in answers], refusals.slowed) == ([401] * 3, 3)
 
 
 async def test_a_body_that_the_hub_did_not_sign_is_refused(service: Running) -> None:
@@ -80,6 +102,26 @@ async def test_clocks_ten_minutes_apart_stop_nothing_and_are_told(
     assert said(await service.ask("GET", "health", "admin-token"))["clock"].startswith(said_in_words)
     assert [said_in_words in record.message for record in caplog.records].count(True) == 1
     assert client.away_since is None
+
+
+@pytest.mark.parametrize("minutes", [60, -60])
+def test_a_machine_that_slept_or_whose_clock_was_set_raises_no_alarm(
+    minutes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    wall = [NOW]
+    signatures = Signatures(SECRET, lambda: NOW, lambda: wall[0])  # the service's own time stood still meanwhile
+    hub = Signer(SECRET, lambda: wall[0])
+    for _ in range(2):
+        while True:
+            letter = hub.sign("GET", "/x")
+            judged = signatures.judge("GET", "/x", letter.headers["Authorization"])
+            assert judged is not None
+            status = 200 if judged.verdict is Verdict.GOOD else SIGN_AGAIN
+            if letter.heard(status, b"", signatures.signed(judged.request, status, b"")):
+                break
+        wall[0] += timedelta(minutes=minutes)
+    assert signatures.hub_clock_ahead == timedelta(0)
+    assert caplog.records == []
 
 
 def a_request(signatures: Signatures, number: int, time: datetime = NOW) -> str:

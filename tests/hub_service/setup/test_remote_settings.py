@@ -36,15 +36,19 @@ ENVIRONMENT = {
     "JUPYTERHUB_GPU_DATABASE_URL": "postgresql://gpu:database-word@db/gpu",
     "JUPYTERHUB_GPU_PROMETHEUS_TOKEN": "prometheus-word",
     "JUPYTERHUB_GPU_METRICS_TOKEN": "metrics-word-long-enough",
+    "JUPYTERHUB_GPU_SHARED_SECRET": "shared-word-long-enough",
     "JUPYTERHUB_GPU_WEBHOOK_URL": "https://chat/hook-word",
     "JUPYTERHUB_GPU_WEBHOOK_TOKEN": "receivers-word",
     "JUPYTERHUB_GPU_SMTP_PASSWORD": "mail-word",
 }
-SECRET_WORDS = ("database-word", "prometheus-word", "metrics-word", "hook-word", "receivers-word", "mail-word")
+SECRET_WORDS = (
+    "database-word", "prometheus-word", "metrics-word", "shared-word", "hook-word", "receivers-word", "mail-word"
+)  # fmt: skip
 OWN = Own.of(ENVIRONMENT, "/srv/gpu", "0.0.0.0")
 HUBS = Settings(
     state_dir="/srv/jupyterhub/gpu-state",
-    hub_secret=hub_secret_of(TOKEN),
+    hub_secret=hub_secret_of(TOKEN, "shared-word-long-enough"),
+    shared_secret="shared-word-long-enough",
     api_token=TOKEN,
     metrics_token="metrics-word-long-enough",
     database_url="postgresql://gpu:database-word@db/gpu",
@@ -111,7 +115,7 @@ def test_a_setting_of_another_version_is_named() -> None:
 def test_a_hub_cannot_change_what_the_service_knows_itself() -> None:
     told = over_the_wire(HUBS)
     there = settings_from({**told, "settings": {**told["settings"], "state_dir": "/etc", "hub_secret": "mine"}}, OWN)
-    assert (there.state_dir, there.hub_secret) == ("/srv/gpu", hub_secret_of(TOKEN))
+    assert (there.state_dir, there.hub_secret) == ("/srv/gpu", HUBS.hub_secret)
 
 
 @pytest.mark.parametrize("info", [{}, {"settings": None}, {"settings": []}, {"settings": {}, "needs": "all"}])
@@ -124,9 +128,26 @@ def test_the_secret_is_another_value_than_the_token() -> None:
     assert TOKEN not in hub_secret_of(TOKEN) and len(hub_secret_of(TOKEN)) == 64
 
 
+def test_a_secret_that_the_environment_brings_to_both_is_preferred_and_never_made_from_the_token() -> None:
+    assert hub_secret_of(TOKEN, "shared-word-long-enough") == "shared-word-long-enough"
+    without = Own.of({**ENVIRONMENT, "JUPYTERHUB_GPU_SHARED_SECRET": ""}, "/srv/gpu", "0.0.0.0")
+    neither = replace(HUBS, shared_secret="", hub_secret=hub_secret_of(TOKEN))
+    assert settings_from(over_the_wire(HUBS), OWN).hub_secret == "shared-word-long-enough"
+    assert settings_from(over_the_wire(neither), without).hub_secret == hub_secret_of(TOKEN)
+
+
+def test_a_secret_that_only_one_of_both_has_is_named() -> None:
+    without = Own.of({**ENVIRONMENT, "JUPYTERHUB_GPU_SHARED_SECRET": ""}, "/srv/gpu", "0.0.0.0")
+    with pytest.raises(SettingsError, match="set JUPYTERHUB_GPU_SHARED_SECRET for the service too"):
+        settings_from(over_the_wire(HUBS), without)
+    with pytest.raises(SettingsError, match="JUPYTERHUB_GPU_SHARED_SECRET is set here and not for the hub"):
+        settings_from(over_the_wire(replace(HUBS, shared_secret="")), OWN)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("JUPYTERHUB_GPU_SHARED_SECRET", "short"),
         ("JUPYTERHUB_API_URL", ""),
         ("JUPYTERHUB_API_URL", "hub:8081"),
         ("JUPYTERHUB_API_TOKEN", ""),

@@ -102,9 +102,11 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         self.parts.connections.heard(stream)
         try:
             self._look_at_signature()
-            if not self._again:
+            if self._again:
+                await self.parts.refusals.slow_down()
+            else:
                 self.caller = await self.judged()
-        except Forbidden:
+        except (Forbidden, SignAgain):
             await self.parts.refusals.slow_down()
             raise
         self._keep_place(stream)
