@@ -116,6 +116,7 @@ class Reconciler:
             return
         if self._apart is not None and await self._apart.is_other(self._resume):
             return
+        after_outage = self.away_since is not None or self.state.listed is None
         self._hub_is_back()
         self.state.listed = frozenset(servers)
         known = (ListedServer(item.user, item.server, item.ready, item.pid) for item in servers.values())
@@ -129,7 +130,7 @@ class Reconciler:
                 self.state.touched = {key: self.state.touched[key] for key in self._changed_since}
                 await self._end_old_tickets(servers, token_name, transaction)
                 await asyncio.sleep(0)  # a long list takes long to compare: between the steps others have a turn
-                await self._servers(servers, transaction)
+                await self._servers(servers, transaction, after_outage)
                 await asyncio.sleep(0)
                 forgotten = await self._tickets(servers, transaction)
         except Refused as problem:
@@ -258,7 +259,7 @@ class Reconciler:
 
     # -------------------------------------------------------------- servers
 
-    async def _servers(self, servers: Servers, transaction: Transaction) -> None:
+    async def _servers(self, servers: Servers, transaction: Transaction, after_outage: bool) -> None:
         """Servers nobody told us of get facts; facts and leases of servers that are gone go."""
         changes = []
         for key, server in servers.items():
@@ -269,6 +270,7 @@ class Reconciler:
             elif server.ready and key in self.state.facts:
                 changes.append(self._adopt_late(server))
         missing = self._missing_for(servers)
+        self.state.gone_unseen = frozenset(missing) & (frozenset(missing) if after_outage else self.state.gone_unseen)
         for key, facts in tuple(self.state.facts.items()):
             if missing.get(key, timedelta(0)) >= MISSING:
                 changes.append(self._forget(facts))

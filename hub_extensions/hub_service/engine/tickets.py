@@ -239,7 +239,7 @@ class Tickets:
             if report.message:
                 notices = (NoticeRow(self.state.clock.utc_now(), report.user, report.server, report.message),)
                 self.state.count("server-end", report.reason or "unknown")
-            server, end = (report.user, report.server), end_of_stop(report.reason, report.asked)
+            server, end = (report.user, report.server), end_of_stop(report.reason, report.asked, report.closing)
             lease = self.state.lease_of(*server)
             gone = (server,) if server in self.state.facts else ()
             if lease is not None and not isinstance(ending := lifecycle.move(lease, Event.SERVER_GONE), Reason):

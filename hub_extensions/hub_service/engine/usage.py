@@ -180,7 +180,7 @@ class _Following:
             return UseEnd.NODE_LOST if self.state.on_cluster else UseEnd.LOST
         if self.changes.end is not None:
             return self.changes.end
-        away = not self.state.hub_up or self.state.listed is None
+        away = not self.state.hub_up or self.state.listed is None or server in self.state.gone_unseen
         return UseEnd.HUB_STOPPED if away else UseEnd.UNKNOWN
 
     def _over(self, use: OpenUse, end: UseEnd | None) -> None:
