@@ -419,7 +419,7 @@ class GpuSpawnerMixin(OwedStart, Spawner):  # type: ignore[misc]  # jupyterhub h
         return task
 
     async def run_post_stop_hook(self) -> None:
-        """However the server ended: a hint to the service, which no stop of a living hub waits for and none fails of."""
+        """However the server ended: a hint to the service. No stop fails of it; only a hub that ends waits for it."""
         if self._gpu_ran:
             self._gpu_ran = False
             asked, self._gpu_stop_asked = self._gpu_stop_asked, False

@@ -331,7 +331,9 @@ class Culler:
                 raise Refused.because(409, kept, "keep")
             until = self.state.clock.wall(kept.kept_until) if kept.kept_until else None
             at, text = self.state.clock.utc_now(), f"kept until {until}"
-            row = JournalRow(at, "kept", None, facts.lease, user, server, text, "user")
+            lease = self.state.leases.get(facts.lease) if facts.lease else None
+            evidence = self._evidence_text(facts, lease)
+            row = JournalRow(at, "kept", None, facts.lease, user, server, text, "user", evidence)
             try:
                 await transaction.write(Changes(facts=(kept,), journal=(row,)))
             except StoreUnavailable as problem:

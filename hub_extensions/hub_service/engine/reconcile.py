@@ -29,7 +29,7 @@ from hub_extensions.hub_service.engine.leases import LeaseWatcher
 from hub_extensions.hub_service.engine.meta import TOKEN_NAME
 from hub_extensions.hub_service.engine.snapshots import Listing
 from hub_extensions.hub_service.engine.state import State
-from hub_extensions.hub_service.engine.transaction import Transaction, Transactions
+from hub_extensions.hub_service.engine.transaction import SERVICE, Transaction, Transactions
 
 log = logging.getLogger("hub_extensions.hub_service")
 
@@ -309,7 +309,8 @@ class Reconciler:
         offer = lease.offer if lease else CPU
         facts = ServerFacts(server.user, server.server, offer, now, lease=lease.id if lease else None, adopted=True)
         what = f"a server that was started before, on {lease.uuid}" if lease else "a server without a GPU of ours"
-        row = JournalRow(self.state.clock.utc_now(), "adopted", None, facts.lease, server.user, server.server, what)
+        at, seen = self.state.clock.utc_now(), f"the hub lists it as ready{_found_as(server)}"
+        row = JournalRow(at, "adopted", None, facts.lease, server.user, server.server, what, SERVICE, seen)
         return Changes(facts=(facts,), leases=(lease,) if lease else (), journal=(row,))
 
     def _ending_but_alive(self, server: HubServer) -> Lease | None:
@@ -335,4 +336,12 @@ class Reconciler:
         lease = self.state.leases.get(facts.lease) if facts.lease else None
         if lease is not None and lease.pid is not None and self.leases.lives(lease):
             return Changes()  # the hub forgot it, but it runs: it keeps its device, and an admin sees it
-        return Changes(gone_facts=((facts.user, facts.server),))
+        server, seen = (facts.user, facts.server), f"its lists have lacked it for {MISSING.total_seconds():.0f} s"
+        row = JournalRow(
+            self.state.clock.utc_now(), "gone", None, None, *server, "the hub lists it no more", SERVICE, seen
+        )
+        return Changes(gone_facts=(server,), journal=(row,) if facts.lease is None else ())
+
+
+def _found_as(server: HubServer) -> str:
+    return f", pid {server.pid}" if server.pid else f", pod {server.pod}" if server.pod else ""
