@@ -15,8 +15,10 @@ DAY = timedelta(hours=24)
 """The time in which `CullPolicy.keeps_per_day` are counted."""
 
 
-def keep(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts | Reason:
+def keep(facts: ServerFacts, policy: CullPolicy, now: datetime, *, used: bool = False) -> ServerFacts | Reason:
     """Move the idle end of a server by `policy.keep`, for one of its keeps. It never moves an end to the front.
+
+    `used`: as in `Evidence`.
 
     Refused, with the reason, where it would move nothing: no countdown, the lifetime's end, none left.
     """
@@ -26,7 +28,7 @@ def keep(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts |
         return explain("keep-dry-run")
     if facts.offer == CPU:
         return explain("keep-cpu")
-    known = evidence_of(facts, use_known=facts.idle_since is not None)
+    known = evidence_of(facts, use_known=facts.idle_since is not None, used=used)
     decision = decide(known, policy, now, facts.warned, facts.cause, facts.promised)
     if decision.cause is Cause.LIFETIME and decision.reason is not None:
         return explain("keep-lifetime", limit=decision.reason.params["limit"])

@@ -176,7 +176,14 @@ class Culler:
             use_known=lease is not None and self.use_of(lease) is not None,
             last_activity=self.state.activity.get((facts.user, facts.server)),
             busy_kernels=report.busy_kernels if report else None,
+            used=lease is not None and self._used(lease),
         )
+
+    def _used(self, lease: Lease) -> bool:
+        """Its GPU was measured in use since its start, or is just now."""
+        noted, percent = self.state.uses.get(lease.id), self.use_of(lease)
+        in_use = percent is not None and percent >= self.state.policy.idle_below_percent
+        return in_use or (noted is not None and noted.first_used is not None)
 
     def _dry_run(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> None:
         """While culling is off, log once a day a server what would have been done."""
@@ -326,12 +333,13 @@ class Culler:
             facts = self.state.facts.get((user, server))
             if facts is None:
                 raise Refused(404, "This server is not known to run.", "server", "unknown-server")
-            kept = culling.keep(facts, self.state.policy, self.state.clock.now())
+            lease = self.state.leases.get(facts.lease) if facts.lease else None
+            used = lease is not None and self._used(lease)
+            kept = culling.keep(facts, self.state.policy, self.state.clock.now(), used=used)
             if isinstance(kept, Reason):
                 raise Refused.because(409, kept, "keep")
             until = self.state.clock.wall(kept.kept_until) if kept.kept_until else None
             at, text = self.state.clock.utc_now(), f"kept until {until}"
-            lease = self.state.leases.get(facts.lease) if facts.lease else None
             evidence = self._evidence_text(facts, lease)
             row = JournalRow(at, "kept", None, facts.lease, user, server, text, "user", evidence)
             try:
