@@ -120,9 +120,8 @@ def check_policy(policy: CullPolicy) -> None:
     for offer in policy.idle_by_offer:
         _check_offer(offer)
     if not 0 < policy.idle_below_percent <= 100:
-        raise PolicyError(
-            "idle_below_percent", f"it has to be above 0 and at most 100, not {policy.idle_below_percent:g}"
-        )
+        text = f"it has to be above 0 and at most 100, not {policy.idle_below_percent:g}"
+        raise PolicyError("idle_below_percent", text)
     if policy.keeps_per_day < 0:
         raise PolicyError("keeps_per_day", f"it has to be 0 or more, not {policy.keeps_per_day}")
     if policy.grace < timedelta(0):
