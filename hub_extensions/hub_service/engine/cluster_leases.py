@@ -19,6 +19,7 @@ from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.procfs import Process
 from hub_extensions.adapters.store import Changes
 from hub_extensions.core import messages
+from hub_extensions.core.cluster.dra import devices_given
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
 from hub_extensions.core.cluster.nodes import NodeReadings
 from hub_extensions.core.cluster.offers import derive_cluster_offers
@@ -201,6 +202,7 @@ class ClusterLeases:
             uncounted(view),
             held_up_on={offer: nodes for offer, nodes in held_up.items() if nodes is not None},
             node_of={lease: pod.node for lease, pod in (self.pod_of_lease | adopted).items() if pod.node},
+            device_of=devices_given(view, self.pod_of_lease),
             nodes=dict(view.nodes or {}),
             volumes=view.volumes,
         )

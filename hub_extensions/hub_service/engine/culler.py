@@ -94,7 +94,7 @@ class Culler:
                 self._dry_run(seen, decision, now)
                 if seen != facts:
                     changed.append(seen)
-            figures = self.measuring.take(self.figure_of, self.node_of)
+            figures = self.measuring.take(self.figure_of, self.node_of, self.device_of)
             await transaction.write(replace(figures, facts=tuple(changed)))
 
     def decision(self, facts: ServerFacts) -> CullDecision:
@@ -145,6 +145,12 @@ class Culler:
         used, source = self.measured(lease)
         sample = self.sample_of(lease)
         return Figure(used, None if sample is None else sample.memory_used_bytes, source)
+
+    def device_of(self, lease: Lease) -> str:
+        """The UUID of the lease's device, by the machine, a claim, or DCGM; "" where nobody has told it yet."""
+        by_claim = self.state.cluster.device_of.get(lease.id, "") if self.state.cluster is not None else ""
+        use = self.dcgm.use(lease)
+        return lease.uuid or by_claim or (use.uuid if use is not None else "")
 
     def _if_idle(self, percent: float | None) -> float | None:
         return percent if percent is not None and percent < self.state.policy.idle_below_percent else None

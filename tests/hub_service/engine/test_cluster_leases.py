@@ -419,6 +419,18 @@ class WithClaims(ClusterTable):
         )
 
 
+async def test_a_use_of_a_claimed_device_has_what_the_claim_was_given(tmp_path: Path) -> None:
+    async with pod_room(tmp_path, WithClaims()) as r:
+        state = await r.ask("ada", "mig-1g.5gb@small")
+        assert state.answer == "admit", state
+        r.cluster.put(r.pod_for(state, "c", claims=("claim",)))
+        await r.refresh()
+        await r.ready(state)
+        await r.engine.culler.decide_all()
+        lease = r.lease("ada")
+        assert r.engine.state.uses[lease.id].device == "pool-c/gpu-0-mig-1", "the driver gives it no UUID"
+
+
 @pytest.mark.parametrize(
     ("cluster", "config", "offer", "changes"),
     [
