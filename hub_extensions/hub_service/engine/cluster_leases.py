@@ -146,7 +146,9 @@ class ClusterLeases:
             return  # no pod may be read: what is gone only the hub reports
         self.forgotten.find(view, view.pods)
         await transaction.refresh_leases(
-            lambda lease: self._after(lease, view), lambda *both: _cause(*both, snapshot), _notice_of_loss
+            lambda lease: self._after(lease, view),
+            lambda before, after: _cause(before, after, snapshot),
+            _notice_of_loss,
         )
 
     def _know_pods(self, view: ClusterView) -> None:
