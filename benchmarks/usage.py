@@ -1,4 +1,4 @@
-"""A million usage records: how fast they go out, in how much memory, and how long one page of the list takes.
+"""A million usage records: how fast they go out and in, in how much memory, and how long one page of the list takes.
 
 Real store, SQLite and (where its programs are) a PostgreSQL of its own; the command is the command, in a process of its
 own. A page is what the route does: one read by the store's thread, and its JSON. The floor is ``cp`` for the export.
@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,8 @@ from tests.adapters.store.conftest import PostgreSQL
 from tests.machine_needs import postgresql_programs
 
 BASE, USERS, PAGES = 1000, 200, 200
+IMPORTED = 100_000
+"""Rows of a trace without keys, all of one moment: each has to be told from all others."""
 LAST = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 
 
@@ -64,6 +67,7 @@ def measure(name: str, state: Path, url: str, records: int) -> None:
     for words in (["csv"], ["csv", "--without-names"], ["json"]):
         export(name, state, records, *words)
     asyncio.run(pages(name, settings.store_url, records))
+    import_trace(name, state)
 
 
 async def fill(url: str, records: int) -> int:
@@ -117,11 +121,7 @@ def export(name: str, state: Path, records: int, kind: str, *more: str) -> None:
     """By the command; rows a second of the whole command, and the most memory that it had."""
     out = state / f"out.{kind}"
     command = [sys.executable, "-m", "hub_extensions.tools.cli", "usage", "export", "--state-dir", str(state)]
-    began = time.monotonic()
-    pid = subprocess.Popen([*command, "--out", str(out), "--format", kind, *more], stderr=subprocess.DEVNULL)
-    _, status, used = os.wait4(pid.pid, 0)
-    took = time.monotonic() - began
-    assert status == 0, status
+    took, used = timed([*command, "--out", str(out), "--format", kind, *more])
     cpu = used.ru_utime + used.ru_stime
     began = time.monotonic()
     shutil.copyfile(out, state / "copy")
@@ -133,6 +133,27 @@ def export(name: str, state: Path, records: int, kind: str, *more: str) -> None:
     )
     for each in (out, state / "copy"):
         each.unlink()
+
+
+def import_trace(name: str, state: Path) -> None:
+    """By the command, into the store of a million."""
+    trace = state / "trace.csv"
+    rows = (f"0,{60 + number % 5000},1,7,u{number % USERS},\n" for number in range(IMPORTED))
+    trace.write_text("submit,duration,num_gpu,slices,user,limit\n" + "".join(rows))
+    words = ["--pool", "gpu", "--begins", "2020-01-01T00:00:00Z", "--slices-per-gpu", "7"]
+    command = [sys.executable, "-m", "hub_extensions.tools.cli", "usage", "import", str(trace), *words]
+    took, used = timed([*command, "--state-dir", str(state)])
+    what = f"{name}, import of {IMPORTED:,} rows of one moment"
+    print(f"{what:<44} {IMPORTED / took:>9,.0f} rows/s ({took:.1f} s)   memory {used.ru_maxrss / 1024:.0f} MB")
+
+
+def timed(command: list[str]) -> tuple[float, resource.struct_rusage]:
+    """Seconds that a command took, and what it used."""
+    began = time.monotonic()
+    started = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(started.pid, 0)
+    assert status == 0, status
+    return time.monotonic() - began, used
 
 
 async def pages(name: str, url: str, records: int) -> None:

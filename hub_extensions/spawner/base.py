@@ -53,6 +53,8 @@ RETRY_SECONDS = (0.0, 1.0, 3.0, 10.0, 30.0)
 """When a message is tried again. The service looks for itself, so giving up loses nothing but time."""
 CLAIM_SECONDS = 5.0
 """So long a started process waits for the answer that its lease stands. The service itself ends what has none."""
+LAST_REPORT_SECONDS = 1.0
+"""So long a hub that ends waits for the service to take the report of a stop: what it leaves behind is cancelled."""
 CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"}
 
 T = TypeVar("T")
@@ -417,12 +419,15 @@ class GpuSpawnerMixin(OwedStart, Spawner):  # type: ignore[misc]  # jupyterhub h
         return task
 
     async def run_post_stop_hook(self) -> None:
-        """However the server ended: a hint to the service, which no stop waits for and none fails of."""
+        """However the server ended: a hint to the service. No stop fails of it; only a hub that ends waits for it."""
         if self._gpu_ran:
             self._gpu_ran = False
             asked, self._gpu_stop_asked = self._gpu_stop_asked, False
-            message = Stopped(self.user.name, self.name, *self._gpu_ending(), asked=asked)
-            self._gpu_later(self._gpu_report_stopped(message))
+            closing = asked and self._gpu_hub_ends()
+            message = Stopped(self.user.name, self.name, *self._gpu_ending(), asked=asked, closing=closing)
+            report = self._gpu_later(self._gpu_report_stopped(message))
+            if closing:
+                await asyncio.wait({report}, timeout=LAST_REPORT_SECONDS)
         await maybe_future(super().run_post_stop_hook())
 
     def _gpu_ending(self) -> tuple[str, str]:

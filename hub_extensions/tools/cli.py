@@ -308,12 +308,29 @@ def usage() -> None:
     help="The file; - is the standard output.",
 )
 @click.option("--format", "kind", type=click.Choice(["csv", "json"]), help="Default: by the file's name, else csv.")
-@click.option("--without-names", is_flag=True, help="Numbers instead of users, and neither servers nor groups.")
+@click.option("--without-names", is_flag=True, help="Numbers for users and choices; no servers, groups, tickets.")
 def usage_export(state_dir: Path, out: Path, kind: str | None, without_names: bool) -> None:
     """Write all records, also while the service runs, in the order in which they began."""
     from hub_extensions.tools.usage.commands import run_export  # the database's library takes its time to load
 
     run_export(state_dir, out, kind, not without_names)
+
+
+@usage.command("samples")
+@state_dir_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    required=True,
+    help="The file; - is the standard output.",
+)
+@click.option("--since", help="From this time on: 2026-11-20T09:00:00+00:00.")
+@click.option("--until", help="Until this time.")
+def usage_samples(state_dir: Path, out: Path, since: str | None, until: str | None) -> None:
+    """Write what was measured of each use, minute by minute, as CSV; `key` is the use's own of `usage export`."""
+    from hub_extensions.tools.usage.commands import run_samples
+
+    run_samples(state_dir, out, since, until)
 
 
 @usage.command("import")

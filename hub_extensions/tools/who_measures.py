@@ -13,7 +13,7 @@ from hub_extensions.adapters.prometheus import DcgmReading, Prometheus
 from hub_extensions.core.cluster.pools import Pool
 from hub_extensions.core.culling.sources import TEXTS, outlook_of_pool
 from hub_extensions.core.gpu.dcgm import Measured
-from hub_extensions.core.offers.pod_request import ALONE
+from hub_extensions.core.offers.pod_request import ALONE, Mechanism
 from hub_extensions.hub_service.setup.settings import Settings
 
 State = Literal["ok", "warning", "problem"]
@@ -39,13 +39,17 @@ def who_measures(settings: Settings, pools: Collection[Pool]) -> Iterator[tuple[
     found: dict[str, list[str]] = {}
     for pool in pools:
         nodes = {stand.node for stand in pool.nodes}
-        outlook = outlook_of_pool(pool.id, nodes, every, kinds, asked=prometheus is not None, answers=True)
+        by_claim = pool.mechanism is Mechanism.DRA
+        asked = prometheus is not None
+        outlook = outlook_of_pool(pool.id, nodes, every, kinds, asked=asked, answers=True, by_claim=by_claim)
         shared = "shared" if pool.mechanism not in ALONE or pool.replicas > 1 else ""
         found.setdefault(outlook.why or shared, []).append(pool.id)
     for why, names in sorted(found.items()):
         named = ", ".join(sorted(names))
         if not why:
             yield "ok", f"DCGM measures the use of {named}, and Prometheus has it.", ""
+        elif why == "cut-on-demand":
+            yield "ok", f"{named}: {TEXTS[why]}", ""
         elif why == "shared":
             yield "ok", f"DCGM measures the cards of {named}. {TEXTS[why]}", ""
         else:

@@ -54,6 +54,7 @@ class EngineInMemory:
 
     def __init__(self) -> None:
         self.queue: dict[str, messages.TicketStatus] = {}
+        self.ended_by: list[str] = []
         self.servers: dict[tuple[str, str], messages.ServerState] = {}
         self.held: list[messages.LeaseInfo] = []
         self.cluster_info: messages.ClusterInfo | None = None
@@ -176,13 +177,14 @@ class EngineInMemory:
                 since[each.offers[0]] = min(each.since, since.get(each.offers[0], each.since))
         return messages.LineFigures(states, since)
 
-    async def leave(self, ticket: str, user: str | None) -> None:
+    async def leave(self, ticket: str, user: str | None, admin: str = "") -> None:
         state = self._ticket(ticket)
         if user is not None and state.user != user:
             raise Refused(404, "There is no such ticket of yours.", "ticket", "unknown-ticket")
         if state.answer == "admit":
             raise Refused(409, "Its server is starting. Stop the server instead.", "ticket", "starting")
         del self.queue[ticket]
+        self.ended_by.append("" if user is not None else admin)
 
     def server_state(self, user: str, server: str) -> messages.ServerState | None:
         return self.servers.get((user, server))

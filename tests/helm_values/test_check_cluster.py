@@ -31,7 +31,7 @@ hub:
       groups: {mig-2g.10gb: [thesis]}
       hidden: [mig-7g.40gb]
     GpuCulling:
-      idle_minutes_by_offer: {cpu: 10, mig-1g.5gb: 10}
+      idle_minutes_by_offer: {mig-1g.5gb: 10}
 """
 
 

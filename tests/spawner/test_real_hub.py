@@ -79,6 +79,14 @@ def test_an_admitted_server_runs_under_its_lease_and_the_service_hears_of_it(
         assert service.told_of(Stopped) == [Stopped("ada", "", asked=True)]
 
 
+def test_a_hub_that_ends_with_its_servers_says_that_it_was_the_hub(tmp_path: Path, service: GpuServiceInATest) -> None:
+    with hub_with(tmp_path, service, "c.JupyterHub.cleanup_servers = True") as hub:
+        hub.spawn("ada", {"offer": ONE})
+        hub.wait_ready("ada")
+        hub.terminate()
+        assert service.told_of(Stopped) == [Stopped("ada", "", asked=True, closing=True)]
+
+
 def test_cpu_only_sees_no_gpu(tmp_path: Path, service: GpuServiceInATest) -> None:
     with hub_with(tmp_path, service) as hub:
         hub.spawn("ada", {})

@@ -30,7 +30,7 @@ from hub_extensions.hub_service.http.signatures import Judged, Signatures, Verdi
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.cli import main
 from hub_extensions.tools.doctor.config import prometheus_finding
-from hub_extensions.tools.doctor.service import disk_of
+from hub_extensions.tools.doctor.service import disk_of, evidence
 from tests.fakes.kubernetes_api import NODES, PODS, ApiServerAsTold
 from tests.fakes.prometheus import PrometheusAsTold
 from tests.patience import patient
@@ -334,6 +334,26 @@ async def test_a_prometheus_that_answers_and_one_that_does_not_are_one_line_with
 
 def test_a_configuration_without_a_prometheus_says_nothing_of_it(config: Path) -> None:
     assert "prometheus" not in findings("--config", str(config))[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason", "age", "state", "words"),
+    [
+        ("dcgm", "measured", 12.4, "ok", "DCGM, by your Prometheus of 2 of 3 servers, the oldest figure 12 s old"),
+        ("none", "pod-not-named", None, "warning", "nobody of 2 of 3 servers"),
+        ("report", "no-prometheus", 3.0, "warning", "the servers themselves, which their users can forge"),
+    ],
+)
+def test_doctor_says_of_each_offer_of_the_running_service_who_measures_it_since_when(
+    source: str, reason: str, age: float | None, state: str, words: str
+) -> None:
+    said = {"offer": "mig-1g.5gb", "source": source, "reason": reason, "age_seconds": age, "leases": 3, "measured": 2}
+    told = {**said, "since": "2026-11-20T09:00:00Z", "text": "What to do."}
+    (found,) = evidence({"ready": True, "evidence": [told]})
+    assert (found.check, found.state) == ("evidence", state) and words in found.text
+    assert found.text.startswith("mig-1g.5gb: ") and found.text.endswith("so since 2026-11-20T09:00:00Z.")
+    assert found.fix == ("" if state == "ok" else "What to do.")
+    assert list(evidence(None)) == list(evidence({"ready": True})) == []
 
 
 def test_a_port_that_the_service_itself_has_is_no_trouble_and_one_of_somebody_else_is(tmp_path: Path) -> None:

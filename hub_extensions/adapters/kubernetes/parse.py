@@ -329,6 +329,7 @@ def _device(driver: str, pool: str, node: str, raw: Json) -> SliceDevice:
         multiprocessors=_whole(_qualified(capacity, driver, "multiprocessors").get("value")),
         draws=_counters(_parts(raw, "consumesCounters"), "counterSet", MOST),
         closed=_tainted(raw),
+        uuid=attribute("uuid"),
     )
 
 

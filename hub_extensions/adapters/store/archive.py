@@ -23,7 +23,7 @@ from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailabl
 from hub_extensions.adapters.store.history import JOURNAL
 from hub_extensions.adapters.store.migrating import refuse_other
 from hub_extensions.adapters.store.opening import make_engine, parse_url, where
-from hub_extensions.adapters.store.usage import USAGE, VISIBLE
+from hub_extensions.adapters.store.usage import SAMPLES, USAGE, VISIBLE
 from hub_extensions.core.messages import UsageRecord
 
 AT_ONCE = 2000
@@ -51,6 +51,9 @@ class JournalFilter:
 
 
 JOURNAL_NAMES = ("at", "kind", "actor", "user", "server", "ticket", "lease", "text", "evidence")
+
+
+SAMPLE_NAMES = tuple(column.name for column in SAMPLES.columns)
 
 
 class Archive:
@@ -112,6 +115,17 @@ class Archive:
             chosen = chosen.where(JOURNAL.c.user == which.user)
         if which.kinds:
             chosen = chosen.where(JOURNAL.c.kind.in_(which.kinds))
+        with self._engine.connect() as connection, connection.begin():
+            yield from _pieces(connection, chosen)
+
+    def samples(self, since: datetime | None, until: datetime | None) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """What was measured from `since` (included) until `until`, by use and minute, in pieces: `SAMPLE_NAMES`."""
+        columns = [self._plain(column) for column in SAMPLES.columns]
+        chosen = sa.select(*columns).order_by(SAMPLES.c.key, SAMPLES.c.at)
+        if since is not None:
+            chosen = chosen.where(SAMPLES.c.at >= since)
+        if until is not None:
+            chosen = chosen.where(SAMPLES.c.at < until)
         with self._engine.connect() as connection, connection.begin():
             yield from _pieces(connection, chosen)
 

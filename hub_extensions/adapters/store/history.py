@@ -74,7 +74,9 @@ def prune(connection: Connection, *, notices_before: datetime, journal_before: d
 
 
 def forget(connection: Connection, user: str) -> None:
-    """Remove the notices and journal rows that name the user."""
+    """Remove the notices and journal rows that name the user; what they did as an admin has no name any more."""
+    as_admin = sa.update(JOURNAL).where(JOURNAL.c.actor == f"admin {user}")
+    connection.execute(as_admin.values(actor="admin"))
     connection.execute(sa.delete(NOTICES).where(NOTICES.c.user == user))
     connection.execute(sa.delete(JOURNAL).where(JOURNAL.c.user == user))
 

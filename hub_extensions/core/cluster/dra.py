@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Generic, TypeAlias, TypeVar
 
-from hub_extensions.core.cluster.model import ClusterView, CounterFacts, SliceDevice, TemplateFacts
+from hub_extensions.core.cluster.model import ClusterView, CounterFacts, PodFacts, SliceDevice, TemplateFacts
 from hub_extensions.core.cluster.nodes import NodeStand
 from hub_extensions.core.cluster.shared_counters import Counter, Draws, at_once, most_lost, own_counter
 from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
@@ -93,6 +93,27 @@ def dra_pools(
         costs = {other: cost for other, its in found.items() if other != name and (cost := cards.cost(mine, its))}
         pools.append(_pool(name, mine, count, why_not, costs))
     return pools, left_out
+
+
+def devices_given(view: ClusterView, pods: Mapping[str, PodFacts]) -> Mapping[str, str]:
+    """Lease -> what the claims of its pod were given: UUIDs, or the driver's names of what has none.
+
+    `pods`: lease -> its pod.
+    """
+    wanted = {(pod.namespace, claim) for pod in pods.values() for claim in pod.claims}
+    if not wanted:
+        return {}
+    claims = {(each.namespace, each.name): each.devices for each in view.claims or ()}
+    given = {place: claims[place] for place in wanted if place in claims}
+    names = {device: "/".join(device[1:]) for devices in given.values() for device in devices}
+    for each in view.slices or ():
+        if each.uuid and (device := (each.driver, each.pool, each.name)) in names:
+            names[device] = each.uuid
+    found = {
+        lease: " ".join(names[device] for claim in pod.claims for device in given.get((pod.namespace, claim), ()))
+        for lease, pod in pods.items()
+    }
+    return {lease: devices for lease, devices in found.items() if devices}
 
 
 def _pool(

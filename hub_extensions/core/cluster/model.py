@@ -111,6 +111,7 @@ class SliceDevice:
         draws: it is cut from a card when it is claimed, and draws on counters that others draw on too
             (``consumesCounters``): (counter set, counter, amount) of each.
         closed: tainted against new pods. Kept only where it draws on counters: whoever has it goes on drawing.
+        uuid: of what is there already; "" of what is cut when it is claimed.
     """
 
     driver: str
@@ -124,6 +125,7 @@ class SliceDevice:
     multiprocessors: int | None = None
     draws: tuple[tuple[str, str, int], ...] = ()
     closed: bool = False
+    uuid: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,10 +137,13 @@ def _idle_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | N
 
 
 def _first_use(evidence: Evidence, policy: CullPolicy) -> datetime:
-    """Idleness counts from the first opening; without one from the end of the time a server waits to be opened."""
+    """Idleness counts from the first opening; without one from the end of the time a server waits to be opened.
+
+    A GPU that was in use counts as opened: what is idle since then has been idle for no longer.
+    """
     if evidence.opened is not None:
         return evidence.opened
-    if evidence.adopted or policy.unopened is None:
+    if evidence.used or evidence.adopted or policy.unopened is None:
         return evidence.started
     return evidence.started + policy.unopened
 
@@ -148,6 +151,8 @@ def _first_use(evidence: Evidence, policy: CullPolicy) -> datetime:
 def _unopened_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | None:
     if policy.unopened is None or not evidence.opened_known or evidence.opened is not None or evidence.adopted:
         return None  # opened, or it may have been
+    if evidence.used:
+        return None  # a script that the API started, or a program in a pod without a page, is work
     reason = explain("unopened", since=_so_far(now - evidence.started))
     return _End(Cause.UNOPENED, evidence.started + policy.unopened, True, reason)
 

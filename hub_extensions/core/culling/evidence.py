@@ -33,6 +33,7 @@ class Evidence:
         started: when the server was ready (or adopted).
         adopted: it ran before this product did: nothing counts before one full idle limit.
         opened: first opened by a browser; None: not yet. `opened_known` says whether somebody would have told us.
+        used: its device was measured in use at some time since the start: somebody works on it, opened or not.
         idle_since: the device has been below the limit since; None: busy, or not known.
         use_known: False: the card or its driver cannot tell the use; never idle then.
         kept_until: the last *keep* promised that it is not stopped for idleness before then.
@@ -50,6 +51,7 @@ class Evidence:
     kept_until: datetime | None = None
     last_activity: datetime | None = None
     busy_kernels: int | None = None
+    used: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ def evidence_of(
     use_known: bool,
     last_activity: datetime | None = None,
     busy_kernels: int | None = None,
+    used: bool = False,
 ) -> Evidence:
     """What is remembered of a server, with what is known of it just now (see `Evidence`)."""
     return Evidence(
@@ -112,6 +115,7 @@ def evidence_of(
         kept_until=facts.kept_until,
         last_activity=last_activity,
         busy_kernels=busy_kernels,
+        used=used,
     )
 
 

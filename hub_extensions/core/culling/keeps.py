@@ -16,13 +16,15 @@ DAY = timedelta(hours=24)
 """The time in which `CullPolicy.keeps_per_day` are counted, whatever server they were for."""
 
 
-def keep(facts: ServerFacts, policy: CullPolicy, now: datetime, pressed: Sequence[datetime]) -> ServerFacts | Reason:
+def keep(
+    facts: ServerFacts, policy: CullPolicy, now: datetime, pressed: Sequence[datetime], *, used: bool = False
+) -> ServerFacts | Reason:
     """Move the idle end of a server by `policy.keep`, for one of its user's keeps. It never moves an end to the front.
 
     Refused, with the reason, where it would move nothing: no countdown, the lifetime's end, none left.
 
     Args:
-        pressed: when its user pressed *keep*, for whatever server.
+        pressed: when its user pressed *keep*, for whatever server. used: as in `Evidence`.
     """
     if facts.stopping is not None:
         return explain("keep-stopping")
@@ -30,7 +32,7 @@ def keep(facts: ServerFacts, policy: CullPolicy, now: datetime, pressed: Sequenc
         return explain("keep-dry-run")
     if facts.offer == CPU:
         return explain("keep-cpu")
-    known = evidence_of(facts, use_known=facts.idle_since is not None)
+    known = evidence_of(facts, use_known=facts.idle_since is not None, used=used)
     decision = decide(known, policy, now, facts.warned, facts.cause, facts.promised)
     if decision.cause is Cause.LIFETIME and decision.reason is not None:
         return explain("keep-lifetime", limit=decision.reason.params["limit"])

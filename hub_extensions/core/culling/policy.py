@@ -60,8 +60,8 @@ class CullPolicy:
     )
     unopened: timedelta | None = setting(
         timedelta(minutes=15),
-        "A server with a GPU that nobody has opened this long after its start is stopped, and its user is told. None: "
-        "never.",
+        "A server with a GPU that nobody has opened this long after its start, and whose GPU nothing has used, is "
+        "stopped, and its user is told. None: never.",
         name="unopened_minutes",
         least=0,
     )
@@ -124,17 +124,18 @@ def check_policy(policy: CullPolicy) -> None:
     for offer in policy.idle_by_offer:
         _check_offer(offer)
     if not 0 < policy.idle_below_percent <= 100:
-        raise PolicyError("idle_below_percent", f"above 0 and at most 100, not {policy.idle_below_percent:g}")
+        text = f"it has to be above 0 and at most 100, not {policy.idle_below_percent:g}"
+        raise PolicyError("idle_below_percent", text)
     if policy.keeps_per_day < 0:
-        raise PolicyError("keeps_per_day", f"0 or more, not {policy.keeps_per_day}")
+        raise PolicyError("keeps_per_day", f"it has to be 0 or more, not {policy.keeps_per_day}")
     for name, number in (("stops_at_once", policy.stops_at_once), ("stops_per_minute", policy.stops_per_minute)):
         if number < 1:
-            raise PolicyError(name, f"1 or more, not {number}")
+            raise PolicyError(name, f"it has to be 1 or more, not {number}")
     if policy.grace < timedelta(0):
-        raise PolicyError("grace", "0 or more, not negative")
+        raise PolicyError("grace", "it has to be 0 or more")
     for name, value in (("warn", policy.warn), ("keep", policy.keep)):
         if value <= timedelta(0):
-            raise PolicyError(name, "longer than 0 is needed")
+            raise PolicyError(name, "it has to be longer than 0")
     limits = {
         "idle": policy.idle,
         **{f"idle_by_offer[{offer!r}]": limit for offer, limit in policy.idle_by_offer.items()},
@@ -144,9 +145,9 @@ def check_policy(policy: CullPolicy) -> None:
     }
     for name, limit in limits.items():
         if limit is not None and limit <= timedelta(0):
-            raise PolicyError(name, "longer than 0 is needed")
-        if limit is not None and limit <= policy.warn:
-            raise PolicyError(name, f"longer than the warning is needed (warn is {duration(policy.warn)})")
+            raise PolicyError(name, "it has to be longer than 0")
+        if limit is not None and limit < policy.warn:
+            raise PolicyError(name, f"it has to be as long as the warning at least ({duration(policy.warn)})")
 
 
 def _check_offer(offer: str) -> None:

@@ -35,6 +35,8 @@ TEXTS: Mapping[str, str] = {
     "own server says so.",
     "not-exported": "Prometheus has no figures of such GPUs on the nodes that have them: let dcgm-exporter run there, "
     "collect DCGM_FI_PROF_GR_ENGINE_ACTIVE, and be read by Prometheus.",
+    "cut-on-demand": "It is cut for a claim when a server wants one: whether DCGM measures it shows with the first. "
+    "For claims dcgm-exporter needs KUBERNETES_ENABLE_DRA=true.",
     "not-told": "Its card tells its use to DCGM alone: set c.GpuService.prometheus_url.",
     "not-read": "It is being read.",
 }
@@ -88,14 +90,19 @@ def outlook_of_pool(
     *,
     asked: bool,
     answers: bool,
+    by_claim: bool = False,
 ) -> Outlook:
-    """What is known of a cluster's pool: `kinds` that exporters measure, on its `nodes` of `every` node."""
+    """What is known of a cluster's pool: `kinds` that exporters measure, on its `nodes` of `every` node.
+
+    `by_claim`: its devices are given by claims (DRA), and a MIG piece is not there before somebody has one.
+    """
     if not asked:
         return Outlook("none", "no-prometheus")
     if kinds is None:
         return Outlook("none", "not-asked-yet" if answers else "away")
-    if not measures(kinds, profile_of(pool.base), nodes, every):
-        return Outlook("none", "not-exported")
+    profile = profile_of(pool.base)
+    if not measures(kinds, profile, nodes, every):
+        return Outlook("none", "cut-on-demand" if by_claim and profile is not None else "not-exported")
     return Outlook("dcgm")
 
 

@@ -115,7 +115,7 @@ class Stopped:
 
     `message`: one sentence for the user, where the server ended by itself and it is known why; `reason`: for the
     metric, as in ``core.cluster.pod_status``. Both are "" for an ordinary stop. `asked`: somebody asked for the stop
-    while it ran; else it ended by itself.
+    while it ran; else it ended by itself. `closing`: the hub itself ends, and takes its servers with it.
     """
 
     user: str
@@ -123,3 +123,4 @@ class Stopped:
     message: str = ""
     reason: str = ""
     asked: bool = False
+    closing: bool = False

@@ -68,11 +68,12 @@ def end_of_ticket(end: TicketEnd) -> UseEnd | None:
     return _OF_TICKET.get(end)
 
 
-def end_of_stop(reason: str, asked: bool) -> UseEnd:
+def end_of_stop(reason: str, asked: bool, closing: bool = False) -> UseEnd:
     """Of a server whose end the hub reports.
 
     Args:
         reason: as in ``core.cluster.pod_status``, of a server that ended by itself; "" where it is not known.
-        asked: the hub was asked to stop it.
+        asked: the hub was asked to stop it. closing: by the end of the hub itself, and by nobody else.
     """
-    return _OF_REPORT.get(reason, UseEnd.USER if asked else UseEnd.UNKNOWN)
+    stopped = UseEnd.HUB_STOPPED if closing else UseEnd.USER
+    return _OF_REPORT.get(reason, stopped if asked else UseEnd.UNKNOWN)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.procfs import Process
 from hub_extensions.adapters.store import Changes
 from hub_extensions.core import messages
+from hub_extensions.core.cluster.dra import devices_given
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
 from hub_extensions.core.cluster.nodes import NodeReadings
 from hub_extensions.core.cluster.offers import derive_cluster_offers
@@ -34,6 +34,7 @@ from hub_extensions.core.usage import UseEnd
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.adoption import adopted_lease
 from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.forgotten_pods import Deleter, ForgottenPods
 from hub_extensions.hub_service.engine.presenters import server_text
 from hub_extensions.hub_service.engine.snapshots import ClusterSnapshot
 from hub_extensions.hub_service.engine.state import State
@@ -47,15 +48,13 @@ TOGETHER = 0.1
 """Changes within so many seconds are taken in together."""
 GONE_FOR = 1.0
 """Seconds for which a pod that was there has to be gone: a list that is read anew lacks it for a moment."""
-REMOVE_AGAIN = 60.0
-"""Seconds until a forgotten pod that could not be deleted is tried again."""
 SETTLES = timedelta(seconds=30)
 """So long a lease may be without its pod: the API server, the hub and we are told of it one after the other."""
 
 Server = tuple[str, str]
 
 
-class Cluster(Protocol):
+class Cluster(Deleter, Protocol):
     """The cluster as it is watched: ``adapters.kubernetes.ClusterWatch``, or a table in a test."""
 
     def view(self, now: datetime) -> ClusterView:
@@ -64,30 +63,13 @@ class Cluster(Protocol):
     async def wait_changed(self, timeout: float) -> bool:
         """True as soon as something changed since the last time; False after `timeout` seconds without."""
 
-    async def delete_pod(self, namespace: str, name: str, uid: str, *, force: bool = False) -> bool:
-        """Delete this very pod. Raises ClusterError."""
-
-
-@dataclass(frozen=True)
-class Forgotten:
-    """A pod of ours that the hub knows nothing of any more.
-
-    Attributes:
-        since: machine's seconds. removing: it is being deleted, by policy. refused: when that was refused last.
-    """
-
-    pod: PodFacts
-    since: float
-    removing: bool = False
-    refused: float | None = None
-
 
 class ClusterLeases:
     """Takes the cluster in and ends leases whose pod is gone.
 
     Attributes:
         leftovers, trespassers: of one machine only; empty here.
-        forgotten: uid -> a pod of ours that the hub has forgotten.
+        forgotten: pods of ours that the hub has forgotten.
     """
 
     def __init__(self, state: State, transaction: Transactions, cluster: Cluster, config: ClusterConfig) -> None:
@@ -98,7 +80,7 @@ class ClusterLeases:
         self.config = config
         self.leftovers: dict[str, tuple[Process, ...]] = {}
         self.trespassers: dict[str, bool] = {}
-        self.forgotten: dict[str, Forgotten] = {}
+        self.forgotten = ForgottenPods(state, transaction, cluster, config)
         self.problem = ""
         self.sampled = asyncio.Event()
         self.pod_of_lease: dict[str, PodFacts] = {}
@@ -142,7 +124,8 @@ class ClusterLeases:
                 await asyncio.sleep(0)
         except Refused as problem:
             log.debug("nothing is released: %s", problem)
-        await self._remove_forgotten()
+        if not self.problem:
+            await self.forgotten.remove()
 
     def _can_be_read(self, view: ClusterView) -> bool:
         """What cannot be read any more keeps its last figures for a while; then they are not known."""
@@ -161,8 +144,12 @@ class ClusterLeases:
         self.sampled.set()
         if view.pods is None:
             return  # no pod may be read: what is gone only the hub reports
-        self._find_forgotten(view, view.pods)
-        await transaction.refresh_leases(lambda lease: self._after(lease, view), _cause, _notice_of_loss)
+        self.forgotten.find(view, view.pods)
+        await transaction.refresh_leases(
+            lambda lease: self._after(lease, view),
+            lambda before, after: _cause(before, after, snapshot),
+            _notice_of_loss,
+        )
 
     def _know_pods(self, view: ClusterView) -> None:
         """Which pod has which lease, and which server is which pod; of two the one that is not over."""
@@ -217,6 +204,7 @@ class ClusterLeases:
             uncounted(view),
             held_up_on={offer: nodes for offer, nodes in held_up.items() if nodes is not None},
             node_of={lease: pod.node for lease, pod in (self.pod_of_lease | adopted).items() if pod.node},
+            device_of=devices_given(view, self.pod_of_lease),
             nodes=dict(view.nodes or {}),
             volumes=view.volumes,
         )
@@ -390,8 +378,7 @@ class ClusterLeases:
     def info(self) -> messages.ClusterInfo:
         """The cluster as it was seen last."""
         snapshot = self.state.cluster
-        now = self.state.clock.elapsed()
-        forgotten = tuple(_forgotten_pod(item, now) for item in self.forgotten.values())
+        forgotten = self.forgotten.info()
         if snapshot is None:
             return messages.ClusterInfo(self.problem, False, "", (), (), (), forgotten)
         left_out = tuple(messages.LeftOutInfo(item.what, item.why) for item in snapshot.survey.left_out)
@@ -405,55 +392,10 @@ class ClusterLeases:
             forgotten=forgotten,
         )
 
-    # -------------------------------------------------------------- pods the hub has forgotten
-
     def forget_hub_state(self) -> None:
         """What the hub has is not known any more: nothing counts as forgotten until it has answered for a while."""
         self.state.listed = None
-        self.forgotten = {}
-
-    def _find_forgotten(self, view: ClusterView, pods: Mapping[str, PodFacts]) -> None:
-        """Pods with our label, alive, of a server that neither the hub's list nor the line nor the state knows.
-
-        A user who was renamed with a running server is in the list under the new name, with the pod of the old.
-        """
-        if self.state.listed is None or not self.state.hub_up or not view.namespace:
-            return
-        now = self.state.clock.elapsed()
-        active = {(t.user, t.server) for t in self.state.tickets.values()}
-        active |= self.state.listed | self.state.facts.keys() | self.state.touched.keys()
-        found: dict[str, Forgotten] = {}
-        for pod in pods.values():
-            ours = bool(pod.lease or pod.offer) and pod.user and pod.namespace == view.namespace
-            if not ours or pod.over or pod.deleting or (pod.user, pod.server) in active:
-                continue
-            if pod.name in self.state.listed_pods:
-                continue
-            known = self.forgotten.get(pod.uid)
-            if known is None:
-                log.warning("the hub has forgotten the pod %s", pod.name, extra={"user": pod.user})
-            found[pod.uid] = replace(known, pod=pod) if known else Forgotten(pod, now)
-        self.forgotten = found
-
-    async def _remove_forgotten(self) -> None:
-        if not self.config.remove_forgotten or not self.state.hub_up or self.problem:
-            return
-        now = self.state.clock.elapsed()
-        for uid, item in tuple(self.forgotten.items()):
-            if item.removing or now - item.since < self.config.forgotten_after.total_seconds():
-                continue
-            if item.refused is not None and now - item.refused < REMOVE_AGAIN:
-                continue
-            try:
-                await self.cluster.delete_pod(item.pod.namespace, item.pod.name, uid)
-            except ClusterError as problem:
-                if item.refused is None:
-                    log.warning("the forgotten pod %s cannot be removed: %s", item.pod.name, problem)
-                self.forgotten[uid] = replace(item, refused=now)
-                continue
-            self.forgotten[uid] = replace(item, removing=True)
-            log.warning("the forgotten pod %s is removed", item.pod.name, extra={"user": item.pod.user})
-            self.state.count("pods", "forgotten-removed")
+        self.forgotten.pods = {}
 
 
 def _notice_of_loss(lease: Lease) -> str:
@@ -463,12 +405,14 @@ def _notice_of_loss(lease: Lease) -> str:
     )
 
 
-def _cause(_before: Lease, after: Lease) -> str:
+def _cause(before: Lease, after: Lease, snapshot: ClusterSnapshot | None) -> tuple[str, str]:
+    """Why a lease changed, and on what evidence."""
+    node = (snapshot.node_of.get(before.id) if snapshot is not None else None) or "not known"
     return {
-        LeaseState.ENDING: "its server is gone",
-        LeaseState.ENDED: "its pod is gone",
-        LeaseState.LOST: "the node of its pod does not answer",
-    }.get(after.state, "the node of its pod answers again")
+        LeaseState.ENDING: ("its server is gone", "the API server lists no pod of it"),
+        LeaseState.ENDED: ("its pod is gone", "the API server lists no pod of it"),
+        LeaseState.LOST: ("the node of its pod does not answer", f"the node {node} is not Ready"),
+    }.get(after.state, ("the node of its pod answers again", f"the node {node} is Ready"))
 
 
 def _prefer(known: dict[Any, PodFacts], key: Any, pod: PodFacts, *, home: str) -> None:
@@ -476,13 +420,6 @@ def _prefer(known: dict[Any, PodFacts], key: Any, pod: PodFacts, *, home: str) -
     other = known.get(key) if key else pod
     if other is None or (pod.namespace == home, not pod.over) > (other.namespace == home, not other.over):
         known[key] = pod
-
-
-def _forgotten_pod(item: Forgotten, now: float) -> messages.ForgottenPod:
-    pod = item.pod
-    return messages.ForgottenPod(
-        pod.name, pod.namespace, pod.node, pod.user, pod.server, pod.offer, now - item.since, item.removing
-    )
 
 
 def _pool_of(pod: PodFacts, survey: PoolSurvey) -> str | None:

@@ -106,7 +106,7 @@ class Culler:
                 self._dry_run(seen, decision, now)
                 if seen != facts:
                     changed.append(seen)
-            figures = self.measuring.take(self.figure_of, self.node_of)
+            figures = self.measuring.take(self.figure_of, self.node_of, self.device_of)
             await transaction.write(replace(figures, facts=tuple(changed)))
 
     def _judge(self, facts: ServerFacts, now: datetime) -> tuple[ServerFacts, ServerFacts, CullDecision]:
@@ -192,6 +192,12 @@ class Culler:
         sample = self.sample_of(lease)
         return Figure(used, None if sample is None else sample.memory_used_bytes, source)
 
+    def device_of(self, lease: Lease) -> str:
+        """The UUID of the lease's device, by the machine, a claim, or DCGM; "" where nobody has told it yet."""
+        by_claim = self.state.cluster.device_of.get(lease.id, "") if self.state.cluster is not None else ""
+        use = self.dcgm.use(lease)
+        return lease.uuid or by_claim or (use.uuid if use is not None else "")
+
     def _if_idle(self, percent: float | None) -> float | None:
         return percent if percent is not None and percent < self.state.policy.idle_below_percent else None
 
@@ -222,7 +228,14 @@ class Culler:
             use_known=lease is not None and self.use_of(lease) is not None,
             last_activity=self.state.activity.get((facts.user, facts.server)),
             busy_kernels=report.busy_kernels if report else None,
+            used=lease is not None and self._used(lease),
         )
+
+    def _used(self, lease: Lease) -> bool:
+        """Its GPU was measured in use since its start, or is just now."""
+        noted, percent = self.state.uses.get(lease.id), self.use_of(lease)
+        in_use = percent is not None and percent >= self.state.policy.idle_below_percent
+        return in_use or (noted is not None and noted.first_used is not None)
 
     def _dry_run(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> None:
         """While culling is off, log once a day a server what would have been done."""
@@ -378,12 +391,15 @@ class Culler:
             facts = self.state.facts.get((user, server))
             if facts is None:
                 raise Refused(404, "This server is not known to run.", "server", "unknown-server")
-            kept = culling.keep(facts, self.state.policy, self.state.clock.now(), self.state.keeps.get(user, ()))
+            lease, pressed = self.state.leases.get(facts.lease) if facts.lease else None, self.state.keeps.get(user, ())
+            used = lease is not None and self._used(lease)
+            kept = culling.keep(facts, self.state.policy, self.state.clock.now(), pressed, used=used)
             if isinstance(kept, Reason):
                 raise Refused.because(409, kept, "keep")
             until = self.state.clock.wall(kept.kept_until) if kept.kept_until else None
             at, text = self.state.clock.utc_now(), f"kept until {until}"
-            row = JournalRow(at, "kept", None, facts.lease, user, server, text, "user")
+            evidence = self._evidence_text(facts, lease)
+            row = JournalRow(at, "kept", None, facts.lease, user, server, text, "user", evidence)
             try:
                 await transaction.write(Changes(facts=(kept,), journal=(row,)))
             except StoreUnavailable as problem:

@@ -78,7 +78,9 @@ class Engine:
             self.watcher = self.cluster_leases
         else:
             self.watcher = LocalLeases(state, transaction, cast(Gpus, gpus))
-        self.orphans = Orphans(state, "" if settings.cluster is not None else mark_of(settings.hub_secret))
+        self.orphans = Orphans(
+            state, self.queue.transaction, "" if settings.cluster is not None else mark_of(settings.hub_secret)
+        )
         self.queue.on_restart(self.watcher.clear_dead_start)
         pod_of = self.cluster_leases.pod_of if self.cluster_leases is not None else None
         self.dcgm = Dcgm(state, open_prometheus(settings), pod_of)
@@ -283,9 +285,9 @@ class Engine:
                 since[offer] = min(ticket.joined, since.get(offer, ticket.joined))
         return messages.LineFigures(states, {offer: self.state.clock.wall(at) for offer, at in since.items()})
 
-    async def leave(self, ticket: str, user: str | None) -> None:
+    async def leave(self, ticket: str, user: str | None, admin: str = "") -> None:
         """See `Tickets.leave`."""
-        await self.queue.leave(ticket, user)
+        await self.queue.leave(ticket, user, admin)
         self.watcher.refresh_soon()
 
     # -------------------------------------------------------------- servers

@@ -284,14 +284,15 @@ def _notice_of_loss(lease: Lease) -> str:
     return f"The GPU of {server_text(lease.server)} is gone from the machine. Save your work and stop it."
 
 
-def _cause(before: Lease, after: Lease) -> str:
+def _cause(before: Lease, after: Lease) -> tuple[str, str]:
+    """Why a lease changed, and on what evidence."""
     if after.state is LeaseState.ENDING:
-        return "its server is gone"
+        return "its server is gone", f"no process {before.pid}" if before.pid else "no process with its mark"
     if after.state is LeaseState.ENDED:
-        return f"device {before.uuid} is free"
+        return f"device {before.uuid} is free", "no process with its mark, and the driver lists none on the device"
     if after.state is LeaseState.LOST:
-        return f"device {before.uuid} is gone"
-    return f"device {before.uuid} is back"
+        return f"device {before.uuid} is gone", "the driver does not list it"
+    return f"device {before.uuid} is back", "the driver lists it again"
 
 
 def _descends(pid: int, ancestor: int) -> bool:

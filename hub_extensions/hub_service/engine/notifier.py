@@ -39,7 +39,7 @@ from hub_extensions.core.notices import (
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.meta import SENDINGS, read_sendings, write_sendings
 from hub_extensions.hub_service.engine.state import State
-from hub_extensions.hub_service.engine.transaction import Transactions
+from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
 from hub_extensions.hub_service.setup.notice_texts import WRONG, NoticeTexts
 from hub_extensions.hub_service.setup.settings import Settings
 
@@ -236,4 +236,5 @@ class Notifier:
     def _row(self, kind: str, delivery: Delivery, why: str) -> JournalRow:
         text = f"{delivery.kind} by {delivery.channel}{f': {why}' if why else ''}"
         log.info("%s: %s", kind, text, extra={"user": delivery.user, "server": delivery.server})
-        return JournalRow(self.state.clock.utc_now(), kind, None, None, delivery.user, delivery.server, text)
+        at, tries = self.state.clock.utc_now(), f"notice {delivery.id}, try {delivery.tries + 1}"
+        return JournalRow(at, kind, None, None, delivery.user, delivery.server, text, SERVICE, tries)

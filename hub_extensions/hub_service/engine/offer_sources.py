@@ -12,7 +12,7 @@ from hub_extensions.core.culling.sources import LeaseFigure, OfferSource, Outloo
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.offers.pod_request import ALONE
+from hub_extensions.core.offers.pod_request import ALONE, Mechanism
 from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.hub_service.engine.culler import Culler
 
@@ -91,4 +91,6 @@ class OfferSources:
         nodes = {stand.node for stand in found[pool].nodes} if pool in found else set()
         every = {stand.node for each in found.values() for stand in each.nodes}
         asked, answers = self.dcgm.prometheus is not None, self.dcgm.away_since is None
-        return outlook_of_pool(pool, nodes, every, self.dcgm.kinds, asked=asked, answers=answers)
+        by_claim = pool in found and found[pool].mechanism is Mechanism.DRA
+        kinds = self.dcgm.kinds
+        return outlook_of_pool(pool, nodes, every, kinds, asked=asked, answers=answers, by_claim=by_claim)

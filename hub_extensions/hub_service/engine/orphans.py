@@ -9,10 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from contextlib import suppress
 
 from hub_extensions.adapters import procfs, server_processes
+from hub_extensions.adapters.store import Changes
 from hub_extensions.core.culling.orphans import ServerProcess, unknown_to_the_hub
+from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.state import State
+from hub_extensions.hub_service.engine.transaction import Transactions
 
 log = logging.getLogger("hub_extensions.hub_service")
 
@@ -25,8 +29,9 @@ TERM_THEN_KILL_SECONDS = 10.0
 class Orphans:
     """Looks at the machine's processes again and again; `mark`: of this hub's servers, "" for a hub without one."""
 
-    def __init__(self, state: State, mark: str) -> None:
+    def __init__(self, state: State, transaction: Transactions, mark: str) -> None:
         self.state = state
+        self.transaction = transaction
         self.mark = mark
         self._since: dict[ServerProcess, float] = {}
         self._ending: dict[ServerProcess, float] = {}
@@ -47,21 +52,26 @@ class Orphans:
         busy = {(each.user, each.server) for each in self.state.tickets.values()} | self.state.touched.keys()
         orphans = unknown_to_the_hub(found, listing.servers, busy)
         self._since = {each: self._since.get(each, now) for each in orphans}
-        for each, since in self._since.items():
-            if listing.asked_at - since >= PROVED_SECONDS:
-                self._end(each, now)
+        proved = {each: listing.asked_at - at for each, at in self._since.items()}
+        for each, seconds in proved.items():
+            if seconds >= PROVED_SECONDS and self._end(each, now):
+                await self._note(each, seconds)
         self._ending = {each: at for each, at in self._ending.items() if each in self._since}
 
-    def _end(self, orphan: ServerProcess, now: float) -> None:
+    def _end(self, orphan: ServerProcess, now: float) -> bool:
+        """True: it is told to end for the first time."""
         first = orphan not in self._ending
         kill = now - self._ending.setdefault(orphan, now) >= TERM_THEN_KILL_SECONDS
-        if not kill and not first:
-            return
-        procfs.send_signal(orphan.pid, orphan.started, signal.SIGKILL if kill else signal.SIGTERM)
-        if first:
-            self.state.count("servers", "orphan-ended")
-            log.warning(
-                "a server that the hub does not know of is ended (pid %d)",
-                orphan.pid,
-                extra={"user": orphan.user, "server": orphan.server},
-            )
+        if kill or first:
+            procfs.send_signal(orphan.pid, orphan.started, signal.SIGKILL if kill else signal.SIGTERM)
+        return first
+
+    async def _note(self, orphan: ServerProcess, seconds: float) -> None:
+        self.state.count("servers", "orphan-ended")
+        server = (orphan.user, orphan.server)
+        log.warning("a server that the hub does not know of is ended (pid %d)", orphan.pid, extra={"user": server[0]})
+        evidence = f"the hub's lists have lacked it for {seconds:.0f} s, pid {orphan.pid}"
+        with suppress(Refused):  # it is ended all the same
+            async with self.transaction() as transaction:
+                row = transaction.server_row("orphan-ended", server, "the hub does not know of it", evidence=evidence)
+                await transaction.write(Changes(journal=(row,)))

@@ -30,7 +30,7 @@ from hub_extensions.hub_service.engine.leases import LeaseWatcher
 from hub_extensions.hub_service.engine.meta import TOKEN_NAME
 from hub_extensions.hub_service.engine.snapshots import Listing
 from hub_extensions.hub_service.engine.state import State
-from hub_extensions.hub_service.engine.transaction import Transaction, Transactions
+from hub_extensions.hub_service.engine.transaction import SERVICE, Transaction, Transactions
 
 log = logging.getLogger("hub_extensions.hub_service")
 
@@ -119,6 +119,7 @@ class Reconciler:
             return
         if self._apart is not None and await self._apart.is_other(self._resume):
             return
+        after_outage = self.away_since is not None or self.state.listed is None
         self._hub_is_back()
         self.state.listed = frozenset(servers)
         known = (ListedServer(item.user, item.server, item.ready, item.pid) for item in servers.values())
@@ -132,7 +133,7 @@ class Reconciler:
                 self.state.touched = {key: self.state.touched[key] for key in self._changed_since}
                 await self._end_old_tickets(servers, token_name, transaction)
                 await asyncio.sleep(0)  # a long list takes long to compare: between the steps others have a turn
-                await self._servers(servers, transaction)
+                await self._servers(servers, transaction, after_outage)
                 await asyncio.sleep(0)
                 forgotten = await self._tickets(servers, transaction)
         except Refused as problem:
@@ -289,7 +290,7 @@ class Reconciler:
 
     # -------------------------------------------------------------- servers
 
-    async def _servers(self, servers: Servers, transaction: Transaction) -> None:
+    async def _servers(self, servers: Servers, transaction: Transaction, after_outage: bool) -> None:
         """Servers nobody told us of get facts; facts and leases of servers that are gone go."""
         changes = []
         for key, server in servers.items():
@@ -300,6 +301,7 @@ class Reconciler:
             elif server.ready and key in self.state.facts:
                 changes.append(self._adopt_late(server))
         missing = self._missing_for(servers)
+        self.state.gone_unseen = frozenset(missing) & (frozenset(missing) if after_outage else self.state.gone_unseen)
         for key, facts in tuple(self.state.facts.items()):
             if missing.get(key, timedelta(0)) >= MISSING:
                 changes.append(self._forget(facts))
@@ -338,7 +340,8 @@ class Reconciler:
         offer = lease.offer if lease else CPU
         facts = ServerFacts(server.user, server.server, offer, now, lease=lease.id if lease else None, adopted=True)
         what = f"a server that was started before, on {lease.uuid}" if lease else "a server without a GPU of ours"
-        row = JournalRow(self.state.clock.utc_now(), "adopted", None, facts.lease, server.user, server.server, what)
+        at, seen = self.state.clock.utc_now(), f"the hub lists it as ready{_found_as(server)}"
+        row = JournalRow(at, "adopted", None, facts.lease, server.user, server.server, what, SERVICE, seen)
         return Changes(facts=(facts,), leases=(lease,) if lease else (), journal=(row,))
 
     def _ending_but_alive(self, server: HubServer) -> Lease | None:
@@ -364,4 +367,12 @@ class Reconciler:
         lease = self.state.leases.get(facts.lease) if facts.lease else None
         if lease is not None and lease.pid is not None and self.leases.lives(lease):
             return Changes()  # the hub forgot it, but it runs: it keeps its device, and an admin sees it
-        return Changes(gone_facts=((facts.user, facts.server),))
+        server, seen = (facts.user, facts.server), f"its lists have lacked it for {MISSING.total_seconds():.0f} s"
+        row = JournalRow(
+            self.state.clock.utc_now(), "gone", None, None, *server, "the hub lists it no more", SERVICE, seen
+        )
+        return Changes(gone_facts=(server,), journal=(row,) if facts.lease is None else ())
+
+
+def _found_as(server: HubServer) -> str:
+    return f", pid {server.pid}" if server.pid else f", pod {server.pod}" if server.pod else ""

@@ -45,6 +45,10 @@ class Rights:
             self._groups = {name: known for name, known in self._groups.items() if now - known[1] <= LAST}
         self._groups[user] = (groups, now)
 
+    def groups_of(self, ticket: Ticket) -> tuple[str, ...]:
+        """The groups of its user, as the hub said last."""
+        return self._groups.get(ticket.user, (ticket.groups, None))[0]
+
     def begin(self) -> None:
         """A new admission: a hub that was silent in the last one is asked again, once."""
         self._silent = False

@@ -19,6 +19,7 @@ class ClusterSnapshot:
     Attributes:
         queue, held_up, held_up_on, held_back, node_of: as in `core.queue.model.QueueSnapshot`.
         caution: what the figures do not count, for users.
+        device_of: lease -> the devices that claims gave it.
         nodes: those that have devices; volumes: what keeps servers to some of them.
     """
 
@@ -30,6 +31,7 @@ class ClusterSnapshot:
     caution: str = ""
     held_up_on: Mapping[OfferId, frozenset[str]] = field(default_factory=dict)
     node_of: Mapping[str, str] = field(default_factory=dict)
+    device_of: Mapping[str, str] = field(default_factory=dict)
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     volumes: Volumes = field(default_factory=Volumes)
 

@@ -73,6 +73,8 @@ class State:
         hub_up: the hub answers. listed: the servers it has, as its list said last, None: not known; listing: with their
             processes; listed_pods: the names of their pods. people: user -> groups and admin or not, as it said
             last. activity: of each server. hub_clock_ahead: by how much the hub's clock is; None: not known.
+            gone_unseen: servers that went while hub or service was away: the first list after it lacked them, and each
+            one since.
         node_sets: ticket -> the nodes of the cluster that its server may use, where that is known.
         touched: servers of which something was said, and when (the machine's seconds): an older listing knows less.
         compared: what the hub runs was compared with this at least once: else a lease may be of a server long gone.
@@ -146,6 +148,7 @@ class State:
         self.saving: dict[Server, datetime] = {}
         self.keeps: dict[str, tuple[datetime, ...]] = {}
         self.listed: frozenset[Server] | None = None
+        self.gone_unseen: frozenset[Server] = frozenset()
         self.listing: Listing | None = None
         self.listed_pods: frozenset[str] = frozenset()
         self._availability: tuple[int, datetime, tuple[Availability, ...]] | None = None

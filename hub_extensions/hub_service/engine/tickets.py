@@ -239,15 +239,18 @@ class Tickets:
             if report.message:
                 notices = (NoticeRow(self.state.clock.utc_now(), report.user, report.server, report.message),)
                 self.state.count("server-end", report.reason or "unknown")
-            server, end = (report.user, report.server), end_of_stop(report.reason, report.asked)
+            server, end = (report.user, report.server), end_of_stop(report.reason, report.asked, report.closing)
             lease = self.state.lease_of(*server)
             gone = (server,) if server in self.state.facts else ()
+            why = report.message or "the hub stopped its server"
+            about = {"actor": "hub", "evidence": report.reason or _how_it_was_stopped(report)}
             if lease is not None and not isinstance(ending := lifecycle.move(lease, Event.SERVER_GONE), Reason):
-                why = report.message or "the hub stopped its server"
-                row = transaction.lease_row("stopped", lease, why, actor="hub", evidence=report.reason)
+                row = transaction.lease_row("stopped", lease, why, **about)
                 changes = Changes(leases=(ending,), gone_facts=gone, journal=(row,), notices=notices, end=end)
             elif lease is None:
-                changes = replace(heard_late(self.state, server, end), gone_facts=gone, notices=notices, end=end)
+                rows = (transaction.server_row("stopped", server, why, **about),) if gone else ()
+                late = heard_late(self.state, server, end)
+                changes = replace(late, gone_facts=gone, journal=rows, notices=notices, end=end)
             else:
                 changes = Changes(notices=notices)
             if not changes.empty:
@@ -255,8 +258,8 @@ class Tickets:
 
     # -------------------------------------------------------------- users
 
-    async def leave(self, ticket_id: str, user: str | None) -> None:
-        """Leave the line; `user` None: an admin ends anybody's ticket.
+    async def leave(self, ticket_id: str, user: str | None, admin: str = "") -> None:
+        """Leave the line; `user` None: an admin of this name ends anybody's ticket.
 
         Raises:
             Refused: 404: no such ticket of this user; 409: it waits no more, its server is starting.
@@ -268,7 +271,8 @@ class Tickets:
             if ticket.state is TicketState.ADMITTED:
                 raise Refused(409, "Its server is starting. Stop the server instead.", "ticket", "starting")
             reason = explain("left" if user else "ended-by-admin", log_message="left by the API")
-            await transaction.end_ticket(ticket, Event.LEFT, reason, actor="user" if user else "admin")
+            who = "user" if user else f"admin {admin}".strip()
+            await transaction.end_ticket(ticket, Event.LEFT, reason, actor=who)
 
     # -------------------------------------------------------------- admission
 
@@ -332,7 +336,7 @@ class Tickets:
             return
         kept = explain("right-lost", offer=why.params["offer"])
         notice = NoticeRow(self.state.clock.utc_now(), ticket.user, ticket.server, kept.message)
-        row = transaction.ticket_row("right-lost", step.ticket, offer)
+        row = transaction.ticket_row("right-lost", step.ticket, offer, evidence=why.log_message)
         await transaction.write(Changes(tickets=(TicketRow(step.ticket),), journal=(row,), notices=(notice,)))
 
     def _admissions(self, given: Sequence[tuple[Admission, Ticket]], transaction: Transaction) -> Changes:
@@ -344,9 +348,16 @@ class Tickets:
             tickets.append(TicketRow(step.ticket))
             leases.extend(step.leases)
             where = f" on {lease.uuid}" if lease and lease.uuid else ""
-            row = transaction.ticket_row("admitted", step.ticket, f"{admission.offer}{where}")
+            what, seen = f"{admission.offer}{where}", self._evidence(ticket, now)
+            row = transaction.ticket_row("admitted", step.ticket, what, evidence=seen)
             journal.append(replace(row, lease=lease.id if lease else None))
         return Changes(tickets=tuple(tickets), leases=tuple(leases), journal=tuple(journal))
+
+    def _evidence(self, ticket: Ticket, now: datetime) -> str:
+        """On what it was admitted: how long it had waited, how old the figures of the GPUs are, its user's groups."""
+        age, groups = self.state.inventory_age(), ", ".join(self.rights.groups_of(ticket))
+        read = "GPUs not read" if age is None else f"GPUs read {age.total_seconds():.0f} s ago"
+        return f"waited {(now - ticket.joined).total_seconds():.0f} s, {read}, groups: {groups or 'none'}"
 
     def _admitted(self, admission: Admission, ticket: Ticket, now: datetime) -> Step:
         device = self.state.device(admission.device) if admission.device else None  # None on a cluster, too
@@ -482,3 +493,7 @@ def _published_content(state: messages.TicketStatus) -> tuple[object, ...]:
     limit = state.wait.at_most_seconds is not None if state.wait else None
     free = tuple(offer.id for offer in state.alternatives)
     return (state.answer, state.attempt, state.offer, state.position, state.reason, limit, free, state.offers)
+
+
+def _how_it_was_stopped(report: messages.Stopped) -> str:
+    return "the hub ends" if report.closing else "it was asked to" if report.asked else "it ended by itself"

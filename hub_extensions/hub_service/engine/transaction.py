@@ -164,7 +164,7 @@ class Transaction:
     async def refresh_leases(
         self,
         after: Callable[[Lease], Lease],
-        cause: Callable[[Lease, Lease], str],
+        cause: Callable[[Lease, Lease], tuple[str, str]],
         notice_of_loss: Callable[[Lease], str],
     ) -> None:
         """Every lease as it is after a reading, in one write.
@@ -173,7 +173,7 @@ class Transaction:
 
         Args:
             after: the lease after the reading; the same object where nothing changed.
-            cause: why it changed, for the journal: of the lease before and after.
+            cause: why it changed, and on what evidence, for the journal: of the lease before and after.
             notice_of_loss: what the user of a lease that is lost now is told.
         """
         seen = [(lease, after(lease)) for lease in tuple(self.state.leases.values())]
@@ -193,10 +193,13 @@ class Transaction:
             Changes(
                 leases=tuple(lease for _, lease in changed),
                 gone_facts=tuple(gone),
-                journal=tuple(self.lease_row(now.state.value, before, cause(before, now)) for before, now in changed),
+                journal=tuple(self._changed_row(before, now, *cause(before, now)) for before, now in changed),
                 notices=tuple(NoticeRow(at, lease.user, lease.server, notice_of_loss(lease)) for lease in lost),
             )
         )
+
+    def _changed_row(self, before: Lease, now: Lease, why: str, evidence: str) -> JournalRow:
+        return self.lease_row(now.state.value, before, why, evidence=evidence)
 
     # -------------------------------------------------------------- the journal
 
@@ -207,6 +210,13 @@ class Transaction:
         log.info("%s: %s", kind, text, extra={"ticket": ticket.id, "user": ticket.user, "server": ticket.server})
         at = self.state.clock.utc_now()
         return JournalRow(at, kind, ticket.id, None, ticket.user, ticket.server, text, actor, evidence)
+
+    def server_row(
+        self, kind: str, server: tuple[str, str], text: str, *, actor: str = SERVICE, evidence: str = ""
+    ) -> JournalRow:
+        """A row of the journal about a server without a lease, logged too. See `JournalRow`."""
+        log.info("%s: %s", kind, text, extra={"user": server[0], "server": server[1]})
+        return JournalRow(self.state.clock.utc_now(), kind, None, None, *server, text, actor, evidence)
 
     def lease_row(self, kind: str, lease: Lease, text: str, *, actor: str = SERVICE, evidence: str = "") -> JournalRow:
         """A row of the journal about a lease, logged too. See `JournalRow`."""

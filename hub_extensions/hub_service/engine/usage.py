@@ -180,7 +180,7 @@ class _Following:
             return UseEnd.NODE_LOST if self.state.on_cluster else UseEnd.LOST
         if self.changes.end is not None:
             return self.changes.end
-        away = not self.state.hub_up or self.state.listed is None
+        away = not self.state.hub_up or self.state.listed is None or server in self.state.gone_unseen
         return UseEnd.HUB_STOPPED if away else UseEnd.UNKNOWN
 
     def _over(self, use: OpenUse, end: UseEnd | None) -> None:
@@ -223,7 +223,12 @@ class Measuring:
         self.state = state
         self._buckets: dict[str, _Bucket] = {}
 
-    def take(self, figure_of: Callable[[Lease], Figure], node_of: Callable[[Lease], str]) -> Changes:
+    def take(
+        self,
+        figure_of: Callable[[Lease], Figure],
+        node_of: Callable[[Lease], str],
+        device_of: Callable[[Lease], str],
+    ) -> Changes:
         """One round of figures; what is to be written now: nothing within a minute."""
         moment = _now(self.state)
         running = [each for each in self.state.leases.values() if each.state in (LeaseState.RUNNING, LeaseState.LOST)]
@@ -231,20 +236,21 @@ class Measuring:
         over = [key for key, each in self._buckets.items() if key not in live or not _same_minute(each.at, moment.utc)]
         minutes = [(key, self._buckets.pop(key)) for key in over]
         for lease in running:
-            self._take(lease, figure_of(lease), node_of(lease), moment)
+            self._take(lease, figure_of(lease), node_of(lease), device_of(lease), moment)
         return Changes(
             samples=tuple(minute_of(key, each.device, each.at, each.sums, each.source) for key, each in minutes),
             uses=tuple(self.state.uses[key] for key, _ in minutes if key in self.state.uses),
         )
 
-    def _take(self, lease: Lease, figure: Figure, node: str, moment: Moment) -> None:
+    def _take(self, lease: Lease, figure: Figure, node: str, device: str, moment: Moment) -> None:
         use = self.state.uses.get(lease.id)
         if use is None:
             return
         since = use.measured_at or moment.running
         seen = usage.measured(use, figure, moment, self.state.policy.idle_below_percent)
-        self.state.uses[lease.id] = replace(seen, node=node or use.node)
-        bucket = self._buckets.setdefault(lease.id, _Bucket(moment.utc, lease.uuid))
+        seen = self.state.uses[lease.id] = replace(seen, node=node or use.node, device=device or use.device)
+        bucket = self._buckets.setdefault(lease.id, _Bucket(moment.utc, seen.device))
+        bucket.device = seen.device
         bucket.sums = with_figure(bucket.sums, figure, (moment.running - since).total_seconds())
         if figure.used_percent is not None:
             bucket.source = figure.source

@@ -168,6 +168,14 @@ class EngineCollector(Collector):
 
     def _health(self) -> Iterator[Metric]:
         health = self._engine.health()
+        measured = GaugeMetricFamily(
+            PREFIX + "offer_measured",
+            "1: who measures the use of the offer's GPUs now; source and reason are those of the health.",
+            labels=["offer", "source", "reason"],
+        )
+        for each in health.evidence:
+            measured.add_metric([each.offer, each.source, each.reason], 1)
+        yield measured
         yield GaugeMetricFamily(
             PREFIX + "ready", "1: tickets are answered. 0: they are not.", value=float(health.ready)
         )

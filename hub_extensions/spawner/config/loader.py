@@ -16,7 +16,7 @@ from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, TraitType,
 from traitlets.config.loader import Config, LazyConfigValue
 
 from hub_extensions.core.cluster.model import ClusterConfig
-from hub_extensions.core.culling import CullPolicy
+from hub_extensions.core.culling import CullPolicy, PolicyError, check_policy
 from hub_extensions.core.notices import NoticeConfig
 from hub_extensions.core.offers.model import OfferConfig, check_config
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
@@ -143,6 +143,11 @@ def _check_culling(culling: CullPolicy) -> None:
             f"c.GpuCulling.warn_minutes is {warn:g}: it has to be at most the shortest idle limit "
             f"({limit:g} minutes), else users are warned before their GPU is idle."
         )
+    try:
+        check_policy(culling)
+    except PolicyError as problem:
+        field, bracket, offer = problem.field.partition("[")
+        raise ValueError(f"{spelled(CullPolicy, field)}{bracket}{offer}: {problem.text}.") from None
 
 
 def _check_tokens(section: ServiceConfig | NoticeConfig) -> None:

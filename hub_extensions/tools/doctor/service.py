@@ -18,9 +18,13 @@ from traitlets.config import Config
 from hub_extensions.adapters.listeners import accounts_at
 from hub_extensions.adapters.plain_request import fetch_plain
 from hub_extensions.adapters.signed_get import signed_get
+from hub_extensions.core.culling.sources import WHO
 from hub_extensions.hub_service.setup.remote_settings import hub_secret_of
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 from hub_extensions.tools.doctor.diagnosis import Diagnosis, sentence
+
+KNOWN_OF = ("measured", "ready", "shared", "cut-on-demand", "not-read")
+"""Reasons of an offer's evidence for which an admin has nothing to do."""
 
 
 def state_dir(settings: Settings) -> Iterator[Diagnosis]:
@@ -117,6 +121,7 @@ def _own_port(settings: Settings, where: str) -> Iterator[Diagnosis]:
     if health is not None:
         yield Diagnosis("port", "ok", f"The GPU service answers at {settings.origin}.")
         yield from clock(health)
+        yield from evidence(health)
         return
     fix = "If the hub is just starting, ask again. Else: ss -ltnp shows what it is, or c.GpuService.port = another one."
     yield Diagnosis("port", "warning", f"{where} is held by the hub's account, and no GPU service answers.", fix)
@@ -157,6 +162,16 @@ def secret_apart(config: Config, shared: str) -> str:
     """The secret of a service that the hub does not start; "": its token is not known. `shared`: the setting."""
     tokens = [each.get("api_token") for each in config.JupyterHub.services if each.get("name") == SERVICE_NAME]
     return hub_secret_of(tokens[0], shared) if tokens and tokens[0] else ""
+
+
+def evidence(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
+    """Of each offer who measures its use, as the running service sees it: since when, and how old the figures are."""
+    for each in (health or {}).get("evidence") or ():
+        age = "" if each["age_seconds"] is None else f", the oldest figure {each['age_seconds']:.0f} s old"
+        servers = f" of {each['measured']} of {each['leases']} servers{age}" if each["leases"] else ""
+        text = f"{each['offer']}: its use is measured by {WHO[each['source']]}{servers}, so since {each['since']}."
+        known = each["reason"] in KNOWN_OF
+        yield Diagnosis("evidence", "ok" if known else "warning", text, "" if known else each["text"])
 
 
 def clock(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:

@@ -24,7 +24,7 @@ from hub_extensions.configuration import SERVICE_SCOPES, SETTINGS_SCOPE, apply, 
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import survey_pools
-from hub_extensions.core.offers.offer_id import CPU
+from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME
 from hub_extensions.spawner.config.spawner_classes import servers_are_pods
 from hub_extensions.tools.helm_check.chart_config import hub_config, merge
@@ -46,6 +46,7 @@ from hub_extensions.tools.helm_check.rules.offers import check_offers
 from hub_extensions.tools.helm_check.rules.pods import check_pods
 from hub_extensions.tools.helm_check.rules.rights import check_rights
 from hub_extensions.tools.helm_check.rules.shape import check_shape
+from hub_extensions.tools.helm_check.rules.use import who_measures
 
 NO_TOKEN = "0" * 64
 """Stands for the token that the chart makes for each service; nothing here is shown to anybody."""
@@ -83,13 +84,18 @@ class CheckOptions:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What was checked, and found. `rendered`: how many manifests Helm made; None: Helm was not options."""
+    """What was checked, and found.
+
+    Attributes:
+        rendered: how many manifests Helm made; None: Helm was not asked. use: offer -> who measures its use.
+    """
 
     findings: Sequence[Finding]
     keys: int
     version: str
     files: Sequence[str]
     rendered: int | None = None
+    use: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def problems(self) -> int:
@@ -110,6 +116,7 @@ class _CheckRun:
     packed: ChartFacts
     findings: list[Finding] = field(default_factory=list)
     rendered: int | None = None
+    use: Mapping[str, str] = field(default_factory=dict)
 
 
 def check(options: CheckOptions) -> CheckReport:
@@ -130,7 +137,7 @@ def check(options: CheckOptions) -> CheckReport:
     _by_rules(run)
     if options.chart is not None:
         _by_helm(run, options.chart)
-    return CheckReport(_sorted(run.findings), keys, facts.version, options.files, run.rendered)
+    return CheckReport(_sorted(run.findings), keys, facts.version, options.files, run.rendered, run.use)
 
 
 def _read(places: Sequence[str]) -> tuple[list[ValuesFile], list[Finding]]:
@@ -180,8 +187,11 @@ def _by_rules(run: _CheckRun) -> None:
         return
     findings += list(_by_configure(run, config))
     findings += list(_unchecked(release, config))
+    run.use = who_measures(release)
     if run.options.cluster:
-        findings += _by_cluster(release, config)
+        offers = _of_cluster(config)
+        findings += check_offers(release, {CPU, *(each.pool for each in offers), *offers})
+        run.use = who_measures(release, offers)
 
 
 # ------------------------------------------------------------------ our own configure(c)
@@ -262,8 +272,8 @@ def _about(release: Release, rule: str, text: str, fix: str) -> Finding:
 # ------------------------------------------------------------------ the cluster
 
 
-def _by_cluster(release: Release, config: Config) -> Iterator[Finding]:
-    """Offers that no node has. Raises HelmUnusable."""
+def _of_cluster(config: Config) -> tuple[OfferId, ...]:
+    """The offers with a GPU that its nodes can have. Raises HelmUnusable."""
     settings = settings_of(config)
     # the file that the hub reads lies in its pod: here KUBECONFIG says where the cluster is
     cluster = replace(settings.cluster or ClusterConfig(), kubeconfig="", context="")
@@ -278,7 +288,8 @@ def _by_cluster(release: Release, config: Config) -> Iterator[Finding]:
     offers = replace(settings.offers, hidden=())
     survey = survey_pools(view, offers, cluster, names={}, leases=())
     derived = derive_cluster_offers(survey.pools, offers, cluster, sm_of_product=lambda _: None)
-    yield from check_offers(release, {CPU, *survey.pools, *(offer.id for offer in derived.offers)})
+    known = {*map(OfferId, survey.pools), *(offer.id for offer in derived.offers)} - {CPU}
+    return tuple(sorted(known))
 
 
 # ------------------------------------------------------------------ Helm and the real chart
@@ -355,6 +366,7 @@ def as_dict(report: CheckReport, *, strict: bool) -> dict[str, Any]:
         "files": list(report.files),
         "keys": report.keys,
         "rendered": report.rendered,
+        "use": dict(report.use),
         "findings": [asdict(finding) for finding in report.findings],
     }
 
@@ -367,6 +379,10 @@ def print_report(report: CheckReport, console: Console) -> None:
         console.print(f"{finding.key}{_place(finding)}".strip() or "values", markup=False, soft_wrap=True)
         console.print(f"         {finding.text}", markup=False, soft_wrap=True)
         console.print(f"         {finding.fix}", markup=False, soft_wrap=True)
+    if report.use:
+        console.print("Who measures the use:", markup=False)
+    for offer, who in report.use.items():
+        console.print(f"  {offer}: {who}", markup=False, soft_wrap=True)
     console.print(_closing(report), markup=False, soft_wrap=True)
 
 

@@ -16,9 +16,9 @@ from hub_extensions.adapters.store.archive import Archive, JournalFilter, label_
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.hub_service.setup.settings import SettingsError
 from hub_extensions.tools.store_address import store_address
-from hub_extensions.tools.usage.exporting import audit, export
+from hub_extensions.tools.usage.exporting import audit, export, samples
 from hub_extensions.tools.usage.importing import format_of, import_file
-from hub_extensions.tools.usage.rows import BadFile, How
+from hub_extensions.tools.usage.rows import FIRST_YEAR, LAST_MOMENT, BadFile, How
 
 T = TypeVar("T")
 
@@ -27,6 +27,12 @@ def run_export(state_dir: Path, out: Path, kind: str | None, names: bool) -> Non
     """See ``usage export``."""
     chosen = kind or ("json" if out.suffix == ".json" else "csv")
     _done(_with_store(state_dir, True, lambda archive: export(archive, out, chosen, names=names)))
+
+
+def run_samples(state_dir: Path, out: Path, since: str | None, until: str | None) -> None:
+    """See ``usage samples``."""
+    begin, end = _moment("--since", since), _moment("--until", until)
+    _done(_with_store(state_dir, True, lambda archive: samples(archive, out, begin, end)))
 
 
 def run_audit(
@@ -81,6 +87,8 @@ def _moment(option: str, text: str | None) -> datetime | None:
         _refuse(f"{option}: '{text[:40]}' is not a time like 2026-11-20T09:00:00+00:00.")
     if at.tzinfo is None:
         _refuse(f"{option}: {text} is a time without a zone. Write {text}+00:00 for UTC.")
+    if not FIRST_YEAR < at.year < LAST_MOMENT.year:
+        _refuse(f"{option}: {text} is not a time from {FIRST_YEAR + 1} to {LAST_MOMENT.year - 1}.")
     return at
 
 

@@ -8,10 +8,18 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from hub_extensions.adapters.store.archive import CSV_NAMES, JOURNAL_NAMES, OUR_NAMES, Archive, JournalFilter
+from hub_extensions.adapters.store.archive import (
+    CSV_NAMES,
+    JOURNAL_NAMES,
+    OUR_NAMES,
+    SAMPLE_NAMES,
+    Archive,
+    JournalFilter,
+)
 from hub_extensions.core.gpu.devices import WHOLE
 
 NAMES = (*CSV_NAMES, *OUR_NAMES)
@@ -22,10 +30,9 @@ def export(archive: Archive, out: Path, kind: str, *, names: bool) -> str:
     """Write all records; what there is to say.
 
     Args:
-        kind: ``csv`` or ``json``. names: False writes a number for each user, and neither servers nor groups.
+        kind: ``csv`` or ``json``. names: False writes numbers for users and choices, and neither servers nor groups.
     """
-    users: dict[str, int] = {}
-    rows: Rows = archive.uses() if names else _numbered(archive.uses(), users)
+    rows: Rows = archive.uses() if names else _numbered(archive.uses())
     with _new_file(out) as stream:
         count = _write_csv(stream, NAMES, rows) if kind == "csv" else _write_json(stream, NAMES, rows)
     if kind == "csv" and str(out) != "-":
@@ -40,13 +47,28 @@ def audit(archive: Archive, out: Path, which: JournalFilter) -> str:
     return f"{count} entries were written to {out}."
 
 
-def _numbered(pieces: Rows, users: dict[str, int]) -> Rows:
-    user, server, groups = (NAMES.index(name) for name in ("user", "server", "groups"))
+def samples(archive: Archive, out: Path, since: datetime | None, until: datetime | None) -> str:
+    """Write what was measured, by use and minute, as CSV; what there is to say."""
+    with _new_file(out) as stream:
+        count = _write_csv(stream, SAMPLE_NAMES, archive.samples(since, until))
+    return f"{count} minutes were written to {out}."
+
+
+def _numbered(pieces: Rows) -> Rows:
+    """Numbers for users, and for what they type themselves; keys and tickets lead to a journal that has names."""
+    user, server, groups, choice, ticket, key = (
+        NAMES.index(name) for name in ("user", "server", "groups", "choice", "ticket", "key")
+    )
+    users: dict[str, int] = {}
+    choices: dict[str, int] = {"": 0}
+    rows_before = 0
     for piece in pieces:
         rows = [list(row) for row in piece]
-        for row in rows:
+        for number, row in enumerate(rows, rows_before):
             row[user] = f"u{users.setdefault(row[user], len(users)):04d}"
-            row[server], row[groups] = "", "[]"
+            row[choice] = f"c{choices.setdefault(row[choice], len(choices)):04d}" if row[choice] else ""
+            row[server], row[groups], row[ticket], row[key] = "", "[]", "", f"r{number:07d}"
+        rows_before += len(rows)
         yield rows
 
 

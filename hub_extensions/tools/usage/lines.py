@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from hub_extensions.tools.usage.rows import BadFile
+from hub_extensions.tools.usage.rows import BadFile, BadLine
 
 LONGEST_LINE = 64 * 1024
 _GZIP = b"\x1f\x8b"
@@ -46,7 +46,7 @@ def lines_of(file: Path) -> Iterator[tuple[int, str]]:
                 number += 1
                 if len(line) > LONGEST_LINE:
                     text = f"a line of more than {LONGEST_LINE // 1024} KiB. A quotation mark may be open."
-                    raise BadFile(str(file), number, "", text)
+                    raise BadLine(str(file), number, line.decode("utf-8", "replace"), text)
                 yield number, _text(file, number, line)
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
         raise BadFile(str(file), number + 1, "", f"the gzip file is broken: {problem}.") from None
@@ -59,6 +59,7 @@ def lines_of(file: Path) -> Iterator[tuple[int, str]]:
 def _text(file: Path, number: int, line: bytes) -> str:
     try:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError:
-        raise BadFile(str(file), number, "", "is not text in UTF-8.") from None
+    except UnicodeDecodeError as problem:
+        begin = line[: problem.start].decode("utf-8", "replace")
+        raise BadLine(str(file), number, begin, "is not text in UTF-8.") from None
     return text.rstrip("\r\n")

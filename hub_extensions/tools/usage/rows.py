@@ -6,10 +6,10 @@ Pure: texts in, values out. A sentence names file, line and column.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, timezone, tzinfo
 
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import UsageRecord
@@ -21,6 +21,10 @@ LATEST = 4e9
 """Seconds; later moments and longer durations are taken for mistakes (126 years)."""
 
 MOST_BYTES = 1e15
+MOST_DEVICES = 1_000_000
+"""GPUs of one session, and presses of a button; more are taken for mistakes."""
+FIRST_YEAR = 1969
+LAST_MOMENT = datetime.fromtimestamp(LATEST, timezone.utc)
 
 
 class BadFile(Exception):
@@ -29,6 +33,33 @@ class BadFile(Exception):
     def __init__(self, file: str, line: int, column: str, text: str) -> None:
         place = f"{file}, line {line}" if line else file
         super().__init__(f"{place}, column {column}: {text}" if column else f"{place}: {text}")
+
+
+class BadLine(BadFile):
+    """A line that cannot be read to its end. `begin`: what could be, from which its reader knows the column."""
+
+    def __init__(self, file: str, line: int, begin: str, text: str) -> None:
+        super().__init__(file, line, "", text)
+        self.begin = begin
+        self._about = (file, line, text)
+
+    def in_column(self, column: str) -> BadFile:
+        """The same with the column named."""
+        file, line, text = self._about
+        return BadFile(file, line, column, text)
+
+
+def located(lines: Iterable[tuple[int, str]], column_of: Callable[[str], str]) -> Iterator[tuple[int, str]]:
+    """These lines; of one that cannot be read the column is named. `column_of`: where a line ends that begins so."""
+    try:
+        yield from lines
+    except BadLine as problem:
+        raise problem.in_column(column_of(problem.begin)) from None
+
+
+def column_at(names: Sequence[str], place: int) -> str:
+    """The name of the column at a place; the last one's for what is behind it; "": there is no header yet."""
+    return names[min(place, len(names) - 1)][:40] if names else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +126,12 @@ class Row:
 
     def text(self, column: str) -> str:
         """A name."""
-        value = self.values.get(column, "")
-        if len(value) > LONGEST_NAME:
-            raise self.bad(column, f"a name of {len(value):,} characters; {LONGEST_NAME} are the most.")
+        return self.name(column, self.values.get(column, ""))
+
+    def name(self, column: str, value: str, *, longest: int = LONGEST_NAME) -> str:
+        """One name of those in a column."""
+        if len(value) > longest:
+            raise self.bad(column, f"a name of {len(value):,} characters; {longest} are the most.")
         if not value.isprintable():
             raise self.bad(column, f"'{foreign(value)}' has a line break or another control character.")
         return value
@@ -122,16 +156,16 @@ class Row:
             raise self.bad(column, "is empty; a number is needed.")
         return number
 
-    def count(self, column: str) -> int:
+    def count(self, column: str, *, most: float = MOST_DEVICES) -> int:
         """A whole number that has to be there."""
-        number = self.maybe_count(column)
+        number = self.maybe_count(column, most=most)
         if number is None:
             raise self.bad(column, "is empty; a number is needed.")
         return number
 
-    def maybe_count(self, column: str) -> int | None:
-        """A whole number, of bytes too; None: the field is empty."""
-        number = self.number(column, most=MOST_BYTES)
+    def maybe_count(self, column: str, *, most: float) -> int | None:
+        """A whole number; None: the field is empty."""
+        number = self.number(column, most=most)
         if number is not None and number != int(number):
             raise self.bad(column, f"{number:g} is not a whole number.")
         return None if number is None else int(number)
@@ -148,6 +182,9 @@ class Row:
             if self.how.zone is None:
                 raise self.bad(column, f"{text} is a time without a zone. Say which one with --zone Europe/Helsinki.")
             at = at.replace(tzinfo=self.how.zone)
+        if not FIRST_YEAR < at.year < LAST_MOMENT.year:
+            years = f"from {FIRST_YEAR + 1} to {LAST_MOMENT.year - 1}"
+            raise self.bad(column, f"{foreign(text, 40)} is not a time {years}.")
         return at
 
     def in_order(self, **moments: datetime | None) -> None:
@@ -164,9 +201,7 @@ class Row:
             return self.how.pool
         value = self.text(column)
         if not value:
-            raise BadFile(
-                self.how.file, 0, "", "it does not say which GPUs it is about. Name an offer with --pool gpu."
-            )
+            raise self.bad(column, "nothing says which GPUs it is about. Name an offer with --pool gpu.")
         try:
             return OfferId(value)
         except OfferIdError as problem:
@@ -174,6 +209,8 @@ class Row:
 
     def share(self, column: str, slices: float, of: int) -> int:
         """Thousandths of a GPU."""
+        if slices <= 0:
+            raise self.bad(column, f"{slices:g} slices of a GPU: more than 0 are needed.")
         if slices > of:
             raise self.bad(column, f"{slices:g} slices, and a GPU has {of}.")
         return max(1, round(WHOLE * slices / of))

@@ -13,14 +13,17 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import GPU, OfferId
 from hub_extensions.core.usage import UseEnd
-from hub_extensions.tools.usage.rows import BadFile, How, Notes, Row, Session
+from hub_extensions.tools.usage.rows import LATEST, MOST_DEVICES, BadFile, How, Notes, Row, Session, column_at, located
 
 NEEDED = ("JobID", "User", "Submit", "Start", "End", "AllocTRES")
+LONGEST_NUMBER = 12
+"""Digits; a longer one is none of GPUs."""
 _NEVER = ("", "Unknown", "None", "N/A")
 _NO_LIMIT = ("", "UNLIMITED", "Partition_Limit", "INVALID")
 _GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)")
 _GPUS_OF_A_KIND = re.compile(r"(?:^|,)gres/gpu:([^=,]+)=(\d+)")
-_LENGTH = re.compile(r"(?:(?P<days>\d+)-)?(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+)(?:\.\d+)?")
+_N = r"\d{1,12}"
+_LENGTH = re.compile(rf"(?:(?P<days>{_N})-)?(?:(?P<hours>{_N}):)?(?P<minutes>{_N}):(?P<seconds>{_N})(?:\.\d+)?")
 _ENDS = {
     "COMPLETED": UseEnd.USER,
     "CANCELLED": UseEnd.USER,
@@ -41,10 +44,10 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
         BadFile: a column is missing, or a value is none that can be.
     """
     names: list[str] = []
-    for number, line in lines:
+    for number, line in located(lines, lambda begin: column_at(names, begin.count("|"))):
         fields = line.split("|")
         if not names:
-            names = fields
+            names.extend(fields)
             missing = [name for name in NEEDED if name not in names]
             if missing:
                 text = f"the column is missing. Needed: {', '.join(NEEDED)}, separated by | (sacct -P)."
@@ -54,7 +57,7 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
             text = (
                 f"{len(fields)} fields, and the header names {len(names)}. A name with a line break, or a |, does that."
             )
-            raise BadFile(how.file, number, "", text)
+            raise BadFile(how.file, number, column_at(names, len(fields)), text)
         row = Row(how, number, dict(zip(names, fields, strict=False)))
         session = _session(row, notes)
         if session is not None:
@@ -71,6 +74,8 @@ def _session(row: Row, notes: Notes) -> Session | None:
         notes.leave_out("jobs that have not run, or run still")
         return None
     count, kind = _gpus(row.values["AllocTRES"])
+    if count > MOST_DEVICES:
+        raise row.bad("AllocTRES", f"more than {MOST_DEVICES:,} GPUs.")
     if not count:
         notes.leave_out("jobs without a GPU")
         return None
@@ -116,7 +121,8 @@ def _gpus(tres: str) -> tuple[int, str]:
     """How many, and of which kind, as ``billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G`` says it."""
     kinds = _GPUS_OF_A_KIND.findall(tres)
     whole = _GPUS.search(tres)
-    count = int(whole[1]) if whole else sum(int(number) for _, number in kinds)
+    numbers = [whole[1]] if whole else [number for _, number in kinds]
+    count = sum(int(number) if len(number) <= LONGEST_NUMBER else MOST_DEVICES + 1 for number in numbers)
     return count, kinds[0][0] if len(kinds) == 1 else ""
 
 
@@ -128,4 +134,7 @@ def _limit(row: Row) -> float | None:
     if found is None:
         raise row.bad("Timelimit", f"'{text[:40]}' is not a length like 1-12:00:00.")
     days, hours, minutes, seconds = (int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    length = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    if length > LATEST:
+        raise row.bad("Timelimit", f"'{text[:40]}' is longer than 126 years.")
+    return float(length)

@@ -13,7 +13,19 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import GPU, OfferId
 from hub_extensions.core.usage import UseEnd
-from hub_extensions.tools.usage.rows import BadFile, How, Notes, Row, Session
+from hub_extensions.tools.usage.rows import (
+    LAST_MOMENT,
+    LATEST,
+    MOST_BYTES,
+    MOST_DEVICES,
+    BadFile,
+    How,
+    Notes,
+    Row,
+    Session,
+    column_at,
+    located,
+)
 
 COLUMNS = (
     "job", "submit", "wait", "run", "processors", "processor_time", "memory", "asked_processors", "asked_time",
@@ -31,15 +43,19 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
         BadFile: a line has not 18 numbers, or one is none that can be.
     """
     begins = how.begins
-    for number, line in lines:
+    for number, line in located(lines, lambda begin: column_at(COLUMNS, len(begin.split()) - 1)):
         if line.startswith(";") or not line.strip():
             found = _BEGINS.match(line)
             if found is not None and begins is None:
+                if len(found[1]) > len(f"{LATEST:.0f}") or int(found[1]) > LATEST:
+                    text = f"{found[1][:40]} is later than {LAST_MOMENT.year}."
+                    raise BadFile(how.file, number, "UnixStartTime", text)
                 begins = datetime.fromtimestamp(int(found[1]), timezone.utc)
             continue
         fields = line.split()
         if len(fields) != len(COLUMNS):
-            raise BadFile(how.file, number, "", f"{len(fields)} fields; a job of SWF has {len(COLUMNS)}.")
+            text = f"{len(fields)} fields; a job of SWF has {len(COLUMNS)}."
+            raise BadFile(how.file, number, column_at(COLUMNS, len(fields)), text)
         row = Row(how, number, dict(zip(COLUMNS, fields, strict=True)))
         if begins is None:
             text = "seconds from a beginning that no '; UnixStartTime:' says. Say it with --begins."
@@ -51,7 +67,7 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
 
 
 def _session(row: Row, begins: datetime, notes: Notes) -> Session | None:
-    job = row.count("job")
+    job = row.count("job", most=MOST_BYTES)
     submit, run = row.needed("submit"), row.needed("run", least=-1)
     if run < 0:
         notes.leave_out("jobs that have not run")
@@ -66,10 +82,12 @@ def _session(row: Row, begins: datetime, notes: Notes) -> Session | None:
     asked = begins + timedelta(seconds=submit)
     admitted = asked + timedelta(seconds=wait) if wait >= 0 else None
     pool = row.how.pool or OfferId(GPU)
-    memory = row.needed("memory", least=-1)
+    memory = row.needed("memory", least=-1) * 1024 * processors
+    if memory > MOST_BYTES:
+        raise row.bad("memory", f"{memory:g} bytes in all are more than {MOST_BYTES:g}.")
     record = UsageRecord(
         key=f"swf/{row.how.label}/{job}",
-        user=f"u{user:g}" if user >= 0 else "",
+        user=f"u{user:.0f}" if user >= 0 else "",
         server="",
         offer=pool,
         pool=str(pool),
@@ -77,7 +95,7 @@ def _session(row: Row, begins: datetime, notes: Notes) -> Session | None:
         devices=devices,
         ended=(admitted or asked) + timedelta(seconds=run),
         end=_ENDS.get(int(row.needed("status", least=-1)), UseEnd.UNKNOWN).value,
-        groups=(f"g{group:g}",) if group >= 0 else (),
+        groups=(f"g{group:.0f}",) if group >= 0 else (),
         asked=asked,
         admitted=admitted,
         ready=admitted,
@@ -85,7 +103,7 @@ def _session(row: Row, begins: datetime, notes: Notes) -> Session | None:
         waited_seconds=wait if wait >= 0 else None,
         held_seconds=run,
         ran_seconds=run,
-        peak_memory_bytes=int(memory * 1024 * processors) if memory > 0 else None,
+        peak_memory_bytes=int(memory) if memory > 0 else None,
         source="swf",
     )
     return Session(row.line, record)
@@ -96,6 +114,8 @@ def _size(row: Row, processors: float) -> tuple[int, int]:
     of = row.how.processors_per_gpu
     if of is None:
         raise row.bad("processors", "how many of them stand for a GPU? Say it with --processors-per-gpu 7.")
+    if processors > MOST_DEVICES * of:
+        raise row.bad("processors", f"more than {MOST_DEVICES:,} GPUs.")
     if processors <= of:
         return 1, row.share("processors", processors, of)
     return -int(-processors // of), WHOLE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -16,14 +16,28 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.usage import UseEnd
-from hub_extensions.tools.usage.rows import BadFile, How, Notes, Row, Session, end_after, gpus
+from hub_extensions.core.usage.course import CHOICE_LENGTH
+from hub_extensions.tools.usage.repeats import Repeats, counted_repeats
+from hub_extensions.tools.usage.rows import (
+    MOST_BYTES,
+    MOST_DEVICES,
+    BadFile,
+    How,
+    Notes,
+    Row,
+    Session,
+    column_at,
+    end_after,
+    gpus,
+    located,
+)
 
 _MOMENTS = ("asked", "admitted", "ready", "first_used", "last_used", "ended")
 _NUMBERS = (
     "waited_seconds", "ran_seconds", "outage_seconds", "mean_use_percent", "highest_use_percent", "use_measured",
     "memory_measured",
 )  # fmt: skip
-_COUNTS = ("peak_memory_bytes", "keeps", "warnings")
+_COUNTS = {"peak_memory_bytes": MOST_BYTES, "keeps": MOST_DEVICES, "warnings": MOST_DEVICES}
 _ENDS = {end.value for end in UseEnd}
 
 
@@ -33,22 +47,23 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
     Raises:
         BadFile: a column is missing or unknown, or a value is none that can be.
     """
-    names: list[str] | None = None
-    twins: dict[str, int] = {}
-    for number, line in lines:
-        fields = _fields(how, number, line)
-        if names is None:
-            names = _header(how, number, fields)
-            continue
-        if not line.strip():
-            continue
-        if len(fields) != len(names):
-            raise BadFile(how.file, number, "", f"{len(fields)} fields, and the header names {len(names)}.")
-        row = Row(how, number, dict(zip(names, fields, strict=True)))
-        session = _session(row, line, twins)
-        notes.seen(session.record)
-        yield session
-    if names is None:
+    names: list[str] = []
+    with counted_repeats() as repeats:
+        for number, line in located(lines, lambda begin: _last_column(names, begin)):
+            fields = _fields(how, number, line, names)
+            if not names:
+                names.extend(_header(how, number, fields))
+                continue
+            if not line.strip():
+                continue
+            if len(fields) != len(names):
+                text = f"{len(fields)} fields, and the header names {len(names)}."
+                raise BadFile(how.file, number, column_at(names, len(fields)), text)
+            row = Row(how, number, dict(zip(names, fields, strict=True)))
+            session = _session(row, line, repeats)
+            notes.seen(session.record)
+            yield session
+    if not names:
         raise BadFile(how.file, 0, "", "the file is empty.")
 
 
@@ -58,7 +73,7 @@ def sizes(text: str, how: How, beside: str) -> How:
         about: Any = json.loads(text)
         slices = int(about["slices_per_gpu"])
         pools = [int(pool["gpus"]) for pool in about.get("pools", ())]
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         raise BadFile(beside, 0, "slices_per_gpu", "a trace's description has a whole number there.") from None
     if slices < 1:
         raise BadFile(beside, 0, "slices_per_gpu", f"{slices}: at least 1 is needed.")
@@ -67,15 +82,19 @@ def sizes(text: str, how: How, beside: str) -> How:
     return how if how.slices_per_gpu is not None else replace(how, slices_per_gpu=slices)
 
 
-def _fields(how: How, number: int, line: str) -> list[str]:
+def _last_column(names: Sequence[str], begin: str) -> str:
+    """The column in which a line ends that is cut off, or whose quotation mark is open."""
+    return column_at(names, len(next(csv.reader([begin]), [""])) - 1)
+
+
+def _fields(how: How, number: int, line: str, names: Sequence[str]) -> list[str]:
     try:
         (fields,) = csv.reader([line], strict=True)
     except (csv.Error, ValueError):
         if not line:
             return []
-        raise BadFile(
-            how.file, number, "", "a quotation mark is open at the line's end: no name has a line break."
-        ) from None
+        text = "a quotation mark is open at the line's end: no name has a line break."
+        raise BadFile(how.file, number, _last_column(names, line), text) from None
     return fields
 
 
@@ -97,7 +116,7 @@ def _header(how: How, number: int, names: list[str]) -> list[str]:
     return names
 
 
-def _session(row: Row, line: str, twins: dict[str, int]) -> Session:
+def _session(row: Row, line: str, repeats: Repeats) -> Session:
     pool = _pool(row)
     count = gpus(row, "num_gpu", pool)
     held, submit = row.needed("duration"), row.needed("submit")
@@ -109,7 +128,7 @@ def _session(row: Row, line: str, twins: dict[str, int]) -> Session:
         ended = end_after(times["asked"], held)
     key = row.text("key")
     known = UsageRecord(
-        key=f"csv/{row.how.label}/{key or _content_key(row, line, twins)}",
+        key=f"csv/{row.how.label}/{key or _content_key(line, repeats)}",
         user=row.text("user"),
         server=row.text("server"),
         offer=_offer(row, pool),
@@ -119,7 +138,7 @@ def _session(row: Row, line: str, twins: dict[str, int]) -> Session:
         end=_end(row),
         devices=count,
         groups=_groups(row),
-        choice=row.values.get("choice", "")[:500],
+        choice=row.name("choice", row.values.get("choice", ""), longest=CHOICE_LENGTH),
         lifetime_seconds=row.number("limit"),
         held_seconds=held,
         adopted=row.values.get("adopted") == "1",
@@ -129,7 +148,7 @@ def _session(row: Row, line: str, twins: dict[str, int]) -> Session:
 
 
 def _measured(row: Row) -> dict[str, Any]:
-    counts = {name: row.maybe_count(name) for name in _COUNTS}
+    counts = {name: row.maybe_count(name, most=most) for name, most in _COUNTS.items()}
     return {**counts, **{name: row.number(name) for name in _NUMBERS}}
 
 
@@ -161,15 +180,10 @@ def _slices(row: Row) -> int:
     raise row.bad("slices", "of how many a GPU has? Say it with --slices-per-gpu 7, or in the .json beside the file.")
 
 
-def _content_key(row: Row, line: str, twins: dict[str, int]) -> str:
-    """By what it says; of equal rows of one moment each has a number of its own."""
-    digest = hashlib.sha256(line.encode()).hexdigest()[:24]
-    at = row.values["submit"]
-    if at not in twins:
-        twins.clear()
-        twins[at] = 0
-    twins[digest] = twins.get(digest, 0) + 1
-    return f"{digest}-{twins[digest]}"
+def _content_key(line: str, repeats: Repeats) -> str:
+    """By what it says; each of equal rows has a number of its own."""
+    digest = hashlib.sha256(line.encode()).digest()[:12]
+    return f"{digest.hex()}-{repeats.number(digest)}"
 
 
 def _end(row: Row) -> str:
@@ -185,8 +199,8 @@ def _groups(row: Row) -> tuple[str, ...]:
         return ()
     try:
         groups = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         groups = None
     if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
         raise row.bad("groups", "is not a list of names in JSON.")
-    return tuple(groups)
+    return tuple(row.name("groups", group) for group in groups)

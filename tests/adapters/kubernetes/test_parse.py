@@ -256,6 +256,11 @@ def test_a_device_of_a_slice_has_its_kind_profile_and_memory():
     )
 
 
+def test_a_device_that_is_there_already_has_its_uuid():
+    found = slice_of(slice_with({"name": "gpu-0", "attributes": {"uuid": {"string": "GPU-1"}}}))
+    assert found is not None and found.devices[0].uuid == "GPU-1"
+
+
 def test_an_attribute_may_carry_its_drivers_name():
     found = slice_of(slice_with({"name": "gpu-0", "attributes": {"gpu.nvidia.com/type": {"string": "gpu"}}}))
     assert found is not None and (found.devices[0].kind, found.devices[0].memory_bytes) == ("gpu", None)

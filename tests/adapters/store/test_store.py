@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -323,7 +324,7 @@ async def test_a_deleted_users_records_stay_without_the_name_and_the_rest_goes(s
         Changes(
             (TicketRow(ticket(1, TicketState.ENDED), TicketEnd.READY, "", NOW),),
             facts=(ServerFacts("user1", "lab", "gpu", NOW), ServerFacts("user2", "", "gpu", NOW)),
-            journal=(journal("a", user="user1"), journal("b", user="user2")),
+            journal=(journal("a", user="user1"), replace(journal("b", user="user2"), actor="admin user1")),
             notices=(NoticeRow(NOW, "user1", "", "n"),),
             usage=(usage(1, server="lab"), usage(2), usage(3), usage(4, user="user1")),
         )
@@ -338,7 +339,7 @@ async def test_a_deleted_users_records_stay_without_the_name_and_the_rest_goes(s
         "l3": ("deleted/2", "", ()),
     }, "two who were deleted are not one person"
     assert await store.users() == ("user2",)
-    assert [row.text for row in await store.journal()] == ["b"]
+    assert [(row.text, row.actor) for row in await store.journal()] == [("b", "admin")]
     assert await store.notices("user1", NOW) == () and await store.last_choice("user1") == ()
     assert [each.user for each in (await store.load()).facts] == ["user2"]
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from hub_extensions.core.cluster.dra import devices_given
 from hub_extensions.core.cluster.model import (
     ClaimFacts,
     ClusterConfig,
@@ -276,3 +277,19 @@ def test_only_pools_that_have_devices_in_common_cost_each_other() -> None:
 def test_a_selector_that_cannot_be_read_is_shown_by_its_first_120_letters() -> None:
     text = why(survey(replace(WHOLE_ONE, selectors=("x" * 130,))), "whole")
     assert text.endswith(": " + "x" * 120)
+
+
+def test_a_lease_has_the_devices_that_the_claims_of_its_pod_were_given() -> None:
+    cards = (replace(card("gpu-0"), uuid="GPU-0"), card("gpu-1"))
+    claims = tuple(ClaimFacts("jhub", name, ((GPU, "a", device),)) for name, device in
+                   (("one", "gpu-0"), ("two", "gpu-1"), ("others", "gpu-2")))  # fmt: skip
+    view = ClusterView({}, {}, slices=cards, claims=claims)
+    pods = {
+        "l1": PodFacts("u1", "jhub", "p1", claims=("one",)),
+        "l2": PodFacts("u2", "jhub", "p2", claims=("one", "two")),
+        "l3": PodFacts("u3", "elsewhere", "p3", claims=("one",)),
+        "l4": PodFacts("u4", "jhub", "p4", claims=("not given yet",)),
+        "l5": PodFacts("u5", "jhub", "p5"),
+    }
+    assert devices_given(view, pods) == {"l1": "GPU-0", "l2": "GPU-0 a/gpu-1"}
+    assert devices_given(replace(view, claims=None, slices=None), pods) == {}

@@ -176,11 +176,30 @@ def test_a_gpu_server_that_nobody_opened_is_stopped() -> None:
     assert decide(lonely, ON, minute(15), minute(5), Cause.UNOPENED).action is Action.STOP
 
 
-@pytest.mark.parametrize("changed", [{"opened_known": False}, {"opened": minute(14)}, {"adopted": True}])
+@pytest.mark.parametrize(
+    "changed", [{"opened_known": False}, {"opened": minute(14)}, {"adopted": True}, {"used": True}]
+)
 def test_a_server_that_may_have_been_opened_is_not_stopped_as_unopened(changed: dict[str, object]) -> None:
     lonely = replace(GPU, **{"opened": None, "idle_since": None, **changed})  # type: ignore[arg-type]
     assert decide(lonely, ON, minute(100), minute(1)).cause is None
     assert decide(replace(GPU, opened=None, idle_since=None), replace(ON, unopened=None), minute(100)).cause is None
+
+
+@pytest.mark.parametrize(("idle_since", "ends"), [(None, None), (2, 40), (20, 50)])
+def test_a_gpu_that_was_in_use_counts_as_opened_and_its_idleness_counts_from_then(
+    idle_since: int | None, ends: int | None
+) -> None:
+    """A script that the API started, or a program in a pod without a page, is work."""
+    since = None if idle_since is None else minute(idle_since)
+    decision = decide(replace(GPU, opened=None, used=True, idle_since=since), ON, minute(21))
+    assert (decision.cause, decision.stops_at) == ((None, None) if ends is None else (Cause.IDLE, minute(ends)))
+
+
+def test_a_server_that_works_unopened_can_be_kept_from_being_stopped_as_idle() -> None:
+    worked = replace(FACTS, opened=None, started=minute(40), idle_since=minute(60))
+    assert keep(worked, ON, minute(61), ()) == explain("keep-unopened")
+    kept = keep(worked, ON, minute(61), (), used=True)
+    assert isinstance(kept, ServerFacts) and kept.kept_until == minute(120)
 
 
 def test_a_cpu_only_server_is_never_stopped_as_unopened_nor_by_the_lifetime() -> None:
@@ -370,11 +389,11 @@ def test_the_form_says_when_a_server_stops() -> None:
         ({"idle": timedelta(0)}, "idle"),
         ({"idle": timedelta(minutes=-1)}, "idle"),
         ({"warn": timedelta(0)}, "warn"),
-        ({"warn": timedelta(minutes=30), "unopened": None}, "idle"),
+        ({"warn": timedelta(minutes=31), "unopened": None}, "idle"),
         ({"keep": timedelta(minutes=-30)}, "keep"),
         ({"keeps_per_day": -1}, "keeps_per_day"),
         ({"lifetime": timedelta(hours=-12)}, "lifetime"),
-        ({"lifetime": timedelta(minutes=10)}, "lifetime"),
+        ({"lifetime": timedelta(minutes=9)}, "lifetime"),
         ({"grace": timedelta(minutes=-1)}, "grace"),
         ({"unopened": timedelta(0)}, "unopened"),
         ({"cpu_idle": timedelta(minutes=5)}, "cpu_idle"),

@@ -65,5 +65,23 @@ def test_what_a_pool_can_expect_is_known_before_anybody_has_one(
     assert (found.source, found.why) == ("none" if why else "dcgm", why)
 
 
+@pytest.mark.parametrize(
+    ("pool", "kinds", "why"),
+    [
+        (SMALL, set(), "cut-on-demand"),
+        (SMALL, {Measured(frozenset({"a"}), "")}, "cut-on-demand"),
+        (SMALL, KINDS, ""),
+        (OfferId("gpu"), set(), "not-exported"),
+    ],
+)
+def test_a_piece_that_is_cut_for_a_claim_is_not_there_to_be_measured_before(
+    pool: OfferId, kinds: set[Measured], why: str
+) -> None:
+    found = outlook_of_pool(pool, {"a"}, {"a"}, kinds, asked=True, answers=True, by_claim=True)
+    assert found.why == why
+    if why == "cut-on-demand":
+        assert "let dcgm-exporter run" not in TEXTS[why], "it may run, and has nothing to export yet"
+
+
 def test_every_reason_has_one_text() -> None:
     assert (TEXTS.keys() & WHY.keys()) == {"shared"}, "an offer's own words come first"

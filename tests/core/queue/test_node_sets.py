@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -11,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, NodeFacts, Taint, Volumes
+from hub_extensions.core.cluster.model import (
+    ClusterConfig,
+    ClusterView,
+    NodeFacts,
+    Requirement,
+    Taint,
+    Term,
+    VolumeFacts,
+    Volumes,
+)
 from hub_extensions.core.cluster.placement import NodeSets, PodDemands, Toleration
 from hub_extensions.core.cluster.pools import NodeRoom, Pool, survey_pools
 from hub_extensions.core.gpu.devices import WHOLE
@@ -165,12 +175,44 @@ def test_free_for_me_is_what_the_worst_scheduler_leaves(
     assert rooms.free(Wish(mine, WHOLE), wishes) == sum(here.values()) - placements(ahead, here)
 
 
-LABELS = st.fixed_dictionaries({}, optional={"rack": st.sampled_from("12"), "zone": st.sampled_from("ab")})
+ZONE = "topology.kubernetes.io/zone"
+LABELS = st.fixed_dictionaries(
+    {}, optional={"rack": st.sampled_from("12"), "zone": st.sampled_from("ab"), ZONE: st.sampled_from("ab")}
+)
 TAINTS = st.sampled_from([(), (Taint("team", "x", "NoSchedule"),), (Taint("soft", "", "PreferNoSchedule"),)])
+Holds = Callable[[NodeFacts], bool]
+AFFINITIES: dict[tuple[Term, ...] | None, Holds] = {
+    None: lambda _: True,
+    ((Requirement("zone", "In", ("a", "c")),),): lambda one: one.labels.get("zone") == "a",
+    ((Requirement("rack", "NotIn", ("1",)),),): lambda one: one.labels.get("rack") != "1",
+    ((Requirement("rack", "Exists"),), (Requirement("metadata.name", "In", ("d",), True),)): lambda one: (
+        "rack" in one.labels or one.name == "d"
+    ),
+    ((Requirement("zone", "DoesNotExist"), Requirement("rack", "Gt", ("1",))),): lambda one: (
+        "zone" not in one.labels and one.labels.get("rack") == "2"
+    ),
+    ((),): lambda _: False,
+}
+"""Required affinities, and what the documentation of Kubernetes says of a node."""
+VOLUMES = Volumes(
+    {"jhub/of-a-rack": "one", "jhub/of-an-old-zone": "two", "jhub/of-anywhere": "three"},
+    {
+        "one": VolumeFacts(terms=((Requirement("rack", "In", ("1",)),),)),
+        "two": VolumeFacts(zones=((ZONE, ("b",)),)),
+    },
+)
+HOMES: dict[str, Holds] = {
+    "jhub/of-a-rack": lambda one: one.labels.get("rack") == "1",
+    "jhub/of-an-old-zone": lambda one: one.labels.get(ZONE, "b") == "b",
+    "jhub/of-anywhere": lambda _: True,
+    "jhub/not-bound-yet": lambda _: True,
+}
 DEMANDS = st.builds(
     PodDemands,
     selector=st.sampled_from([(), (("rack", "1"),), (("zone", "a"),), (("rack", "2"), ("zone", "b"))]),
+    terms=st.sampled_from([*AFFINITIES]),
     tolerations=st.sampled_from([(), (Toleration("team", "Exists"),)]),
+    claims=st.lists(st.sampled_from([*HOMES]), max_size=2, unique=True).map(tuple),
 )
 
 
@@ -181,7 +223,12 @@ THERE = st.lists(st.tuples(LABELS, TAINTS, st.integers(0, 2), st.integers(0, 2))
 def by_hand(demands: PodDemands, one: NodeFacts) -> bool:
     """The filters of the scheduler for what these clusters have."""
     hard = {taint.key for taint in one.taints if taint.effect == "NoSchedule"}
-    return set(demands.selector) <= set(one.labels.items()) and hard <= {each.key for each in demands.tolerations}
+    return (
+        set(demands.selector) <= set(one.labels.items())
+        and hard <= {each.key for each in demands.tolerations}
+        and AFFINITIES[demands.terms](one)
+        and all(HOMES[claim](one) for claim in demands.claims)
+    )
 
 
 @many(150)
@@ -197,7 +244,7 @@ def test_on_random_clusters_nobody_is_let_in_whom_a_scheduler_cannot_place_and_n
     if not found.pools:
         return
     sets = NodeSets()
-    sets.know(nodes, Volumes())
+    sets.know(nodes, VOLUMES)
     tickets = {f"t{n}": demands for n, demands in enumerate(wanted, 1)}
     line_of = tuple(ticket(n, SMALL) for n, _ in enumerate(wanted, 1))
     known = {who: allowed for who, demands in tickets.items() if (allowed := sets.of(demands)) is not None}

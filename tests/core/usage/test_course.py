@@ -160,6 +160,8 @@ def test_every_way_to_end_has_a_word() -> None:
     assert told == {"": "unknown", "ended": "unknown", "gone": "unknown", "crashed": "failed", "node-lost": "node-lost",
                     "reclaimed": "reclaimed"}  # fmt: skip
     assert end_of_stop("", asked=True) is UseEnd.USER
+    assert end_of_stop("", asked=True, closing=True) is UseEnd.HUB_STOPPED
+    assert end_of_stop("crashed", asked=True, closing=True) is UseEnd.FAILED, "it had ended before"
 
 
 @given(

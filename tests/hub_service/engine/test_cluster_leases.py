@@ -419,6 +419,18 @@ class WithClaims(ClusterTable):
         )
 
 
+async def test_a_use_of_a_claimed_device_has_what_the_claim_was_given(tmp_path: Path) -> None:
+    async with pod_room(tmp_path, WithClaims()) as r:
+        state = await r.ask("ada", "mig-1g.5gb@small")
+        assert state.answer == "admit", state
+        r.cluster.put(r.pod_for(state, "c", claims=("claim",)))
+        await r.refresh()
+        await r.ready(state)
+        await r.engine.culler.decide_all()
+        lease = r.lease("ada")
+        assert r.engine.state.uses[lease.id].device == "pool-c/gpu-0-mig-1", "the driver gives it no UUID"
+
+
 @pytest.mark.parametrize(
     ("cluster", "config", "offer", "changes"),
     [
@@ -504,7 +516,7 @@ async def test_a_pod_the_hub_has_forgotten_is_shown_and_keeps_its_device(
     async with pod_room(tmp_path) as r:
         await r.run("ada")
         await forget(r)
-        assert [item.pod.name for item in r.pods.forgotten.values()] == ["jupyter-ada"]
+        assert [item.pod.name for item in r.pods.forgotten.pods.values()] == ["jupyter-ada"]
         await r.refresh(after=24 * 3600)
         assert r.cluster.deleted == [], "without a policy nobody deletes it"
         assert r.stands().free == 1
@@ -518,7 +530,7 @@ async def test_a_pod_is_forgotten_no_more_when_the_hub_lists_its_server_again(tm
         r.hub.run("ada")
         await r.engine.reconciler.reconcile()
         await r.refresh()
-        assert not r.pods.forgotten
+        assert not r.pods.forgotten.pods
         assert r.lease("ada").state is LeaseState.RUNNING
 
 
@@ -526,11 +538,11 @@ async def test_no_pod_is_forgotten_while_the_hubs_list_is_not_known(tmp_path: Pa
     async with pod_room(tmp_path, remove_forgotten=True, forgotten_after=timedelta(0)) as r:
         r.cluster.put(pod("jupyter-eve", "a", asks=SMALL, namespace=HOME, user="eve", lease="of-another-time"))
         await r.refresh(after=3600)
-        assert (r.pods.forgotten, r.cluster.deleted) == ({}, []), "never listed yet"
+        assert (r.pods.forgotten.pods, r.cluster.deleted) == ({}, []), "never listed yet"
         r.hub.away = "it is being restarted"
         await r.engine.reconciler.reconcile()
         await r.refresh(after=3600)
-        assert (r.pods.forgotten, r.cluster.deleted) == ({}, []), "it does not answer"
+        assert (r.pods.forgotten.pods, r.cluster.deleted) == ({}, []), "it does not answer"
 
 
 async def test_a_server_that_became_ready_after_the_last_listing_is_not_forgotten(tmp_path: Path) -> None:
@@ -538,7 +550,7 @@ async def test_a_server_that_became_ready_after_the_last_listing_is_not_forgotte
         await r.engine.reconciler.reconcile()
         await r.run("ada")
         await r.refresh(after=10)
-        assert (r.pods.forgotten, r.cluster.deleted) == ({}, [])
+        assert (r.pods.forgotten.pods, r.cluster.deleted) == ({}, [])
 
 
 async def test_a_pod_of_another_hub_is_never_forgotten_by_ours(tmp_path: Path) -> None:
@@ -547,7 +559,7 @@ async def test_a_pod_of_another_hub_is_never_forgotten_by_ours(tmp_path: Path) -
         r.cluster.put(theirs)
         await r.engine.reconciler.reconcile()
         await r.refresh(after=3600)
-        assert (r.pods.forgotten, r.cluster.deleted) == ({}, [])
+        assert (r.pods.forgotten.pods, r.cluster.deleted) == ({}, [])
 
 
 async def test_the_pod_of_a_ticket_is_not_forgotten_though_the_hub_lists_no_start_of_it(tmp_path: Path) -> None:
@@ -557,7 +569,7 @@ async def test_the_pod_of_a_ticket_is_not_forgotten_though_the_hub_lists_no_star
         await forget(r)
         await r.refresh(after=10)
         assert r.positions() == {"ada": 0}
-        assert (r.pods.forgotten, r.cluster.deleted) == ({}, [])
+        assert (r.pods.forgotten.pods, r.cluster.deleted) == ({}, [])
 
 
 async def test_by_policy_a_forgotten_pod_is_removed_after_a_while_and_not_twice(tmp_path: Path) -> None:
@@ -594,7 +606,7 @@ async def test_only_a_pod_of_ours_that_lives_can_be_forgotten(
         r.cluster.put(pod("jupyter-eve", "a", asks=SMALL, namespace=HOME, **{"user": "eve", **changes}))
         await r.engine.reconciler.reconcile()
         await r.refresh()
-        assert bool(r.pods.forgotten) is forgotten
+        assert bool(r.pods.forgotten.pods) is forgotten
 
 
 async def test_nothing_is_removed_while_the_cluster_cannot_be_read(tmp_path: Path) -> None:
@@ -618,11 +630,11 @@ async def test_the_pod_of_a_user_who_was_renamed_meanwhile_is_not_forgotten(tmp_
         r.hub.running["augusta", ""] = replace(r.hub.running["augusta", ""], pod="jupyter-ada")
         await forget(r)
         await r.refresh(after=3600)
-        assert (r.pods.forgotten, r.cluster.deleted) == ({}, [])
+        assert (r.pods.forgotten.pods, r.cluster.deleted) == ({}, [])
         r.hub.running.clear()
         await r.engine.reconciler.reconcile()
         await r.refresh()
-        assert [item.pod.name for item in r.pods.forgotten.values()] == ["jupyter-ada"]
+        assert [item.pod.name for item in r.pods.forgotten.pods.values()] == ["jupyter-ada"]
 
 
 async def test_a_removal_that_is_refused_is_logged_once_and_tried_again_a_minute_later(
@@ -733,10 +745,10 @@ async def test_a_hub_that_was_away_has_forgotten_nobody_when_it_is_back(tmp_path
         await r.run("ada")
         await forget(r)
         await r.refresh(after=59)
-        assert len(r.pods.forgotten) == 1
+        assert len(r.pods.forgotten.pods) == 1
         r.pods.forget_hub_state()
         await r.refresh(after=600)
-        assert not r.cluster.deleted and not r.pods.forgotten
+        assert not r.cluster.deleted and not r.pods.forgotten.pods
 
 
 async def test_the_line_goes_on_when_the_pod_got_its_place(tmp_path: Path) -> None:

@@ -173,6 +173,24 @@ async def test_the_keeps_of_a_day_are_the_users_whatever_server_they_were_for(tm
         child.wait()
 
 
+@pytest.mark.parametrize("busy", [0, 14])
+async def test_a_server_whose_gpu_works_is_not_stopped_as_unopened_also_once_it_is_done(
+    tmp_path: Path, busy: int
+) -> None:
+    unopened = Report(opened=False, kernels=0, busy_kernels=0)
+    async with room(tmp_path, small(0), culling=replace(settings(tmp_path).culling, lifetime=None)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        r.gpus.used["MIG-small-0"] = 90.0
+        await one_turn(r, unopened)
+        await minutes(r, busy, unopened)
+        state = r.engine.server_state("ada", "")
+        assert state is not None and (state.countdown is None or state.countdown.cause is None)
+        r.gpus.used["MIG-small-0"] = 0.0
+        await minutes(r, 2, unopened)
+        countdown = r.engine.server_state("ada", "").countdown  # type: ignore[union-attr]
+        assert countdown is not None and countdown.cause == "idle"
+
+
 async def test_a_server_nobody_opened_is_stopped_and_an_opened_one_is_not(tmp_path: Path) -> None:
     quiet = replace(settings(tmp_path).culling, idle=timedelta(hours=5), idle_below_percent=5.0)
     unopened = Report(opened=False, kernels=0, busy_kernels=0)

@@ -164,3 +164,16 @@ async def test_health_says_for_each_offer_who_measures_it_since_when_and_what_to
         await lab.prometheus.stop()
         await lab.minutes(2)
         assert (told(SMALL).source, told(SMALL).reason) == ("none", "away")
+
+
+@pytest.mark.parametrize(("whole", "device"), [(True, "GPU-a100"), (False, "")], ids=["a whole card", "a MIG device"])
+async def test_minutes_and_records_have_the_card_that_dcgm_names(tmp_path: Path, whole: bool, device: str) -> None:
+    labels = {"nvidia.com/gpu.sharing-strategy": "none"}
+    cluster = ClusterTable(node("a", ("gpu", 2), labels=labels)) if whole else None
+    async with pods(tmp_path, cluster) as lab:
+        lease = await lab.room.run("ada", "gpu" if whole else SMALL)
+        lab.measures("ada", 0.5, instance=None if whole else 7)
+        await lab.minutes(3)
+        rows = await lab.engine.store.samples(lease.id, lab.room.hands.wall - timedelta(hours=1))
+        assert rows and {row.device for row in rows} == {device}
+        assert lab.engine.state.uses[lease.id].device == device

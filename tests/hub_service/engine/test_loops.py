@@ -492,7 +492,7 @@ async def test_a_pod_that_is_known_or_over_or_not_ours_is_not_forgotten(
         await r.engine.reconciler.reconcile()
         r.cluster.put(FORGOTTEN)
         await r.refresh()
-        assert set(r.pods.forgotten) == {"uid-jupyter-eve"}
+        assert set(r.pods.forgotten.pods) == {"uid-jupyter-eve"}
         r.cluster.put(replace(FORGOTTEN, **changes))  # type: ignore[arg-type]
         await r.refresh(1)
-        assert r.pods.forgotten == {}
+        assert r.pods.forgotten.pods == {}

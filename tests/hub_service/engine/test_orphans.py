@@ -73,6 +73,9 @@ async def test_a_server_that_the_hub_lacks_for_a_minute_is_ended(
         assert r.engine.state.counts[("servers", "orphan-ended")] == 1
         await pass_seconds(r, 1)
         assert r.engine.state.counts[("servers", "orphan-ended")] == 1
+        (row,) = [row for row in await r.engine.store.journal() if row.kind == "orphan-ended"]
+        seen = f"the hub's lists have lacked it for 60 s, pid {child.pid}"
+        assert (row.user, row.actor, row.evidence) == ("ada", "service", seen)
 
 
 async def test_one_that_does_not_hear_is_killed_10_s_later(

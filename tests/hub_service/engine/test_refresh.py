@@ -55,7 +55,8 @@ async def test_the_journal_says_what_became_of_a_lease(tmp_path: Path, state: Le
     async with room(tmp_path, small(0)) as r:
         await r.ask("ada", "mig-1g.5gb")
         (lease,) = r.engine.state.leases.values()
-        assert _cause(lease, replace(lease, state=state)) == words
+        why, evidence = _cause(lease, replace(lease, state=state))
+        assert why == words and evidence
         assert not r.engine.watcher.lives(lease), "it has no process yet"
 
 

@@ -222,8 +222,8 @@ async def test_how_offers_stand_is_worked_out_anew_after_a_second_or_a_change(tm
         assert [each.free for each in r.engine.state.availability()] != [each.free for each in second]
 
 
-def cause(before: Lease, after: Lease) -> str:
-    return f"{before.state.value} before {after.state.value}"
+def cause(before: Lease, after: Lease) -> tuple[str, str]:
+    return f"{before.state.value} before {after.state.value}", "as seen"
 
 
 def notice(lease: Lease) -> str:

@@ -11,12 +11,13 @@ import pytest
 from hub_extensions.adapters.store import Changes
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.gpu.samples import DeviceSample
-from hub_extensions.core.messages import Ended, Stopped, UsageRecord
+from hub_extensions.core.messages import Ended, Report, Started, Stopped, UsageRecord
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.model import LeaseState
 from hub_extensions.core.usage import Figure, Minute, UseEnd
+from hub_extensions.hub_service.engine.reconcile import MISSING
 from tests.fakes.machine import small
-from tests.hub_service.engine.pod_room import pod_room
+from tests.hub_service.engine.pod_room import PodRoom, pod_room
 from tests.hub_service.engine.room import Room, room
 
 SMALL = "mig-1g.5gb"
@@ -224,3 +225,89 @@ async def test_of_many_servers_without_a_gpu_each_has_its_own_use(tmp_path: Path
         assert {(record.user, record.end, record.warnings) for record in found} == {
             (f"u{number}", "user", 1) for number in range(50)
         }
+
+
+async def missed(r: Room) -> None:
+    """The hub's lists have lacked it for as long as it takes to be forgotten."""
+    await r.engine.reconciler.reconcile()
+    r.hands.pass_time(MISSING)
+    await r.engine.reconciler.reconcile()
+
+
+@pytest.mark.parametrize("how", ["outage", "restart", "neither", "back in between"])
+async def test_a_server_without_a_gpu_that_went_in_an_outage_was_ended_by_the_hub(tmp_path: Path, how: str) -> None:
+    async with room(tmp_path, small(0)) as r:
+        ticket = await r.ask("ada", "cpu")
+        await r.engine.started(ticket.ticket, Started(ticket.attempt, ready=True))
+        r.hub.run("ada")
+        r.hands.pass_time(timedelta(minutes=1))
+        await r.engine.reconciler.reconcile()
+        if how != "restart":
+            r.hub.away = "" if how == "neither" else "no answer"
+            await r.engine.reconciler.reconcile()
+            there = r.hub.running.pop(("ada", ""))
+            r.hub.away = ""
+            await r.engine.reconciler.reconcile()
+            if how == "back in between":
+                r.hub.running["ada", ""] = there
+                await r.engine.reconciler.reconcile()
+                del r.hub.running["ada", ""]
+            await missed(r)
+            assert (await records(r))["ada"].end == ("hub-stopped" if how == "outage" else "unknown")
+            return
+        hub, hands = r.hub, r.hands
+        del hub.running["ada", ""]
+    async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
+        await missed(r)
+        assert (await records(r))["ada"].end == "hub-stopped"
+
+
+async def end_on_a_cluster(r: PodRoom) -> str:
+    """Of the last record, once its pod is surely gone."""
+    await r.refresh()
+    await r.refresh(after=1.1)
+    return (await r.engine.store.usage()).uses[0].end
+
+
+async def test_on_a_cluster_a_hub_that_ends_with_its_servers_ended_them(tmp_path: Path) -> None:
+    """It says so itself, its list lacks them after the outage, or their pods go while it is away."""
+    async with pod_room(tmp_path) as r:
+        await r.engine.reconciler.reconcile()
+        await r.run("ada")
+        await r.engine.stopped(Stopped("ada", "", asked=True, closing=True))
+        r.cluster.remove("jupyter-ada")
+        assert await end_on_a_cluster(r) == "hub-stopped"
+        await r.run("ben")
+        r.hub.away = "it is being restarted"
+        await r.engine.reconciler.reconcile()
+        r.cluster.remove("jupyter-ben")
+        assert await end_on_a_cluster(r) == "hub-stopped"
+        r.hub.away = ""
+        await r.engine.reconciler.reconcile()
+        await r.run("cem")
+        r.cluster.remove("jupyter-cem")
+        assert await end_on_a_cluster(r) == "unknown", "nobody was away"
+
+
+async def test_a_pod_that_goes_with_its_machine_is_lost_with_it(tmp_path: Path) -> None:
+    async with pod_room(tmp_path) as r:
+        await r.engine.reconciler.reconcile()
+        await r.run("ada")
+        r.cluster.set_node("a", ready=False)
+        await r.refresh()
+        r.cluster.remove("jupyter-ada")
+        assert await end_on_a_cluster(r) == "node-lost"
+
+
+@pytest.mark.programs
+async def test_a_server_that_nobody_opens_ends_unopened(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.engine.reconciler.reconcile()
+        _, child = await r.run("ada", SMALL)
+        while r.engine.state.facts["ada", ""].stopping is None:
+            await r.engine.report("ada", "", Report(False, 0, 0, None))
+            await r.engine.culler.decide_all()
+            r.hands.pass_time(timedelta(seconds=40))
+        child.kill()
+        child.wait()
+        assert (await over(r, "ada")).end == "unopened"

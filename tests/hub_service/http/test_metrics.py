@@ -54,6 +54,10 @@ async def test_the_use_of_leased_devices_is_told_by_offer_with_who_measured_it(s
     measured = {key[1]: value for key, value in numbers.items() if key[0] == "jupyterhub_gpu_leases_measured"}
     assert measured == {"nvml": 0, "gpm": 0, "dcgm": 1, "report": 0, "simulated": 0, "none": 1}
     assert numbers[("jupyterhub_gpu_prometheus_answers", "")] == 1
+    body = (await service.ask("GET", "metrics", METRICS)).body.decode()
+    said = {family.name: [each.labels for each in family.samples] for family in text_string_to_metric_families(body)}
+    offer = {"offer": "mig-1g.5gb", "source": "dcgm", "reason": "pod-not-named"}
+    assert said["jupyterhub_gpu_offer_measured"] == [offer]
 
 
 async def test_what_is_not_known_is_absent_and_not_zero(service: Running) -> None:

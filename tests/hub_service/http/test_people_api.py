@@ -52,6 +52,7 @@ async def test_only_its_owner_and_admins_can_end_a_ticket(service: Running) -> N
     assert ticket not in service.engine.queue
     other = await join(service, "ben")
     assert (await service.ask("DELETE", f"api/tickets/{other}", "admin-token")).code == 204
+    assert service.engine.ended_by == ["", "root"], "which of them is told"
 
 
 async def test_asking_for_a_ticket_asks_the_hub_to_start_that_users_server(service: Running) -> None:

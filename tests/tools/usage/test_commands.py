@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from hub_extensions.adapters.store import Changes, JournalRow, Store
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.usage import Minute
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.cli import main
 
@@ -34,6 +35,12 @@ FIRST = UsageRecord(
 SECOND = UsageRecord("l2", "ben", "", OfferId("cpu"), "cpu", 0, NOON + timedelta(hours=2), "user", devices=0,
                      asked=NOON + timedelta(minutes=1), admitted=NOON + timedelta(minutes=1), held_seconds=60.0,
                      adopted=True)  # fmt: skip
+AT = datetime(2026, 11, 20, 12, 2, tzinfo=timezone.utc)
+MINUTES = (
+    Minute("l2", AT + timedelta(minutes=1), "", "dcgm", 99.0, 100.0, None, 60.0),
+    Minute("l1", AT, "MIG-1", "gpm", 12.5, 40.0, 2**33, 60.0),
+    Minute("l1", AT + timedelta(minutes=1), "MIG-1", "none", None, None, None, 0.0),
+)
 T = TypeVar("T")
 
 
@@ -54,7 +61,7 @@ def made(folder: Path, url: str = "") -> Path:
         JournalRow(NOON + timedelta(hours=2), "joined", "t2", None, "ben", "", "cpu", "user"),
     )
     store = Store.open(settings.store_url)
-    asyncio.run(store.commit(Changes(usage=(FIRST, SECOND), journal=rows)))
+    asyncio.run(store.commit(Changes(usage=(FIRST, SECOND), journal=rows, samples=MINUTES)))
     store.close()
     return folder
 
@@ -99,6 +106,11 @@ def check_export(state: Path, out: Path) -> None:
     sheet = run(state, "usage", "export", "--out", "-", "--without-names").stdout
     assert [row["user"] for row in table(sheet)] == ["u0000", "u0001"]
     assert "ada" not in sheet and "ben" not in sheet and "lab" not in sheet
+    assert [(row["choice"], row["ticket"], row["key"]) for row in table(sheet)] == [
+        ("c0001", "", "r0000000"),
+        ("", "", "r0000001"),
+    ], "a typed name of an image can be a person's, and a ticket leads to the journal"
+    assert "torch" not in sheet
     listed = json.loads(run(state, "usage", "export", "--out", "-", "--format", "json").stdout)
     assert (listed[0]["groups"], listed[1]["adopted"], listed[1]["limit"]) == (["ml", "Å"], True, None)
 
@@ -115,6 +127,27 @@ def check_journal(state: Path) -> None:
     assert [row["ticket"] for row in one] == ["t1"]
     late = run(state, "audit", "--since", "2026-11-20T14:00:00+01:00", "--until", "2026-11-20T15:00:00+01:00").stdout
     assert [row["kind"] for row in table(late)] == ["culled"]
+
+
+def check_samples(state: Path, out: Path) -> None:
+    done = run(state, "usage", "samples", "--out", str(out))
+    assert (done.exit_code, done.output) == (0, f"3 minutes were written to {out}.\n")
+    assert out.stat().st_mode & 0o777 == 0o600
+    rows = table(out.read_text())
+    assert [(row["key"], row["at"], row["used_percent"]) for row in rows] == [
+        ("l1", "2026-11-20T12:02:00.000000+00:00", "12.5"),
+        ("l1", "2026-11-20T12:03:00.000000+00:00", ""),
+        ("l2", "2026-11-20T12:03:00.000000+00:00", "99.0"),
+    ], "what nobody measured is empty"
+    assert (rows[0]["device"], rows[0]["source"], rows[0]["memory_bytes"]) == ("MIG-1", "gpm", str(2**33))
+    late = run(state, "usage", "samples", "--out", "-", "--since", "2026-11-20T12:03:00Z").stdout
+    assert [row["key"] for row in table(late)] == ["l1", "l2"]
+    early = run(state, "usage", "samples", "--out", "-", "--until", "2026-11-20T12:03:00Z").stdout
+    assert [row["key"] for row in table(early)] == ["l1"]
+
+
+def test_what_was_measured_goes_out_by_the_minute(state: Path, tmp_path: Path) -> None:
+    check_samples(state, tmp_path / "samples.csv")
 
 
 def test_what_goes_out_is_what_is_stored_and_comes_in_once(state: Path, tmp_path: Path) -> None:
@@ -176,7 +209,7 @@ def test_twice_the_same_trace_is_once_and_a_user_of_that_name_does_not_see_it(st
         ("", "the file is empty"),
         ("submit,duration,num_gpu,slices,user,limit\n", "it has no session to import"),
         (TRACE.replace("duration", "length"), "line 1, column duration: the column is missing"),
-        (TRACE + "x" * 401 + "\n", "line 5: 1 fields, and the header names 6"),
+        (TRACE + "x" * 401 + "\n", "line 5, column duration: 1 fields, and the header names 6"),
         (f"{TRACE}{MANY}9,-1,1,7,u1,", "line 905, column duration"),
         (f"{KEYED}0,1,1,7,a,,k\n1,1,1,7,b,,k\n", "line 3, column key: k is the key of line 2 too"),
         (
@@ -203,6 +236,8 @@ def test_a_file_with_a_mistake_is_not_imported_at_all(state: Path, tmp_path: Pat
         (("audit", "--until", "soon"), "--until: 'soon' is not a time like", 2),
         (("usage", "import", "x.csv", "--zone", "Europe/Nowhere"), "--zone: no time zone is known as", 2),
         (("usage", "import", "x.csv", "--pool", "half"), "--pool: ", 2),
+        (("usage", "import", "x.csv", "--begins", "9999-12-31T00:00:00Z"), "is not a time from 1970 to 2095", 2),
+        (("usage", "samples", "--out", "-", "--since", "soon"), "--since: 'soon' is not a time like", 2),
         (("usage", "import", "/no/such.csv"), "/no/such.csv: it cannot be read", 2),
         (("usage", "export", "--out", "/no/such/file.csv"), "That could not be written", 1),
     ],
@@ -240,6 +275,7 @@ def test_an_export_holds_no_service_up(state: Path, tmp_path: Path) -> None:
 def test_postgresql_says_the_same(tmp_path: Path, postgresql_url: str) -> None:
     state = made(tmp_path / "state", postgresql_url)
     check_export(state, tmp_path / "history.csv")
+    check_samples(state, tmp_path / "samples.csv")
     check_journal(state)
     file = tmp_path / "log.csv"
     file.write_text(TRACE)

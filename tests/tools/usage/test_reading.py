@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from hub_extensions.tools.usage.rows import BadFile, How, Notes
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 HEADER = "submit,duration,num_gpu,slices,user,limit"
+LONG = "g" * 300
 HOW = How("log", "log", OfferId("gpu"), BEGIN, 7, 7, timezone(timedelta(hours=2)))
 
 
@@ -39,6 +41,13 @@ def test_a_trace_becomes_records_with_what_it_says_and_nothing_else() -> None:
     assert (record.devices, record.share, record.user, record.lifetime_seconds) == (2, 429, "u7", 43200.0)
     assert (record.admitted, record.waited_seconds, record.mean_use_percent, record.keeps) == (None, None, None, None)
     assert (record.source, record.pool, record.end) == ("csv", "gpu", "unknown")
+
+
+def test_equal_rows_far_apart_are_two_sessions_in_whatever_order() -> None:
+    row, others = "5,60,1,7,u1,", [f"{number},60,1,7,u2," for number in range(9, 1, -1)]
+    once, twice = (read(trace.sessions, HEADER, row, *others, row, *others)[0] for _ in range(2))
+    assert len({record.key for record in once}) == len(once) == 18
+    assert [record.key for record in once] == [record.key for record in twice], "the same each time"
 
 
 def test_equal_rows_of_a_trace_are_two_sessions_and_the_same_two_each_time() -> None:
@@ -69,9 +78,21 @@ def test_what_is_odd_is_kept_counted_and_said() -> None:
         (HEADER, "0,1,1.5,7,a,", "line 2, column num_gpu: 1.5 is not a whole number"),
         (HEADER, "0,1,1,8,a,", "line 2, column slices: 8 slices, and a GPU has 7"),
         (HEADER, f"0,1,1,7,{'x' * 10240},", "line 2, column user: a name of 10,240 characters; 255 are the most"),
-        (HEADER, '0,1,1,7,"a', "line 2: a quotation mark is open at the line's end: no name has a line break"),
+        (HEADER, '0,1,1,7,"a', "line 2, column user: a quotation mark is open at the line's end: no name has a line b"),
+        (HEADER, '"0,1,1,7,a,', "line 2, column submit: a quotation mark is open at the line's end"),
+        ('"submit,duration', "", "line 1: a quotation mark is open at the line's end"),
+        (HEADER, "0,1,1000001,7,a,", "line 2, column num_gpu: 1000001 is not a number from 0 to 1e+06"),
+        (HEADER, "0,1,1e12,7,a,", "line 2, column num_gpu: 1e12 is not a number from 0 to 1e+06"),
+        (HEADER, "0,1,1,0,a,", "line 2, column slices: 0 slices of a GPU: more than 0 are needed"),
+        (f"{HEADER},keeps", "0,1,1,7,a,,1e9", "line 2, column keeps: 1e9 is not a number from 0 to 1e+06"),
+        (f"{HEADER},ended", "0,1,1,7,a,,9999-12-31T23:59:59-14:00", "line 2, column ended: 9999-12-31T23:59:59-14:00"),
+        (f"{HEADER},ended", "0,1,1,7,a,,0001-01-01T00:00:00+14:00", "is not a time from 1970 to 2095"),
+        (f"{HEADER},groups", f"0,1,1,7,a,,{'[' * 60000}", "line 2, column groups: is not a list of names"),
+        (f"{HEADER},groups", f'0,1,1,7,a,,"[""{LONG}""]"', "line 2, column groups: a name of 300 characters"),
+        (f"{HEADER},choice", f"0,1,1,7,a,,{'c' * 501}", "line 2, column choice: a name of 501 characters"),
         (HEADER, "0,1,1,7,a\x0bb,", "line 2, column user: 'a\\x0bb' has a line break"),
-        (HEADER, "0,1,1,7,a", "line 2: 5 fields, and the header names 6"),
+        (HEADER, "0,1,1,7,a", "line 2, column limit: 5 fields, and the header names 6"),
+        (HEADER, "0,1,1,7,a,,b,c", "line 2, column limit: 8 fields, and the header names 6"),
         (f"{HEADER},ended", "0,1,1,7,a,,2026-01-05T10:00:00", "line 2, column ended: 2026-01-05T10:00:00 is a time"),
         (f"{HEADER},ended", "0,1,1,7,a,,yesterday", "line 2, column ended: 'yesterday' is not a time like"),
         (
@@ -92,7 +113,8 @@ def test_what_a_trace_does_not_say_an_admin_is_asked_for() -> None:
     assert "column submit: seconds from a beginning" in refused(
         trace.sessions, HEADER, "0,1,1,7,a,", how=How("log", "log", OfferId("gpu"))
     )
-    assert "Name an offer with --pool" in refused(trace.sessions, HEADER, "0,1,1,7,a,", how=How("log", "log"))
+    said = refused(trace.sessions, HEADER, "0,1,1,7,a,", how=How("log", "log"))
+    assert said == "log, line 2, column pool: nothing says which GPUs it is about. Name an offer with --pool gpu."
     none = How("log", "log", OfferId("gpu"), BEGIN)
     assert "column slices: of how many a GPU has?" in refused(trace.sessions, HEADER, "0,1,1,7,a,", how=none)
     assert trace.sizes('{"slices_per_gpu": 100, "pools": [{"gpus": 3}]}', none, "log.json").slices_per_gpu == 100
@@ -100,6 +122,8 @@ def test_what_a_trace_does_not_say_an_admin_is_asked_for() -> None:
         ('{"slices_per_gpu": 7, "pools": [{"gpus": 0}]}', "log.json, column pools: a pool without GPUs"),
         ('{"slices_per_gpu": 0}', "column slices_per_gpu: 0: at least 1"),
         ("[]", "column slices_per_gpu: a trace's description has a whole number there"),
+        ("[" * 100_000, "column slices_per_gpu: a trace's description has a whole number there"),
+        ('{"slices_per_gpu": 1e999}', "column slices_per_gpu: a trace's description has a whole number there"),
         ("no json", "column slices_per_gpu: a trace's description has a whole number there"),
     ):
         with pytest.raises(BadFile) as problem:
@@ -147,7 +171,11 @@ def test_how_a_job_of_slurm_ended(state: str, end: str) -> None:
     [
         ("T12:30:00", "T10:00:00", "line 2, column End: 2026-01-05T10:00:00+02:00 is before Start"),
         ("1-00:00:00", "a day", "line 2, column Timelimit: 'a day' is not a length"),
-        ("|ada|", "|a|da|", "line 2: 12 fields, and the header names 11"),
+        ("|ada|", "|a|da|", "line 2, column State: 12 fields, and the header names 11"),
+        ("1-00:00:00", "9" * 400 + "-00:00:00", "line 2, column Timelimit: '9999"),
+        ("1-00:00:00", "50000-00:00:00", "line 2, column Timelimit: '50000-00:00:00' is longer than 126 years"),
+        ("gres/gpu=2", f"gres/gpu={'9' * 30}", "line 2, column AllocTRES: more than 1,000,000 GPUs"),
+        ("gres/gpu=2", "gres/gpu=1000001", "line 2, column AllocTRES: more than 1,000,000 GPUs"),
         ("|ada|", f"|{'a' * 10240}|", "line 2, column User: a name of 10,240 characters"),
         ("2026-01-05T10:00:00", "05.01.2026", "line 2, column Submit: '05.01.2026' is not a time"),
     ],
@@ -184,7 +212,17 @@ def test_jobs_of_the_standard_workload_format() -> None:
     (small,), _ = read(swf.sessions, SWF.replace(" 14 ", " 2 "))
     assert (small.devices, small.share) == (1, 286)
     assert "column submit: seconds from a beginning" in refused(swf.sessions, SWF, how=how)
-    assert "line 1: 17 fields" in refused(swf.sessions, SWF[:-3])
+    assert "line 1, column think: 17 fields" in refused(swf.sessions, SWF[:-3])
+    late = "; UnixStartTime: 99999999999999"
+    assert "line 1, column UnixStartTime: 99999999999999 is later than 2096" in refused(
+        swf.sessions, late, SWF, how=how
+    )
+    many, one = SWF.replace(" 14 ", " 3999999999 "), replace(HOW, processors_per_gpu=1)
+    assert "column processors: more than 1,000,000 GPUs" in refused(swf.sessions, many, how=one)
+    huge = SWF.replace(" 14 -1 100 ", " 1050 -1 3900000000 ")
+    assert "column memory: 4.19328e+15 bytes in all are more" in refused(swf.sessions, huge)
+    far = read(swf.sessions, SWF.replace(" 3 4 ", " 1234567 1234568 "))[0][0]
+    assert (far.user, far.groups) == ("u1234567", ("g1234568",)), "each is somebody else"
     assert "column processors: how many of them" in refused(swf.sessions, SWF, how=How("log", "log", begins=BEGIN))
     assert "column run: 'x' is not a number" in refused(swf.sessions, SWF.replace("600", "x"))
 
@@ -206,6 +244,8 @@ def test_lines_are_read_one_by_one_plain_or_packed(tmp_path: Path) -> None:
         (gzip.compress(b"a\n" * 5000, mtime=0)[:-9], "the gzip file is broken"),
         (b"\x1f\x8bnot really", "the gzip file is broken"),
         (b"a\n\xff\xfe\n", "line 2: is not text in UTF-8"),
+        (HEADER.encode() + b"\n0,1,1,\xff,a,\n", "line 2, column slices: is not text in UTF-8"),
+        (HEADER.encode() + b"\n0,1,1,7," + b"x" * LONGEST_LINE, "line 2, column user: a line of more than 64 KiB"),
         (b"a\n" + b"x" * (LONGEST_LINE + 1), "line 2: a line of more than 64 KiB"),
     ],
 )
@@ -213,15 +253,17 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, sai
     file = tmp_path / "log.csv"
     file.write_bytes(content)
     with pytest.raises(BadFile) as problem:
-        list(lines_of(file))
+        list(trace.sessions(lines_of(file), HOW, Notes()) if HEADER.encode() in content else lines_of(file))
     assert str(file) in str(problem.value) and said in str(problem.value)
 
 
-def test_a_file_of_any_size_is_read_in_the_same_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("submit", ["{0}", "7"], ids=["sorted", "all of one moment"])
+def test_a_file_of_any_size_is_read_in_the_same_memory(tmp_path: Path, submit: str) -> None:
     peaks = []
-    for rows in (1_000, 20_000):
+    for rows in (500, 6_000):
         file = tmp_path / f"{rows}.csv"
-        file.write_text(f"{HEADER}\n" + "".join(f"{number},60,1,7,u{number % 9},\n" for number in range(rows)))
+        lines = (f"{submit.format(number)},{number},1,7,u{number % 9},\n" for number in range(rows))
+        file.write_text(f"{HEADER}\n" + "".join(lines))
         tracemalloc.start()
         count = sum(1 for _ in trace.sessions(lines_of(file), HOW, Notes()))
         peaks.append(tracemalloc.get_traced_memory()[1])

@@ -166,7 +166,7 @@ async def leave(engine: Engine, person: Person, ticket: str) -> None:
     own = owner is None or (person.kind == "user" and owner[0] == person.name)
     if own and why is not None:
         raise Forbidden(why)
-    await engine.leave(ticket, user_of(person) if own or why is not None else None)
+    await engine.leave(ticket, user_of(person) if own or why is not None else None, person.name)
 
 
 def user_of(person: Person) -> str:

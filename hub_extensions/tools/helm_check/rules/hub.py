@@ -28,6 +28,7 @@ from hub_extensions.tools.helm_check.model import (
     leaves,
 )
 from hub_extensions.tools.helm_check.rules.state import check_state
+from hub_extensions.tools.helm_check.rules.use import check_use
 
 SPAWNERS = ("GpuKubeSpawner", "KubeSpawner", "Spawner")
 """The sections that our spawner reads, the strongest first."""
@@ -62,7 +63,7 @@ def check_hub(release: Release) -> Iterator[Finding]:
     yield from _code(release)
     yield from _wiring(release)
     yield from _cullers(release)
-    yield from _unmeasured(release)
+    yield from check_use(release)
     yield from _limits(release)
     yield from _time_outs(release)
     yield from _roles(release)
@@ -270,22 +271,6 @@ def _cullers(release: Release) -> Iterator[Finding]:
             text = "It names JupyterHub's idle culler, which stops servers whose GPU is busy, when no browser asks."
             fix = "Where it starts one, take it out: hub.config.GpuCulling stops idle servers without a GPU too."
             yield found(release, "stock-culler", key, text, fix, severity="look at")
-
-
-def _unmeasured(release: Release) -> Iterator[Finding]:
-    """Culling of GPUs whose use nobody but DCGM knows: from outside of its pod nobody sees what a server does."""
-    offers, culling = release.tree("hub.config.GpuOffers"), release.tree("hub.config.GpuCulling")
-    named = [str(name) for key in ("titles", "groups") for name in release.tree(f"hub.config.GpuOffers.{key}")]
-    cut = [name for name in map(str, release.tree("hub.config.GpuOffers.fractions")) if name.startswith("mig-")]
-    measured = release.tree("hub.config.GpuService").get("prometheus_url")
-    alone = sorted({name for name in named if re.fullmatch(r"mig-[^@]+(@.*)?|gpu(@.*)?", name)} | {*cut})
-    if offers and culling.get("enabled") is True and not measured and alone:
-        text = (
-            f"Nobody measures the use of {', '.join(alone)} but the servers themselves, which on a piece of an A100 or "
-            "A30 cannot: a server whose own extension does not say so is never idle."
-        )
-        fix = "Give helm-values/monitoring.yaml as well: DCGM measures it, and Prometheus has it."
-        yield found(release, "unmeasured", "hub.config.GpuCulling.enabled", text, fix, severity="look at")
 
 
 def _limits(release: Release) -> Iterator[Finding]:
