@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from hub_extensions.core.gpu.dcgm import WHY, Measured, measures, profile_of
+from hub_extensions.core.gpu.dcgm import WHY, Measured, measures
 from hub_extensions.core.offers.offer_id import OfferId
 
 WHO: Mapping[str, str] = {
@@ -94,7 +94,7 @@ def outlook_of_pool(
         return Outlook("none", "no-prometheus")
     if kinds is None:
         return Outlook("none", "not-asked-yet" if answers else "away")
-    if not measures(kinds, profile_of(pool.base), nodes, every):
+    if not measures(kinds, pool.mig.name if pool.mig else None, nodes, every):
         return Outlook("none", "not-exported")
     return Outlook("dcgm")
 
