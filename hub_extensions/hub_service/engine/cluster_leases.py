@@ -409,7 +409,6 @@ class ClusterLeases:
 
     def forget_hub_state(self) -> None:
         """What the hub has is not known any more: nothing counts as forgotten until it has answered for a while."""
-        self.state.listed = None
         self.forgotten = {}
 
     def _find_forgotten(self, view: ClusterView, pods: Mapping[str, PodFacts]) -> None:

@@ -117,13 +117,10 @@ class Reconciler:
         if self._apart is not None and await self._apart.is_other(self._resume):
             return
         self._hub_is_back()
-        self.state.listed = frozenset(servers)
-        known = (ListedServer(item.user, item.server, item.ready, item.pid) for item in servers.values())
-        self.state.listing = Listing(tuple(known), listed_at)
-        self.state.listed_pods = frozenset(item.pod for item in servers.values())
         resume, self._resume = self._resume, False
         try:
             async with self.transaction(admit=True) as transaction:
+                self._take_in_list(servers, listed_at)
                 self._take_in_activity(servers)
                 self._changed_since = {key for key, at in self.state.touched.items() if at >= listed_at}
                 self.state.touched = {key: self.state.touched[key] for key in self._changed_since}
@@ -147,6 +144,7 @@ class Reconciler:
             self.away_since = self.state.clock.utc_now()
             self.state.clock.pause()
             self.state.hub_up = False
+            self.state.listed = None
             self.leases.forget_hub_state()
             self._resume = True
             log.warning("the hub does not answer: %s", why)
@@ -162,6 +160,12 @@ class Reconciler:
         """A hub's wall-clock time on the running clock (never in the future: a user can forge it)."""
         now = self.state.clock.now()
         return min(now, now - (self.state.clock.utc_now() - wall))
+
+    def _take_in_list(self, servers: Servers, asked_at: float) -> None:
+        self.state.listed = frozenset(servers)
+        known = (ListedServer(item.user, item.server, item.ready, item.pid) for item in servers.values())
+        self.state.listing = Listing(tuple(known), asked_at)
+        self.state.listed_pods = frozenset(item.pod for item in servers.values())
 
     def _take_in_activity(self, servers: Servers) -> None:
         """The hub's figures, but for servers whose notebooks are being saved: the saving itself is activity.
