@@ -54,7 +54,7 @@ class PodFacts:
             containers (with restartable init containers) and of the largest init container.
         phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed``, ``Unknown``.
         reason, message: of the status, as the kubelet wrote them; "" without.
-        lease, offer: our labels; "" on pods that are not ours.
+        lease, offer: our labels; "" on pods that are not ours. No `OfferId`: a label has ``_`` for the ``@`` of one.
         user, server: KubeSpawner's annotations; "" elsewhere.
         deleting: it has a deletion time.
         unscheduled: reason of condition PodScheduled=False (``Unschedulable``, ``SchedulingGated``); "" when scheduled

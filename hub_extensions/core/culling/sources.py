@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from hub_extensions.core.gpu.dcgm import WHY, Measured, measures, profile_of
+from hub_extensions.core.gpu.dcgm import WHY, Measured, measures
 from hub_extensions.core.offers.offer_id import OfferId
 
 WHO: Mapping[str, str] = {
@@ -100,7 +100,7 @@ def outlook_of_pool(
         return Outlook("none", "no-prometheus")
     if kinds is None:
         return Outlook("none", "not-asked-yet" if answers else "away")
-    profile = profile_of(pool.base)
+    profile = pool.mig.name if pool.mig else None
     if not measures(kinds, profile, nodes, every):
         return Outlook("none", "cut-on-demand" if by_claim and profile is not None else "not-exported")
     return Outlook("dcgm")

@@ -218,11 +218,6 @@ def owner_of(labels: Mapping[str, str]) -> tuple[str, str] | None:
     return None
 
 
-def profile_of(base: str) -> str | None:
-    """The MIG profile of a kind of device (``mig-1g.5gb``, ``mig-1g.5gb.shared``); None: these are whole cards."""
-    return base.removesuffix(".shared").removeprefix("mig-") if base.startswith("mig-") else None
-
-
 def _told(answers: Iterable[tuple[str, Use | str]]) -> Joined:
     uses: dict[str, Use] = {}
     missing: dict[str, str] = {}

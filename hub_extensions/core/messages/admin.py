@@ -105,7 +105,11 @@ class LeftOutInfo:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenPod:
-    """A pod of ours that the hub knows nothing of any more: it goes on and keeps its GPU until somebody ends it."""
+    """A pod of ours that the hub knows nothing of any more: it goes on and keeps its GPU until somebody ends it.
+
+    Attributes:
+        offer: the value of its label, which has ``_`` for the ``@`` of an offer's id; anybody may have written it.
+    """
 
     pod: str
     namespace: str

@@ -68,6 +68,12 @@ class OfferId(str):
         """It is a whole device, so it is a pool's name too."""
         return self.share == WHOLE
 
+    @property
+    def mig(self) -> MigProfile | None:
+        """The profile of the MIG devices that serve it, shared ones too; None: these are whole cards, or none."""
+        device = self.base.removesuffix(".shared")
+        return None if device in ("", GPU) else MigProfile.parse(device)
+
     def __reduce__(self) -> tuple[type[OfferId], tuple[str]]:
         return OfferId, (str(self),)
 

@@ -394,7 +394,6 @@ class ClusterLeases:
 
     def forget_hub_state(self) -> None:
         """What the hub has is not known any more: nothing counts as forgotten until it has answered for a while."""
-        self.state.listed = None
         self.forgotten.pods = {}
 
 

@@ -16,7 +16,7 @@ from datetime import datetime
 
 from hub_extensions.adapters.prometheus import DcgmReading, Prometheus
 from hub_extensions.core.cluster.model import PodFacts
-from hub_extensions.core.gpu.dcgm import FRESH, WHY, Measured, PodGpu, Use, profile_of
+from hub_extensions.core.gpu.dcgm import FRESH, WHY, Measured, PodGpu, Use
 from hub_extensions.core.gpu.devices import WHOLE, Device
 from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.offers.offer_id import OfferId
@@ -115,8 +115,9 @@ class Dcgm:
         """What the cluster tells of the GPU of a lease."""
         assert self.prometheus is not None
         pool = self.state.cluster.survey.pools.get(OfferId(lease.pool)) if self.state.cluster is not None else None
-        profile = profile_of(OfferId(lease.pool).base)
-        alone = lease.share == WHOLE and not OfferId(lease.pool).base.endswith(".shared")
+        served_by = OfferId(lease.pool)
+        profile = served_by.mig.name if served_by.mig else None
+        alone = lease.share == WHOLE and not served_by.base.endswith(".shared")
         if pool is not None:
             alone = alone and pool.mechanism in ALONE and pool.replicas == 1
         return PodGpu(

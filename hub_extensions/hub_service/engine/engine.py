@@ -183,8 +183,6 @@ class Engine:
     async def ask_all(self, asks: Sequence[messages.Ask]) -> tuple[messages.TicketStatus, ...]:
         """See `Tickets.ask_all`. What no spawner of the hub waits for any more is started again by us."""
         self.reconciler.note_hub_contact()
-        for ask in asks:
-            self.state.people[ask.user] = (ask.groups, self.state.people.get(ask.user, ((), False))[1])
         answers = await self.queue.ask_all(asks)
         if any(ask.kept for ask in asks):
             self.reconciler.resume_soon()

@@ -121,13 +121,10 @@ class Reconciler:
             return
         after_outage = self.away_since is not None or self.state.listed is None
         self._hub_is_back()
-        self.state.listed = frozenset(servers)
-        known = (ListedServer(item.user, item.server, item.ready, item.pid) for item in servers.values())
-        self.state.listing = Listing(tuple(known), listed_at)
-        self.state.listed_pods = frozenset(item.pod for item in servers.values())
         resume, self._resume = self._resume, False
         try:
             async with self.transaction(admit=True) as transaction:
+                self._take_in_list(servers, listed_at)
                 await self._take_in_activity(servers, transaction)
                 self._changed_since = {key for key, at in self.state.touched.items() if at >= listed_at}
                 self.state.touched = {key: self.state.touched[key] for key in self._changed_since}
@@ -151,6 +148,7 @@ class Reconciler:
             self.away_since = self.state.clock.utc_now()
             self.state.clock.pause()
             self.state.hub_up = False
+            self.state.listed = None
             self.leases.forget_hub_state()
             self._resume = True
             log.warning("the hub does not answer: %s", why)
@@ -165,6 +163,12 @@ class Reconciler:
     def _running(self, wall: datetime) -> datetime:
         """A hub's wall-clock time on the running clock (never in the future: a user can forge it)."""
         return min(self.state.clock.now(), self.state.clock.running(wall))
+
+    def _take_in_list(self, servers: Servers, asked_at: float) -> None:
+        self.state.listed = frozenset(servers)
+        known = (ListedServer(item.user, item.server, item.ready, item.pid) for item in servers.values())
+        self.state.listing = Listing(tuple(known), asked_at)
+        self.state.listed_pods = frozenset(item.pod for item in servers.values())
 
     async def _take_in_activity(self, servers: Servers, transaction: Transaction) -> None:
         """The hub's figures, but for servers whose notebooks are being saved: the saving itself is activity.

@@ -103,6 +103,7 @@ class Tickets:
         if not ask.kept:
             self.state.touch(ask.user, ask.server)
         self.rights.remember(ask.user, ask.groups)
+        self.state.people[ask.user] = (ask.groups, self.state.people.get(ask.user, ((), False))[1])
         answer = await self._answer(ask, transaction)
         if ask.kept and isinstance(answer, messages.TicketStatus) and answer.answer == "refuse":
             now = self.state.clock.utc_now()

@@ -107,7 +107,7 @@ def gpus(settings: Settings | None) -> Iterator[Diagnosis]:
     for sentence in reading.problems:
         yield Diagnosis("gpus", "problem", sentence, "nvidia-smi and the kernel's log (dmesg) say more.")
     if settings is not None:
-        yield from unmeasured(settings, ((device.pool, device.product) for device in reading.devices))
+        yield from unmeasured(settings, ((device.profile, device.product) for device in reading.devices))
         for sentence in config_warnings(reading.devices, settings.offers):
             yield Diagnosis(
                 "offers", "warning", f"c.GpuOffers.{sentence}", "jupyterhub-gpu offers lists those there are."
@@ -147,11 +147,11 @@ def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
         )
 
 
-def unmeasured(settings: Settings, kinds: Iterable[tuple[str, str]]) -> Iterator[Diagnosis]:
-    """Culling is on, and the use of these devices (pool, product of the card) is told to DCGM alone."""
+def unmeasured(settings: Settings, kinds: Iterable[tuple[str | None, str]]) -> Iterator[Diagnosis]:
+    """Culling is on, and the use of these devices (MIG profile, product of the card) is told to DCGM alone."""
     if not settings.culling.enabled or settings.prometheus_url:
         return
-    cards = sorted({card for pool, card in kinds if pool.startswith("mig-") and _ONLY_DCGM.search(card)})
+    cards = sorted({card for profile, card in kinds if profile is not None and _ONLY_DCGM.search(card)})
     if cards:
         text = f"{', '.join(cards)}: the use of a MIG device is known to DCGM alone, so none is stopped for idleness."
         fix = "c.GpuService.prometheus_url (in the chart helm-values/monitoring.yaml); or take culling out."

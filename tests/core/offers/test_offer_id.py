@@ -117,3 +117,19 @@ def test_a_message_with_no_offers_id_names_the_field() -> None:
     assert (error["loc"], type(error["ctx"]["error"])) == (("others", 1), OfferIdError)
     with pytest.raises(codec.WireError, match=r"Message\.others\[1\]: expected an offer's id"):
         codec.decode(Message, bad)
+
+
+@pytest.mark.parametrize(
+    ("offer", "profile"),
+    [
+        ("cpu", None),
+        ("gpu-0.5@tesla-t4", None),
+        ("gpu.shared", None),
+        ("mig-1g.10gb.me", "1g.10gb+me"),
+        ("mig-3g.20gb-0.5@a100-sxm4-40gb", "3g.20gb"),
+        ("mig-1g.5gb.shared", "1g.5gb"),
+    ],
+)
+def test_an_id_says_which_mig_profile_serves_it(offer: str, profile: str | None) -> None:
+    found = OfferId(offer).mig
+    assert (found and found.name) == profile
