@@ -40,8 +40,8 @@ class Outcome:
         again: people who got a second place though their first start did not fail (the hub stops a server that a dead
             proxy cannot be told of): their first place was lost. inverted: pairs, of which the one that was
             accepted before the other had even asked stands behind.
-        faults: how many kills were begun.
-        back_seconds: from a kill of the service's process alone to its next answer, where no other kill came between.
+        faults: how many kills of hub or service were begun.
+        back_seconds: from a kill of the service's process alone to its next answer, where none of these came between.
     """
 
     sent: dict[str, float] = field(default_factory=dict)
@@ -142,7 +142,7 @@ def _kill(place: Place, kills: int, pause: float, chance: random.Random, outcome
     while sum(outcome.kills.values()) < kills:
         time.sleep(chance.uniform(0.3, 1.7) * pause)
         what = chance.choice(FAULTS)
-        outcome.faults += 1
+        outcome.faults += what != "proxy"
         if what == "proxy":
             done = _end(place.hub, b"configurable-http-proxy")
         elif what == "service":
