@@ -69,6 +69,7 @@ FITTING: dict[str, Any] = {
     "c.GpuCluster.capacity": {"gpu": 3},
     "c.GpuService.url": "http://gpu.example:8192",
     "c.GpuService.public_metrics_token": "metrics-word-long-enough",
+    "c.GpuService.shared_secret": "secret-word-long-enough",
     "c.GpuService.prometheus_url": "http://prometheus:9090",
     "c.GpuNotices.webhook_url": "https://chat.example/hook",
     "c.GpuNotices.mail_from": "GPUs <gpu@hub.example>",

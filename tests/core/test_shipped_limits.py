@@ -77,6 +77,7 @@ def test_what_holds_where_an_admin_says_nothing() -> None:
                     (0, None),
                 ),
                 "idle_below_percent": (0, 100),
+                **dict.fromkeys(("stops_at_once", "stops_per_minute"), (1, None)),
             },
         ),
         (OfferConfig, {}),

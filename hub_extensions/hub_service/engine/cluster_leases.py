@@ -394,7 +394,7 @@ class ClusterLeases:
 
     def forget_hub_state(self) -> None:
         """What the hub has is not known any more: nothing counts as forgotten until it has answered for a while."""
-        self.forgotten.pods = {}
+        self.forgotten.clear()
 
 
 def _notice_of_loss(lease: Lease) -> str:

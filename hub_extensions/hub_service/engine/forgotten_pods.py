@@ -60,6 +60,10 @@ class ForgottenPods:
         self.config = config
         self.pods: dict[str, Forgotten] = {}
 
+    def clear(self) -> None:
+        """Nothing counts as forgotten any more."""
+        self.pods = {}
+
     def info(self) -> tuple[messages.ForgottenPod, ...]:
         """For admins."""
         now = self.state.clock.elapsed()
