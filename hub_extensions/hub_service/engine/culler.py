@@ -128,8 +128,9 @@ class Culler:
             for _, seen, decision in judged
             if seen.stopping is not None and (seen.user, seen.server) not in self.state.saving
         ]
-        if not due:
-            return set()
+        back = self.state.hub_back
+        if not due or (back is not None and now - back < REPORTS_LAST):
+            return set()  # after an outage first everybody's newest figures and reports
         chosen = culling.stops_to_begin(due, len(self.state.saving), self._begun, self._pauses, self.state.policy, now)
         self._begun.extend(now for _ in chosen)
         return set(chosen)

@@ -156,6 +156,7 @@ class Reconciler:
     def _hub_is_back(self) -> None:
         if self.away_since is not None:
             log.warning("the hub answers again, away since %s", self.away_since.isoformat(timespec="seconds"))
+            self.state.hub_back = self.state.clock.now()
         self.away_since = None
         self.state.clock.resume()
         self.state.hub_up = True

@@ -70,11 +70,11 @@ class State:
         highest_use: of each device, of all readings since the last decision about idle servers.
         problem: why the inventory cannot be read now; "" when it can.
         on_cluster: devices are a cluster's. cluster: as it was read last; None: it has not been read yet.
-        hub_up: the hub answers. listed: the servers it has, as its list said last, None: not known; listing: with their
-            processes; listed_pods: the names of their pods. people: user -> groups and admin or not, as it said
-            last. activity: of each server. hub_clock_ahead: by how much the hub's clock is; None: not known.
-            gone_unseen: servers that went while hub or service was away: the first list after it lacked them, and each
-            one since.
+        hub_up: the hub answers; hub_back: again since then, None: it was never away. listed: the servers it has, as its
+            list said last, None: not known; listing: with their processes; listed_pods: the names of their pods.
+            people: user -> groups and admin or not, as it said last. activity: of each server. hub_clock_ahead: by how
+            much the hub's clock is, None: not known. gone_unseen: servers that went while hub or service was away: the
+            first list after it lacked them, and each one since.
         node_sets: ticket -> the nodes of the cluster that its server may use, where that is known.
         touched: servers of which something was said, and when (the machine's seconds): an older listing knows less.
         compared: what the hub runs was compared with this at least once: else a lease may be of a server long gone.
@@ -137,6 +137,7 @@ class State:
         self.store_problem = ""
         self.port_problem = ""
         self.hub_up = True
+        self.hub_back: datetime | None = None
         self.counts: dict[tuple[str, str], int] = {}
         self.last_admission_seconds = 0.0
         self.touched: dict[Server, float] = {}

@@ -232,6 +232,24 @@ async def test_an_outage_moves_every_deadline_by_its_length(tmp_path: Path) -> N
         assert r.hub.stopped == [("ada", "")]
 
 
+@pytest.mark.parametrize(("seconds", "begins"), [(44, False), (45, True)])
+async def test_after_an_outage_nobody_is_stopped_before_the_newest_reports_are_there(
+    tmp_path: Path, seconds: int, begins: bool
+) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 2)
+        r.hands.pass_time(timedelta(seconds=59))
+        r.hub.away = "no answer"
+        await r.engine.reconciler.reconcile()
+        r.hub.away = ""
+        await r.engine.reconciler.reconcile()
+        r.hands.pass_time(timedelta(seconds=seconds))
+        await one_turn(r)
+        assert r.engine.server_state("ada", "").save is begins  # type: ignore[union-attr]
+
+
 async def test_a_cpu_only_server_is_stopped_by_the_hubs_activity_and_busy_kernels_protect_it(tmp_path: Path) -> None:
     policy = replace(settings(tmp_path).culling, cpu_idle=timedelta(hours=1))
     async with room(tmp_path, small(0), culling=policy) as r:
