@@ -224,3 +224,19 @@ async def test_of_many_servers_without_a_gpu_each_has_its_own_use(tmp_path: Path
         assert {(record.user, record.end, record.warnings) for record in found} == {
             (f"u{number}", "user", 1) for number in range(50)
         }
+
+
+async def test_the_use_of_an_adopted_server_goes_on_until_it_holds_a_gpu(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        r.hub.run("ada")
+        await r.engine.reconciler.reconcile()
+        state = r.engine.state
+        (use,) = state.uses.values()
+        facts = state.facts["ada", ""]
+        assert (use.offer, facts.lease) == (CPU, None)
+        async with r.engine.queue.transaction() as transaction:
+            await transaction.write(Changes(facts=(replace(facts, opened=state.clock.now()),)))
+        assert list(state.uses) == [use.key]
+        async with r.engine.queue.transaction() as transaction:
+            await transaction.write(Changes(facts=(replace(facts, lease="l-1"),)))
+        assert use.key not in state.uses
