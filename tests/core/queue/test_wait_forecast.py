@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hub_extensions.core.queue.durations import Draws, History, Holder, Left, Use, kaplan_meier
 from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.interval import Correction, Interval, read
-from hub_extensions.core.queue.play import Brake, Held, Line, Waiting, Wish, play_lives
+from hub_extensions.core.queue.play import Brake, Held, Line, Waiting, Wish, draws_for, play_lives
 from hub_extensions.core.queue.wait_forecast import likely_waits, with_likely
 from tests.examples import many
 
@@ -254,3 +254,10 @@ def test_quantiles_lie_between_the_worlds() -> None:
     found = read([100.0 * n for n in range(11)])
     assert found is not None and (found.p10, found.p50, found.p90) == (100, 500, 900)
     assert read([]) is None and read([float("inf")] * 3) is None
+
+
+@pytest.mark.parametrize(
+    ("servers", "worlds"), [(0, 200), (1, 200), (150, 200), (200, 150), (300, 100), (400, 75), (469, 64), (10_000, 64)]
+)
+def test_fewer_worlds_are_played_where_many_lives_have_to_be_drawn(servers: int, worlds: int) -> None:
+    assert draws_for(servers) == worlds

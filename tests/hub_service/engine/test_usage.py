@@ -311,3 +311,19 @@ async def test_a_server_that_nobody_opens_ends_unopened(tmp_path: Path) -> None:
         child.kill()
         child.wait()
         assert (await over(r, "ada")).end == "unopened"
+
+
+async def test_the_use_of_an_adopted_server_goes_on_until_it_holds_a_gpu(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        r.hub.run("ada")
+        await r.engine.reconciler.reconcile()
+        state = r.engine.state
+        (use,) = state.uses.values()
+        facts = state.facts["ada", ""]
+        assert (use.offer, facts.lease) == (CPU, None)
+        async with r.engine.queue.transaction() as transaction:
+            await transaction.write(Changes(facts=(replace(facts, opened=state.clock.now()),)))
+        assert list(state.uses) == [use.key]
+        async with r.engine.queue.transaction() as transaction:
+            await transaction.write(Changes(facts=(replace(facts, lease="l-1"),)))
+        assert use.key not in state.uses
