@@ -1,29 +1,17 @@
 """The likely wait: the line is played forward, the worlds are read, and the interval learns from what came true.
 
-Values in, values out; seconds here, `WaitForecast` at the border. Not here: the upper limit (``forecast.py``).
+Values in, values out; times are seconds. Not here: the upper limit (``forecast.py``), what is told (``outlook.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import replace
 
 from hub_extensions.core.queue.durations import History
-from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.interval import Correction, Interval, read
+from hub_extensions.core.queue.outlook import FEW, Likely
 from hub_extensions.core.queue.play import Line, Wish, play
-
-FEW = 20
-"""Below so many finished uses of a pool nothing is said of how long people usually stay."""
-
-
-@dataclass(frozen=True, slots=True)
-class Likely:
-    """What was played for one ticket or offer, and what is told of it."""
-
-    played: Interval
-    told: Interval
 
 
 def likely_waits(
@@ -69,15 +57,3 @@ def likely_waits(
 
 
 NOTHING_MATURED = Correction()
-
-
-def with_likely(bound: WaitForecast, likely: Likely | None) -> WaitForecast:
-    """The forecast that is told: the quantiles beside the upper limit, and never beyond it."""
-    if likely is None or bound.now:
-        return bound
-    most = None if bound.at_most is None else bound.at_most.total_seconds()
-    p10, p50, p90 = (
-        timedelta(seconds=value if most is None else min(value, most))
-        for value in (likely.told.p10, likely.told.p50, likely.told.p90)
-    )
-    return replace(bound, p10=p10, p50=p50, p90=p90)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from hub_extensions.core.queue.durations import History, Holder, Left, Use
 from hub_extensions.core.queue.interval import Correction, Interval
+from hub_extensions.core.queue.outlook import Likely
 from hub_extensions.core.queue.play import Held, Line, Waiting, Wish
-from hub_extensions.core.queue.wait_forecast import Likely, likely_waits
+from hub_extensions.core.queue.wait_forecast import likely_waits
 from hub_extensions.tools.backtest.baselines import LIMITS, Baselines
 from hub_extensions.tools.backtest.log import Log, Pool
 from hub_extensions.tools.backtest.world import NEVER, Running, Session, World

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from hub_extensions.core.queue.durations import Draws, History, Holder, Left, Use, kaplan_meier
 from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.interval import Correction, Interval, read
+from hub_extensions.core.queue.outlook import PoolView, with_likely
 from hub_extensions.core.queue.play import Brake, Held, Line, Waiting, Wish, play_lives
-from hub_extensions.core.queue.wait_forecast import likely_waits, with_likely
+from hub_extensions.core.queue.wait_forecast import likely_waits
 
 WHOLE = 1000
 HOUR = 3600.0
@@ -245,8 +246,9 @@ def test_an_interval_learns_from_what_came_true_and_from_who_still_waits() -> No
 def test_what_is_told_is_never_beyond_what_is_enforced() -> None:
     bound = WaitForecast(False, None, None, None, timedelta(minutes=3), None)
     found, _ = likely_waits(full(), {"p": history()}, {"p": Correction()}, seed=1)
-    assert with_likely(bound, found["w0"]).p90 == timedelta(minutes=3)
-    assert with_likely(bound, None) == bound
+    view = PoolView(finished=30, held=3, people=4, ending=1)
+    assert with_likely(bound, found["w0"], view).p90 == timedelta(minutes=3)
+    assert with_likely(bound, None, view) == bound
 
 
 def test_quantiles_lie_between_the_worlds() -> None:
