@@ -61,6 +61,7 @@ class Stay:
         key: of the record. share: thousandths of each device. asked: when it was asked for, seconds by the wall clock.
         lasted: seconds it held its devices. at_limit: its time limit ended it.
         starting: seconds from admission to ready; None: not known.
+        limit: the seconds it asked for, where users ask for some (a scheduler's log); None: they do not.
     """
 
     key: str
@@ -72,6 +73,7 @@ class Stay:
     lasted: float
     at_limit: bool = False
     starting: float | None = None
+    limit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

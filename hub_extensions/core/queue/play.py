@@ -29,6 +29,15 @@ Life = Callable[["Wish"], Numbers]
 """How long a wish is held once it is given, in each world: seconds."""
 
 
+class GivenUp(Exception):
+    """Whoever asked does not want the answer any more."""
+
+
+def always() -> bool:
+    """It goes on."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """Somebody who holds shares of devices: (device, thousandths) each."""
@@ -93,13 +102,33 @@ def draws_for(servers: int) -> int:
     return max(FEWEST_DRAWS, min(DRAWS, LIVES // max(1, servers)))
 
 
+@dataclass(frozen=True, slots=True)
+class Worlds:
+    """What was played: seconds from now, in each world.
+
+    Attributes:
+        starts: of each ticket. asks: of each that was only asked for. left: of those who hold something, until it ends.
+    """
+
+    starts: dict[str, Numbers]
+    asks: list[Numbers]
+    left: dict[str, Numbers]
+
+
 def play(
-    line: Line, histories: Mapping[str, History], seed: int, asks: Sequence[Wish] = ()
-) -> tuple[dict[str, Numbers], list[Numbers]]:
+    line: Line,
+    histories: Mapping[str, History],
+    seed: int,
+    asks: Sequence[Wish] = (),
+    go_on: Callable[[], bool] = always,
+) -> Worlds:
     """When each ticket starts, in each world; and each of `asks`, if it came last (what else somebody could take).
 
     Args:
-        histories: pool -> what its finished uses taught.
+        histories: pool -> what its finished uses taught. go_on: asked now and then.
+
+    Raises:
+        GivenUp: `go_on` says no.
     """
     count = draws_for(len(line.held) + len(line.waiting))
     draws = {
@@ -107,17 +136,20 @@ def play(
         for number, (pool, history) in enumerate(sorted(histories.items()))
     }
     held = sorted(line.held, key=lambda each: (each.holder.asked, -(each.holder.age or 0.0), each.id))
-    lives = {}
+    left = {}
     pool_of = {device: pool for pool, devices in line.pools.items() for device in devices}
     for each in held:
+        if not go_on():
+            raise GivenUp
         pool = pool_of.get(each.shares[0][0]) if each.shares else None
         if pool in draws and each.frees:
-            lives[each.id] = draws[pool].life(each.holder) - (each.holder.age or 0.0)
+            left[each.id] = draws[pool].life(each.holder) - (each.holder.age or 0.0)
 
     def life(wish: Wish) -> Numbers:
         return draws[wish.pool].life(wish.holder)
 
-    return play_lives(replace(line, held=tuple(held)), lives, life, count, asks)
+    starts, asked = play_lives(replace(line, held=tuple(held)), left, life, count, asks, go_on)
+    return Worlds(starts, asked, left)
 
 
 def _holders(line: Line, pool: str) -> list[Holder]:
@@ -131,12 +163,15 @@ def play_lives(
     life: Life,
     count: int,
     asks: Sequence[Wish] = (),
+    go_on: Callable[[], bool] = always,
 ) -> tuple[dict[str, Numbers], list[Numbers]]:
     """The same with given lives: `left` of those who hold something (who is missing never ends), `life` of a wish."""
     pools = {pool: _Pool(devices, list(line.held), left, count, line.whole) for pool, devices in line.pools.items()}
     brake = None if line.brake is None else _Brake(line.brake, count)
     starts: dict[str, Numbers] = {}
     for ticket in line.waiting:
+        if not go_on():
+            raise GivenUp
         starts[ticket.id] = _turn(line, pools, brake, ticket, life)
     answers = [_only_asked(line, pools, brake, wish, count) for wish in asks]
     return starts, answers

@@ -11,11 +11,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hub_extensions.core.queue.durations import History, Holder, Left, Use
+from hub_extensions.core.queue.durations import History, Holder, Left
+from hub_extensions.core.queue.foretell import Foreteller, alike
 from hub_extensions.core.queue.interval import Correction, Interval
-from hub_extensions.core.queue.outlook import Likely
+from hub_extensions.core.queue.outlook import Likely, Stay
 from hub_extensions.core.queue.play import Held, Line, Waiting, Wish
-from hub_extensions.core.queue.wait_forecast import likely_waits
 from hub_extensions.tools.backtest.baselines import LIMITS, Baselines
 from hub_extensions.tools.backtest.log import Log, Pool
 from hub_extensions.tools.backtest.world import NEVER, Running, Session, World
@@ -47,7 +47,7 @@ class _Forecaster:
     """The product's forecast with one seed, and its record of what came true."""
 
     seed: int
-    correction: Correction = field(default_factory=Correction)
+    foreteller: Foreteller
     joined: dict[int, Interval] = field(default_factory=dict)
 
 
@@ -58,8 +58,8 @@ class Replay:
         self._log, self._pool, self._progress, self._every = log, pool, progress, every
         self._world = World(pool.gpus, pool.slices, pool.policy)
         self._devices = tuple(f"{number:05}" for number in range(pool.gpus))
-        self._ours = [_Forecaster(seed) for seed in seeds]
-        self._history = History()
+        histories: dict[str, History] = {}  # the seeds learn the same of them
+        self._ours = [_Forecaster(seed, Foreteller(histories)) for seed in seeds]
         self._others = Baselines()
         self._corrections: dict[str, Correction] = {}
         self._asked: dict[int, tuple[int, list[Likely], dict[str, Interval], dict[str, Interval], float]] = {}
@@ -103,7 +103,7 @@ class Replay:
             while world.next_end() <= now:
                 over = world.end().session
                 self._others.ended(over, over.duration, now)
-                self._history.add(Use(over.user, _offer(over), over.submit, over.duration, _at_limit(over)))
+                self._ours[0].foreteller.learn([_stay(over)])
             self._start(now)
 
     def _start(self, now: float, asked: Session | None = None) -> bool:
@@ -121,7 +121,7 @@ class Replay:
             return
         episode, likely, played, told, took = asked
         for ours, each in zip(self._ours, likely, strict=True):
-            ours.correction.matured(each.played, wait)
+            ours.foreteller.matured(POOL, each.played, wait)
             del ours.joined[session.number]
         for name, point in played.items():
             self._corrections.setdefault(name, Correction()).matured(point, wait)
@@ -156,15 +156,9 @@ class Replay:
             if each.number in ours.joined
         }
         name = str(session.number)
-        tickets, _ = likely_waits(
-            self._line(now),
-            {POOL: self._history},
-            {POOL: ours.correction},
-            seed=ours.seed * 1_000_003 + session.number,
-            so_far=so_far,
-            at_most={} if limits is None else {name: limits},
-        )
-        return tickets[name]
+        most = {} if limits is None else {name: limits}
+        seed = ours.seed * 1_000_003 + session.number
+        return ours.foreteller.waits(self._line(now), seed, (), so_far, most).tickets[name]
 
     def _line(self, now: float) -> Line:
         held = tuple(self._held(running, now) for running in self._world.running.values())
@@ -183,13 +177,20 @@ class Replay:
         return Held(str(session.number), _holder(session, age, left), shares)
 
 
-def _offer(session: Session) -> tuple[int, int, float | None]:
-    return session.devices, session.slices, session.limit
-
-
-def _at_limit(session: Session) -> bool:
-    return session.limit is not None and session.duration >= session.limit
+def _stay(session: Session) -> Stay:
+    return Stay(
+        str(session.number),
+        session.user,
+        POOL,
+        session.devices,
+        session.slices,
+        session.submit,
+        session.duration,
+        session.limit is not None and session.duration >= session.limit,
+        limit=session.limit,
+    )
 
 
 def _holder(session: Session, age: float | None = None, left: Left | None = None) -> Holder:
-    return Holder(session.user, _offer(session), session.submit, age, session.limit, left)
+    kind = alike(session.devices, session.slices, session.limit)
+    return Holder(session.user, kind, session.submit, age, session.limit, left)
