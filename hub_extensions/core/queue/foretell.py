@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import pairwise
 
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import GpuOffer
@@ -270,7 +271,7 @@ class _LineMaker:
         ahead = dict.fromkeys(tickets, 0)
         behind: dict[str, list[str]] = {}
         for line in lines:
-            for one, other in zip(line, line[1:], strict=False):
+            for one, other in pairwise(line):
                 behind.setdefault(one.id, []).append(other.id)
                 ahead[other.id] += 1
         by_place = sorted((min(choice.place for choice in each.choices), each.id) for each in tickets.values())

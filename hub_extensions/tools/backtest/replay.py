@@ -17,6 +17,7 @@ from hub_extensions.core.queue.interval import Correction, Interval
 from hub_extensions.core.queue.outlook import Likely, Stay
 from hub_extensions.core.queue.play import Held, Line, Waiting, Wish
 from hub_extensions.tools.backtest.baselines import LIMITS, Baselines
+from hub_extensions.tools.backtest.limit import bound_of
 from hub_extensions.tools.backtest.log import Log, Pool
 from hub_extensions.tools.backtest.world import NEVER, Running, Session, World
 
@@ -31,7 +32,7 @@ REPORTED = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One forecast that counts: what each method said, and what came true. Seconds."""
+    """One forecast that counts: what each said, and what came true. Seconds. `bound`: "at most" of the limits."""
 
     number: int
     episode: int
@@ -40,6 +41,19 @@ class Told:
     raw: tuple[Interval, ...]
     others: Mapping[str, Interval]
     took: float
+    bound: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What everybody said to one who waits; `episode` -1: it does not count. `others_told`: after their correction."""
+
+    episode: int
+    likely: list[Likely]
+    others: dict[str, Interval]
+    others_told: dict[str, Interval]
+    took: float
+    bound: float | None
 
 
 @dataclass
@@ -62,7 +76,9 @@ class Replay:
         self._ours = [_Forecaster(seed, Foreteller(histories)) for seed in seeds]
         self._others = Baselines()
         self._corrections: dict[str, Correction] = {}
-        self._asked: dict[int, tuple[int, list[Likely], dict[str, Interval], dict[str, Interval], float]] = {}
+        self._asked: dict[int, _Asked] = {}
+        limits = [session.limit for session in log.sessions]
+        self._longest = max((each for each in limits if each is not None), default=None) if all(limits) else None
         self._episode = 0
         self._reports = {
             session.number: random.Random(f"{session.number}").uniform(1 - REPORTED, 1 + REPORTED)
@@ -119,16 +135,16 @@ class Replay:
         asked = self._asked.pop(session.number, None)
         if asked is None:
             return
-        episode, likely, played, told, took = asked
-        for ours, each in zip(self._ours, likely, strict=True):
+        for ours, each in zip(self._ours, asked.likely, strict=True):
             ours.foreteller.matured(POOL, each.played, wait)
             del ours.joined[session.number]
-        for name, point in played.items():
+        for name, point in asked.others.items():
             self._corrections.setdefault(name, Correction()).matured(point, wait)
-        if episode >= 0:
-            ours_told = tuple(each.told for each in likely)
+        if asked.episode >= 0:
+            told = tuple(each.told for each in asked.likely)
+            raw = tuple(each.played for each in asked.likely)
             self.told.append(
-                Told(session.number, episode, wait, ours_told, tuple(each.played for each in likely), told, took)
+                Told(session.number, asked.episode, wait, told, raw, asked.others_told, asked.took, asked.bound)
             )
 
     def _ask(self, session: Session, *, counts: bool) -> None:
@@ -145,7 +161,10 @@ class Replay:
         took = (time.process_time() - began) / len(likely)
         if all(each is not None for each in likely):
             known = [each for each in likely if each is not None]
-            self._asked[session.number] = (self._episode if counts else -1, known, played, told, took)
+            bound = None
+            if counts and self._longest is not None and self._pool.policy == "strict":
+                bound = bound_of(self._world, self._longest, now)
+            self._asked[session.number] = _Asked(self._episode if counts else -1, known, played, told, took, bound)
             for ours, each in zip(self._ours, known, strict=True):
                 ours.joined[session.number] = each.played
 
