@@ -57,11 +57,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Foretold:
-    """The answer: of each ticket and offer of which something can be said, and of each pool that was played."""
+    """The answer: of each ticket and offer of which something can be said, and of each pool that was played.
+
+    Attributes:
+        sizes: how many devices each pool has that is known.
+    """
 
     tickets: dict[str, Likely]
     offers: dict[OfferId, Likely]
     pools: dict[str, PoolView]
+    sizes: dict[str, int] = field(default_factory=dict)
 
 
 class Foreteller:
@@ -135,6 +140,7 @@ class Foreteller:
             {name: likely for name, likely in found.tickets.items() if likely is not None},
             {offer: likely for offer, likely in zip(asks, found.asks, strict=True) if likely is not None},
             {pool: self._view(pool, question.snapshot, found.left) for pool in line.pools},
+            dict(Capacity(question.snapshot).total),
         )
 
     def _view(self, pool: str, snapshot: QueueSnapshot, left: Mapping[str, float]) -> PoolView:
