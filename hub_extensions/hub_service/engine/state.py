@@ -246,7 +246,7 @@ class State:
             self.sendings = read_sendings(changes.meta[SENDINGS])
         self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
         self.foresight.remember(changes)
-        if not replace(changes, forecasts=()).empty:  # what was foretold changes nothing
+        if not replace(changes, forecasts=(), meta={}).empty:  # what was foretold, or noted, changes nothing
             self.revision += 1
 
     def _keep_last(self, record: UsageRecord) -> None:
