@@ -166,7 +166,7 @@ def play_lives(
     go_on: Callable[[], bool] = always,
 ) -> tuple[dict[str, Numbers], list[Numbers]]:
     """The same with given lives: `left` of those who hold something (who is missing never ends), `life` of a wish."""
-    pools = {pool: _Pool(devices, list(line.held), left, count, line.whole) for pool, devices in line.pools.items()}
+    pools = {pool: _pool_of(pool, line, left, count, asks) for pool in line.pools}
     brake = None if line.brake is None else _Brake(line.brake, count)
     starts: dict[str, Numbers] = {}
     for ticket in line.waiting:
@@ -177,7 +177,9 @@ def play_lives(
     return starts, answers
 
 
-def _turn(line: Line, pools: Mapping[str, _Pool], brake: _Brake | None, ticket: Waiting, life: Life) -> Numbers:
+def _turn(
+    line: Line, pools: Mapping[str, _Pool | _Slots], brake: _Brake | None, ticket: Waiting, life: Life
+) -> Numbers:
     """It starts at the first moment at which one of its wishes can be given; of equal moments the one it prefers."""
     can = [wish for wish in ticket.wishes if wish.pool in pools and wish.pool not in line.held_up]
     free = None if brake is None else brake.free()
@@ -189,11 +191,10 @@ def _turn(line: Line, pools: Mapping[str, _Pool], brake: _Brake | None, ticket: 
         if brake is not None:
             brake.take(at)
         return at
-    kept = {wish.pool: pools[wish.pool].copy() for wish in can}
     best: Numbers | None = None
     chosen = np.full(next(iter(pools.values())).count if pools else 0, -1)
     for number, wish in enumerate(can):
-        at = kept[wish.pool].copy().earliest(wish.share, wish.devices, free)
+        at = pools[wish.pool].peek(wish.share, wish.devices, free)
         sooner = at < (NEVER if best is None else best)
         best = at if best is None else np.where(sooner, at, best)
         chosen = np.where(sooner, number, chosen)
@@ -209,18 +210,20 @@ def _turn(line: Line, pools: Mapping[str, _Pool], brake: _Brake | None, ticket: 
     return best
 
 
-def _give(pool: _Pool, brake: _Brake | None, wish: Wish, at: Numbers, life: Life) -> Numbers:
+def _give(pool: _Pool | _Slots, brake: _Brake | None, wish: Wish, at: Numbers, life: Life) -> Numbers:
     if brake is not None:
         brake.take(at)
     pool.give(wish.share, wish.devices, at, life(wish))
     return at
 
 
-def _only_asked(line: Line, pools: Mapping[str, _Pool], brake: _Brake | None, wish: Wish, count: int) -> Numbers:
+def _only_asked(
+    line: Line, pools: Mapping[str, _Pool | _Slots], brake: _Brake | None, wish: Wish, count: int
+) -> Numbers:
     if wish.pool not in pools or wish.pool in line.held_up:
         return np.full(count, NEVER)
     free = None if brake is None else brake.free()
-    return pools[wish.pool].copy().earliest(wish.share, wish.devices, free)
+    return pools[wish.pool].peek(wish.share, wish.devices, free)
 
 
 class _Brake:
@@ -241,6 +244,56 @@ class _Brake:
         """One starts."""
         rows = np.arange(len(at))
         self._ends[rows, self._ends.argmin(axis=1)] = at + self._takes
+
+
+def _pool_of(pool: str, line: Line, left: Mapping[str, Numbers], count: int, asks: Sequence[Wish]) -> _Pool | _Slots:
+    devices = line.pools[pool]
+    ours = set(devices)
+    held = [each for each in line.held if any(device in ours for device, _ in each.shares)]
+    wishes = [wish for ticket in line.waiting for wish in ticket.wishes if wish.pool == pool]
+    wishes += [wish for wish in asks if wish.pool == pool]
+    taken: dict[str, int] = {}
+    for each in held:
+        for device, share in each.shares:
+            taken[device] = taken.get(device, 0) + share
+    shares = {wish.share for wish in wishes} | {share for each in held for _, share in each.shares}
+    one_each = all(wish.devices == 1 for wish in wishes) and all(len(each.shares) == 1 for each in held)
+    if devices and one_each and len(shares) == 1 and max(taken.values(), default=0) <= line.whole >= max(shares):
+        return _Slots(len(devices) * (line.whole // max(shares)), held, left, count)
+    return _Pool(devices, held, left, count, line.whole)
+
+
+class _Slots:
+    """A pool of which everybody has one equal share: whoever is first in line takes the slot that is free next."""
+
+    def __init__(self, slots: int, held: Sequence[Held], left: Mapping[str, Numbers], count: int) -> None:
+        self.count = count
+        self._now: Numbers = np.zeros(count)
+        self._free = np.zeros((count, slots))
+        for at, each in enumerate(held):
+            self._free[:, at] = left.get(each.id, NEVER)
+
+    def peek(self, share: int, devices: int, not_before: Numbers | None) -> Numbers:
+        """When one is free, and it is not before this."""
+        at: Numbers = np.maximum(self._free.min(axis=1), self._now)
+        return at if not_before is None else np.maximum(at, not_before)
+
+    def earliest(self, share: int, devices: int, not_before: Numbers | None) -> Numbers:
+        """The same, and the line is played on to then."""
+        self._now = self.peek(share, devices, not_before)
+        return self._now.copy()
+
+    def wait_until(self, moment: Numbers) -> None:
+        """Nobody is given anything before this."""
+        self._now = np.maximum(self._now, moment)
+
+    def give(self, share: int, devices: int, at: Numbers, life: Numbers, only: Places | None = None) -> None:
+        """One, at this moment, for as long."""
+        if only is None:
+            rows = np.arange(self.count)
+            self._free[rows, self._free.argmin(axis=1)] = at + life
+        else:
+            self._free[only, self._free[only].argmin(axis=1)] = at[only] + life[only]
 
 
 class _Pool:
@@ -267,6 +320,10 @@ class _Pool:
         self._places: Places = np.stack(places, axis=1) if places else np.zeros((count, 0), dtype=np.int64)
         self._shares = np.array(shares, dtype=np.int32)
         self._used = len(shares)
+
+    def peek(self, share: int, devices: int, not_before: Numbers | None) -> Numbers:
+        """When so many devices have this share free, and it is not before this."""
+        return self.copy().earliest(share, devices, not_before)
 
     def copy(self) -> _Pool:
         """Another that may be played on alone."""
