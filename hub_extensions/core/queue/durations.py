@@ -190,7 +190,8 @@ def profiles(offer: Hashable, asked: float, own: Sequence[tuple[Hashable, float]
                 rows[BURST][at] = weight
     found = np.array(rows)
     sums = found.sum(axis=1, keepdims=True)
-    return np.divide(found, sums, out=np.zeros_like(found), where=sums > 0)
+    shares: Numbers = np.divide(found, sums, out=np.zeros_like(found), where=sums > 0)
+    return shares
 
 
 class Draws:

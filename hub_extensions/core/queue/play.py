@@ -27,6 +27,7 @@ NEVER = np.inf
 
 Life = Callable[["Wish"], Numbers]
 """How long a wish is held once it is given, in each world: seconds."""
+_Pools = Mapping[str, "_Pool | _Slots"]
 
 
 class GivenUp(Exception):
@@ -177,9 +178,7 @@ def play_lives(
     return starts, answers
 
 
-def _turn(
-    line: Line, pools: Mapping[str, _Pool | _Slots], brake: _Brake | None, ticket: Waiting, life: Life
-) -> Numbers:
+def _turn(line: Line, pools: _Pools, brake: _Brake | None, ticket: Waiting, life: Life) -> Numbers:
     """It starts at the first moment at which one of its wishes can be given; of equal moments the one it prefers."""
     can = [wish for wish in ticket.wishes if wish.pool in pools and wish.pool not in line.held_up]
     free = None if brake is None else brake.free()
@@ -217,9 +216,7 @@ def _give(pool: _Pool | _Slots, brake: _Brake | None, wish: Wish, at: Numbers, l
     return at
 
 
-def _only_asked(
-    line: Line, pools: Mapping[str, _Pool | _Slots], brake: _Brake | None, wish: Wish, count: int
-) -> Numbers:
+def _only_asked(line: Line, pools: _Pools, brake: _Brake | None, wish: Wish, count: int) -> Numbers:
     if wish.pool not in pools or wish.pool in line.held_up:
         return np.full(count, NEVER)
     free = None if brake is None else brake.free()
@@ -275,13 +272,15 @@ class _Slots:
 
     def peek(self, share: int, devices: int, not_before: Numbers | None) -> Numbers:
         """When one is free, and it is not before this."""
-        at: Numbers = np.maximum(self._free.min(axis=1), self._now)
-        return at if not_before is None else np.maximum(at, not_before)
+        free: Numbers = self._free.min(axis=1)
+        at: Numbers = np.maximum(free, self._now if not_before is None else np.maximum(self._now, not_before))
+        return at
 
     def earliest(self, share: int, devices: int, not_before: Numbers | None) -> Numbers:
         """The same, and the line is played on to then."""
         self._now = self.peek(share, devices, not_before)
-        return self._now.copy()
+        at: Numbers = self._now.copy()
+        return at
 
     def wait_until(self, moment: Numbers) -> None:
         """Nobody is given anything before this."""
