@@ -173,34 +173,35 @@ def play_lives(
     for ticket in line.waiting:
         if not go_on():
             raise GivenUp
-        starts[ticket.id] = _turn(line, pools, brake, ticket, life)
+        starts[ticket.id] = _turn(line, pools, brake, ticket, life, count)
     answers = [_only_asked(line, pools, brake, wish, count) for wish in asks]
     return starts, answers
 
 
-def _turn(line: Line, pools: _Pools, brake: _Brake | None, ticket: Waiting, life: Life) -> Numbers:
+def _turn(line: Line, pools: _Pools, brake: _Brake | None, ticket: Waiting, life: Life, count: int) -> Numbers:
     """It starts at the first moment at which one of its wishes can be given; of equal moments the one it prefers."""
     can = [wish for wish in ticket.wishes if wish.pool in pools and wish.pool not in line.held_up]
-    free = None if brake is None else brake.free()
-    if len(can) == 1 and len(ticket.wishes) == 1:
-        pool = pools[can[0].pool]
-        return _give(pool, brake, can[0], pool.earliest(can[0].share, can[0].devices, free), life)
     if not ticket.wishes:
-        at = free if free is not None else np.zeros(0)
+        return np.zeros(0) if brake is None else brake.after(np.zeros(count))
+    if not can:
+        return np.full(count, NEVER)
+    if len(ticket.wishes) == 1:
+        pool = pools[can[0].pool]
+        at = pool.earliest(can[0].share, can[0].devices)
         if brake is not None:
-            brake.take(at)
+            at = brake.after(at)
+            pool.wait_until(at)
+        pool.give(can[0].share, can[0].devices, at, life(can[0]))
         return at
-    best: Numbers | None = None
-    chosen = np.full(next(iter(pools.values())).count if pools else 0, -1)
+    best: Numbers = np.full(count, NEVER)
+    chosen = np.full(count, -1)
     for number, wish in enumerate(can):
-        at = pools[wish.pool].peek(wish.share, wish.devices, free)
-        sooner = at < (NEVER if best is None else best)
-        best = at if best is None else np.where(sooner, at, best)
+        at = pools[wish.pool].peek(wish.share, wish.devices)
+        sooner = at < best
+        best = np.where(sooner, at, best)
         chosen = np.where(sooner, number, chosen)
-    if best is None:
-        return np.full(chosen.shape, NEVER)
     if brake is not None:
-        brake.take(best)
+        best = brake.after(best)
     for number, wish in enumerate(can):
         mine = np.flatnonzero(chosen == number)
         pools[wish.pool].give(wish.share, wish.devices, best, life(wish), mine)
@@ -209,38 +210,46 @@ def _turn(line: Line, pools: _Pools, brake: _Brake | None, ticket: Waiting, life
     return best
 
 
-def _give(pool: _Pool | _Slots, brake: _Brake | None, wish: Wish, at: Numbers, life: Life) -> Numbers:
-    if brake is not None:
-        brake.take(at)
-    pool.give(wish.share, wish.devices, at, life(wish))
-    return at
-
-
 def _only_asked(line: Line, pools: _Pools, brake: _Brake | None, wish: Wish, count: int) -> Numbers:
     if wish.pool not in pools or wish.pool in line.held_up:
         return np.full(count, NEVER)
-    free = None if brake is None else brake.free()
-    return pools[wish.pool].peek(wish.share, wish.devices, free)
+    at = pools[wish.pool].peek(wish.share, wish.devices)
+    return at if brake is None else brake.peek(at)
 
 
 class _Brake:
-    """The starts that are under way, in each world."""
+    """When servers start, in each world: no more at once than may.
+
+    Turns are played by place, not by time: who starts sooner in another line takes nothing from those played before.
+    """
 
     def __init__(self, brake: Brake, count: int) -> None:
-        self._takes = brake.takes
-        ends = sorted(brake.starting)[-brake.most :]
-        self._ends = np.zeros((count, brake.most))
-        self._ends[:, : len(ends)] = ends
+        self._most, self._takes, self._used = brake.most, brake.takes, len(brake.starting)
+        self._over = np.full((count, self._used + 16), -NEVER)
+        self._over[:, : self._used] = sorted(brake.starting)
 
-    def free(self) -> Numbers:
-        """When the next may start."""
-        free: Numbers = self._ends.min(axis=1)
-        return free
+    def after(self, moment: Numbers) -> Numbers:
+        """The first time from this moment on at which one more may start; it does."""
+        at: Numbers = moment.copy()
+        over = self._over[:, : self._used]
+        held_back = np.flatnonzero(np.isfinite(at))
+        while len(held_back):
+            now, ends = at[held_back, None], over[held_back]
+            starting = (ends > now) & (ends - self._takes <= now)
+            full = starting.sum(axis=1) >= self._most
+            held_back = held_back[full]
+            at[held_back] = np.where(starting[full], ends[full], NEVER).min(axis=1, initial=NEVER)
+        if self._used == self._over.shape[1]:
+            self._over = np.concatenate((self._over, np.full_like(self._over, -NEVER)), axis=1)
+        self._over[:, self._used] = at + self._takes
+        self._used += 1
+        return at
 
-    def take(self, at: Numbers) -> None:
-        """One starts."""
-        rows = np.arange(len(at))
-        self._ends[rows, self._ends.argmin(axis=1)] = at + self._takes
+    def peek(self, moment: Numbers) -> Numbers:
+        """The same, and nobody does."""
+        found = self.after(moment)
+        self._used -= 1
+        return found
 
 
 def _pool_of(pool: str, line: Line, left: Mapping[str, Numbers], count: int, asks: Sequence[Wish]) -> _Pool | _Slots:
@@ -270,15 +279,14 @@ class _Slots:
         for at, each in enumerate(held):
             self._free[:, at] = left.get(each.id, NEVER)
 
-    def peek(self, share: int, devices: int, not_before: Numbers | None) -> Numbers:
-        """When one is free, and it is not before this."""
-        free: Numbers = self._free.min(axis=1)
-        at: Numbers = np.maximum(free, self._now if not_before is None else np.maximum(self._now, not_before))
+    def peek(self, share: int, devices: int) -> Numbers:
+        """When one is free."""
+        at: Numbers = np.maximum(self._free.min(axis=1), self._now)
         return at
 
-    def earliest(self, share: int, devices: int, not_before: Numbers | None) -> Numbers:
+    def earliest(self, share: int, devices: int) -> Numbers:
         """The same, and the line is played on to then."""
-        self._now = self.peek(share, devices, not_before)
+        self._now = self.peek(share, devices)
         at: Numbers = self._now.copy()
         return at
 
@@ -320,9 +328,9 @@ class _Pool:
         self._shares = np.array(shares, dtype=np.int32)
         self._used = len(shares)
 
-    def peek(self, share: int, devices: int, not_before: Numbers | None) -> Numbers:
-        """When so many devices have this share free, and it is not before this."""
-        return self.copy().earliest(share, devices, not_before)
+    def peek(self, share: int, devices: int) -> Numbers:
+        """When so many devices have this share free."""
+        return self.copy().earliest(share, devices)
 
     def copy(self) -> _Pool:
         """Another that may be played on alone."""
@@ -333,10 +341,8 @@ class _Pool:
         other._used = self._used
         return other
 
-    def earliest(self, share: int, devices: int, not_before: Numbers | None) -> Numbers:
+    def earliest(self, share: int, devices: int) -> Numbers:
         """Play on until so many devices have this share free; when that is."""
-        if not_before is not None:
-            self.wait_until(not_before)
         if self._none or share > self._whole:
             self._now = np.full(self.count, NEVER)
             return self._now
