@@ -5,29 +5,35 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store import Changes, StoreUnavailable
 from hub_extensions.adapters.store.archive import Archive
 from hub_extensions.core.messages import Progress, Stopped, UsageRecord, Wait
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.foretell import Foreteller, Foretold, Question
+from hub_extensions.core.queue.play import GivenUp, always
 from hub_extensions.hub_service.engine import forecaster as forecasting
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.usage.importing import import_file
 from hub_extensions.tools.usage.rows import How
 from tests.fakes.machine import small
+from tests.hub_service.engine.pod_room import PodRoom, pod_room
 from tests.hub_service.engine.room import Room, room
-from tests.patience import soon
+from tests.patience import patient, soon
 
 SMALL = "mig-1g.5gb"
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 
 
-def record(r: Room, number: int, lasted: timedelta = HOUR, **changes: object) -> UsageRecord:
+def record(r: Room | PodRoom, number: int, lasted: timedelta = HOUR, **changes: object) -> UsageRecord:
     ended = r.hands.wall - number * HOUR
     made = UsageRecord(
         key=f"past-{number:03}",
@@ -46,12 +52,12 @@ def record(r: Room, number: int, lasted: timedelta = HOUR, **changes: object) ->
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-async def with_past(r: Room, uses: int = 24, lasted: timedelta = HOUR) -> None:
+async def with_past(r: Room | PodRoom, uses: int = 24, lasted: timedelta = HOUR) -> None:
     """Uses that ended before this service was started."""
     await r.engine.store.commit(Changes(usage=tuple(record(r, number, lasted) for number in range(uses))))
 
 
-async def computed(r: Room) -> None:
+async def computed(r: Room | PodRoom) -> None:
     await r.engine.forecaster.refresh()
     await r.engine.forecaster.compute()
 
@@ -335,3 +341,87 @@ async def test_who_joins_is_told_soon_and_there_is_one_thread_for_it(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert [each.name for each in threading.enumerate() if "gpu-forecast" in each.name] == ["gpu-forecast_0"]
+
+
+@pytest.mark.programs
+async def test_an_admission_that_cannot_be_written_comes_true_with_the_one_that_can(tmp_path: Path) -> None:
+    """As after a kill between the release and its record: both are there, or neither is."""
+    async with room(tmp_path, small(0)) as r:
+        await r.engine.reconciler.reconcile()
+        await with_past(r)
+        _, child = await r.run("ada", SMALL)
+        ben = await r.ask("ben", SMALL)
+        await computed(r)
+        child.kill()
+        child.wait()
+        await r.engine.stopped(Stopped("ada", "", asked=True))
+        r.engine.store.guard = full_for_admissions
+        await r.engine.watcher.refresh()
+        assert ben.ticket in waiting(r) and [each[2] for each in forecasts(r)] == [""]
+        r.engine.store.guard = None
+        r.hands.pass_time(MINUTE)
+        await r.engine.watcher.refresh()
+        async with r.engine.queue.transaction(admit=True):
+            pass
+        assert ben.ticket not in waiting(r) and [each[2:4] for each in forecasts(r)] == [("started", 60.0)]
+
+
+def full_for_admissions(connection: Connection) -> None:
+    """There is room for the release, and none for what comes after it."""
+    if connection.scalar(sa.text("SELECT count(*) FROM gpu_leases")) == 0:
+        raise StoreUnavailable("The disk is full.")
+
+
+class TellerThatIsSlow(Foreteller):
+    """It computes until it is told to stop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+
+    def answer(self, question: Question, seed: int, go_on: Callable[[], bool] = always) -> Foretold:
+        self.begun.set()
+        while go_on():
+            self.begun.wait(0.001)
+        raise GivenUp
+
+
+async def test_a_long_computation_holds_up_no_stop_and_no_form(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        r.engine.forecaster._teller = slow = TellerThatIsSlow()
+        task = asyncio.ensure_future(r.engine.forecaster.compute())
+        await soon(slow.begun.is_set)
+        assert offered(r).now and not task.done()
+        await r.engine.stop()
+        await asyncio.wait_for(task, patient(1))
+        assert r.engine.state.foresight.waits is None
+
+
+@pytest.mark.programs
+async def test_a_countdown_is_an_end_that_is_known(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await with_past(r)
+        await r.run("ada", SMALL)
+        ben = await r.ask("ben", SMALL)
+        facts = r.engine.state.facts["ada", ""]
+        now = r.engine.state.clock.now()
+        warned = replace(facts, warned=now, promised=now + 5 * MINUTE)
+        await r.engine.state.commit(Changes(facts=(warned,)))
+        await computed(r)
+        waits = r.engine.state.foresight.waits
+        assert waits is not None and waits.tickets[ben.ticket].played.p90 == 300.0
+
+
+async def test_on_a_cluster_counted_devices_have_likely_waits_too(tmp_path: Path) -> None:
+    async with pod_room(tmp_path) as r:
+        await with_past(r)
+        await r.run("ada")
+        await r.run("ben")
+        await r.ask("cid")
+        await computed(r)
+        (ticket,) = r.engine.state.foresight.given
+        assert ticket == r.ticket("cid")
+        wait = r.stands().wait
+        assert wait.p50 is not None and wait.p90 is not None and 0 * MINUTE < wait.p50 <= wait.p90
+        given = r.engine.forecasts().pools[0]
+        assert (given.pool, given.finished) == (SMALL, 24)
