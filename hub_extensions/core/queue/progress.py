@@ -14,14 +14,18 @@ OVERDUE = timedelta(minutes=10)
 """So long after the end that it named a report says nothing any more."""
 
 
-def taken(before: Progress | None, told: Progress, now: datetime, started: datetime) -> Progress | None:
-    """The report that counts from now on; None: `told` changes nothing, and what was known before stays.
+def taken(before: Progress | None, report: Progress, now: datetime, started: datetime) -> Progress | None:
+    """The report that counts from now on; None: it changes nothing, and what was known before stays.
 
     Args:
         before: what counts until now. now: wall clock. started: when the server was ready, by the wall clock.
     """
-    if told.at.tzinfo is None or not 0 <= told.left_seconds <= LONGEST.total_seconds() or not 0 <= told.spread <= 1:
+    if (
+        report.at.tzinfo is None
+        or not 0 <= report.left_seconds <= LONGEST.total_seconds()
+        or not 0 <= report.spread <= 1
+    ):
         return None
-    if told.at > now + AHEAD or told.at < started:
+    if report.at > now + AHEAD or report.at < started:
         return None
-    return None if before is not None and told.at < before.at else told
+    return None if before is not None and report.at < before.at else report

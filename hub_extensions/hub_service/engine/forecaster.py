@@ -41,10 +41,12 @@ PAUSE = 1.0
 """Seconds between two computations at least."""
 EVERY = 30.0
 """Seconds after which it is computed anew though nothing has changed: who stays on is likely to stay longer."""
-LOOK_FOR_IMPORTS = 10.0
+IMPORTS_EVERY = 10.0
 """How often it is asked whether an admin has imported or removed a history."""
 AT_ONCE = 1000
 """Records that are learned from at once, before somebody may say that it is to stop."""
+GIVEN_AT_ONCE = 200
+"""Forecasts that are kept in one turn of the loop."""
 OVERDUE_SECONDS = 60.0
 """A server that is beyond the end it named is likely to be done soon."""
 
@@ -53,16 +55,16 @@ class Forecaster:
     """Computes the likely waits of a state, and puts them there.
 
     Args:
-        transaction: to write what was given. told: called when there is something new to tell.
+        transaction: to write what was given. publish: called when there is something new to tell.
     """
 
     def __init__(
-        self, state: State, store: Store, transaction: Transactions, told: Callable[[], None] = lambda: None
+        self, state: State, store: Store, transaction: Transactions, publish: Callable[[], None] = lambda: None
     ) -> None:
         self.state = state
         self._store = store
         self._transaction = transaction
-        self._told = told
+        self._publish = publish
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu-forecast")
         self._teller = Foreteller()
         self._closed = False
@@ -74,14 +76,14 @@ class Forecaster:
         """Learn, then compute for as long as the service runs."""
         loop = asyncio.get_running_loop()
         asked_at = computed_at = -EVERY
-        book = -1
+        computed = -1
         while True:
             began = loop.time()
-            if began - asked_at >= LOOK_FOR_IMPORTS and await self.refresh():
-                book = -1
-            asked_at = began if began - asked_at >= LOOK_FOR_IMPORTS else asked_at
-            if self.state.foresight.book != book or began - computed_at >= EVERY:
-                book, computed_at = self.state.foresight.book, began
+            if began - asked_at >= IMPORTS_EVERY and await self.refresh():
+                computed = -1
+            asked_at = began if began - asked_at >= IMPORTS_EVERY else asked_at
+            if self.state.foresight.revision != computed or began - computed_at >= EVERY:
+                computed, computed_at = self.state.foresight.revision, began
                 await self.compute()
             await asyncio.sleep(max(PAUSE, loop.time() - began))
 
@@ -156,7 +158,7 @@ class Forecaster:
             return
         self._failed = False
         foresight.waits = LikelyWaits(question.now, elapsed, found.tickets, found.offers, found.pools, took)
-        self._told()
+        self._publish()
         await self.give(found)
 
     def _answer(
@@ -212,16 +214,17 @@ class Forecaster:
         if waits is None:
             return
         told = (ticket for ticket in self.state.tickets.values() if ticket.id in waits.tickets)
-        due = {ticket.id: hour for ticket in told if (hour := self._due(ticket)) is not None}
-        if not due and sizes is None:
-            return
+        due = [(ticket.id, hour) for ticket in told if (hour := self._due(ticket)) is not None]
         try:
-            async with self._transaction() as transaction:
-                given = self._given(waits, due)
-                meta = {} if sizes is None else {POOL_SIZES: json.dumps(sizes, sort_keys=True)}
-                if given or meta:
-                    await transaction.write(Changes(forecasts=given, meta=meta))
-                    self._sizes = found.sizes
+            for first in range(0, len(due), GIVEN_AT_ONCE):
+                async with self._transaction() as transaction:
+                    given = self._given(waits, due[first : first + GIVEN_AT_ONCE])
+                    if given:
+                        await transaction.write(Changes(forecasts=given))
+            if sizes is not None:
+                async with self._transaction() as transaction:
+                    await transaction.write(Changes(meta={POOL_SIZES: json.dumps(sizes, sort_keys=True)}))
+                self._sizes = found.sizes
         except Refused as problem:
             log.debug("no forecast is kept: %s", problem)
 
@@ -233,9 +236,9 @@ class Forecaster:
         known = {given.hour for given in self.state.foresight.given.get(ticket.id, ())}
         return None if hour in known else hour
 
-    def _given(self, waits: LikelyWaits, due: dict[str, int]) -> tuple[Given, ...]:
+    def _given(self, waits: LikelyWaits, due: Sequence[tuple[str, int]]) -> tuple[Given, ...]:
         stand = standing(self.state.queue_snapshot(), self.state.clock.now())
-        made = (self._given_to(ticket, waits, hour, stand) for ticket, hour in due.items())
+        made = (self._given_to(ticket, waits, hour, stand) for ticket, hour in due)
         return tuple(given for given in made if given is not None)
 
     def _given_to(self, ticket_id: str, waits: LikelyWaits, hour: int, stand: Standing) -> Given | None:

@@ -45,7 +45,7 @@ class Foresight:
 
     Attributes:
         waits: the last computation's answer; None: there was none yet.
-        book: grows with everything a wait follows from: tickets, leases, devices, pools.
+        revision: grows with everything a wait follows from: tickets, leases, devices, pools.
         stays, matured: not learned from yet; whoever learns takes them.
         given: ticket -> forecasts that have not come true yet. records: pool -> the last that did.
         joins: pool -> the last of those that were given at a join.
@@ -54,7 +54,7 @@ class Foresight:
 
     def __init__(self) -> None:
         self.waits: LikelyWaits | None = None
-        self.book = 0
+        self.revision = 0
         self.stays: deque[Stay] = deque(maxlen=UNREAD)
         self.matured: deque[tuple[str, Interval, float]] = deque(maxlen=UNREAD)
         self.given: dict[str, tuple[Given, ...]] = {}
@@ -83,7 +83,7 @@ class Foresight:
         likely = waits.tickets.get(ticket.id)
         pool = self._pool(waits, ticket, offer, likely)
         view = waits.pools.get(pool)
-        forecast = self._told(verdict.forecast, likely, view, pool, offer.title, waits, clock)
+        forecast = self._with_likely(verdict.forecast, likely, view, pool, offer.title, waits, clock)
         reason = verdict.reason
         if reason.reason == "in-use" and view is not None and forecast.p90 is not None:
             reason = usual_ends(view, offer.title, verdict.ahead) or reason
@@ -95,7 +95,7 @@ class Foresight:
         if waits is None or not offer.pool:
             return stands
         likely, view = waits.offers.get(offer.id), waits.pools.get(offer.pool)
-        return replace(stands, wait=self._told(stands.wait, likely, view, offer.pool, offer.title, waits, clock))
+        return replace(stands, wait=self._with_likely(stands.wait, likely, view, offer.pool, offer.title, waits, clock))
 
     def pool_of(self, waits: LikelyWaits, ticket: Ticket, offer: GpuOffer) -> str:
         """The pool whose habits a ticket is told of."""
@@ -110,7 +110,7 @@ class Foresight:
         known = (pool for pool in pools if pool in waits.pools and waits.pools[pool].finished >= FEW)
         return next(known, offer.pool)
 
-    def _told(
+    def _with_likely(
         self,
         bound: WaitForecast,
         likely: Likely | None,
@@ -170,7 +170,7 @@ class Foresight:
     def remember(self, changes: Changes) -> None:
         """These were written."""
         if changes.tickets or changes.leases:
-            self.book += 1
+            self.revision += 1
         self.stays.extend(stay for stay in map(stay_of, changes.usage) if stay is not None)
         for server in changes.gone_facts:
             self.progress.pop(server, None)
@@ -206,7 +206,7 @@ class Foresight:
         if given.hour == 0:
             self.joins.setdefault(given.pool, deque(maxlen=MATURED)).append(given)
 
-    def hear(self, server: Server, told: Progress, started: datetime, clock: RunningClock) -> bool:
+    def hear(self, server: Server, report: Progress, started: datetime, clock: RunningClock) -> bool:
         """A server says when it is done; whether that counts.
 
         Args:
@@ -214,12 +214,12 @@ class Foresight:
         """
         before = self.progress.get(server)
         now = clock.utc_now()
-        found = taken(None if before is None else before[0], told, now, clock.wall(started))
+        found = taken(None if before is None else before[0], report, now, clock.wall(started))
         if found is None:
             return False
         age = max(timedelta(0), now - found.at)
         self.progress[server] = found, clock.now() - age + timedelta(seconds=found.left_seconds)
-        self.book += 1
+        self.revision += 1
         return True
 
     def ends_of(self, server: Server, now: datetime) -> tuple[Progress, datetime] | None:

@@ -268,10 +268,10 @@ async def test_its_own_commit_begins_no_computation(tmp_path: Path) -> None:
         await r.run("ada", SMALL)
         await r.ask("ben", SMALL)
         await r.engine.forecaster.refresh()
-        book, revision = r.engine.state.foresight.book, r.engine.state.revision
+        computed_of, revision = r.engine.state.foresight.revision, r.engine.state.revision
         await r.engine.forecaster.compute()
         assert len(forecasts(r)) == 1
-        assert (r.engine.state.foresight.book, r.engine.state.revision) == (book, revision)
+        assert (r.engine.state.foresight.revision, r.engine.state.revision) == (computed_of, revision)
 
 
 @pytest.mark.programs
