@@ -100,7 +100,7 @@ def lines(draw: st.DrawFn) -> tuple[QueueSnapshot, dict[str, float], dict[tuple[
                 wanted.append(other)  # both asked for at once
             elif number == 0 and wanted[0] in (SMALL, LARGE):
                 wanted.append(other)  # asked for when others were in line already
-                later = draw(st.integers(0, 70))
+                later = draw(st.sampled_from([0, 5, 15, 25, 45, 65]))  # no two have one place
         choices = tuple(Choice(offer, place + (later if at else 0)) for at, offer in enumerate(wanted))
         tickets.append(Ticket(f"t{number}", f"v{number}", "", choices, NOW))
         for pool in (SMALL, LARGE, GPU):
