@@ -7,6 +7,7 @@ simulation without arrays costs for one ticket. Times are of a processor, but fo
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import tempfile
 import time
@@ -126,6 +127,8 @@ async def beside(folder: Path) -> None:
     async with room(folder / "beside", *devices, queue=QueueLimits(max_waiting=5000)) as r:
         await fill(r, 2000, 1000, both=False)
         r.engine.forecaster._teller = learned([SMALL])
+        gc.collect()
+        gc.freeze()  # as the service does with what it begins with
         for busy in (False, True):
             task = asyncio.ensure_future(endless(r)) if busy else None
             forms, late = [], []
