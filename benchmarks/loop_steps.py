@@ -171,6 +171,9 @@ async def figures(r: Room) -> None:
     async def metrics() -> None:
         r.engine.line_figures()
 
+    async def question() -> None:
+        r.engine.forecaster.question()
+
     for ticket in state.tickets.values():
         r.hub.run(ticket.user, "", ready=False)
     print(f"{TICKETS:,} tickets in two lines, {LEASED} devices; the longest step of the loop in each run")
@@ -188,6 +191,7 @@ async def figures(r: Room) -> None:
     await measured("a round of admissions, one device free", admission)
     await measured("the hub's list is compared", compared)
     await measured("the line for the metrics", metrics)
+    await measured("what the forecast asks", question)
     listener.cancel()
 
 

@@ -61,6 +61,13 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "limits-ahead-unless-outside": (
         "The servers ahead end by their time limit at the latest, unless others in the cluster come first."
     ),
+    "usually-end": Plural(
+        "ending",
+        "1 of {total:number} {title} usually ends within the hour.",
+        "{ending:number} of {total:number} {title} usually end within the hour.",
+    ),
+    "usually-longer": "The {title} in use usually go on for more than an hour.",
+    "few-data": "Few data yet: how long people keep it is not known.",
     # the end of a server
     "idle": "Idle for {idle:duration}.",
     "unopened": "Nobody has opened it since it started {since:duration} ago.",
@@ -246,6 +253,12 @@ TO_THE_HUB: Mapping[str, Text] = {
     "in-use": Plural(
         "total", "The only {title} is in use. {ahead:people}", "All {total} {title} are in use. {ahead:people}"
     ),
+    "in-use-usually-end": Plural(
+        "ending",
+        "1 of {total:number} {title} usually ends within the hour. {ahead:people}",
+        "{ending:number} of {total:number} {title} usually end within the hour. {ahead:people}",
+    ),
+    "in-use-usually-longer": "The {title} in use usually go on for more than an hour. {ahead:people}",
     "in-use-also-by-others": (
         "All {total} {title} are in use. {foreign} of them by programs that this hub did not start. {ahead:people}"
     ),

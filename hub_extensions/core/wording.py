@@ -5,6 +5,7 @@ Not here: offers (``offer_texts.py``), and the sentences of reasons (``reasons.p
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
 GIB = 1024**3
@@ -34,6 +35,31 @@ def about(seconds: float) -> str:
         return f"{hours} h {rest} min" if rest else f"{hours} h"
     days, rest = divmod(hours, 24)
     return f"{days} d {rest} h" if rest else f"{days} d"
+
+
+def at_most(seconds: float) -> str:
+    """A length that is a limit, rounded up so that it stays one: ``40 s``, ``2 h 11 min``, ``3 d 5 h``."""
+    if seconds <= 59:
+        return f"{max(0, math.ceil(seconds))} s"
+    minutes = math.ceil(seconds / 60)
+    return about(60 * minutes if minutes < 48 * 60 else 3600 * math.ceil(minutes / 60))
+
+
+STEPS = ((30, 1), (120, 5), (600, 15))
+"""Below so many minutes a likely wait is told in steps of so many; from there on in hours."""
+
+
+def stepped(seconds: float, *, up: bool | None = None) -> float:
+    """A likely wait as it may be told, seconds of whole steps: nobody can count on a minute of one in hours.
+
+    Args:
+        up: False: the step below; True: the step above; None: the nearest.
+    """
+    minutes = max(0.0, seconds) / 60
+    step = next((step for below, step in STEPS if minutes < below), 60)
+    steps = minutes / step
+    whole = math.floor(steps + 0.5) if up is None else math.ceil(steps) if up else math.floor(steps)
+    return float(60 * step * whole)
 
 
 def ordinal(number: int) -> str:

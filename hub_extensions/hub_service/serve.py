@@ -46,14 +46,13 @@ from hub_extensions.hub_service.setup.notice_texts import NoticeTexts, TemplateP
 from hub_extensions.hub_service.setup.remote_client import RemoteSettings
 from hub_extensions.hub_service.setup.remote_settings import BY_ENVIRONMENT, Own
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
+from hub_extensions.hub_service.setup.state_dir import LOCK_FILE, SETTINGS_FILE
 
 if TYPE_CHECKING:
     from hub_extensions.adapters.kubernetes.watch import ClusterWatch
 
 log = logging.getLogger("hub_extensions.hub_service")
 
-LOCK_FILE = "service.lock"
-SETTINGS_FILE = "service.json"
 SHORTEST_HIDDEN = 5
 """A shorter password is not looked for in log lines: its letters are in every second word. No line is made with one."""
 EXIT_UNAVAILABLE = 69

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 
 T = TypeVar("T")
-WIRE_VERSION = 4
+WIRE_VERSION = 5
 """Of what this server and its pages say to each other: its panel of another version asks to be loaded again."""
 
 

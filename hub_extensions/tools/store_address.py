@@ -6,8 +6,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from hub_extensions.hub_service.serve import SETTINGS_FILE
 from hub_extensions.hub_service.setup.settings import Settings
+from hub_extensions.hub_service.setup.state_dir import SETTINGS_FILE
 
 
 def store_address(state_dir: Path) -> str:

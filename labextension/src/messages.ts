@@ -173,7 +173,7 @@ export interface Snapshot {
   period_seconds: number;
 }
 
-/** A wait forecast on the wire. Seconds; None is not known. `reason`: why this long; None: nothing is to be said. */
+/** A wait forecast on the wire. Seconds; None is not known. */
 export interface Wait {
   now: boolean;
   p10_seconds: number | null;
@@ -181,4 +181,7 @@ export interface Wait {
   p90_seconds: number | null;
   at_most_seconds: number | null;
   reason: Reason | null;
+  as_of: string | null;
+  soon: number[];
+  note: string;
 }

@@ -20,6 +20,15 @@ export const SENTENCES = new Map<string, ISentence>([
     params: [['hours', 'number']],
     words: (trans, parts) => trans.__('A place in line ends after %1 h, and a turn may come later than that.', ...parts)
   }],
+  ['usually-end', {
+    params: [['ending', 'number'], ['total', 'number'], ['title', 'text']],
+    count: 'ending',
+    words: (trans, parts, count) => trans._n('1 of %2 %3 usually ends within the hour.', '%1 of %2 %3 usually end within the hour.', count, ...parts.slice(1))
+  }],
+  ['usually-longer', {
+    params: [['title', 'text']],
+    words: (trans, parts) => trans.__('The %1 in use usually go on for more than an hour.', ...parts)
+  }],
   ['idle', {
     params: [['idle', 'duration']],
     words: (trans, parts) => trans.__('Idle for %1.', ...parts)

@@ -10,7 +10,7 @@ import pytest
 from hub_extensions.core.messages import Wait
 from hub_extensions.core.offer_texts import default_title, free_text, gives
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.wording import about, duration, gib, ordinal
+from hub_extensions.core.wording import about, at_most, duration, gib, ordinal, stepped
 from tests.fakes.service import an_offer
 
 
@@ -98,3 +98,27 @@ def test_what_is_free_has_a_sign_that_is_no_colour_and_who_came_first_is_said() 
     assert free_text(replace(one, free=0), 1) == ("○", "0 of 5 free")
     assert free_text(replace(one, free=None), 1) == ("?", "not known")
     assert free_text(replace(one, id=OfferId("cpu"), free=None), 0) == ("●", "always")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"), (40, "40 s"), (59.2, "1 min"), (60, "1 min"), (60.1, "2 min"), (7829, "2 h 11 min"),
+        (7800, "2 h 10 min"), (172_740.5, "2 d"), (172_801, "2 d 1 h"), (200_000, "2 d 8 h"),
+    ],
+)  # fmt: skip
+def test_a_limit_is_rounded_up(seconds: float, words: str) -> None:
+    assert at_most(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("minutes", "below", "nearest", "above"),
+    [
+        (0, 0, 0, 0), (-1, 0, 0, 0), (0.2, 0, 0, 1), (12.5, 12, 13, 13), (29.4, 29, 29, 30), (31, 30, 30, 35),
+        (33, 30, 35, 35), (118, 115, 120, 120), (121, 120, 120, 135), (599, 585, 600, 600), (640, 600, 660, 660),
+    ],
+)  # fmt: skip
+def test_a_likely_wait_is_told_in_steps(minutes: float, below: int, nearest: int, above: int) -> None:
+    seconds = 60 * minutes
+    told = stepped(seconds, up=False), stepped(seconds), stepped(seconds, up=True)
+    assert tuple(each / 60 for each in told) == (below, nearest, above)

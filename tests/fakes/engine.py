@@ -196,6 +196,10 @@ class EngineInMemory:
         self.told.append(("report", user, server, report))
         return self._server(user, server)
 
+    def progress(self, user: str, server: str, told: messages.Progress) -> bool:
+        self.told.append(("progress", user, server, told))
+        return True
+
     async def keep(self, user: str, server: str) -> messages.ServerState:
         self.told.append(("keep", user, server))
         return self._server(user, server)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from hub_extensions.adapters.store import Changes, Store
+from hub_extensions.core.messages import UsageRecord
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.backtest.log import Log, Pool, read_logs
 from hub_extensions.tools.backtest.replay import Replay
 from hub_extensions.tools.backtest.world import NEVER, Running, Session, World
@@ -131,6 +137,10 @@ def test_best_effort_lets_later_ones_pass() -> None:
         (HEAD + "0,ten,1,1,u,60\n", "line 2, column duration: 'ten' is no number."),
         (HEAD + "0,10,1,1,u,60\n0,nan,1,1,u,60\n", "line 3, column duration: 'nan' is no number."),
         (HEAD + "0,-1,1,1,u,60\n", "line 2, column duration: -1 is negative."),
+        (HEAD + "0,10,1.5,1,u,60\n", "line 2, column num_gpu: '1.5' is no whole number."),
+        (HEAD + "0,10,1,0.5,u,60\n", "line 2, column slices: '0.5' is no whole number."),
+        (HEAD + "0,10,1,1,u,60,7\n", "line 2: it has not as many fields as the header names (6)."),
+        (HEAD + "0,10,1,1\n", "line 2: it has not as many fields as the header names (6)."),
         (HEAD + "0,10,1,8,u,60\n", "a session asks for 8 slices of a GPU that has 7."),
         (HEAD, "there is no session in it."),
     ],
@@ -146,8 +156,56 @@ def test_what_is_wrong_beside_a_log_is_named(folder: Path, tmp_path: Path) -> No
     assert run(folder, "--seed", "one").exit_code == 2 and run(folder, "--progress", "2").exit_code == 2
     (folder / "lab.json").write_text('{"slices_per_gpu": 7, "pools": [{"gpus": 0}]}')
     assert "a pool needs at least one GPU" in run(folder).output
+    (folder / "lab.json").write_text('{"slices_per_gpu": 7, "pools": [{"gpus": 1.5}]}')
+    assert "'1.5' is no whole number" in run(folder).output
+    (folder / "lab.json").write_text('{"slices_per_gpu": 7, "pools": [{"gpus": 1000000000}]}')
+    assert "at most 100000 can be replayed" in run(folder).output
+    (folder / "lab.json").write_text('{"slices_per_gpu": 7, "pools": [{"gpus": 1, "policy": "fair"}]}')
+    assert "the policy 'fair' is none of strict, best-effort" in run(folder).output
     (folder / "lab.json").unlink()
     assert "lab.json is missing" in run(folder).output
     empty = tmp_path / "empty"
     empty.mkdir()
     assert "has no file *.csv" in run(empty).output and run(empty / "none").exit_code == 2
+
+
+def test_an_export_of_ours_is_a_log_for_each_of_its_pools(tmp_path: Path) -> None:
+    """Two commands: export, backtest. A use of which nobody knows how long it was is left out."""
+    state = tmp_path / "state"
+    state.mkdir()
+    settings = Settings(state_dir=str(state), hub_secret="s" * 64, api_token="t" * 64)
+    settings.dump(state / "service.json")
+    store = Store.open(settings.store_url)
+    rng, noon, now = random.Random(16), datetime(2026, 11, 1, 12, tzinfo=timezone.utc), 0.0
+    records = [UsageRecord("odd", "u0", "", OfferId("mig-1g.5gb"), "mig-1g.5gb", 1000, noon, "unknown")]
+    ends = {"mig-1g.5gb": [0.0], "gpu": [0.0, 0.0]}
+    for number in range(400):
+        now += rng.expovariate(1 / 900)
+        pool = rng.choice(("gpu", "gpu", "mig-1g.5gb"))
+        start = max(now, min(ends[pool]))
+        held = rng.uniform(600, 3000)
+        ends[pool].remove(min(ends[pool]))
+        ends[pool].append(start + held)
+        asked, admitted, ended = (noon + timedelta(seconds=each) for each in (now, start, start + held))
+        records.append(
+            UsageRecord(f"l{number}", f"u{number % 25}", "", OfferId(pool), pool, 1000, ended, "user", asked=asked,
+                        admitted=admitted, ready=admitted, held_seconds=held, lifetime_seconds=43200.0)
+        )  # fmt: skip
+    asyncio.run(store.commit(Changes(usage=tuple(records), meta={"pool-sizes": '{"gpu": 2}'})))
+    store.close()
+    out = tmp_path / "out"
+    out.mkdir()
+    done = CliRunner().invoke(main, ["usage", "export", "--state-dir", str(state), "--out", str(out / "lab.csv")])
+    assert done.exit_code == 0, done.output
+    assert json.loads((out / "lab.json").read_text())["pools"] == [
+        {"pool": "gpu", "gpus": 2, "policy": "strict"},
+        {"pool": "mig-1g.5gb", "gpus": 1, "policy": "strict"},
+    ]
+    assert [(log.name, [pool.name for pool in log.pools]) for log in read_logs(out)] == [
+        ("lab/gpu", ["lab/gpu:2"]),
+        ("lab/mig-1g.5gb", ["lab/mig-1g.5gb:1"]),
+    ]
+    assert sum(len(log.sessions) for log in read_logs(out)) == 400
+    found = run(out, "--pool", "lab/gpu")
+    assert found.exit_code == 0 and "lab/gpu:2" in found.output, found.output
+    assert "lab/gpu:2, lab/mig-1g.5gb:1" in run(out, "--pool", "gpu").output

@@ -6,6 +6,7 @@ seen once its import is done (``usage.py``). Not here: files and their formats (
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,9 @@ from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailabl
 from hub_extensions.adapters.store.history import JOURNAL
 from hub_extensions.adapters.store.migrating import refuse_other
 from hub_extensions.adapters.store.opening import make_engine, parse_url, where
+from hub_extensions.adapters.store.servers import META
 from hub_extensions.adapters.store.usage import SAMPLES, USAGE, VISIBLE
+from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import UsageRecord
 
 AT_ONCE = 2000
@@ -104,6 +107,23 @@ class Archive:
             chosen = sa.select(*plain).where(VISIBLE).order_by(USAGE.c.began, USAGE.c.key)
             yield from _pieces(connection, chosen)
 
+    def pool_sizes(self) -> dict[str, int]:
+        """Pool -> its devices, of every pool that records are of.
+
+        As the service saw it last; of a pool that it never saw as many as were held at once at most.
+        """
+        held: dict[str, list[tuple[datetime, int]]] = {}
+        begun = sa.func.coalesce(USAGE.c.admitted, USAGE.c.began, type_=USAGE.c.began.type)
+        chosen = sa.select(USAGE.c.pool, begun, USAGE.c.ended, USAGE.c.devices * USAGE.c.share)
+        with self._engine.connect() as connection, connection.begin():
+            kept = connection.scalar(sa.select(META.c.value).where(META.c.name == "pool-sizes"))
+            known: dict[str, int] = json.loads(kept) if kept else {}
+            for pool, began, ended, share in connection.execute(chosen.where(VISIBLE, USAGE.c.devices > 0)):
+                changes = held.setdefault(pool, [])
+                if pool not in known:
+                    changes += [(began, share), (ended, -share)]
+        return {pool: known.get(pool) or _most(changes) for pool, changes in held.items()}
+
     def journal(self, which: JournalFilter) -> Iterator[Sequence[tuple[Any, ...]]]:
         """Rows of the journal in the order in which they were written, in pieces: the columns `JOURNAL_NAMES`."""
         chosen = sa.select(*(self._plain(JOURNAL.c[name]) for name in JOURNAL_NAMES)).order_by(JOURNAL.c.id)
@@ -173,6 +193,15 @@ class Archive:
         with self._engine.begin() as connection:
             if not usage.end_import(connection, batch, going.rows):
                 raise StoreUnavailable("Another import was begun meanwhile, and took this one away. Import again.")
+
+
+def _most(changes: Sequence[tuple[datetime, int]]) -> int:
+    """Devices that were held at once; who ends at a moment makes room for who begins then."""
+    most = now = 0
+    for _, share in sorted(changes, key=lambda each: (each[0], each[1])):
+        now += share
+        most = max(most, now)
+    return max(1, -(-most // WHOLE))
 
 
 class Import:

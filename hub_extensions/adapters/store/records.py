@@ -13,6 +13,7 @@ from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.queue.model import Lease, Ticket, TicketEnd
+from hub_extensions.core.queue.outlook import Given
 from hub_extensions.core.usage import Minute, OpenUse, UseEnd
 
 
@@ -28,6 +29,7 @@ class Stored:
         next_place: larger than any place that was ever given to a ticket which is still stored; 1 in a new store.
         meta: the service's own notes to itself, by name.
         deliveries: notices on their way to users.
+        forecasts: those of which it is not known yet what came true.
     """
 
     tickets: tuple[Ticket, ...]
@@ -37,6 +39,7 @@ class Stored:
     next_place: int
     meta: Mapping[str, str]
     deliveries: tuple[Delivery, ...] = ()
+    forecasts: tuple[Given, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,9 @@ class Changes:
     """What one decision changes: written together or not at all.
 
     What has a key replaces what is stored under it: a ticket and a lease (id), facts (user and server), an open use and
-    a usage record (key), a sample (use and minute), a delivery (id and channel), a note in `meta`. A lease whose state
-    is ``ENDED`` is removed: its usage record and the journal are its history. Journal rows and notices are added.
+    a usage record (key), a sample (use and minute), a delivery (id and channel), a forecast (id), a note in `meta`. A
+    lease whose state is ``ENDED`` is removed: its usage record and the journal are its history. Journal rows and
+    notices are added.
 
     Attributes:
         gone_facts: (user, server) of facts to remove; facts of the same server in `facts` win.
@@ -108,6 +112,7 @@ class Changes:
     end: UseEnd | None = None
     deliveries: tuple[Delivery, ...] = ()
     delivered: tuple[tuple[str, str], ...] = ()
+    forecasts: tuple[Given, ...] = ()
     meta: Mapping[str, str] = field(default_factory=dict)
 
     @property

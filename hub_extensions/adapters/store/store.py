@@ -1,7 +1,7 @@
 """`Store`: one writer thread, one synchronous engine, one transaction for each set of changes.
 
-Not here: tables (``queue.py``, ``servers.py``, ``history.py``, ``usage.py``, ``deliveries.py``), opening
-(``opening.py``), schemas (``migrating.py``).
+Not here: tables (``queue.py``, ``servers.py``, ``history.py``, ``usage.py``, ``deliveries.py``, ``forecasts.py``),
+opening (``opening.py``), schemas (``migrating.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TypeVar
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from hub_extensions.adapters.store import deliveries, history, queue, servers, usage
+from hub_extensions.adapters.store import deliveries, forecasts, history, queue, servers, usage
 from hub_extensions.adapters.store.copies import copy_of_today, refuse_damaged
 from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailable
 from hub_extensions.adapters.store.migrating import migrate
@@ -27,6 +27,7 @@ from hub_extensions.adapters.store.records import Changes, JournalRow, NoticeRow
 from hub_extensions.adapters.timeouts import unbroken
 from hub_extensions.core.messages import UsagePage
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.outlook import Given
 from hub_extensions.core.usage import Minute
 
 T = TypeVar("T")
@@ -99,6 +100,7 @@ class Store:
             history.write(connection, changes)
             usage.write(connection, changes)
             deliveries.write(connection, changes)
+            forecasts.write(connection, changes)
             servers.write(connection, marked)
 
         await self._do(write, arrived=lambda connection: servers.meta(connection).get(_LAST_COMMIT) == mark)
@@ -131,6 +133,14 @@ class Store:
         """What was measured of one use, by the minute, of `since` or later, the oldest first."""
         return await self._do(lambda connection: usage.samples(connection, key, since))
 
+    async def imports(self) -> tuple[int, int]:
+        """The number of the last import that came to its end, and how many there are."""
+        return await self._do(usage.imports)
+
+    async def matured_forecasts(self) -> tuple[Given, ...]:
+        """Of each pool those by which it is judged and corrected, in the order in which they came true."""
+        return await self._do(forecasts.matured)
+
     async def journal(self, limit: int = 200) -> tuple[JournalRow, ...]:
         """The last journal rows, the newest first."""
         return await self._do(lambda connection: history.journal(connection, limit))
@@ -140,13 +150,14 @@ class Store:
         return await self._do(lambda connection: history.keeps(connection, since))
 
     async def prune(self, now: datetime) -> None:
-        """Remove samples and notices after 30 days; usage records, ended tickets and journal after 12 months."""
+        """Remove samples and notices after 30 days; after 12 months usage, ended tickets, journal and forecasts."""
 
         def remove(connection: Connection) -> None:
             samples, records = now - SAMPLES_KEPT, now - RECORDS_KEPT
             queue.prune(connection, records)
             history.prune(connection, notices_before=samples, journal_before=records)
             usage.prune(connection, samples_before=samples, records_before=records)
+            forecasts.prune(connection, records)
 
         await self._do(remove)
 
@@ -264,6 +275,7 @@ def _load(connection: Connection) -> Stored:
             next_place=queue.next_place(connection),
             meta={name: value for name, value in servers.meta(connection).items() if name != _LAST_COMMIT},
             deliveries=deliveries.deliveries(connection),
+            forecasts=forecasts.open_ones(connection),
         )
     except (ValueError, TypeError, KeyError) as error:
         raise StoreUnavailable(

@@ -207,6 +207,12 @@ def import_of(connection: Connection, digest: str) -> tuple[str, datetime] | Non
     return None if row is None else (row.label, row.at)
 
 
+def imports(connection: Connection) -> tuple[int, int]:
+    """The number of the last that is done, and how many are: it changes with what an admin imports."""
+    last, count = connection.execute(sa.select(sa.func.max(IMPORTS.c.id), sa.func.count()).where(IMPORTS.c.done)).one()
+    return int(last or 0), int(count)
+
+
 def begin_import(connection: Connection, label: str, digest: str, at: datetime) -> int:
     """The number of a new import; what imports that never came to their end have left is removed."""
     broken = sa.select(IMPORTS.c.id).where(sa.not_(IMPORTS.c.done))

@@ -7,6 +7,8 @@ wall-clock time for people and programs (the service converts from its running c
 
 from hub_extensions.core.messages.admin import (
     ClusterInfo,
+    ForecastRecord,
+    ForecastReport,
     ForgottenPod,
     Health,
     LeaseInfo,
@@ -22,7 +24,7 @@ from hub_extensions.core.messages.forms import FormState, Notice, OfferState, Wa
 from hub_extensions.core.messages.hub import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
 from hub_extensions.core.messages.notices import WebhookNotice
 from hub_extensions.core.messages.panel import EndEvent, GpuReading, History, Holder, Numbers, Push, Series, Snapshot
-from hub_extensions.core.messages.server import Countdown, Figures, Keep, Report, ServerState
+from hub_extensions.core.messages.server import Countdown, Figures, Keep, Progress, Report, ServerState
 from hub_extensions.core.messages.usage import UsagePage, UsageRecord
 
 __all__ = [
@@ -32,6 +34,8 @@ __all__ = [
     "EndEvent",
     "Ended",
     "Figures",
+    "ForecastRecord",
+    "ForecastReport",
     "ForgottenPod",
     "FormState",
     "GpuReading",
@@ -50,6 +54,7 @@ __all__ = [
     "OfferState",
     "PoolInfo",
     "Problem",
+    "Progress",
     "Push",
     "Report",
     "Series",

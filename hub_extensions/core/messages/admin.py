@@ -187,3 +187,37 @@ class Health:
     evidence: tuple[OfferEvidence, ...] = ()
     notices: Mapping[str, str] | None = None
     notices_sent: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastRecord:
+    """How good the wait forecasts of one pool were, the last 200 that came true. None is not known.
+
+    Attributes:
+        matured: how many of them there are. coverage_90: the share that started before P90. coverage_80: from P10 to
+            P90.
+        rough: form and waiting page say that they are rough. finished: uses that it has learned from.
+    """
+
+    pool: str
+    matured: int
+    coverage_90: float | None
+    coverage_80: float | None
+    median_error_seconds: float | None
+    rough: bool
+    finished: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastReport:
+    """The wait forecast about itself.
+
+    Attributes:
+        as_of: when the likely waits were computed that are told now; None: none are told. age_seconds: how long ago.
+        took_seconds: how long it computed.
+    """
+
+    pools: tuple[ForecastRecord, ...]
+    as_of: datetime | None
+    age_seconds: float | None
+    took_seconds: float | None

@@ -12,7 +12,14 @@ from hub_extensions.core.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait forecast on the wire. Seconds; None is not known. `reason`: why this long; None: nothing is to be said."""
+    """A wait forecast on the wire. Seconds; None is not known.
+
+    Attributes:
+        reason: why this long; None: nothing is to be said.
+        as_of: when the quantiles were computed; None: they are not known, or follow from now.
+        soon: the probability to start within 15 min, 1 h and 4 h, in steps of 0.05; empty: not known.
+        note: ``few-data``: too few uses have ended to know the quantiles; ``rough``: they missed often of late.
+    """
 
     now: bool
     p10_seconds: float | None
@@ -20,6 +27,9 @@ class Wait:
     p90_seconds: float | None
     at_most_seconds: float | None
     reason: Reason | None
+    as_of: datetime | None = None
+    soon: tuple[float, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

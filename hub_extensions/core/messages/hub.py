@@ -65,7 +65,7 @@ class TicketStatus:
     Attributes:
         position: 1 is the next; 0 when it does not wait.
         since: joined at.
-        alternatives: offers that are free right now and smaller (a suggestion).
+        alternatives: offers that are free right now and smaller, then others that are likely to be had sooner.
         simulated: the GPUs do not exist; the waiting page has to say so.
     """
 

@@ -28,6 +28,19 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """When a server expects to be done with its GPU, as its own training tells.
+
+    Attributes:
+        at: when it was said. left_seconds: from then on. spread: how far off it may be, as a share of that (0: exact).
+    """
+
+    at: datetime
+    left_seconds: float
+    spread: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """The use of a server's device as the service knows it from elsewhere (DCGM through Prometheus, `source` dcgm).
 

@@ -40,7 +40,7 @@ def bounds_of(
     """
     if pool == CPU:
         return lambda place, before: after_other_starts(brake_of(snapshot), before)
-    why = _no_bound(snapshot, capacity, pool)
+    why = no_bound(snapshot, capacity, pool)
     if why is not None:
         return silent(why)
     held = [lease for lease in snapshot.leases if lease.pool == pool and lease.state is not LeaseState.ENDED]
@@ -48,7 +48,7 @@ def bounds_of(
         return _counted_bounds(snapshot, capacity, pool, held, shares, places, now)
     return forecast_line(
         devices=capacity.devices(pool),
-        holdings=tuple(Holding(lease.device, lease.share, _end(snapshot, lease, now)) for lease in held),
+        holdings=tuple(Holding(lease.device, lease.share, end_of(snapshot, lease, now)) for lease in held),
         shares=shares,
         places=places,
         lifetime=snapshot.lifetime,
@@ -57,7 +57,7 @@ def bounds_of(
     )
 
 
-def _no_bound(snapshot: QueueSnapshot, capacity: Capacity, pool: str) -> Reason | None:
+def no_bound(snapshot: QueueSnapshot, capacity: Capacity, pool: str) -> Reason | None:
     """Why nothing can be said of a pool's waits; None when something can."""
     if snapshot.queue:
         return explain("line-elsewhere", queue=snapshot.queue)
@@ -88,7 +88,7 @@ def _counted_bounds(
     slots = [lease.id for lease in held] + [f"free {number}" for number in range(min(free, places))]
     return forecast_line(
         devices=slots,
-        holdings=tuple(Holding(lease.id, WHOLE, _end(snapshot, lease, now)) for lease in held),
+        holdings=tuple(Holding(lease.id, WHOLE, end_of(snapshot, lease, now)) for lease in held),
         shares=(WHOLE,),
         places=places,
         lifetime=snapshot.lifetime,
@@ -123,7 +123,7 @@ def bounds_on_nodes(
     if why is not None:
         return silent(why)
     taken = capacity.by_node[pool].free(wish, {}) - seen.free
-    ends = {lease.id: _end(snapshot, lease, now) for lease in (*placed, *unplaced)}
+    ends = {lease.id: end_of(snapshot, lease, now) for lease in (*placed, *unplaced)}
     # of those that may be placed elsewhere, as many as there is room for, and those that stay longest
     unplaced.sort(key=lambda lease: ends[lease.id] or datetime.max.replace(tzinfo=timezone.utc), reverse=True)
     here = [lease.id for lease in (*placed, *unplaced[:taken])]
@@ -149,7 +149,7 @@ def _no_bound_on_nodes(snapshot: QueueSnapshot, seen: Seen) -> Reason | None:
     return None
 
 
-def _end(snapshot: QueueSnapshot, lease: Lease, now: datetime) -> datetime | None:
+def end_of(snapshot: QueueSnapshot, lease: Lease, now: datetime) -> datetime | None:
     """The enforced end; None where it was not enforced: a stop is refused, left-overs stay, a start lasts too long."""
     if lease.state is LeaseState.STARTING and now > lease.since + snapshot.start_allowance + RELEASE_ALLOWANCE:
         return None

@@ -27,6 +27,8 @@ OF_AN_OFFER = 50
 """The pool's last uses of one offer: as many as the field's "median of the last 50"."""
 SIBLINGS = 8
 """Lives drawn already for servers of the same user that are looked at (the reference algorithm)."""
+FADING = tuple(float(weight) for weight in np.exp(-np.arange(OF_A_USER + SIBLINGS) / RANKS))
+"""The weight of each rank."""
 BURST_SECONDS = 3600.0
 """Uses that one user asked for within an hour of each other are of one burst."""
 COPY = 0.08
@@ -171,18 +173,25 @@ def profiles(offer: Hashable, asked: float, own: Sequence[tuple[Hashable, float]
     found = np.zeros((4, len(own)))
     if not own:
         return found
-    order = np.argsort([-when for _, when in own], kind="stable")
-    same = np.array([own[at][0] == offer for at in order])
-    close = np.array([abs(asked - own[at][1]) <= BURST_SECONDS for at in order])
-    ended = np.array([over[at] for at in order])
-    ranks = np.exp(-np.arange(len(own)) / RANKS)
-    found[LAST_TWO] = ended & (np.cumsum(ended) <= 2)
-    found[OFFER] = np.where(same, np.exp(-(np.cumsum(same) - 1) / RANKS), 0.0)
-    found[USER] = ranks
-    found[BURST] = np.where(close & same, ranks, 0.0)
+    order = sorted(range(len(own)), key=lambda at: -own[at][1])
+    rows = found.tolist()
+    alike = ended = 0
+    for rank, at in enumerate(order):
+        kind, when = own[at]
+        weight = FADING[rank]
+        rows[USER][at] = weight
+        if over[at] and ended < 2:
+            ended += 1
+            rows[LAST_TWO][at] = 1.0
+        if kind == offer:
+            rows[OFFER][at] = FADING[alike]
+            alike += 1
+            if abs(asked - when) <= BURST_SECONDS:
+                rows[BURST][at] = weight
+    found = np.array(rows)
     sums = found.sum(axis=1, keepdims=True)
-    found[:, order] = np.divide(found, sums, out=np.zeros_like(found), where=sums > 0)
-    return found
+    shares: Numbers = np.divide(found, sums, out=np.zeros_like(found), where=sums > 0)
+    return shares
 
 
 class Draws:
@@ -196,6 +205,7 @@ class Draws:
         self._count = count
         self._random = np.random.default_rng(seed)
         self._drawn: dict[str, list[tuple[Hashable, float, Numbers]]] = {}
+        self._known: dict[Hashable, tuple[Numbers, NDArray[np.bool_]]] = {}
         self._pool_lives, self._pool_masses = kaplan_meier(
             history.pool(), [holder.age for holder in holders if holder.age is not None]
         )
@@ -226,27 +236,40 @@ class Draws:
         trust = history.trust(holder.user)
         over = [False] * len(siblings) + [True] * len(own)
         weights = trust[:4] @ profiles(holder.offer, holder.asked, looked, over)
-        fixed = np.array([_life(u, limit) for u in (*own, *same)])
-        fixed_weights = np.concatenate(
-            (weights[len(siblings) :], np.full(len(same), trust[POOL_OFFER] / max(1, len(same))))
+        of_same = np.full(len(same), trust[POOL_OFFER] / max(1, len(same)))
+        lives = np.concatenate(
+            (
+                self._lives(("user", holder.user), own, limit),
+                self._lives(("offer", holder.offer), same, limit),
+                _clipped(self._pool_lives, limit),
+            )
         )
-        lives = np.concatenate((fixed, _clipped(self._pool_lives, limit)))
-        masses = np.concatenate((fixed_weights, trust[POOL] * self._pool_masses))
-        masses = np.where(lives > age, masses, 0.0)
+        masses = np.concatenate((weights[len(siblings) :], of_same, trust[POOL] * self._pool_masses))
+        masses *= lives > age
         total = masses.sum()
-        sure = np.cumsum(masses)
+        sure = masses.cumsum()
         drawn = self._random.random(self._count)
         if not siblings:
             return self._from(lives, sure, drawn * total, age) if total > 0 else self._beyond(age)
-        of_siblings = np.stack([each for _, _, each in siblings])
-        shares = np.where(of_siblings > age, weights[: len(siblings), None], 0.0)
-        steps = np.cumsum(shares, axis=0)
+        of_siblings = np.array([each for _, _, each in siblings])
+        steps = ((of_siblings > age) * weights[: len(siblings), None]).cumsum(axis=0)
         point = drawn * (steps[-1] + total)
         chosen = np.minimum((steps <= point).sum(axis=0), len(siblings) - 1)
-        copied = np.take_along_axis(of_siblings, chosen[None], axis=0)[0]
+        copied = of_siblings[chosen, np.arange(self._count)]
         others = self._from(lives, sure, np.maximum(point - steps[-1], 0.0), age) if total > 0 else self._beyond(age)
         picked: Numbers = np.where(point < steps[-1], copied, others)
         return picked
+
+    def _lives(self, whose: Hashable, uses: Sequence[Use], limit: float | None) -> Numbers:
+        """What these say to somebody with this limit: who used his time to the full did so."""
+        known = self._known.get(whose)
+        if known is None:
+            lasted = np.array([use.lasted for use in uses], dtype=np.float64)
+            known = self._known[whose] = lasted, np.array([use.at_limit for use in uses], dtype=np.bool_)
+        if limit is None:
+            return known[0]
+        lives: Numbers = np.where(known[1], limit, np.minimum(known[0], limit))
+        return lives
 
     @staticmethod
     def _from(lives: Numbers, sure: Numbers, points: Numbers, age: float) -> Numbers:
@@ -257,13 +280,6 @@ class Draws:
     def _beyond(self, age: float) -> Numbers:
         """Nobody lasted so long: as long again, give or take (the median of a life with a tail of power 1)."""
         return max(age, 60.0) / np.maximum(self._random.random(self._count), 0.02)
-
-
-def _life(use: Use, limit: float | None) -> float:
-    """What a use says to somebody with this limit: who used his time to the full did so."""
-    if limit is None:
-        return use.lasted
-    return limit if use.at_limit else min(use.lasted, limit)
 
 
 def _clipped(lives: Numbers, limit: float | None) -> Numbers:

@@ -1,7 +1,7 @@
 """How long a wait will be: an interval and an upper limit, or an honest "unknown".
 
-This first version states only what enforced limits prove ("at most"). The quantiles are in the interface already and
-stay None until durations are learned from usage records.
+Here is what enforced limits prove ("at most"). The quantiles come from what finished uses taught (``foretell.py``) and
+are put beside it by ``outlook.py``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ class WaitForecast:
         p10, p50, p90: the wait is shorter than this with that probability; None is not known.
         at_most: proved by limits that are enforced; None where nothing enforces one.
         reason: why this long, or why it is not known; None: nothing is to be said.
+        soon: the probability to start within 15 min, 1 h and 4 h; empty: not known.
+        as_of: when the quantiles were computed, by the wall clock; None: they are not known, or follow from now.
+        note: ``few-data``: too few uses have ended to know the quantiles; ``rough``: they missed often of late.
     """
 
     now: bool
@@ -38,6 +41,9 @@ class WaitForecast:
     p90: timedelta | None
     at_most: timedelta | None
     reason: Reason | None
+    soon: tuple[float, ...] = ()
+    as_of: datetime | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,21 +71,35 @@ class Correction:
     def correct(
         self, played: Interval, waiting: Iterable[tuple[Interval, float]] = (), at_most: float | None = None
     ) -> Interval:
-        """The interval that is told.
+        """The interval that is told: see `moves` and `corrected`."""
+        return corrected(played, self.moves(waiting), at_most)
+
+    def moves(self, waiting: Iterable[tuple[Interval, float]] = ()) -> tuple[float, float] | None:
+        """By how much P10 and P90 are moved now, in log time: the same for everybody. None: too little came true yet.
 
         Args:
             waiting: of those who still wait, what was played for them and how long they have waited.
-            at_most: what is enforced; nothing goes beyond.
         """
-        p10, p90 = played.p10, played.p90
-        if len(self._errors) >= FEWEST_MATURED:
-            lows, highs = sorted(e for e, _ in self._errors), sorted(e for _, e in self._errors)
-            late = [error for told, waited in waiting if (error := self._error(told, waited)[1]) > _rank(highs, HIGH)]
-            p10 = _moved(p10, -_rank(sorted(-e for e in lows), HIGH))
-            p90 = _moved(p90, _rank(sorted([*highs, *late]), HIGH))
-        most = math.inf if at_most is None else at_most
-        p50 = min(played.p50, most)
-        return Interval(min(p10, p50), p50, min(max(p90, p50), most), played.within)
+        if len(self._errors) < FEWEST_MATURED:
+            return None
+        lows, highs = sorted(-e for e, _ in self._errors), sorted(e for _, e in self._errors)
+        usual = _rank(highs, HIGH)
+        late = [error for told, waited in waiting if (error := self._error(told, waited)[1]) > usual]
+        return -_rank(lows, HIGH), _rank(sorted([*highs, *late]), HIGH)
+
+
+def corrected(played: Interval, moves: tuple[float, float] | None, at_most: float | None = None) -> Interval:
+    """The interval that is told.
+
+    Args:
+        moves: as `Correction.moves` says. at_most: what is enforced; nothing goes beyond.
+    """
+    p10, p90 = played.p10, played.p90
+    if moves is not None:
+        p10, p90 = _moved(p10, moves[0]), _moved(p90, moves[1])
+    most = math.inf if at_most is None else at_most
+    p50 = min(played.p50, most)
+    return Interval(min(p10, p50), p50, min(max(p90, p50), most), played.within)
 
 
 def _rank(ordered: Sequence[float], share: float) -> float:

@@ -27,6 +27,16 @@ NEVER = np.inf
 
 Life = Callable[["Wish"], Numbers]
 """How long a wish is held once it is given, in each world: seconds."""
+_Pools = Mapping[str, "_Pool | _Slots"]
+
+
+class GivenUp(Exception):
+    """Whoever asked does not want the answer any more."""
+
+
+def always() -> bool:
+    """It goes on."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +103,33 @@ def draws_for(servers: int) -> int:
     return max(FEWEST_DRAWS, min(DRAWS, LIVES // max(1, servers)))
 
 
+@dataclass(frozen=True, slots=True)
+class Worlds:
+    """What was played: seconds from now, in each world.
+
+    Attributes:
+        starts: of each ticket. asks: of each that was only asked for. left: of those who hold something, until it ends.
+    """
+
+    starts: dict[str, Numbers]
+    asks: list[Numbers]
+    left: dict[str, Numbers]
+
+
 def play(
-    line: Line, histories: Mapping[str, History], seed: int, asks: Sequence[Wish] = ()
-) -> tuple[dict[str, Numbers], list[Numbers]]:
+    line: Line,
+    histories: Mapping[str, History],
+    seed: int,
+    asks: Sequence[Wish] = (),
+    go_on: Callable[[], bool] = always,
+) -> Worlds:
     """When each ticket starts, in each world; and each of `asks`, if it came last (what else somebody could take).
 
     Args:
-        histories: pool -> what its finished uses taught.
+        histories: pool -> what its finished uses taught. go_on: asked now and then.
+
+    Raises:
+        GivenUp: `go_on` says no.
     """
     count = draws_for(len(line.held) + len(line.waiting))
     draws = {
@@ -107,17 +137,20 @@ def play(
         for number, (pool, history) in enumerate(sorted(histories.items()))
     }
     held = sorted(line.held, key=lambda each: (each.holder.asked, -(each.holder.age or 0.0), each.id))
-    lives = {}
+    left = {}
     pool_of = {device: pool for pool, devices in line.pools.items() for device in devices}
     for each in held:
+        if not go_on():
+            raise GivenUp
         pool = pool_of.get(each.shares[0][0]) if each.shares else None
         if pool in draws and each.frees:
-            lives[each.id] = draws[pool].life(each.holder) - (each.holder.age or 0.0)
+            left[each.id] = draws[pool].life(each.holder) - (each.holder.age or 0.0)
 
     def life(wish: Wish) -> Numbers:
         return draws[wish.pool].life(wish.holder)
 
-    return play_lives(replace(line, held=tuple(held)), lives, life, count, asks)
+    starts, asked = play_lives(replace(line, held=tuple(held)), left, life, count, asks, go_on)
+    return Worlds(starts, asked, left)
 
 
 def _holders(line: Line, pool: str) -> list[Holder]:
@@ -131,41 +164,44 @@ def play_lives(
     life: Life,
     count: int,
     asks: Sequence[Wish] = (),
+    go_on: Callable[[], bool] = always,
 ) -> tuple[dict[str, Numbers], list[Numbers]]:
     """The same with given lives: `left` of those who hold something (who is missing never ends), `life` of a wish."""
-    pools = {pool: _Pool(devices, list(line.held), left, count, line.whole) for pool, devices in line.pools.items()}
+    pools = {pool: _pool_of(pool, line, left, count, asks) for pool in line.pools}
     brake = None if line.brake is None else _Brake(line.brake, count)
     starts: dict[str, Numbers] = {}
     for ticket in line.waiting:
-        starts[ticket.id] = _turn(line, pools, brake, ticket, life)
+        if not go_on():
+            raise GivenUp
+        starts[ticket.id] = _turn(line, pools, brake, ticket, life, count)
     answers = [_only_asked(line, pools, brake, wish, count) for wish in asks]
     return starts, answers
 
 
-def _turn(line: Line, pools: Mapping[str, _Pool], brake: _Brake | None, ticket: Waiting, life: Life) -> Numbers:
+def _turn(line: Line, pools: _Pools, brake: _Brake | None, ticket: Waiting, life: Life, count: int) -> Numbers:
     """It starts at the first moment at which one of its wishes can be given; of equal moments the one it prefers."""
     can = [wish for wish in ticket.wishes if wish.pool in pools and wish.pool not in line.held_up]
-    free = None if brake is None else brake.free()
-    if len(can) == 1 and len(ticket.wishes) == 1:
-        pool = pools[can[0].pool]
-        return _give(pool, brake, can[0], pool.earliest(can[0].share, can[0].devices, free), life)
     if not ticket.wishes:
-        at = free if free is not None else np.zeros(0)
+        return np.zeros(0) if brake is None else brake.after(np.zeros(count))
+    if not can:
+        return np.full(count, NEVER)
+    if len(ticket.wishes) == 1:
+        pool = pools[can[0].pool]
+        at = pool.earliest(can[0].share, can[0].devices)
         if brake is not None:
-            brake.take(at)
+            at = brake.after(at)
+            pool.wait_until(at)
+        pool.give(can[0].share, can[0].devices, at, life(can[0]))
         return at
-    kept = {wish.pool: pools[wish.pool].copy() for wish in can}
-    best: Numbers | None = None
-    chosen = np.full(next(iter(pools.values())).count if pools else 0, -1)
+    best: Numbers = np.full(count, NEVER)
+    chosen = np.full(count, -1)
     for number, wish in enumerate(can):
-        at = kept[wish.pool].copy().earliest(wish.share, wish.devices, free)
-        sooner = at < (NEVER if best is None else best)
-        best = at if best is None else np.where(sooner, at, best)
+        at = pools[wish.pool].peek(wish.share, wish.devices)
+        sooner = at < best
+        best = np.where(sooner, at, best)
         chosen = np.where(sooner, number, chosen)
-    if best is None:
-        return np.full(chosen.shape, NEVER)
     if brake is not None:
-        brake.take(best)
+        best = brake.after(best)
     for number, wish in enumerate(can):
         mine = np.flatnonzero(chosen == number)
         pools[wish.pool].give(wish.share, wish.devices, best, life(wish), mine)
@@ -174,38 +210,97 @@ def _turn(line: Line, pools: Mapping[str, _Pool], brake: _Brake | None, ticket: 
     return best
 
 
-def _give(pool: _Pool, brake: _Brake | None, wish: Wish, at: Numbers, life: Life) -> Numbers:
-    if brake is not None:
-        brake.take(at)
-    pool.give(wish.share, wish.devices, at, life(wish))
-    return at
-
-
-def _only_asked(line: Line, pools: Mapping[str, _Pool], brake: _Brake | None, wish: Wish, count: int) -> Numbers:
+def _only_asked(line: Line, pools: _Pools, brake: _Brake | None, wish: Wish, count: int) -> Numbers:
     if wish.pool not in pools or wish.pool in line.held_up:
         return np.full(count, NEVER)
-    free = None if brake is None else brake.free()
-    return pools[wish.pool].copy().earliest(wish.share, wish.devices, free)
+    at = pools[wish.pool].peek(wish.share, wish.devices)
+    return at if brake is None else brake.peek(at)
 
 
 class _Brake:
-    """The starts that are under way, in each world."""
+    """When servers start, in each world: no more at once than may.
+
+    Turns are played by place, not by time: who starts sooner in another line takes nothing from those played before.
+    """
 
     def __init__(self, brake: Brake, count: int) -> None:
-        self._takes = brake.takes
-        ends = sorted(brake.starting)[-brake.most :]
-        self._ends = np.zeros((count, brake.most))
-        self._ends[:, : len(ends)] = ends
+        self._most, self._takes, self._used = brake.most, brake.takes, len(brake.starting)
+        self._over = np.full((count, self._used + 16), -NEVER)
+        self._over[:, : self._used] = sorted(brake.starting)
 
-    def free(self) -> Numbers:
-        """When the next may start."""
-        free: Numbers = self._ends.min(axis=1)
-        return free
+    def after(self, moment: Numbers) -> Numbers:
+        """The first time from this moment on at which one more may start; it does."""
+        at: Numbers = moment.copy()
+        over = self._over[:, : self._used]
+        held_back = np.flatnonzero(np.isfinite(at))
+        while len(held_back):
+            now, ends = at[held_back, None], over[held_back]
+            starting = (ends > now) & (ends - self._takes <= now)
+            full = starting.sum(axis=1) >= self._most
+            held_back = held_back[full]
+            at[held_back] = np.where(starting[full], ends[full], NEVER).min(axis=1, initial=NEVER)
+        if self._used == self._over.shape[1]:
+            self._over = np.concatenate((self._over, np.full_like(self._over, -NEVER)), axis=1)
+        self._over[:, self._used] = at + self._takes
+        self._used += 1
+        return at
 
-    def take(self, at: Numbers) -> None:
-        """One starts."""
-        rows = np.arange(len(at))
-        self._ends[rows, self._ends.argmin(axis=1)] = at + self._takes
+    def peek(self, moment: Numbers) -> Numbers:
+        """The same, and nobody does."""
+        found = self.after(moment)
+        self._used -= 1
+        return found
+
+
+def _pool_of(pool: str, line: Line, left: Mapping[str, Numbers], count: int, asks: Sequence[Wish]) -> _Pool | _Slots:
+    devices = line.pools[pool]
+    ours = set(devices)
+    held = [each for each in line.held if any(device in ours for device, _ in each.shares)]
+    wishes = [wish for ticket in line.waiting for wish in ticket.wishes if wish.pool == pool]
+    wishes += [wish for wish in asks if wish.pool == pool]
+    taken: dict[str, int] = {}
+    for each in held:
+        for device, share in each.shares:
+            taken[device] = taken.get(device, 0) + share
+    shares = {wish.share for wish in wishes} | {share for each in held for _, share in each.shares}
+    one_each = all(wish.devices == 1 for wish in wishes) and all(len(each.shares) == 1 for each in held)
+    if devices and one_each and len(shares) == 1 and max(taken.values(), default=0) <= line.whole >= max(shares):
+        return _Slots(len(devices) * (line.whole // max(shares)), held, left, count)
+    return _Pool(devices, held, left, count, line.whole)
+
+
+class _Slots:
+    """A pool of which everybody has one equal share: whoever is first in line takes the slot that is free next."""
+
+    def __init__(self, slots: int, held: Sequence[Held], left: Mapping[str, Numbers], count: int) -> None:
+        self.count = count
+        self._now: Numbers = np.zeros(count)
+        self._free = np.zeros((count, slots))
+        for at, each in enumerate(held):
+            self._free[:, at] = left.get(each.id, NEVER)
+
+    def peek(self, share: int, devices: int) -> Numbers:
+        """When one is free."""
+        at: Numbers = np.maximum(self._free.min(axis=1), self._now)
+        return at
+
+    def earliest(self, share: int, devices: int) -> Numbers:
+        """The same, and the line is played on to then."""
+        self._now = self.peek(share, devices)
+        at: Numbers = self._now.copy()
+        return at
+
+    def wait_until(self, moment: Numbers) -> None:
+        """Nobody is given anything before this."""
+        self._now = np.maximum(self._now, moment)
+
+    def give(self, share: int, devices: int, at: Numbers, life: Numbers, only: Places | None = None) -> None:
+        """One, at this moment, for as long."""
+        if only is None:
+            rows = np.arange(self.count)
+            self._free[rows, self._free.argmin(axis=1)] = at + life
+        else:
+            self._free[only, self._free[only].argmin(axis=1)] = at[only] + life[only]
 
 
 class _Pool:
@@ -233,6 +328,10 @@ class _Pool:
         self._shares = np.array(shares, dtype=np.int32)
         self._used = len(shares)
 
+    def peek(self, share: int, devices: int) -> Numbers:
+        """When so many devices have this share free."""
+        return self.copy().earliest(share, devices)
+
     def copy(self) -> _Pool:
         """Another that may be played on alone."""
         other = object.__new__(_Pool)
@@ -242,10 +341,8 @@ class _Pool:
         other._used = self._used
         return other
 
-    def earliest(self, share: int, devices: int, not_before: Numbers | None) -> Numbers:
+    def earliest(self, share: int, devices: int) -> Numbers:
         """Play on until so many devices have this share free; when that is."""
-        if not_before is not None:
-            self.wait_until(not_before)
         if self._none or share > self._whole:
             self._now = np.full(self.count, NEVER)
             return self._now

@@ -1,29 +1,31 @@
 """The likely wait: the line is played forward, the worlds are read, and the interval learns from what came true.
 
-Values in, values out; seconds here, `WaitForecast` at the border. Not here: the upper limit (``forecast.py``).
+Values in, values out; times are seconds. Not here: the upper limit (``forecast.py``), what is told (``outlook.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
-from hub_extensions.core.queue.durations import History
-from hub_extensions.core.queue.forecast import WaitForecast
-from hub_extensions.core.queue.interval import Correction, Interval, read
-from hub_extensions.core.queue.play import Line, Wish, play
-
-FEW = 20
-"""Below so many finished uses of a pool nothing is said of how long people usually stay."""
+from hub_extensions.core.queue.durations import History, Numbers
+from hub_extensions.core.queue.interval import Correction, Interval, corrected, read
+from hub_extensions.core.queue.outlook import FEW, Likely
+from hub_extensions.core.queue.play import Line, Wish, always, play
 
 
 @dataclass(frozen=True, slots=True)
-class Likely:
-    """What was played for one ticket or offer, and what is told of it."""
+class Waits:
+    """The likely waits of one line; None: few data yet, or it never starts.
 
-    played: Interval
-    told: Interval
+    Attributes:
+        tickets: of each ticket. asks: of what was only asked for. left: ticket or lease -> the median of what it still
+            has, of those who hold something.
+    """
+
+    tickets: dict[str, Likely | None]
+    asks: list[Likely | None]
+    left: dict[str, float]
 
 
 def likely_waits(
@@ -35,49 +37,49 @@ def likely_waits(
     asks: Sequence[Wish] = (),
     so_far: Mapping[str, tuple[Interval, float]] | None = None,
     at_most: Mapping[str, float] | None = None,
-) -> tuple[dict[str, Likely | None], list[Likely | None]]:
-    """The likely wait of each ticket, and of each of `asks` if it came last. None: few data yet, or it never starts.
+    go_on: Callable[[], bool] = always,
+) -> Waits:
+    """The likely wait of each ticket, and of each of `asks` if it came last.
 
     Args:
         histories: pool -> what its uses taught. corrections: pool -> what came true of its forecasts.
         so_far: ticket -> what was played for it when it joined, and how long it has waited since.
-        at_most: ticket -> seconds that are enforced.
+        at_most: ticket -> seconds that are enforced. go_on: asked now and then.
+
+    Raises:
+        GivenUp: `go_on` says no.
     """
     known = {pool: history for pool, history in histories.items() if history.finished >= FEW}
     silent = {wish.pool for ticket in line.waiting for wish in ticket.wishes} | {wish.pool for wish in asks}
     if not known:
-        return {ticket.id: None for ticket in line.waiting}, [None] * len(asks)
+        return Waits({ticket.id: None for ticket in line.waiting}, [None] * len(asks), {})
     whole = replace(line, held_up=line.held_up | frozenset(silent - known.keys()))
-    starts, asked = play(whole, known, seed, asks)
-    late: dict[str, list[tuple[Interval, float]]] = {}
+    worlds = play(whole, known, seed, asks, go_on)
     pool_of = {ticket.id: ticket.wishes[0].pool for ticket in line.waiting if ticket.wishes}
+    late: dict[str, list[tuple[Interval, float]]] = {}
     for name, joined in (so_far or {}).items():
         if name in pool_of:
             late.setdefault(pool_of[name], []).append(joined)
-
-    def told(pool: str, played: Interval | None, most: float | None) -> Likely | None:
-        if played is None:
-            return None
-        correction = corrections.get(pool, NOTHING_MATURED)
-        return Likely(played, correction.correct(played, late.get(pool, ()), most))
-
-    tickets = {
-        name: told(pool_of[name], read(found.tolist()), (at_most or {}).get(name)) if name in pool_of else None
-        for name, found in starts.items()
+    moves = {
+        pool: corrections[pool].moves(late.get(pool, ())) if pool in corrections else None
+        for pool in {*pool_of.values(), *(wish.pool for wish in asks)}
     }
-    return tickets, [told(wish.pool, read(found.tolist()), None) for wish, found in zip(asks, asked, strict=True)]
 
+    def told(pool: str, found: Numbers, most: float | None) -> Likely | None:
+        played = read(found.tolist())
+        return None if played is None else Likely(played, corrected(played, moves[pool], most))
 
-NOTHING_MATURED = Correction()
-
-
-def with_likely(bound: WaitForecast, likely: Likely | None) -> WaitForecast:
-    """The forecast that is told: the quantiles beside the upper limit, and never beyond it."""
-    if likely is None or bound.now:
-        return bound
-    most = None if bound.at_most is None else bound.at_most.total_seconds()
-    p10, p50, p90 = (
-        timedelta(seconds=value if most is None else min(value, most))
-        for value in (likely.told.p10, likely.told.p50, likely.told.p90)
+    most = at_most or {}
+    return Waits(
+        {
+            name: told(pool_of[name], found, most.get(name)) if name in pool_of else None
+            for name, found in worlds.starts.items()
+        },
+        [told(wish.pool, found, None) for wish, found in zip(asks, worlds.asks, strict=True)],
+        {name: _middle(found) for name, found in worlds.left.items()},
     )
-    return replace(bound, p10=p10, p50=p50, p90=p90)
+
+
+def _middle(worlds: Numbers) -> float:
+    ordered = sorted(worlds.tolist())
+    return float(ordered[len(ordered) // 2])

@@ -27,6 +27,8 @@ from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.dcgm import EVERY as ASK_EVERY
 from hub_extensions.hub_service.engine.dcgm import Dcgm, open_prometheus
 from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.forecast_record import lost
+from hub_extensions.hub_service.engine.forecaster import Forecaster
 from hub_extensions.hub_service.engine.leases import LeaseWatcher
 from hub_extensions.hub_service.engine.local_leases import Gpus, LocalLeases
 from hub_extensions.hub_service.engine.notifier import Notifier
@@ -88,6 +90,7 @@ class Engine:
         self.sources = OfferSources(self.culler)
         self.notifier = Notifier(state, transaction, settings)
         self.reconciler = Reconciler(state, transaction, hub, self.watcher, apart)
+        self.forecaster = Forecaster(state, store, transaction, self.queue.figures_changed)
         self._loops: list[asyncio.Task[None]] = []
         self._failed_at: float | None = None
 
@@ -98,7 +101,7 @@ class Engine:
         """Read the store and the machine once. GPUs that cannot be read are an answer, not an error."""
         allowance = timedelta(seconds=settings.start_seconds)
         state = await State.open(store, settings.queue, settings.culling, settings.offers, allowance, settings)
-        await state.commit(Changes(uses=healed(state)))
+        await state.commit(Changes(uses=healed(state), forecasts=lost(state)))
         engine = cls(settings, store, state, hub, gpus, apart)
         await engine.watcher.refresh()
         return engine
@@ -113,6 +116,7 @@ class Engine:
                 ("deciding about idle servers", self.culler.run),
                 ("comparing with the hub", self.reconciler.run),
                 ("publishing", self.queue.publish_changes),
+                ("forecasting waits", self.forecaster.run),
                 *self.notifier.loops(),
                 *([("ending orphans", self.orphans.run)] if self.orphans.mark else []),
                 ("forgetting what is old", self._prune_old),
@@ -121,6 +125,7 @@ class Engine:
 
     async def stop(self) -> None:
         """End the loops. What is written stays; nothing is given up."""
+        self.forecaster.close()
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
@@ -171,6 +176,7 @@ class Engine:
         users = {user.name for user in await self.hub.users()}
         for gone in sorted(set(await self.store.users()) - users) if users else ():
             await self.store.forget_user(gone)
+            self.forecaster.reload_soon()
             log.info("a deleted user's records were anonymised")
 
     # -------------------------------------------------------------- the hub
@@ -372,6 +378,17 @@ class Engine:
         if self.cluster_leases is None:
             raise Refused(404, "There is no cluster here: a lease ends when nothing runs on its GPU.", "lease", "local")
         await self.cluster_leases.give_up(lease, admin)
+
+    def forecasts(self) -> messages.ForecastReport:
+        """How good the wait forecasts were, by pool, and how old the last one is."""
+        return self.state.foresight.report(self.state.clock)
+
+    def progress(self, user: str, server: str, told: messages.Progress) -> bool:
+        """A server says when it is done with its GPU; whether that counts. It can say so of itself only."""
+        facts = self.state.facts.get((user, server))
+        if facts is None or facts.lease is None:
+            return False
+        return self.state.foresight.hear((user, server), told, facts.started, self.state.clock)
 
     def health(self) -> messages.Health:
         """How the service is; `ready` is all a stranger may see."""

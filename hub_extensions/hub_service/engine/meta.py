@@ -18,6 +18,7 @@ POOL_NAMES = "pool-names"
 OFFERS = "offers"
 TOKEN_NAME = "token-name"
 SENDINGS = "sendings"
+POOL_SIZES = "pool-sizes"
 _OFFERS: TypeAdapter[tuple[GpuOffer, ...]] = TypeAdapter(tuple[GpuOffer, ...])
 _SENDINGS: TypeAdapter[Mapping[str, Sending]] = TypeAdapter(Mapping[str, Sending])
 

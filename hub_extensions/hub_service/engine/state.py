@@ -38,8 +38,10 @@ from hub_extensions.core.queue.model import (
     Ticket,
     TicketState,
 )
+from hub_extensions.core.queue.outlook import LikelyWaits
 from hub_extensions.core.usage import OpenUse, UseEnd
 from hub_extensions.hub_service.engine.clock import RunningClock
+from hub_extensions.hub_service.engine.foresight import Foresight
 from hub_extensions.hub_service.engine.meta import (
     CLOCK,
     OFFERS,
@@ -83,6 +85,7 @@ class State:
             sendings: channel -> how the last ones went.
         reports: what each server's own extension said last, and when. saving: since when its notebooks are being saved.
         keeps: user -> when *keep* was pressed in the last 24 hours, for whatever server (the journal has it).
+        foresight: what is known of likely waits.
         counts: (what, reason) -> how often since the start; last_admission_seconds: how long the last admission
             took. Both for the metrics.
         revision: grows with every change; what is computed from the state may be kept as long as it stands.
@@ -152,7 +155,8 @@ class State:
         self.gone_unseen: frozenset[Server] = frozenset()
         self.listing: Listing | None = None
         self.listed_pods: frozenset[str] = frozenset()
-        self._availability: tuple[int, datetime, tuple[Availability, ...]] | None = None
+        self.foresight = Foresight()
+        self._availability: tuple[int, LikelyWaits | None, datetime, tuple[Availability, ...]] | None = None
 
     @classmethod
     async def open(
@@ -181,6 +185,7 @@ class State:
             shown = promised.get(lease.id, ends)
             state.leases[lease.id] = replace(lease, ends_at=max(ends, shown) if ends and shown else ends)
             state._index(lease)
+        state.foresight.goes_on_with(stored.forecasts)
         state.next_place = stored.next_place
         state.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
         state.token_name = stored.meta.get(TOKEN_NAME, "")
@@ -255,7 +260,8 @@ class State:
         if SENDINGS in changes.meta:
             self.sendings = read_sendings(changes.meta[SENDINGS])
         self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
-        if not changes.empty:
+        self.foresight.remember(changes)
+        if not replace(changes, forecasts=(), meta={}).empty:  # what was foretold, or noted, changes nothing
             self.revision += 1
 
     def _note_keep(self, user: str, at: datetime) -> None:
@@ -346,6 +352,7 @@ class State:
             [s.device for s in states.values() if s.present], self.offer_config, sm_of_product=sm_of_product
         )
         self.revision += 1
+        self.foresight.revision += 1
 
     def expect_cluster(self) -> None:
         """The devices are a cluster's. Until it has been read, its offers are those of before, and none is counted."""
@@ -378,6 +385,7 @@ class State:
                 self._match(ticket)
         self.offers = stand.offers.offers
         self.revision += 1
+        self.foresight.revision += 1
 
     async def _keep_offers(self, offers: tuple[GpuOffer, ...]) -> None:
         """For the next start of this service, which may come before the cluster can be read."""
@@ -459,13 +467,14 @@ class State:
 
     def availability(self) -> tuple[Availability, ...]:
         """How every offer stands; kept for a second as long as nothing changes."""
-        now = self.clock.now()
-        kept = self._availability
-        if kept is not None and kept[0] == self.revision and now - kept[1] < timedelta(seconds=1):
-            return kept[2]
+        now, likely, kept = self.clock.now(), self.foresight, self._availability
+        same = kept is not None and kept[0] == self.revision and kept[1] is likely.waits
+        if kept is not None and same and now - kept[2] < timedelta(seconds=1):
+            return kept[3]
         here = {offer.id for offer in self.offers}
-        fresh = tuple(each for each in availability(self.queue_snapshot(), now) if each.offer.id in here)
-        self._availability = (self.revision, now, fresh)
+        found = (each for each in availability(self.queue_snapshot(), now) if each.offer.id in here)
+        fresh = tuple(likely.of_offer(each, self.clock) for each in found)
+        self._availability = (self.revision, likely.waits, now, fresh)
         return fresh
 
     def offer(self, offer_id: OfferId) -> GpuOffer | None:

@@ -33,7 +33,7 @@ from hub_extensions.core.usage import end_of_stop
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.rights import UNANSWERED, Rights
-from hub_extensions.hub_service.engine.stand import Stand
+from hub_extensions.hub_service.engine.stand import Stand, content_of
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transaction, Transactions, possible
 from hub_extensions.hub_service.engine.usage import heard_late
@@ -427,6 +427,10 @@ class Tickets:
             live = self.state.tickets
             self._published = {ticket: what for ticket, what in self._published.items() if ticket in live}
 
+    def figures_changed(self) -> None:
+        """Have published what is told otherwise now, though nothing has happened."""
+        self._changed.set()
+
     async def publish_changes(self) -> None:
         """Publish soon after each change, a few times a second at most; and every 15 s: waits change by themselves."""
         while True:
@@ -441,7 +445,7 @@ class Tickets:
             await asyncio.sleep(max(0.2, 4 * took))  # a very long line is published less often
 
     def _publish_if_changed(self, state: messages.TicketStatus) -> bool:
-        key = _published_content(state)
+        key = content_of(state)
         if self._published.get(state.ticket) == key:
             return False
         self._published[state.ticket] = key
@@ -471,9 +475,12 @@ class Tickets:
         verdict = stand.verdicts.of(ticket)
         if verdict is None:
             return presenters.not_there(ticket, NONE_THERE, self.state.clock)
+        offer = None if verdict.offer is None else self.state.offer(verdict.offer)
+        if offer is not None:
+            verdict = self.state.foresight.of_ticket(ticket, verdict, offer, self.state.clock)
         if not self.state.hub_up:
             verdict = replace(verdict, reason=HUB_AWAY)
-        return presenters.waiting(ticket, verdict, *stand.besides(ticket), self.state.clock)
+        return presenters.waiting(ticket, verdict, *stand.besides(ticket, verdict.forecast), self.state.clock)
 
     # -------------------------------------------------------------- small things
 
@@ -487,13 +494,6 @@ class Tickets:
 def _accepted(ask: messages.Ask) -> tuple[bool, datetime]:
     """In the order of acceptance; who does not say comes last."""
     return ask.accepted is None, ask.accepted or datetime.min
-
-
-def _published_content(state: messages.TicketStatus) -> tuple[object, ...]:
-    """What makes a difference to whoever reads it: not the seconds that passed."""
-    limit = state.wait.at_most_seconds is not None if state.wait else None
-    free = tuple(offer.id for offer in state.alternatives)
-    return (state.answer, state.attempt, state.offer, state.position, state.reason, limit, free, state.offers)
 
 
 def _how_it_was_stopped(report: messages.Stopped) -> str:

@@ -27,6 +27,7 @@ from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.forecast_record import noted
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.usage import followed
 
@@ -97,7 +98,7 @@ class Transaction:
 
     async def write(self, changes: Changes) -> None:
         """Store, then remember. Raises StoreUnavailable: nothing has changed, in memory or in the store."""
-        await self.state.commit(followed(self.state, changes))
+        await self.state.commit(noted(self.state, followed(self.state, changes)))
         self.moved = self.moved or bool(changes.tickets or changes.leases)
 
     def publish(self, message: messages.TicketStatus) -> None:

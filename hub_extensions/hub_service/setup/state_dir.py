@@ -19,6 +19,9 @@ from pathlib import Path
 from hub_extensions.hub_service.setup.settings import SettingsError, write_private
 
 NAMES = ("hub_secret", "api_token")
+LOCK_FILE = "service.lock"
+SETTINGS_FILE = "service.json"
+"""The settings that the service was started with, for commands beside it."""
 SHORTEST_LASTING = 16
 """Bytes. From a secret that is shorter none is made: it could be guessed."""
 

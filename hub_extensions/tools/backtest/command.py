@@ -47,6 +47,9 @@ def backtest(options: BacktestOptions, console: Console) -> None:
         if run is None:
             console.print(f"{pool.name}: nobody had to wait in the last part.", markup=False)
             continue
+        if options.progress:
+            plain = score_run(pool.name, log.has_users, Replay(log, pool, options.seeds, 0.0, options.every).run())
+            run = replace(run, without_reports=None if plain is None else plain.ours.mae)
         runs.append(run)
         told += found
     if not runs:

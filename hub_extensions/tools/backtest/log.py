@@ -1,5 +1,6 @@
 """The logs of a folder: each CSV of sessions and the JSON of its pools, as ``usage export`` writes them; or why not.
 
+An export of ours has the uses of all pools in one file, and its JSON names them: each is a log of its own.
 Not here: what is done with them (``replay.py``).
 """
 
@@ -9,13 +10,16 @@ import csv
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
 from hub_extensions.tools.backtest.world import Session
 
 NEEDED = ("submit", "duration", "num_gpu", "slices", "user", "limit")
+POLICIES = ("strict", "best-effort")
+MOST_GPUS = 100_000
+"""More are a mistake."""
 
 
 class BacktestRefused(Exception):
@@ -62,40 +66,82 @@ def read_logs(folder: Path) -> tuple[Log, ...]:
     files = sorted(folder.glob("*.csv"))
     if not files:
         raise BacktestRefused(f"{folder} has no file *.csv. `jupyterhub-gpu usage export` writes one.")
-    return tuple(_read(file) for file in files)
+    found = tuple(log for file in files for log in _read(file))
+    if not any(log.sessions for log in found):
+        raise BacktestRefused(f"{folder}: there is no session in it that held a GPU.")
+    return tuple(log for log in found if log.sessions)
 
 
-def _read(file: Path) -> Log:
+def _read(file: Path) -> tuple[Log, ...]:
+    pools, slices = _described(file)
     try:
         with file.open(encoding="utf-8", newline="") as text:
-            sessions = _sessions(file, text)
+            rows = _rows(file, text, whole=any(pool.named for pool in pools))
     except (UnicodeDecodeError, csv.Error) as problem:
         raise BacktestRefused(f"{file}: {problem}.") from None
     except OSError as problem:
         raise BacktestRefused(f"{file} cannot be read: {problem.strerror}.") from None
-    return Log(file.stem, sessions, _pools(file, sessions))
+    large = next((row for row in rows if row.session.slices > slices), None)
+    if large is not None:
+        raise BacktestRefused(f"{file}: a session asks for {large.session.slices} slices of a GPU that has {slices}.")
+    names = dict.fromkeys(pool.named for pool in pools)
+    return tuple(_log(file, name, rows, [pool for pool in pools if pool.named == name], slices) for name in names)
 
 
-def _sessions(file: Path, text: TextIO) -> tuple[Session, ...]:
-    rows = csv.DictReader(text)
-    missing = [name for name in NEEDED if name not in (rows.fieldnames or ())]
+def _log(file: Path, name: str, rows: Sequence[_Row], pools: Sequence[_Described], slices: int) -> Log:
+    """Of an export the sessions of one pool; of another log all."""
+    mine = [row.session for row in rows if not name or row.pool == name]
+    if not mine and not name:
+        raise BacktestRefused(f"{file}: there is no session in it.")
+    log = f"{file.stem}/{name}" if name else file.stem
+    sessions = tuple(replace(each, number=number) for number, each in enumerate(mine))
+    return Log(log, sessions, tuple(Pool(log, pool.gpus, slices, pool.policy) for pool in pools))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    session: Session
+    pool: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """A pool as the JSON says it; `named`: which sessions are its own, "" where all are."""
+
+    gpus: int
+    policy: str
+    named: str
+
+
+def _rows(file: Path, text: TextIO, *, whole: bool) -> tuple[_Row, ...]:
+    """The sessions in the order of asking.
+
+    Args:
+        whole: an export of ours, of all pools: a use of which it is not known how long it was teaches nothing.
+    """
+    rows = csv.DictReader(text, strict=True)
+    names = rows.fieldnames or ()
+    missing = [name for name in (*NEEDED, *(("pool",) if whole else ())) if name not in names]
     if missing:
         raise BacktestRefused(f"{file}, line 1: there is no column {missing[0]}.")
-    found: list[tuple[float, float, int, int, str, float | None]] = []
+    found: list[_Row] = []
     for row in rows:
         where = f"{file}, line {rows.line_num}"
+        if None in row or None in row.values():
+            raise BacktestRefused(f"{where}: it has not as many fields as the header names ({len(names)}).")
+        if whole and not row["duration"]:
+            continue
         submit, duration = _number(where, row, "submit"), _number(where, row, "duration")
-        devices, slices = _number(where, row, "num_gpu"), _number(where, row, "slices")
-        limit = _number(where, row, "limit") if row["limit"] not in (None, "") else None
+        devices, slices = _whole(where, row, "num_gpu"), _whole(where, row, "slices")
+        limit = _number(where, row, "limit") if row["limit"] else None
         if duration < 0:
             raise BacktestRefused(f"{where}, column duration: {row['duration']} is negative.")
         if devices < 1 or slices < 1:
             continue  # it held no GPU
-        found.append((submit, duration, int(devices), int(slices), row["user"] or "", limit))
-    if not found:
-        raise BacktestRefused(f"{file}: there is no session in it.")
-    found.sort(key=lambda each: each[0])
-    return tuple(Session(number, *each) for number, each in enumerate(found))
+        session = Session(0, submit, duration, devices, slices, row["user"], limit)
+        found.append(_Row(session, row["pool"] if whole else ""))
+    found.sort(key=lambda each: each.session.submit)
+    return tuple(found)
 
 
 def _number(where: str, row: dict[str, str], column: str) -> float:
@@ -108,20 +154,39 @@ def _number(where: str, row: dict[str, str], column: str) -> float:
     return value
 
 
-def _pools(file: Path, sessions: Sequence[Session]) -> tuple[Pool, ...]:
+def _whole(where: str, row: dict[str, str], column: str) -> int:
+    value = _number(where, row, column)
+    if value != int(value):
+        raise BacktestRefused(f"{where}, column {column}: {row[column][:40]!r} is no whole number.")
+    return int(value)
+
+
+def _described(file: Path) -> tuple[tuple[_Described, ...], int]:
+    """Its pools, and the slices of a GPU."""
     beside = file.with_suffix(".json")
     try:
         read = json.loads(beside.read_text(encoding="utf-8"))
-        slices = int(read["slices_per_gpu"])
-        pools = tuple(Pool(file.stem, int(p["gpus"]), slices, str(p.get("policy", "strict"))) for p in read["pools"])
+        slices = _count(read["slices_per_gpu"])
+        pools = tuple(
+            _Described(_count(pool["gpus"]), str(pool.get("policy", "strict")), str(pool.get("pool", "")))
+            for pool in read["pools"]
+        )
     except FileNotFoundError:
         raise BacktestRefused(f"{beside} is missing: it says how many GPUs there are, and slices of each.") from None
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise BacktestRefused(f"{beside}: it does not name slices_per_gpu and pools with gpus ({problem!r}).") from None
-    wrong = next((pool for pool in pools if pool.gpus < 1 or pool.slices < 1), None)
-    if wrong is not None or not pools:
+    if slices < 1 or not pools or any(pool.gpus < 1 for pool in pools):
         raise BacktestRefused(f"{beside}: a pool needs at least one GPU of at least one slice.")
-    large = next((session for session in sessions if session.slices > slices), None)
-    if large is not None:
-        raise BacktestRefused(f"{file}: a session asks for {large.slices} slices of a GPU that has {slices}.")
-    return pools
+    many = next((pool for pool in pools if pool.gpus > MOST_GPUS), None)
+    if many is not None:
+        raise BacktestRefused(f"{beside}: a pool of {many.gpus} GPUs; at most {MOST_GPUS} can be replayed.")
+    odd = next((pool for pool in pools if pool.policy not in POLICIES), None)
+    if odd is not None:
+        raise BacktestRefused(f"{beside}: the policy {odd.policy[:40]!r} is none of {', '.join(POLICIES)}.")
+    return pools, slices
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
+        raise ValueError(f"{str(value)[:40]!r} is no whole number")
+    return int(value)

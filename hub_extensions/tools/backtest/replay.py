@@ -11,11 +11,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hub_extensions.core.queue.durations import History, Holder, Left, Use
+from hub_extensions.core.queue.durations import History, Holder, Left
+from hub_extensions.core.queue.foretell import Foreteller, alike
 from hub_extensions.core.queue.interval import Correction, Interval
+from hub_extensions.core.queue.outlook import Likely, Stay
 from hub_extensions.core.queue.play import Held, Line, Waiting, Wish
-from hub_extensions.core.queue.wait_forecast import Likely, likely_waits
 from hub_extensions.tools.backtest.baselines import LIMITS, Baselines
+from hub_extensions.tools.backtest.limit import bound_of
 from hub_extensions.tools.backtest.log import Log, Pool
 from hub_extensions.tools.backtest.world import NEVER, Running, Session, World
 
@@ -30,7 +32,7 @@ REPORTED = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One forecast that counts: what each method said, and what came true. Seconds."""
+    """One forecast that counts: what each said, and what came true. Seconds. `bound`: "at most" of the limits."""
 
     number: int
     episode: int
@@ -39,6 +41,19 @@ class Told:
     raw: tuple[Interval, ...]
     others: Mapping[str, Interval]
     took: float
+    bound: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What everybody said to one who waits; `episode` -1: it does not count. `others_told`: after their correction."""
+
+    episode: int
+    likely: list[Likely]
+    others: dict[str, Interval]
+    others_told: dict[str, Interval]
+    took: float
+    bound: float | None
 
 
 @dataclass
@@ -46,7 +61,7 @@ class _Forecaster:
     """The product's forecast with one seed, and its record of what came true."""
 
     seed: int
-    correction: Correction = field(default_factory=Correction)
+    foreteller: Foreteller
     joined: dict[int, Interval] = field(default_factory=dict)
 
 
@@ -57,11 +72,13 @@ class Replay:
         self._log, self._pool, self._progress, self._every = log, pool, progress, every
         self._world = World(pool.gpus, pool.slices, pool.policy)
         self._devices = tuple(f"{number:05}" for number in range(pool.gpus))
-        self._ours = [_Forecaster(seed) for seed in seeds]
-        self._history = History()
+        histories: dict[str, History] = {}  # the seeds learn the same of them
+        self._ours = [_Forecaster(seed, Foreteller(histories)) for seed in seeds]
         self._others = Baselines()
         self._corrections: dict[str, Correction] = {}
-        self._asked: dict[int, tuple[int, list[Likely], dict[str, Interval], dict[str, Interval], float]] = {}
+        self._asked: dict[int, _Asked] = {}
+        limits = [session.limit for session in log.sessions]
+        self._longest = max((each for each in limits if each is not None), default=None) if all(limits) else None
         self._episode = 0
         self._reports = {
             session.number: random.Random(f"{session.number}").uniform(1 - REPORTED, 1 + REPORTED)
@@ -102,7 +119,7 @@ class Replay:
             while world.next_end() <= now:
                 over = world.end().session
                 self._others.ended(over, over.duration, now)
-                self._history.add(Use(over.user, _offer(over), over.submit, over.duration, _at_limit(over)))
+                self._ours[0].foreteller.learn([_stay(over)])
             self._start(now)
 
     def _start(self, now: float, asked: Session | None = None) -> bool:
@@ -118,16 +135,16 @@ class Replay:
         asked = self._asked.pop(session.number, None)
         if asked is None:
             return
-        episode, likely, played, told, took = asked
-        for ours, each in zip(self._ours, likely, strict=True):
-            ours.correction.matured(each.played, wait)
+        for ours, each in zip(self._ours, asked.likely, strict=True):
+            ours.foreteller.matured(POOL, each.played, wait)
             del ours.joined[session.number]
-        for name, point in played.items():
+        for name, point in asked.others.items():
             self._corrections.setdefault(name, Correction()).matured(point, wait)
-        if episode >= 0:
-            ours_told = tuple(each.told for each in likely)
+        if asked.episode >= 0:
+            told = tuple(each.told for each in asked.likely)
+            raw = tuple(each.played for each in asked.likely)
             self.told.append(
-                Told(session.number, episode, wait, ours_told, tuple(each.played for each in likely), told, took)
+                Told(session.number, asked.episode, wait, told, raw, asked.others_told, asked.took, asked.bound)
             )
 
     def _ask(self, session: Session, *, counts: bool) -> None:
@@ -144,7 +161,10 @@ class Replay:
         took = (time.process_time() - began) / len(likely)
         if all(each is not None for each in likely):
             known = [each for each in likely if each is not None]
-            self._asked[session.number] = (self._episode if counts else -1, known, played, told, took)
+            bound = None
+            if counts and self._longest is not None and self._pool.policy == "strict":
+                bound = bound_of(self._world, self._longest, now)
+            self._asked[session.number] = _Asked(self._episode if counts else -1, known, played, told, took, bound)
             for ours, each in zip(self._ours, known, strict=True):
                 ours.joined[session.number] = each.played
 
@@ -155,15 +175,9 @@ class Replay:
             if each.number in ours.joined
         }
         name = str(session.number)
-        tickets, _ = likely_waits(
-            self._line(now),
-            {POOL: self._history},
-            {POOL: ours.correction},
-            seed=ours.seed * 1_000_003 + session.number,
-            so_far=so_far,
-            at_most={} if limits is None else {name: limits},
-        )
-        return tickets[name]
+        most = {} if limits is None else {name: limits}
+        seed = ours.seed * 1_000_003 + session.number
+        return ours.foreteller.waits(self._line(now), seed, (), so_far, most).tickets[name]
 
     def _line(self, now: float) -> Line:
         held = tuple(self._held(running, now) for running in self._world.running.values())
@@ -182,13 +196,20 @@ class Replay:
         return Held(str(session.number), _holder(session, age, left), shares)
 
 
-def _offer(session: Session) -> tuple[int, int, float | None]:
-    return session.devices, session.slices, session.limit
-
-
-def _at_limit(session: Session) -> bool:
-    return session.limit is not None and session.duration >= session.limit
+def _stay(session: Session) -> Stay:
+    return Stay(
+        str(session.number),
+        session.user,
+        POOL,
+        session.devices,
+        session.slices,
+        session.submit,
+        session.duration,
+        session.limit is not None and session.duration >= session.limit,
+        limit=session.limit,
+    )
 
 
 def _holder(session: Session, age: float | None = None, left: Left | None = None) -> Holder:
-    return Holder(session.user, _offer(session), session.submit, age, session.limit, left)
+    kind = alike(session.devices, session.slices, session.limit)
+    return Holder(session.user, kind, session.submit, age, session.limit, left)

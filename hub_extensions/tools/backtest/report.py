@@ -18,7 +18,7 @@ def table(runs: Sequence[Run]) -> Table:
     """One row a run, hours; the baselines' best beside."""
     found = Table(
         "pool", "waits", "mean wait", "MAE", "last two", "best other", "ratio (90 %)", "P90 loss", "best other",
-        "P90 covers", "raw", "P10-P90", "near", "P(<1 h) off", "p95 ms", box=None, pad_edge=False,
+        "P90 covers", "raw", "P10-P90", "near", "P(<1 h) off", "at most / real", "p95 ms", box=None, pad_edge=False,
     )  # fmt: skip
     for run in runs:
         last_two = run.others[TSAFRIR].mae if TSAFRIR in run.others else math.nan
@@ -31,6 +31,7 @@ def table(runs: Sequence[Run]) -> Table:
             *(f"{value:.2f}" for value in (run.ours.coverage_90, run.raw.coverage_90, run.ours.coverage_80)),
             f"{run.ours.near:.0%}",
             f"{run.soon_error:.2f}",
+            "-" if run.bound_ratio is None else f"{run.bound_ratio:.1f}",
             f"{1000 * run.slowest:.0f}",
         )
     return found
@@ -52,6 +53,12 @@ def summary(runs: Sequence[Run]) -> list[tuple[str, float]]:
     count = sum(run.forecasts for run in runs)
     lines.append(("P90 covers, all", sum(run.ours.coverage_90 * run.forecasts for run in runs) / count))
     lines.append(("P90 covers, worst run", min(run.ours.coverage_90 for run in runs)))
+    reported = [run.ours.mae / run.without_reports for run in runs if run.without_reports]
+    if reported:
+        lines.append(("MAE with reports of the end / without", geometric_mean(reported)))
+    bounds = [run.bound_ratio for run in runs if run.bound_ratio is not None]
+    if bounds:
+        lines.append(("at most / real wait, worst pool", max(bounds)))
     if users:
         count = sum(run.forecasts for run in users)
         lines.append(("within 10 min or 30 %, with users", sum(run.ours.near * run.forecasts for run in users) / count))

@@ -38,6 +38,8 @@ class Run:
         ours: the mean over the seeds. raw: before the correction. others: by name.
         soon_error: how far P(start within an hour) is off, on average over five bins of it.
         ratio_low, ratio_high: 90 % of the resampled ratios of MAE to the user's last two, played.
+        bound_ratio: "at most" of the limits to the real wait, the median; None: nothing is enforced.
+        without_reports: our MAE of the same run where nobody reports his end; None: nobody does.
     """
 
     pool: str
@@ -51,6 +53,8 @@ class Run:
     slowest: float
     ratio_low: float
     ratio_high: float
+    bound_ratio: float | None = None
+    without_reports: float | None = None
 
     @property
     def best_mae(self) -> float:
@@ -81,6 +85,7 @@ def score_run(pool: str, has_users: bool, told: Sequence[Told]) -> Run | None:
         took[min(len(took) - 1, int(0.95 * len(took)))],
         low,
         high,
+        _bound_ratio(told),
     )
 
 
@@ -105,6 +110,12 @@ def _mean(scores: Sequence[Score]) -> Score:
 
 def _pinball(share: float, said: float, real: float) -> float:
     return share * (real - said) if real >= said else (1 - share) * (said - real)
+
+
+def _bound_ratio(told: Sequence[Told]) -> float | None:
+    """Of those who waited a minute at least: a bound is many times a wait of seconds."""
+    found = sorted(each.bound / each.real for each in told if each.bound is not None and each.real >= 60)
+    return found[len(found) // 2] if found else None
 
 
 def _soon_error(told: Sequence[Told]) -> float:

@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -36,7 +36,7 @@ def export(archive: Archive, out: Path, kind: str, *, names: bool) -> str:
     with _new_file(out) as stream:
         count = _write_csv(stream, NAMES, rows) if kind == "csv" else _write_json(stream, NAMES, rows)
     if kind == "csv" and str(out) != "-":
-        _describe(out, count)
+        _describe(out, count, archive.pool_sizes())
     return f"{count} uses were written to {out}."
 
 
@@ -98,9 +98,14 @@ def _write_json(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
     return count
 
 
-def _describe(out: Path, count: int) -> None:
-    """The ``.json`` that stands beside a trace."""
-    about = {"name": out.name.removesuffix(".csv"), "slices_per_gpu": WHOLE, "sessions": count, "pools": []}
+def _describe(out: Path, count: int, sizes: Mapping[str, int]) -> None:
+    """The ``.json`` that stands beside a trace: what it can be replayed on."""
+    about = {
+        "name": out.name.removesuffix(".csv"),
+        "slices_per_gpu": WHOLE,
+        "sessions": count,
+        "pools": [{"pool": pool, "gpus": size, "policy": "strict"} for pool, size in sorted(sizes.items())],
+    }
     beside = out.with_name(f"{about['name']}.json")
     with _new_file(beside) as stream:
         stream.write(json.dumps(about, indent=1) + "\n")

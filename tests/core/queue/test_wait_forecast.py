@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from hub_extensions.core.queue.durations import Draws, History, Holder, Left, Use, kaplan_meier
 from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.interval import Correction, Interval, read
+from hub_extensions.core.queue.outlook import PoolView, with_likely
 from hub_extensions.core.queue.play import Brake, Held, Line, Waiting, Wish, draws_for, play_lives
-from hub_extensions.core.queue.wait_forecast import likely_waits, with_likely
+from hub_extensions.core.queue.wait_forecast import likely_waits
 from tests.examples import many
 
 WHOLE = 1000
@@ -127,8 +128,8 @@ def full(devices: int = 3, waiting: int = 2, names: str = "u{}") -> Line:
 
 
 def waits(line: Line, seed: int = 1, past: History | None = None, **more: object) -> dict[str, Interval | None]:
-    found, _ = likely_waits(line, {"p": past or history()}, {"p": Correction()}, seed=seed, **more)  # type: ignore[arg-type]
-    return {name: likely and likely.told for name, likely in found.items()}
+    found = likely_waits(line, {"p": past or history()}, {"p": Correction()}, seed=seed, **more)  # type: ignore[arg-type]
+    return {name: likely and likely.told for name, likely in found.tickets.items()}
 
 
 def test_a_seed_is_an_answer_and_the_order_of_leases_none() -> None:
@@ -167,10 +168,10 @@ def test_the_interval_is_in_order_and_below_what_is_enforced(
     correction = Correction()
     for number in range(40):
         correction.matured(Interval(10.0, 60.0, 600.0), 100.0 * number)
-    found, _ = likely_waits(
+    found = likely_waits(
         line, {"p": history()}, {"p": correction}, seed=seed, at_most={w.id: most for w in line.waiting}
     )
-    for likely in found.values():
+    for likely in found.tickets.values():
         assert likely is not None
         assert 0 <= likely.told.p10 <= likely.told.p50 <= likely.told.p90 <= most
 
@@ -245,9 +246,10 @@ def test_an_interval_learns_from_what_came_true_and_from_who_still_waits() -> No
 
 def test_what_is_told_is_never_beyond_what_is_enforced() -> None:
     bound = WaitForecast(False, None, None, None, timedelta(minutes=3), None)
-    found, _ = likely_waits(full(), {"p": history()}, {"p": Correction()}, seed=1)
-    assert with_likely(bound, found["w0"]).p90 == timedelta(minutes=3)
-    assert with_likely(bound, None) == bound
+    found = likely_waits(full(), {"p": history()}, {"p": Correction()}, seed=1).tickets
+    view = PoolView(finished=30, held=3, people=4, ending=1)
+    assert with_likely(bound, found["w0"], view).p90 == timedelta(minutes=3)
+    assert with_likely(bound, None, view) == bound
 
 
 def test_quantiles_lie_between_the_worlds() -> None:

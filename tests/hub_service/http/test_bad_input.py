@@ -142,6 +142,25 @@ async def test_a_bad_report_names_the_field(service: Running, report: object, fi
     assert (answer.code, said(answer)["field"]) == (400, field)
 
 
+@pytest.mark.parametrize(
+    ("told", "field"),
+    [
+        ({"at": "2026-11-01T12:00:00", "left_seconds": 60}, "at"),
+        ({"at": "soon", "left_seconds": 60}, "at"),
+        ({"at": "2026-11-01T12:00:00Z", "left_seconds": -1}, "left_seconds"),
+        ({"at": "2026-11-01T12:00:00Z", "left_seconds": 2592001}, "left_seconds"),
+        ({"at": "2026-11-01T12:00:00Z", "left_seconds": 60, "spread": 1.5}, "spread"),
+        ({"at": "2026-11-01T12:00:00Z"}, "left_seconds"),
+        ({"at": "2026-11-01T12:00:00Z", "left_seconds": 60, "server": "other"}, "server"),
+        (b'{"at": "2026-11-01T12:00:00Z", "left_seconds": NaN}', "left_seconds"),
+    ],
+)
+async def test_a_bad_report_of_progress_names_the_field(service: Running, told: object, field: str) -> None:
+    answer = await service.ask("POST", "api/server/progress", "ada-thesis", told)
+    assert (answer.code, said(answer)["field"]) == (400, field)
+    assert service.engine.told == []
+
+
 async def test_a_body_that_is_too_large_is_413(service: Running) -> None:
     body = json.dumps({**ASK, "options": {"text": "x" * BODY_LIMIT_BYTES}}).encode()
     answer = await service.ask("POST", "hub/tickets", SECRET, body)

@@ -17,6 +17,7 @@ from hub_extensions.core.messages import (
     FormState,
     Health,
     LeaseInfo,
+    Progress,
     Report,
     ServerState,
     Started,
@@ -185,6 +186,15 @@ ROUTES: tuple[Address, ...] = (
         {
             "post": Method(
                 "What the server's extension sees.", takes=Report, gives=ServerState, errors=(*BODY, 404, 503)
+            )
+        },
+    ),
+    Address(
+        "api/server/progress",
+        server.OwnProgress,
+        {
+            "post": Method(
+                "When this server expects to be done with its GPU.", takes=Progress, status=204, errors=(*BODY, 503)
             )
         },
     ),

@@ -5,7 +5,7 @@ User and server come from the token's scope alone: nothing a server sends can na
 
 from __future__ import annotations
 
-from hub_extensions.core.messages import Report
+from hub_extensions.core.messages import Progress, Report
 from hub_extensions.hub_service.http.api.base import JsonRoute
 from hub_extensions.hub_service.http.api.wire import BadInput
 from hub_extensions.hub_service.http.auth import Forbidden, Server, Who
@@ -41,6 +41,15 @@ class OwnReport(ServerRoute):
     async def post(self) -> None:
         """Note it; it can only protect this server."""
         self.answer(await self.engine.report(self.server.user, self.server.server, self.message(Report)))
+
+
+class OwnProgress(ServerRoute):
+    """POST: when this server expects to be done with its GPU."""
+
+    async def post(self) -> None:
+        """Note it for the waits of others; one that is older than the last, or of before its start, changes nothing."""
+        self.engine.progress(self.server.user, self.server.server, self.message(Progress))
+        self.no_content()
 
 
 class OwnKeep(ServerRoute):

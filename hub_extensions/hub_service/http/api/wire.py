@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from hub_extensions.core.messages import Ask, Ended, Report, Started
+from hub_extensions.core.messages import Ask, Ended, Progress, Report, Started
 from hub_extensions.core.offers.offer_id import OfferIdError
 from hub_extensions.core.offers.user_options import ChoiceError, check_several
+from hub_extensions.core.queue.progress import LONGEST
 from hub_extensions.core.wording import foreign
 from hub_extensions.hub_service.http.api.requests import TicketRequest
 
@@ -191,6 +192,15 @@ def _check_report(report: Report) -> None:
         raise BadInput("used_percent has to be a number from 0 to 100, or null.", "used_percent")
 
 
+def _check_progress(progress: Progress) -> None:
+    if progress.at.tzinfo is None:
+        raise BadInput("at has no time zone; it has to be a time in UTC.", "at")
+    if not 0 <= progress.left_seconds <= LONGEST.total_seconds():
+        raise BadInput("left_seconds has to be a number from 0 to 2592000 (30 days).", "left_seconds")
+    if not 0 <= progress.spread <= 1:
+        raise BadInput("spread has to be a number from 0 to 1.", "spread")
+
+
 def _at_least(least: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < least:
@@ -203,4 +213,5 @@ RANGES: Mapping[type[Any], Callable[[Any], None]] = {
     Started: _check_started,
     Ended: _check_ended,
     Report: _check_report,
+    Progress: _check_progress,
 }

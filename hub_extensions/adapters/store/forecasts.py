@@ -1,0 +1,123 @@
+"""Forecasts that were given, and what came true of them: no names, and no ticket once it is over.
+
+Not here: how they are judged (``core/queue/outlook.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from hub_extensions.adapters.store.records import Changes
+from hub_extensions.adapters.store.schema import METADATA, CleanText, Json, OfferIds, UtcTime, upsert
+from hub_extensions.core.queue.interval import MATURED, Interval
+from hub_extensions.core.queue.outlook import LAST, Given
+
+FORECASTS = sa.Table(
+    "gpu_forecasts",
+    METADATA,
+    sa.Column("id", CleanText, primary_key=True),
+    sa.Column("ticket", CleanText, nullable=False, comment="empty once it is over"),
+    sa.Column("pool", CleanText, nullable=False),
+    sa.Column("offer", OfferIds, nullable=False),
+    sa.Column("hour", sa.Integer, nullable=False, comment="full hours it had waited then"),
+    sa.Column("at", UtcTime, nullable=False),
+    sa.Column("running", UtcTime, nullable=False),
+    sa.Column("ahead", sa.Integer, nullable=False),
+    sa.Column("played_p10", sa.Double, nullable=False),
+    sa.Column("played_p50", sa.Double, nullable=False),
+    sa.Column("played_p90", sa.Double, nullable=False),
+    sa.Column("told_p10", sa.Double, nullable=False),
+    sa.Column("told_p50", sa.Double, nullable=False),
+    sa.Column("told_p90", sa.Double, nullable=False),
+    sa.Column("soon", Json, nullable=False),
+    sa.Column("at_most", sa.Double),
+    sa.Column("rough", sa.Boolean, nullable=False),
+    sa.Column("end", CleanText, nullable=False, comment="empty while it waits; started, left, changed"),
+    sa.Column("waited", sa.Double),
+    sa.Column("over", UtcTime),
+    sa.Index("gpu_forecasts_by_pool", "pool", "end", "over"),
+    sa.Index("gpu_forecasts_by_time", "at"),
+    sa.Index("gpu_forecasts_by_ticket", "ticket"),
+)
+
+
+def write(connection: Connection, changes: Changes) -> None:
+    """Write the forecasts of `changes`; one that is known already is replaced."""
+    upsert(connection, FORECASTS, map(_row, changes.forecasts))
+
+
+def open_ones(connection: Connection) -> tuple[Given, ...]:
+    """Of which it is not known yet what came true, the oldest first."""
+    return _given(connection, sa.select(FORECASTS).where(FORECASTS.c.end == "").order_by(FORECASTS.c.at))
+
+
+def matured(connection: Connection) -> tuple[Given, ...]:
+    """Of each pool those by which it is judged and corrected, in the order in which they came true."""
+    found: dict[str, Given] = {}
+    pools = sa.select(FORECASTS.c.pool).where(FORECASTS.c.end == "started").distinct()
+    for pool in tuple(connection.scalars(pools)):
+        true = sa.select(FORECASTS).where(FORECASTS.c.pool == pool, FORECASTS.c.end == "started")
+        last = true.order_by(FORECASTS.c.over.desc())
+        joins = true.where(FORECASTS.c.hour == 0).order_by(FORECASTS.c.over.desc())
+        for each in (*_given(connection, last.limit(LAST)), *_given(connection, joins.limit(MATURED))):
+            found[each.id] = each
+    return tuple(sorted(found.values(), key=lambda each: (each.over or each.at, each.id)))
+
+
+def prune(connection: Connection, before: datetime) -> None:
+    """Remove those that were given before."""
+    connection.execute(sa.delete(FORECASTS).where(FORECASTS.c.at < before))
+
+
+def _given(connection: Connection, chosen: sa.Select[Any]) -> tuple[Given, ...]:
+    rows: Iterable[Any] = connection.execute(chosen)
+    return tuple(
+        Given(
+            id=row.id,
+            ticket=row.ticket,
+            pool=row.pool,
+            offer=row.offer,
+            hour=row.hour,
+            at=row.at,
+            running=row.running,
+            ahead=row.ahead,
+            played=Interval(row.played_p10, row.played_p50, row.played_p90, tuple(row.soon)),
+            told=Interval(row.told_p10, row.told_p50, row.told_p90, tuple(row.soon)),
+            at_most=row.at_most,
+            rough=row.rough,
+            end=row.end,
+            waited=row.waited,
+            over=row.over,
+        )
+        for row in rows
+    )
+
+
+def _row(given: Given) -> dict[str, object]:
+    return {
+        "id": given.id,
+        "ticket": "" if given.end else given.ticket,
+        "pool": given.pool,
+        "offer": given.offer,
+        "hour": given.hour,
+        "at": given.at,
+        "running": given.running,
+        "ahead": given.ahead,
+        "played_p10": given.played.p10,
+        "played_p50": given.played.p50,
+        "played_p90": given.played.p90,
+        "told_p10": given.told.p10,
+        "told_p50": given.told.p50,
+        "told_p90": given.told.p90,
+        "soon": list(given.told.within),
+        "at_most": given.at_most,
+        "rough": given.rough,
+        "end": given.end,
+        "waited": given.waited,
+        "over": given.over,
+    }

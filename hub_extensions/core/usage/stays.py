@@ -1,0 +1,42 @@
+"""What a usage record teaches the wait forecast: how long somebody held a GPU; or nothing. Pure."""
+
+from __future__ import annotations
+
+from hub_extensions.core.messages.usage import OWN, UsageRecord
+from hub_extensions.core.queue.outlook import Stay
+from hub_extensions.core.usage.ends import UseEnd
+
+NO_STAY = frozenset({UseEnd.LEFT.value, UseEnd.LOST.value, UseEnd.NODE_LOST.value})
+"""Ends that say nothing of how long its user would have stayed."""
+
+
+def stay_of(record: UsageRecord) -> Stay | None:
+    """None: it held no GPU, it was a start and no use, its device was lost, or it is not known how long it was."""
+    if not record.devices or not record.share or record.end in NO_STAY:
+        return None
+    if record.source == OWN and not record.adopted and record.ready is None:
+        return None
+    lasted = record.held_seconds
+    if lasted is None:
+        began = record.admitted or record.ready or record.asked
+        lasted = None if began is None else (record.ended - began).total_seconds()
+    if lasted is None or lasted < 0:
+        return None
+    limit = record.lifetime_seconds
+    return Stay(
+        record.key,
+        record.user,
+        record.pool,
+        record.devices,
+        record.share,
+        record.began.timestamp(),
+        lasted,
+        record.end == UseEnd.LIFETIME.value or (limit is not None and lasted >= limit),
+        _starting(record),
+    )
+
+
+def _starting(record: UsageRecord) -> float | None:
+    if record.ready is None or record.admitted is None or record.adopted:
+        return None
+    return max(0.0, (record.ready - record.admitted).total_seconds())

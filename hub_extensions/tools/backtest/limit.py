@@ -1,0 +1,55 @@
+"""What the service would tell as "at most" at the same moment: the bound of the limits, with the longest of the log.
+
+Sessions of several devices count as as many places, which proves nothing of them: a session waits for all at once.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.queue.forecast import START_ALLOWANCE, Holding, StartBrake, forecast_line
+from hub_extensions.core.queue.model import QueueLimits
+from hub_extensions.tools.backtest.world import Session, World
+
+BEGIN = datetime(2000, 1, 1, tzinfo=timezone.utc)
+BRAKE = StartBrake(QueueLimits().max_starting, START_ALLOWANCE)
+
+
+def bound_of(world: World, longest: float, now: float) -> float | None:
+    """Seconds until the last in line starts at the latest; None: nothing is enforced.
+
+    Args:
+        longest: the longest that anybody of this log may run, seconds.
+    """
+    at = _at(now)
+    holdings = tuple(
+        Holding(str(place), _share(running.session, world.slices), _end(running.session, running.since))
+        for running in world.running.values()
+        for place in running.places
+    )
+    places = sum(session.devices for session in world.waiting)
+    latest = forecast_line(
+        devices=[str(place) for place in range(len(world.free))],
+        holdings=holdings,
+        shares={_share(session, world.slices) for session in world.waiting},
+        places=places,
+        lifetime=timedelta(seconds=longest),
+        brake=BRAKE,
+        now=at,
+    )
+    found = latest(places - 1, len(world.waiting) - 1).at_most
+    return None if found is None else found.total_seconds()
+
+
+def _at(seconds: float) -> datetime:
+    return BEGIN + timedelta(seconds=seconds)
+
+
+def _end(session: Session, since: float) -> datetime | None:
+    return None if session.limit is None else _at(since + session.limit)
+
+
+def _share(session: Session, slices: int) -> int:
+    """As the hub's offers say it: seven of 1/7 fit on one device."""
+    return WHOLE if session.slices == slices else WHOLE * session.slices // slices

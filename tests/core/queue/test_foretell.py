@@ -1,0 +1,288 @@
+"""The line that is played is the one that admission serves: made of a snapshot, rule by rule, and end by end."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hub_extensions.core.gpu.devices import WHOLE, DeviceState, Foreign
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.admission import admit
+from hub_extensions.core.queue.durations import Left
+from hub_extensions.core.queue.foretell import ENDING, FIRST_START, Foreteller, Question, line_of
+from hub_extensions.core.queue.interval import Interval
+from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueLimits, QueueSnapshot, Ticket, TicketState
+from hub_extensions.core.queue.outlook import KnownEnd, Stay
+from hub_extensions.core.queue.play import Brake, GivenUp, Line, Wish, play_lives
+from tests.core.queue.test_admission import NOW, OFFERS, large, lease, small, snapshot, ticket, whole
+from tests.core.queue.test_counted_pools import cards
+
+SMALL, LARGE, GPU, HALF = (OfferId(name) for name in ("mig-1g.5gb", "mig-2g.10gb", "gpu", "gpu-0.5"))
+MINUTE = timedelta(minutes=1)
+
+
+def stays(count: int = 30, pool: str = SMALL, lasted: float = 3600.0, **more: Any) -> list[Stay]:
+    at = NOW.timestamp() - 1e6
+    return [
+        Stay(f"{pool}-{n}", f"u{n % 5}", pool, 1, WHOLE, at + 3600 * n, lasted * (1 + 0.05 * (n % 4)), **more)
+        for n in range(count)
+    ]
+
+
+def line(snap: QueueSnapshot, starting: float = 30.0, **question: Any) -> Line:
+    return line_of(Question(snap, NOW, **question), starting)[0]
+
+
+def told(snap: QueueSnapshot, **question: Any) -> set[str]:
+    teller = Foreteller()
+    teller.learn(each for pool in (SMALL, LARGE, GPU) for each in stays(pool=pool))
+    return set(teller.answer(Question(snap, NOW, **question), 1).tickets)
+
+
+# ------------------------------------------------------------------ as admission serves it
+
+
+def served(snap: QueueSnapshot, left: dict[str, float], lives: dict[tuple[str, str], float]) -> dict[str, float]:
+    """When each starts who does, by `admit`, event by event: seconds from now."""
+    leases = {each.id: each for each in snap.leases}
+    tickets = {each.id: each for each in snap.tickets}
+    ends = [(end, name) for name, end in left.items()]
+    heapq.heapify(ends)
+    found: dict[str, float] = {}
+    now = 0.0
+    while True:
+        here = replace(snap, tickets=tuple(tickets.values()), leases=tuple(leases.values()))
+        offers = {offer.id: offer for offer in snap.offers}
+        for each in admit(here):
+            found[each.ticket] = now
+            offer, ready = offers[each.offer], tickets.pop(each.ticket)
+            name = f"of {each.ticket}"
+            assert each.device is not None
+            leases[name] = Lease(
+                name, each.ticket, ready.user, ready.server, offer.id, each.device, "", offer.pool, offer.share,
+                LeaseState.RUNNING, NOW,
+            )  # fmt: skip
+            heapq.heappush(ends, (now + lives[each.ticket, offer.pool], name))
+        if not ends:
+            return found
+        now = ends[0][0]
+        while ends and ends[0][0] <= now:
+            del leases[heapq.heappop(ends)[1]]
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> tuple[QueueSnapshot, dict[str, float], dict[tuple[str, str], float]]:
+    """Two pools of profiles and one that is given by parts, somebody on most, and a line for all of them."""
+    times = st.integers(1, 400).map(float)
+    devices: list[DeviceState] = [kind(n) for kind in (small, large, whole) for n in range(draw(st.integers(1, 2)))]
+    left: dict[str, float] = {}
+    leases = []
+    for number, state in enumerate(devices):
+        if draw(st.booleans()) or draw(st.booleans()):
+            share = draw(st.sampled_from([250, 500, WHOLE])) if state.device.pool == GPU else WHOLE
+            leases.append(lease(state, share, number))
+            left[leases[-1].id] = draw(times)
+    both = draw(st.booleans())
+    tickets, lives = [], {}
+    for number in range(draw(st.integers(1, 8))):
+        wanted = [draw(st.sampled_from([SMALL, LARGE, GPU, HALF]))]
+        place, later = 10 * (number + 1), 0
+        if draw(st.booleans()):
+            other = LARGE if wanted[0] == SMALL else SMALL
+            if both:
+                wanted.append(other)  # both asked for at once
+            elif number == 0 and wanted[0] in (SMALL, LARGE):
+                wanted.append(other)  # asked for when others were in line already
+                later = draw(st.sampled_from([0, 5, 15, 25, 45, 65]))  # no two have one place
+        choices = tuple(Choice(offer, place + (later if at else 0)) for at, offer in enumerate(wanted))
+        tickets.append(Ticket(f"t{number}", f"v{number}", "", choices, NOW))
+        for pool in (SMALL, LARGE, GPU):
+            lives[f"t{number}", str(pool)] = draw(times)
+    return snapshot(tuple(devices), tuple(tickets), tuple(leases)), left, lives
+
+
+@settings(max_examples=150, deadline=None)
+@given(lines())
+def test_with_the_true_ends_the_line_is_played_as_admission_serves_it(
+    made: tuple[QueueSnapshot, dict[str, float], dict[tuple[str, str], float]],
+) -> None:
+    snap, left, lives = made
+    found = line(snap)
+    of_user = {each.user: each.id for each in snap.tickets}
+
+    def life(wish: Wish) -> np.ndarray[Any, Any]:
+        return np.array([lives[of_user[wish.holder.user], wish.pool]])
+
+    ends = {name: np.array([end]) for name, end in left.items()}
+    starts, _ = play_lives(found, ends, life, 1)
+    assert {name: float(at[0]) for name, at in starts.items()} == served(snap, left, lives)
+
+
+def test_who_starts_later_takes_no_start_from_who_can_start_now() -> None:
+    """One start at a time, and the first in line waits an hour for its device: others start meanwhile."""
+    snap = snapshot(
+        (small(0), large(0), large(1)),
+        (ticket(1, SMALL), ticket(2, LARGE), ticket(3, LARGE)),
+        (lease(small(0)),),
+        QueueLimits(max_starting=1),
+    )
+    starts, _ = play_lives(line(snap), {lease(small(0)).id: np.array([3600.0])}, lambda wish: np.array([600.0]), 1)
+    assert {name: at.tolist() for name, at in starts.items()} == {"t1": [3600.0], "t2": [0.0], "t3": [30.0]}
+
+
+# ------------------------------------------------------------------ rule by rule
+
+
+def test_what_somebody_holds_is_known_by_its_age_its_limit_and_its_end() -> None:
+    held = replace(lease(small(0), ends=NOW + 60 * MINUTE), since=NOW - 30 * MINUTE)
+    (found,) = line(snapshot((small(0),), (), (held,)), asked={held.id: 7.0}, ends={held.id: KnownEnd(60.0, 0.1)}).held
+    assert (found.holder.age, found.holder.limit, found.holder.asked) == (1800.0, 5400.0, 7.0)
+    assert found.holder.left == Left(60.0, 0.1) and found.frees
+    assert found.holder.offer == (1, WHOLE) and found.shares == ((held.device, WHOLE),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "frees"),
+    [
+        ({"ends_at": NOW + MINUTE}, True),
+        ({"ends_at": None}, True),
+        ({"ends_at": NOW - 2 * MINUTE}, False),
+        ({"state": LeaseState.LOST}, False),
+        ({"state": LeaseState.STARTING, "since": NOW - 60 * MINUTE, "ends_at": NOW + 60 * MINUTE}, False),
+    ],
+    ids=["in time", "no limit", "the stop is refused", "lost", "a start too long"],
+)
+def test_what_is_late_frees_nothing(changes: dict[str, Any], frees: bool) -> None:
+    held = replace(lease(small(0)), **changes)
+    (found,) = line(snapshot((small(0),), (), (held,))).held
+    assert found.frees is frees
+
+
+def test_a_server_that_is_gone_is_over_soon() -> None:
+    held = replace(lease(small(0)), state=LeaseState.ENDING)
+    (found,) = line(snapshot((small(0),), (), (held,))).held
+    assert found.holder.left == ENDING
+
+
+def test_a_device_that_others_use_is_not_given() -> None:
+    taken = replace(small(1), foreign=Foreign.SOME)
+    assert line(snapshot((small(0), taken))).pools == {
+        SMALL: (small(0).device.identity,),
+        LARGE: (),
+        GPU: (),
+    }
+
+
+def test_counted_devices_are_slots_and_parts_of_several_sizes_are_not_played() -> None:
+    offers = tuple(offer for offer in OFFERS if offer.id != "gpu-0.25" and offer.id != HALF)
+    counted = replace(cards(3), id="gpu", total=3, room={WHOLE: 1})
+    held = [replace(lease(whole(n), n=n), device="gpu") for n in range(2)]
+    snap = replace(
+        snapshot(None, (ticket(1, GPU), ticket(2, GPU)), tuple(held)),
+        offers=offers,
+        pools={GPU: counted},
+        bound=frozenset(each.id for each in held),
+    )
+    found = line(snap)
+    assert found.pools[GPU] == (held[0].id, held[1].id, "free 0")
+    assert {each.shares for each in found.held} == {((each.id, WHOLE),) for each in held}
+    assert GPU not in line(replace(snap, offers=OFFERS)).pools
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"queue": "Kueue"}, {"devices": None}, {"held_up": frozenset({SMALL})}],
+    ids=["the line is elsewhere", "not known which are free", "something outside took one"],
+)
+def test_where_no_limit_could_be_said_nothing_is_likely(changes: dict[str, Any]) -> None:
+    snap = snapshot((small(0),), (ticket(1, SMALL),), (lease(small(0)),))
+    assert told(snap) == {"t1"}
+    assert told(replace(snap, **changes)) == set()
+
+
+def test_who_holds_as_many_as_he_may_is_passed_and_told_nothing() -> None:
+    mine = replace(lease(large(0)), user="u1", server="other")
+    snap = snapshot((small(0), large(0)), (ticket(1, SMALL), ticket(2, SMALL)), (mine, lease(small(0), n=1)))
+    assert [each.id for each in line(snap).waiting] == ["t2"]
+    assert told(snap) == {"t2"}
+
+
+def test_cpu_only_counts_where_the_start_brake_may_bind() -> None:
+    tickets = (ticket(1, "cpu"), ticket(2, SMALL))
+    snap = snapshot((small(0),), tickets, (lease(small(0)),), QueueLimits(max_starting=1))
+    assert [each.id for each in line(snap).waiting] == ["t1", "t2"] and line(snap).brake == Brake(1, 30.0, ())
+    free = replace(snap, config=QueueLimits())
+    assert [each.id for each in line(free).waiting] == ["t2"] and line(free).brake is None
+
+
+def test_a_start_that_is_under_way_is_over_when_one_usually_is() -> None:
+    starting = replace(ticket(1, "cpu", state=TicketState.ADMITTED), admitted_at=NOW - timedelta(seconds=10))
+    snap = snapshot((small(0),), (starting, ticket(2, SMALL)), (), QueueLimits(max_starting=1))
+    assert line(snap).brake == Brake(1, 30.0, (20.0,))
+
+
+def test_an_offer_that_was_added_later_has_its_own_place() -> None:
+    first = Ticket("t0", "a", "", (Choice(SMALL, 1), Choice(LARGE, 9)), NOW)
+    snap = snapshot((small(0), large(0)), (first, ticket(2, LARGE), ticket(3, SMALL)))
+    assert [each.id for each in line(snap).waiting] == ["t2", "t0", "t3"]
+
+
+# ------------------------------------------------------------------ what is learned
+
+
+def test_a_record_that_is_written_again_teaches_once() -> None:
+    teller = Foreteller()
+    teller.learn([*stays(20), *stays(20)])
+    assert teller.finished(SMALL) == 20
+
+
+def test_a_start_takes_as_long_as_the_last_fifty_did() -> None:
+    teller = Foreteller()
+    assert teller.starting == FIRST_START
+    teller.learn(stays(60, starting=12.0))
+    assert teller.starting == 12.0
+
+
+def test_a_view_counts_people_and_ends_and_names_nobody() -> None:
+    teller = Foreteller()
+    teller.learn(stays())
+    snap = snapshot((small(0), small(1)), (ticket(1, SMALL), ticket(2, SMALL, user="holder0")), (
+        lease(small(0)), replace(lease(small(1), n=1), since=NOW - 300 * MINUTE)))  # fmt: skip
+    known = {lease(small(0)).id: KnownEnd(60.0), lease(small(1), n=1).id: KnownEnd(7200.0)}
+    view = teller.answer(Question(snap, NOW, ends=known), 1).pools[SMALL]
+    assert (view.finished, view.held, view.people, view.ending) == (30, 2, 3, 1)
+
+
+def test_forecasts_that_came_true_move_the_next() -> None:
+    teller = Foreteller()
+    teller.learn(stays())
+    snap = snapshot((small(0),), (ticket(1, SMALL),), (lease(small(0)),))
+    before = teller.answer(Question(snap, NOW), 1).tickets["t1"]
+    for _ in range(30):
+        teller.matured(SMALL, Interval(600.0, 1200.0, 1800.0), 7200.0)
+    after = teller.answer(Question(snap, NOW), 1).tickets["t1"]
+    assert after.played == before.played and after.told.p90 > 2 * before.told.p90
+
+
+def test_who_is_to_stop_stops() -> None:
+    teller = Foreteller()
+    teller.learn(stays())
+    snap = snapshot((small(0),), (ticket(1, SMALL),), (lease(small(0)),))
+    with pytest.raises(GivenUp):
+        teller.answer(Question(snap, NOW), 1, lambda: False)
+
+
+def test_an_offers_wait_is_that_of_who_joins_now() -> None:
+    teller = Foreteller()
+    teller.learn(stays())
+    snap = snapshot((small(0),), (ticket(1, SMALL),), (lease(small(0)),))
+    found = teller.answer(Question(snap, NOW), 1)
+    assert found.offers.keys() == {SMALL} and found.offers[SMALL].played.p50 > found.tickets["t1"].played.p50
+    assert found.sizes == {SMALL: 1}
