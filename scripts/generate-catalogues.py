@@ -1,6 +1,8 @@
-"""Make the catalogues JupyterLab reads (``hub_extensions/locale/<language>/LC_MESSAGES/jupyterhub_gpu.json``).
+"""Make the catalogues in ``hub_extensions/locale/<language>/LC_MESSAGES``: the panel's, which JupyterLab reads, and
+that of the pages.
 
-Their sources are the files of translators, ``labextension/locale/<language>.po``. What is marked fuzzy is left out.
+Their sources are the files of translators, ``labextension/locale/<language>.po`` and
+``hub_extensions/locale/<language>.po``. What is marked fuzzy is left out.
 ``--check`` changes nothing and fails when a catalogue is not what its source says. Needs babel, which JupyterLab has.
 """
 
@@ -14,8 +16,9 @@ from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ROOT / "labextension" / "locale"
-DOMAIN = "jupyterhub_gpu"
+CATALOGUES = ROOT / "hub_extensions" / "locale"
+SOURCES = {"jupyterhub_gpu": ROOT / "labextension" / "locale", "jupyterhub_gpu_pages": CATALOGUES}
+"""The name of a catalogue -> where the files of translators are that it is made of."""
 CONTEXT = "\x04"
 """Between a context and its text, as in gettext's own files."""
 FORMS_JUPYTERLAB_WANTS = 2
@@ -25,9 +28,10 @@ FORMS_JUPYTERLAB_WANTS = 2
 def main() -> int:
     """Write the catalogues, or with ``--check`` name those that are old."""
     old = []
-    for source in sorted(SOURCES.glob("*.po")):
-        target = ROOT / "hub_extensions" / "locale" / source.stem / "LC_MESSAGES" / f"{DOMAIN}.json"
-        text = catalogue(source)
+    found = [(domain, source) for domain, folder in SOURCES.items() for source in sorted(folder.glob("*.po"))]
+    for domain, source in found:
+        target = CATALOGUES / source.stem / "LC_MESSAGES" / f"{domain}.json"
+        text = catalogue(source, domain)
         if target.exists() and target.read_text(encoding="utf-8") == text:
             continue
         old.append(target)
@@ -39,12 +43,12 @@ def main() -> int:
     return 1 if old and "--check" in sys.argv else 0
 
 
-def catalogue(source: Path) -> str:
+def catalogue(source: Path, domain: str) -> str:
     """One language as JupyterLab reads it: Jed's format, with the language as browsers write it."""
     with source.open("rb") as file:
-        read: Catalog = read_po(file, locale=source.stem, domain=DOMAIN)
+        read: Catalog = read_po(file, locale=source.stem, domain=domain)
     made: dict[str, object] = {
-        "": {"domain": DOMAIN, "language": source.stem.replace("_", "-"), "plural_forms": read.plural_forms}
+        "": {"domain": domain, "language": source.stem.replace("_", "-"), "plural_forms": read.plural_forms}
     }
     for message in read:
         if not message.id or message.fuzzy or not message.string:

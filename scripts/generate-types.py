@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from hub_extensions.core import messages  # noqa: E402
 from hub_extensions.core.offers.offer_id import OfferId  # noqa: E402
-from hub_extensions.core.reasons import PARAMETER, TO_THE_PANEL, Plural, Text, explain  # noqa: E402
+from hub_extensions.core.reasons import PARAMETER, TO_THE_PANEL, Plural, Text, explain, numbered, parameters  # noqa: E402
 
 PANEL = ROOT / "labextension"
 RECEIVED = (messages.Push, messages.EndEvent, messages.Problem)
@@ -67,7 +67,7 @@ def reasons() -> str:
 
     One without is not here: in English it comes from the server, and in other languages its code finds it.
     """
-    made = [_sentence(reason, text) for reason, text in TO_THE_PANEL.items() if _params(text)]
+    made = [_sentence(reason, text) for reason, text in TO_THE_PANEL.items() if parameters(text)]
     return REASONS + ",\n".join(made) + "\n]);\n"
 
 
@@ -101,31 +101,18 @@ def main(arguments: list[str]) -> int:
 
 
 def _sentence(reason: str, text: Text) -> str:
-    params = _params(text)
+    params = parameters(text)
     listed = ", ".join(f"['{name}', '{kind}']" for name, kind in params)
     if isinstance(text, Plural):
         # JupyterLab puts the number itself in as %1
-        literals = ", ".join(_literal(_numbered(each, params)) for each in (text.one, text.many))
+        literals = ", ".join(_literal(numbered(each, params)) for each in (text.one, text.many))
         others = ", ...parts.slice(1)" if len(params) > 1 else ""
         count = f"\n    count: '{text.count}',"
         words = f"(trans, parts, count) => trans._n({literals}, count{others})"
     else:
         count = ""
-        words = f"(trans, parts) => trans.__({_literal(_numbered(text, params))}, ...parts)"
+        words = f"(trans, parts) => trans.__({_literal(numbered(text, params))}, ...parts)"
     return f"  ['{reason}', {{\n    params: [{listed}],{count}\n    words: {words}\n  }}]"
-
-
-def _params(text: Text) -> list[tuple[str, str]]:
-    """Each parameter with how it is written, as they come; a number of things comes first."""
-    if not isinstance(text, Plural):
-        return [(name, kind or "text") for name, kind in PARAMETER.findall(text)]
-    found = {text.count: "number", **{name: kind or "text" for name, kind in PARAMETER.findall(text.many)}}
-    return list(found.items())
-
-
-def _numbered(text: str, params: list[tuple[str, str]]) -> str:
-    places = {name: place for place, (name, _) in enumerate(params, 1)}
-    return PARAMETER.sub(lambda found: f"%{places[found[1]]}", text)
 
 
 def _literal(text: str) -> str:

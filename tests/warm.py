@@ -130,7 +130,13 @@ class Nursery:
         """Start one, which takes a few seconds of imports; the first children wait for it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         held = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") if key in os.environ}
-        held |= {"PYTHONPATH": str(ROOT), "WARM_SPACE": "-" * ENVIRON}
+        # a nursery has one thread: numpy, which the service imports, would start one for each core
+        held |= {
+            "PYTHONPATH": str(ROOT),
+            "WARM_SPACE": "-" * ENVIRON,
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+        }
         with theirs:
             words = [sys.executable, __file__, str(theirs.fileno()), "-" * ARGUMENTS]
             process = subprocess.Popen(

@@ -1,11 +1,17 @@
-"""Offers as people say them: what one is called, what it gives, and how many are free. Pure."""
+"""Offers as people say them: what one is called, what it gives, how many are free, and how long the wait is. Pure."""
 
 from __future__ import annotations
 
 from hub_extensions.core.gpu.mig import MigProfile
-from hub_extensions.core.messages import OfferState
+from hub_extensions.core.messages import OfferState, Wait
 from hub_extensions.core.offers.offer_id import CPU, GPU, GPU_SHARED, OfferId
-from hub_extensions.core.wording import gib
+from hub_extensions.core.translation import ENGLISH, Catalogue
+from hub_extensions.core.wording import at_most, gib, likely
+
+AGE_STEP_SECONDS = 300
+FEW_DATA = "few-data"
+ROUGH = "rough"
+"""What is said of a forecast beside its figures (`Wait.note`)."""
 
 
 def default_title(offer: OfferId) -> str:
@@ -22,30 +28,75 @@ def default_title(offer: OfferId) -> str:
     return f"{part} of {'a GPU' if whole else name}"
 
 
-def gives(offer: OfferState) -> str:
+def gives(offer: OfferState, t: Catalogue = ENGLISH) -> str:
     """What one offer really gives: ``4.75 GiB · 14 of 98 SMs``; unknown parts are left out."""
     if offer.id == CPU:
-        return "no GPU"
+        return t("no GPU")
     parts = []
     if offer.memory_bytes is not None:
         size = gib(offer.memory_bytes)
-        parts.append(size if offer.memory_enforced else f"about {size}, shared")
+        parts.append(size if offer.memory_enforced else t("about %1, shared", size))
     if offer.sm_count is not None:
-        parts.append(f"{offer.sm_count} of {offer.sm_total} SMs" if offer.sm_total else f"{offer.sm_count} SMs")
-    return " · ".join(parts) or "size not known"
+        of = offer.sm_total
+        parts.append(t("%1 of %2 SMs", offer.sm_count, of) if of else t("%1 SMs", offer.sm_count))
+    return " · ".join(parts) or t("size not known")
 
 
-def free_text(offer: OfferState, ahead: int) -> tuple[str, str]:
+def free_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[str, str]:
     """The sign and the text for how many are free: ``("●", "2 of 5 free")``. The sign never stands alone.
 
     Args:
         ahead: how many would get it before its reader. What is free is theirs first: ``2 of 5 free, 1 ahead``.
     """
     if offer.id == CPU:
-        return "●", "always"
+        return "●", t("always")
     if offer.free is None:
-        return "?", "not known"
-    text = f"{offer.free} free" if offer.total is None else f"{offer.free} of {offer.total} free"
+        return "?", t("not known")
+    text = t("%1 free", offer.free) if offer.total is None else t("%1 of %2 free", offer.free, offer.total)
     if not offer.free:
         return "○", text
-    return "●", text + (f", {ahead} ahead" if ahead and not offer.wait.now else "")
+    return "●", t("%1, %2 ahead", text, ahead) if ahead and not offer.wait.now else text
+
+
+def likely_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
+    """``likely 25–70 min``, and whether that is rough; empty where it is not known."""
+    if wait.p10_seconds is None or wait.p90_seconds is None:
+        return ""
+    text = likely(wait.p10_seconds, wait.p90_seconds, t)
+    return t("%1 (rough)", text) if wait.note == ROUGH else text
+
+
+def at_most_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
+    """``at most 2 h 10 min``; empty where nothing enforces it."""
+    return "" if wait.at_most_seconds is None else t("at most %1", at_most(wait.at_most_seconds, t))
+
+
+def no_figure(wait: Wait, t: Catalogue = ENGLISH) -> str:
+    """What is said of a wait of which no figure is known."""
+    reason = wait.reason
+    if reason is not None and reason.reason == "place-ends-first":
+        return t("your place ends after %1 h", f"{float(reason.params['hours']):g}")
+    return t("few data yet") if wait.note == FEW_DATA else t("wait not known")
+
+
+def range_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
+    """The likely range, or that there are few data yet; without a limit, too, what is said instead of a figure."""
+    guess = likely_text(wait, t)
+    if guess or wait.at_most_seconds is not None:
+        return guess or (t("few data yet") if wait.note == FEW_DATA else "")
+    return no_figure(wait, t)
+
+
+def figures(wait: Wait, t: Catalogue = ENGLISH) -> tuple[str, ...]:
+    """All that is said of how long: the likely range, then the limit."""
+    return tuple(text for text in (range_text(wait, t), at_most_text(wait, t)) if text)
+
+
+def age_step(wait: Wait) -> int | None:
+    """In which five minutes a likely wait was worked out: its time is told anew so often, if nothing else changes."""
+    return None if wait.as_of is None else int(wait.as_of.timestamp() // AGE_STEP_SECONDS)
+
+
+def when_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
+    """When another offer would start, in few words: ``starts now``, ``likely 5–10 min``; empty: that is not known."""
+    return t("starts now") if wait.now else likely_text(wait, t)

@@ -8,11 +8,13 @@ seconds, ``{since:time}`` a UTC time, ``{ahead:people}`` the sentence on how man
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
+from typing import Any
 
+from hub_extensions.core.translation import CONTEXT, ENGLISH, Catalogue, number
 from hub_extensions.core.wording import duration
 
 
@@ -327,20 +329,55 @@ def _explain(
 ) -> Reason:
     """Made once: a round of admissions says the same of many offers and tickets, and again in the next."""
     plain = {name: _plain(value) for name, value in params}
-    text = SENTENCES[reason]
-    if isinstance(text, Plural):
-        text = text.one if plain[text.count] == 1 else text.many
-    message = PARAMETER.sub(lambda found: WRITTEN[found[2] or "text"](plain[found[1]]), text)
     # every number crosses as a float: one of the two kinds that a parameter has
     sent = {name: value if isinstance(value, str) else float(value) for name, value in plain.items()}
-    return Reason(reason, message, sent, log_message)
+    return Reason(reason, _written(SENTENCES[reason], plain, ENGLISH), sent, log_message)
 
 
-def people_ahead(ahead: float) -> str:
+def translated(reason: Reason, t: Catalogue) -> str:
+    """A reason in the language of a catalogue; its English text where that is not to be had.
+
+    One without parameters is found by its code, one with some by its sentence, as the panel does it.
+    """
+    text = SENTENCES.get(reason.reason)
+    if t is ENGLISH or text is None:
+        return reason.message
+    params = parameters(text)
+    if not params:
+        return t.known(f"{REASON}{CONTEXT}{reason.reason}") or reason.message
+    if t.known(key_of(text)) is None or any(name not in reason.params for name, _ in params):
+        return reason.message
+    return _written(text, reason.params, t)
+
+
+REASON = "reason"
+"""The context of a code in a catalogue."""
+
+
+def parameters(text: Text) -> list[tuple[str, str]]:
+    """Each parameter with how it is written, as they come; a number of things comes first."""
+    if not isinstance(text, Plural):
+        return [(name, kind or "text") for name, kind in PARAMETER.findall(text)]
+    found = {text.count: "number", **{name: kind or "text" for name, kind in PARAMETER.findall(text.many)}}
+    return list(found.items())
+
+
+def key_of(text: Text) -> str:
+    """By what a catalogue has a sentence with parameters: the sentence itself, with ``%1`` for the first of them."""
+    return numbered(text.one if isinstance(text, Plural) else text, parameters(text))
+
+
+def numbered(text: str, params: Sequence[tuple[str, str]]) -> str:
+    """A sentence as a catalogue has it."""
+    places = {name: place for place, (name, _) in enumerate(params, 1)}
+    return PARAMETER.sub(lambda found: f"%{places[found[1]]}", text)
+
+
+def people_ahead(ahead: float, t: Catalogue = ENGLISH) -> str:
     """How many are ahead of somebody in line, as a sentence."""
     if ahead == 0:
-        return "You are next."
-    return "1 person is ahead of you." if ahead == 1 else f"{ahead} people are ahead of you."
+        return t("You are next.")
+    return t.plural("1 person is ahead of you.", "%1 people are ahead of you.", ahead)
 
 
 def _plain(value: str | float | timedelta | datetime) -> str | float:
@@ -351,12 +388,25 @@ def _plain(value: str | float | timedelta | datetime) -> str | float:
     return value
 
 
-WRITTEN: Mapping[str, Callable[..., str]] = {
-    "text": str,
-    "time": str,
-    "number": lambda number: f"{number:g}",
-    "duration": lambda seconds: duration(timedelta(seconds=seconds)),
+def _written(text: Text, params: Mapping[str, str | float], t: Catalogue) -> str:
+    listed = parameters(text)
+    parts = [WRITTEN[kind](params[name], t) for name, kind in listed]
+    if isinstance(text, Plural):
+        count = float(params[text.count])
+        return t.plural(numbered(text.one, listed), numbered(text.many, listed), count, *parts[1:])
+    return t(numbered(text, listed), *parts)
+
+
+def _text(value: str | float, t: Catalogue) -> str:
+    return t(value) if isinstance(value, str) else number(value)
+
+
+WRITTEN: Mapping[str, Callable[[Any, Catalogue], str]] = {
+    "text": _text,
+    "time": lambda time, t: str(time),
+    "number": lambda count, t: number(count),
+    "duration": lambda seconds, t: duration(timedelta(seconds=seconds), t),
     "people": people_ahead,
-    "server": lambda server: f"server {server}" if server else "your default server",
+    "server": lambda server, t: t("server %1", server) if server else t("your default server"),
 }
-"""How a parameter is written in English."""
+"""How a parameter is written in the language of a catalogue."""

@@ -8,41 +8,46 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 
+from hub_extensions.core.translation import ENGLISH, Catalogue
+
 GIB = 1024**3
+MINUTE, HOUR = 60, 3600
+PLACE = "number %1 in a line"
+"""What a catalogue calls a place: English has an ordinal for it."""
 
 
-def duration(length: timedelta) -> str:
+def duration(length: timedelta, t: Catalogue = ENGLISH) -> str:
     """A length that is set, to the second: ``45 s``, ``1 min 30 s``, ``30 min``, ``2 h 10 min``, ``12 h``."""
     seconds = max(0, int(length.total_seconds()))
     hours, minutes, seconds = seconds // 3600, seconds // 60 % 60, seconds % 60
-    parts = [f"{hours} h"] if hours else []
+    parts = [t("%1 h", hours)] if hours else []
     if minutes:
-        parts.append(f"{minutes} min")
+        parts.append(t("%1 min", minutes))
     if not parts or (seconds and not hours):
-        parts.append(f"{seconds} s")
+        parts.append(t("%1 s", seconds))
     return " ".join(parts)
 
 
-def about(seconds: float) -> str:
+def about(seconds: float, t: Catalogue = ENGLISH) -> str:
     """A length that is estimated, rounded: ``40 s``, ``25 min``, ``2 h 10 min``, ``3 d 4 h``."""
-    if round(seconds) < 60:
-        return f"{max(0, round(seconds))} s"
-    minutes = round(seconds / 60)
+    if round(seconds) < MINUTE:
+        return t("%1 s", max(0, round(seconds)))
+    minutes = round(seconds / MINUTE)
     if minutes < 100:
-        return f"{minutes} min"
+        return t("%1 min", minutes)
     hours, rest = divmod(minutes, 60)
     if hours < 48:
-        return f"{hours} h {rest} min" if rest else f"{hours} h"
+        return _two(t("%1 h", hours), t("%1 min", rest) if rest else "")
     days, rest = divmod(hours, 24)
-    return f"{days} d {rest} h" if rest else f"{days} d"
+    return _two(t("%1 d", days), t("%1 h", rest) if rest else "")
 
 
-def at_most(seconds: float) -> str:
+def at_most(seconds: float, t: Catalogue = ENGLISH) -> str:
     """A length that is a limit, rounded up so that it stays one: ``40 s``, ``2 h 11 min``, ``3 d 5 h``."""
     if seconds <= 59:
-        return f"{max(0, math.ceil(seconds))} s"
-    minutes = math.ceil(seconds / 60)
-    return about(60 * minutes if minutes < 48 * 60 else 3600 * math.ceil(minutes / 60))
+        return t("%1 s", max(0, math.ceil(seconds)))
+    minutes = math.ceil(seconds / MINUTE)
+    return about(MINUTE * minutes if minutes < 48 * 60 else HOUR * math.ceil(minutes / 60), t)
 
 
 STEPS = ((30, 1), (120, 5), (600, 15))
@@ -62,11 +67,28 @@ def stepped(seconds: float, *, up: bool | None = None) -> float:
     return float(60 * step * whole)
 
 
-def ordinal(number: int) -> str:
-    """1 -> ``1st``, 12 -> ``12th``, 111 -> ``111th``."""
+def likely(low: float, high: float, t: Catalogue = ENGLISH) -> str:
+    """From 10 to 90 %: ``likely 25–70 min``, ``likely about 5 min``, ``likely within 5 min``. Both are stepped."""
+    if low <= 0:
+        return t("likely within %1", about(max(high, MINUTE), t))
+    if about(low) == about(high):
+        return t("likely about %1", about(high, t))
+    if high < 100 * MINUTE:
+        return t("likely %1–%2 min", round(low / MINUTE), round(high / MINUTE))
+    return t("likely %1 to %2", about(low, t), about(high, t))
+
+
+def ordinal(number: int, t: Catalogue = ENGLISH) -> str:
+    """1 -> ``1st``, 12 -> ``12th``, 111 -> ``111th``; in another language as its catalogue counts places."""
+    if t.known(PLACE) is not None:
+        return t(PLACE, number)
     if number % 100 in (11, 12, 13):
         return f"{number}th"
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
+
+
+def _two(larger: str, smaller: str) -> str:
+    return f"{larger} {smaller}" if smaller else larger
 
 
 def gib(count: int) -> str:

@@ -38,6 +38,7 @@ from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.accepted_starts import AcceptedStart
 from hub_extensions.spawner.owed_start import OwedStart
 from hub_extensions.spawner.pages.kept_place import KEPT, kept_place
+from hub_extensions.spawner.pages.reader import PageReader
 from hub_extensions.spawner.pages.start_progress import (
     Start,
     report_starting,
@@ -60,7 +61,7 @@ CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "vo
 T = TypeVar("T")
 
 
-class GpuSpawnerMixin(OwedStart, Spawner):  # type: ignore[misc]  # jupyterhub has no types
+class GpuSpawnerMixin(OwedStart, PageReader, Spawner):  # type: ignore[misc]  # jupyterhub has no types
     """GPU offers, the line and the lease, for any spawner of JupyterHub 5.3 to 6."""
 
     gpu_service_url = Unicode(

@@ -9,7 +9,7 @@ import { ServerConnection } from '@jupyterlab/services';
 import type { EndEvent, Problem, Push, ServerState } from './messages';
 
 /** The wire's version that this panel reads. */
-export const WIRE_VERSION = 4;
+export const WIRE_VERSION = 5;
 
 /** The schema of our events in Jupyter Server's event stream. */
 export const END_EVENT = 'https://jupyterhub-gpu.invalid/events/server-end/v1';

@@ -11,7 +11,8 @@ import type {
   OfferState,
   Reason,
   ServerState,
-  Snapshot
+  Snapshot,
+  Wait
 } from './messages';
 import type { Connection } from './model';
 import type { Range } from './series';
@@ -281,7 +282,7 @@ export function secondsLeft(countdown: Countdown | null | undefined, now: number
   return Math.max(0, (Date.parse(countdown.stops_at) - now) / 1000);
 }
 
-/** "starts now", "2 in line, likely 25 min to 1 h 10 min, at most 2 h 10 min", "unknown". */
+/** "starts now", "2 in line, likely 25 min to 1 h 10 min, at most 2 h 10 min", "few data yet", "unknown". */
 export function waitWords(offer: OfferState, trans: TranslationBundle): string {
   const { wait } = offer;
   if (wait.now) {
@@ -291,19 +292,57 @@ export function waitWords(offer: OfferState, trans: TranslationBundle): string {
   if (offer.waiting > 0) {
     parts.push(trans.__('%1 in line', offer.waiting));
   }
-  if (wait.p10_seconds !== null && wait.p90_seconds !== null) {
-    const from = duration(wait.p10_seconds, trans);
-    const to = duration(wait.p90_seconds, trans, true);
-    parts.push(
-      from === to ? trans.__('likely about %1', to) : trans.__('likely %1 to %2', from, to)
-    );
+  const likely = likelyWords(wait, trans);
+  if (likely !== '') {
+    parts.push(likely);
+  } else if (wait.note === 'few-data') {
+    parts.push(trans.__('few data yet'));
   }
   if (wait.at_most_seconds !== null) {
     parts.push(trans.__('at most %1', duration(wait.at_most_seconds, trans, true)));
-  } else if (wait.p90_seconds === null) {
+  } else if (likely === '' && wait.note !== 'few-data') {
     parts.push(trans.__('wait unknown'));
   }
   return parts.join(', ');
+}
+
+/** The likely range, whose ends are whole steps: "likely 25 min to 1 h 10 min (rough)"; "" where it is not known. */
+function likelyWords(wait: Wait, trans: TranslationBundle): string {
+  if (wait.p10_seconds === null || wait.p90_seconds === null) {
+    return '';
+  }
+  const from = duration(wait.p10_seconds, trans);
+  const to = duration(Math.max(wait.p90_seconds, 60), trans, true);
+  const words =
+    wait.p10_seconds <= 0
+      ? trans.__('likely within %1', to)
+      : from === to
+        ? trans.__('likely about %1', to)
+        : trans.__('likely %1 to %2', from, to);
+  return wait.note === 'rough' ? trans.__('%1 (rough)', words) : words;
+}
+
+/** What there would be with another choice: "If you take MIG 1g.5gb now, you start now."; "" where nothing is known. */
+export function takeWords(offers: OfferState[], trans: TranslationBundle): string {
+  const gpus = offers.filter(offer => offer.share > 0);
+  const free = gpus.filter(offer => offer.wait.now).map(offer => offer.title);
+  if (free.length > 0) {
+    return trans.__('If you take %1 now, you start now.', free.join(', '));
+  }
+  const known = gpus.filter(offer => offer.wait.p90_seconds !== null);
+  if (known.length === 0) {
+    return '';
+  }
+  const soonest = known.reduce((best, offer) =>
+    (offer.wait.p90_seconds ?? 0) < (best.wait.p90_seconds ?? 0) ? offer : best
+  );
+  return trans.__('Soonest: %1, %2.', soonest.title, likelyWords(soonest.wait, trans));
+}
+
+/** When the likely waits were worked out: "Likely waits as of 14:31."; "" where there are none. */
+export function waitsAgeWords(offers: OfferState[], now: number, trans: TranslationBundle): string {
+  const [oldest] = offers.flatMap(({ wait }) => (wait.as_of === null ? [] : [wait.as_of])).sort();
+  return oldest === undefined ? '' : trans.__('Likely waits as of %1.', clock(oldest, now));
 }
 
 /** "2 of 5 free"; "" where it is not known, or nothing is counted. */

@@ -50,7 +50,9 @@ export class GpuPanel extends SeenWidget {
               keep={() => void model.keep()}
               {...shown}
             />
-            {server && note === null ? <Waits offers={server.waits} {...shown} /> : null}
+            {server && note === null ? (
+              <Waits offers={server.waits} hasGpu={server.share > 0} {...shown} />
+            ) : null}
           </div>
         </div>
         <div className="jp-gpu-Heard" aria-live="polite">

@@ -3,21 +3,26 @@
  */
 import * as React from 'react';
 
-import { freeWords, reasonWords, waitWords } from './format';
+import { freeWords, reasonWords, takeWords, waitsAgeWords, waitWords } from './format';
 import type { OfferState } from './messages';
 import type { IShown } from './seen';
 
 export function Waits({
   offers,
+  hasGpu,
   trans,
   now
-}: IShown & { offers: OfferState[] }): JSX.Element | null {
+}: IShown & { offers: OfferState[]; hasGpu: boolean }): JSX.Element | null {
   if (offers.length === 0) {
     return null;
   }
+  // without a GPU the panel's head says already what could be had
+  const take = hasGpu ? takeWords(offers, trans) : '';
+  const age = waitsAgeWords(offers, now, trans);
   return (
     <>
       <h3>{trans.__('Waits now')}</h3>
+      {take === '' ? null : <p>{take}</p>}
       <dl>
         {offers.map(offer => (
           <div className="jp-gpu-Wait" key={offer.id}>
@@ -31,6 +36,7 @@ export function Waits({
           </div>
         ))}
       </dl>
+      {age === '' ? null : <p className="jp-gpu-Detail">{age}</p>}
     </>
   );
 }

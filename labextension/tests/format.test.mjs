@@ -25,6 +25,8 @@ import {
   unreachedWords,
   useWords,
   viewOf,
+  takeWords,
+  waitsAgeWords,
   waitWords
 } from '../lib/format.js';
 import { SENTENCES } from '../lib/reasons.js';
@@ -93,7 +95,7 @@ function part(changes = {}) {
 
 function snapshot(changes = {}) {
   return {
-    version: 4,
+    version: 5,
     at: '2026-11-21T14:00:00Z',
     state: 'ok',
     reason: null,
@@ -259,6 +261,56 @@ test('waits say now, a likely range, an enforced limit, or that they are unknown
   assert.equal(plain(waitWords(narrow, trans)), 'likely about 5 min');
   assert.equal(waitWords(offer({}), trans), 'wait unknown');
   assert.equal(waitWords(offer({ now: true }, 1), trans), 'starts now');
+});
+
+test('a likely wait that begins at once has one figure, and a rough one says so', () => {
+  const soon = { p10_seconds: 0, p90_seconds: 300 };
+  assert.equal(plain(waitWords(offer(soon), trans)), 'likely within 5 min');
+  assert.equal(
+    plain(waitWords(offer({ p10_seconds: 0, p90_seconds: 0 }), trans)),
+    'likely within 1 min'
+  );
+  assert.equal(
+    plain(waitWords(offer({ ...soon, note: 'rough' }), trans)),
+    'likely within 5 min (rough)'
+  );
+});
+
+test('few data yet are said instead of a range, beside a limit that is enforced', () => {
+  const few = { note: 'few-data' };
+  assert.equal(waitWords(offer(few, 1), trans), '1 in line, few data yet');
+  assert.equal(
+    plain(waitWords(offer({ ...few, at_most_seconds: 7800 }), trans)),
+    'few data yet, at most 2 h 10 min'
+  );
+});
+
+test('another choice that could be had now is named, else the one that is likely soonest', () => {
+  const full = (title, p90) => ({
+    title,
+    share: 1,
+    ...offer({ p10_seconds: 300, p90_seconds: p90, note: '' })
+  });
+  const free = { title: 'MIG 1g.5gb', share: 1, ...offer({ now: true }) };
+  const cpu = { title: 'CPU only', share: 0, ...offer({ now: true }) };
+  const [slow, quick] = [full('GPU', 7200), full('MIG 2g.10gb', 900)];
+  assert.equal(takeWords([slow, free, cpu], trans), 'If you take MIG 1g.5gb now, you start now.');
+  assert.equal(
+    plain(takeWords([slow, quick, cpu], trans)),
+    'Soonest: MIG 2g.10gb, likely 5 min to 15 min.'
+  );
+  assert.equal(takeWords([{ ...slow, ...offer({}) }, cpu], trans), '');
+});
+
+test('likely waits have the time of the oldest of them', () => {
+  const of = as_of => ({ wait: { as_of } });
+  const found = waitsAgeWords(
+    [of('2026-11-21T14:00:00Z'), of(null), of('2026-11-21T13:59:00Z')],
+    NOW,
+    trans
+  );
+  assert.equal(found, `Likely waits as of ${clock('2026-11-21T13:59:00Z', NOW)}.`);
+  assert.equal(waitsAgeWords([of(null)], NOW, trans), '');
 });
 
 test('what is free is counted only where it is known', () => {
@@ -509,7 +561,7 @@ test('a refusal is translated by its code, as any reason', () => {
 
 test('a page that lost its server says what the server was about to do', () => {
   const end = {
-    version: 4,
+    version: 5,
     at: '2026-11-21T13:58:00Z',
     kind: 'warn',
     countdown: {

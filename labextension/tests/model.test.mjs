@@ -172,13 +172,13 @@ function state(changes = {}) {
 }
 
 function push(changes = {}) {
-  return { version: 4, at: iso(), snapshot: null, history: null, numbers: [], ...changes };
+  return { version: 5, at: iso(), snapshot: null, history: null, numbers: [], ...changes };
 }
 
 function first(snapshot = {}, changes = {}) {
   return push({
     snapshot: {
-      version: 4,
+      version: 5,
       at: changes.at ?? iso(),
       state: 'ok',
       reason: null,
@@ -207,7 +207,7 @@ function countdown(changes = {}) {
 function emit(kind, changes = {}) {
   stream.emit({
     schema_id: END_EVENT,
-    version: 4,
+    version: 5,
     at: iso(),
     kind,
     countdown: null,
@@ -457,7 +457,7 @@ test('a server that refuses the connection for now is not taken for one without 
 
 test('a server of another version: the page says so and leaves it alone', () => {
   const model = aModel();
-  socket().tell(first({}, { version: 5 }));
+  socket().tell(first({}, { version: 6 }));
   assert.equal(model.connection, 'outdated');
   assert.equal(model.snapshot, null);
   assert.equal(open().length, 0);
@@ -539,9 +539,9 @@ test('the end comes by the socket and by the event stream, the newer word counts
 
 test('a page older than its server is still warned', () => {
   const model = aModel();
-  socket().tell(first({}, { version: 5 }));
+  socket().tell(first({}, { version: 6 }));
   assert.equal(model.connection, 'outdated');
-  emit('warn', { version: 5, countdown: countdown() });
+  emit('warn', { version: 6, countdown: countdown() });
   assert.equal(model.end.kind, 'warn');
 });
 

@@ -187,12 +187,30 @@ def without_news(state: str, reason: Reason) -> Push:
     return push(old, state=state, reason=reason, silent=AGE.total_seconds(), period_seconds=10.0)
 
 
+FEW_DATA = (
+    offer("mig-2g.20gb", "MIG 2g.20gb", Wait(False, None, None, None, None, explain("few-data"), note="few-data")),
+    offer("gpu-0.5", "Half of a GPU", Wait(False, None, None, None, 7800.0, explain("limits-ahead"), note="few-data")),
+)
+ROUGH = (
+    offer(
+        "mig-2g.20gb",
+        "MIG 2g.20gb",
+        Wait(
+            False, 1500.0, 2400.0, 4200.0, 7800.0, explain("usually-end", ending=2, total=3, title="MIG 2g.20gb"),
+            now(), (0.05, 0.8, 1.0), "rough",
+        ),
+    ),
+    offer("gpu-0.5", "Half of a GPU", Wait(False, 0.0, 120.0, 300.0, None, explain("usually-longer", title="GPU"))),
+)  # fmt: skip
+
 STATES: dict[str, tuple[Callable[[], Push], str]] = {
     "training": (lambda: push(reading()), "idle for 12"),
     "first-second": (
         lambda: push(reading(used_percent=0.0, memory_used_bytes=0, holders=()), points=1),
         "No notebook or program of yours uses it.",
     ),
+    "few-data": (lambda: push(reading(), server=server(waits=FEW_DATA)), "few data yet"),
+    "rough": (lambda: push(reading(), server=server(waits=ROUGH)), "(rough)"),
     "countdown": (
         lambda: push(
             reading(used_percent=0.0, holders=(holder("eda.ipynb", 0.2, 21.5),)),

@@ -10,7 +10,7 @@ import pytest
 from hub_extensions.core.messages import Wait
 from hub_extensions.core.offer_texts import default_title, free_text, gives
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.wording import about, at_most, duration, gib, ordinal, stepped
+from hub_extensions.core.wording import about, at_most, duration, gib, likely, ordinal, stepped
 from tests.fakes.service import an_offer
 
 
@@ -36,6 +36,22 @@ def test_a_length_that_is_set_is_said_to_the_second(seconds: float, words: str) 
 )  # fmt: skip
 def test_a_length_that_is_estimated_is_rounded(seconds: float, words: str) -> None:
     assert about(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (1500, 4200, "likely 25–70 min"),
+        (300, 300, "likely about 5 min"),
+        (0, 300, "likely within 5 min"),
+        (0, 0, "likely within 1 min"),
+        (3300, 6900, "likely 55 min to 1 h 55 min"),
+        (7200, 14_400, "likely 2 h to 4 h"),
+        (39_600, 216_000, "likely 11 h to 2 d 12 h"),
+    ],
+)
+def test_an_interval_has_two_figures_at_most(low: float, high: float, words: str) -> None:
+    assert likely(low, high) == words
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ class EngineInMemory:
         self.servers: dict[tuple[str, str], messages.ServerState] = {}
         self.held: list[messages.LeaseInfo] = []
         self.cluster_info: messages.ClusterInfo | None = None
+        self.forecast = messages.ForecastReport((), None, None, None)
         self.told: list[tuple[object, ...]] = []
         self.is_ready = True
         self.as_of: datetime | None = NOON
@@ -79,6 +80,9 @@ class EngineInMemory:
     @property
     def readers(self) -> int:
         return len(self._queues)
+
+    def forecasts(self) -> messages.ForecastReport:
+        return self.forecast
 
     def cluster(self) -> messages.ClusterInfo | None:
         return self.cluster_info

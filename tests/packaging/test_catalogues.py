@@ -78,6 +78,14 @@ def test_the_catalogues_are_what_their_sources_say() -> None:
     assert done.returncode == 0, f"old: {done.stdout}{done.stderr}"
 
 
+@pytest.mark.programs
+def test_the_history_that_is_made_up_is_what_its_script_writes() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/make-habits.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"old: {done.stdout}{done.stderr}"
+
+
 def test_there_are_a_finnish_and_a_japanese_catalogue() -> None:
     assert [path.parts[-3] for path in CATALOGUES] == ["fi_FI", "ja_JP"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
@@ -12,7 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from hub_extensions.core.messages import Problem, ServerState
-from hub_extensions.server_extension.codec import WireError, decode, encode
+from hub_extensions.server_extension.codec import WIRE_VERSION, WireError, decode, encode
 from tests.fakes.panel_service import a_countdown, a_state
 from tests.patience import patient
 
@@ -92,3 +93,9 @@ def test_a_users_server_loads_no_hub_library_and_opens_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=patient(60), cwd=ROOT)
     assert done.stdout.strip() == "[] 1", done.stdout + done.stderr
+
+
+def test_the_panel_reads_the_wire_that_is_spoken() -> None:
+    """Else every page says that it is older than its server."""
+    text = (ROOT / "labextension" / "src" / "api.ts").read_text(encoding="utf-8")
+    assert re.findall(r"^export const WIRE_VERSION = (\d+);$", text, re.MULTILINE) == [str(WIRE_VERSION)]

@@ -13,11 +13,13 @@ from tests.patience import patient
 
 
 @contextmanager
-def browser_page(chromium: str, *, script: bool = True, scheme: str = "light", recorder: str = "") -> Iterator[Page]:
+def browser_page(
+    chromium: str, *, script: bool = True, scheme: str = "light", recorder: str = "", language: str = "en-GB"
+) -> Iterator[Page]:
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium, args=CHROMIUM_FLAGS)
         try:
-            context = browser.new_context(java_script_enabled=script, color_scheme=scheme)
+            context = browser.new_context(java_script_enabled=script, color_scheme=scheme, locale=language)
             if recorder:
                 context.add_init_script(recorder)
             context.set_default_timeout(patient(30_000))

@@ -86,6 +86,7 @@ class FormState:
         in_line: the user's servers that have a live ticket: they wait, or are being started.
         silent: offers that a machine of the cluster has which does not answer.
         default_offer: what the admin has preselected for whoever has not chosen before; None: nothing.
+        rule: what `culling` says, as a reason; None: "", or an older service.
     """
 
     offers: tuple[OfferState, ...]
@@ -99,3 +100,4 @@ class FormState:
     in_line: tuple[str, ...] = ()
     silent: tuple[OfferId, ...] = ()
     default_offer: OfferId | None = None
+    rule: Reason | None = None

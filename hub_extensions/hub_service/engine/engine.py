@@ -241,6 +241,7 @@ class Engine:
             in_line=tuple(ticket.server for ticket in self.state.tickets.values() if ticket.user == user),
             silent=tuple(a.offer.id for a in stands if a.offer.pool and self._is_silent(a.offer.pool)),
             default_offer=next((offer for offer in offers if offer == self.state.offer_config.default_offer), None),
+            rule=culling.culling_rule(self.state.policy),
         )
 
     def _is_silent(self, pool: str) -> bool:

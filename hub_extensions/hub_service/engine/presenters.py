@@ -5,6 +5,7 @@ Pure, but for the clock it is given to turn running time into wall-clock time. N
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -21,6 +22,7 @@ from hub_extensions.core.queue.alternatives import smaller_free
 from hub_extensions.core.queue.forecast import WaitForecast, unknown
 from hub_extensions.core.queue.model import Answer, Availability, Lease, Ticket, Verdict
 from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.wording import stepped
 from hub_extensions.hub_service.engine.clock import RunningClock
 
 VOID = "void"
@@ -28,19 +30,17 @@ VOID = "void"
 
 
 def wait(forecast: WaitForecast) -> Wait:
-    """A forecast on the wire."""
+    """A forecast on the wire: what is likely in whole steps, outwards, so that nobody counts on a minute."""
 
     def seconds(value: timedelta | None) -> float | None:
         return None if value is None else value.total_seconds()
 
-    return Wait(
-        forecast.now,
-        seconds(forecast.p10),
-        seconds(forecast.p50),
-        seconds(forecast.p90),
-        seconds(forecast.at_most),
-        forecast.reason,
-    )
+    p10, p50, p90, most = (seconds(each) for each in (forecast.p10, forecast.p50, forecast.p90, forecast.at_most))
+    if not forecast.now and p10 is not None and p50 is not None and p90 is not None:
+        p90 = min(stepped(p90, up=True), math.inf if most is None else most)
+        p10 = min(stepped(p10, up=False), p90)
+        p50 = min(max(stepped(p50), p10), p90)
+    return Wait(forecast.now, p10, p50, p90, most, forecast.reason, forecast.as_of, forecast.soon, forecast.note)
 
 
 def offer_state(stands: Availability) -> OfferState:

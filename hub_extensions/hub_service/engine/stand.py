@@ -8,6 +8,7 @@ from itertools import islice
 from operator import itemgetter
 
 from hub_extensions.core.messages import TicketStatus
+from hub_extensions.core.offer_texts import age_step, when_text
 from hub_extensions.core.queue.admission import Standing, standing
 from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.model import Availability, Ticket
@@ -76,6 +77,7 @@ def content_of(state: TicketStatus) -> tuple[object, ...]:
             None if low is None else stepped(low, up=False),
             None if high is None else stepped(high, up=True),
             state.wait.note,
+            age_step(state.wait),
         )
-    free = tuple((offer.id, offer.wait.now) for offer in state.alternatives)
+    free = tuple((offer.id, when_text(offer.wait)) for offer in state.alternatives)
     return (state.answer, state.attempt, state.offer, state.position, state.reason, told, free, state.offers)

@@ -37,6 +37,17 @@ COUNTERS = {
 """What the engine counts -> name, label and help of its counter."""
 
 
+FORECAST = {
+    "matured": ("matured", "Wait forecasts that came true, 200 at most."),
+    "coverage_90": ("coverage_p90", "Share of them that started before P90; 0.9 is meant."),
+    "coverage_80": ("coverage_p10_p90", "Share of them that started between P10 and P90; 0.8 is meant."),
+    "median_error_seconds": ("median_error_seconds", "Median of how far the middle of a forecast was off."),
+    "rough": ("rough", "1: form and waiting page say that the forecast is rough."),
+    "finished": ("finished_uses", "Finished uses that the forecast has learned from."),
+}
+"""A figure of `ForecastRecord` -> name and help of its gauge."""
+
+
 class EngineCollector(Collector):
     """Reads the engine when it is asked; keeps nothing."""
 
@@ -51,6 +62,7 @@ class EngineCollector(Collector):
         yield self._leases()
         yield from self._cluster()
         yield from self._use()
+        yield from self._forecasts()
         yield from self._counters()
         yield from self._health()
 
@@ -157,6 +169,25 @@ class EngineCollector(Collector):
         for offer, percents in sorted(known.items()):
             use.add_metric([offer], sum(percents) / len(percents))
         yield use
+
+    def _forecasts(self) -> Iterator[Metric]:
+        """How good the wait forecasts were, by pool; what is not known is absent."""
+        report = self._engine.forecasts()
+        for attribute, (name, text) in FORECAST.items():
+            family = GaugeMetricFamily(f"{PREFIX}forecast_{name}", text, labels=["pool"])
+            for pool in report.pools:
+                value: float | None = getattr(pool, attribute)
+                if value is not None:
+                    family.add_metric([pool.pool], float(value))
+            yield family
+        age = GaugeMetricFamily(
+            f"{PREFIX}forecast_age_seconds", "Since the likely waits were computed; absent where none are told."
+        )
+        took = GaugeMetricFamily(f"{PREFIX}forecast_seconds", "How long that took of a processor.")
+        for family, value in ((age, report.age_seconds), (took, report.took_seconds)):
+            if value is not None:
+                family.add_metric([], value)
+            yield family
 
     def _counters(self) -> Iterator[Metric]:
         for what, (name, label, text) in COUNTERS.items():

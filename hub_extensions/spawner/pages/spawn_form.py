@@ -8,9 +8,11 @@ Not here: which offers there are (the service says that), and whether a choice i
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,14 @@ import jinja2
 
 from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused, gpu_service
 from hub_extensions.core.messages import FormState, OfferState, Wait
-from hub_extensions.core.offer_texts import default_title, free_text, gives
+from hub_extensions.core.offer_texts import default_title, free_text, gives, likely_text, when_text
 from hub_extensions.core.offers.model import OfferKind
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import TELL, ChoiceError, parse_tell
 from hub_extensions.core.queue.alternatives import smaller
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.reasons import Reason, explain, translated
+from hub_extensions.core.translation import ENGLISH, Catalogue, halves
+from hub_extensions.spawner.pages.reader import catalogue_of
 from hub_extensions.spawner.pages.texts import (
     clock,
     culling_text,
@@ -35,15 +39,21 @@ from hub_extensions.spawner.pages.texts import (
 TEMPLATES = Path(__file__).parent / "templates"
 """The folder to append to ``c.JupyterHub.template_paths``."""
 REFRESH_SECONDS = 10
-NO_SERVICE = (
-    '<p class="alert alert-warning">No GPU can be chosen: this hub does not know where its GPU service is. '
-    "Tell an admin.</p>"
-)
+NO_SERVICE = "No GPU can be chosen: this hub does not know where its GPU service is. Tell an admin."
+ISOLATION = {
+    "hardware": "separated by hardware",
+    "soft": "separated softly: it can be passed",
+    "none": "shared",
+    "enforced": "enforced",
+    "by agreement": "by agreement: a process could use another device; we report it",
+    "none needed": "no GPU, nothing to separate",
+}
+"""How one side of an offer is separated, in words; the sides are memory, fault, compute and access."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the form, in words. `suggestion`: a smaller offer (id, title) that starts now."""
+    """One line of the form, in words. `suggestion`: another offer (id, title) that starts sooner, and the sentence."""
 
     id: OfferId
     title: str
@@ -57,7 +67,7 @@ class Row:
     selected: bool
     note: str
     isolation: tuple[tuple[str, str], ...]
-    suggestion: tuple[OfferId, str] | None
+    suggestion: tuple[OfferId, str, str] | None
 
 
 def choice_from_form(formdata: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
@@ -75,8 +85,9 @@ def choice_from_form(formdata: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
 
 async def render_form(spawner: Any) -> str:
     """The form's HTML for this spawner's user: what ``Spawner.options_form`` is set to."""
+    t = catalogue_of(getattr(spawner, "handler", None))
     if not spawner.gpu_service_url:
-        return f"{await spawner.gpu_profiles_form()}{NO_SERVICE}"
+        return f'{await spawner.gpu_profiles_form()}<p class="alert alert-warning">{escape(t(NO_SERVICE))}</p>'
     service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
     away = ""
     state: FormState | None
@@ -93,7 +104,7 @@ async def render_form(spawner: Any) -> str:
     profiles = await spawner.gpu_profiles_form()
     spawner.gpu_linked = {}
     above = f'<fieldset class="gpu-profiles text-start mb-3">{profiles}</fieldset>' if profiles else ""
-    return above + form_html(state, saved=saved, away_since=away, told_by=spawner.gpu_told_by, tell=tell)
+    return above + form_html(state, saved=saved, away_since=away, told_by=spawner.gpu_told_by, tell=tell, t=t)
 
 
 def last_choice(spawner: Any) -> tuple[OfferId, ...]:
@@ -108,8 +119,9 @@ def form_html(
     away_since: str = "",
     told_by: str = "",
     tell: bool = False,
+    t: Catalogue = ENGLISH,
 ) -> str:
-    """The form from what is known.
+    """The form from what is known, in the language of a catalogue.
 
     Args:
         state: what the service said; None: nothing is known.
@@ -125,16 +137,19 @@ def form_html(
     also = [offer for offer in wanted[1:] if offer in saved and offer != chosen]
     as_of = state.as_of if state else None
     return _template("form.html").render(
-        rows=[_row(offer, offers, selected=offer.id == chosen) for offer in offers],
+        t=t,
+        rows=[_row(offer, offers, selected=offer.id == chosen, t=t) for offer in offers],
         also=also,
         simulated=bool(state and state.simulated),
         as_of=utc(as_of) if as_of else "",
         as_of_clock=clock(as_of) if as_of else "",
         away_since=away_since,
         away_clock=clock(datetime.fromisoformat(away_since.replace("Z", "+00:00"))) if away_since else "",
-        caution=state.caution if state else "",
-        culling=culling_text(state.culling) if state else "",
-        gpu_servers=state.gpu_servers if state else (),
+        likely_as_of=_likely_as_of(offers),
+        caution=t(state.caution) if state else "",
+        culling=culling_text(translated(state.rule, t) if state.rule else state.culling, t) if state else "",
+        held_by=_held_by(state.gpu_servers if state else (), t),
+        halves=halves,
         notices=[(utc(notice.at), clock(notice.at), notice.text) for notice in (state.notices if state else ())],
         tell_key=TELL,
         told_by=told_by,
@@ -142,6 +157,10 @@ def form_html(
         refresh_seconds=REFRESH_SECONDS,
         cpu=CPU,
     )
+
+
+def _held_by(servers: Sequence[str], t: Catalogue) -> str:
+    return ", ".join(t("server %1", name) if name else t("the default server") for name in servers)
 
 
 def _known_offers(state: FormState | None, saved: tuple[OfferId, ...], *, away: bool) -> tuple[OfferState, ...]:
@@ -194,48 +213,60 @@ def _first_free(offers: Sequence[OfferState]) -> OfferId:
     return (free or [offer.id for offer in offers] or [CPU])[0]
 
 
-def _row(offer: OfferState, offers: Sequence[OfferState], *, selected: bool) -> Row:
-    sign, free = free_text(offer, offer.waiting)
-    labels = {
-        "hardware": "separated by hardware",
-        "soft": "separated softly: it can be passed",
-        "none": "shared",
-        "enforced": "enforced",
-        "by agreement": "by agreement: a process could use another device; we report it",
-        "none needed": "no GPU, nothing to separate",
-    }
+def _likely_as_of(offers: Sequence[OfferState]) -> tuple[str, str] | None:
+    """How old the oldest likely wait on the form is; None: there is none."""
+    known = [offer.wait.as_of for offer in offers if offer.wait.as_of is not None and likely_text(offer.wait)]
+    return (utc(min(known)), clock(min(known))) if known else None
+
+
+def _row(offer: OfferState, offers: Sequence[OfferState], *, selected: bool, t: Catalogue) -> Row:
+    sign, free = free_text(offer, offer.waiting, t)
     return Row(
         id=offer.id,
-        title=offer.title,
-        text=offer.description or isolation_text(offer),
-        gives=gives(offer),
+        title=t(offer.title),
+        text=t(offer.description) or isolation_text(offer, t),
+        gives=gives(offer, t),
         sign=sign,
         free=free,
-        wait=wait_text(offer),
+        wait=wait_text(offer, t),
         now=offer.wait.now,
         simulated=offer.simulated,
         selected=selected,
-        note=_note(offer),
-        isolation=tuple((name, labels.get(value, value)) for name, value in offer.isolation.items()),
-        suggestion=_suggestion(offer, offers),
+        note=_note(offer, t),
+        isolation=tuple((t(name), t(ISOLATION.get(value, value))) for name, value in offer.isolation.items()),
+        suggestion=_suggestion(offer, offers, t),
     )
 
 
-def _note(offer: OfferState) -> str:
+def _note(offer: OfferState, t: Catalogue) -> str:
     parts = []
     if offer.held_by_others:
-        parts.append(f"{offer.held_by_others} in use outside this hub")
+        parts.append(t("%1 in use outside this hub", offer.held_by_others))
     if offer.lost:
-        parts.append(f"{offer.lost} lost")
+        parts.append(t("%1 lost", offer.lost))
     return ", ".join(parts)
 
 
-def _suggestion(offer: OfferState, offers: Sequence[OfferState]) -> tuple[OfferId, str] | None:
-    """The largest smaller offer that starts now, for one that does not."""
+def _suggestion(offer: OfferState, offers: Sequence[OfferState], t: Catalogue) -> tuple[OfferId, str, str] | None:
+    """For one that does not start now: the largest smaller offer that does, else the one that likely starts soonest."""
     if offer.wait.now:
         return None
     best = next(iter(smaller(offer, (other for other in offers if other.wait.now))), None)
-    return (best.id, best.title) if best else None
+    if best is not None:
+        return best.id, t(best.title), t("If %1 is enough: it starts now.", t(best.title))
+    own = offer.wait.p50_seconds
+    if own is None:
+        return None
+    sooner = [other for other in offers if other.id != CPU and likely_text(other.wait) and _latest(other) < own]
+    if not sooner:
+        return None
+    best = min(sooner, key=_latest)
+    return best.id, t(best.title), t("%1: %2.", t(best.title), when_text(best.wait, t))
+
+
+def _latest(offer: OfferState) -> float:
+    """By when it has started in nine of ten cases."""
+    return math.inf if offer.wait.p90_seconds is None else offer.wait.p90_seconds
 
 
 def _wants_to_be_told(spawner: Any) -> bool:

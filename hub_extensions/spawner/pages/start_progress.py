@@ -1,29 +1,42 @@
 """One start of one server: what was asked, which ticket answers for it, and what its waiting page shows.
 
 A bounded log, one event for each change, followed by any number of browser tabs. A new start has a new one, so no tab
-ever sees the events of the run before. Not here: waiting itself (``base.py``).
+ever sees the events of the run before. Each tab may speak another language, so an event has its texts in all of them.
+Not here: waiting itself (``base.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from html import escape
 from typing import Any
 
+from hub_extensions.adapters.catalogues import catalogues
 from hub_extensions.adapters.gpu_service import ServiceAway, ServiceCannotWrite
 from hub_extensions.core.cluster.pod_status import PodState
 from hub_extensions.core.messages import LeaseGrant, TicketStatus, Wait
-from hub_extensions.core.offer_texts import default_title, gives
+from hub_extensions.core.offer_texts import (
+    age_step,
+    at_most_text,
+    default_title,
+    gives,
+    likely_text,
+    range_text,
+    when_text,
+)
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.wording import about, ordinal
+from hub_extensions.core.reasons import translated
+from hub_extensions.core.translation import ENGLISH, Catalogue, halves
+from hub_extensions.core.wording import ordinal
 from hub_extensions.spawner.accepted_starts import AcceptedStart
-from hub_extensions.spawner.pages.texts import clock, likely, no_figure, utc
+from hub_extensions.spawner.pages.texts import clock, utc
 
 KEPT_START = "Your start is kept and joins the line as soon as it answers, in the order in which starts were accepted."
+SILENT = "The GPU service is not answering, since %1."
 LOG_EVENTS = 200
 """So many events of one start are kept for tabs that open later; the first (joined) always is."""
 
@@ -31,6 +44,8 @@ HELD = frozenset({"waiting-for-queue", "unscheduled", "outside", "machine-silent
 """Reasons of a pod (`PodState`) that waits for the cluster, and is not being started yet."""
 
 Event = dict[str, Any]
+Texts = Callable[[Catalogue], dict[str, Any]]
+"""What an event says, in the language of a catalogue; ``message`` is always there."""
 
 
 @dataclass(eq=False)
@@ -74,18 +89,25 @@ class Start:
         return CPU not in self.offers
 
     def report(
-        self, progress: int, message: str, gpu: Mapping[str, Any], *, html: str = "", key: object = None
+        self, progress: int, gpu: Mapping[str, Any], texts: Texts, *, html: str = "", key: object = None
     ) -> None:
-        """Add an event; nothing happens when `key` (default: the message) is that of the last one."""
+        """Add an event; nothing happens when `key` (default: the message) is that of the last one.
+
+        Args:
+            gpu: what needs no language. texts: the rest; in English it stands beside, in others below ``said``.
+        """
+        english = texts(ENGLISH)
+        message = english["message"]
         key = message if key is None else key
         if key == self._key:
             return
         self._key = key
+        said = {language: texts(t) for language, t in catalogues().items()}
         event: Event = {
             "progress": max(progress, self.latest["progress"] if self.latest else 0),  # a bar never goes back
             "message": message,
             "html_message": html or escape(message),
-            "gpu": {"at": utc(datetime.now(timezone.utc)), **gpu},
+            "gpu": {"at": utc(datetime.now(timezone.utc)), **gpu, **english, "said": said},
         }
         if self._first is None:
             self._first = event
@@ -115,30 +137,43 @@ class Start:
 def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str]) -> None:
     """The event for a ticket that waits."""
     offer = state.offer or start.offers[0]
-    title = titles.get(offer, default_title(offer))
-    if state.position > 0:
-        text = f"You are {ordinal(state.position)} in line for {title}. {state.reason.message}".strip()
-    else:
-        text = state.reason.message or f"Waiting for {title}."
-    wait = state.wait
     gpu = {
         "state": "waiting",
         "position": state.position,
-        "place": ordinal(state.position) if state.position > 0 else "",
         "ahead": state.ahead,
         "offer": offer,
-        "offer_title": title,
         "offers": list(state.offers),
-        "reason": state.reason.message,
         "why": {"reason": state.reason.reason, "params": dict(state.reason.params)},
         "since": utc(state.since),
         "simulated": state.simulated,
-        "wait": None if wait is None else _wait(wait),
-        "alternatives": [
-            {"offer": other.id, "title": other.title, "gives": gives(other)} for other in state.alternatives
-        ],
+        "wait": None if state.wait is None else _wait(state.wait),
     }
-    start.report(10, text, gpu, key=("waiting", _change(state)))
+
+    def texts(t: Catalogue) -> dict[str, Any]:
+        title, reason = t(titles.get(offer, default_title(offer))), translated(state.reason, t)
+        place = ordinal(state.position, t) if state.position > 0 else ""
+        headline = t("You are %1 in line for %2", place, title) if place else ""
+        return {
+            "message": f"{headline}. {reason}".strip() if place else reason or t("Waiting for %1.", title),
+            "headline": headline,
+            "place": place,
+            "offer_title": title,
+            "reason": reason,
+            "likely": "" if state.wait is None else range_text(state.wait, t),
+            "at_most": "" if state.wait is None else at_most_text(state.wait, t),
+            "alternatives": [
+                {
+                    "offer": other.id,
+                    "title": t(other.title),
+                    "gives": gives(other, t),
+                    "when": when_text(other.wait, t),
+                    "now": other.wait.now,
+                }
+                for other in state.alternatives
+            ],
+        }
+
+    start.report(10, gpu, texts, key=("waiting", _change(state)))
 
 
 def report_unanswered(start: Start, why: Exception) -> None:
@@ -151,32 +186,48 @@ def report_unanswered(start: Start, why: Exception) -> None:
 
 def _report_away(start: Start, since: datetime) -> None:
     kept = start.ticket is not None
-    note = KEPT_START if start.accepted is not None and not kept else ""
-    place = " Your place in line is kept." if kept else f" {note}".rstrip()
-    html = f'The GPU service is not answering, since <time datetime="{utc(since)}">{clock(since)}</time>.{place}'
-    gpu = {"state": "away", "away_since": utc(since), "kept": kept, "offers": list(start.offers), "note": note}
-    start.report(5, f"The GPU service is not answering, since {clock(since)}.{place}", gpu, html=html)
+    owed = start.accepted is not None and not kept
+    gpu = {"state": "away", "away_since": utc(since), "kept": kept, "offers": list(start.offers)}
+
+    def after(t: Catalogue) -> str:
+        return t("Your place in line is kept.") if kept else t(KEPT_START) if owed else ""
+
+    def texts(t: Catalogue) -> dict[str, Any]:
+        return {
+            "message": f"{t(SILENT, clock(since))} {after(t)}".rstrip(),
+            "away": halves(t(SILENT)),
+            "note": "" if kept else after(t),
+        }
+
+    html = f'{SILENT.replace("%1", f"""<time datetime="{utc(since)}">{clock(since)}</time>""")} {after(ENGLISH)}'
+    start.report(5, gpu, texts, html=html.rstrip())
 
 
 def _report_held_up(start: Start, reason: str) -> None:
     """`reason`: the service's own sentence."""
-    kept = start.ticket is not None
-    start.report(5, reason, {"state": "held-up", "reason": reason, "kept": kept, "offers": list(start.offers)})
+    gpu = {"state": "held-up", "kept": start.ticket is not None, "offers": list(start.offers)}
+    start.report(5, gpu, lambda t: {"message": t(reason), "reason": t(reason)})
 
 
 def report_starting(start: Start, titles: Mapping[str, str]) -> None:
     """The event for an admitted start."""
     offer = start.grant.offer if start.grant else CPU
-    title = titles.get(offer, default_title(offer))
-    text = "Your server is starting." if offer == CPU else f"Your server is starting on {title}."
     gpu = {
         "state": "starting",
         "offer": offer,
-        "offer_title": title,
         "offers": list(start.offers),
         "simulated": offer != CPU and start.last is not None and start.last.simulated,
     }
-    start.report(60, text, gpu)
+
+    def texts(t: Catalogue) -> dict[str, Any]:
+        title = t(titles.get(offer, default_title(offer)))
+        return {"message": _starts(offer, title, t), "offer_title": title}
+
+    start.report(60, gpu, texts)
+
+
+def _starts(offer: OfferId, title: str, t: Catalogue) -> str:
+    return t("Your server is starting.") if offer == CPU else t("Your server is starting on %1.", title)
 
 
 def report_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None:
@@ -184,22 +235,26 @@ def report_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None
     if not state.message:
         return
     offer = start.grant.offer if start.grant else CPU
-    title = titles.get(offer, default_title(offer))
     held = state.reason in HELD
-    text = f"Waiting for {title}." if offer != CPU else "Waiting for a place in the cluster."
-    if not held:
-        text = "Your server is starting." if offer == CPU else f"Your server is starting on {title}."
     gpu = {
         "state": "held" if held else "starting",
-        "reason": state.message,
         "why": {"reason": state.reason, "params": {}},
         "offer": offer,
-        "offer_title": title,
         "offers": list(start.offers),
         "simulated": False,
     }
-    html = f"{escape(text)} {escape(state.message)}"
-    start.report(40 if held else 70, text, gpu, html=html, key=("pod", state.reason, state.message))
+
+    def texts(t: Catalogue) -> dict[str, Any]:
+        title = t(titles.get(offer, default_title(offer)))
+        waits = t("Waiting for a place in the cluster.") if offer == CPU else t("Waiting for %1.", title)
+        return {
+            "message": waits if held else _starts(offer, title, t),
+            "reason": t(state.message),
+            "offer_title": title,
+        }
+
+    html = f"{escape(texts(ENGLISH)['message'])} {escape(state.message)}"
+    start.report(40 if held else 70, gpu, texts, html=html, key=("pod", state.reason, state.message))
 
 
 def report_cluster_away(start: Start, reason: str, titles: Mapping[str, str]) -> None:
@@ -208,16 +263,16 @@ def report_cluster_away(start: Start, reason: str, titles: Mapping[str, str]) ->
 
 
 def _wait(wait: Wait) -> dict[str, Any]:
-    texts = {"likely": likely(wait), "at_most": "", "no_figure": no_figure(wait)}
-    if wait.at_most_seconds is not None:
-        texts["at_most"] = f"at most {about(wait.at_most_seconds)}"
-    return {**asdict(wait), "words": texts}
+    """As numbers, and a time as text: the hub writes events as JSON."""
+    return {**asdict(wait), "as_of": "" if wait.as_of is None else utc(wait.as_of)}
 
 
 def _change(state: TicketStatus) -> tuple[object, ...]:
-    """What makes a new event. A forecast that only moved with the clock does not."""
+    """What makes a new event. A forecast that only moved with the clock does not, but for another likely range."""
     wait = state.wait
-    figures = None if wait is None else (likely(wait) != "", wait.at_most_seconds is not None, wait.reason)
+    shown = None
+    if wait is not None:
+        shown = likely_text(wait), wait.note, wait.at_most_seconds is not None, wait.reason, age_step(wait)
     return (
         state.ticket,
         state.position,
@@ -225,6 +280,6 @@ def _change(state: TicketStatus) -> tuple[object, ...]:
         state.offer,
         state.offers,
         state.reason,
-        figures,
-        tuple(other.id for other in state.alternatives),
+        shown,
+        tuple((other.id, when_text(other.wait)) for other in state.alternatives),
     )

@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hub_extensions.core.cluster.pools import Pool, PoolSurvey
 from hub_extensions.core.culling import Action, Cause, CullDecision
@@ -16,6 +18,7 @@ from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.model import Answer as Says
 from hub_extensions.core.queue.model import Availability, Choice, Ticket, TicketState, Verdict
 from hub_extensions.core.reasons import Reason
+from hub_extensions.core.wording import stepped
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.clock import RunningClock
 from tests.core.queue.test_admission import CPU, GPU, HALF, LARGE, QUARTER, SMALL, lease, small
@@ -40,6 +43,24 @@ def test_a_forecast_is_told_in_seconds_and_what_is_not_known_stays_unknown() -> 
     known = WaitForecast(False, MINUTE, 2 * MINUTE, 3 * MINUTE, 4 * MINUTE, because("why"))
     assert presenters.wait(known) == Wait(False, 60.0, 120.0, 180.0, 240.0, because("why"))
     assert presenters.wait(WaitForecast(True, None, None, None, None, None)) == Wait(True, None, None, None, None, None)
+
+
+@given(
+    marks=st.lists(st.floats(0, 200_000), min_size=3, max_size=3).map(sorted),
+    most=st.none() | st.floats(0, 300_000),
+)
+def test_a_likely_wait_is_told_in_steps_outwards_and_never_beyond_the_limit(
+    marks: list[float], most: float | None
+) -> None:
+    p10, p50, p90 = (timedelta(seconds=min(each, most) if most is not None else each) for each in marks)
+    limit = None if most is None else timedelta(seconds=most)
+    told = presenters.wait(WaitForecast(False, p10, p50, p90, limit, None, (0.5,), NOW, "rough"))
+    assert told.p10_seconds is not None and told.p50_seconds is not None and told.p90_seconds is not None
+    assert 0 <= told.p10_seconds <= told.p50_seconds <= told.p90_seconds
+    assert told.p10_seconds <= p10.total_seconds() and told.p90_seconds >= p90.total_seconds()
+    assert told.at_most_seconds is None or told.p90_seconds <= told.at_most_seconds
+    assert told.p10_seconds in (stepped(told.p10_seconds), told.at_most_seconds)
+    assert (told.soon, told.as_of, told.note) == ((0.5,), NOW, "rough")
 
 
 def test_how_an_offer_stands_is_told_figure_by_figure() -> None:

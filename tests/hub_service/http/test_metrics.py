@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from hub_extensions.core.messages import ForecastRecord, ForecastReport
 from hub_extensions.hub_service.http.metrics import COUNTERS
+from tests.fakes.engine import NOON
 from tests.hub_service.conftest import METRICS, SECRET, Running
 
 
@@ -58,6 +60,25 @@ async def test_the_use_of_leased_devices_is_told_by_offer_with_who_measured_it(s
     said = {family.name: [each.labels for each in family.samples] for family in text_string_to_metric_families(body)}
     offer = {"offer": "mig-1g.5gb", "source": "dcgm", "reason": "pod-not-named"}
     assert said["jupyterhub_gpu_offer_measured"] == [offer]
+
+
+async def test_how_good_the_forecast_is_is_told_by_pool(service: Running) -> None:
+    known = ForecastRecord("mig-1g.5gb", 60, 0.75, 0.5, 300.0, True, 84)
+    young = ForecastRecord("gpu", 0, None, None, None, False, 3)
+    service.engine.forecast = ForecastReport((known, young), NOON, 12.5, 0.4)
+    numbers = await scraped(service)
+    told = {name.removeprefix("jupyterhub_gpu_forecast_"): value for (name, pool), value in numbers.items() if
+            pool == "mig-1g.5gb" and "forecast" in name}  # fmt: skip
+    assert told == {"matured": 60, "coverage_p90": 0.75, "coverage_p10_p90": 0.5, "median_error_seconds": 300,
+                    "rough": 1, "finished_uses": 84}  # fmt: skip
+    assert numbers["jupyterhub_gpu_forecast_matured", "gpu"] == 0
+    assert ("jupyterhub_gpu_forecast_coverage_p90", "gpu") not in numbers
+    assert numbers["jupyterhub_gpu_forecast_age_seconds", ""] == 12.5
+    assert numbers["jupyterhub_gpu_forecast_seconds", ""] == 0.4
+
+
+async def test_before_a_forecast_was_made_its_age_is_absent(service: Running) -> None:
+    assert ("jupyterhub_gpu_forecast_age_seconds", "") not in await scraped(service)
 
 
 async def test_what_is_not_known_is_absent_and_not_zero(service: Running) -> None:

@@ -10,8 +10,9 @@ from html.parser import HTMLParser
 import pytest
 
 from hub_extensions.core import messages
-from hub_extensions.core.messages import Health, TicketInfo, Wait
+from hub_extensions.core.messages import ForecastRecord, ForecastReport, Health, TicketInfo, Wait
 from hub_extensions.core.offer_texts import free_text
+from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.http.pages import labels
 from hub_extensions.hub_service.http.pages.pages import LINE_ROWS
 from tests.fakes.engine import NOON, offer
@@ -114,7 +115,7 @@ async def test_every_table_says_as_of_when(service: Running) -> None:
     await join(service, "ada")
     text = await page(service, "admin-token")
     tables = text.split("<table>")[1:]
-    assert len(tables) == 6
+    assert len(tables) == 7
     for table in tables:
         assert re.search(r"<caption>[^<]*<time datetime=\"\d{4}-", table)
 
@@ -266,6 +267,62 @@ async def test_a_server_that_is_not_counted_down_says_when_it_would_stop(service
     assert "Stops when its GPU is idle for 30 min." in await page(service, "ada-token")
 
 
+async def test_an_admin_reads_how_good_the_forecast_is_and_when_it_is_told_as_rough(service: Running) -> None:
+    service.engine.forecast = ForecastReport(
+        (
+            ForecastRecord("mig-1g.5gb", 60, 0.75, 0.5, 300.0, True, 84),
+            ForecastRecord("mig-2g.10gb", 200, 0.9, 0.81, 90.0, False, 400),
+            ForecastRecord("gpu", 4, 1.0, 1.0, 60.0, False, 30),
+            ForecastRecord("mig-3g.20gb", 0, None, None, None, False, 3),
+        ),
+        NOON,
+        12.5,
+        0.4,
+    )
+    section = (await page(service, "admin-token")).split('<section id="forecast"')[1].split("</section>")[0]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in section.split("<tbody>")[1].split("</tr>")[:-1]]
+    assert rows == [
+        ["mig-1g.5gb", "84", "60", "75 %", "50 %", "5 min", "told as rough"],
+        ["mig-2g.10gb", "400", "200", "90 %", "81 %", "2 min", "told as it is"],
+        ["gpu", "30", "4", "100 %", "100 %", "1 min", "few yet: 4 of 50"],
+        ["mig-3g.20gb", "3", "0", "not known", "not known", "not known", "few yet: 0 of 50"],
+    ]
+    assert "computed in 0.4 s" in section
+    listed = json.loads((await service.ask("GET", "api/forecasts", "admin-token")).body)
+    assert [pool["pool"] for pool in listed["pools"]] == ["mig-1g.5gb", "mig-2g.10gb", "gpu", "mig-3g.20gb"]
+    assert "How good the wait forecast is" not in await page(service, "ada-token")
+
+
+async def test_likely_waits_say_of_when_they_are(service: Running) -> None:
+    assert "Likely waits as of" not in await page(service, "ada-token")
+    likely = Wait(False, 1500, 2400, 4200, 7800, explain("usually-end", ending=1, total=5, title="T"), NOON)
+    service.engine.offers = (replace(service.engine.offers[0], wait=likely), *service.engine.offers[1:])
+    text = await page(service, "ada-token")
+    assert 'Likely waits as of <time datetime="2026-11-20T12:00:00Z">' in text
+    assert "likely 25–70 min, at most 2 h 10 min<p>1 of 5 T usually ends within the hour.</p>" in text
+
+
+async def test_ones_own_page_speaks_the_language_of_its_readers_browser(service: Running) -> None:
+    service.engine.run_server("ada", "thesis", rule=explain("rule-cpu", quiet=3600.0), countdown=None)
+    await join(service, "ada", "other")
+    for asked, language, words in (
+        (
+            "fi-FI,fi;q=0.9,en;q=0.8",
+            "fi-FI",
+            ("Omat palvelimet", "jonossa sijalla 1", "enintään 2 h 10 min", "Tilanne: "),
+        ),
+        ("ja", "ja-JP", ("あなたのサーバー", "列で 1 番目", "最長 2 時間 10 分", "1 人います", " 時点</span>")),
+        ("sv,en", "en", ("Your servers", "1st in line", "at most 2 h 10 min")),
+    ):
+        answer = await service.ask("GET", "", "ada-token", headers={"Accept-Language": asked})
+        text = answer.body.decode()
+        assert f'<html lang="{language}">' in text
+        for word in words:
+            assert word in text, word
+    lost = await service.ask("POST", "keep", "ada-token", b"server=nothere", headers={"Accept-Language": "fi"})
+    assert "Se ei onnistunut" in lost.body.decode()
+
+
 async def test_an_error_is_a_page_with_the_way_back(service: Running) -> None:
     answer = await service.ask("POST", "keep", "ada-token", b"server=nothere")
     assert answer.headers["Content-Type"].startswith("text/html")
@@ -274,7 +331,10 @@ async def test_an_error_is_a_page_with_the_way_back(service: Running) -> None:
 
 
 def test_a_likely_wait_is_an_interval_and_unknown_is_not_zero() -> None:
-    assert labels.wait(Wait(False, 1500, 2400, 4200, 7800, None)) == "likely 25 min to 70 min, at most 2 h 10 min"
+    assert labels.wait(Wait(False, 1500, 2400, 4200, 7800, None)) == "likely 25–70 min, at most 2 h 10 min"
+    assert labels.wait(Wait(False, 1500, 2400, 4200, None, None, note="rough")) == "likely 25–70 min (rough)"
+    assert labels.wait(Wait(False, None, None, None, 7800, None, note="few-data")) == "few data yet, at most 2 h 10 min"
+    assert labels.wait(Wait(False, None, None, None, None, None, note="few-data")) == "few data yet"
     assert labels.wait(Wait(False, None, None, None, None, None)) == "wait not known"
 
 

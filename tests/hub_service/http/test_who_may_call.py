@@ -226,7 +226,13 @@ async def test_leases_are_for_admins(service: Running) -> None:
 @pytest.mark.parametrize("token", NO_ADMINS)
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("GET", "api/leases"), ("DELETE", "api/leases/t1"), ("GET", "api/cluster"), ("POST", "give-up")],
+    [
+        ("GET", "api/leases"),
+        ("DELETE", "api/leases/t1"),
+        ("GET", "api/cluster"),
+        ("GET", "api/forecasts"),
+        ("POST", "give-up"),
+    ],
 )
 async def test_an_admins_token_is_as_good_as_its_scopes(service: Running, method: str, path: str, token: str) -> None:
     assert (await service.ask(method, path, token, body_for(method))).code == 403

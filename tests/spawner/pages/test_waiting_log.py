@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
+from typing import Any
 
 from hub_extensions.core.messages import TicketStatus, Wait
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.reasons import explain
 from hub_extensions.spawner.pages.start_progress import LOG_EVENTS, Start, report_waiting
 from tests.fakes.reasons import because
+from tests.fakes.service import an_offer
 from tests.patience import patient
 
 STATE = TicketStatus(
@@ -36,6 +40,49 @@ async def test_a_forecast_that_only_moves_with_the_clock_is_no_event() -> None:
     assert [event["gpu"]["position"] for event in events] == [3, 2]  # type: ignore[index]
     assert events[1]["message"] == "You are 2nd in line for Whole <GPU>. <in use>"
     assert events[1]["html_message"] == "You are 2nd in line for Whole &lt;GPU&gt;. &lt;in use&gt;"
+
+
+async def test_a_likely_range_that_moves_is_an_event_and_its_time_only_every_five_minutes() -> None:
+    start = Start((OfferId("gpu"),))
+    wait = Wait(False, 1500.0, 2400.0, 4200.0, 7800.0, explain("limits-ahead"), STATE.since, (0.1, 0.6, 1.0))
+    for moved in (
+        wait,
+        replace(wait, as_of=STATE.since + timedelta(seconds=30), p50_seconds=2700.0),
+        replace(wait, p90_seconds=3900.0),
+        replace(wait, p90_seconds=3900.0, as_of=STATE.since + timedelta(minutes=6)),
+        replace(wait, p90_seconds=3900.0, note="rough"),
+        replace(wait, p10_seconds=None, p50_seconds=None, p90_seconds=None, note="few-data"),
+    ):
+        report_waiting(start, replace(STATE, wait=moved), {})
+    events = await heard(start, 5)
+    assert [event["gpu"]["likely"] for event in events] == [  # type: ignore[index]
+        "likely 25–70 min",
+        "likely 25–65 min",
+        "likely 25–65 min",
+        "likely 25–65 min (rough)",
+        "few data yet",
+    ]
+    assert "few data yet" in json.dumps(events), "the hub writes them as JSON"
+    assert events[0]["gpu"]["wait"]["as_of"] == "2026-01-01T00:00:00Z"  # type: ignore[index]
+
+
+async def test_an_event_says_the_same_in_every_language() -> None:
+    start = Start((OfferId("gpu"),))
+    other = an_offer("mig-1g.5gb", free=0, total=1, wait=Wait(False, 300.0, 420.0, 600.0, None, None))
+    reason = explain("in-use", total=2, title="T", ahead=2)
+    report_waiting(start, replace(STATE, reason=reason, alternatives=(other,)), {"gpu": "Whole GPU"})
+    [event] = await heard(start, 1)
+    gpu: Any = event["gpu"]
+    assert gpu["alternatives"][0]["when"] == "likely 5–10 min"
+    assert sorted(gpu["said"]) == ["fi-FI", "ja-JP"]
+    for said in gpu["said"].values():
+        assert said.keys() == {key for key in gpu if key in said} and said["message"] != event["message"]
+    finnish = gpu["said"]["fi-FI"]
+    assert finnish["message"] == (
+        "Olet jonossa sijalla 3: Kokonainen GPU. Kaikki T (2) ovat varattuina. 2 henkilöä on edelläsi."
+    )
+    assert finnish["alternatives"][0]["when"] == "todennäköisesti 5–10 min"
+    assert finnish["at_most"] == "enintään 84 min"
 
 
 async def test_the_log_is_bounded_and_keeps_the_first_event() -> None:

@@ -90,6 +90,35 @@ def test_nobody_is_notified_who_did_not_agree_or_whose_browser_does_not(
     assert shown == ["may I?"]
 
 
+def test_form_and_waiting_page_speak_the_language_of_their_readers_browser(
+    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+) -> None:
+    """Two readers of one start, each in a language of their own; the events that the hub sends are of both."""
+    with hub_with_ada(tmp_path, service) as hub:
+        hub.spawn("ben", {"offer": ONE})
+        with browser_page(chromium_path, language="fi-FI") as page:
+            log_in(page, hub, "cem", "/hub/spawn/cem")
+            form = page.locator("#gpu-form")
+            assert form.get_attribute("lang") == "fi-FI"
+            assert "Mitä palvelin saa" in form.inner_text() and "Vain suoritin" in form.inner_text()
+            page.check(f'input[type=radio][value="{ONE}"]')
+            page.wait_for_selector("[type=submit]:has-text('Liity jonoon')")
+            page.goto(f"{hub.url}/hub/spawn/cem/exam")
+            page.context.clear_cookies()
+            log_in(page, hub, "ben", "/hub/spawn-pending/ben")
+            page.wait_for_selector("#gpu-headline:has-text('Olet jonossa sijalla 1: MIG 1g.5gb')")
+            page.wait_for_function("document.title.startsWith('(1) jonossa')")
+            assert page.locator("#gpu-waiting").get_attribute("lang") == "fi-FI"
+            assert page.inner_text("#gpu-leave") == "Poistu jonosta"
+            assert "liityit jonoon sijalla 1" in page.inner_text("#gpu-history")
+            assert "Take" not in page.inner_text("#gpu-waiting")
+        ben, address = hub.login("ben"), f"{hub.url}/hub/spawn-pending/ben"
+        plain = ben.get(address, headers={"Accept-Language": "ja,en;q=0.5"}).content.decode()
+        assert "MIG 1g.5gb の列で 1 番目 です" in plain and 'lang="ja-JP"' in plain, "also without script"
+        english = ben.get(address).text
+        assert "You are 1st in line for MIG 1g.5gb" in english and 'id="gpu-waiting" lang="en"' in english
+
+
 def test_a_start_says_that_its_gpu_is_simulated_and_its_button_stops_the_right_server(
     tmp_path: Path, service: GpuServiceInATest, chromium_path: str
 ) -> None:

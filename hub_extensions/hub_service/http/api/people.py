@@ -129,6 +129,18 @@ class Usage(JsonRoute):
         self.answer(page)
 
 
+class Forecasts(JsonRoute):
+    """GET: how good the wait forecasts were, by pool (admins)."""
+
+    who = Who.ADMIN
+    action = Action.LIST_ALL
+
+    async def get(self) -> None:
+        """The last 200 of each pool that came true."""
+        self.only_queries()
+        self.answer(self.engine.forecasts())
+
+
 class TheCluster(JsonRoute):
     """GET: the cluster: from which nodes every offer is, what was left out and why (admins)."""
 

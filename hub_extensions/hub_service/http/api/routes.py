@@ -14,6 +14,7 @@ from hub_extensions.core.messages import (
     Ask,
     ClusterInfo,
     Ended,
+    ForecastReport,
     FormState,
     Health,
     LeaseInfo,
@@ -157,6 +158,15 @@ ROUTES: tuple[Address, ...] = (
                 gives=UsagePage,
                 query=(("before", "`next` of the page before; without it the first page"),),
                 errors=(400, 503),
+            )
+        },
+    ),
+    Address(
+        "api/forecasts",
+        people.Forecasts,
+        {
+            "get": Method(
+                "How good the wait forecasts were, by pool, for admins.", gives=ForecastReport, errors=(400, 503)
             )
         },
     ),

@@ -1,7 +1,7 @@
 """Figures as the pages say them: how long the wait is, places in line, what a lease does.
 
-Unknown is "not known", never zero. Not here: what an offer gives and what is free (``core/wording.py``), and reasons,
-which come with the answers themselves.
+Unknown is "not known", never zero. What users read is in their language; what only admins read is English. Not here:
+what an offer gives and what is free (``core/offer_texts.py``), and reasons, which come with the answers themselves.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hub_extensions.core.culling.sources import WHO
-from hub_extensions.core.messages import Health, Keep, OfferEvidence, OfferState, TicketInfo, Wait
+from hub_extensions.core.messages import ForecastRecord, Health, Keep, OfferEvidence, OfferState, TicketInfo, Wait
+from hub_extensions.core.offer_texts import figures
+from hub_extensions.core.queue.outlook import FEWEST_JUDGED
+from hub_extensions.core.translation import ENGLISH, Catalogue
 from hub_extensions.core.wording import about, ordinal
 
 NOT_KNOWN = "not known"
@@ -21,44 +24,54 @@ def ahead(offer: OfferState, own: Sequence[TicketInfo]) -> int:
     return min(places) - 1 if places else offer.waiting
 
 
-def wait(wait: Wait) -> str:
+def wait(wait: Wait, t: Catalogue = ENGLISH) -> str:
     """The wait in words: an interval, an upper limit that is enforced, or that it is not known."""
-    if wait.now:
-        return "starts now"
-    parts = []
-    if wait.p10_seconds is not None and wait.p90_seconds is not None:
-        parts.append(f"likely {about(wait.p10_seconds)} to {about(wait.p90_seconds)}")
-    if wait.at_most_seconds is not None:
-        parts.append(f"at most {about(wait.at_most_seconds)}")
-    return ", ".join(parts) or "wait not known"
+    return t("starts now") if wait.now else ", ".join(figures(wait, t))
 
 
-def keep(budget: Keep) -> str:
+def keep(budget: Keep, t: Catalogue = ENGLISH) -> str:
     """The words on the *keep* button."""
-    return f"Keep {about(60 * budget.minutes)}"
+    return t("Keep %1", about(60 * budget.minutes, t))
 
 
-def keep_left(budget: Keep) -> str:
+def keep_left(budget: Keep, t: Catalogue = ENGLISH) -> str:
     """How often *keep* can still be pressed."""
-    return f"{budget.left} of {budget.of} left in 24\u00a0h"
+    return t("%1 of %2 left in 24\u00a0h", budget.left, budget.of)
 
 
-def place(state: str, position: int) -> str:
+def place(state: str, position: int, t: Catalogue = ENGLISH) -> str:
     """Where a ticket is: its place in line, or what happens to it."""
     if state == "waiting":
-        return f"{ordinal(position)} in line" if position > 0 else "in line"
-    return {"admitted": "starting"}.get(state, state)
+        return t("%1 in line", ordinal(position, t)) if position > 0 else t("in line")
+    return t("starting") if state == "admitted" else state
 
 
-def lease_state(state: str) -> str:
-    """A lease's state as an admin reads it."""
+def lease_state(state: str, t: Catalogue = ENGLISH) -> str:
+    """A lease's state as people read it."""
     return {
-        "starting": "starting",
-        "running": "running",
-        "ending": "ending: waits for left-over processes",
-        "lost": "lost: its device is gone",
-        "none": "running",
+        "starting": t("starting"),
+        "running": t("running"),
+        "ending": t("ending: waits for left-over processes"),
+        "lost": t("lost: its device is gone"),
+        "none": t("running"),
     }.get(state, state)
+
+
+def share(value: float | None) -> str:
+    """A share as an admin reads it: ``91 %``."""
+    return NOT_KNOWN if value is None else f"{100 * value:.0f} %"
+
+
+def length(seconds: float | None) -> str:
+    """A length as an admin reads it."""
+    return NOT_KNOWN if seconds is None else about(seconds)
+
+
+def judged(record: ForecastRecord) -> str:
+    """Whether a pool's forecast is told as it is."""
+    if record.matured < FEWEST_JUDGED:
+        return f"few yet: {record.matured} of {FEWEST_JUDGED}"
+    return "told as rough" if record.rough else "told as it is"
 
 
 def measured_by(source: str) -> str:

@@ -16,10 +16,13 @@ from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.httputil import HTTPInputError, parse_body_arguments
 from tornado.web import HTTPError
 
+from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.core import offer_texts, wording
 from hub_extensions.core.access import Action, Person
 from hub_extensions.core.messages import Problem
 from hub_extensions.core.offers.offer_id import CPU
+from hub_extensions.core.reasons import Reason, translated
+from hub_extensions.core.translation import Catalogue, halves
 from hub_extensions.hub_service.http.api.base import Parts, Route
 from hub_extensions.hub_service.http.api.people import form_for, leave, user_of
 from hub_extensions.hub_service.http.auth import Who
@@ -66,7 +69,13 @@ class Page(Route):
         self.set_status(status_code)
         if not self._may_read:
             self.set_header("Connection", "close")
-        self.finish(self.rendered("error.html", problem=problem, status=status_code))
+        message = translated(Reason(problem.reason, problem.message, problem.params), self.catalogue)
+        self.finish(self.rendered("error.html", message=message, status=status_code))
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The language that the reader's browser asks for."""
+        return catalogue_for(self.request.headers.get("Accept-Language", ""))
 
     def rendered(self, template: str, **values: Any) -> str:
         """A template with what every page has."""
@@ -75,6 +84,7 @@ class Page(Route):
             prefix=self.parts.prefix,
             base_url=self.parts.base_url,
             person=self.caller if isinstance(self.caller, Person) else None,
+            t=self.catalogue,
             refresh_seconds=REFRESH_SECONDS,
             now=datetime.now(timezone.utc),
             **values,
@@ -139,13 +149,14 @@ class YourGpu(Page):
             "simulated": {offer.id for offer in form.offers if offer.simulated},
             "tickets": tickets,
             "servers": engine.servers_of(user),
+            "likely_as_of": min((o.wait.as_of for o in form.offers if o.wait.as_of is not None), default=None),
             "xsrf": self.xsrf_token.decode(),
             "admin": person.may(Action.LIST_ALL),
         }
         if values["admin"]:
             line = await engine.all_tickets()
             values |= {"line": line[:LINE_ROWS], "line_length": len(line), "cluster": engine.cluster()}
-            values |= {"leases": engine.leases(), "health": engine.health()}
+            values |= {"leases": engine.leases(), "health": engine.health(), "forecast": engine.forecasts()}
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.finish(self.rendered("your_gpu.html", **values))
 
@@ -206,7 +217,7 @@ class LoginCallback(HubOAuthCallbackHandler):  # type: ignore[misc]
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """What went wrong, and that one can try again."""
-        text = "The login at the hub did not work. Open the page again to try once more."
+        t = catalogue_for(self.request.headers.get("Accept-Language", ""))
         environment: Environment = self.settings["pages"]
         template = environment.get_template("error.html")
         self.set_header("Content-Type", "text/html; charset=utf-8")
@@ -215,7 +226,8 @@ class LoginCallback(HubOAuthCallbackHandler):  # type: ignore[misc]
                 prefix=self.parts.prefix,
                 base_url=self.parts.base_url,
                 person=None,
-                problem=Problem(text),
+                t=t,
+                message=t("The login at the hub did not work. Open the page again to try once more."),
                 status=status_code,
             )
         )
@@ -243,6 +255,8 @@ def make_environment(base_url: str) -> Environment:
         labels=labels,
         wording=wording,
         offer_texts=offer_texts,
+        translated=translated,
+        halves=halves,
         cpu=CPU,
         server_url=server_url,
         waiting_url=waiting_url,

@@ -4,8 +4,9 @@
   var page = document.getElementById("gpu-waiting");
   if (!page) { return; }
   var RETRY_SECONDS = 3, STOP_TRIES = 20, LOST_SECONDS = 180, GONE_TRIES = 3, WATCH_SECONDS = 12;
-  var LEAVE = "Leave the line", STOP = "Stop the start", CPU = "cpu";
-  var NOT_KNOWN = "The start failed, and the hub does not know why. Start it again.";
+  var WORDS = JSON.parse(el("gpu-words").textContent), LANGUAGE = page.lang;
+  var LEAVE = t("Leave the line"), STOP = t("Stop the start"), CPU = "cpu";
+  var NOT_KNOWN = t("The start failed, and the hub does not know why. Start it again.");
   var hub = (window.jhdata || {}).base_url || "/hub/";
   var xsrf = (window.jhdata || {}).xsrf_token || "";
   var owner = page.dataset.owner, server = page.dataset.server;
@@ -15,11 +16,16 @@
   var source = null, began = null, joined = false, lastPlace = null, lastHistory = "", outage = false, leaving = false, missed = null, over = false, waitedInLine = false;
 
   function el(id) { return document.getElementById(id); }
-  function show(id, text) { el(id).textContent = text; el(id).hidden = !text; }
-  function ordinal(n) {
-    var tens = n % 100;
-    return n + (tens > 10 && tens < 14 ? "th" : { 1: "st", 2: "nd", 3: "rd" }[n % 10] || "th");
+  // A text of this page in the language it was made in, with its parts put in for %1 and %2.
+  function t(text) {
+    var parts = arguments;
+    return (WORDS[text] || text).replace(/%(\d)/g, function (found, place) { return place in parts ? parts[place] : found; });
   }
+  // What the hub says, with its texts in the language of this page.
+  function inWords(event) {
+    return event.gpu && Object.assign({ message: event.message }, event.gpu, (event.gpu.said || {})[LANGUAGE]);
+  }
+  function show(id, text) { el(id).textContent = text; el(id).hidden = !text; }
   function clock(iso) {
     var moment = iso instanceof Date ? iso : new Date(iso);
     if (isNaN(moment)) { return String(iso); }
@@ -52,7 +58,7 @@
       headers: { "Content-Type": "application/json", "X-XSRFToken": xsrf } }).then(function (answer) {
       if (answer.ok) { return answer; }
       return answer.json().catch(function () { return {}; }).then(function (problem) {
-        var error = new Error(problem.message || "The hub answered " + answer.status + ".");
+        var error = new Error(problem.message || t("The hub answered %1.", answer.status));
         error.status = answer.status;
         throw error;
       });
@@ -61,7 +67,7 @@
   // A proxy without its hub answers for it: 503, or 404 as long as a hub that starts has not told it of itself.
   function needHub(answer) {
     var hubs = answer.ok || (answer.status < 502 && answer.headers.has("X-JupyterHub-Version"));
-    if (!hubs && answer.type !== "opaqueredirect") { throw new Error("The hub is away."); }
+    if (!hubs && answer.type !== "opaqueredirect") { throw new Error("away"); }
   }
   function pause(seconds) { return new Promise(function (done) { setTimeout(done, 1000 * seconds); }); }
   // A redirect is for the window to follow: a user's server lets no script in, and would send it around in circles.
@@ -107,13 +113,13 @@
   function leave() {
     leaving = true;
     busy(true);
-    el("gpu-action-status").textContent = el("gpu-leave").textContent === LEAVE ? "Leaving the line." : "Stopping the start.";
+    el("gpu-action-status").textContent = el("gpu-leave").textContent === LEAVE ? t("Leaving the line.") : t("Stopping the start.");
     giveUp(STOP_TRIES).then(function () { location.assign(page.dataset.form); }).catch(failed);
   }
   function take(offer, words, others) {
     leaving = true;
     busy(true);
-    el("gpu-action-status").textContent = "Changing to " + words + ". Your place for the others is kept.";
+    el("gpu-action-status").textContent = t("Changing to %1. Your place for the others is kept.", words);
     var options = { offers: [offer].concat(others.filter(function (other) { return other !== offer; })) };
     if (page.dataset.tell) { options[page.dataset.tell] = true; }
     giveUp(STOP_TRIES)
@@ -135,22 +141,22 @@
       link.href = hub + "spawn-pending/" + encodeURIComponent(owner) + "/" + encodeURIComponent(name);
       link.target = "_blank";
       link.rel = "noopener";
-      link.textContent = "Open server " + name;
-      el("gpu-action-status").replaceChildren("Server " + name + " is starting on CPU only. ", link);
+      link.textContent = t("Open server %1", name);
+      el("gpu-action-status").replaceChildren(t("Server %1 is starting on CPU only.", name) + " ", link);
       el("gpu-cpu").hidden = true;
     }).catch(failed);
   }
   function promise(on) { if (el("gpu-close")) { el("gpu-close").hidden = !on; } }
   function alternatives(list, others) {
     var box = el("gpu-alternatives");
-    var key = list.map(function (item) { return item.offer; }).join(" ");
+    var key = list.map(function (item) { return item.offer + " " + item.when; }).join("\n");
     if (box.dataset.key === key) { return; }
     box.dataset.key = key;
     box.replaceChildren.apply(box, list.map(function (item) {
       var button = document.createElement("button");
       button.type = "button";
-      button.className = "btn btn-primary me-1";
-      button.textContent = "Take " + item.title + " instead – starts now";
+      button.className = "btn me-1 " + (item.now ? "btn-primary" : "btn-outline-contrast");
+      button.textContent = t("Take %1 instead – %2", item.title, item.when);
       button.title = item.gives;
       button.addEventListener("click", function () { take(item.offer, item.title, others); });
       return button;
@@ -163,7 +169,7 @@
     if (!el("gpu-notify").checked || Notification.permission === "granted") { return; }
     Notification.requestPermission().then(function (answer) {
       el("gpu-notify").checked = answer === "granted";
-      el("gpu-notify-text").textContent = answer === "granted" ? "" : "The browser does not allow it for this page.";
+      el("gpu-notify-text").textContent = answer === "granted" ? "" : t("The browser does not allow it for this page.");
     });
   }
   function notify(text) {
@@ -175,22 +181,23 @@
 
   // ------------------------------------------------------------ what the hub says
   function figures(gpu) {
-    var wait = gpu.wait;
-    if (!wait) { return ""; }
-    var parts = wait.words.likely ? [wait.words.likely] : [];
-    if (wait.words.at_most) {
+    var wait = gpu.wait, parts = gpu.likely ? [gpu.likely] : [];
+    if (wait && gpu.at_most) {
       var by = new Date(new Date(gpu.at).getTime() + 1000 * wait.at_most_seconds);
-      parts.push(wait.words.at_most + ", by " + clock(by));
+      parts.push(t("%1, by %2", gpu.at_most, clock(by)));
     }
-    return parts.join(" · ") || wait.words.no_figure;
+    return parts.join(" · ");
   }
-  function waiting(gpu, message) {
+  function age(gpu) { return gpu.wait && gpu.wait.as_of ? t("as of %1", clock(gpu.wait.as_of)) : ""; }
+  function noFigures() { el("gpu-figures").textContent = el("gpu-as-of").textContent = ""; }
+  function waiting(gpu) {
     waitedInLine = true;
     el("gpu-leave").textContent = page.dataset.gpu === "1" ? LEAVE : STOP;
-    var headline = gpu.position ? "You are " + ordinal(gpu.position) + " in line for " + gpu.offer_title : message;
+    var headline = gpu.headline || gpu.message;
     el("gpu-headline").textContent = headline;
+    el("gpu-as-of").textContent = age(gpu);
     el("gpu-figures").textContent = figures(gpu);
-    el("gpu-why").textContent = gpu.reason && gpu.position ? "Why: " + gpu.reason : "";
+    el("gpu-why").textContent = gpu.reason && gpu.position ? t("Why: %1", gpu.reason) : "";
     el("gpu-simulated").hidden = !gpu.simulated;
     alternatives(gpu.alternatives || [], gpu.offers || []);
     promise(true);
@@ -198,56 +205,56 @@
     el("gpu-cpu").hidden = !page.dataset.cpuServer;
     if (gpu.position && (gpu.position !== lastPlace || outage)) {
       if (!joined) { el("gpu-history").replaceChildren(); }
-      var how = !joined ? "joined as " : gpu.position === lastPlace ? "it goes on: still " : "now ";
-      history(joined ? gpu.at : gpu.since, how + ordinal(gpu.position));
+      history(joined ? gpu.at : gpu.since, !joined ? t("joined as %1", gpu.place)
+        : gpu.position === lastPlace ? t("it goes on: still %1", gpu.place) : t("now %1", gpu.place));
       joined = true;
       outage = false;
       lastPlace = gpu.position;
       say(headline);
     }
-    title(gpu.position ? "(" + gpu.position + ") in line" : "in line");
+    title(gpu.position ? t("(%1) in line", gpu.position) : t("in line"));
   }
-  function starting(gpu, message) {
-    el("gpu-headline").textContent = message;
-    el("gpu-figures").textContent = "";
+  function starting(gpu) {
+    el("gpu-headline").textContent = gpu.message;
+    noFigures();
     el("gpu-why").textContent = gpu.reason || "";
     el("gpu-simulated").hidden = !gpu.simulated;
     el("gpu-leave").textContent = STOP;
     promise(true);
     alternatives([], []);
     el("gpu-cpu").hidden = true;
-    history(gpu.at, gpu.offer === CPU ? "starting" : "starting on " + gpu.offer_title);
-    title("Starting");
-    say(message);
-    if (waitedInLine) { notify(message); waitedInLine = false; }
+    history(gpu.at, gpu.offer === CPU ? t("starting") : t("starting on %1", gpu.offer_title));
+    title(t("Starting"));
+    say(gpu.message);
+    if (waitedInLine) { notify(gpu.message); waitedInLine = false; }
   }
-  function held(gpu, message) {
+  function held(gpu) {
     waitedInLine = true;
-    el("gpu-headline").textContent = message;
-    el("gpu-figures").textContent = "";
-    el("gpu-why").textContent = "Why: " + gpu.reason;
+    el("gpu-headline").textContent = gpu.message;
+    noFigures();
+    el("gpu-why").textContent = t("Why: %1", gpu.reason);
     el("gpu-simulated").hidden = true;
     el("gpu-leave").textContent = page.dataset.gpu === "1" ? LEAVE : STOP;
     promise(true);
     alternatives([], []);
     notifyLine(true);
     el("gpu-cpu").hidden = !page.dataset.cpuServer || page.dataset.gpu !== "1";
-    history(gpu.at, "waiting for the cluster");
-    title("Waiting");
-    say(message + " " + gpu.reason);
+    history(gpu.at, t("waiting for the cluster"));
+    title(t("Waiting"));
+    say(gpu.message + " " + gpu.reason);
   }
   function away(gpu) {
-    var since = "The GPU service is not answering, since " + clock(gpu.away_since) + ".";
-    stuck(gpu, (since + " " + (gpu.note || "")).trim(), "the GPU service is not answering", "Waiting for the GPU service");
+    var since = gpu.away.join(clock(gpu.away_since));
+    stuck(gpu, (since + " " + (gpu.note || "")).trim(), t("the GPU service is not answering"), t("Waiting for the GPU service"));
   }
-  function heldUp(gpu) { stuck(gpu, gpu.reason, "the GPU service is held up", "Waiting to join the line"); }
+  function heldUp(gpu) { stuck(gpu, gpu.reason, t("the GPU service is held up"), t("Waiting to join the line")); }
   function stuck(gpu, why, short, headline) {
-    el("gpu-headline").textContent = gpu.kept ? "Your place in line is kept" : headline;
-    el("gpu-figures").textContent = "";
+    el("gpu-headline").textContent = gpu.kept ? t("Your place in line is kept") : headline;
+    noFigures();
     el("gpu-why").textContent = why;
     alternatives([], []);
     promise(false);
-    title("Waiting");
+    title(t("Waiting"));
     say(why);
     history(gpu.at, short);
     outage = true;
@@ -259,25 +266,26 @@
     el("gpu-actions").hidden = true;
     notifyLine(false);
     promise(false);
-    el("gpu-headline").textContent = "The server was not started";
-    el("gpu-figures").textContent = "";
+    el("gpu-headline").textContent = t("The server was not started");
+    noFigures();
     el("gpu-why").textContent = "";
     show("gpu-refused-text", text);
     el("gpu-refused").hidden = false;
-    title("Not started");
+    title(t("Not started"));
     notify(text);
   }
   function ready() {
     over = true;
     stopListening();
-    el("gpu-headline").textContent = "Your server is ready";
-    el("gpu-figures").textContent = el("gpu-why").textContent = "";
+    el("gpu-headline").textContent = t("Your server is ready");
+    noFigures();
+    el("gpu-why").textContent = "";
     el("gpu-actions").hidden = true;
     promise(false);
     notifyLine(false);
-    title("Ready");
-    say("Your server is ready.");
-    notify("Your server is ready.");
+    title(t("Ready"));
+    say(t("Your server is ready."));
+    notify(t("Your server is ready."));
     lead();
   }
   // Nothing of ours runs on a page of a proxy, or of a hub that knows nothing of this start: leave only for what leads on.
@@ -286,7 +294,7 @@
       needHub(answer);
       return answer.type === "opaqueredirect" ? led() : notReady();
     }).catch(function () {
-      show("gpu-reconnecting", "The hub is restarting. This page opens your server as soon as the hub answers.");
+      show("gpu-reconnecting", t("The hub is restarting. This page opens your server as soon as the hub answers."));
       pause(1).then(lead);
     });
   }
@@ -329,11 +337,11 @@
       refused((event.message || "").replace(/^Spawn failed: /, "") || NOT_KNOWN);
       return;
     }
-    var gpu = event.gpu;
+    var gpu = inWords(event);
     if (!gpu) { return; }
-    if (gpu.state === "waiting") { waiting(gpu, event.message); }
-    if (gpu.state === "starting") { starting(gpu, event.message); }
-    if (gpu.state === "held") { held(gpu, event.message); }
+    if (gpu.state === "waiting") { waiting(gpu); }
+    if (gpu.state === "starting") { starting(gpu); }
+    if (gpu.state === "held") { held(gpu); }
     if (gpu.state === "away") { away(gpu); }
     if (gpu.state === "held-up") { heldUp(gpu); }
   }
@@ -376,12 +384,13 @@
     return (text && text.dataset.message) || NOT_KNOWN;
   }
   function reconnecting(hubIsAway) {
-    var kept = page.dataset.place === "unknown" ? "" : "Your place is kept. ", again = RETRY_SECONDS + " s.";
-    show("gpu-reconnecting", hubIsAway ? "The hub is restarting. " + kept + "Trying again in " + again
-      : kept ? kept + "The server comes back in line by itself; looking again in " + again
-      : "The GPU service is not answering yet; looking again in " + again);
-    title("Reconnecting");
-    say("Reconnecting. " + kept);
+    var kept = page.dataset.place === "unknown" ? "" : t("Your place is kept.") + " ";
+    show("gpu-reconnecting", hubIsAway
+      ? t("The hub is restarting.") + " " + kept + t("Trying again in %1 s.", RETRY_SECONDS)
+      : kept ? kept + t("The server comes back in line by itself; looking again in %1 s.", RETRY_SECONDS)
+      : t("The GPU service is not answering yet; looking again in %1 s.", RETRY_SECONDS));
+    title(t("Reconnecting"));
+    say(t("Reconnecting.") + " " + kept);
   }
   // A hub that was set back to a time before us has no GPU service: said only when it says so several times.
   var offTimes = 0;
@@ -418,17 +427,17 @@
           since = Date.now();
           tries = 0;
         } else if (page.dataset.place === "unknown" && tries >= GONE_TRIES) {
-          refused("This server has no place in line.");
+          refused(t("This server has no place in line."));
           return;
         }
-        if (!place && !outage && tries >= GONE_TRIES) { refused("The start was stopped, so your place in line has ended."); return; }
+        if (!place && !outage && tries >= GONE_TRIES) { refused(t("The start was stopped, so your place in line has ended.")); return; }
         if (Date.now() - since > 1000 * LOST_SECONDS) {
-          refused("The hub is back, but this server has not come back in line. Choose again.");
+          refused(t("The hub is back, but this server has not come back in line. Choose again."));
           return;
         }
         if (outage) { reconnecting(false); }
         return pause(outage ? RETRY_SECONDS : 1).then(lineIsOff).then(function (off) {
-          if (off) { refused("This hub runs without its line for GPUs now, so your place in it has ended. Choose again."); return; }
+          if (off) { refused(t("This hub runs without its line for GPUs now, so your place in it has ended. Choose again.")); return; }
           retry(tries + 1, outage, since);
         });
       })

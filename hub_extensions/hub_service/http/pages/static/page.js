@@ -50,7 +50,7 @@
       takeOver(fresh);
       if (status.textContent) status.textContent = "";
     } catch {
-      status.textContent = ". The service is not answering; trying again.";
+      status.textContent = `. ${own.dataset.silent}`;
     }
   }
 

@@ -1,0 +1,139 @@
+"""The likely wait as eight people meet it: "few data yet", then a range, which moves when somebody stops.
+
+The card is simulated, and the history is made up (``scripts/make-habits.py``) and imported under that name. Takes
+pictures into the folder ``PICTURES`` names, else into a temporary one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from tests.hubs import ROOT, SINGLEUSER
+from tests.loop.place import Person, Place, browsers
+from tests.patience import patient
+
+pytestmark = [
+    pytest.mark.needs("browser"),
+    pytest.mark.timeout(600),
+    pytest.mark.whole,
+]
+
+SMALL, LARGE = "mig-1g.5gb", "mig-2g.10gb"
+HOLDERS = ("ada", "ben", "cem", "dan", "eva")
+FAY, GUS, HANA = "fay", "gus", "hana"
+HABITS = ROOT / "tests" / "fixtures" / "forecast" / "habits.csv"
+LIKELY = re.compile(r"likely (?:within |about )?\d+[\d– a-z]*")
+LIGHT_SERVERS = f"""
+def light(spawner):
+    if spawner.user.name != "ada":  # hers alone is opened
+        spawner.cmd = {SINGLEUSER!r}
+c.Spawner.pre_spawn_hook = light
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_path: str) -> Iterator[Browser]:
+    with browsers(chromium_path) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    named = os.environ.get("PICTURES")
+    folder = Path(named) if named else tmp_path_factory.mktemp("pictures")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def import_habits(place: Place) -> str:
+    """As an admin does it beside the running service; what the command says."""
+    words = ("usage", "import", str(HABITS), "--state-dir", str(place.state), "--pool", SMALL, "--label", "made up")
+    done = subprocess.run(
+        [sys.executable, "-m", "hub_extensions.tools.cli", *words, "--begins", "2026-01-01T00:00:00Z"],
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def row(person: Person, offer: str) -> Locator:
+    return person.page.locator(f'[data-offer="{offer}"]')
+
+
+def test_eight_people_see_a_likely_wait_once_there_is_a_history_and_it_moves_when_somebody_stops(
+    tmp_path: Path, browser: Browser, pictures: Path
+) -> None:
+    place = Place(tmp_path / "hub", layout="lab-a100", config=LIGHT_SERVERS)
+    with place.open():
+        hub = place.hub
+        hub.add_users(*HOLDERS, FAY, GUS, HANA)
+        for name in HOLDERS:
+            hub.spawn(name, {"offer": SMALL})
+        hub.spawn(FAY, {"offer": LARGE})
+        for name in (*HOLDERS, FAY):
+            hub.wait_ready(name, seconds=120)
+        hub.spawn(GUS, {"offer": SMALL})
+        gus, hana = (Person(browser, hub.url, name) for name in (GUS, HANA))
+        gus.page.goto(f"{hub.url}/hub/spawn-pending/{GUS}")
+        gus.waits("1st")
+        hana.form()
+
+        # nobody has ever stopped here: no figure is made up
+        figures = gus.page.locator("#gpu-figures")
+        expect(figures).to_have_text("few data yet")
+        expect(row(hana, SMALL)).to_contain_text("few data yet")
+        assert "likely" not in hana.page.inner_text("#gpu-form")
+
+        assert "60" in import_habits(place)
+        expect(figures).to_have_text(LIKELY)
+        expect(row(hana, SMALL)).to_contain_text(LIKELY)
+        expect(gus.page.locator("#gpu-as-of")).to_have_text(re.compile(r"as of \d\d:\d\d"))
+        expect(gus.page.locator("#gpu-why")).to_contain_text(re.compile("usually (?:end|go on)"))
+        expect(row(hana, LARGE)).to_contain_text("few data yet")  # another pool has learned nothing
+        hana.page.check(f'input[type=radio][value="{SMALL}"]')
+        hana.page.screenshot(path=pictures / "forecast-form-light.png", full_page=True)
+
+        hana.choose(SMALL)
+        hana.waits("2nd")
+        second = hana.page.locator("#gpu-figures")
+        expect(second).to_have_text(LIKELY)
+        before = second.inner_text()
+        hana.page.screenshot(path=pictures / "forecast-waiting-light.png")
+
+        hub.stop_server("eva")
+        hub.wait_ready(GUS, seconds=60)
+        hana.waits("1st")
+        expect(second).not_to_have_text(before)
+        expect(second).to_have_text(LIKELY)
+
+        # what another choice would bring: nothing while all is held, then at once
+        ada = Person(browser, hub.url, "ada")
+        ada.page.goto(f"{hub.url}/user/ada/lab")
+        panel = open_panel(ada)
+        expect(panel).to_contain_text("Waits now")
+        hub.stop_server(FAY)
+        expect(panel).to_contain_text("If you take MIG 2g.10gb now, you start now.")
+        ada.page.add_style_tag(content=".Toastify { display: none; }")  # JupyterLab's own question about its news
+        panel.screenshot(path=pictures / "forecast-panel-light.png")
+        for person in (gus, hana, ada):
+            assert "Traceback" not in person.page.inner_text("body")
+
+
+def open_panel(person: Person) -> Locator:
+    person.page.locator("#jp-main-dock-panel").wait_for()
+    panel = person.page.locator("#jupyterhub-gpu-panel")
+    if not panel.is_visible():
+        person.page.locator('.jp-SideBar li[data-id="jupyterhub-gpu-panel"]').click()
+    panel.wait_for()
+    return panel

@@ -1,0 +1,117 @@
+"""Every text of the pages that a catalogue translates, as the sources have it: who asks `t` for it, and with which."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from hub_extensions.core.reasons import REASON, TO_THE_HUB, TO_THE_PANEL, Plural, key_of, numbered, parameters
+from hub_extensions.core.translation import CONTEXT
+
+PACKAGE = Path(__file__).parents[2] / "hub_extensions"
+PAGES = PACKAGE / "hub_service" / "http" / "pages"
+START = PACKAGE / "spawner" / "pages"
+TEMPLATES = (
+    *(PAGES / "templates" / f"{name}.html" for name in ("layout", "error", "your_gpu")),
+    *(START / "templates" / f"{name}.html" for name in ("form", "spawn_pending")),
+)
+SCRIPTS = (START / "templates" / "gpu_waiting.js",)
+SOURCES = (
+    *START.glob("*.py"),
+    PAGES / "labels.py",
+    PAGES / "pages.py",
+    *(PACKAGE / "core" / f"{name}.py" for name in ("offer_texts", "wording", "reasons")),
+)
+NAMED = {
+    PACKAGE / "core" / "wording.py": ("PLACE",),
+    START / "spawn_form.py": ("NO_SERVICE", "ISOLATION"),
+    START / "start_progress.py": ("KEPT_START", "SILENT"),
+    PACKAGE / "hub_service" / "engine" / "engine.py": ("UNREAD",),
+}
+"""Constants that are translated where they are shown."""
+DATA = (
+    "CPU only",
+    "Whole GPU",
+    "a whole GPU",
+    "a shared GPU",
+    "memory",
+    "fault",
+    "compute",
+    "access",
+    "No GPU: for writing, editing and small computations. It never waits for a GPU.",
+    "What it gives is not known now.",
+    "A whole card for you alone, with all of its memory and cores.",
+    "Your own memory and cores: nobody else on the card can slow you down or crash you.",
+    "Shared, no memory or fault isolation: keep to your part of the memory;"
+    " a neighbour can slow you down or crash you.",
+)
+"""Titles and sentences of ours about offers, and the four sides on which they are separated."""
+ASKED = re.compile(r"""\b(?:t|timed)\(\s*(?:"([^"]+)"|'([^']+)')""")
+
+Key = tuple[str, str]
+"""A text, and its plural; "" where it has none."""
+
+
+def page_texts() -> dict[Key, str]:
+    """Each text with where it was found."""
+    found: dict[Key, str] = {}
+    for path in (*TEMPLATES, *SCRIPTS):
+        for match in ASKED.finditer(path.read_text(encoding="utf-8")):
+            found.setdefault((match[1] or match[2], ""), path.name)
+    for path in SOURCES:
+        for key in asked_in(path):
+            found.setdefault(key, path.name)
+    for path, names in NAMED.items():
+        for text in constants(path, names):
+            found.setdefault((text, ""), path.name)
+    return found | {(text, ""): "offers" for text in DATA}
+
+
+def reason_texts() -> dict[Key, str]:
+    """Each reason of the hub's with parameters, by its sentence; the value is its code."""
+    return {
+        (key_of(text), numbered(text.many, parameters(text)) if isinstance(text, Plural) else ""): code
+        for code, text in TO_THE_HUB.items()
+        if parameters(text)
+    }
+
+
+def reason_codes() -> dict[str, str]:
+    """Each reason of the hub's without parameters: what a catalogue finds it by, and its English text."""
+    return {
+        f"{REASON}{CONTEXT}{code}": text
+        for code, text in TO_THE_HUB.items()
+        if isinstance(text, str) and not parameters(text)
+    }
+
+
+def panel_keys() -> set[str]:
+    """What the panel's catalogue has of reasons."""
+    return {key_of(text) if parameters(text) else f"{REASON}{CONTEXT}{code}" for code, text in TO_THE_PANEL.items()}
+
+
+def asked_in(path: Path) -> Iterator[Key]:
+    """The literals that a module gives to `t`."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        literals = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        if ast.unparse(node.func) == "t" and literals:
+            yield literals[0], ""
+        if ast.unparse(node.func) == "t.plural" and len(literals) > 1:
+            yield literals[0], literals[1]
+
+
+def constants(path: Path, names: tuple[str, ...]) -> Iterator[str]:
+    """The texts in constants of a module; of a table its values."""
+    seen = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if not isinstance(target, ast.Name) or target.id not in names:
+            continue
+        seen.add(target.id)
+        value = ast.literal_eval(node.value)  # type: ignore[union-attr]
+        yield from value.values() if isinstance(value, dict) else [value]
+    assert seen == set(names), path

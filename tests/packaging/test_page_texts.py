@@ -1,0 +1,194 @@
+"""No text of the form, the waiting page and one's own page stands outside the catalogues; each is in all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from babel.messages.catalog import Message
+from babel.messages.pofile import read_po
+
+from hub_extensions.adapters.catalogues import catalogue_for, catalogues
+from hub_extensions.core.messages import FormState, Keep, Notice, Wait
+from hub_extensions.core.reasons import SENTENCES, explain, key_of, parameters
+from hub_extensions.core.translation import CONTEXT, ENGLISH, Catalogue
+from hub_extensions.hub_service.http.pages import labels
+from hub_extensions.spawner.pages.reader import texts_of_script
+from hub_extensions.spawner.pages.spawn_form import form_html
+from tests.fakes.service import an_offer
+from tests.packaging.page_texts import PACKAGE, SCRIPTS, TEMPLATES, page_texts, panel_keys, reason_codes, reason_texts
+
+SOURCES = sorted((PACKAGE / "locale").glob("*.po"))
+NAMES = {"JupyterHub", "GiB", "UTC"}
+"""Said alike in every language."""
+
+
+def messages(path: Path) -> list[Message]:
+    with path.open("rb") as file:
+        return [message for message in read_po(file) if message.id]
+
+
+def keys(found: Sequence[Message]) -> set[tuple[str, str]]:
+    whole = (message.id if isinstance(message.id, tuple) else (message.id, "") for message in found)
+    contexts = (f"{message.context}{CONTEXT}" if message.context else "" for message in found)
+    return {(f"{context}{one}", many) for context, (one, many) in zip(contexts, whole, strict=True)}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_a_catalogue_has_every_text_of_the_pages_and_nothing_else(path: Path) -> None:
+    wanted = {*page_texts(), *reason_texts(), *((code, "") for code in reason_codes())}
+    assert len(wanted) > 200
+    found = keys(messages(path))
+    assert {"missing": wanted - found, "left over": found - wanted} == {"missing": set(), "left over": set()}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_a_translation_has_what_is_put_into_it(path: Path) -> None:
+    for message in messages(path):
+        assert message.string and not message.fuzzy, message.id
+        assert set(re.findall(r"%\d", str(message.string))) == set(re.findall(r"%\d", str(message.id))), message.id
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_who_translates_a_code_reads_the_sentence_that_it_stands_for(path: Path) -> None:
+    codes = {f"reason{CONTEXT}{m.id}": m.auto_comments for m in messages(path) if m.context == "reason"}
+    assert codes == {code: [text] for code, text in reason_codes().items()}
+
+
+@pytest.mark.parametrize("language", catalogues())
+def test_every_reason_that_people_are_told_is_known_in_every_language(language: str) -> None:
+    """The panel's catalogue has those that the panel shows too."""
+    t = catalogues()[language]
+    asked = [key_of(text) if parameters(text) else f"reason{CONTEXT}{code}" for code, text in SENTENCES.items()]
+    assert panel_keys() < set(asked)
+    assert [key for key in asked if t.known(key) is None] == []
+
+
+def test_the_languages_are_those_that_the_panel_speaks() -> None:
+    assert [path.stem for path in SOURCES] == ["fi_FI", "ja_JP"]
+    assert sorted(catalogues()) == ["fi-FI", "ja-JP"]
+    assert catalogue_for("fi,en;q=0.5").language == "fi-FI"
+    assert catalogue_for("en-GB") is catalogue_for("de") is ENGLISH
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
+def test_a_template_says_nothing_by_itself(path: Path) -> None:
+    """Neither between its tags nor in what a screen reader hears."""
+    source = re.sub(r"{#.*?#}", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for made in re.findall(r"{{.*?}}|{%.*?%}", source, re.DOTALL):
+        assert not re.findall(
+            r"""["'][A-Za-z][a-z]+ [^"']*["']""", re.sub(r"\b(?:t|timed)\(\s*(\"[^\"]+\"|'[^']+')", "", made)
+        ), made
+    bare = re.sub(r"{{.*?}}|{%.*?%}", "", source, flags=re.DOTALL)
+    for attribute in re.findall(r"""\b(?:aria-label|title|alt|placeholder)="([^"]*)\"""", bare):
+        assert set(re.findall(r"[A-Za-z]+", attribute)) <= NAMES, attribute
+    bare = re.sub(r"<(style|script)\b.*?</\1>", "", bare, flags=re.DOTALL)
+    assert set(re.findall(r"[A-Za-z]{2,}", re.sub(r"<[^>]*>", " ", bare))) <= NAMES
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_says_nothing_by_itself(path: Path) -> None:
+    source = re.sub(r"^\s*//.*$", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    literals = re.findall(r'(\bt\()?"([^"\n]*)"', source)
+    sentences = [text for asked, text in literals if not asked and re.search(r"[A-Za-z]{2} [A-Za-z]", text)]
+    # the hub's own words, a note for whoever looks into the browser's console, classes of a style
+    own = {"Spawn cancelled", "no notification:", "use strict"}
+    assert set(sentences) == own | {each for each in sentences if each.startswith("btn ")}
+    assert len(texts_of_script()) > 40
+
+
+class Marked(Mapping[str, Sequence[str]]):
+    """A language in which every text stands in brackets."""
+
+    def __getitem__(self, text: str) -> Sequence[str]:
+        return [f"⟦{text}⟧"]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+MARKED = Catalogue("x", Marked())
+
+
+class Texts(HTMLParser):
+    """What a reader sees or hears of a page, but for styles, scripts and times."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.within: list[str] = []
+        self.found: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value for name, value in attrs if name in ("aria-label", "title") and value]
+        if tag in ("style", "script", "time"):
+            self.within.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self.within and self.within[-1] == tag:
+            self.within.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self.within:
+            self.found.append(data)
+
+
+def outside(text: str) -> set[str]:
+    """The words that stand in no bracket."""
+    depth, found = 0, ""
+    for sign in text:
+        depth += (sign == "⟦") - (sign == "⟧")
+        found += sign if depth == 0 else " "
+    return set(re.findall(r"[A-Za-z]{2,}", found)) - NAMES
+
+
+NOW = datetime(2026, 11, 20, 14, 2, tzinfo=timezone.utc)
+LIKELY = Wait(False, 1500.0, 2400.0, 9000.0, 18_000.0, explain("limits-ahead"), NOW, (0.1, 0.6, 1.0), "rough")
+SOON = Wait(False, 0.0, 300.0, 600.0, None, explain("usually-longer", title="T"), NOW)
+FEW = Wait(False, None, None, None, 7800.0, explain("few-data"), note="few-data")
+ENDS = Wait(False, None, None, None, None, explain("place-ends-first", hours=24.0))
+UNKNOWN = Wait(False, None, None, None, None, explain("no-limit"))
+
+
+@pytest.mark.parametrize("away", ["", "2026-11-20T14:00:00Z"], ids=["answering", "away"])
+def test_all_that_the_form_says_can_be_translated(away: str) -> None:
+    offers = [
+        an_offer("gpu", free=0, total=2, wait=LIKELY, held_by_others=1, lost=1, memory_enforced=False),
+        an_offer("mig-3g.20gb", free=0, total=1, wait=FEW, sm_total=None, description="Own words."),
+        an_offer("mig-2g.10gb", free=0, total=None, wait=SOON),
+        an_offer("mig-1g.10gb", free=0, total=1, wait=ENDS),
+        an_offer("mig-1g.5gb", free=0, total=1, wait=UNKNOWN),
+        an_offer("gpu-0.5", free=None, total=None, wait=UNKNOWN, memory_bytes=None, sm_count=None),
+        an_offer("cpu", free=None, total=None, gib=None),
+    ]
+    rule = explain("rule-cpu", quiet=3600.0)
+    state = FormState(
+        tuple(offers), True, NOW, rule.message, ("lab", ""), (Notice(NOW, "", "42"),), caution="Some.", rule=rule
+    )
+    html = form_html(state, away_since=away, told_by="by e-mail", t=MARKED)
+    assert outside("".join(Texts(html).found)) == set()
+    assert 'lang="x"' in html and ("⟦likely waits as of " in html) == (not away)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(labels.wait(each, MARKED) for each in (LIKELY, SOON, FEW, ENDS, UNKNOWN)),
+        *(
+            labels.place(state, position, MARKED)
+            for state, position in (("waiting", 3), ("waiting", 0), ("admitted", 0))
+        ),
+        *(labels.lease_state(state, MARKED) for state in ("starting", "running", "ending", "lost", "none")),
+        labels.keep(Keep(left=1, of=2, minutes=30), MARKED),
+        labels.keep_left(Keep(left=1, of=2, minutes=30), MARKED),
+    ],
+)
+def test_what_ones_own_page_says_of_figures_can_be_translated(text: str) -> None:
+    assert not outside(text)
