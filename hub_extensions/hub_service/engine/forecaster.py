@@ -157,7 +157,7 @@ class Forecaster:
             self._failed = True
             return
         self._failed = False
-        foresight.waits = LikelyWaits(question.now, elapsed, found.tickets, found.offers, found.pools, took)
+        foresight.take(LikelyWaits(question.now, elapsed, found.tickets, found.offers, found.pools, took))
         self._publish()
         await self.give(found)
 

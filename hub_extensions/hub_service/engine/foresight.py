@@ -63,6 +63,14 @@ class Foresight:
         self.progress: dict[Server, tuple[Progress, datetime]] = {}
         self._judged: dict[str, Accuracy] = {}
 
+    def note_change(self) -> None:
+        """Something that a wait follows from has changed."""
+        self.revision += 1
+
+    def take(self, waits: LikelyWaits) -> None:
+        """A computation is over."""
+        self.waits = waits
+
     # -------------------------------------------------------------- what is told
 
     def fresh(self, elapsed: float) -> LikelyWaits | None:

@@ -352,7 +352,7 @@ class State:
             [s.device for s in states.values() if s.present], self.offer_config, sm_of_product=sm_of_product
         )
         self.revision += 1
-        self.foresight.revision += 1
+        self.foresight.note_change()
 
     def expect_cluster(self) -> None:
         """The devices are a cluster's. Until it has been read, its offers are those of before, and none is counted."""
@@ -385,7 +385,7 @@ class State:
                 self._match(ticket)
         self.offers = stand.offers.offers
         self.revision += 1
-        self.foresight.revision += 1
+        self.foresight.note_change()
 
     async def _keep_offers(self, offers: tuple[GpuOffer, ...]) -> None:
         """For the next start of this service, which may come before the cluster can be read."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.gpu.devices import WHOLE, DeviceState, Foreign
@@ -23,6 +23,7 @@ from hub_extensions.core.queue.outlook import KnownEnd, Stay
 from hub_extensions.core.queue.play import Brake, GivenUp, Line, Wish, play_lives
 from tests.core.queue.test_admission import NOW, OFFERS, large, lease, small, snapshot, ticket, whole
 from tests.core.queue.test_counted_pools import cards
+from tests.examples import many
 
 SMALL, LARGE, GPU, HALF = (OfferId(name) for name in ("mig-1g.5gb", "mig-2g.10gb", "gpu", "gpu-0.5"))
 MINUTE = timedelta(minutes=1)
@@ -108,7 +109,7 @@ def lines(draw: st.DrawFn) -> tuple[QueueSnapshot, dict[str, float], dict[tuple[
     return snapshot(tuple(devices), tuple(tickets), tuple(leases)), left, lives
 
 
-@settings(max_examples=150, deadline=None)
+@many(150)
 @given(lines())
 def test_with_the_true_ends_the_line_is_played_as_admission_serves_it(
     made: tuple[QueueSnapshot, dict[str, float], dict[tuple[str, str], float]],
