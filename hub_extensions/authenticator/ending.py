@@ -26,6 +26,10 @@ from hub_extensions.core.sign_on.events import SESSION_LETTERS
 QUIET = timedelta(seconds=5)
 AGAIN_SECONDS = 5.0
 """A server that cannot be stopped now is tried again after this."""
+LEFT_SECONDS = 5.0
+"""So long after its start was cancelled a place in line has been left for certain (see ``CONFIRM_SECONDS``)."""
+COMES_BACK_SECONDS = 120.0
+"""A place in line that an earlier life of the hub was to end comes back within this, or not at all."""
 
 
 class SessionEnder:
@@ -62,7 +66,8 @@ class SessionEnder:
         began, now = time.monotonic(), self._now()
         user = self._user(user_id)
         living = self._registry.of_user(user_id)
-        plan = plan_end(sessions, living, self._servers.facts(user), self._config, cause, now, lost_right=lost_right)
+        facts = self._servers.facts(user)
+        plan = plan_end(sessions, living, facts, self._config, cause, now, lost_right=lost_right)
         ended = [replace(each, ended=now, cause=cause.value, by=by) for each in sessions]
         store = self._registry.store
         with store.transaction():
@@ -70,7 +75,14 @@ class SessionEnder:
             store.put(ended)
             if plan.is_last and user is not None:
                 user.orm_user.cookie_id = orm.new_token()
-            stops = [PendingStop(user_id, order.server, _started(user, order.server), order.at) for order in plan.stops]
+            # a start that waits is none that could be told from the next one
+            waiting = {each.name for each in facts if each.waits}
+            stops = [
+                PendingStop(
+                    user_id, order.server, None if order.server in waiting else _started(user, order.server), order.at
+                )
+                for order in plan.stops
+            ]
             store.order_stops(stops)
             events = [
                 SignOnEvent(
@@ -154,7 +166,7 @@ class SessionEnder:
     def resume(self) -> None:
         """Go on with servers that an earlier life of the hub was to stop."""
         for stop in self._registry.store.stops():
-            self._later(self._stop(stop))
+            self._later(self._stop(stop) if stop.started is not None else self._stop_what_comes_back(stop))
 
     async def _stop(self, stop: PendingStop) -> None:
         """Stop this run of a server at its time; whatever fails is tried again, until there is nothing to stop."""
@@ -175,8 +187,20 @@ class SessionEnder:
                 except Exception:
                     self._app.log.exception("%s was not stopped at the end of a session", spawner._log_name)
             await asyncio.sleep(AGAIN_SECONDS)
+        if stop.started is None:
+            await asyncio.sleep(LEFT_SECONDS)
         with self._registry.store.transaction():
             self._registry.store.remove_stop(stop)
+
+    async def _stop_what_comes_back(self, stop: PendingStop) -> None:
+        """A place in line outlives a killed hub: whoever keeps it starts the server again, and that start ends too."""
+        until = time.monotonic() + COMES_BACK_SECONDS
+        while time.monotonic() < until:
+            user = self._user(stop.user_id)
+            if user is None or (stop.server in user.spawners and user.spawners[stop.server].active):
+                break
+            await asyncio.sleep(1)
+        await self._stop(stop)
 
     def _user(self, user_id: int) -> Any:
         orm_user = self._app.db.query(orm.User).filter_by(id=user_id).first()
