@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -84,21 +84,7 @@ class SessionEnder:
                 for order in plan.stops
             ]
             store.order_stops(stops)
-            events = [
-                SignOnEvent(
-                    time=now,
-                    kind="ended",
-                    user=None if user is None else str(user.name),
-                    session=session,
-                    by=by,
-                    cause=cause.value,
-                    # once, though several sessions ended together
-                    tokens=0 if number else tokens,
-                    servers=0 if number else len(stops),
-                    milliseconds=_since(began),
-                )
-                for number, session in enumerate([each.id[:SESSION_LETTERS] for each in ended] or [""])
-            ]
+            events = _events(ended, None if user is None else str(user.name), tokens, len(stops), cause, by, now, began)
             for event in events:
                 store.record(event)
         for session in ended:
@@ -116,9 +102,9 @@ class SessionEnder:
             stops_at=max((stop.at for stop in stops), default=None),
             servers_kept=plan.kept,
         )
-        return self._later(self._tell_servers(user, report, began))
+        return self._later(self._recheck_servers(user, report, began))
 
-    async def _tell_servers(self, user: Any, report: EndReport, began: float) -> EndReport:
+    async def _recheck_servers(self, user: Any, report: EndReport, began: float) -> EndReport:
         asked = await self._servers.ask_again(user) if user is not None else ()
         return replace(report, servers_asked=asked, milliseconds=_since(began))
 
@@ -211,6 +197,33 @@ class SessionEnder:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
+
+
+def _events(
+    ended: Sequence[SignOnSession],
+    user: str | None,
+    tokens: int,
+    servers: int,
+    cause: EndCause,
+    by: str,
+    now: datetime,
+    began: float,
+) -> list[SignOnEvent]:
+    """A line for each session, or one where there was none; tokens and servers are counted in the first alone."""
+    return [
+        SignOnEvent(
+            time=now,
+            kind="ended",
+            user=user,
+            session=session,
+            by=by,
+            cause=cause.value,
+            tokens=0 if number else tokens,
+            servers=0 if number else servers,
+            milliseconds=_since(began),
+        )
+        for number, session in enumerate([each.id[:SESSION_LETTERS] for each in ended] or [""])
+    ]
 
 
 def of_one_user(sessions: Iterable[SignOnSession]) -> dict[int, list[SignOnSession]]:

@@ -20,7 +20,7 @@ SILENT = frozenset({EndCause.SIGN_OUT.value, EndCause.REPLACED.value})
 """Ends that nobody has to be told of."""
 
 
-TELL_SECONDS = 1.0
+WAIT_SECONDS = 1.0
 """So long a sign-out waits for the person's servers to have closed their pages."""
 
 
@@ -82,8 +82,8 @@ class EndsSession:
         sign_on = self.authenticator.sign_on
         session = sign_on.session_of(self)
         if session is not None:
-            told = sign_on.ender.end(session.user_id, [session], EndCause.SIGN_OUT)
-            await asyncio.wait({told}, timeout=TELL_SECONDS)
+            ending = sign_on.ender.end(session.user_id, [session], EndCause.SIGN_OUT)
+            await asyncio.wait({ending}, timeout=WAIT_SECONDS)
         await super().default_handle_logout()  # type: ignore[misc]
         sign_on.clear_cookie(self)
 
