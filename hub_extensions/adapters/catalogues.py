@@ -28,14 +28,16 @@ def catalogues() -> dict[str, Catalogue]:
     """Every language but English, by its name in HTML (``fi-FI``)."""
     folder = files("hub_extensions") / "locale"
     found = (_read(each.name) for each in folder.iterdir() if each.is_dir() and not each.name.startswith("_"))
-    return {each.language: each for each in found}
+    return {each.language: each for each in found if each.texts}
 
 
 def _read(name: str) -> Catalogue:
     texts: dict[str, list[str]] = {}
-    language, plurals = name.replace("_", "-"), ""
+    language, plurals = name.replace("_", "-"), "nplurals=1; plural=0;"
     for domain in DOMAINS:
         file = files("hub_extensions") / "locale" / name / "LC_MESSAGES" / f"{domain}.json"
+        if not file.is_file():
+            continue  # a language may have been begun with one of the two
         read = json.loads(file.read_text(encoding="utf-8"))
         head = read.pop("")
         language, plurals = head["language"], head["plural_forms"]

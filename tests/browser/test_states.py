@@ -123,7 +123,7 @@ def test_the_words_fit_in_other_languages_too(
         live = LivePage(page, server)
         live.open()
         live.widen(WIDTHS[0])
-        for state in ("countdown", "share", "monitoring", "not-answering", "two-gpus"):
+        for state in ("countdown", "share", "monitoring", "not-answering", "two-gpus", "few-data", "rough"):
             live.show(STATES[state][0])
             expect(live.panel.get_by_role("meter").first).to_be_visible()
             settle(page)
