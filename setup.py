@@ -55,6 +55,9 @@ KUBERNETES = [
     "aiohttp>=3.9,<4",
     "python-slugify>=8",
 ]
+SIGN_ON = [
+    "PyJWT[crypto]>=2.10,<3",
+]
 HELM = ["helm-python-sdk>=0.2.2,<0.3"]
 TEST = [
     "jupyterlab>=4.6,<5",
@@ -167,7 +170,8 @@ setup(
         "server": SERVER,
         "kubernetes": KUBERNETES,
         "helm": HELM,
-        "test": [*HUB, *SERVER, *KUBERNETES, *TEST],
+        "sign-on": SIGN_ON,
+        "test": [*HUB, *SERVER, *KUBERNETES, *SIGN_ON, *TEST],
     },
     entry_points={
         "console_scripts": ["jupyterhub-gpu = hub_extensions.tools.cli:main"],
