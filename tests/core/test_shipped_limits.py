@@ -17,8 +17,17 @@ from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANC
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import settings_in
+from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.core.tokens import SHORTEST_TOKEN
-from hub_extensions.spawner.config.traits import GpuCluster, GpuCulling, GpuNotices, GpuOffers, GpuQueue, GpuService
+from hub_extensions.spawner.config.traits import (
+    GpuCluster,
+    GpuCulling,
+    GpuNotices,
+    GpuOffers,
+    GpuQueue,
+    GpuService,
+    SignOn,
+)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +39,7 @@ from hub_extensions.spawner.config.traits import GpuCluster, GpuCulling, GpuNoti
         (GpuCluster, ClusterConfig()),
         (GpuService, ServiceConfig()),
         (GpuNotices, NoticeConfig()),
+        (SignOn, SignOnConfig()),
     ],
 )
 def test_without_a_configuration_the_rules_have_the_limits_of_the_reference(section: type, limits: object) -> None:

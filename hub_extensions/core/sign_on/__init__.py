@@ -1,4 +1,36 @@
-"""Who may be signed in: what a provider's tokens have to say, who somebody is, and which sessions last.
+"""Sign-on: how long a session lasts and what ends with it; what a provider's tokens say, and who somebody is.
 
-Values in, values out. Not here: the provider (``adapters/oidc.py``), and the hub (``authenticator/``).
+Not here: where sessions are kept (``adapters/store/sign_on.py``), and who ends one (``authenticator/``).
 """
+
+from __future__ import annotations
+
+from hub_extensions.core.sign_on.config import SignOnConfig
+from hub_extensions.core.sign_on.ending import EndPlan, EndReport, ServerFact, StopOrder, plan_end
+from hub_extensions.core.sign_on.events import SignOnEvent
+from hub_extensions.core.sign_on.sessions import (
+    EndCause,
+    SignOnSession,
+    browser_words,
+    end_words,
+    limit_passed,
+    over_number,
+    short_address,
+)
+
+__all__ = [
+    "EndCause",
+    "EndPlan",
+    "EndReport",
+    "ServerFact",
+    "SignOnConfig",
+    "SignOnEvent",
+    "SignOnSession",
+    "StopOrder",
+    "browser_words",
+    "end_words",
+    "limit_passed",
+    "over_number",
+    "plan_end",
+    "short_address",
+]

@@ -23,6 +23,7 @@ from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import settings_in, spelled
+from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.core.tokens import token_problem
 from hub_extensions.spawner.config.spawner_classes import chosen_spawner, near_miss, spawner_traits
 from hub_extensions.spawner.config.traits import SECTIONS, section_of
@@ -46,6 +47,7 @@ class Sections:
     service: ServiceConfig
     cluster: ClusterConfig
     notices: NoticeConfig = field(default_factory=NoticeConfig)
+    sign_on: SignOnConfig = field(default_factory=SignOnConfig)
 
 
 def read_sections(c: Any) -> Sections:
@@ -58,7 +60,7 @@ def read_sections(c: Any) -> Sections:
     for name in c:
         if name in RENAMED:
             raise ValueError(f"c.{name} is called c.{RENAMED[name]} now.")
-        if name.startswith("Gpu") and name not in known and not name.endswith(("Spawner", "Mixin")):
+        if name.startswith(("Gpu", "SignOn")) and name not in known and not name.endswith(("Spawner", "Mixin")):
             raise ValueError(
                 f"c.{name} is not a section of this product.{_nearest(name, known)} Known: {_listed(known)}."
             )
@@ -70,6 +72,7 @@ def read_sections(c: Any) -> Sections:
         read_section(c, ServiceConfig),
         read_section(c, ClusterConfig),
         read_section(c, NoticeConfig),
+        read_section(c, SignOnConfig),
     )
 
 

@@ -22,6 +22,7 @@ from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import UNITS, Setting, settings_in, spelled
+from hub_extensions.core.sign_on import SignOnConfig
 
 Trait = TraitType[Any, Any]
 _NUMBERS: Mapping[type, type[Int[Any, Any] | Float[Any, Any]]] = {int: Int, float: Float, timedelta: Float}
@@ -115,6 +116,7 @@ GpuCulling = section_of(CullPolicy)
 GpuService = section_of(ServiceConfig)
 GpuNotices = section_of(NoticeConfig)
 GpuCluster = section_of(ClusterConfig)
+SignOn = section_of(SignOnConfig)
 
-SECTIONS: tuple[type[Section], ...] = (GpuOffers, GpuQueue, GpuCulling, GpuService, GpuNotices, GpuCluster)
+SECTIONS: tuple[type[Section], ...] = (GpuOffers, GpuQueue, GpuCulling, GpuService, GpuNotices, GpuCluster, SignOn)
 """Every section of the configuration, in the order the reference lists them."""

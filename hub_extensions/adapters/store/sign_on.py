@@ -1,0 +1,209 @@
+"""Sign-on sessions, their audit log, and servers that are still to stop, in the hub's own database.
+
+It writes through the hub's own session: what ends with a session (its row, the hub's tokens, the audit log) is one
+commit, and nothing of ours ever waits for a lock that the hub holds. The version of these tables stands in a table of
+its own, so `jupyterhub upgrade-db` does not meet it.
+Not here: which session ends and why (``core/sign_on``), and what is kept in memory (``authenticator/registry.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from hub_extensions.adapters.store.schema import SERIAL, CleanText, UtcTime, upsert
+from hub_extensions.core.sign_on import SignOnEvent, SignOnSession
+
+METADATA = sa.MetaData()
+MIGRATIONS = Path(__file__).parent / "sign_on_migrations"
+VERSION_TABLE = "gpu_signon_alembic_version"
+
+SESSIONS = sa.Table(
+    "gpu_signon_sessions",
+    METADATA,
+    sa.Column("id", CleanText, primary_key=True),
+    sa.Column("token_hash", CleanText, nullable=False, unique=True),
+    sa.Column("hub_session", CleanText, nullable=False),
+    sa.Column("user_id", sa.Integer, nullable=False),
+    sa.Column("browser", CleanText, nullable=False),
+    sa.Column("address", CleanText, nullable=False),
+    sa.Column("begun", UtcTime, nullable=False),
+    sa.Column("last_use", UtcTime, nullable=False),
+    sa.Column("ended", UtcTime),
+    sa.Column("cause", CleanText, nullable=False),
+    sa.Column("by", CleanText, nullable=False),
+)
+EVENTS = sa.Table(
+    "gpu_signon_events",
+    METADATA,
+    sa.Column("id", SERIAL, primary_key=True),
+    sa.Column("time", UtcTime, nullable=False, index=True),
+    sa.Column("kind", CleanText, nullable=False),
+    sa.Column("user", CleanText),
+    sa.Column("session", CleanText, nullable=False),
+    sa.Column("by", CleanText, nullable=False),
+    sa.Column("cause", CleanText, nullable=False),
+    sa.Column("tokens", sa.Integer, nullable=False),
+    sa.Column("servers", sa.Integer, nullable=False),
+    sa.Column("milliseconds", sa.Integer, nullable=False),
+)
+STOPS = sa.Table(
+    "gpu_signon_stops",
+    METADATA,
+    sa.Column("user_id", sa.Integer, primary_key=True),
+    sa.Column("server", CleanText, primary_key=True),
+    sa.Column("started", UtcTime),
+    sa.Column("at", UtcTime, nullable=False),
+)
+HUB_USERS = sa.table("users", sa.column("id", sa.Integer), sa.column("name", sa.Unicode))
+
+
+class SignOnTablesUnusable(ValueError):
+    """The tables are of a later version; the text says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingStop:
+    """A server that is to stop. `started`: which run of it; another run is not stopped."""
+
+    user_id: int
+    server: str
+    started: datetime | None
+    at: datetime
+
+
+class SignOnStore:
+    """The tables, by the hub's own database session.
+
+    Args:
+        db: a session of SQLAlchemy; it is never used from another thread than the hub's.
+    """
+
+    def __init__(self, db: Any) -> None:
+        self._db = db
+
+    @classmethod
+    def opened(cls, db: Any) -> SignOnStore:
+        """With the tables at this version's schema. Raises SignOnTablesUnusable."""
+        migrate(db.get_bind())
+        return cls(db)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What is written inside, and what the hub's session holds besides, is one commit, or nothing of it."""
+        try:
+            yield
+            self._db.commit()
+        except BaseException:
+            self._db.rollback()
+            raise
+
+    def sessions(self) -> list[SignOnSession]:
+        """All that are kept, ended ones too."""
+        return [SignOnSession(**row) for row in self._connection.execute(sa.select(SESSIONS)).mappings()]
+
+    def put(self, sessions: Iterable[SignOnSession]) -> None:
+        """Write sessions, new ones and changed ones."""
+        upsert(self._connection, SESSIONS, map(asdict, sessions))
+
+    def note_uses(self, last_uses: Mapping[str, datetime]) -> None:
+        """Write when sessions were last used, by public id."""
+        if not last_uses:
+            return
+        change = sa.update(SESSIONS).where(SESSIONS.c.id == sa.bindparam("which"))
+        rows = [{"which": id, "used": used} for id, used in last_uses.items()]
+        self._connection.execute(change.values(last_use=sa.bindparam("used", type_=UtcTime())), rows)
+
+    def forget_ended(self, before: datetime) -> None:
+        """Remove sessions that ended before a time."""
+        self._connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.ended < before))
+
+    def record(self, event: SignOnEvent) -> None:
+        """Write a line of the audit log."""
+        self._connection.execute(sa.insert(EVENTS), asdict(event))
+
+    def events(self, user: str | None, most: int) -> list[SignOnEvent]:
+        """The newest lines first; of one user, or of all."""
+        query = sa.select(EVENTS).order_by(EVENTS.c.time.desc(), EVENTS.c.id.desc()).limit(most)
+        if user is not None:
+            query = query.where(EVENTS.c.user == user)
+        rows = self._connection.execute(query).mappings()
+        return [SignOnEvent(**{key: value for key, value in row.items() if key != "id"}) for row in rows]
+
+    def clean_events(self, before: datetime) -> None:
+        """Remove old lines, and names that are no user's any more."""
+        self._connection.execute(sa.delete(EVENTS).where(EVENTS.c.time < before))
+        names = sa.select(HUB_USERS.c.name)
+        self._connection.execute(sa.update(EVENTS).where(EVENTS.c.user.not_in(names)).values(user=None))
+        gone = sa.and_(EVENTS.c.by != "", EVENTS.c.cause == "by-admin", EVENTS.c.by.not_in(names))
+        self._connection.execute(sa.update(EVENTS).where(gone).values(by=""))
+
+    def stops(self) -> list[PendingStop]:
+        """Servers that are to stop, the first one first."""
+        rows = self._connection.execute(sa.select(STOPS).order_by(STOPS.c.at)).mappings()
+        return [PendingStop(**row) for row in rows]
+
+    def order_stops(self, stops: Iterable[PendingStop]) -> None:
+        """Write servers that are to stop."""
+        upsert(self._connection, STOPS, map(asdict, stops))
+
+    def remove_stop(self, stop: PendingStop) -> None:
+        """It has stopped, or there is nothing to stop."""
+        same = sa.and_(STOPS.c.user_id == stop.user_id, STOPS.c.server == stop.server)
+        self._connection.execute(sa.delete(STOPS).where(same))
+
+    @property
+    def _connection(self) -> Connection:
+        connection: Connection = self._db.connection()
+        return connection
+
+
+def migrate(engine: Engine) -> None:
+    """Bring the tables to this version's schema. Raises SignOnTablesUnusable."""
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    script = ScriptDirectory.from_config(config)
+    ours = script.get_current_head()
+    with engine.connect() as connection:
+        found = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+    if found == ours:
+        return
+    if found is not None and found not in {each.revision for each in script.walk_revisions()}:
+        raise SignOnTablesUnusable(
+            f"The hub's database has sign-on tables of schema {found}, and this version knows up to {ours}. Install "
+            "the version that wrote them, or drop them with `jupyterhub-gpu sign-on forget`: everybody signs in once."
+        )
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def forget(url: str) -> tuple[str, ...]:
+    """Drop the tables from the database at this address; which there were.
+
+    Raises:
+        ValueError: the database cannot be reached; the text has no password.
+    """
+    try:
+        engine = sa.create_engine(url)
+        there = set(sa.inspect(engine).get_table_names())
+        gone = tuple(sorted(there & {*METADATA.tables, VERSION_TABLE}))
+        with engine.begin() as connection:
+            for name in gone:
+                sa.Table(name, sa.MetaData()).drop(connection)
+    except (SQLAlchemyError, ImportError) as problem:
+        raise ValueError(f"the hub's database cannot be reached: {type(problem).__name__}") from None
+    engine.dispose()
+    return gone

@@ -1,0 +1,127 @@
+"""One sign-on session: what is known of it, when a limit ends it, and how it is shown to people.
+
+Not here: what else ends with a session (``ending.py``).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from hub_extensions.core.sign_on.config import SignOnConfig
+
+
+class EndCause(str, Enum):
+    """Why a session ended."""
+
+    SIGN_OUT = "sign-out"
+    BY_OWNER = "by-owner"
+    BY_ADMIN = "by-admin"
+    IDLE = "idle"
+    LIFETIME = "lifetime"
+    NUMBER = "number"
+    REPLACED = "replaced"
+    USER_DELETED = "user-deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class SignOnSession:
+    """A browser that is signed in, or was.
+
+    Attributes:
+        id: its public name, of no use as a cookie.
+        token_hash: SHA-256 of its cookie's value, in hexadecimal.
+        hub_session: the value of ``jupyterhub-session-id``, which ties OAuth tokens and codes to it.
+        user_id: the hub's number of its user, which outlives a new name.
+        browser, address: in words, and shortened.
+        ended, cause, by: None and empty while it lasts; `by`: the admin who ended it.
+    """
+
+    id: str
+    token_hash: str
+    hub_session: str
+    user_id: int
+    browser: str
+    address: str
+    begun: datetime
+    last_use: datetime
+    ended: datetime | None = None
+    cause: str = ""
+    by: str = ""
+
+
+def limit_passed(session: SignOnSession, config: SignOnConfig, now: datetime) -> EndCause | None:
+    """The limit that ends this session; None: it lasts."""
+    if config.lifetime is not None and now - session.begun >= config.lifetime:
+        return EndCause.LIFETIME
+    if config.idle is not None and now - session.last_use >= config.idle:
+        return EndCause.IDLE
+    return None
+
+
+def over_number(sessions: Iterable[SignOnSession], config: SignOnConfig) -> Sequence[SignOnSession]:
+    """Those of one person's sessions that are too many: the oldest."""
+    if config.max_sessions is None:
+        return ()
+    by_age = sorted(sessions, key=lambda each: (each.begun, each.id))
+    return by_age[: max(0, len(by_age) - config.max_sessions)]
+
+
+def short_address(address: str) -> str:
+    """The network that an address is in, /24 or /48; "": it is no address."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return ""
+    if found.version == 6 and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    return str(ipaddress.ip_network((found, 24 if found.version == 4 else 48), strict=False))
+
+
+_BROWSERS = (
+    ("Edge", r"\bEdg(?:e|A|iOS)?/"),
+    ("Opera", r"\bOPR/"),
+    ("Firefox", r"\b(?:Firefox|FxiOS)/"),
+    ("Chrome", r"\b(?:Chrome|Chromium|CriOS|HeadlessChrome)/"),
+    ("Safari", r"\bSafari/"),
+)
+_SYSTEMS = (
+    ("Android", r"\bAndroid\b"),
+    ("iPhone", r"\biPhone\b"),
+    ("iPad", r"\biPad\b"),
+    ("Windows", r"\bWindows\b"),
+    ("macOS", r"\bMacintosh\b|\bMac OS X\b"),
+    ("ChromeOS", r"\bCrOS\b"),
+    ("Linux", r"\bLinux\b"),
+)
+
+
+def browser_words(user_agent: str) -> str:
+    """A browser as its owner knows it: ``Firefox on Linux``. Of the header only known words are taken over."""
+    header = user_agent[:512]
+    browser = next((name for name, sign in _BROWSERS if re.search(sign, header)), "")
+    system = next((name for name, sign in _SYSTEMS if re.search(sign, header)), "")
+    if browser and system:
+        return f"{browser} on {system}"
+    return browser or (f"A browser on {system}" if system else "Another program")
+
+
+_WORDS = {
+    EndCause.SIGN_OUT: "You signed out.",
+    EndCause.BY_OWNER: "You ended this session from another browser.",
+    EndCause.BY_ADMIN: "An admin ended this session.",
+    EndCause.IDLE: "This session was not used for too long, so it ended.",
+    EndCause.LIFETIME: "This session reached its longest time, so it ended.",
+    EndCause.NUMBER: "You signed in on too many browsers. This was the oldest session, so it ended.",
+    EndCause.REPLACED: "You signed in again in this browser.",
+    EndCause.USER_DELETED: "This account is no longer known here.",
+}
+
+
+def end_words(cause: str) -> str:
+    """Who or what ended a session, for its user; an admin has no name there."""
+    return _WORDS.get(EndCause(cause), "") if cause in set(EndCause) else "This session ended."
