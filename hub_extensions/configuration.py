@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from importlib.metadata import entry_points, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -21,6 +21,7 @@ from traitlets import TraitError
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
+from hub_extensions.authenticator.wiring import add_sign_on
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.notices import NoticeConfig, told_by
 from hub_extensions.core.offers.model import OfferConfig
@@ -37,7 +38,7 @@ from hub_extensions.spawner.config.hub_config import hub_base_url, value_of
 from hub_extensions.spawner.config.loader import Sections, check_together, read_sections
 from hub_extensions.spawner.config.notices_config import check_notices
 from hub_extensions.spawner.config.pods_config import cluster_config
-from hub_extensions.spawner.config.spawner_classes import servers_are_pods
+from hub_extensions.spawner.config.spawner_classes import default_spawner, servers_are_pods
 
 ROLE_NAME = "gpu-service"
 SERVICE_SCOPES = (
@@ -104,6 +105,7 @@ def apply(c: Any) -> None:
     _add_spawner(c, settings, notes)
     _add_limits(c, notes)
     _note_other_cullers(c, sections.culling, notes)
+    add_sign_on(c, sections.sign_on, notes, resolve=collected is None)
     for note in notes if collected is None else ():
         print(f"jupyterhub-gpu: {note}", file=sys.stderr, flush=True)
 
@@ -400,7 +402,7 @@ def _add_templates(c: Any) -> None:
 def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
     chosen = value_of(c, "JupyterHub", "spawner_class")
     if chosen is None:
-        c.JupyterHub.spawner_class = _own_spawner()
+        c.JupyterHub.spawner_class = default_spawner()
     elif not _is_ours(chosen):
         notes.append(
             f"c.JupyterHub.spawner_class is left alone ({chosen}): servers start as before, without the choice of a "
@@ -432,11 +434,6 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
         for key, number in same.items():
             if value_of(c, "GpuKubeSpawner", key) is None:
                 c.GpuKubeSpawner[key] = number
-
-
-def _own_spawner() -> str:
-    installed = any(entry.name == "gpu-local" for entry in entry_points(group="jupyterhub.spawners"))
-    return "gpu-local" if installed else "hub_extensions.spawner.local.GpuLocalSpawner"
 
 
 def _is_ours(chosen: Any) -> bool:

@@ -18,6 +18,8 @@ sys.path.insert(0, str(ROOT))
 import click  # noqa: E402
 from traitlets import HasTraits  # noqa: E402
 
+from hub_extensions.authenticator.pages import PAGES  # noqa: E402
+from hub_extensions.authenticator.rest import REST  # noqa: E402
 from hub_extensions.hub_service.http.api.people import stored_document  # noqa: E402
 from hub_extensions.server_extension.extension import GpuExtension  # noqa: E402
 from hub_extensions.server_extension.routes import ROUTES  # noqa: E402
@@ -119,6 +121,15 @@ def routes() -> str:
         "",
         "Pages for people: `GET /services/gpu/` (one's own servers and places in line; admins see everybody's).",
         "",
+        "# Routes of sign-on sessions",
+        "",
+        "Of the hub itself, below `/hub`, where `c.SignOn.enabled` is True. A person's own need no scope in a browser;",
+        "a token needs the right over the person's tokens. Everybody's: `custom:sign-on:list`, `custom:sign-on:end`.",
+        "",
+        "| route | what it does |",
+        "| --- | --- |",
+        *(f"| `{_readable(path)}` | {_cell(handler.__doc__ or '')} |" for path, handler in (*REST, *PAGES)),
+        "",
         "# Routes of a user's server",
         "",
         "All below the server's own address (`$JUPYTERHUB_SERVICE_PREFIX`), for its owner, with the server's token or",
@@ -128,7 +139,16 @@ def routes() -> str:
         "| --- | --- | --- |",
         *(f"| `{method} {path}` | {_cell(does)} | {gives} |" for method, path, does, gives in _server_routes()),
     ]
+    lines += [
+        "",
+        "`POST gpu/sign-on/recheck` is the hub's alone, by its signature: the server asks it again who is signed in.",
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _readable(path: str) -> str:
+    """A pattern of the hub's as people write it."""
+    return path.replace("([^/]+)", "NAME", 1).replace("([^/]+)", "ID")
 
 
 def _server_routes() -> Iterator[tuple[str, str, str, str]]:

@@ -66,6 +66,7 @@ FITTING: dict[str, Any] = {
     "c.GpuOffers.hidden": ["mig-1g.5gb"],
     "c.GpuOffers.simulate": "two-whole",
     "c.GpuCulling.idle_minutes_by_offer": {"gpu": 15.5},
+    "c.SignOn.enabled": False,  # of the hub alone, and it would load the authenticator
     "c.GpuCluster.capacity": {"gpu": 3},
     "c.GpuService.url": "http://gpu.example:8192",
     "c.GpuService.public_metrics_token": "metrics-word-long-enough",

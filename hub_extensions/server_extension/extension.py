@@ -21,6 +21,7 @@ from hub_extensions.core.messages import Report
 from hub_extensions.server_extension.broadcast import Broadcast
 from hub_extensions.server_extension.events import SCHEMA_FILE, EndEvents
 from hub_extensions.server_extension.gpu_processes import GpuProcesses, KernelReader
+from hub_extensions.server_extension.recheck import PATH, Recheck, RecheckHandler
 from hub_extensions.server_extension.routes import handlers
 from hub_extensions.server_extension.sampler import (
     NO_GPU,
@@ -109,7 +110,14 @@ class GpuExtension(ExtensionApp):
         if self.metrics:
             self._show_metrics(self._sampler)
         self.handlers.extend(handlers(self._live, self._link))
+        self.handlers.append((PATH, RecheckHandler, {"recheck": Recheck(self._hub_auth)}))
         self.serverapp.io_loop.add_callback(self._begin)  # runs as soon as the server's loop does
+
+    def _hub_auth(self) -> Any:
+        """What of JupyterHub asks about tokens here; None where this server is under no hub."""
+        assert self.serverapp is not None
+        own = getattr(self.serverapp.identity_provider, "hub_auth", None)
+        return own or self.serverapp.web_app.settings.get("hub_auth")
 
     def _show_metrics(self, sampler: Sampler) -> None:
         from hub_extensions.server_extension.metrics import GpuCollector  # only where it is wanted

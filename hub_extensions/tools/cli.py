@@ -370,6 +370,32 @@ def audit(
     run_audit(state_dir, out, since, until, user, kinds)
 
 
+@main.group("sign-on")
+def sign_on() -> None:
+    """Sign-on sessions (c.SignOn), which are kept in the hub's own database."""
+
+
+@sign_on.command("forget")
+@click.option(
+    "--database-url",
+    default="sqlite:///jupyterhub.sqlite",
+    show_default=True,
+    help="The hub's database, as c.JupyterHub.db_url has it.",
+)
+def sign_on_forget(database_url: str) -> None:
+    """Drop the tables of sessions and their audit log, while the hub is stopped.
+
+    For a hub without c.SignOn, whose people then sign in as before; with it, everybody signs in once more.
+    """
+    from hub_extensions.adapters.store.sign_on import forget  # the database's library takes its time to load
+
+    try:
+        gone = forget(database_url)
+    except ValueError as problem:
+        _refuse(f"Nothing was dropped: {problem}.", code=1)
+    _print(f"Dropped: {', '.join(gone)}." if gone else "There are no tables of sign-on sessions in it.")
+
+
 def _console() -> Console:
     # Not a terminal: whole lines, for files and programs.
     return Console(highlight=False, soft_wrap=True) if sys.stdout.isatty() else Console(highlight=False, width=200)

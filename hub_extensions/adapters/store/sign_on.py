@@ -198,6 +198,9 @@ def forget(url: str) -> tuple[str, ...]:
     """
     try:
         engine = sa.create_engine(url)
+        file = engine.url.database if engine.dialect.name == "sqlite" else None
+        if file and not Path(file).is_file():  # SQLite would make one
+            raise ValueError(f"there is no file {file}")
         there = set(sa.inspect(engine).get_table_names())
         gone = tuple(sorted(there & {*METADATA.tables, VERSION_TABLE}))
         with engine.begin() as connection:

@@ -61,10 +61,10 @@ class SignOnConfig:
     tokens_at_sign_out: TokenPolicy = setting("session", f"Which tokens end at a sign-out. {_TOKENS}")
     tokens_at_lost_right: TokenPolicy = setting("all", f"Which tokens end with the right to sign in. {_TOKENS}")
     events_days: int = setting(90, "The audit log keeps an event for so many days.", least=1)
-    server_cache_seconds: int = setting(
+    server_cache_seconds: int | None = setting(
         10,
         "So long a server believes what the hub said about a token (HubOAuth.cache_max_age); JupyterHub's own "
-        "default is 300. Servers with our extension are told at once.",
+        "default is 300. Servers with our extension are told at once. None: servers get no such argument.",
         least=0,
         most=300,
     )

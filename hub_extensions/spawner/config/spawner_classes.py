@@ -31,6 +31,12 @@ def servers_are_pods(c: Any) -> bool:
     return str(chosen) == "gpu" or str(chosen).endswith(".GpuKubeSpawner")
 
 
+def default_spawner() -> str:
+    """Ours for one machine, as ``c.JupyterHub.spawner_class`` takes it."""
+    installed = any(entry.name == "gpu-local" for entry in entry_points(group="jupyterhub.spawners"))
+    return "gpu-local" if installed else "hub_extensions.spawner.local.GpuLocalSpawner"
+
+
 def near_miss(c: Any) -> str:
     """Which of our spawners a `spawner_class` means that there is not: ``gpuu`` is ``gpu``; "" where none is meant."""
     chosen = chosen_spawner(c)

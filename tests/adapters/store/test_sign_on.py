@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from click.testing import CliRunner
 from jupyterhub import orm
 
 from hub_extensions.adapters.store.sign_on import (
@@ -24,6 +25,7 @@ from hub_extensions.adapters.store.sign_on import (
     migrate,
 )
 from hub_extensions.core.sign_on import SignOnEvent, SignOnSession
+from hub_extensions.tools.cli import main
 from tests.patience import patient
 
 pytestmark = pytest.mark.programs  # JupyterHub starts one while it is imported
@@ -129,14 +131,19 @@ def test_jupyterhubs_own_upgrade_goes_on_to_work_before_and_after(tmp_path: Path
     session.close()
 
 
-def test_forgetting_drops_our_tables_and_nothing_else(db: Any, hub_url: str) -> None:
+def test_forgetting_drops_our_tables_and_nothing_else(db: Any, hub_url: str, tmp_path: Path) -> None:
     SignOnStore.opened(db)
     before = set(sa.inspect(db.get_bind()).get_table_names())
     db.commit()
     gone = forget(hub_url)
     assert set(gone) == {*METADATA.tables, VERSION_TABLE}
     assert set(sa.inspect(db.get_bind()).get_table_names()) == before - set(gone)
-    assert forget(hub_url) == ()
+    again = CliRunner().invoke(main, ["sign-on", "forget", "--database-url", hub_url], catch_exceptions=False)
+    assert (again.exit_code, again.output) == (0, "There are no tables of sign-on sessions in it.\n")
+    nowhere = tmp_path / "nowhere.sqlite"
+    none = CliRunner().invoke(main, ["sign-on", "forget", "--database-url", f"sqlite:///{nowhere}"])
+    assert (none.exit_code, none.output) == (1, f"Nothing was dropped: there is no file {nowhere}.\n")
+    assert not nowhere.exists()
     with pytest.raises(ValueError, match="cannot be reached") as refused:
         forget("postgresql+psycopg://ada:secret@127.0.0.1:1/hub")
     assert "secret" not in str(refused.value)

@@ -1,0 +1,244 @@
+"""Ending sessions: one function, one report, whoever asked.
+
+First everything that the database holds, in one commit (the row, the hub's tokens and codes, the hub's cookie, servers
+that are to stop, the audit log), without a pause in between; then servers are told, and stopped. A hub that is killed
+after the commit goes on with the servers at its next start.
+Not here: what is to end (``core/sign_on/ending.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from jupyterhub import orm
+
+from hub_extensions.adapters.store.sign_on import PendingStop
+from hub_extensions.authenticator.registry import SessionRegistry
+from hub_extensions.authenticator.servers import UserServers
+from hub_extensions.core.sign_on import EndCause, EndPlan, EndReport, SignOnConfig, SignOnEvent, SignOnSession, plan_end
+from hub_extensions.core.sign_on.events import SESSION_LETTERS
+
+QUIET = timedelta(seconds=5)
+AGAIN_SECONDS = 5.0
+"""A server that cannot be stopped now is tried again after this."""
+LEFT_SECONDS = 5.0
+"""So long after its start was cancelled a place in line has been left for certain (see ``CONFIRM_SECONDS``)."""
+COMES_BACK_SECONDS = 120.0
+"""A place in line that an earlier life of the hub was to end comes back within this, or not at all."""
+
+
+class SessionEnder:
+    """Ends sessions. `app`: the running JupyterHub; `log_event` writes a line of the audit log for people to read."""
+
+    def __init__(
+        self,
+        app: Any,
+        registry: SessionRegistry,
+        config: SignOnConfig,
+        now: Callable[[], datetime],
+        log_event: Callable[[SignOnEvent], None],
+    ) -> None:
+        self._app, self._registry, self._config, self._now = app, registry, config, now
+        self._log_event = log_event
+        self._servers = UserServers(app)
+        self._running: set[asyncio.Future[Any]] = set()
+
+    def end(
+        self,
+        user_id: int,
+        sessions: Collection[SignOnSession],
+        cause: EndCause,
+        *,
+        by: str = "",
+        lost_right: bool = False,
+    ) -> asyncio.Future[EndReport]:
+        """End sessions of one person. When this returns nobody has them any more; the report comes when servers know.
+
+        Args:
+            by: the admin who did it; "": nobody has to be named.
+            lost_right: the person may not sign in any more.
+        """
+        began, now = time.monotonic(), self._now()
+        user = self._user(user_id)
+        living = self._registry.of_user(user_id)
+        facts = self._servers.facts(user)
+        plan = plan_end(sessions, living, facts, self._config, cause, now, lost_right=lost_right)
+        ended = [replace(each, ended=now, cause=cause.value, by=by) for each in sessions]
+        store = self._registry.store
+        with store.transaction():
+            tokens, kept = self._delete_tokens(user_id, user, plan)
+            store.put(ended)
+            if plan.is_last and user is not None:
+                user.orm_user.cookie_id = orm.new_token()
+            # a start that waits is none that could be told from the next one
+            waiting = {each.name for each in facts if each.waits}
+            stops = [
+                PendingStop(
+                    user_id, order.server, None if order.server in waiting else _started(user, order.server), order.at
+                )
+                for order in plan.stops
+            ]
+            store.order_stops(stops)
+            events = _events(ended, None if user is None else str(user.name), tokens, len(stops), cause, by, now, began)
+            for event in events:
+                store.record(event)
+        for session in ended:
+            self._registry.put(session)
+        self._registry.be_quiet(user_id, QUIET)
+        for event in events:
+            self._log_event(event)
+        for stop in stops:
+            self._later(self._stop(stop))
+        report = EndReport(
+            sessions=tuple(each.id for each in ended),
+            tokens=tokens,
+            tokens_kept=kept,
+            servers_stopped=tuple(stop.server for stop in stops),
+            stops_at=max((stop.at for stop in stops), default=None),
+            servers_kept=plan.kept,
+        )
+        return self._later(self._recheck_servers(user, report, began))
+
+    async def _recheck_servers(self, user: Any, report: EndReport, began: float) -> EndReport:
+        asked = await self._servers.ask_again(user) if user is not None else ()
+        return replace(report, servers_asked=asked, milliseconds=_since(began))
+
+    def _delete_tokens(self, user_id: int, user: Any, plan: EndPlan) -> tuple[int, int]:
+        """How many tokens were deleted, and how many of the person's are left (servers' own do not count)."""
+        db = self._app.db
+        ids = {each.hub_session for each in plan.sessions}
+        found = [orm.APIToken.find(db, token) for token in self._servers.tokens(user)]
+        servers_own = {token.id for token in found if token is not None}
+        deleted = kept = 0
+        for token in db.query(orm.APIToken).filter_by(user_id=user_id).all():
+            if token.id in servers_own:
+                continue
+            # tokens of a browser that signed in before there were sessions end with the last session
+            if plan.tokens == "all" or token.session_id in ids or (plan.is_last and token.session_id):
+                db.delete(token)
+                deleted += 1
+            else:
+                kept += 1
+        for code in db.query(orm.OAuthCode).filter_by(user_id=user_id).all():
+            if plan.is_last or code.session_id in ids:
+                db.delete(code)
+        return deleted, kept
+
+    def delete_late_tokens(self) -> None:
+        """Tokens and codes that a request got while its session ended."""
+        db, ids = self._app.db, [each.hub_session for each in self._registry.ended_lately()]
+        if not ids:
+            return
+        late = [
+            each for kind in (orm.APIToken, orm.OAuthCode) for each in db.query(kind).filter(kind.session_id.in_(ids))
+        ]
+        for each in late:
+            db.delete(each)
+        if late:
+            db.commit()
+
+    def end_of_deleted_users(self) -> None:
+        """Sessions of accounts that the hub does not know any more."""
+        known = {user_id for (user_id,) in self._app.db.query(orm.User.id)}
+        for user_id in self._registry.users():
+            if user_id not in known:
+                self.end(user_id, self._registry.of_user(user_id), EndCause.USER_DELETED)
+
+    def resume(self) -> None:
+        """Go on with servers that an earlier life of the hub was to stop."""
+        for stop in self._registry.store.stops():
+            self._later(self._stop(stop) if stop.started is not None else self._stop_what_comes_back(stop))
+
+    async def _stop(self, stop: PendingStop) -> None:
+        """Stop this run of a server at its time; whatever fails is tried again, until there is nothing to stop."""
+        await asyncio.sleep(max(0.0, (stop.at - self._now()).total_seconds()))
+        while True:
+            user = self._user(stop.user_id)
+            if user is None or stop.server not in user.orm_spawners:
+                break
+            if _started(user, stop.server) != stop.started and stop.started is not None:
+                break  # another run
+            spawner = user.spawners[stop.server]
+            if spawner.orm_spawner.server is None and not spawner.active:
+                break
+            if spawner.active and spawner.pending != "check":
+                try:
+                    await self._servers.stop(user, stop.server)
+                    break
+                except Exception:
+                    self._app.log.exception("%s was not stopped at the end of a session", spawner._log_name)
+            await asyncio.sleep(AGAIN_SECONDS)
+        if stop.started is None:
+            await asyncio.sleep(LEFT_SECONDS)
+        with self._registry.store.transaction():
+            self._registry.store.remove_stop(stop)
+
+    async def _stop_what_comes_back(self, stop: PendingStop) -> None:
+        """A place in line outlives a killed hub: whoever keeps it starts the server again, and that start ends too."""
+        until = time.monotonic() + COMES_BACK_SECONDS
+        while time.monotonic() < until:
+            user = self._user(stop.user_id)
+            if user is None or (stop.server in user.spawners and user.spawners[stop.server].active):
+                break
+            await asyncio.sleep(1)
+        await self._stop(stop)
+
+    def _user(self, user_id: int) -> Any:
+        orm_user = self._app.db.query(orm.User).filter_by(id=user_id).first()
+        return None if orm_user is None else self._app.users[orm_user]
+
+    def _later(self, work: Any) -> asyncio.Future[Any]:
+        task: asyncio.Future[Any] = asyncio.ensure_future(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+
+def _events(
+    ended: Sequence[SignOnSession],
+    user: str | None,
+    tokens: int,
+    servers: int,
+    cause: EndCause,
+    by: str,
+    now: datetime,
+    began: float,
+) -> list[SignOnEvent]:
+    """A line for each session, or one where there was none; tokens and servers are counted in the first alone."""
+    return [
+        SignOnEvent(
+            time=now,
+            kind="ended",
+            user=user,
+            session=session,
+            by=by,
+            cause=cause.value,
+            tokens=0 if number else tokens,
+            servers=0 if number else servers,
+            milliseconds=_since(began),
+        )
+        for number, session in enumerate([each.id[:SESSION_LETTERS] for each in ended] or [""])
+    ]
+
+
+def of_one_user(sessions: Iterable[SignOnSession]) -> dict[int, list[SignOnSession]]:
+    """Sessions by whose they are."""
+    found: dict[int, list[SignOnSession]] = {}
+    for session in sessions:
+        found.setdefault(session.user_id, []).append(session)
+    return found
+
+
+def _started(user: Any, server: str) -> datetime | None:
+    found = user.orm_spawners.get(server) if user is not None else None
+    started: datetime | None = None if found is None else found.started
+    return None if started is None else started.replace(tzinfo=timezone.utc)
+
+
+def _since(began: float) -> int:
+    return round((time.monotonic() - began) * 1000)

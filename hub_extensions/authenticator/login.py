@@ -1,0 +1,106 @@
+"""Sign-in and sign-out: each handler of the authenticator begins a session, and the one of ``/logout`` ends it.
+
+Not here: what a session is (``sign_on.py``), and the pages about sessions (``pages.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jupyterhub.handlers import BaseHandler
+from jupyterhub.handlers.login import LoginHandler, LogoutHandler
+from tornado import web
+
+from hub_extensions.core.sign_on import EndCause, end_words
+from hub_extensions.core.sign_on.events import SESSION_LETTERS
+
+SILENT = frozenset({EndCause.SIGN_OUT.value, EndCause.REPLACED.value})
+"""Ends that nobody has to be told of."""
+
+
+WAIT_SECONDS = 1.0
+"""So long a sign-out waits for the person's servers to have closed their pages."""
+
+
+class BeginsSessions:
+    """In front of a handler that signs people in, by the hub's `login_user` or by `set_login_cookie` alone."""
+
+    _sign_on_new = False
+
+    async def login_user(self: Any, data: Any = None) -> Any:
+        """As the hub does; a new session even where this browser has one."""
+        self._sign_on_new = True
+        try:
+            user = await super().login_user(data)  # type: ignore[misc]  # the handler behind us has it
+        except web.HTTPError as error:
+            if error.status_code == 403:
+                self.authenticator.sign_on.refused()
+            raise
+        finally:
+            self._sign_on_new = False
+        if user is None:
+            self.authenticator.sign_on.refused()
+        return user
+
+    def set_login_cookie(self: Any, user: Any) -> None:
+        """As the hub does, with a session; a visit to the login page by who is signed in begins none."""
+        sign_on = self.authenticator.sign_on
+        session = sign_on.session_of(self)
+        if self._sign_on_new or session is None or session.user_id != user.id:
+            sign_on.begin(self, user)
+        super().set_login_cookie(user)  # type: ignore[misc]
+
+    async def prepare(self: Any) -> None:
+        """Before the page to sign in: who or what ended the session that this browser had. Said once."""
+        await super().prepare()  # type: ignore[misc]
+        if self.request.method != "GET" or self._finished or self.current_user is not None:
+            return
+        # where signing in begins, never where it comes back to
+        if self.request.path != self.settings["login_url"]:
+            return
+        session = self.authenticator.sign_on.ended_session_of(self)
+        if session is None or session.cause in SILENT:
+            return
+        self.authenticator.sign_on.clear_cookie(self)
+        html = await self.render_template(
+            "sign_on_ended.html",
+            message=end_words(session.cause),
+            ended=session.ended,
+            number=session.id[:SESSION_LETTERS],
+            again=self.request.uri,
+        )
+        self.finish(html)
+
+
+class EndsSession:
+    """In front of the handler of ``/logout``."""
+
+    async def default_handle_logout(self: Any) -> None:
+        """As the hub does, after the session of this browser has ended everywhere."""
+        sign_on = self.authenticator.sign_on
+        session = sign_on.session_of(self)
+        if session is not None:
+            ending = sign_on.ender.end(session.user_id, [session], EndCause.SIGN_OUT)
+            await asyncio.wait({ending}, timeout=WAIT_SECONDS)
+        await super().default_handle_logout()  # type: ignore[misc]
+        sign_on.clear_cookie(self)
+
+
+def with_sign_on(handlers: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """The authenticator's handlers with ours in front; the hub's own for the paths that it leaves to the hub."""
+    taken = set()
+    for path, handler, *more in handlers:
+        taken.add(path)
+        yield (path, _in_front(handler), *more)
+    for path, handler in (("/login", LoginHandler), ("/logout", LogoutHandler)):
+        if path not in taken:
+            yield (path, _in_front(handler))
+
+
+def _in_front(handler: Any) -> Any:
+    if not isinstance(handler, type) or not issubclass(handler, BaseHandler):
+        return handler
+    ours = EndsSession if issubclass(handler, LogoutHandler) else BeginsSessions
+    return type(handler.__name__, (ours, handler), {"__module__": handler.__module__, "__doc__": handler.__doc__})

@@ -1,0 +1,152 @@
+"""Two pages for people, in the hub's own look: *my sessions*, and everybody's for admins.
+
+Every button is a form with the hub's XSRF token, so the pages work without script; a form leads back to its page.
+Not here: who may (``requests.py``), REST (``rest.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from jupyterhub import orm
+from jupyterhub.handlers import BaseHandler
+from jupyterhub.user import User
+from tornado import web
+
+from hub_extensions.authenticator.ending import of_one_user
+from hub_extensions.authenticator.requests import as_row, asker_name, has_scope, sign_on_of
+from hub_extensions.authenticator.scopes import END_SCOPE, LIST_SCOPE
+from hub_extensions.core.sign_on import EndCause, EndReport, SignOnConfig
+from hub_extensions.core.wording import duration
+
+MOST_PEOPLE = 100
+EVENTS_SHOWN = 20
+
+
+class SessionsPage(BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
+    """My sessions, for people: where I am signed in; end one, end the others."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """See the class."""
+        user = _person(self)
+        sign_on = sign_on_of(self)
+        current = sign_on.session_of(self)
+        rows = [as_row(each, current) for each in sign_on.registry.of_user(user.id)]
+        html = await self.render_template(
+            "sign_on_sessions.html",
+            sessions=rows,
+            ended=_number(self.get_argument("ended", "")),
+            limits=limits_in_words(sign_on.config),
+            keeps_servers=sign_on.config.servers_at_sign_out == "keep",
+            may_list=has_scope(self, LIST_SCOPE),
+        )
+        self.set_header("Cache-Control", "no-store")
+        self.finish(html)
+
+    @web.authenticated
+    async def post(self) -> None:
+        """One session by its `id`, or all but this one (`others`)."""
+        user = _person(self)
+        sign_on = sign_on_of(self)
+        current = sign_on.session_of(self)
+        mine = sign_on.registry.of_user(user.id)
+        others = bool(self.get_argument("others", ""))
+        wanted = self.get_argument("id", "")
+        ending = [
+            each for each in mine if (each.id == wanted if not others else current is None or each.id != current.id)
+        ]
+        if ending:
+            await sign_on.ender.end(user.id, ending, EndCause.BY_OWNER)
+        self.redirect(f"{self.hub.base_url}sso/sessions?{urlencode({'ended': len(ending)})}", status=303)
+
+
+class AdminPage(BaseHandler):  # type: ignore[misc]
+    """For admins: everybody's sessions, searched; end a person's everywhere; what happened lately."""
+
+    @web.authenticated
+    async def get(self) -> None:
+        """See the class."""
+        await self._show(None, "")
+
+    @web.authenticated
+    async def post(self) -> None:
+        """End everything of a `user`; with `lost_right` also what an account without rights loses."""
+        if not has_scope(self, END_SCOPE):
+            raise web.HTTPError(403, f"This needs the scope {END_SCOPE}.")
+        sign_on = sign_on_of(self)
+        user = self.find_user(self.get_argument("user", ""))
+        if user is None:
+            raise web.HTTPError(404, "No such user.")
+        sessions = sign_on.registry.of_user(user.id)
+        wanted = self.get_argument("id", "")
+        report = await sign_on.ender.end(
+            user.id,
+            [each for each in sessions if not wanted or each.id == wanted],
+            EndCause.BY_ADMIN,
+            by=asker_name(self),
+            lost_right=bool(self.get_argument("lost_right", "")),
+        )
+        if sign_on.session_of(self) is None:  # one's own
+            self.redirect(self.settings["login_url"], status=303)
+            return
+        await self._show(report, str(user.name))
+
+    async def _show(self, report: EndReport | None, name: str) -> None:
+        if not has_scope(self, LIST_SCOPE):
+            raise web.HTTPError(403, f"This page needs the scope {LIST_SCOPE}.")
+        sign_on = sign_on_of(self)
+        search = self.get_argument("search", "").strip()
+        html = await self.render_template(
+            "sign_on_admin.html",
+            people=_people(self, search),
+            most=MOST_PEOPLE,
+            search=search,
+            report=report,
+            report_name=name,
+            events=sign_on.registry.store.events(None, EVENTS_SHOWN),
+            may_end=has_scope(self, END_SCOPE),
+            drain=duration(sign_on.config.drain),
+            config=sign_on.config,
+        )
+        self.set_header("Cache-Control", "no-store")
+        self.finish(html)
+
+
+def _person(handler: Any) -> Any:
+    if not isinstance(handler.current_user, User):
+        raise web.HTTPError(403)
+    return handler.current_user
+
+
+def _people(handler: Any, search: str) -> Sequence[dict[str, Any]]:
+    """Who has a session, by name; at most `MOST_PEOPLE`."""
+    sign_on = sign_on_of(handler)
+    current = sign_on.session_of(handler)
+    registry = sign_on.registry
+    by_user = of_one_user(each for user_id in registry.users() for each in registry.of_user(user_id))
+    named = handler.db.query(orm.User.id, orm.User.name).order_by(orm.User.name)
+    found = [(user_id, name) for user_id, name in named if user_id in by_user and search.lower() in name.lower()]
+    return [
+        {"name": name, "sessions": [as_row(each, current) for each in by_user[user_id]]}
+        for user_id, name in found[:MOST_PEOPLE]
+    ]
+
+
+def limits_in_words(config: SignOnConfig) -> str:
+    """When sessions end by themselves; "": never."""
+    parts = []
+    if config.idle is not None:
+        parts.append(f"when it was not used for {duration(config.idle)}")
+    if config.lifetime is not None:
+        parts.append(f"{duration(config.lifetime)} after it began")
+    return f"A session ends {', and '.join(parts)}." if parts else ""
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
+
+
+PAGES = ((r"/sso/sessions", SessionsPage), (r"/sso/admin", AdminPage))

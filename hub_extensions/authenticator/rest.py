@@ -1,0 +1,94 @@
+"""Sessions for programs: ``/hub/api/sso/…``. Errors are the hub's own JSON.
+
+Not here: who may (``requests.py``), and the pages for people (``pages.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from jupyterhub.apihandlers.base import APIHandler
+from tornado import web
+
+from hub_extensions.authenticator.requests import as_row, asker_name, has_scope, is_own, sign_on_of, user_named
+from hub_extensions.authenticator.scopes import END_SCOPE, LIST_SCOPE
+from hub_extensions.core.sign_on import EndCause, EndReport, SignOnSession
+
+MOST_EVENTS = 1000
+
+
+class SessionsOfUser(APIHandler):  # type: ignore[misc]  # jupyterhub has no types
+    """GET: a person's sessions. DELETE: end all of them; ``?lost_right=true``: the person may not sign in any more."""
+
+    def get(self, name: str) -> None:
+        """See the class."""
+        user = user_named(self, name, LIST_SCOPE)
+        sign_on = sign_on_of(self)
+        current = sign_on.session_of(self)
+        _answer(self, {"sessions": [as_row(each, current) for each in sign_on.registry.of_user(user.id)]})
+
+    async def delete(self, name: str) -> None:
+        """See the class."""
+        user = user_named(self, name, END_SCOPE)
+        await _end(self, user, list(sign_on_of(self).registry.of_user(user.id)))
+
+
+class SessionOfUser(APIHandler):  # type: ignore[misc]
+    """DELETE: end one session."""
+
+    async def delete(self, name: str, session_id: str) -> None:
+        """See the class."""
+        user = user_named(self, name, END_SCOPE)
+        found = [each for each in sign_on_of(self).registry.of_user(user.id) if each.id == session_id]
+        if not found:
+            raise web.HTTPError(404, "No such session.")
+        await _end(self, user, found)
+
+
+class Events(APIHandler):  # type: ignore[misc]
+    """GET: the audit log, the newest first. ``?user=`` is about one person, ``?limit=`` at most so many."""
+
+    def get(self) -> None:
+        """See the class."""
+        if not has_scope(self, LIST_SCOPE):
+            raise web.HTTPError(403, f"This needs the scope {LIST_SCOPE}.")
+        try:
+            most = min(max(int(self.get_argument("limit", "100")), 1), MOST_EVENTS)
+        except ValueError:
+            raise web.HTTPError(400, "limit: a whole number is needed.") from None
+        events = sign_on_of(self).registry.store.events(self.get_argument("user", None), most)
+        _answer(self, {"events": [each.as_dict() for each in events]})
+
+
+async def _end(handler: Any, user: Any, sessions: list[SignOnSession]) -> None:
+    own = is_own(handler, user.name)
+    lost_right = handler.get_argument("lost_right", "false") == "true"
+    if lost_right and not has_scope(handler, END_SCOPE):
+        raise web.HTTPError(403, f"lost_right needs the scope {END_SCOPE}.")
+    report = await sign_on_of(handler).ender.end(
+        user.id,
+        sessions,
+        EndCause.BY_OWNER if own and not lost_right else EndCause.BY_ADMIN,
+        by="" if own and not lost_right else asker_name(handler),
+        lost_right=lost_right,
+    )
+    _answer(handler, as_answer(report))
+
+
+def as_answer(report: EndReport) -> dict[str, Any]:
+    """The report, for JSON."""
+    return {**asdict(report), "stops_at": report.stops_at and report.stops_at.isoformat(timespec="seconds")}
+
+
+def _answer(handler: Any, value: object) -> None:
+    handler.set_header("Cache-Control", "no-store")
+    handler.write(json.dumps(value))
+
+
+REST = (
+    (r"/api/sso/users/([^/]+)/sessions", SessionsOfUser),
+    (r"/api/sso/users/([^/]+)/sessions/([^/]+)", SessionOfUser),
+    (r"/api/sso/events", Events),
+)

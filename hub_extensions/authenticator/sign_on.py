@@ -1,0 +1,159 @@
+"""What the hub has of sign-on sessions while it runs: how one begins and is used, and the minute's work.
+
+One object a hub, made by the authenticator when the hub asks for its pages.
+Not here: requests (``login.py``, ``pages.py``, ``rest.py``), and who is asked about what (``mixin.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from jupyterhub import orm, roles
+
+from hub_extensions.adapters.store.sign_on import SignOnStore
+from hub_extensions.authenticator.ending import SessionEnder
+from hub_extensions.authenticator.registry import SessionRegistry
+from hub_extensions.authenticator.scopes import ADMIN_ROLE
+from hub_extensions.core.sign_on import EndCause, SignOnConfig, SignOnEvent, SignOnSession, limit_passed, over_number
+from hub_extensions.core.sign_on.events import SESSION_LETTERS
+
+COOKIE = "jupyterhub-sign-on"
+COOKIE_DAYS = 30
+"""How long a browser keeps the cookie where a session has no longest time."""
+MINUTE_SECONDS = 60.0
+CLEAN_AFTER_MINUTES = 60
+REFUSED_A_MINUTE = 30
+"""So many refused sign-ins are written down in a minute: nobody fills the hub's disk."""
+
+
+class SignOn:
+    """Sign-on sessions of one running hub."""
+
+    def __init__(self, app: Any, config: SignOnConfig, now: Callable[[], datetime]) -> None:
+        self.config = config
+        self.now = now
+        self._app = app
+        self.registry = SessionRegistry(SignOnStore.opened(app.db), config, now)
+        self.ender = SessionEnder(app, self.registry, config, now, self._log_event)
+        self._refused: deque[datetime] = deque(maxlen=REFUSED_A_MINUTE)
+        role = orm.Role.find(app.db, ADMIN_ROLE)
+        for user in {*app.db.query(orm.User).filter_by(admin=True), *(role.users if role is not None else ())}:
+            self.grant_admins(user)
+        self._work = asyncio.ensure_future(self._run())
+
+    # ---------------------------------------------------------------- a browser
+
+    def session_of(self, handler: Any) -> SignOnSession | None:
+        """The session of the browser that asks, where it lasts."""
+        return self.registry.living(handler.get_cookie(COOKIE))
+
+    def ended_session_of(self, handler: Any) -> SignOnSession | None:
+        """The session of the browser that asks, where it ended lately."""
+        return self.registry.ended(handler.get_cookie(COOKIE))
+
+    def begin(self, handler: Any, user: Any) -> None:
+        """A new session for the browser that asks; the one that it had ends."""
+        before = self.session_of(handler)
+        session, value = self.registry.begin(
+            user.id, handler.request.headers.get("User-Agent", ""), handler.request.remote_ip or ""
+        )
+        event = SignOnEvent(session.begun, "signed-in", str(user.name), session=session.id[:SESSION_LETTERS])
+        with self.registry.store.transaction():
+            self.registry.store.put([session])
+            self.registry.store.record(event)
+        self.registry.put(session)
+        self._log_event(event)
+        # a new one at each sign-in: who knew the old one knows nothing
+        handler._session_id = session.hub_session
+        handler.set_session_cookie()
+        handler._set_cookie(COOKIE, value, encrypted=False, **self._cookie_options(handler))
+        # the hub would keep one that is about to expire
+        handler.set_hub_cookie(user)
+        if before is not None:
+            self.ender.end(before.user_id, [before], EndCause.REPLACED)
+        surplus = over_number(self.registry.of_user(user.id), self.config)
+        if surplus:
+            self.ender.end(user.id, surplus, EndCause.NUMBER)
+
+    async def admit(self, handler: Any, user: Any) -> bool:
+        """Does the browser that asks have a session of this person? Asking is a use of it."""
+        session = self.session_of(handler)
+        if session is None or session.user_id != user.id:
+            return False
+        created = user.created
+        if created is not None and created.replace(tzinfo=timezone.utc) > session.begun + timedelta(seconds=1):
+            return False  # a new account with a deleted one's number
+        cause = limit_passed(session, self.config, self.now())
+        if cause is not None:
+            self.ender.end(user.id, [session], cause)
+            return False
+        self.registry.use(session)
+        if handler.get_session_cookie() != session.hub_session:
+            handler._session_id = session.hub_session
+            handler.set_session_cookie()
+        return True
+
+    def clear_cookie(self, handler: Any) -> None:
+        """The browser is to forget its cookie."""
+        handler.clear_cookie(COOKIE, path=handler.hub.base_url)
+
+    def _cookie_options(self, handler: Any) -> dict[str, Any]:
+        options: dict[str, Any] = {"path": handler.hub.base_url, "httponly": True, "samesite": "Lax"}
+        if "expires_days" not in handler.settings.get("cookie_options", {}):
+            longest = self.config.lifetime
+            options["expires_days"] = COOKIE_DAYS if longest is None else longest / timedelta(days=1)
+        return options
+
+    # ---------------------------------------------------------------- everything else
+
+    def refused(self) -> None:
+        """Somebody was not let in. No name is written down: it may be a password in the wrong field."""
+        now = self.now()
+        if len(self._refused) == REFUSED_A_MINUTE and now - self._refused[0] < timedelta(minutes=1):
+            return
+        self._refused.append(now)
+        event = SignOnEvent(now, "refused", None)
+        with self.registry.store.transaction():
+            self.registry.store.record(event)
+        self._log_event(event)
+
+    def grant_admins(self, user: Any) -> None:
+        """Admins have the role with our two scopes, and who is no admin any more has it not."""
+        orm_user = getattr(user, "orm_user", user)
+        has_it = any(role.name == ADMIN_ROLE for role in orm_user.roles)
+        if has_it == bool(orm_user.admin) or orm.Role.find(self._app.db, ADMIN_ROLE) is None:
+            return
+        change = roles.grant_role if orm_user.admin else roles.strip_role
+        change(self._app.db, entity=orm_user, rolename=ADMIN_ROLE)
+
+    def _log_event(self, event: SignOnEvent) -> None:
+        self._app.log.info("sign-on %s", event.as_line())
+
+    async def _run(self) -> None:
+        """The minute's work, for as long as the hub lives."""
+        await self._app._start_future
+        self.ender.resume()
+        minutes = 0
+        while True:
+            try:
+                self._do_minute(clean=minutes % CLEAN_AFTER_MINUTES == 0)
+                minutes += 1
+            except Exception:
+                # a database that is locked, or full: nobody is signed out for it, and the next minute tries again
+                self._app.log.exception("The minute's work on sign-on sessions was not done")
+            await asyncio.sleep(MINUTE_SECONDS)
+
+    def _do_minute(self, *, clean: bool) -> None:
+        self.registry.note_uses()
+        for session, cause in self.registry.over_limits():
+            self.ender.end(session.user_id, [session], cause)
+        self.ender.end_of_deleted_users()
+        self.ender.delete_late_tokens()
+        if clean:
+            self.registry.forget_ended()
+            with self.registry.store.transaction():
+                self.registry.store.clean_events(self.now() - timedelta(days=self.config.events_days))

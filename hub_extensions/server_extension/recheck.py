@@ -1,0 +1,110 @@
+"""POST gpu/sign-on/recheck: the hub says that a session ended somewhere; this server asks it again about everybody.
+
+It is told nothing else. Cached answers of the hub are forgotten, so the next request of each page asks; and the token
+behind each open WebSocket is asked about at once: what the hub refuses is closed. Kernels and terminals live on.
+WebSockets are found in memory, whosever they are (kernels, terminals, the panel, collaboration, proxied apps): Tornado
+keeps no list of them, and ``close_all_connections`` leaves them open.
+Not here: which session ended, and why (the hub knows).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from jupyter_server.auth.decorator import allow_unauthenticated
+from tornado import web
+from tornado.websocket import WebSocketHandler
+
+from hub_extensions.core.signing import request_of
+from hub_extensions.server_extension.routes import BODY_BYTES, BODY_SECONDS, PanelHandler
+
+log = logging.getLogger(__name__)
+
+PATH = "/gpu/sign-on/recheck"
+SIGNED_OUT = 4401
+"""The code of a WebSocket that was closed because its session had ended."""
+TRIES_AFTER_SECONDS = (0.0, 0.5, 2.0)
+"""A hub that does not answer is asked again; after that who is behind a WebSocket is not known, so it is closed."""
+
+
+class Recheck:
+    """Asks the hub again, once at a time. `hub_auth`: JupyterHub's own part of this server; None: there is no hub."""
+
+    def __init__(self, hub_auth: Callable[[], Any]) -> None:
+        self._hub_auth = hub_auth
+        self._lock = asyncio.Lock()
+
+    async def run(self) -> int:
+        """How many WebSockets were closed."""
+        async with self._lock:
+            hub_auth = self._hub_auth()
+            if hub_auth is None:
+                return 0
+            hub_auth.cache.clear()
+            by_token: dict[str, list[WebSocketHandler]] = {}
+            for handler in open_websockets():
+                by_token.setdefault(str(hub_auth.get_token(handler) or ""), []).append(handler)
+            refused = await asyncio.gather(*(_is_refused(hub_auth, token) for token in by_token))
+            closed = 0
+            for handlers, gone in zip(by_token.values(), refused, strict=True):
+                for handler in handlers if gone else ():
+                    handler.close(SIGNED_OUT, "signed out")
+                    closed += 1
+            if closed:
+                log.info("%s WebSockets were closed: their session has ended", closed)
+            return closed
+
+
+async def _is_refused(hub_auth: Any, token: str) -> bool:
+    if not token:
+        return False  # not let in by the hub, so the hub does not take it back
+    for pause in TRIES_AFTER_SECONDS:
+        await asyncio.sleep(pause)
+        try:
+            answer: Awaitable[Mapping[str, object] | None] = hub_auth.user_for_token(token, use_cache=False, sync=False)
+            return await answer is None
+        except web.HTTPError as error:
+            log.debug("The hub does not answer about a token: %s", error)
+    return True
+
+
+def open_websockets() -> list[WebSocketHandler]:
+    """Every WebSocket of this process that is open."""
+    # by type: `isinstance` would run code of objects that stand for others
+    found = [each for each in gc.get_objects() if issubclass(type(each), WebSocketHandler)]
+    return [each for each in found if each.ws_connection is not None]
+
+
+class RecheckHandler(PanelHandler):
+    """The route. The hub proves who it is by the server's own token, which it never sends."""
+
+    def initialize(self, recheck: Recheck) -> None:
+        """What it speaks for."""
+        self._recheck = recheck
+
+    async def prepare(self) -> None:  # type: ignore[override]  # as Jupyter Server has it
+        """Nobody is signed in here: a signature is asked for before a byte of a body."""
+        connection: Any = self.request.connection
+        connection.set_max_body_size(BODY_BYTES)
+        connection.set_body_timeout(BODY_SECONDS)
+        if not self._is_signed():
+            raise web.HTTPError(403)
+
+    def check_xsrf_cookie(self) -> None:
+        """No cookie counts here, so there is nothing to forge."""
+
+    def _is_signed(self) -> bool:
+        secret, header = os.environ.get("JUPYTERHUB_API_TOKEN", ""), self.request.headers.get("Authorization", "")
+        return request_of(secret, "POST", str(self.request.uri), header) is not None
+
+    @allow_unauthenticated
+    async def post(self) -> None:
+        """See the class."""
+        await self._recheck.run()
+        self.set_status(204)
+        self.finish()

@@ -1,0 +1,106 @@
+"""What is open in a real server when a session ends: pages and WebSockets of that session close, nothing else."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import WebSocketClientConnection, websocket_connect
+
+from hub_extensions.server_extension.recheck import SIGNED_OUT
+from tests.authenticator.signed_hub import ids, rest
+from tests.hubs import Hub
+from tests.loop.place import Place
+from tests.patience import patient
+
+pytestmark = pytest.mark.hub
+
+
+class Browser:
+    """A person at a server of their own: cookies of hub and server, requests and WebSockets with them."""
+
+    def __init__(self, hub: Hub, name: str) -> None:
+        self.hub, self.server = hub, f"/user/{name}/"
+        self.hub_session = hub.login(name)
+        self.cookies = self.hub_session.cookies
+        assert self.hub_session.get(f"{hub.url}{self.server}tree", timeout=patient(60)).url.endswith("/tree")
+
+    def ask(self, method: str, path: str) -> requests.Response:
+        xsrf = next((each.value for each in self.cookies if each.name == "_xsrf" and each.path == self.server), "")
+        headers = {"X-XSRFToken": xsrf or "", "Sec-Fetch-Mode": "same-origin"}
+        return self.hub_session.request(
+            method, self.hub.url + self.server + path, headers=headers, timeout=patient(30), allow_redirects=False
+        )
+
+    async def open(self, path: str) -> WebSocketClientConnection:
+        url = self.hub.url + self.server + path
+        cookie = requests.Request("GET", url, cookies=self.cookies).prepare().headers["Cookie"]
+        request = HTTPRequest(url.replace("http", "ws", 1), headers={"Cookie": cookie}, request_timeout=patient(30))
+        return await websocket_connect(request)
+
+
+def kernel_info() -> str:
+    header = {
+        "msg_id": uuid.uuid4().hex,
+        "msg_type": "kernel_info_request",
+        "session": "test",
+        "username": "",
+        "version": "5.3",
+    }
+    message = {"header": header, "parent_header": {}, "metadata": {}, "content": {}, "channel": "shell", "buffers": []}
+    return json.dumps(message)
+
+
+async def answers(kernel: WebSocketClientConnection) -> None:
+    """The kernel answers over this WebSocket."""
+    await kernel.write_message(kernel_info())
+    while True:
+        message: Any = await kernel.read_message()
+        assert message is not None, f"closed with {kernel.close_code}"
+        if isinstance(message, str) and json.loads(message)["msg_type"] == "kernel_info_reply":
+            return
+
+
+async def closed(connection: WebSocketClientConnection) -> int | None:
+    """Wait for the other end to close it; the code."""
+    while await connection.read_message() is not None:
+        pass
+    return connection.close_code
+
+
+async def test_an_ended_sessions_pages_close_at_once_and_the_kernel_lives_on(tmp_path: Path) -> None:
+    place = Place(
+        tmp_path / "hub", layout="lab-a100", config="c.SignOn.enabled = True\nc.SignOn.server_cache_seconds = 300"
+    )
+    with place.open():
+        hub = place.hub
+        hub.add_users("ada")
+        hub.spawn("ada", {"offer": "cpu"})
+        hub.wait_ready("ada", seconds=60)
+        one, two = Browser(hub, "ada"), Browser(hub, "ada")
+        kernel = one.ask("POST", "api/kernels").json()["id"]
+        terminal = one.ask("POST", "api/terminals").json()["name"]
+        channels = f"api/kernels/{kernel}/channels?session_id="
+        mine = await one.open(f"{channels}one")
+        theirs = [await two.open(path) for path in (f"{channels}two", f"terminals/websocket/{terminal}", "gpu/live")]
+        await answers(mine)
+        await answers(theirs[0])
+        assert two.ask("GET", "api/kernels").ok
+        report = rest(
+            hub, one.hub_session, "DELETE", f"users/ada/sessions/{ids(hub, one.hub_session, 'ada')[False][0]}"
+        )
+        assert (report.json()["servers_asked"], report.json()["tokens"]) == ([""], 1)
+        assert [await closed(each) for each in theirs] == [SIGNED_OUT] * 3
+        assert two.ask("GET", "api/kernels").status_code == 403
+        await answers(mine)
+        assert one.ask("GET", f"api/kernels/{kernel}").ok
+        # only the hub makes a server ask
+        assert one.ask("POST", "gpu/sign-on/recheck").status_code == 403
+        # a new session finds the kernel again
+        three = Browser(hub, "ada")
+        await answers(await three.open(f"{channels}three"))

@@ -1,0 +1,68 @@
+"""What becomes of servers, places in line and tokens when a session ends, in a real hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hub_extensions.core.messages import Stopped
+from tests.authenticator.signed_hub import home, rest, sessions
+from tests.fakes.service import GpuServiceInATest
+from tests.hubs import Hub, until
+from tests.patience import patient
+from tests.spawner.real_hub import ours
+
+pytestmark = pytest.mark.hub
+ONE = "mig-1g.5gb"
+POLICIES = """
+c.SignOn.servers_at_sign_out = "stop-gpu"
+c.SignOn.servers_at_lost_right = "drain"
+c.SignOn.drain_minutes = 0.1
+"""
+
+
+@pytest.fixture
+def service() -> Iterator[GpuServiceInATest]:
+    with GpuServiceInATest({ONE: 1}) as running:
+        yield running
+
+
+def test_servers_follow_the_settings_and_a_killed_hub_goes_on_with_them(
+    tmp_path: Path, service: GpuServiceInATest
+) -> None:
+    with Hub(tmp_path / "hub", sessions(POLICIES, ours(service))) as hub:
+        hub.add_users("ada", "ben", "cem")
+        ada, other = hub.login("ada"), hub.login("ada")
+        admin = hub.login("root-admin")
+        hub.spawn("ada", {"offer": ONE})
+        hub.spawn("ada", {"offer": "cpu"}, "desk")
+        hub.wait_ready("ada")
+        hub.wait_ready("ada", "desk")
+        hub.spawn("cem", {"offer": ONE})
+        until(lambda: ("cem", "") in service.tickets)
+        hub.spawn("ben", {"offer": ONE})
+        until(lambda: ("ben", "") in service.tickets)
+        # one of two sessions: nothing stops; the last one: the GPU is given back, the other server runs on
+        other.get(f"{hub.url}/hub/logout", timeout=patient(30))
+        assert hub.ready("ada")
+        ada.get(f"{hub.url}/hub/logout", timeout=patient(30))
+        until(lambda: hub.server("ada") is None, what="the server with the GPU stops")
+        until(lambda: service.told_of(Stopped), what="the service hears of it")
+        assert hub.ready("ada", "desk")
+        hub.wait_ready("cem")
+        # the right is lost: a place in line ends at once, a server at its promised time; also by a hub that is killed
+        report = rest(hub, admin, "DELETE", "users/ada/sessions?lost_right=true").json()
+        assert report["servers_stopped"] == ["desk"]
+        assert hub.pending("ben") == "spawn"
+        report = rest(hub, admin, "DELETE", "users/ben/sessions?lost_right=true").json()
+        assert (report["sessions"], report["servers_stopped"]) == ([], [""])
+        hub.kill()
+        assert ("ben", "") in service.tickets
+        hub.start()
+        assert home(hub, admin) == 200
+        hub.spawn("ben", {"offer": ONE})  # as the service does, which keeps places over a restart
+        until(lambda: ("ben", "") not in service.tickets, what="the place in line is left")
+        until(lambda: hub.server("ben") is None, what="its start is cancelled")
+        until(lambda: hub.server("ada", "desk") is None, what="the server stops after the restart")
