@@ -56,6 +56,7 @@ KUBERNETES = [
     "python-slugify>=8",
 ]
 SIGN_ON = [
+    "oauthenticator>=17.4,<18",
     "PyJWT[crypto]>=2.10,<3",
 ]
 HELM = ["helm-python-sdk>=0.2.2,<0.3"]
@@ -179,6 +180,9 @@ setup(
             "gpu = hub_extensions.spawner.kube:GpuKubeSpawner",
             "gpu-local = hub_extensions.spawner.local:GpuLocalSpawner",
             "gpu-demo = hub_extensions.spawner.local:GpuDemoSpawner",
+        ],
+        "jupyterhub.authenticators": [
+            "single-sign-on = hub_extensions.authenticator.openid.authenticator:SingleSignOnOIDCAuthenticator",
         ],
         "jupyterlab.locale": ["jupyterhub_gpu = hub_extensions"],
     },

@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT))
 import click  # noqa: E402
 from traitlets import HasTraits  # noqa: E402
 
+from hub_extensions.authenticator.openid.authenticator import SingleSignOnOIDCAuthenticator  # noqa: E402
 from hub_extensions.authenticator.pages import PAGES  # noqa: E402
 from hub_extensions.authenticator.rest import REST  # noqa: E402
 from hub_extensions.hub_service.http.api.people import stored_document  # noqa: E402
@@ -67,6 +68,12 @@ def configuration() -> str:
     for section in SECTIONS:
         lines += ["", f"## c.{section.__name__}", "", _first_sentence(section), "", *_settings(section)]
     lines += [
+        "",
+        "## c.SingleSignOnOIDCAuthenticator",
+        "",
+        "Of the authenticator `single-sign-on`, beside all of oauthenticator's `GenericOAuthenticator`.",
+        "",
+        *(row.replace("an offer's id", "a text") for row in _settings(SingleSignOnOIDCAuthenticator)),
         "",
         "## c.GpuSpawnerMixin",
         "",

@@ -38,7 +38,7 @@ DOCUMENT_BYTES = 512 * 1024
 MOST_KEYS = 100
 KEYS_ANEW_SECONDS = 60.0
 """A key that is not known is asked for at most so often."""
-FIRST_KEYS_SECONDS = 5.0
+FIRST_KEYS_SECONDS = 1.0
 """The same while no key was ever read."""
 KEYS_SECONDS = 3600.0
 """So old keys, and a document, are asked for again; what is there stays good while the provider is away."""
@@ -279,7 +279,7 @@ class Provider:
                 document = await self._document((await self.metadata()).keys)
                 self._keys = _read_keys(document)
                 self._keys_at = self._asked_keys_at
-            except ProviderAway:
+            except (ProviderAway, ProviderUnusable):
                 if self._keys_at is None:
                     raise
                 return False  # those that are there stay good

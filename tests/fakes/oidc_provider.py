@@ -3,7 +3,8 @@
     with OidcProvider() as provider:
         provider.add("ada", groups=["thesis"])
 
-It runs in a thread. What it does wrong is a class with a name, set as `fault` for as long as a test wants it.
+It runs in a thread. What it does wrong is a class with a name, set as `fault` for as long as a test wants it. What it
+ever gave to anybody, and what nobody may see, is in `given`.
 """
 
 from __future__ import annotations
@@ -221,6 +222,7 @@ class OidcProvider:
         self.refresh_tokens: dict[str, Claims] = {}
         self.access_tokens: dict[str, Claims] = {}
         self.ended: set[str] = set()
+        self.given: set[str] = set()
         self._sockets = bind_sockets(0, "127.0.0.1")
         self.host = f"http://127.0.0.1:{self._sockets[0].getsockname()[1]}"
         self.issuer = self.host + path
@@ -248,7 +250,9 @@ class OidcProvider:
         claims |= {"events": {EVENT: {}}} | changed
         claims = {name: value for name, value in claims.items() if value is not None}
         heads = {"alg": self.algorithm, "kid": self.key, "typ": "logout+jwt", **(header or {})}
-        return (sign or Fault().signed)(heads, claims, private_key(self.key, self.algorithm))
+        token = (sign or Fault().signed)(heads, claims, private_key(self.key, self.algorithm))
+        self.given.add(token)
+        return token
 
     def send_logout(self, **claims: Any) -> requests.Response:
         return requests.post(self.backchannel, data={"logout_token": self.logout_token(**claims)}, timeout=30)
@@ -301,6 +305,7 @@ class OidcProvider:
             claims["nonce"] = login["nonce"]
         header = {"alg": self.algorithm, "kid": self.key}
         token = self.fault.signed(header, self.fault.claims(claims), private_key(self.key, self.algorithm))
+        self.given |= {access, refresh, token}
         self.access_tokens[access] = login
         self.refresh_tokens[refresh] = login
         said = {"access_token": access, "refresh_token": refresh, "id_token": token, "token_type": "Bearer"}
@@ -345,9 +350,11 @@ class _Handler(RequestHandler):
     async def answer_authorize(self) -> None:
         asked = {name: self.get_argument(name, "") for name in self.request.arguments}
         self.op.queries.append(asked)
+        self.op.given |= {asked[name] for name in ("state", "nonce", "code_challenge") if asked.get(name)}
         sid = self.get_cookie("op-session") or secrets.token_hex(8)
         self.set_cookie("op-session", sid)
         code = secrets.token_hex(16)
+        self.op.given.add(code)
         self.op.codes[code] = {"sub": self.op.who, "sid": sid, "nonce": asked.get("nonce", ""), "asked": asked}
         query = self.op.fault.redirect({"code": code, "state": asked["state"], "iss": self.op.issuer})
         self.redirect(f"{asked['redirect_uri']}?{urlencode(query)}")
@@ -359,7 +366,8 @@ class _Handler(RequestHandler):
         if body.get("grant_type") == "refresh_token":
             login = self.op.refresh_tokens.pop(body.get("refresh_token", ""), None)
             if login is None or self.op.is_out(login):
-                return self._error(400, "invalid_grant")
+                gone = login is not None and login["sub"] in self.op.disabled
+                return self._error(400, "invalid_grant", "User disabled" if gone else "")
             return self._finish(self.op.tokens_for(login, refreshed=True))
         login = self.op.codes.pop(body.get("code", ""), None)
         if login is None or body.get("redirect_uri") != login["asked"]["redirect_uri"] or not _proved(body, login):
@@ -393,9 +401,9 @@ class _Handler(RequestHandler):
     def _finish(self, said: Claims) -> None:
         self.finish(said)
 
-    def _error(self, status: int, error: str) -> None:
+    def _error(self, status: int, error: str, description: str = "") -> None:
         self.set_status(status)
-        self.finish({"error": error, "error_description": f"it is {error}"})
+        self.finish({"error": error, "error_description": description or f"it is {error}"})
 
 
 def _proved(body: dict[str, str], login: Claims) -> bool:
