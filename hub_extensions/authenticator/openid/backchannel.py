@@ -94,7 +94,7 @@ class LogoutTokens:
 
 @web.stream_request_body
 class BackchannelLogout(web.RequestHandler):
-    """The address. It is no page of the hub: it knows no cookie and no user."""
+    """POST, with `single-sign-on`: the provider says that somebody signed out there, by a `logout_token` in a form."""
 
     def initialize(self, tokens: LogoutTokens) -> None:
         self._tokens = tokens
