@@ -44,6 +44,14 @@ _ERRORS = {
 """What a provider says when it comes back without a code -> a key of the pages' texts."""
 
 
+def on_this_host(handler: Any, address: str) -> str:
+    """Where to go on to, as the hub allows it; "": nowhere, as for what is no address at all."""
+    try:
+        return str(handler._validate_next_url(address))
+    except ValueError:  # the hub would answer 500
+        return ""
+
+
 class OpenIdLogin(ShowsFailures, BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
     """``/hub/oauth_login``: to the provider, with all that proves afterwards that it was this browser."""
 
@@ -55,7 +63,7 @@ class OpenIdLogin(ShowsFailures, BaseHandler):  # type: ignore[misc]  # jupyterh
             await self.show_failure(failed_by(problem))
             return
         redirect_uri = self.authenticator.get_callback_url(self)
-        login = new_login(redirect_uri, self._validate_next_url(self.get_argument("next", "")))
+        login = new_login(redirect_uri, on_this_host(self, self.get_argument("next", "")))
         for name in surplus_cookies(self):
             self.clear_cookie(name, path=self.hub.base_url)
         self._set_cookie(
@@ -109,7 +117,7 @@ class OpenIdCallback(ShowsFailures, BaseHandler):  # type: ignore[misc]
                 return
             await self.show_failure(failure)
             return
-        self.redirect(self._validate_next_url(login.next_url) or self.get_next_url(user))
+        self.redirect(on_this_host(self, login.next_url) or self.get_next_url(user))
 
     def append_query_parameters(self, url: str, exclude: Any = None) -> str:
         """What the provider sent with us goes no further."""
