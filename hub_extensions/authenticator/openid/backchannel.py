@@ -61,6 +61,7 @@ class LogoutTokens:
         people = {(each.iss, each.sub) for each in ending.values()} | ({(token.iss, token.sub)} if token.sub else set())
         others = [each for who in people for each in links.of_person(*who) if each.session not in ending]
         with sign_on.registry.store.transaction():
+            links.store.forget_logouts(self._auth.sign_on_now())
             if not links.store.note_logout(token.iss, token.jti, token.until):
                 return SignOnRefusal("again", "It was taken before (jti).")
             links.to_be_asked(others)

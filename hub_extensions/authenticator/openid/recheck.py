@@ -167,7 +167,7 @@ class Recheck:
             self._auth.links.put([link])
 
     def _forget(self) -> None:
-        """What belongs to sessions that are over, and logout tokens that are too old to come again.
+        """What belongs to sessions that are over.
 
         Who has a server and no session is asked about by the last one, for as long as the provider takes that.
         """
@@ -185,7 +185,6 @@ class Recheck:
     def _keep_only(self, sessions: Collection[str]) -> None:
         with self._auth.sign_on.registry.store.transaction():
             self._auth.links.keep_only(sessions)
-            self._auth.links.store.forget_logouts(self._auth.sign_on_now())
 
     def _is_away(self, because: str) -> None:
         self._pause = min(LONGEST_PAUSE_SECONDS, 2 * self._pause or FIRST_PAUSE_SECONDS)
