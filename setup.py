@@ -55,6 +55,10 @@ KUBERNETES = [
     "aiohttp>=3.9,<4",
     "python-slugify>=8",
 ]
+SIGN_ON = [
+    "oauthenticator>=17.4,<18",
+    "PyJWT[crypto]>=2.10,<3",
+]
 HELM = ["helm-python-sdk>=0.2.2,<0.3"]
 TEST = [
     "jupyterlab>=4.6,<5",
@@ -167,7 +171,8 @@ setup(
         "server": SERVER,
         "kubernetes": KUBERNETES,
         "helm": HELM,
-        "test": [*HUB, *SERVER, *KUBERNETES, *TEST],
+        "sign-on": SIGN_ON,
+        "test": [*HUB, *SERVER, *KUBERNETES, *SIGN_ON, *TEST],
     },
     entry_points={
         "console_scripts": ["jupyterhub-gpu = hub_extensions.tools.cli:main"],
@@ -175,6 +180,9 @@ setup(
             "gpu = hub_extensions.spawner.kube:GpuKubeSpawner",
             "gpu-local = hub_extensions.spawner.local:GpuLocalSpawner",
             "gpu-demo = hub_extensions.spawner.local:GpuDemoSpawner",
+        ],
+        "jupyterhub.authenticators": [
+            "single-sign-on = hub_extensions.authenticator.openid.authenticator:SingleSignOnOIDCAuthenticator",
         ],
         "jupyterlab.locale": ["jupyterhub_gpu = hub_extensions"],
     },

@@ -18,6 +18,8 @@ sys.path.insert(0, str(ROOT))
 import click  # noqa: E402
 from traitlets import HasTraits  # noqa: E402
 
+from hub_extensions.authenticator.openid.authenticator import SingleSignOnOIDCAuthenticator  # noqa: E402
+from hub_extensions.authenticator.openid.backchannel import BackchannelLogout  # noqa: E402
 from hub_extensions.authenticator.pages import PAGES  # noqa: E402
 from hub_extensions.authenticator.rest import REST  # noqa: E402
 from hub_extensions.hub_service.http.api.people import stored_document  # noqa: E402
@@ -29,6 +31,7 @@ from hub_extensions.spawner.config.traits import SECTIONS  # noqa: E402
 from hub_extensions.spawner.kube import GpuKubeSpawner  # noqa: E402
 from hub_extensions.tools.cli import main as commands  # noqa: E402
 
+OPENID = ((r"/sso/backchannel-logout", BackchannelLogout),)
 FOLDER = ROOT / "docs" / "reference"
 MADE = "<!-- Made by scripts/generate-reference.py. Change the code, not this page. -->\n"
 WHO = {
@@ -67,6 +70,12 @@ def configuration() -> str:
     for section in SECTIONS:
         lines += ["", f"## c.{section.__name__}", "", _first_sentence(section), "", *_settings(section)]
     lines += [
+        "",
+        "## c.SingleSignOnOIDCAuthenticator",
+        "",
+        "Of the authenticator `single-sign-on`, beside all of oauthenticator's `GenericOAuthenticator`.",
+        "",
+        *(row.replace("an offer's id", "a text") for row in _settings(SingleSignOnOIDCAuthenticator)),
         "",
         "## c.GpuSpawnerMixin",
         "",
@@ -128,7 +137,7 @@ def routes() -> str:
         "",
         "| route | what it does |",
         "| --- | --- |",
-        *(f"| `{_readable(path)}` | {_cell(handler.__doc__ or '')} |" for path, handler in (*REST, *PAGES)),
+        *(f"| `{_readable(path)}` | {_cell(handler.__doc__ or '')} |" for path, handler in (*REST, *PAGES, *OPENID)),
         "",
         "# Routes of a user's server",
         "",

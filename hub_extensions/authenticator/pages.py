@@ -110,6 +110,7 @@ class AdminPage(BaseHandler):  # type: ignore[misc]
             may_end=has_scope(self, END_SCOPE),
             drain=duration(sign_on.config.drain),
             config=sign_on.config,
+            provider=self.authenticator.provider_words() if hasattr(self.authenticator, "provider_words") else "",
         )
         self.set_header("Cache-Control", "no-store")
         self.finish(html)

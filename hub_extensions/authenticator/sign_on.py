@@ -121,6 +121,12 @@ class SignOn:
             self.registry.store.record(event)
         self._log_event(event)
 
+    def record(self, event: SignOnEvent) -> None:
+        """A line of the audit log, written at once."""
+        with self.registry.store.transaction():
+            self.registry.store.record(event)
+        self._log_event(event)
+
     def grant_admins(self, user: Any) -> None:
         """Admins have the role with our two scopes, and who is no admin any more has it not."""
         orm_user = getattr(user, "orm_user", user)

@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from traitlets import TraitError
 from traitlets.config.loader import LazyConfigValue
 
 from hub_extensions.authenticator.scopes import ADMIN_ROLE, SCOPES
@@ -17,6 +18,11 @@ from hub_extensions.core.sign_on import SignOnConfig
 
 TEMPLATES = Path(__file__).parent / "templates"
 CACHE = "--HubOAuth.cache_max_age="
+OWN_ENTRY, OWN_CLASS = "single-sign-on", "SingleSignOnOIDCAuthenticator"
+
+
+class ProviderSettingsWrong(ValueError, TraitError):
+    """What is set for our own authenticator does not fit. A hub ends with this sentence alone, without a traceback."""
 
 
 class AuthenticatorUnknown(ValueError):
@@ -30,21 +36,29 @@ def add_sign_on(c: Any, config: SignOnConfig, notes: list[str], *, resolve: bool
         resolve: False in a dry run, where the authenticator need not be installed.
 
     Raises:
-        AuthenticatorUnknown: it cannot be loaded.
+        AuthenticatorUnknown: it cannot be loaded. ProviderSettingsWrong: it is ours, and its settings do not fit.
     """
-    if not config.enabled:
+    if not config.enabled and not _brings_sessions(_value(c, "JupyterHub", "authenticator_class")):
         return
     if resolve:
         from hub_extensions.authenticator.mixin import with_sessions  # JupyterHub's handlers take their time to load
 
-        c.JupyterHub.authenticator_class = with_sessions(
-            _loaded(_value(c, "JupyterHub", "authenticator_class")), config
-        )
+        loaded = _loaded(_value(c, "JupyterHub", "authenticator_class"))
+        problem = loaded.problem_in(c) if hasattr(loaded, "problem_in") else ""
+        if problem:
+            raise ProviderSettingsWrong(problem)
+        c.JupyterHub.authenticator_class = with_sessions(loaded, config)
     _add_scopes(c)
     _add_templates(c)
     if config.server_cache_seconds is not None:
         _add_cache_age(c, config.server_cache_seconds)
     _note_others(c, config, notes)
+
+
+def _brings_sessions(named: Any) -> bool:
+    """Our own authenticator has sessions without a setting."""
+    names = [each.__name__ for each in named.__mro__] if isinstance(named, type) else [str(named).rpartition(".")[2]]
+    return bool({OWN_ENTRY, OWN_CLASS} & set(names))
 
 
 def _loaded(named: Any) -> type:

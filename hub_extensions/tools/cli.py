@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import click
 from pydantic import TypeAdapter
@@ -392,13 +394,56 @@ def sign_on() -> None:
     """Sign-on sessions (c.SignOn), which are kept in the hub's own database."""
 
 
-@sign_on.command("forget")
-@click.option(
+_hub_database = click.option(
     "--database-url",
     default="sqlite:///jupyterhub.sqlite",
     show_default=True,
     help="The hub's database, as c.JupyterHub.db_url has it.",
 )
+
+
+@sign_on.command("list")
+@_hub_database
+def sign_on_list(database_url: str) -> None:
+    """Say which account of the provider each user is (c.SingleSignOnOIDCAuthenticator)."""
+    for user, identity in _pin_table(database_url, lambda pins: pins.all()):
+        click.echo(f"{user}\t{identity.sub}\t{identity.iss}")
+
+
+@sign_on.command("pin")
+@click.argument("user")
+@click.argument("sub")
+@click.option("--issuer", required=True, help="The provider, as c.SingleSignOnOIDCAuthenticator.issuer has it.")
+@_hub_database
+def sign_on_pin(user: str, sub: str, issuer: str, database_url: str) -> None:
+    """Give a user to an account of the provider, by its sub. Whoever had it before does not get it any more."""
+    from hub_extensions.core.sign_on.identity import Identity
+
+    now = datetime.now(timezone.utc)
+    _pin_table(database_url, lambda pins: pins.pin(user, Identity(issuer, sub), now))
+    _print(f"{user} is the account {sub} now. Open sessions stay: end them on the page sso/admin.")
+
+
+@sign_on.command("unpin")
+@click.argument("user")
+@_hub_database
+def sign_on_unpin(user: str, database_url: str) -> None:
+    """Take a user from its account of the provider: who comes next with the name may get it."""
+    there = _pin_table(database_url, lambda pins: pins.unpin(user))
+    _print(f"{user} is nobody's now." if there else f"{user} was nobody's.")
+
+
+def _pin_table(database_url: str, work: Callable[[Any], Any]) -> Any:
+    from hub_extensions.adapters.store.sign_on_provider import PinTable  # the database's library takes its time to load
+
+    try:
+        return work(PinTable(database_url))
+    except ValueError as problem:
+        _refuse(f"Nothing was done: {problem}.", code=1)
+
+
+@sign_on.command("forget")
+@_hub_database
 def sign_on_forget(database_url: str) -> None:
     """Drop the tables of sessions and their audit log, while the hub is stopped.
 

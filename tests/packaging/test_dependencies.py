@@ -21,11 +21,13 @@ OURS = "hub_extensions"
 
 SERVER = ("server_extension/",)
 HELM = ("tools/helm_check/helm.py",)
+SIGN_ON = ("adapters/oidc.py", "authenticator/openid/")
 KUBERNETES = ("adapters/kubernetes/", "spawner/kube.py", "spawner/pods/", "spawner/pages/profiles.py")
 """Where an extra's own libraries are imported, below the package. Everything else is the hub's."""
 
 DISTRIBUTIONS = {
     "helm_python": "helm-python-sdk",
+    "jwt": "pyjwt",
     "kubespawner": "jupyterhub-kubespawner",
     "pynvml": "nvidia-ml-py",
     "slugify": "python-slugify",
@@ -134,7 +136,7 @@ def brought_by(name: str) -> set[str]:
 
 
 def test_every_place_that_is_named_here_is_there() -> None:
-    for place in (*SERVER, *HELM, *KUBERNETES):
+    for place in (*SERVER, *HELM, *KUBERNETES, *SIGN_ON):
         assert below(place) and all(file.is_file() for file in below(place)), place
 
 
@@ -147,18 +149,18 @@ def test_a_users_server_installs_one_library_beside_jupyter_server() -> None:
 
 
 def test_a_hub_is_told_all_it_imports_and_nothing_else() -> None:
-    hubs = set((ROOT / OURS).rglob("*.py")) - below(*SERVER, *HELM, *KUBERNETES)
+    hubs = set((ROOT / OURS).rglob("*.py")) - below(*SERVER, *HELM, *KUBERNETES, *SIGN_ON)
     assert imported(hubs) == set(declared("HUB"))
 
 
-@pytest.mark.parametrize(("extra", "places"), [("KUBERNETES", KUBERNETES), ("HELM", HELM)])
+@pytest.mark.parametrize(("extra", "places"), [("KUBERNETES", KUBERNETES), ("HELM", HELM), ("SIGN_ON", SIGN_ON)])
 def test_what_only_some_hubs_import_is_an_extra_of_its_own(extra: str, places: tuple[str, ...]) -> None:
     assert imported(below(*places)) - set(declared("HUB")) == set(declared(extra))
 
 
 def test_the_tests_are_told_all_they_import_and_nothing_else() -> None:
     tests = imported(file for place in ("tests", "benchmarks") for file in (ROOT / place).rglob("*.py"))
-    packages = {name for extra in ("HUB", "SERVER", "KUBERNETES", "HELM") for name in declared(extra)}
+    packages = {name for extra in ("HUB", "SERVER", "KUBERNETES", "HELM", "SIGN_ON") for name in declared(extra)}
     assert tests - packages - ONLY_WHERE_A_CARD_IS == set(declared("TEST")) - RUN_AND_NOT_IMPORTED
 
 
@@ -167,8 +169,8 @@ def test_the_tests_are_told_all_they_import_and_nothing_else() -> None:
     [
         ("requirements/runtime.in", ("SERVER",)),
         ("requirements/demo.in", ("HUB", "SERVER")),
-        ("requirements/test.in", ("HUB", "SERVER", "KUBERNETES", "TEST")),
-        ("requirements/hub5.in", ("HUB", "SERVER", "KUBERNETES")),
+        ("requirements/test.in", ("HUB", "SERVER", "KUBERNETES", "SIGN_ON", "TEST")),
+        ("requirements/hub5.in", ("HUB", "SERVER", "KUBERNETES", "SIGN_ON")),
         ("images/hub/requirements.in", ("HUB", "KUBERNETES")),
     ],
 )

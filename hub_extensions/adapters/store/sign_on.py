@@ -28,7 +28,8 @@ from hub_extensions.core.sign_on import SignOnEvent, SignOnSession
 
 METADATA = sa.MetaData()
 MIGRATIONS = Path(__file__).parent / "sign_on_migrations"
-VERSION_TABLE = "gpu_signon_alembic_version"
+PREFIX = "gpu_signon_"
+VERSION_TABLE = f"{PREFIX}alembic_version"
 
 SESSIONS = sa.Table(
     "gpu_signon_sessions",
@@ -202,7 +203,7 @@ def forget(url: str) -> tuple[str, ...]:
         if file and not Path(file).is_file():  # SQLite would make one
             raise ValueError(f"there is no file {file}")
         there = set(sa.inspect(engine).get_table_names())
-        gone = tuple(sorted(there & {*METADATA.tables, VERSION_TABLE}))
+        gone = tuple(sorted(name for name in there if name.startswith(PREFIX)))
         with engine.begin() as connection:
             for name in gone:
                 sa.Table(name, sa.MetaData()).drop(connection)

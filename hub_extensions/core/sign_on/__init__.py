@@ -1,4 +1,4 @@
-"""Sign-on sessions: how long one lasts, what ends with it, and the words for it. Values in, values out.
+"""Sign-on: how long a session lasts and what ends with it; what a provider's tokens say, and who somebody is.
 
 Not here: where sessions are kept (``adapters/store/sign_on.py``), and who ends one (``authenticator/``).
 """

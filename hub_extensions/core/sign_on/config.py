@@ -49,6 +49,13 @@ class SignOnConfig:
     max_sessions: int | None = setting(
         10, "So many sessions a person may have. At one more the oldest ends. None: no such limit.", least=1
     )
+    recheck: timedelta = setting(
+        timedelta(minutes=5),
+        "With single-sign-on the provider is asked about each session so often. 0: only when its browser asks for "
+        "something.",
+        name="recheck_seconds",
+        least=0,
+    )
     servers_at_sign_out: ServerPolicy = setting(
         "keep", f"What becomes of the servers of who has signed out of the last session. {_POLICIES}"
     )

@@ -13,7 +13,17 @@ from typing import Any, Literal
 SESSION_LETTERS = 8
 """So much of a session's public id stands in an event."""
 
-EventKind = Literal["signed-in", "refused", "ended"]
+EventKind = Literal[
+    "signed-in",
+    "refused",
+    "ended",
+    "pinned",
+    "name-taken",
+    "logout-refused",
+    "provider-away",
+    "provider-back",
+    "groups-changed",
+]
 
 
 @dataclass(frozen=True, slots=True)

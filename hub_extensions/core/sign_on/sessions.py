@@ -26,6 +26,9 @@ class EndCause(str, Enum):
     NUMBER = "number"
     REPLACED = "replaced"
     USER_DELETED = "user-deleted"
+    PROVIDER = "provider"
+    DISABLED = "disabled"
+    NOT_ALLOWED = "not-allowed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,9 @@ _WORDS = {
     EndCause.NUMBER: "You signed in on too many browsers. This was the oldest session, so it ended.",
     EndCause.REPLACED: "You signed in again in this browser.",
     EndCause.USER_DELETED: "This account is no longer known here.",
+    EndCause.PROVIDER: "Your sign-in service ended this session.",
+    EndCause.DISABLED: "Your sign-in service says that this account is disabled.",
+    EndCause.NOT_ALLOWED: "This account may not use this hub any more.",
 }
 
 

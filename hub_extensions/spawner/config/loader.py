@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from traitlets import Bool, Dict, Enum, Float, Int, List, TraitError, TraitType, Unicode
+from traitlets import Bool, Callable, Dict, Enum, Float, Int, List, TraitError, TraitType, Unicode, Union
 from traitlets.config.loader import Config, LazyConfigValue
 
 from hub_extensions.core.cluster.model import ClusterConfig
@@ -246,6 +246,10 @@ def wanted(trait: TraitType[Any, Any]) -> str:
         inner = getattr(trait, "_value_trait", None)
         assert inner is not None, "a dict whose values may be anything says nothing to an admin"
         return f"a dict from an offer's id to {'a list' if isinstance(inner, List) else wanted(inner)}"
+    if isinstance(trait, Union):
+        return " or ".join(wanted(each) for each in trait.trait_types)
+    if isinstance(trait, Callable):
+        return "a function"
     raise AssertionError(f"no words for a setting of type {type(trait).__name__}")
 
 

@@ -1,0 +1,147 @@
+"""What a hub with an OpenID provider keeps beside its sessions: who is which user, and what a session has from there.
+
+Three tables in the hub's own database, written through the hub's own session like those of ``sign_on.py``: nothing here
+commits, so that a change is one with what else is written. Tokens come and go encrypted.
+Not here: what they mean (``core/sign_on``), and encrypting (``authenticator/openid/links.py``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from hub_extensions.adapters.store.schema import CleanText, UtcTime, upsert
+from hub_extensions.adapters.store.sign_on import METADATA
+from hub_extensions.core.sign_on.identity import Identity
+from hub_extensions.core.sign_on.recheck import ProviderLink
+
+IDENTITIES = sa.Table(
+    "gpu_signon_identities",
+    METADATA,
+    sa.Column("iss", CleanText, primary_key=True),
+    sa.Column("sub", CleanText, primary_key=True),
+    sa.Column("user", CleanText, nullable=False, unique=True),
+    sa.Column("pinned", UtcTime, nullable=False),
+)
+LINKS = sa.Table(
+    "gpu_signon_links",
+    METADATA,
+    sa.Column("session", CleanText, primary_key=True),
+    sa.Column("user_id", sa.Integer, nullable=False),
+    sa.Column("iss", CleanText, nullable=False),
+    sa.Column("sub", CleanText, nullable=False),
+    sa.Column("sid", CleanText, nullable=False),
+    sa.Column("kept", sa.LargeBinary, nullable=False),
+    sa.Column("checked", UtcTime),
+)
+LOGOUTS = sa.Table(
+    "gpu_signon_logouts",
+    METADATA,
+    sa.Column("id", CleanText, primary_key=True),
+    sa.Column("until", UtcTime, nullable=False),
+)
+
+
+class ProviderStore:
+    """The three tables. `db`: the hub's own database session."""
+
+    def __init__(self, db: Any) -> None:
+        self._db = db
+
+    def pins_of(self, identity: Identity, user: str) -> dict[Identity, str]:
+        """Which user this person is, and which person this user is, where that is known."""
+        same = sa.and_(IDENTITIES.c.iss == identity.iss, IDENTITIES.c.sub == identity.sub)
+        query = sa.select(IDENTITIES.c.iss, IDENTITIES.c.sub, IDENTITIES.c.user)
+        rows = self._connection.execute(query.where(sa.or_(same, IDENTITIES.c.user == user)))
+        return {Identity(iss, sub): name for iss, sub, name in rows}
+
+    def pin(self, identity: Identity, user: str, now: datetime) -> None:
+        """Write who a user is. Raises sqlalchemy's IntegrityError: one of the two is pinned already."""
+        row = {"iss": identity.iss, "sub": identity.sub, "user": user, "pinned": now}
+        self._connection.execute(sa.insert(IDENTITIES), row)
+
+    def links(self) -> list[ProviderLink]:
+        """What the sessions have from their provider."""
+        return [ProviderLink(**row) for row in self._connection.execute(sa.select(LINKS)).mappings()]
+
+    def put_links(self, links: Iterable[ProviderLink]) -> None:
+        """Write them, new ones and changed ones."""
+        upsert(self._connection, LINKS, map(asdict, links))
+
+    def remove_links(self, sessions: Iterable[str]) -> None:
+        """Their sessions are over."""
+        for session in sessions:
+            self._connection.execute(sa.delete(LINKS).where(LINKS.c.session == session))
+
+    def note_logout(self, iss: str, jti: str, until: datetime) -> bool:
+        """Remember a logout token's id; False: it was there already."""
+        id = hashlib.sha256(f"{iss}\n{jti}".encode("utf-8", "replace")).hexdigest()
+        if self._connection.execute(sa.select(LOGOUTS.c.id).where(LOGOUTS.c.id == id)).first() is not None:
+            return False
+        self._connection.execute(sa.insert(LOGOUTS), {"id": id, "until": until})
+        return True
+
+    def forget_logouts(self, now: datetime) -> None:
+        """Those that would not be taken again anyway."""
+        self._connection.execute(sa.delete(LOGOUTS).where(LOGOUTS.c.until < now))
+
+    @property
+    def _connection(self) -> Connection:
+        connection: Connection = self._db.connection()
+        return connection
+
+
+class PinTable:
+    """The pins, for an admin's command.
+
+    Args:
+        url: of the hub's database.
+
+    Raises:
+        ValueError: it cannot be read; the text has no password. So do all methods.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            self._engine = sa.create_engine(url)
+            file = self._engine.url.database if self._engine.dialect.name == "sqlite" else None
+        except (SQLAlchemyError, ImportError) as problem:
+            raise ValueError(f"the hub's database cannot be reached: {type(problem).__name__}") from None
+        if file and not Path(file).is_file():  # SQLite would make one
+            raise ValueError(f"there is no file {file}")
+
+    def all(self) -> list[tuple[str, Identity]]:
+        """User and person, by the user's name."""
+        with self._begun() as connection:
+            query = sa.select(IDENTITIES.c.user, IDENTITIES.c.iss, IDENTITIES.c.sub).order_by(IDENTITIES.c.user)
+            return [(user, Identity(iss, sub)) for user, iss, sub in connection.execute(query)]
+
+    def pin(self, user: str, identity: Identity, now: datetime) -> None:
+        """This user is this person from now on; whoever it was before is nobody's."""
+        with self._begun() as connection:
+            taken = sa.and_(IDENTITIES.c.iss == identity.iss, IDENTITIES.c.sub == identity.sub)
+            connection.execute(sa.delete(IDENTITIES).where(sa.or_(taken, IDENTITIES.c.user == user)))
+            row = {"iss": identity.iss, "sub": identity.sub, "user": user, "pinned": now}
+            connection.execute(sa.insert(IDENTITIES), row)
+
+    def unpin(self, user: str) -> bool:
+        """The next one who comes with this name may get it; False: nobody had it."""
+        with self._begun() as connection:
+            return connection.execute(sa.delete(IDENTITIES).where(IDENTITIES.c.user == user)).rowcount > 0
+
+    @contextmanager
+    def _begun(self) -> Iterator[Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except SQLAlchemyError as problem:
+            raise ValueError(f"the tables of sign-on cannot be read: {type(problem).__name__}") from None

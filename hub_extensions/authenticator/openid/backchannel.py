@@ -1,0 +1,171 @@
+"""``POST /hub/sso/backchannel-logout``: the provider says that somebody signed out there.
+
+The sessions of the token's ``sid`` end, and the person's others are asked about at once: some providers send one token
+where they ended all. What ends, and who is to be asked about, is written before the answer; a restart goes on with it.
+No cookie is read, and nothing is believed that the provider did not sign.
+Not here: what a token has to say (``core/sign_on/logout_token.py``), and ending (``authenticator/ending.py``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs
+
+from tornado import web
+
+from hub_extensions.adapters.oidc import ProviderAway, ProviderUnusable
+from hub_extensions.authenticator.openid.metrics import LOGOUT_TOKENS
+from hub_extensions.core.sign_on import EndCause
+from hub_extensions.core.sign_on.logout_token import LARGEST_BODY, LogoutToken, judge_logout_token
+from hub_extensions.core.sign_on.refusal import SignOnRefusal
+
+FORM = "application/x-www-form-urlencoded"
+WRITTEN_A_MINUTE = 30
+"""So many bad ones are written into the audit log: nobody fills the hub's disk."""
+BAD_A_MINUTE = 120
+"""So many bad ones an address may send in a minute; more are refused unread. Good ones are never too many."""
+MOST_ADDRESSES = 1000
+
+
+class LogoutTokens:
+    """Takes logout tokens for an authenticator."""
+
+    def __init__(self, authenticator: Any) -> None:
+        self._auth = authenticator
+        self._bad: OrderedDict[str, list[float]] = OrderedDict()
+        self._written: deque[float] = deque(maxlen=WRITTEN_A_MINUTE)
+
+    async def take(self, token: str) -> SignOnRefusal | None:
+        """End what it says. Returns why it is not taken. Raises ProviderAway, ProviderUnusable."""
+        auth = self._auth
+        found = await auth.provider.verified(token)
+        if isinstance(found, SignOnRefusal):
+            return found
+        judged = judge_logout_token(
+            *found,
+            issuer=auth.issuer,
+            client_id=auth.client_id,
+            algorithms=tuple(auth.signing_algorithms),
+            leeway=timedelta(seconds=auth.leeway_seconds),
+            now=auth.sign_on_now(),
+        )
+        return judged if isinstance(judged, SignOnRefusal) else self._end(judged)
+
+    def _end(self, token: LogoutToken) -> SignOnRefusal | None:
+        """Without a pause in between, and all in one commit: the token's id, the ends, and who is to be asked."""
+        links, sign_on = self._auth.links, self._auth.sign_on
+        ending = {each.session: each for each in links.of_logout(token.iss, token.sub, token.sid)}
+        people = {(each.iss, each.sub) for each in ending.values()} | ({(token.iss, token.sub)} if token.sub else set())
+        others = [each for who in people for each in links.of_person(*who) if each.session not in ending]
+        with sign_on.registry.store.transaction():
+            links.store.forget_logouts(self._auth.sign_on_now())
+            if not links.store.note_logout(token.iss, token.jti, token.until):
+                return SignOnRefusal("again", "It was taken before (jti).")
+            links.to_be_asked(others)
+            for user_id in {each.user_id for each in ending.values()}:
+                sessions = [each for each in sign_on.registry.of_user(user_id) if each.id in ending]
+                if sessions:
+                    sign_on.ender.end(user_id, sessions, EndCause.PROVIDER)
+        self._auth.recheck.wake()
+        return None
+
+    def note_refused(self, address: str, code: str, sentence: str) -> None:
+        """Count a bad one, and write it down."""
+        LOGOUT_TOKENS.labels(code).inc()
+        recent = self._bad.setdefault(address, [])
+        recent.append(time.monotonic())
+        del recent[: max(0, len(recent) - BAD_A_MINUTE)]
+        self._bad.move_to_end(address)
+        while len(self._bad) > MOST_ADDRESSES:
+            self._bad.popitem(last=False)
+        self._auth.log.warning("sign-on: a logout token from %s is not taken (%s): %s", address, code, sentence)
+        now = time.monotonic()
+        if len(self._written) < WRITTEN_A_MINUTE or now - self._written[0] > 60:
+            self._written.append(now)
+            self._auth.record("logout-refused", cause=code)
+
+    def is_too_much(self, address: str) -> bool:
+        """This address has sent too many bad ones."""
+        recent = self._bad.get(address, [])
+        return len(recent) >= BAD_A_MINUTE and time.monotonic() - recent[0] < 60
+
+
+@web.stream_request_body
+class BackchannelLogout(web.RequestHandler):
+    """POST, with `single-sign-on`: the provider says that somebody signed out there, by a `logout_token` in a form."""
+
+    def initialize(self, tokens: LogoutTokens) -> None:
+        self._tokens = tokens
+        self._body = b""
+        self._is_over = False
+
+    def check_xsrf_cookie(self) -> None:
+        """No cookie is read here, so nobody's browser can be used."""
+
+    def set_default_headers(self) -> None:
+        self.set_header("Cache-Control", "no-store")
+
+    async def prepare(self) -> None:
+        """What is refused unread."""
+        if self._tokens.is_too_much(self._address):
+            LOGOUT_TOKENS.labels("too-many").inc()
+            self._close(429, "slow_down")
+        elif self.request.method != "POST":
+            self._refuse(405, "method", "It is no POST.")
+        elif int(self.request.headers.get("Content-Length") or 0) > LARGEST_BODY:
+            self._refuse(413, "size", "Its body is too large.")
+
+    def data_received(self, chunk: bytes) -> None:
+        """Read no more than there may be."""
+        if self._is_over:
+            return
+        self._body += chunk
+        if len(self._body) > LARGEST_BODY:
+            self._body = b""
+            self._refuse(413, "size", "Its body is too large.")
+
+    async def post(self) -> None:
+        """See the module."""
+        if self._is_over:
+            return
+        token = self._token()
+        if token is None:
+            self._refuse(400, "form", "It is no form with one logout_token.")
+            return
+        try:
+            refusal = await self._tokens.take(token)
+        except (ProviderAway, ProviderUnusable) as problem:
+            self._refuse(503, "provider-away", str(problem))
+            return
+        if refusal is not None:
+            self._refuse(400, refusal.code, refusal.log_message)
+            return
+        LOGOUT_TOKENS.labels("taken").inc()
+        self.finish()
+
+    def _token(self) -> str | None:
+        if self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != FORM:
+            return None
+        try:
+            fields = parse_qs(self._body.decode("ascii"), max_num_fields=10)
+        except ValueError:
+            return None
+        found = fields.get("logout_token", [])
+        return found[0] if len(found) == 1 else None
+
+    def _refuse(self, status: int, code: str, sentence: str) -> None:
+        self._tokens.note_refused(self._address, code, sentence)
+        self._close(status, "invalid_request")
+
+    def _close(self, status: int, error: str) -> None:
+        self._is_over = True
+        self.set_status(status)
+        self.set_header("Connection", "close")
+        self.finish({"error": error})
+
+    @property
+    def _address(self) -> str:
+        return self.request.remote_ip or ""

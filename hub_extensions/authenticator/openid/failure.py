@@ -1,0 +1,71 @@
+"""A sign-in that did not work, as the page that its person sees and the line that an admin finds by its number.
+
+Not here: the pages' texts (``core/sign_on/failures.py``).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from tornado import web
+
+from hub_extensions.adapters.oidc import ProviderAway, ProviderRefused, ProviderUnusable
+from hub_extensions.core.sign_on.failures import failure_of
+from hub_extensions.core.sign_on.recheck import RecheckOutcome, outcome_of_no
+from hub_extensions.core.sign_on.refusal import SignOnRefusal
+
+
+class SignOnFailed(web.HTTPError):
+    """Somebody was not signed in. `code`: a key of the pages' texts."""
+
+    def __init__(self, code: str, log_message: str, parameters: Mapping[str, str] | None = None) -> None:
+        super().__init__(failure_of(code, {}).status)
+        self.code = code
+        self.sentence = log_message
+        self.parameters = dict(parameters or {})
+
+
+def failed_by(problem: Exception | SignOnRefusal) -> SignOnFailed:
+    """What it means for who wants to sign in."""
+    if isinstance(problem, SignOnRefusal):
+        return SignOnFailed(problem.code, problem.log_message, problem.parameters)
+    if isinstance(problem, ProviderAway):
+        return SignOnFailed("provider-away", str(problem))
+    if isinstance(problem, ProviderUnusable):
+        return SignOnFailed(problem.code, str(problem))
+    if isinstance(problem, ProviderRefused):
+        gone = outcome_of_no(str(problem)) is RecheckOutcome.RIGHT_LOST
+        return SignOnFailed("disabled" if gone else "code", str(problem))
+    raise problem
+
+
+class ShowsFailures:
+    """In front of a handler of the hub: a `SignOnFailed` becomes its page. No secret of a query comes into the log."""
+
+    async def show_failure(self: Any, failure: SignOnFailed) -> None:
+        """The page, and the line with its number."""
+        number = secrets.token_hex(4)
+        self.log.warning("sign-on refused (%s) %s: %s", number, failure.code, failure.sentence)
+        self.authenticator.note_failure(failure.code)
+        page = failure_of(failure.code, failure.parameters)
+        self.set_status(page.status)
+        self.set_header("Cache-Control", "no-store")
+        html = await self.render_template("sign_on_failed.html", failure=page, number=number)
+        self.finish(html)
+
+    def _request_summary(self: Any) -> str:
+        return f"{self.request.method} {self.request.path} ({self.request.remote_ip})"
+
+    def _log(self: Any) -> None:
+        """As the hub does, without the queries of this request and of where it leads."""
+        location = self._headers.get("Location")
+        if location:
+            self._headers["Location"] = urlsplit(location)._replace(query="", fragment="").geturl()
+        uri, self.request.uri = self.request.uri, self.request.path
+        try:
+            super()._log()  # type: ignore[misc]
+        finally:
+            self.request.uri = uri

@@ -1,0 +1,100 @@
+"""What each session has from the provider, in memory and in the hub's database; and who is which user, in that alone.
+
+A session's refresh token and id token are kept encrypted with the hub's `CryptKeeper`, here too.
+Not here: the tables (``adapters/store/sign_on_provider.py``), and when a link is asked about (``recheck.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from jupyterhub.crypto import CryptKeeper, InvalidToken
+
+from hub_extensions.adapters.store.sign_on_provider import ProviderStore
+from hub_extensions.core.sign_on.recheck import ProviderLink
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTokens:
+    """What a session is asked about with, and signed out with. Never shown."""
+
+    refresh: str = field(default="", repr=False)
+    id_token: str = field(default="", repr=False)
+
+
+async def encrypted(tokens: KeptTokens) -> bytes:
+    """For the database."""
+    return cast(bytes, await CryptKeeper.instance().encrypt([tokens.refresh, tokens.id_token]))
+
+
+async def decrypted(kept: bytes) -> KeptTokens:
+    """From the database; nothing where the hub's key is another now."""
+    if not kept:
+        return KeptTokens()
+    try:
+        return KeptTokens(*await CryptKeeper.instance().decrypt(kept))
+    except InvalidToken:
+        return KeptTokens()
+
+
+class ProviderLinks:
+    """All links of the hub."""
+
+    def __init__(self, store: ProviderStore) -> None:
+        self.store = store
+        self._links: dict[str, ProviderLink] = {each.session: each for each in store.links()}
+
+    def of_session(self, session: str) -> ProviderLink | None:
+        """What a session has; None: it did not come from the provider."""
+        return self._links.get(session)
+
+    def of_user(self, user_id: int) -> Sequence[ProviderLink]:
+        """Those of one user's sessions."""
+        return [each for each in self._links.values() if each.user_id == user_id]
+
+    def of_logout(self, iss: str, sub: str, sid: str) -> Sequence[ProviderLink]:
+        """Whose sessions a logout token ends: those of its session, else all of its person."""
+        return [
+            each
+            for each in self._links.values()
+            if each.iss == iss and (each.sid == sid if sid else each.sub == sub) and (not sub or each.sub == sub)
+        ]
+
+    def of_person(self, iss: str, sub: str) -> Sequence[ProviderLink]:
+        """All of one person."""
+        return [each for each in self._links.values() if each.iss == iss and each.sub == sub]
+
+    def all(self) -> Collection[ProviderLink]:
+        """All there are."""
+        return list(self._links.values())
+
+    def put(self, links: Iterable[ProviderLink]) -> None:
+        """Write links, new ones and changed ones; the caller commits."""
+        changed = list(links)
+        self.store.put_links(changed)
+        self._links |= {each.session: each for each in changed}
+
+    def to_be_asked(self, links: Iterable[ProviderLink]) -> None:
+        """They are asked about at once, also after a restart; the caller commits."""
+        self.put(replace(each, checked=None) for each in links)
+
+    def keep_only(self, sessions: Collection[str]) -> None:
+        """Forget those whose session is over; the caller commits."""
+        gone = [session for session in self._links if session not in sessions]
+        self.store.remove_links(gone)
+        for session in gone:
+            del self._links[session]
+
+    def reload(self) -> None:
+        """As the database has it: what was put and not committed is forgotten."""
+        self._links = {each.session: each for each in self.store.links()}
+
+
+def hub_user_of(app: Any, user_id: int) -> Any:
+    """The hub's user with this number; None: there is none."""
+    from jupyterhub import orm
+
+    found = app.db.query(orm.User).filter_by(id=user_id).first()
+    return None if found is None else app.users[found]

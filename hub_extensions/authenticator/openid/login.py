@@ -1,0 +1,202 @@
+"""The three addresses of a browser that signs in or out: begin, come back, and leave.
+
+Each stops at the first thing that does not fit, with a page in words; nothing is tried again by itself.
+Not here: who somebody is and whether they are let in (``authenticator.py``), sessions (``authenticator/login.py``).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from jupyterhub.handlers import BaseHandler
+from oauthenticator.oauth2 import OAuthLogoutHandler
+from tornado.httputil import url_concat
+
+from hub_extensions.adapters.oidc import ProviderAway, ProviderMetadata, ProviderUnusable
+from hub_extensions.authenticator.openid.failure import ShowsFailures, SignOnFailed, failed_by
+from hub_extensions.authenticator.openid.pending import (
+    LONGEST_SECONDS,
+    PREFIX,
+    PendingLogin,
+    cookie_name,
+    new_login,
+    sealed,
+    surplus_cookies,
+    unsealed,
+)
+from hub_extensions.core.sign_on.id_token import same
+
+_ERRORS = {
+    "access_denied": "consent",
+    "consent_required": "consent",
+    "interaction_required": "consent",
+    "login_required": "consent",
+    "temporarily_unavailable": "provider-away",
+    "server_error": "provider-away",
+    "unauthorized_client": "client-unknown",
+    "invalid_request": "client-unknown",
+    "invalid_scope": "client-unknown",
+    "unsupported_response_type": "client-unknown",
+}
+"""What a provider says when it comes back without a code -> a key of the pages' texts."""
+
+
+def on_this_host(handler: Any, address: str) -> str:
+    """Where to go on to, as the hub allows it; "": nowhere, as for what is no address at all."""
+    try:
+        return str(handler._validate_next_url(address))
+    except ValueError:  # the hub would answer 500
+        return ""
+
+
+class OpenIdLogin(ShowsFailures, BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
+    """``/hub/oauth_login``: to the provider, with all that proves afterwards that it was this browser."""
+
+    async def get(self) -> None:
+        """See the class. ``?again=other``: the provider is to ask which account it is."""
+        try:
+            metadata = await self.authenticator.provider.metadata()
+        except (ProviderAway, ProviderUnusable) as problem:
+            await self.show_failure(failed_by(problem))
+            return
+        redirect_uri = self.authenticator.get_callback_url(self)
+        login = new_login(redirect_uri, on_this_host(self, self.get_argument("next", "")))
+        for name in surplus_cookies(self):
+            self.clear_cookie(name, path=self.hub.base_url)
+        self._set_cookie(
+            cookie_name(login.state),
+            await sealed(login),
+            encrypted=False,
+            path=self.hub.base_url,
+            samesite="Lax",
+            max_age=int(2 * LONGEST_SECONDS),
+        )
+        self.set_header("Cache-Control", "no-store")
+        self.redirect(url_concat(metadata.authorization, self._query(login)))
+
+    def _query(self, login: PendingLogin) -> dict[str, str]:
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(login.verifier.encode()).digest()).decode().rstrip("=")
+        asked = {"prompt": "select_account"} if self.get_argument("again", "") == "other" else {}
+        return {
+            **self.authenticator.extra_authorize_params,
+            **asked,
+            "response_type": "code",
+            "client_id": self.authenticator.client_id,
+            "redirect_uri": login.redirect_uri,
+            "scope": " ".join(self.authenticator.scope),
+            "state": login.state,
+            "nonce": login.nonce,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+        }
+
+
+class OpenIdCallback(ShowsFailures, BaseHandler):  # type: ignore[misc]
+    """``/hub/oauth_callback``: back from the provider."""
+
+    sign_on_proof: Any = None
+    """What the authenticator found out about who this is, until the session has it."""
+
+    async def get(self) -> None:
+        """See the class."""
+        self.set_header("Cache-Control", "no-store")
+        self.set_header("Referrer-Policy", "no-referrer")
+        try:
+            login = await self._pending()
+            await self._check_issuer()
+            code = self._code()
+            user = await self.login_user({"login": login, "code": code})
+            if user is None:
+                raise self.authenticator.not_allowed(self)
+        except SignOnFailed as failure:
+            if failure.code in ("used", "other-login") and self.current_user is not None:
+                self.redirect(f"{self.hub.base_url}home")  # Back was pressed, and all is well
+                return
+            await self.show_failure(failure)
+            return
+        self.redirect(on_this_host(self, login.next_url) or self.get_next_url(user))
+
+    def append_query_parameters(self, url: str, exclude: Any = None) -> str:
+        """What the provider sent with us goes no further."""
+        return url
+
+    def set_login_cookie(self, user: Any) -> None:
+        """As the hub does; the session that began a moment ago gets what the provider gave."""
+        super().set_login_cookie(user)
+        if self.sign_on_proof is not None:
+            self.authenticator.link(self, user, self.sign_on_proof)
+            self.sign_on_proof = None
+
+    async def _pending(self) -> PendingLogin:
+        """The sign-in that this browser began. Raises SignOnFailed."""
+        state = self.get_argument("state", "")
+        if not state:
+            raise SignOnFailed("other-login", "The answer has no state.")
+        name = cookie_name(state)
+        cookie = self.get_cookie(name)
+        if cookie is None:
+            has_any = bool(self.cookies)
+            others = any(each.startswith(PREFIX) for each in self.cookies)
+            code = "other-login" if others or (has_any and self.current_user is not None) else "cookies"
+            raise SignOnFailed(code, "This browser has no cookie of a sign-in with this state.")
+        self.clear_cookie(name, path=self.hub.base_url)
+        login = await unsealed(cookie)
+        if login is None or not same(login.state, state):
+            raise SignOnFailed("other-login", "The cookie of the sign-in is not of this hub, or of another state.")
+        if login.is_over:
+            raise SignOnFailed("too-late", "The sign-in was begun more than an hour ago.")
+        if not self.authenticator.used_logins.use(login):
+            raise SignOnFailed("used", "The sign-in came back before.")
+        return login
+
+    async def _check_issuer(self) -> None:
+        """RFC 9207: which provider answers. Raises SignOnFailed."""
+        try:
+            metadata: ProviderMetadata = await self.authenticator.provider.metadata()
+        except (ProviderAway, ProviderUnusable) as problem:
+            raise failed_by(problem) from problem
+        said = self.get_argument("iss", None)
+        if said is None and not metadata.names_itself:
+            return
+        if said != metadata.issuer:
+            raise SignOnFailed("token", "The answer is from another provider, or does not say from which (iss).")
+
+    def _code(self) -> str:
+        error = self.get_argument("error", "")
+        if error:
+            code = _ERRORS.get(error, "client-unknown")
+            raise SignOnFailed(code, f"The provider says {error[:40]!a} instead of a code.")
+        code = str(self.get_argument("code", ""))
+        if not code:
+            raise SignOnFailed("token", "The answer has no code.")
+        return code
+
+
+class OpenIdLogout(ShowsFailures, OAuthLogoutHandler):  # type: ignore[misc]
+    """``/hub/logout``: signed out here, then at the provider, which is told who it is and so asks nothing."""
+
+    async def render_logout_page(self) -> None:
+        """To the provider's own page to sign out, where it has one."""
+        if self.authenticator.logout_redirect_url:
+            self.redirect(self.authenticator.logout_redirect_url)
+            return
+        hint = await self.authenticator.hint_of(self)
+        try:
+            metadata = await self.authenticator.provider.metadata() if hint else None
+        except (ProviderAway, ProviderUnusable):
+            metadata = None
+        if metadata is None or not metadata.end_session:
+            await super().render_logout_page()
+            return
+        back = urlsplit(self.authenticator.get_callback_url(self))._replace(path=self.settings["login_url"], query="")
+        query = {
+            "id_token_hint": hint,
+            "client_id": self.authenticator.client_id,
+            "post_logout_redirect_uri": back.geturl(),
+        }
+        self.set_header("Cache-Control", "no-store")
+        joint = "&" if urlsplit(metadata.end_session).query else "?"
+        self.redirect(f"{metadata.end_session}{joint}{urlencode(query)}")

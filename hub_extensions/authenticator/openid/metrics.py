@@ -1,0 +1,19 @@
+"""Figures of the hub's own ``/hub/metrics`` about the provider. Nobody's name is in a label."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge
+
+LOGINS_REFUSED = Counter(
+    "jupyterhub_gpu_sign_on_refused_total", "Sign-ins that ended with a page that says why not.", ["reason"]
+)
+LOGOUT_TOKENS = Counter(
+    "jupyterhub_gpu_sign_on_logout_tokens_total", "Logout tokens that came from outside.", ["result"]
+)
+RECHECKS = Counter(
+    "jupyterhub_gpu_sign_on_rechecks_total", "Sessions that the provider was asked about again.", ["result"]
+)
+PROVIDER_AWAY = Gauge(
+    "jupyterhub_gpu_sign_on_provider_away_since_seconds",
+    "Since when the provider has not answered, in seconds since 1970; 0: it answers.",
+)

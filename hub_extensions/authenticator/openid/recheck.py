@@ -1,0 +1,206 @@
+"""Asks the provider again about who is signed in: a few at a time, spread over the time, one question a session.
+
+A provider that is away signs nobody out; it is asked more and more seldom until it answers.
+Not here: who is due and what an answer means (``core/sign_on/recheck.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from typing import Any
+
+from hub_extensions.adapters.oidc import ProviderAway, ProviderRefused, ProviderUnusable
+from hub_extensions.authenticator.openid.failure import SignOnFailed
+from hub_extensions.authenticator.openid.links import KeptTokens, decrypted, encrypted, hub_user_of
+from hub_extensions.authenticator.openid.metrics import PROVIDER_AWAY, RECHECKS
+from hub_extensions.core.sign_on import EndCause
+from hub_extensions.core.sign_on.recheck import AT_ONCE, ProviderLink, RecheckOutcome, due, outcome_of_no
+
+TICK_SECONDS = 2.0
+APART_SECONDS = 1 / 8
+"""At most eight questions begin in a second."""
+FRESH = timedelta(seconds=30)
+"""A request does not have a session asked about that was asked about so lately."""
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 120.0
+"""After a question without an answer none is put for so long; each time twice as long."""
+_NEVER = datetime.min.replace(tzinfo=timezone.utc)
+
+
+class Recheck:
+    """Asks for an authenticator, in a loop and when a request wants to know."""
+
+    def __init__(self, authenticator: Any, app: Any) -> None:
+        self._auth, self._app = authenticator, app
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._wakes = asyncio.Event()
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._next_start = 0.0
+        self._pause, self._pause_until = 0.0, 0.0
+        self.away_since: datetime | None = None
+        self.away_because = ""
+        self._work = asyncio.ensure_future(self._run())
+
+    def wake(self) -> None:
+        """Somebody is to be asked about at once."""
+        self._wakes.set()
+
+    async def ask_user(self, user_id: int) -> None:
+        """Ask about one person's sessions that were not asked about just now; it takes as long as the provider does."""
+        now = self._auth.sign_on_now()
+        links = [each for each in self._auth.links.of_user(user_id) if not each.checked or now - each.checked >= FRESH]
+        if links and time.monotonic() >= self._pause_until:
+            await asyncio.wait(self._begin(links))
+
+    async def _run(self) -> None:
+        await self._app._start_future
+        while True:
+            try:
+                self._forget()
+                await self._round()
+            except Exception:
+                # a database that is locked, or full: nobody is signed out for it, and the next round tries again
+                self._app.log.exception("The provider was not asked about who is signed in")
+                self._auth.links.reload()
+            try:
+                await asyncio.wait_for(self._wakes.wait(), TICK_SECONDS)
+            except asyncio.TimeoutError:
+                continue
+            self._wakes.clear()
+
+    async def _round(self) -> None:
+        """Ask about who is due."""
+        now = self._auth.sign_on_now()
+        links = due(self._auth.links.all(), self._auth.sign_on.config.recheck, now)
+        if not links or time.monotonic() < self._pause_until:
+            return
+        # while it is away one question is enough to see that it is back
+        await asyncio.wait(self._begin(links[:1] if self.away_since is not None else links[: 8 * AT_ONCE]))
+
+    def _begin(self, links: Iterable[ProviderLink]) -> list[asyncio.Task[None]]:
+        """One question a session at a time: with a refresh token that is good once a second one would be refused."""
+        tasks = []
+        for link in links:
+            if link.session not in self._asking:
+                task = asyncio.create_task(self._ask(link.session))
+                self._asking[link.session] = task
+                task.add_done_callback(partial(self._asked, link.session))
+            tasks.append(self._asking[link.session])
+        return tasks
+
+    def _asked(self, session: str, _: asyncio.Task[None]) -> None:
+        self._asking.pop(session, None)
+
+    async def _ask(self, session: str) -> None:
+        async with self._places:
+            start = self._next_start = max(time.monotonic(), self._next_start + APART_SECONDS)
+            await asyncio.sleep(start - time.monotonic())
+            link = self._auth.links.of_session(session)
+            if link is None or time.monotonic() < self._pause_until:
+                return
+            try:
+                outcome = await self._answer(link)
+            except (ProviderAway, ProviderUnusable, SignOnFailed) as problem:
+                self._is_away(getattr(problem, "sentence", "") or str(problem))
+                return
+            except Exception:
+                self._app.log.exception("A session was not asked about")
+                self._auth.links.reload()
+                return
+        self._is_back()
+        RECHECKS.labels(outcome.value).inc()
+
+    async def _answer(self, link: ProviderLink) -> RecheckOutcome:
+        """What the provider says about a session, with what follows from it done."""
+        auth = self._auth
+        kept = await decrypted(link.kept)
+        user = hub_user_of(self._app, link.user_id)
+        if not kept.refresh:
+            return self._without_token(link)
+        try:
+            tokens = await auth.provider.refresh(kept.refresh)
+        except ProviderRefused as no:
+            return self._ends(link, outcome_of_no(str(no)))
+        # first of all: the old one may be good no more
+        fresh = KeptTokens(tokens.refresh or kept.refresh, tokens.id_token or kept.id_token)
+        link = replace(link, kept=await encrypted(fresh), checked=auth.sign_on_now())
+        if auth.links.of_session(link.session) is None or user is None:
+            return RecheckOutcome.ENDS  # it ended meanwhile
+        self._write(link)
+        try:
+            if tokens.id_token:
+                _, claims = await auth.claims_of(tokens, nonce=None, sub=link.sub)
+            else:
+                claims = await auth.user_information(tokens, link.sub)
+        except ProviderRefused as no:
+            return self._ends(link, outcome_of_no(str(no)))
+        if await auth.take_over(user, claims, tokens):
+            return RecheckOutcome.STAYS
+        self._drop(link)
+        return RecheckOutcome.RIGHT_LOST
+
+    def _without_token(self, link: ProviderLink) -> RecheckOutcome:
+        """A provider that gives no refresh token cannot be asked; the session's own limits end it."""
+        self._write(replace(link, checked=self._auth.sign_on_now()))
+        return RecheckOutcome.STAYS
+
+    def _ends(self, link: ProviderLink, outcome: RecheckOutcome) -> RecheckOutcome:
+        sign_on, lost = self._auth.sign_on, outcome is RecheckOutcome.RIGHT_LOST
+        theirs = sign_on.registry.of_user(link.user_id)
+        sessions = [each for each in theirs if lost or each.id == link.session]
+        if sessions or lost:
+            cause = EndCause.DISABLED if lost else EndCause.PROVIDER
+            sign_on.ender.end(link.user_id, sessions, cause, lost_right=lost)
+        self._drop(link)
+        return outcome
+
+    def _drop(self, link: ProviderLink) -> None:
+        """It is worth nothing any more; nobody is asked about by it again."""
+        self._keep_only([each.session for each in self._auth.links.all() if each.session != link.session])
+
+    def _write(self, link: ProviderLink) -> None:
+        with self._auth.sign_on.registry.store.transaction():
+            self._auth.links.put([link])
+
+    def _forget(self) -> None:
+        """What belongs to sessions that are over.
+
+        Who has a server and no session is asked about by the last one, for as long as the provider takes that.
+        """
+        registry, links = self._auth.sign_on.registry, self._auth.links
+        kept = {each.id for user_id in registry.users() for each in registry.of_user(user_id)}
+        over = [each for each in links.all() if each.session not in kept]
+        for user_id in {each.user_id for each in over} - set(registry.users()):
+            user = hub_user_of(self._app, user_id)
+            if user is not None and user.active:
+                last = max(links.of_user(user_id), key=lambda each: each.checked or _NEVER)
+                kept.add(last.session)
+        if any(each.session not in kept for each in over):
+            self._keep_only(kept)
+
+    def _keep_only(self, sessions: Collection[str]) -> None:
+        with self._auth.sign_on.registry.store.transaction():
+            self._auth.links.keep_only(sessions)
+
+    def _is_away(self, because: str) -> None:
+        self._pause = min(LONGEST_PAUSE_SECONDS, 2 * self._pause or FIRST_PAUSE_SECONDS)
+        self._pause_until = time.monotonic() + self._pause
+        RECHECKS.labels("away").inc()
+        self.away_because = because
+        if self.away_since is None:
+            self.away_since = self._auth.sign_on_now()
+            PROVIDER_AWAY.set(self.away_since.timestamp())
+            self._app.log.warning("sign-on: the provider does not answer, and nobody is signed out for it: %s", because)
+            self._auth.record("provider-away")
+
+    def _is_back(self) -> None:
+        self._pause = self._pause_until = 0.0
+        if self.away_since is not None:
+            self.away_since, self.away_because = None, ""
+            PROVIDER_AWAY.set(0)
+            self._app.log.info("sign-on: the provider answers again")
+            self._auth.record("provider-back")

@@ -1,0 +1,109 @@
+"""Pins, links and logout tokens in a hub's database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from click.testing import CliRunner
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from hub_extensions.adapters.store.sign_on import METADATA, VERSION_TABLE, forget, migrate
+from hub_extensions.adapters.store.sign_on_provider import PinTable, ProviderStore
+from hub_extensions.core.sign_on.identity import Identity
+from hub_extensions.core.sign_on.recheck import ProviderLink
+from hub_extensions.tools.cli import main
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+ADA = Identity("https://login.site.example", "u-1")
+LINK = ProviderLink("s1", 1, ADA.iss, ADA.sub, "sid-1", b"\x00kept\xff", NOW)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Session]:
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'hub.sqlite'}")
+    migrate(engine)
+    with Session(engine) as session:
+        yield session
+    engine.dispose()
+
+
+def test_the_migrations_make_what_the_code_knows(db: Session) -> None:
+    inspector = sa.inspect(db.get_bind())
+    for name, table in METADATA.tables.items():
+        assert {each["name"] for each in inspector.get_columns(name)} == set(table.columns.keys()), name
+
+
+def test_a_person_is_one_user_and_a_user_is_one_person(db: Session) -> None:
+    store = ProviderStore(db)
+    store.pin(ADA, "ada", NOW)
+    db.commit()
+    for identity, user in ((ADA, "eve"), (Identity(ADA.iss, "u-2"), "ada")):
+        with pytest.raises(IntegrityError):
+            store.pin(identity, user, NOW)
+        db.rollback()
+    assert store.pins_of(ADA, "ben") == store.pins_of(Identity(ADA.iss, "u-2"), "ada") == {ADA: "ada"}
+    assert store.pins_of(Identity(ADA.iss, "u-2"), "ben") == {}
+
+
+def test_an_admin_gives_a_name_to_somebody_else(db: Session, tmp_path: Path) -> None:
+    ProviderStore(db).pin(ADA, "ada", NOW)
+    db.commit()
+    pins = PinTable(f"sqlite:///{tmp_path / 'hub.sqlite'}")
+    other = Identity(ADA.iss, "u-2")
+    pins.pin("ada", other, NOW)
+    assert pins.all() == [("ada", other)]
+    assert pins.unpin("ada")
+    assert not pins.unpin("ada")
+    command = partial(CliRunner().invoke, main, catch_exceptions=False)
+    where = ["--database-url", f"sqlite:///{tmp_path / 'hub.sqlite'}"]
+    assert command(["sign-on", "pin", "ada", "u-3", "--issuer", ADA.iss, *where]).exit_code == 0
+    assert command(["sign-on", "list", *where]).output == f"ada\tu-3\t{ADA.iss}\n"
+    assert "nobody's now" in command(["sign-on", "unpin", "ada", *where]).output
+    nowhere = command(["sign-on", "list", "--database-url", f"sqlite:///{tmp_path / 'none.sqlite'}"])
+    assert (nowhere.exit_code, "there is no file" in nowhere.output) == (1, True)
+    for url in (f"sqlite:///{tmp_path / 'none.sqlite'}", "nothing://secret@host"):
+        with pytest.raises(ValueError, match=r"^(?!.*secret)"):
+            PinTable(url)
+
+
+def test_links_come_back_as_they_were_written(db: Session) -> None:
+    store = ProviderStore(db)
+    store.put_links([LINK, replace(LINK, session="s2", checked=None)])
+    store.put_links([replace(LINK, kept=b"new")])
+    db.commit()
+    assert sorted(store.links(), key=lambda each: each.session) == [
+        replace(LINK, kept=b"new"),
+        replace(LINK, session="s2", checked=None),
+    ]
+    store.remove_links(["s1", "unknown"])
+    assert [each.session for each in store.links()] == ["s2"]
+
+
+def test_a_logout_token_is_taken_once_until_it_is_too_old_to_come_again(db: Session) -> None:
+    store = ProviderStore(db)
+    assert store.note_logout(ADA.iss, "j-1", NOW)
+    assert not store.note_logout(ADA.iss, "j-1", NOW)
+    assert store.note_logout("https://another.example", "j-1", NOW)
+    store.forget_logouts(NOW + timedelta(seconds=1))
+    assert store.note_logout(ADA.iss, "j-1", NOW)
+
+
+def test_what_is_not_committed_was_never_there(db: Session) -> None:
+    store = ProviderStore(db)
+    store.note_logout(ADA.iss, "j-1", NOW)
+    store.put_links([LINK])
+    db.rollback()
+    assert store.links() == []
+    assert store.note_logout(ADA.iss, "j-1", NOW)
+
+
+def test_forgetting_drops_these_tables_too(db: Session, tmp_path: Path) -> None:
+    db.close()
+    assert set(forget(f"sqlite:///{tmp_path / 'hub.sqlite'}")) == {*METADATA.tables, VERSION_TABLE}

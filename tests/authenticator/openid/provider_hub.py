@@ -1,0 +1,88 @@
+"""A real hub whose people sign in at the tests' own provider, and a browser without a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+
+from tests.authenticator.signed_hub import COOKIE
+from tests.fakes.oidc_provider import CLIENT, SECRET, OidcProvider
+from tests.hubs import Hub
+from tests.patience import patient
+
+OURS = "hub_extensions.authenticator.openid.authenticator.SingleSignOnOIDCAuthenticator"
+KEY = "0123456789abcdef" * 4
+
+
+def provider_hub(folder: Path, provider: OidcProvider, more: str = "", **settings: object) -> Hub:
+    """A hub with sessions and our authenticator; everybody is let in unless `more` says otherwise."""
+    config = f"""
+from hub_extensions.authenticator.wiring import add_sign_on
+from hub_extensions.core.sign_on import SignOnConfig
+from hub_extensions.spawner.config.loader import read_section
+c.JupyterHub.authenticator_class = {OURS!r}
+c.SingleSignOnOIDCAuthenticator.issuer = {provider.issuer!r}
+c.SingleSignOnOIDCAuthenticator.client_id = {CLIENT!r}
+c.Authenticator.admin_users = set()
+c.Authenticator.allow_all = False
+c.JupyterHub.load_groups = {{}}
+{more}
+add_sign_on(c, read_section(c, SignOnConfig), [])
+"""
+    env = {"JUPYTERHUB_CRYPT_KEY": KEY, "JUPYTERHUB_SIGN_ON_CLIENT_SECRET": SECRET}
+    hub = Hub(folder, config, env=env)
+    provider.backchannel = f"{hub.url}/hub/sso/backchannel-logout"
+    return hub
+
+
+def new_browser() -> requests.Session:
+    browser = requests.Session()
+    browser.headers["Connection"] = "close"
+    return browser
+
+
+def sign_in(hub: Hub, browser: requests.Session | None = None, path: str = "/hub/home") -> requests.Session:
+    """As whoever the provider signs in now."""
+    browser = browser or new_browser()
+    answer = browser.get(f"{hub.url}/hub/oauth_login", params={"next": path}, timeout=patient(20))
+    assert answer.ok, answer.text
+    assert urlsplit(answer.url).path == path, answer.url
+    browser.headers["X-XSRFToken"] = browser.cookies.get("_xsrf", path="/hub/") or ""
+    return browser
+
+
+def answer_of(hub: Hub, browser: requests.Session) -> str:
+    """The address with which the provider sends this browser back, not yet gone to."""
+    begin = browser.get(f"{hub.url}/hub/oauth_login", allow_redirects=False, timeout=patient(20))
+    back = browser.get(begin.headers["Location"], allow_redirects=False, timeout=patient(20))
+    return back.headers["Location"]
+
+
+def metric(hub: Hub, name: str, left_out: str = "") -> float:
+    """The sum of a metric over its labels, without those that have `left_out`."""
+    headers = {"Authorization": f"token {hub.token}"}
+    text = requests.get(f"{hub.url}/hub/metrics", headers=headers, timeout=patient(20)).text
+    found = re.findall(rf"^{name}(\{{.*\}})? (\S+)$", text, re.MULTILINE)
+    return sum(float(value) for labels, value in found if not left_out or left_out not in labels)
+
+
+def events(hub: Hub) -> list[dict[str, Any]]:
+    """The audit log's lines."""
+    return [json.loads(line) for line in re.findall(r"sign-on (\{.*\})$", hub.log(), re.MULTILINE)]
+
+
+def secrets_shown(hub: Hub, provider: OidcProvider, *browsers: requests.Session) -> list[str]:
+    """Secrets that stand in the hub's log or database, shortened."""
+    cookies = [cookie.value for browser in browsers for cookie in browser.cookies if cookie.name == COOKIE]
+    kept = b"".join(path.read_bytes() for path in hub.folder.glob("jupyterhub.sqlite*"))
+    seen = hub.log() + kept.decode("latin-1")
+    return [secret[:12] for secret in {*provider.given, *cookies, SECRET} if secret in seen]
+
+
+def go(browser: requests.Session, address: str) -> requests.Response:
+    return browser.get(address, allow_redirects=False, timeout=patient(30))

@@ -1,0 +1,125 @@
+"""People sign in at a provider, in a real hub of both generations: in, out, ended there, disabled there, and away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.authenticator.openid.provider_hub import (
+    answer_of,
+    events,
+    go,
+    metric,
+    new_browser,
+    provider_hub,
+    secrets_shown,
+    sign_in,
+)
+from tests.authenticator.signed_hub import home
+from tests.fakes.oidc_provider import Fault, OidcProvider, ThatFails, WithClaims
+from tests.hubs import Hub, until
+from tests.patience import patient
+
+pytestmark = pytest.mark.hub
+GROUPS = """
+c.OAuthenticator.allowed_groups = {"thesis", "staff"}
+c.OAuthenticator.admin_groups = {"admins"}
+c.SignOn.recheck_seconds = 1
+c.SignOn.drain_minutes = 0
+c.OAuthenticator.enable_auth_state = True
+"""
+
+
+def group_names(hub: Hub, name: str) -> list[str]:
+    return sorted(hub.api("GET", f"users/{name}").json()["groups"])
+
+
+def test_signing_in_and_out_and_what_the_provider_ends(tmp_path: Path) -> None:
+    with OidcProvider("/realms/uni/") as op, provider_hub(tmp_path / "hub", op, GROUPS) as hub:
+        ada = op.add("Ada", groups=["thesis", "admins"])
+        first = sign_in(hub)
+        (sid,) = op.sessions_of(ada)
+        second = sign_in(hub)
+        assert group_names(hub, "ada") == ["admins", "thesis"]
+        assert hub.api("GET", "users/ada").json()["admin"] is True
+        # one of two browsers is signed out at the provider: the other one is asked about, and stays
+        op.ended.add(sid)
+        answer = op.send_logout(sub=ada, sid=sid)
+        assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
+        assert home(hub, first) == 302
+        assert "Your sign-in service ended this session." in page(hub, first)
+        assert home(hub, second) == 200
+        # a session that nobody knows is no fault
+        assert op.send_logout(sub="nobody", sid="none").status_code == 200
+        # one's own sign-out leads to the provider, which asks nothing
+        out = go(second, f"{hub.url}/hub/logout")
+        assert out.headers["Location"].startswith(f"{op.issuer}end_session?id_token_hint=ey")
+        done = second.get(out.headers["Location"], timeout=patient(20))
+        assert (done.ok, done.url.partition("?")[0]) == (True, f"{hub.url}/hub/login")
+        assert home(hub, second) == 302
+        # without a session all of a person's end
+        first, second = sign_in(hub), sign_in(hub)
+        assert op.send_logout(sub=ada).status_code == 200
+        assert home(hub, first) == home(hub, second) == 302
+        assert secrets_shown(hub, op, first, second) == []
+
+
+def page(hub: Hub, browser: requests.Session) -> str:
+    return browser.get(f"{hub.url}/hub/home", timeout=patient(20)).text
+
+
+def test_the_provider_is_asked_again_and_being_away_signs_nobody_out(tmp_path: Path) -> None:
+    with OidcProvider() as op, provider_hub(tmp_path / "hub", op, GROUPS) as hub:
+        ada = op.add("ada", groups=["thesis", "admins"])
+        browser, other = sign_in(hub), sign_in(hub)
+        ben = op.add("ben", groups=["staff"])
+        bens = sign_in(hub)
+        # away: the log and the metric say since when, and everybody stays
+        op.fault = ThatFails("token", 503)
+        until(lambda: away_since(hub) > 0, what="it is seen that the provider is away")
+        refreshes = op.asked["token"]
+        until(lambda: op.asked["token"] > refreshes, what="it was asked in vain once more")
+        assert home(hub, browser) == home(hub, other) == home(hub, bens) == 200
+        stranger = go(new_browser(), answer_of(hub, new := new_browser()))
+        failed = go(new, answer_of(hub, new))
+        assert (stranger.status_code, failed.status_code) == (400, 503)
+        assert "Your sign-in service is not answering" in failed.text
+        op.fault = Fault()
+        until(lambda: away_since(hub) == 0, 30, what="it is seen that the provider is back")
+        # groups follow the provider; an unknown claim changes nothing, and makes nobody an admin
+        op.people[ada]["groups"] = ["thesis"]
+        until(lambda: group_names(hub, "ada") == ["thesis"], 30, what="the groups are those of the provider")
+        assert hub.api("GET", "users/ada").json()["admin"] is False
+        op.fault = WithClaims(groups="admins")
+        op.people[ben]["groups"] = "admins"
+        until(lambda: "the groups of ben are unknown" in hub.log(), 30, what="ben was asked about")
+        assert group_names(hub, "ben") == ["staff"]
+        op.fault = Fault()
+        op.people[ben]["groups"] = ["staff"]
+        # one session is over at the provider, which said nothing: that one ends
+        op.ended.add(op.sessions_of(ada)[0])
+        until(lambda: home(hub, browser) + home(hub, other) == 502, 30, what="one of the two has ended")
+        # out of every group that is let in: all end
+        op.people[ada]["groups"] = ["parking"]
+        until(lambda: home(hub, browser) == home(hub, other) == 302, 30, what="ada is out")
+        assert home(hub, bens) == 200
+        # disabled without a word: the session ends, and so do servers, also of who has no session any more
+        cem = op.add("cem", groups=["staff"])
+        cems = sign_in(hub)
+        for name in ("ben", "cem"):
+            hub.spawn(name, {})
+            hub.wait_ready(name)
+        go(cems, f"{hub.url}/hub/logout")  # and never gets to the provider
+        assert home(hub, cems) == 302
+        op.disabled |= {ben, cem}
+        until(lambda: home(hub, bens) == 302, 30, what="ben is out")
+        until(lambda: hub.server("ben") is None and hub.server("cem") is None, 30, what="their servers stop")
+        assert secrets_shown(hub, op, browser, other, bens) == []
+        kinds = {event["kind"] for event in events(hub)}
+        assert {"pinned", "signed-in", "ended", "provider-away", "provider-back", "groups-changed"} <= kinds
+
+
+def away_since(hub: Hub) -> float:
+    return metric(hub, "jupyterhub_gpu_sign_on_provider_away_since_seconds")

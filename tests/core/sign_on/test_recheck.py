@@ -1,0 +1,53 @@
+"""Whom the provider is asked about, and what its *no* means."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from hub_extensions.core.sign_on.recheck import JITTER, ProviderLink, RecheckOutcome, due, outcome_of_no
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+EVERY = timedelta(minutes=5)
+
+
+def link(session: str, age: timedelta | None) -> ProviderLink:
+    return ProviderLink(
+        session, 1, "https://login.site.example", "u-1", "s", b"kept", None if age is None else NOW - age
+    )
+
+
+def test_those_to_be_asked_at_once_come_first_then_the_longest_unasked() -> None:
+    links = [link("a", timedelta(minutes=6)), link("b", timedelta(minutes=9)), link("c", None), link("d", timedelta(0))]
+    assert [each.session for each in due(links, EVERY, NOW)] == ["c", "b", "a"]
+
+
+def test_without_an_interval_only_those_are_asked_about_that_have_to_be() -> None:
+    links = [link("a", timedelta(days=1)), link("b", None)]
+    assert [each.session for each in due(links, timedelta(0), NOW)] == ["b"]
+
+
+def test_sessions_that_began_together_are_not_all_due_together_and_none_is_late() -> None:
+    crowd = [link(f"session-{number}", EVERY * (1 - JITTER / 2)) for number in range(200)]
+    assert 60 < len(due(crowd, EVERY, NOW)) < 140
+    assert not due([link(each.session, EVERY * (1 - JITTER) * 0.99) for each in crowd], EVERY, NOW)
+    assert len(due([link(each.session, EVERY) for each in crowd], EVERY, NOW)) == 200
+
+
+@pytest.mark.parametrize(
+    ("description", "outcome"),
+    [
+        ("The provider says no: 'User disabled'.", RecheckOutcome.RIGHT_LOST),
+        ("The provider says no: 'user not found'.", RecheckOutcome.RIGHT_LOST),
+        ("The provider says no: 'The account has been deleted.'.", RecheckOutcome.RIGHT_LOST),
+        ("The provider says no: 'Session not active'.", RecheckOutcome.ENDS),
+        ("The provider says no: 'Stale token'.", RecheckOutcome.ENDS),
+        ("The provider says no: 'invalid_grant'.", RecheckOutcome.ENDS),
+        ("", RecheckOutcome.ENDS),
+    ],
+)
+def test_a_right_is_lost_only_where_the_provider_says_that_the_account_is(
+    description: str, outcome: RecheckOutcome
+) -> None:
+    assert outcome_of_no(description) is outcome
