@@ -21,7 +21,7 @@ from traitlets import TraitError
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
-from hub_extensions.authenticator.wiring import add_sign_on
+from hub_extensions.authenticator.hub_setup import add_sign_on
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.notices import NoticeConfig, told_by
 from hub_extensions.core.offers.model import OfferConfig

@@ -18,7 +18,7 @@ from jupyterhub.utils import maybe_future
 from hub_extensions.authenticator.login import with_sign_on
 from hub_extensions.authenticator.pages import PAGES
 from hub_extensions.authenticator.rest import REST
-from hub_extensions.authenticator.sign_on import SignOn
+from hub_extensions.authenticator.sign_on import HubSignOn
 from hub_extensions.core.sign_on import EndCause, SignOnConfig
 
 EVERY_REQUEST = -1
@@ -28,7 +28,7 @@ class SignOnMixin:
     """In front of any authenticator of JupyterHub 5.3 to 6."""
 
     sign_on_config: ClassVar[SignOnConfig]
-    sign_on: SignOn
+    sign_on: HubSignOn
     auth_refresh_age: int
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -42,7 +42,7 @@ class SignOnMixin:
 
     def get_handlers(self, app: Any) -> list[Any]:
         """The authenticator's own, each of which begins sessions, and the pages of sessions."""
-        self.sign_on = SignOn(app, self.sign_on_config, self.sign_on_now)
+        self.sign_on = HubSignOn(app, self.sign_on_config, self.sign_on_now)
         own: list[Any] = super().get_handlers(app)  # type: ignore[misc]  # the authenticator behind us has it
         return [*with_sign_on(own), *PAGES, *REST]
 

@@ -15,9 +15,9 @@ from jupyterhub.handlers import BaseHandler
 from jupyterhub.user import User
 from tornado import web
 
-from hub_extensions.authenticator.ending import of_one_user
 from hub_extensions.authenticator.requests import as_row, asker_name, has_scope, sign_on_of
 from hub_extensions.authenticator.scopes import END_SCOPE, LIST_SCOPE
+from hub_extensions.authenticator.session_ender import of_one_user
 from hub_extensions.core.sign_on import EndCause, EndReport, SignOnConfig
 from hub_extensions.core.wording import duration
 

@@ -1,7 +1,7 @@
 """The sessions in memory, so that no request waits for the database: by cookie, by person, by the hub's own session id.
 
 What changes here was written before, but for the time of the last use: it is written once a minute (`note_uses`).
-Not here: the database (``adapters/store/sign_on.py``), and what else ends with a session (``ending.py``).
+Not here: the database (``adapters/store/sign_on.py``), and what else ends with a session (``session_ender.py``).
 """
 
 from __future__ import annotations

@@ -11,13 +11,13 @@ from typing import Any
 from jupyterhub.user import User
 from tornado import web
 
-from hub_extensions.authenticator.sign_on import SignOn
+from hub_extensions.authenticator.sign_on import HubSignOn
 from hub_extensions.core.sign_on import SignOnSession
 
 
-def sign_on_of(handler: Any) -> SignOn:
+def sign_on_of(handler: Any) -> HubSignOn:
     """What the hub has of sessions."""
-    sign_on: SignOn = handler.authenticator.sign_on
+    sign_on: HubSignOn = handler.authenticator.sign_on
     return sign_on
 
 

@@ -2,7 +2,7 @@
 
 A server is told nothing but to ask the hub again about the tokens it has seen. Where it does not run our extension, it
 finds out by itself after ``server_cache_seconds``.
-Not here: which servers stop, and when (``core/sign_on/ending.py``).
+Not here: which servers stop, and when (``core/sign_on/session_end.py``).
 """
 
 from __future__ import annotations

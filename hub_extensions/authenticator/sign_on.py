@@ -15,9 +15,9 @@ from typing import Any
 from jupyterhub import orm, roles
 
 from hub_extensions.adapters.store.sign_on import SignOnStore
-from hub_extensions.authenticator.ending import SessionEnder
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.authenticator.scopes import ADMIN_ROLE
+from hub_extensions.authenticator.session_ender import SessionEnder
 from hub_extensions.core.sign_on import EndCause, SignOnConfig, SignOnEvent, SignOnSession, limit_passed, over_number
 from hub_extensions.core.sign_on.events import SESSION_LETTERS
 
@@ -30,7 +30,7 @@ REFUSED_A_MINUTE = 30
 """So many refused sign-ins are written down in a minute: nobody fills the hub's disk."""
 
 
-class SignOn:
+class HubSignOn:
     """Sign-on sessions of one running hub."""
 
     def __init__(self, app: Any, config: SignOnConfig, now: Callable[[], datetime]) -> None:
@@ -137,7 +137,7 @@ class SignOn:
         change(self._app.db, entity=orm_user, rolename=ADMIN_ROLE)
 
     def _log_event(self, event: SignOnEvent) -> None:
-        self._app.log.info("sign-on %s", event.as_line())
+        self._app.log.info("sign-on %s", event.as_json())
 
     async def _run(self) -> None:
         """The minute's work, for as long as the hub lives."""

@@ -31,7 +31,7 @@ def sessions(before: str = "", more: str = "") -> str:
     """Sessions alone, without the GPU service; `before` it stands what an admin writes above."""
     return f"""
 {before}
-from hub_extensions.authenticator.wiring import add_sign_on
+from hub_extensions.authenticator.hub_setup import add_sign_on
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.spawner.config.loader import read_section
 c.SignOn.enabled = True

@@ -200,8 +200,8 @@ class EngineInMemory:
         self.told.append(("report", user, server, report))
         return self._server(user, server)
 
-    def progress(self, user: str, server: str, told: messages.Progress) -> bool:
-        self.told.append(("progress", user, server, told))
+    def progress(self, user: str, server: str, report: messages.Progress) -> bool:
+        self.told.append(("progress", user, server, report))
         return True
 
     async def keep(self, user: str, server: str) -> messages.ServerState:

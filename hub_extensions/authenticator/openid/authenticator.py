@@ -33,8 +33,8 @@ from hub_extensions.authenticator.openid.backchannel import BackchannelLogout, L
 from hub_extensions.authenticator.openid.failure import SignOnFailed, failed_by
 from hub_extensions.authenticator.openid.links import KeptTokens, ProviderLinks, decrypted, encrypted
 from hub_extensions.authenticator.openid.login import OpenIdCallback, OpenIdLogin, OpenIdLogout
+from hub_extensions.authenticator.openid.login_state import UsedLogins
 from hub_extensions.authenticator.openid.metrics import LOGINS_REFUSED
-from hub_extensions.authenticator.openid.pending import UsedLogins
 from hub_extensions.authenticator.openid.recheck import Recheck
 from hub_extensions.core.sign_on import EndCause, SignOnEvent
 from hub_extensions.core.sign_on.claims import NEVER_ALGORITHMS, SIGNING_ALGORITHMS, Claims

@@ -3,7 +3,7 @@
 The sessions of the token's ``sid`` end, and the person's others are asked about at once: some providers send one token
 where they ended all. What ends, and who is to be asked about, is written before the answer; a restart goes on with it.
 No cookie is read, and nothing is believed that the provider did not sign.
-Not here: what a token has to say (``core/sign_on/logout_token.py``), and ending (``authenticator/ending.py``).
+Not here: what a token has to say (``core/sign_on/logout_token.py``), and ending (``authenticator/session_ender.py``).
 """
 
 from __future__ import annotations

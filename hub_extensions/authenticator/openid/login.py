@@ -17,7 +17,7 @@ from tornado.httputil import url_concat
 
 from hub_extensions.adapters.oidc import ProviderAway, ProviderMetadata, ProviderUnusable
 from hub_extensions.authenticator.openid.failure import ShowsFailures, SignOnFailed, failed_by
-from hub_extensions.authenticator.openid.pending import (
+from hub_extensions.authenticator.openid.login_state import (
     LONGEST_SECONDS,
     PREFIX,
     PendingLogin,

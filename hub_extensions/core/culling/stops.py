@@ -18,8 +18,6 @@ LONGEST_PAUSE = timedelta(minutes=5)
 LONGEST_WISH = timedelta(hours=1)
 """A hub may ask for a longer pause by ``Retry-After``, but not for one beyond this."""
 
-Server = tuple[str, str]
-
 
 @dataclass(frozen=True, slots=True)
 class DueStop:
@@ -32,7 +30,7 @@ class DueStop:
         waiting: how many wait for what it has.
     """
 
-    server: Server
+    server: tuple[str, str]
     since: datetime
     share: int = 0
     waiting: int = 0
@@ -58,10 +56,10 @@ def stops_to_begin(
     due: Collection[DueStop],
     under_way: int,
     begun: Sequence[datetime],
-    pauses: Mapping[Server, StopPause],
+    pauses: Mapping[tuple[str, str], StopPause],
     policy: CullPolicy,
     now: datetime,
-) -> tuple[Server, ...]:
+) -> tuple[tuple[str, str], ...]:
     """Which stops begin now, in this order; the others have their turn later.
 
     Args:

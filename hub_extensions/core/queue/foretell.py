@@ -1,8 +1,8 @@
 """The likely waits of a whole hub, from a snapshot of its line and from what it has learned: of service and backtest.
 
-A `Foreteller` keeps what finished uses taught and what came true of its forecasts; `line_of` makes the line that is
-played of what admission decides on. Not here: how it is played (``play.py``), where it runs
-(``engine/forecaster.py``), and pools of which the hub knows too little: cut as asked, of nodes that not all may use.
+A `Foreteller` keeps what finished uses taught and what came true of its forecasts; `simulation_of` makes what is played
+of what admission decides on. Not here: how it is played (``play.py``), where it runs (``engine/forecaster.py``), and
+pools of which the hub knows too little: cut as asked, of nodes that not all may use.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Foreteller:
 
     def waits(
         self,
-        line: Line,
+        queue: Line,
         seed: int,
         asks: Sequence[Wish] = (),
         so_far: Mapping[str, tuple[Interval, float]] | None = None,
@@ -122,7 +122,7 @@ class Foreteller:
     ) -> Waits:
         """See `likely_waits`. Raises GivenUp: `go_on` says no."""
         return likely_waits(
-            line,
+            queue,
             self.histories,
             self._corrections,
             seed=seed,
@@ -134,7 +134,7 @@ class Foreteller:
 
     def answer(self, question: Question, seed: int, go_on: Callable[[], bool] = always) -> Foretold:
         """Of everybody in line and of every offer. Raises GivenUp: `go_on` says no."""
-        line, asks = line_of(question, self.starting)
+        line, asks = simulation_of(question, self.starting)
         found = self.waits(line, seed, tuple(asks.values()), question.so_far, None, go_on)
         return Foretold(
             {name: likely for name, likely in found.tickets.items() if likely is not None},
@@ -160,16 +160,16 @@ def alike(devices: int, share: int, limit: float | None = None) -> Hashable:
     return (devices, share) if limit is None else (devices, share, limit)
 
 
-def line_of(question: Question, starting: float) -> tuple[Line, dict[OfferId, Wish]]:
+def simulation_of(question: Question, starting: float) -> tuple[Line, dict[OfferId, Wish]]:
     """The line that is played, and for each offer what somebody would wish for who joined now.
 
     Args:
         starting: seconds that a start takes.
     """
-    return _LineMaker(question).line(starting)
+    return _StateMaker(question).simulation(starting)
 
 
-class _LineMaker:
+class _StateMaker:
     def __init__(self, question: Question) -> None:
         self._question = question
         self._snapshot = snapshot = question.snapshot
@@ -187,7 +187,7 @@ class _LineMaker:
             if self._is_played(pool)
         }
 
-    def line(self, starting: float) -> tuple[Line, dict[OfferId, Wish]]:
+    def simulation(self, starting: float) -> tuple[Line, dict[OfferId, Wish]]:
         tickets = self._in_order()[:MOST_PLAYED]
         brake = self._brake(starting, len(tickets))
         turns = (self._turn(ticket, braked=brake is not None) for ticket in tickets)

@@ -6,8 +6,8 @@ Not here: where sessions are kept (``adapters/store/sign_on.py``), and who ends 
 from __future__ import annotations
 
 from hub_extensions.core.sign_on.config import SignOnConfig
-from hub_extensions.core.sign_on.ending import EndPlan, EndReport, ServerFact, StopOrder, plan_end
 from hub_extensions.core.sign_on.events import SignOnEvent
+from hub_extensions.core.sign_on.session_end import EndPlan, EndReport, ServerFact, StopOrder, plan_end
 from hub_extensions.core.sign_on.sessions import (
     EndCause,
     SignOnSession,

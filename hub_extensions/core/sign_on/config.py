@@ -1,6 +1,6 @@
 """What an admin says about sign-on sessions: how long they last, and what ends with them.
 
-Not here: what the settings mean for one session (``sessions.py``) and for one end (``ending.py``).
+Not here: what the settings mean for one session (``sessions.py``) and for one end (``session_ender.py``).
 """
 
 from __future__ import annotations

@@ -51,6 +51,6 @@ class SignOnEvent:
         """For JSON."""
         return {**asdict(self), "time": self.time.isoformat(timespec="milliseconds")}
 
-    def as_line(self) -> str:
+    def as_json(self) -> str:
         """One line of JSON, in ASCII: no name breaks it."""
         return json.dumps(self.as_dict(), separators=(",", ":"))

@@ -11,7 +11,7 @@ disabled or gone
 nothing that can be read                it stays: nobody is signed out because a provider is away
 ======================================  ==================================================================
 
-Not here: asking (``adapters/oidc.py``), and ending (``authenticator/ending.py``).
+Not here: asking (``adapters/oidc.py``), and ending (``authenticator/session_ender.py``).
 """
 
 from __future__ import annotations

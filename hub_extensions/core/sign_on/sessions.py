@@ -1,6 +1,6 @@
 """One sign-on session: what is known of it, when a limit ends it, and how it is shown to people.
 
-Not here: what else ends with a session (``ending.py``).
+Not here: what else ends with a session (``session_ender.py``).
 """
 
 from __future__ import annotations

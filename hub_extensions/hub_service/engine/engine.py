@@ -384,12 +384,12 @@ class Engine:
         """How good the wait forecasts were, by pool, and how old the last one is."""
         return self.state.foresight.report(self.state.clock)
 
-    def progress(self, user: str, server: str, told: messages.Progress) -> bool:
+    def progress(self, user: str, server: str, report: messages.Progress) -> bool:
         """A server says when it is done with its GPU; whether that counts. It can say so of itself only."""
         facts = self.state.facts.get((user, server))
         if facts is None or facts.lease is None:
             return False
-        return self.state.foresight.hear((user, server), told, facts.started, self.state.clock)
+        return self.state.foresight.hear((user, server), report, facts.started, self.state.clock)
 
     def health(self) -> messages.Health:
         """How the service is; `ready` is all a stranger may see."""

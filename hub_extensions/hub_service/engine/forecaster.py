@@ -237,16 +237,16 @@ class Forecaster:
         return None if hour in known else hour
 
     def _given(self, waits: LikelyWaits, due: Sequence[tuple[str, int]]) -> tuple[Given, ...]:
-        stand = standing(self.state.queue_snapshot(), self.state.clock.now())
-        made = (self._given_to(ticket, waits, hour, stand) for ticket, hour in due)
+        standings = standing(self.state.queue_snapshot(), self.state.clock.now())
+        made = (self._given_to(ticket, waits, hour, standings) for ticket, hour in due)
         return tuple(given for given in made if given is not None)
 
-    def _given_to(self, ticket_id: str, waits: LikelyWaits, hour: int, stand: Standing) -> Given | None:
+    def _given_to(self, ticket_id: str, waits: LikelyWaits, hour: int, standings: Standing) -> Given | None:
         state = self.state
         ticket, likely = state.tickets.get(ticket_id), waits.tickets.get(ticket_id)
         if ticket is None or ticket.state is not TicketState.WAITING or likely is None:
             return None  # it left meanwhile, or it is told nothing
-        verdict = stand.of(ticket)
+        verdict = standings.of(ticket)
         offer = None if verdict is None or verdict.offer is None else state.offer(verdict.offer)
         if verdict is None or verdict.forecast is None or offer is None:
             return None

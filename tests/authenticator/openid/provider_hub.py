@@ -22,7 +22,7 @@ KEY = "0123456789abcdef" * 4
 def provider_hub(folder: Path, provider: OidcProvider, more: str = "", **settings: object) -> Hub:
     """A hub with sessions and our authenticator; everybody is let in unless `more` says otherwise."""
     config = f"""
-from hub_extensions.authenticator.wiring import add_sign_on
+from hub_extensions.authenticator.hub_setup import add_sign_on
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.spawner.config.loader import read_section
 c.JupyterHub.authenticator_class = {OURS!r}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
+from hub_extensions.authenticator.hub_setup import ProviderSettingsWrong, add_sign_on
 from hub_extensions.authenticator.openid.authenticator import SECRET_VARIABLE, SingleSignOnOIDCAuthenticator
-from hub_extensions.authenticator.wiring import ProviderSettingsWrong, add_sign_on
 from hub_extensions.core.sign_on import SignOnConfig
 
 GOOD = {"issuer": "https://login.site.example/realms/uni/", "client_id": "hub", "client_secret": "a secret"}

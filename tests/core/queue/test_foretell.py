@@ -16,7 +16,7 @@ from hub_extensions.core.gpu.devices import WHOLE, DeviceState, Foreign
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.admission import admit
 from hub_extensions.core.queue.durations import Left
-from hub_extensions.core.queue.foretell import ENDING, FIRST_START, Foreteller, Question, line_of
+from hub_extensions.core.queue.foretell import ENDING, FIRST_START, Foreteller, Question, simulation_of
 from hub_extensions.core.queue.interval import Interval
 from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueLimits, QueueSnapshot, Ticket, TicketState
 from hub_extensions.core.queue.outlook import KnownEnd, Stay
@@ -38,7 +38,7 @@ def stays(count: int = 30, pool: str = SMALL, lasted: float = 3600.0, **more: An
 
 
 def line(snap: QueueSnapshot, starting: float = 30.0, **question: Any) -> Line:
-    return line_of(Question(snap, NOW, **question), starting)[0]
+    return simulation_of(Question(snap, NOW, **question), starting)[0]
 
 
 def told(snap: QueueSnapshot, **question: Any) -> set[str]:

@@ -15,7 +15,7 @@ BEFORE = Progress(NOW - 5 * MINUTE, 600.0)
 
 
 @pytest.mark.parametrize(
-    "told",
+    "report",
     [
         Progress(NOW, 600.0),
         Progress(NOW, 0.0),
@@ -23,13 +23,13 @@ BEFORE = Progress(NOW - 5 * MINUTE, 600.0)
         Progress(NOW + MINUTE, 30 * 86400.0),
     ],
 )
-def test_a_later_report_counts(told: Progress) -> None:
-    assert taken(BEFORE, told, NOW, NOW - 60 * MINUTE) is told
-    assert taken(None, told, NOW, NOW - 60 * MINUTE) is told
+def test_a_later_report_counts(report: Progress) -> None:
+    assert taken(BEFORE, report, NOW, NOW - 60 * MINUTE) is report
+    assert taken(None, report, NOW, NOW - 60 * MINUTE) is report
 
 
 @pytest.mark.parametrize(
-    "told",
+    "report",
     [
         Progress(NOW - 6 * MINUTE, 1.0),
         Progress(NOW + 2 * MINUTE, 1.0),
@@ -41,8 +41,8 @@ def test_a_later_report_counts(told: Progress) -> None:
     ],
     ids=["backwards", "ahead", "negative", "too long", "no number", "too wide", "no zone"],
 )
-def test_what_cannot_be_changes_nothing(told: Progress) -> None:
-    assert taken(BEFORE, told, NOW, NOW - 60 * MINUTE) is None
+def test_what_cannot_be_changes_nothing(report: Progress) -> None:
+    assert taken(BEFORE, report, NOW, NOW - 60 * MINUTE) is None
 
 
 def test_a_report_of_before_the_server_was_ready_is_of_another_run() -> None:

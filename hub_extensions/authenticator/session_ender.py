@@ -3,7 +3,7 @@
 First everything that the database holds, in one commit (the row, the hub's tokens and codes, the hub's cookie, servers
 that are to stop, the audit log), without a pause in between; then servers are told, and stopped. A hub that is killed
 after the commit goes on with the servers at its next start.
-Not here: what is to end (``core/sign_on/ending.py``).
+Not here: what is to end (``core/sign_on/session_end.py``).
 """
 
 from __future__ import annotations

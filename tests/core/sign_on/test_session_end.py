@@ -104,7 +104,7 @@ def test_nobody_signed_in_and_a_right_lost_stops_servers_all_the_same() -> None:
 
 def test_an_event_is_one_line_whatever_its_names_hold() -> None:
     event = SignOnEvent(NOW, "ended", "ada\n\u2028", session="0123abcd", by="root\r", cause="by-admin", tokens=2)
-    line = event.as_line()
+    line = event.as_json()
     assert line.isascii()
     assert "\n" not in line
     assert json.loads(line)["user"] == "ada\n\u2028"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from traitlets.config import Config
 
-from hub_extensions.authenticator.wiring import AuthenticatorUnknown, add_sign_on
+from hub_extensions.authenticator.hub_setup import AuthenticatorUnknown, add_sign_on
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.spawner.config.loader import read_section, read_sections
 

@@ -1,7 +1,7 @@
 """What ends with a session: tokens, the hub's cookie, servers. A plan, and the report of what was done.
 
 Who ends a session, and by which request, makes no difference here; only whether a right was lost does.
-Not here: doing it (``authenticator/ending.py``).
+Not here: doing it (``authenticator/session_ender.py``).
 """
 
 from __future__ import annotations
