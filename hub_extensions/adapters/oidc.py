@@ -355,21 +355,23 @@ def address_problem(address: str) -> str:
 def _no_tokens(answer: HTTPResponse) -> Exception:
     """What an answer without tokens means."""
     try:
-        said = _object(answer.body)
+        answered = _object(answer.body)
     except ProviderAway:
-        said = {}
-    error = said.get("error")
+        answered = {}
+    error = answered.get("error")
     if 400 <= answer.code < 500 and error in _NOT_ABOUT_A_PERSON:
         return ProviderUnusable("client-unknown", f"The provider does not take client_id and client_secret ({error}).")
     if 400 <= answer.code < 500 and error == "invalid_grant":
-        return ProviderRefused("invalid_grant", f"The provider says no: {shown(said.get('error_description', error))}.")
+        return ProviderRefused(
+            "invalid_grant", f"The provider says no: {shown(answered.get('error_description', error))}."
+        )
     if answer.code == 401:
         return ProviderRefused("unauthorized", "The provider says no (401).")
     return ProviderAway(f"The provider's token address answers with {answer.code} ({shown(error)}).")
 
 
-def _tokens_of(said: Mapping[str, Any]) -> ProviderTokens:
-    texts = {name: said.get(name) or "" for name in ("access_token", "id_token", "refresh_token", "scope")}
+def _tokens_of(answered: Mapping[str, Any]) -> ProviderTokens:
+    texts = {name: answered.get(name) or "" for name in ("access_token", "id_token", "refresh_token", "scope")}
     if not texts["access_token"] or not all(isinstance(text, str) for text in texts.values()):
         raise ProviderAway("The provider's tokens cannot be read.")
     return ProviderTokens(texts["access_token"], texts["id_token"], texts["refresh_token"], texts["scope"])

@@ -39,6 +39,7 @@ from tests.fakes.oidc_provider import (
     private_key,
     public_jwk,
 )
+from tests.patience import patient
 
 BACK = "http://127.0.0.1/hub/oauth_callback"
 VERIFIER = "v" * 43
@@ -75,7 +76,9 @@ def code_of(op: OidcProvider) -> str:
     """A login's code, without a browser."""
     challenge = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).decode().rstrip("=")
     query = {"redirect_uri": BACK, "state": "s", "nonce": "n", "code_challenge": challenge}
-    answer = requests.get(f"{op.issuer.rstrip('/')}/authorize", params=query, allow_redirects=False, timeout=10)
+    answer = requests.get(
+        f"{op.issuer.rstrip('/')}/authorize", params=query, allow_redirects=False, timeout=patient(10)
+    )
     return answer.headers["Location"].partition("code=")[2].partition("&")[0]
 
 

@@ -28,6 +28,8 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
+from tests.patience import patient
+
 EVENT = "http://schemas.openid.net/event/backchannel-logout"
 CLIENT, SECRET = "the-hub", "a client's secret with signs: ä+/&="
 Claims = dict[str, Any]
@@ -255,7 +257,7 @@ class OidcProvider:
         return token
 
     def send_logout(self, **claims: Any) -> requests.Response:
-        return requests.post(self.backchannel, data={"logout_token": self.logout_token(**claims)}, timeout=30)
+        return requests.post(self.backchannel, data={"logout_token": self.logout_token(**claims)}, timeout=patient(30))
 
     # ------------------------------------------------------------------ life
 

@@ -35,7 +35,7 @@ from hub_extensions.authenticator.openid.links import KeptTokens, ProviderLinks,
 from hub_extensions.authenticator.openid.login import OpenIdCallback, OpenIdLogin, OpenIdLogout
 from hub_extensions.authenticator.openid.login_state import UsedLogins
 from hub_extensions.authenticator.openid.metrics import LOGINS_REFUSED
-from hub_extensions.authenticator.openid.recheck import Recheck
+from hub_extensions.authenticator.openid.recheck import ProviderRecheck
 from hub_extensions.core.sign_on import EndCause, SignOnEvent
 from hub_extensions.core.sign_on.claims import NEVER_ALGORITHMS, SIGNING_ALGORITHMS, Claims
 from hub_extensions.core.sign_on.id_token import Expected, IdToken, judge_id_token, userinfo_problem
@@ -145,7 +145,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         self._app = app
         self.links = ProviderLinks(ProviderStore(app.db))
         self._end_sessions_of_others()
-        self.recheck = Recheck(self, app)
+        self.recheck = ProviderRecheck(self, app)
         tokens = LogoutTokens(self)
         return [*super().get_handlers(app), (r"/sso/backchannel-logout", BackchannelLogout, {"tokens": tokens})]
 

@@ -31,7 +31,7 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 120.0
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
 
 
-class Recheck:
+class ProviderRecheck:
     """Asks for an authenticator, in a loop and when a request wants to know."""
 
     def __init__(self, authenticator: Any, app: Any) -> None:
