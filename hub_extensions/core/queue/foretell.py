@@ -96,9 +96,9 @@ class Foreteller:
             if stay.starting is not None:
                 self._starts.append(stay.starting)
 
-    def matured(self, pool: str, played: Interval, waited: float) -> None:
-        """A forecast that was given at a join came true."""
-        self._corrections.setdefault(pool, Correction()).matured(played, waited)
+    def matured(self, pool: str, played: Interval, waited: float, at_most: float | None = None) -> None:
+        """A forecast that was given at a join came true; `at_most`: what was enforced then."""
+        self._corrections.setdefault(pool, Correction()).matured(played, waited, at_most)
 
     def finished(self, pool: str) -> int:
         """How many uses of this pool it has learned from."""

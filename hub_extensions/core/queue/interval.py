@@ -2,7 +2,8 @@
 
 A played P90 covers too little: lives in a burst are alike, and habits drift. Of the last forecasts that came true the
 error in log time is kept; its quantile moves the next P10 and P90 (online conformal prediction). Who waits longer than
-he was told already is an error that is known before it is over. Pure. Times are seconds.
+he was told already is an error that is known before it is over. Where most uses last to their limit the limit itself
+foretells best: it is told where it did lately (following the better of two experts). Pure. Times are seconds.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MATURED = 150
 """Forecasts that came true which the correction looks at (the reference algorithm)."""
@@ -59,10 +60,19 @@ class Correction:
 
     def __init__(self) -> None:
         self._errors: deque[tuple[float, float]] = deque(maxlen=MATURED)
+        self._worse: deque[float] = deque(maxlen=MATURED)
 
-    def matured(self, told: Interval, waited: float) -> None:
-        """A forecast came true: what was played, before any correction, and the real wait."""
+    def matured(self, told: Interval, waited: float, at_most: float | None = None) -> None:
+        """A forecast came true: what was played, before any correction, the real wait, and what was enforced."""
+        if at_most is not None:
+            own = corrected(told, self.moves(), at_most)
+            self._worse.append(_loss(waited, own.p90) - _loss(waited, at_most))
         self._errors.append(self._error(told, waited))
+
+    @property
+    def by_limit(self) -> bool:
+        """Whether what is enforced was a better P90 than the played one, of those that came true with a limit."""
+        return len(self._worse) >= FEWEST_MATURED and sum(self._worse) > 0
 
     @staticmethod
     def _error(told: Interval, waited: float) -> tuple[float, float]:
@@ -72,7 +82,7 @@ class Correction:
         self, played: Interval, waiting: Iterable[tuple[Interval, float]] = (), at_most: float | None = None
     ) -> Interval:
         """The interval that is told: see `moves` and `corrected`."""
-        return corrected(played, self.moves(waiting), at_most)
+        return corrected(played, self.moves(waiting), at_most, self.by_limit)
 
     def moves(self, waiting: Iterable[tuple[Interval, float]] = ()) -> tuple[float, float] | None:
         """By how much P10 and P90 are moved now, in log time: the same for everybody. None: too little came true yet.
@@ -88,18 +98,35 @@ class Correction:
         return -_rank(lows, HIGH), _rank(sorted([*highs, *late]), HIGH)
 
 
-def corrected(played: Interval, moves: tuple[float, float] | None, at_most: float | None = None) -> Interval:
+def corrected(
+    played: Interval,
+    moves: tuple[float, float] | None,
+    at_most: float | None = None,
+    by_limit: bool = False,
+) -> Interval:
     """The interval that is told.
 
     Args:
         moves: as `Correction.moves` says. at_most: what is enforced; nothing goes beyond.
+        by_limit: as `Correction.by_limit` says.
     """
     p10, p90 = played.p10, played.p90
     if moves is not None:
         p10, p90 = _moved(p10, moves[0]), _moved(p90, moves[1])
-    most = math.inf if at_most is None else at_most
-    p50 = min(played.p50, most)
-    return Interval(min(p10, p50), p50, min(max(p90, p50), most), played.within)
+    return limited(Interval(p10, played.p50, max(p90, played.p50), played.within), at_most, by_limit)
+
+
+def limited(told: Interval, at_most: float | None, by_limit: bool) -> Interval:
+    """Nothing goes beyond what is enforced, and where that was the better P90 lately, it is told itself."""
+    if at_most is None:
+        return replace(told, p10=min(told.p10, told.p50))
+    p50 = min(told.p50, at_most)
+    return Interval(min(told.p10, p50), p50, at_most if by_limit else min(told.p90, at_most), told.within)
+
+
+def _loss(waited: float, told: float) -> float:
+    """The pinball loss of a P90."""
+    return max(HIGH * (waited - told), (1 - HIGH) * (told - waited))
 
 
 def _rank(ordered: Sequence[float], share: float) -> float:

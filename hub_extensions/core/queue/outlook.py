@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.forecast import WaitForecast
-from hub_extensions.core.queue.interval import Interval
+from hub_extensions.core.queue.interval import Interval, limited
 from hub_extensions.core.reasons import Reason, explain
 
 FEW = 20
@@ -47,10 +47,14 @@ UNLIMITED = frozenset({"no-limit", "one-without-limit"})
 
 @dataclass(frozen=True, slots=True)
 class Likely:
-    """What was played for one ticket or offer, and what is told of it. Seconds from when it was computed."""
+    """What was played for one ticket or offer, and what is told of it. Seconds from when it was computed.
+
+    `by_limit`: as `Correction.by_limit` says, for a limit that is known later.
+    """
 
     played: Interval
     told: Interval
+    by_limit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +204,7 @@ def with_likely(
         return replace(bound, note=FEW_DATA, reason=reason)
     if likely is None:
         return bound
-    p10, p50, p90 = _passed(likely.told, age, bound.at_most)
+    p10, p50, p90 = _passed(likely, age, bound.at_most)
     return replace(
         bound,
         p10=p10,
@@ -213,9 +217,13 @@ def with_likely(
     )
 
 
-def _passed(told: Interval, age: timedelta, at_most: timedelta | None) -> Sequence[timedelta]:
-    most = timedelta.max if at_most is None else at_most
-    return [min(most, max(timedelta(0), timedelta(seconds=each) - age)) for each in (told.p10, told.p50, told.p90)]
+def _passed(likely: Likely, age: timedelta, at_most: timedelta | None) -> Sequence[timedelta]:
+    """Each as it is now, `age` later; the limit is of now."""
+    told = likely.told
+    p10, p50, p90 = (max(0.0, each - age.total_seconds()) for each in (told.p10, told.p50, told.p90))
+    most = None if at_most is None else at_most.total_seconds()
+    found = limited(replace(told, p10=p10, p50=p50, p90=p90), most, likely.by_limit)
+    return [timedelta(seconds=each) for each in (found.p10, found.p50, found.p90)]
 
 
 def _reason(bound: WaitForecast, view: PoolView, title: str) -> Reason | None:

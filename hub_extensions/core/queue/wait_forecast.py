@@ -64,10 +64,13 @@ def likely_waits(
         pool: corrections[pool].moves(late.get(pool, ())) if pool in corrections else None
         for pool in {*pool_of.values(), *(wish.pool for wish in asks)}
     }
+    by_limit = {pool: corrections[pool].by_limit if pool in corrections else False for pool in moves}
 
     def told(pool: str, found: Numbers, most: float | None) -> Likely | None:
         played = read(found.tolist())
-        return None if played is None else Likely(played, corrected(played, moves[pool], most))
+        if played is None:
+            return None
+        return Likely(played, corrected(played, moves[pool], most, by_limit[pool]), by_limit[pool])
 
     most = at_most or {}
     return Waits(

@@ -14,14 +14,13 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from hub_extensions.adapters.store import Changes, Store, StoreUnavailable
 from hub_extensions.core.queue.admission import Standing, standing
 from hub_extensions.core.queue.foretell import Foreteller, Foretold, Question
-from hub_extensions.core.queue.interval import Interval
+from hub_extensions.core.queue.interval import Interval, limited
 from hub_extensions.core.queue.model import Lease, Ticket, TicketState
 from hub_extensions.core.queue.outlook import FEW, Given, KnownEnd, LikelyWaits, Stay
 from hub_extensions.core.queue.play import GivenUp
@@ -135,7 +134,7 @@ class Forecaster:
                 raise GivenUp
             teller.learn(reversed(page))
         for given in joins:
-            teller.matured(given.pool, given.played, given.waited or 0.0)
+            teller.matured(given.pool, given.played, given.waited or 0.0, given.at_most)
         self._teller = teller
 
     # -------------------------------------------------------------- one computation
@@ -162,7 +161,7 @@ class Forecaster:
         await self.give(found)
 
     def _answer(
-        self, question: Question, stays: Sequence[Stay], matured: Sequence[tuple[str, Interval, float]]
+        self, question: Question, stays: Sequence[Stay], matured: Sequence[tuple[str, Interval, float, float | None]]
     ) -> tuple[Foretold, float]:
         self._teller.learn(stays)
         for each in matured:
@@ -255,9 +254,7 @@ class Forecaster:
         if view is None or view.finished < FEW:
             return None
         at_most = None if verdict.forecast.at_most is None else verdict.forecast.at_most.total_seconds()
-        told = likely.told
-        if at_most is not None:
-            told = replace(told, p10=min(told.p10, at_most), p50=min(told.p50, at_most), p90=min(told.p90, at_most))
+        told = limited(likely.told, at_most, likely.by_limit)
         return Given(
             id=secrets.token_hex(8),
             ticket=ticket.id,

@@ -56,7 +56,7 @@ class Foresight:
         self.waits: LikelyWaits | None = None
         self.revision = 0
         self.stays: deque[Stay] = deque(maxlen=UNREAD)
-        self.matured: deque[tuple[str, Interval, float]] = deque(maxlen=UNREAD)
+        self.matured: deque[tuple[str, Interval, float, float | None]] = deque(maxlen=UNREAD)
         self.given: dict[str, tuple[Given, ...]] = {}
         self.records: dict[str, deque[Given]] = {}
         self.joins: dict[str, deque[Given]] = {}
@@ -206,7 +206,7 @@ class Foresight:
         if given.end == "started" and given.waited is not None:
             self._judge(given)
             if given.hour == 0:
-                self.matured.append((given.pool, given.played, given.waited))
+                self.matured.append((given.pool, given.played, given.waited, given.at_most))
 
     def _judge(self, given: Given) -> None:
         self.records.setdefault(given.pool, deque(maxlen=LAST)).append(given)

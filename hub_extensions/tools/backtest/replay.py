@@ -54,6 +54,7 @@ class _Asked:
     others_told: dict[str, Interval]
     took: float
     bound: float | None
+    limits: float | None
 
 
 @dataclass
@@ -136,7 +137,7 @@ class Replay:
         if asked is None:
             return
         for ours, each in zip(self._ours, asked.likely, strict=True):
-            ours.foreteller.matured(POOL, each.played, wait)
+            ours.foreteller.matured(POOL, each.played, wait, asked.limits)
             del ours.joined[session.number]
         for name, point in asked.others.items():
             self._corrections.setdefault(name, Correction()).matured(point, wait)
@@ -164,7 +165,8 @@ class Replay:
             bound = None
             if counts and self._longest is not None and self._pool.policy == "strict":
                 bound = bound_of(self._world, self._longest, now)
-            self._asked[session.number] = _Asked(self._episode if counts else -1, known, played, told, took, bound)
+            episode = self._episode if counts else -1
+            self._asked[session.number] = _Asked(episode, known, played, told, took, bound, limits)
             for ours, each in zip(self._ours, known, strict=True):
                 ours.joined[session.number] = each.played
 

@@ -263,3 +263,35 @@ def test_quantiles_lie_between_the_worlds() -> None:
 )
 def test_fewer_worlds_are_played_where_many_lives_have_to_be_drawn(servers: int, worlds: int) -> None:
     assert draws_for(servers) == worlds
+
+
+@pytest.mark.parametrize(
+    ("waited", "limit", "count", "expected"),
+    [
+        (3600.0, 3600.0, 20, True),  # everybody stays to the limit, and the play expects less
+        (3600.0, 3600.0, 19, False),  # too little came true yet
+        (300.0, 3600.0, 20, False),  # the play is right
+        (3600.0, None, 20, False),  # nothing is enforced
+    ],
+)
+def test_where_uses_last_to_their_limit_it_is_the_better_p90(
+    waited: float, limit: float | None, count: int, expected: bool
+) -> None:
+    correction = Correction()
+    played = Interval(240.0, 300.0, 360.0)
+    for _ in range(count):
+        correction.matured(played, waited, limit)
+    assert correction.by_limit is expected
+    assert correction.correct(played, (), 1800.0).p90 == (
+        1800.0 if expected else min(1800.0, correction.correct(played).p90)
+    )
+
+
+@many(100)
+@given(st.lists(st.tuples(st.floats(0, 1e5), st.one_of(st.none(), st.floats(0, 1e5))), max_size=60), st.floats(0, 1e5))
+def test_a_limit_is_never_exceeded_whatever_came_true(rows: list[tuple[float, float | None]], most: float) -> None:
+    correction = Correction()
+    for waited, limit in rows:
+        correction.matured(Interval(10.0, 600.0, 6000.0), waited, limit)
+    told = correction.correct(Interval(10.0, 600.0, 6000.0), (), most)
+    assert 0 <= told.p10 <= told.p50 <= told.p90 <= most
