@@ -104,8 +104,8 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "keep-not-offered": "Keeping a server is not offered here.",
     "keep-none-left": Plural(
         "times",
-        "It was kept once in {day:duration}, which is all; again in {wait:duration}.",
-        "It was kept {times:number} times in {day:duration}, which is all; again in {wait:duration}.",
+        "You have pressed Keep once in {day:duration}, which is all; again in {wait:duration}.",
+        "You have pressed Keep {times:number} times in {day:duration}, which is all; again in {wait:duration}.",
     ),
     # a server's warnings
     "gpu-lost": "The GPU of this server is gone from the machine. Save your work and stop the server.",

@@ -322,12 +322,15 @@ function likelyWords(wait: Wait, trans: TranslationBundle): string {
   return wait.note === 'rough' ? trans.__('%1 (rough)', words) : words;
 }
 
-/** What there would be with another choice: "If you take MIG 1g.5gb now, you start now."; "" where nothing is known. */
+/** What there would be with another choice: "Free now: MIG 1g.5gb. To have one …"; "" where nothing is known. */
 export function takeWords(offers: OfferState[], trans: TranslationBundle): string {
   const gpus = offers.filter(offer => offer.share > 0);
   const free = gpus.filter(offer => offer.wait.now).map(offer => offer.title);
   if (free.length > 0) {
-    return trans.__('If you take %1 now, you start now.', free.join(', '));
+    return trans.__(
+      'Free now: %1. To have one instead, stop this server and choose it on the start page.',
+      free.join(', ')
+    );
   }
   const known = gpus.filter(offer => offer.wait.p90_seconds !== null);
   if (known.length === 0) {

@@ -72,7 +72,7 @@ export const SENTENCES = new Map<string, ISentence>([
   ['keep-none-left', {
     params: [['times', 'number'], ['day', 'duration'], ['wait', 'duration']],
     count: 'times',
-    words: (trans, parts, count) => trans._n('It was kept once in %2, which is all; again in %3.', 'It was kept %1 times in %2, which is all; again in %3.', count, ...parts.slice(1))
+    words: (trans, parts, count) => trans._n('You have pressed Keep once in %2, which is all; again in %3.', 'You have pressed Keep %1 times in %2, which is all; again in %3.', count, ...parts.slice(1))
   }],
   ['away-since', {
     params: [['since', 'time']],

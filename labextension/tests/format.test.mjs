@@ -294,7 +294,7 @@ test('another choice that could be had now is named, else the one that is likely
   const free = { title: 'MIG 1g.5gb', share: 1, ...offer({ now: true }) };
   const cpu = { title: 'CPU only', share: 0, ...offer({ now: true }) };
   const [slow, quick] = [full('GPU', 7200), full('MIG 2g.10gb', 900)];
-  assert.equal(takeWords([slow, free, cpu], trans), 'If you take MIG 1g.5gb now, you start now.');
+  assert.equal(takeWords([slow, free, cpu], trans), 'Free now: MIG 1g.5gb. To have one instead, stop this server and choose it on the start page.');
   assert.equal(
     plain(takeWords([slow, quick, cpu], trans)),
     'Soonest: MIG 2g.10gb, likely 5 min to 15 min.'

@@ -146,13 +146,10 @@ class Foreteller:
     def _view(self, pool: str, snapshot: QueueSnapshot, left: Mapping[str, float]) -> PoolView:
         held = [lease for lease in snapshot.leases if lease.pool == pool and lease.state is not LeaseState.ENDED]
         offers = {offer.id for offer in snapshot.offers if offer.pool == pool}
-        waiting = {
-            ticket.user
-            for ticket in snapshot.tickets
-            if ticket.state is TicketState.WAITING and any(choice.offer in offers for choice in ticket.choices)
-        }
+        sizes = {lease.share for lease in held} | {each.share for each in snapshot.offers if each.id in offers}
+        people = len({lease.user for lease in held}) if len(sizes) < 2 else 0  # of mixed sizes no count has one name
         ending = sum(1 for lease in held if left.get(lease.id, SOON_END + 1) <= SOON_END)
-        return PoolView(self.finished(pool), len(held), len(waiting | {lease.user for lease in held}), ending)
+        return PoolView(self.finished(pool), len(held), people, ending)
 
 
 def alike(devices: int, share: int, limit: float | None = None) -> Hashable:

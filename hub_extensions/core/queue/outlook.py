@@ -94,7 +94,7 @@ class PoolView:
 
     Attributes:
         finished: uses that ended. held: leases. ending: of these, those that are likely to end within `SOON_END`.
-        people: users who hold one or wait for one.
+        people: users who hold one; 0 where what they hold has no one name.
     """
 
     finished: int

@@ -55,7 +55,11 @@ def likely_waits(
         return Waits({ticket.id: None for ticket in line.waiting}, [None] * len(asks), {})
     whole = replace(line, held_up=line.held_up | frozenset(silent - known.keys()))
     worlds = play(whole, known, seed, asks, go_on)
-    pool_of = {ticket.id: ticket.wishes[0].pool for ticket in line.waiting if ticket.wishes}
+    pool_of = {
+        ticket.id: next((wish.pool for wish in ticket.wishes if wish.pool in known), ticket.wishes[0].pool)
+        for ticket in line.waiting
+        if ticket.wishes
+    }
     late: dict[str, list[tuple[Interval, float]]] = {}
     for name, joined in (so_far or {}).items():
         if name in pool_of:

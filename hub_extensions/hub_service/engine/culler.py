@@ -94,7 +94,7 @@ class Culler:
         async with self.transaction() as transaction:
             now = self.state.clock.now()
             judged = [self._judge(facts, now) for facts in tuple(self.state.facts.values())]
-            self.state.highest_use.clear()
+            looked = dict(self.state.highest_use)
             beginning = self._stops_to_begin(judged, now)
             changed = []
             for facts, seen, decision in judged:
@@ -108,6 +108,9 @@ class Culler:
                     changed.append(seen)
             figures = self.measuring.take(self.figure_of, self.node_of, self.device_of)
             await transaction.write(replace(figures, facts=tuple(changed)))
+            for uuid, use in looked.items():
+                if self.state.highest_use.get(uuid) == use:
+                    del self.state.highest_use[uuid]
 
     def _judge(self, facts: ServerFacts, now: datetime) -> tuple[ServerFacts, ServerFacts, CullDecision]:
         """The facts as they are kept, as they are after a look at the evidence, and what follows."""
@@ -233,10 +236,12 @@ class Culler:
         )
 
     def _used(self, lease: Lease) -> bool:
-        """Its GPU was measured in use since its start, or is just now."""
+        """Its GPU was measured in use since its start, or is just now, or a cell runs."""
         noted, percent = self.state.uses.get(lease.id), self.use_of(lease)
+        report = self.report(lease.user, lease.server)
         in_use = percent is not None and percent >= self.state.policy.idle_below_percent
-        return in_use or (noted is not None and noted.first_used is not None)
+        runs = report is not None and bool(report.busy_kernels)  # where nobody can tell the use, a running cell is work
+        return in_use or runs or (noted is not None and noted.first_used is not None)
 
     def _dry_run(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> None:
         """While culling is off, log once a day a server what would have been done."""
@@ -266,7 +271,7 @@ class Culler:
             await self._wait_until_saved(key)
             current = await self._still_to_stop(facts)
             if current is None or not await self.hub.stop(*key):
-                self._pauses.pop(key, None)
+                self._pauses[key] = culling.pause_after(None, self.state.clock.now())
                 await self._cancel_stop(key)
                 return
             await self._stopped(current, decision)
@@ -279,9 +284,10 @@ class Culler:
             log.warning(
                 "not stopped, tried again in %.0f s: %s", seconds, problem, extra={"user": key[0], "server": key[1]}
             )
-            await self._cancel_stop(key)
+            with suppress(Refused):  # nothing can be written now: a begun stop is carried on with
+                await self._cancel_stop(key)
         except Refused as problem:
-            log.warning("stopped, but not recorded: %s", problem, extra={"user": key[0], "server": key[1]})
+            log.warning("a stop is not recorded: %s", problem, extra={"user": key[0], "server": key[1]})
         finally:
             self.state.saving.pop(key, None)
             self._soon.set()

@@ -92,27 +92,32 @@ class Forecaster:
             there = await self._store.imports()
             if there == self._imports:
                 return False
-            await self.load()
-            self._imports = there
+            first, self._imports = self._imports is None, there  # who asks for it meanwhile is heard at the next turn
+        except StoreUnavailable as problem:
+            log.debug("nothing is learned from the store: %s", problem.message)
+            return False
+        try:
+            await self.load(first)
             return True
         except StoreUnavailable as problem:
             log.debug("nothing is learned from the store: %s", problem.message)
         except GivenUp:
             log.debug("the service stops: nothing more is learned")
+        self._imports = None
         return False
 
     def reload_soon(self) -> None:
         """A user was deleted: what was learned of the name is forgotten at the next turn."""
         self._imports = None
 
-    async def load(self) -> None:
-        """Learn anew from the records that ended last.
+    async def load(self, first: bool = True) -> None:
+        """Learn anew from the records that ended last; `first`: and from what came true of the forecasts.
 
         Raises:
             StoreUnavailable: it cannot be read now; what was learned before stays.
         """
         foresight = self.state.foresight
-        if self._imports is None:
+        if first:
             foresight.came_true(await self._store.matured_forecasts())
         foresight.stays.clear()  # the records have them
         pages: list[list[Stay]] = []
@@ -142,12 +147,15 @@ class Forecaster:
     async def compute(self) -> None:
         """One: from now's snapshot, in the thread. What fails is logged once; the last answer stays until it is old."""
         foresight, clock = self.state.foresight, self.state.clock
-        question, elapsed = self.question(), clock.elapsed()
-        stays, matured = tuple(foresight.stays), tuple(foresight.matured)
-        foresight.stays.clear()
-        foresight.matured.clear()
         try:
+            question, elapsed = self.question(), clock.elapsed()
+            stays, matured = tuple(foresight.stays), tuple(foresight.matured)
+            foresight.stays.clear()
+            foresight.matured.clear()
             found, took = await self._in_thread(lambda: self._answer(question, stays, matured))
+            foresight.take(LikelyWaits(question.now, elapsed, found.tickets, found.offers, found.pools, took))
+            self._publish()
+            await self.give(found)
         except GivenUp:
             return
         except Exception:
@@ -156,9 +164,6 @@ class Forecaster:
             self._failed = True
             return
         self._failed = False
-        foresight.take(LikelyWaits(question.now, elapsed, found.tickets, found.offers, found.pools, took))
-        self._publish()
-        await self.give(found)
 
     def _answer(
         self, question: Question, stays: Sequence[Stay], matured: Sequence[tuple[str, Interval, float, float | None]]

@@ -91,6 +91,8 @@ class Foresight:
         likely = waits.tickets.get(ticket.id)
         pool = self._pool(waits, ticket, offer, likely)
         view = waits.pools.get(pool)
+        if view is not None and pool != offer.pool:
+            view = replace(view, people=0)  # its habits are not those of what the offer is called
         forecast = self._with_likely(verdict.forecast, likely, view, pool, offer.title, waits, clock)
         reason = verdict.reason
         if reason.reason == "in-use" and view is not None and forecast.p90 is not None:
@@ -114,7 +116,7 @@ class Foresight:
         """Of several lines one of which is not known enough the others say something."""
         if likely is None:
             return offer.pool
-        pools = (offer.pool, *(choice.offer.pool for choice in ticket.choices))
+        pools = tuple(choice.offer.pool for choice in ticket.choices)  # the first that is known, as it was corrected
         known = (pool for pool in pools if pool in waits.pools and waits.pools[pool].finished >= FEW)
         return next(known, offer.pool)
 

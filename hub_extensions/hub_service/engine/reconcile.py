@@ -40,6 +40,8 @@ MISSING = timedelta(seconds=60)
 WHILE_AWAY = 1.0
 """Seconds between two questions to a hub that does not answer."""
 AT_A_TIME = 5
+SHORT_OUTAGE = timedelta(seconds=15)
+"""Callers are known for so long without the hub: reports of servers went on."""
 LINE_WAS_OFF = explain("line-was-off", log_message="the hub ran without this service in between")
 
 Servers = Mapping[tuple[str, str], HubServer]
@@ -156,7 +158,8 @@ class Reconciler:
     def _hub_is_back(self) -> None:
         if self.away_since is not None:
             log.warning("the hub answers again, away since %s", self.away_since.isoformat(timespec="seconds"))
-            self.state.hub_back = self.state.clock.now()
+            if self.state.clock.utc_now() - self.away_since > SHORT_OUTAGE:
+                self.state.hub_back = self.state.clock.now()
         self.away_since = None
         self.state.clock.resume()
         self.state.hub_up = True
@@ -205,13 +208,14 @@ class Reconciler:
         """A time that lies ahead was written by somebody's server: it counts as now, and admins read of it, once."""
         now = self.state.clock.utc_now()
         forged = {key for key, at in active.items() if is_forged(at, now)}
-        new, self._forged = forged - self._forged, forged
+        new = forged - self._forged
         rows = tuple(
             JournalRow(now, "future-activity", None, None, *key, f"last_activity {active[key].isoformat()}", "user")
             for key in sorted(new)
         )
         if rows:
             await transaction.write(Changes(journal=rows))
+        self._forged = (self._forged | forged) & active.keys()
 
     # -------------------------------------------------------------- tickets
 

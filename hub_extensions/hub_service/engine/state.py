@@ -195,7 +195,8 @@ class State:
             state.notices.setdefault(notice.user, []).append(notice)
         wall, now = state.clock.utc_now(), state.clock.now()
         for user, at in await store.keeps(wall - DAY):
-            state._note_keep(user, now - (wall - at))
+            if at <= wall:  # else the clock was set back since
+                state._note_keep(user, now - (wall - at))
         state.first_start = not kept
         return state
 

@@ -181,7 +181,7 @@ def test_who_has_no_keep_left_is_told_when_there_is_one_again() -> None:
     pressed = replace(FACTS, keeps=(now - 20 * HOUR, now - 3 * HOUR, now - HOUR), idle_since=now - 25 * MINUTE)
     found = kept_by(pressed, replace(ON, lifetime=None), now)
     assert found == explain("keep-none-left", times=2, day=timedelta(hours=24), wait=timedelta(hours=21))
-    assert found.message == "It was kept 2 times in 24 h, which is all; again in 21 h."
+    assert found.message == "You have pressed Keep 2 times in 24 h, which is all; again in 21 h."
     assert keeps_left(ON, now, pressed.keeps) == 0
 
 

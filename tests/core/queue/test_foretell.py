@@ -258,7 +258,7 @@ def test_a_view_counts_people_and_ends_and_names_nobody() -> None:
         lease(small(0)), replace(lease(small(1), n=1), since=NOW - 300 * MINUTE)))  # fmt: skip
     known = {lease(small(0)).id: KnownEnd(60.0), lease(small(1), n=1).id: KnownEnd(7200.0)}
     view = teller.answer(Question(snap, NOW, ends=known), 1).pools[SMALL]
-    assert (view.finished, view.held, view.people, view.ending) == (30, 2, 3, 1)
+    assert (view.finished, view.held, view.people, view.ending) == (30, 2, 2, 1)
 
 
 def test_forecasts_that_came_true_move_the_next() -> None:

@@ -232,9 +232,9 @@ async def test_an_outage_moves_every_deadline_by_its_length(tmp_path: Path) -> N
         assert r.hub.stopped == [("ada", "")]
 
 
-@pytest.mark.parametrize(("seconds", "begins"), [(44, False), (45, True)])
+@pytest.mark.parametrize(("away", "seconds", "begins"), [(16, 44, False), (16, 45, True), (15, 1, True)])
 async def test_after_an_outage_nobody_is_stopped_before_the_newest_reports_are_there(
-    tmp_path: Path, seconds: int, begins: bool
+    tmp_path: Path, away: int, seconds: int, begins: bool
 ) -> None:
     async with room(tmp_path, small(0)) as r:
         await r.run("ada", "mig-1g.5gb")
@@ -243,6 +243,7 @@ async def test_after_an_outage_nobody_is_stopped_before_the_newest_reports_are_t
         r.hands.pass_time(timedelta(seconds=59))
         r.hub.away = "no answer"
         await r.engine.reconciler.reconcile()
+        r.hands.pass_time(timedelta(seconds=away))
         r.hub.away = ""
         await r.engine.reconciler.reconcile()
         r.hands.pass_time(timedelta(seconds=seconds))
@@ -475,6 +476,28 @@ async def test_a_stop_that_the_hub_refuses_is_sent_again_after_a_pause_that_grow
             await one_turn(r, None)
             await stops_finish(r)
         assert r.hub.stopped == [("ada", "")]
+
+
+async def test_a_stop_that_does_not_go_through_uses_up_nobodys_turn(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        r.hub.run("ada", ready=False)
+        await minutes(r, 3, None)
+        await stops_finish(r)
+        for _ in range(4):
+            await one_turn(r, None)
+        assert len(r.engine.culler._begun) == 1 and not r.engine.state.saving, "a pause of 5 s comes first"
+
+
+async def test_a_running_cell_is_work_where_nobody_can_tell_the_use(tmp_path: Path) -> None:
+    works = Report(opened=False, kernels=1, busy_kernels=1)
+    async with room(tmp_path, small(0), culling=replace(settings(tmp_path).culling, lifetime=None)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        r.gpus.used["MIG-small-0"] = None
+        await one_turn(r, works)
+        await minutes(r, 20, works)
+        assert r.hub.stopped == []
 
 
 async def test_servers_that_fall_due_together_are_stopped_in_turns(tmp_path: Path) -> None:
