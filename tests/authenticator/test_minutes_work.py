@@ -12,8 +12,13 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
+from tornado.httpserver import HTTPServer
+from tornado.testing import bind_unused_port
+from tornado.web import Application, RequestHandler
 
 from hub_extensions.core.sign_on import EndCause, SignOnConfig
+from hub_extensions.core.sign_on.server_key import VARIABLE
+from hub_extensions.core.signing import request_of
 from tests.patience import patient
 
 pytestmark = pytest.mark.programs  # JupyterHub starts one while it is imported
@@ -89,6 +94,34 @@ async def test_a_locked_database_stops_neither_the_minutes_work_nor_what_an_earl
         assert ended.cause == EndCause.IDLE.value
         for task in asyncio.all_tasks() - before:
             task.cancel()
+
+
+async def test_a_server_whose_token_the_hub_has_forgotten_is_asked_by_the_key_that_it_was_given() -> None:
+    from traitlets.config import Config
+
+    from hub_extensions.authenticator.hub_setup import add_sign_on
+    from hub_extensions.authenticator.servers import UserServers
+
+    c = Config()
+    add_sign_on(c, SignOnConfig(enabled=True), [])
+    user = SimpleNamespace(id=7, settings={"cookie_secret": b"of the hub"})
+    spawner = SimpleNamespace(api_token="", name="train", user=user, active=True, ready=True)
+    given = c.Spawner.environment[VARIABLE](spawner)
+
+    class Asked(RequestHandler):
+        def post(self) -> None:
+            header = self.request.headers["Authorization"]
+            self.set_status(204 if request_of(given, "POST", str(self.request.uri), header) is not None else 403)
+
+    socket, port = bind_unused_port()
+    server = HTTPServer(Application([(".*", Asked)]))
+    server.add_socket(socket)
+    spawner.server = SimpleNamespace(url=f"http://127.0.0.1:{port}/user/ada/train/")
+    user.spawners = {"train": spawner}
+    for secret, asked in ((b"of the hub", ("train",)), (b"another", ())):
+        app = SimpleNamespace(internal_ssl=False, cookie_secret=secret)
+        assert await UserServers(app).ask_again(user) == asked
+    server.stop()
 
 
 @pytest.mark.parametrize("kind", ["LogoutHandler", "BaseHandler"])
