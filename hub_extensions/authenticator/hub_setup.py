@@ -15,6 +15,7 @@ from traitlets.config.loader import LazyConfigValue
 
 from hub_extensions.authenticator.scopes import ADMIN_ROLE, SCOPES
 from hub_extensions.core.sign_on import SignOnConfig
+from hub_extensions.core.sign_on.server_key import VARIABLE, server_key
 
 TEMPLATES = Path(__file__).parent / "templates"
 CACHE = "--HubOAuth.cache_max_age="
@@ -50,6 +51,7 @@ def add_sign_on(c: Any, config: SignOnConfig, notes: list[str], *, resolve: bool
         c.JupyterHub.authenticator_class = with_sessions(loaded, config)
     _add_scopes(c)
     _add_templates(c)
+    _add_server_key(c)
     if config.server_cache_seconds is not None:
         _add_cache_age(c, config.server_cache_seconds)
     _note_others(c, config, notes)
@@ -107,6 +109,16 @@ def _add_cache_age(c: Any, seconds: int) -> None:
         args = list(_value(c, name, "args", []))
         if not any(str(each).startswith(CACHE) for each in args):
             c[name].args = [*args, f"{CACHE}{seconds}"]
+
+
+def _add_server_key(c: Any) -> None:
+    """In each section of a spawner that sets an environment, and in the one that all read."""
+    for name in sorted({"Spawner", *(each for each in c if each.endswith("Spawner") and "environment" in c[each])}):
+        c[name].environment = {**_value(c, name, "environment", {}), VARIABLE: _server_key}
+
+
+def _server_key(spawner: Any) -> str:
+    return server_key(spawner.user.settings["cookie_secret"], spawner.user.id, spawner.name)
 
 
 def _note_others(c: Any, config: SignOnConfig, notes: list[str]) -> None:

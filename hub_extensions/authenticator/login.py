@@ -79,13 +79,25 @@ class EndsSession:
 
     async def default_handle_logout(self: Any) -> None:
         """As the hub does, after the session of this browser has ended everywhere."""
-        sign_on = self.authenticator.sign_on
-        session = sign_on.session_of(self)
-        if session is not None:
-            ending = sign_on.ender.end(session.user_id, [session], EndCause.SIGN_OUT)
+        ending = self._end_session()
+        if ending is not None:
             await asyncio.wait({ending}, timeout=WAIT_SECONDS)
         await super().default_handle_logout()  # type: ignore[misc]
-        sign_on.clear_cookie(self)
+        self.authenticator.sign_on.clear_cookie(self)
+
+    def clear_login_cookie(self: Any, name: Any = None) -> None:
+        """As the hub does; a handler with a `get` of its own does no more than this."""
+        self._end_session()
+        super().clear_login_cookie(name)  # type: ignore[misc]
+        self.authenticator.sign_on.clear_cookie(self)
+
+    def _end_session(self: Any) -> asyncio.Future[Any] | None:
+        sign_on = self.authenticator.sign_on
+        session = sign_on.session_of(self)
+        if session is None:
+            return None
+        ending: asyncio.Future[Any] = sign_on.ender.end(session.user_id, [session], EndCause.SIGN_OUT)
+        return ending
 
 
 def with_sign_on(handlers: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
@@ -93,14 +105,14 @@ def with_sign_on(handlers: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
     taken = set()
     for path, handler, *more in handlers:
         taken.add(path)
-        yield (path, _in_front(handler), *more)
+        yield (path, _in_front(path, handler), *more)
     for path, handler in (("/login", LoginHandler), ("/logout", LogoutHandler)):
         if path not in taken:
-            yield (path, _in_front(handler))
+            yield (path, _in_front(path, handler))
 
 
-def _in_front(handler: Any) -> Any:
+def _in_front(path: str, handler: Any) -> Any:
     if not isinstance(handler, type) or not issubclass(handler, BaseHandler):
         return handler
-    ours = EndsSession if issubclass(handler, LogoutHandler) else BeginsSessions
+    ours = EndsSession if issubclass(handler, LogoutHandler) or path == "/logout" else BeginsSessions
     return type(handler.__name__, (ours, handler), {"__module__": handler.__module__, "__doc__": handler.__doc__})

@@ -143,7 +143,7 @@ def limits_in_words(config: SignOnConfig) -> str:
         parts.append(f"when it was not used for {duration(config.idle)}")
     if config.lifetime is not None:
         parts.append(f"{duration(config.lifetime)} after it began")
-    return f"A session ends {', and '.join(parts)}." if parts else ""
+    return f"A session ends {', or '.join(parts)}." if parts else ""
 
 
 def _number(text: str) -> int | None:

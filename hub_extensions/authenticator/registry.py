@@ -91,6 +91,10 @@ class SessionRegistry:
         found = [self._living[each] for each in self._by_user.get(user_id, ())]
         return sorted(found, key=lambda each: (each.last_use, each.id), reverse=True)
 
+    def ids(self) -> set[str]:
+        """The public ids of all sessions that last."""
+        return {each.id for each in self._living.values()}
+
     def users(self) -> Sequence[int]:
         """Who has a session."""
         return list(self._by_user)

@@ -8,15 +8,19 @@ Not here: which servers stop, and when (``core/sign_on/session_end.py``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from jupyterhub import orm
 from jupyterhub.utils import make_ssl_context
-from tornado.httpclient import AsyncHTTPClient, HTTPRequest
+from tornado.httpclient import HTTPRequest
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from hub_extensions.adapters.signer import Signer
 from hub_extensions.core.sign_on import ServerFact
+from hub_extensions.core.sign_on.server_key import server_key
+from hub_extensions.core.sign_on.session_end import TokenFact, server_token
 
 RECHECK = "gpu/sign-on/recheck"
 CONNECT_SECONDS, ANSWER_SECONDS = 1.0, 5.0
@@ -29,6 +33,7 @@ class UserServers:
 
     def __init__(self, app: Any) -> None:
         self._app = app
+        self._client: SimpleAsyncHTTPClient | None = None
 
     def facts(self, user: Any) -> Sequence[ServerFact]:
         """The person's servers that run or wait."""
@@ -37,11 +42,19 @@ class UserServers:
             for spawner in _active(user)
         ]
 
-    def tokens(self, user: Any) -> Iterator[str]:
-        """The servers' own tokens: they end with the server."""
+    def own_tokens(self, user: Any) -> set[int]:
+        """The numbers of the servers' own tokens: they end with the server. A hub that restarted has to find them."""
+        found = set()
+        facts: list[TokenFact] | None = None
         for spawner in _active(user):
-            if spawner.api_token:
-                yield str(spawner.api_token)
+            token = orm.APIToken.find(self._app.db, spawner.api_token) if spawner.api_token else None
+            if token is not None:
+                found.add(token.id)
+            elif spawner.server is not None:
+                facts = _token_facts(user) if facts is None else facts
+                own = server_token(facts, spawner.server.base_url, spawner.orm_spawner.started)
+                found |= set() if own is None else {own.id}
+        return found
 
     async def ask_again(self, user: Any) -> tuple[str, ...]:
         """Tell each running server to ask the hub again; which ones have done so."""
@@ -61,14 +74,22 @@ class UserServers:
             url,
             method="POST",
             body=b"",
-            headers=dict(Signer(spawner.api_token).sign("POST", urlsplit(url).path).headers),
+            headers=dict(Signer(self._secret_of(spawner)).sign("POST", urlsplit(url).path).headers),
             connect_timeout=CONNECT_SECONDS,
             request_timeout=ANSWER_SECONDS,
             follow_redirects=False,
             **options,
         )
-        answer = await AsyncHTTPClient().fetch(request, raise_error=False)
+        if self._client is None:
+            # one of our own: the hub's shared one has ten places, and each start waits there for its server
+            self._client = SimpleAsyncHTTPClient(force_instance=True, max_clients=32)
+        answer = await self._client.fetch(request, raise_error=False)
         return bool(answer.code == 204)
+
+    def _secret_of(self, spawner: Any) -> str:
+        """The server's own token, or what a hub that restarted has instead."""
+        own: str = spawner.api_token
+        return own or server_key(self._app.cookie_secret, spawner.user.id, spawner.name)
 
     async def stop(self, user: Any, name: str) -> None:
         """Stop a server, or end its place in line, as the hub does by its API."""
@@ -91,6 +112,13 @@ class UserServers:
 
 def _active(user: Any) -> Sequence[Any]:
     return [spawner for spawner in list(user.spawners.values()) if spawner.active] if user is not None else []
+
+
+def _token_facts(user: Any) -> list[TokenFact]:
+    return [
+        TokenFact(each.id, each.note or "", each.session_id, frozenset(each.scopes), each.created)
+        for each in user.orm_user.api_tokens
+    ]
 
 
 def _has_lease(spawner: Any) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -24,6 +25,8 @@ from hub_extensions.core.sign_on import EndCause, EndPlan, EndReport, SignOnConf
 from hub_extensions.core.sign_on.events import SESSION_LETTERS
 
 QUIET = timedelta(seconds=5)
+LATE_SECONDS = 5.0
+"""So long after an end tokens are looked for that a request under way got meanwhile."""
 AGAIN_SECONDS = 5.0
 """A server that cannot be stopped now is tried again after this."""
 LEFT_SECONDS = 5.0
@@ -47,6 +50,8 @@ class SessionEnder:
         self._log_event = log_event
         self._servers = UserServers(app)
         self._running: set[asyncio.Future[Any]] = set()
+        self._judged: dict[int, frozenset[tuple[str, datetime | None]]] = {}
+        """Which runs of servers a person had when the right was lost."""
 
     def end(
         self,
@@ -90,6 +95,9 @@ class SessionEnder:
         for session in ended:
             self._registry.put(session)
         self._registry.be_quiet(user_id, QUIET)
+        if lost_right:
+            self._judged[user_id] = self._runs(user)
+        self._later(self._delete_late_tokens_soon())
         for event in events:
             self._log_event(event)
         for stop in stops:
@@ -112,8 +120,7 @@ class SessionEnder:
         """How many tokens were deleted, and how many of the person's are left (servers' own do not count)."""
         db = self._app.db
         ids = {each.hub_session for each in plan.sessions}
-        found = [orm.APIToken.find(db, token) for token in self._servers.tokens(user)]
-        servers_own = {token.id for token in found if token is not None}
+        servers_own = self._servers.own_tokens(user)
         deleted = kept = 0
         for token in db.query(orm.APIToken).filter_by(user_id=user_id).all():
             if token.id in servers_own:
@@ -142,12 +149,29 @@ class SessionEnder:
         if late:
             db.commit()
 
-    def end_of_deleted_users(self) -> None:
-        """Sessions of accounts that the hub does not know any more."""
+    async def _delete_late_tokens_soon(self) -> None:
+        """A code would live for a minute otherwise, and be a token by then."""
+        await asyncio.sleep(LATE_SECONDS)
+        try:
+            self.delete_late_tokens()
+        except Exception:
+            self._app.log.exception("Tokens of an ended session are looked for again within a minute")
+            with suppress(Exception):
+                self._app.db.rollback()
+
+    def deleted_users(self) -> Sequence[int]:
+        """Who has a session and an account that the hub does not know any more."""
         known = {user_id for (user_id,) in self._app.db.query(orm.User.id)}
-        for user_id in self._registry.users():
-            if user_id not in known:
-                self.end(user_id, self._registry.of_user(user_id), EndCause.USER_DELETED)
+        return [user_id for user_id in self._registry.users() if user_id not in known]
+
+    def is_settled(self, user: Any) -> bool:
+        """Whatever of this person's servers runs now has been judged already when the right was lost."""
+        ordered = {(each.user_id, each.server) for each in self._registry.store.stops()}
+        judged = self._judged.get(user.id, frozenset())
+        return all(run in judged or (user.id, run[0]) in ordered for run in self._runs(user))
+
+    def _runs(self, user: Any) -> frozenset[tuple[str, datetime | None]]:
+        return frozenset((each.name, _started(user, each.name)) for each in self._servers.facts(user))
 
     def resume(self) -> None:
         """Go on with servers that an earlier life of the hub was to stop."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 from jupyterhub import orm, roles
@@ -142,24 +144,32 @@ class HubSignOn:
     async def _run(self) -> None:
         """The minute's work, for as long as the hub lives."""
         await self._app._start_future
-        self.ender.resume()
-        minutes = 0
+        minutes, resumed = 0, False
         while True:
-            try:
-                self._do_minute(clean=minutes % CLEAN_AFTER_MINUTES == 0)
+            resumed = resumed or self._tries(self.ender.resume)
+            if self._tries(partial(self._do_minute, clean=minutes % CLEAN_AFTER_MINUTES == 0)):
                 minutes += 1
-            except Exception:
-                # a database that is locked, or full: nobody is signed out for it, and the next minute tries again
-                self._app.log.exception("The minute's work on sign-on sessions was not done")
             await asyncio.sleep(MINUTE_SECONDS)
 
     def _do_minute(self, *, clean: bool) -> None:
-        self.registry.note_uses()
+        self._tries(self.registry.note_uses)
         for session, cause in self.registry.over_limits():
-            self.ender.end(session.user_id, [session], cause)
-        self.ender.end_of_deleted_users()
+            self._tries(partial(self.ender.end, session.user_id, [session], cause))
+        for user_id in self.ender.deleted_users():
+            self._tries(partial(self.ender.end, user_id, self.registry.of_user(user_id), EndCause.USER_DELETED))
         self.ender.delete_late_tokens()
         if clean:
             self.registry.forget_ended()
             with self.registry.store.transaction():
                 self.registry.store.clean_events(self.now() - timedelta(days=self.config.events_days))
+
+    def _tries(self, work: Callable[[], object]) -> bool:
+        """A database that is locked, or full: nobody is signed out for it, and the next minute tries again."""
+        try:
+            work()
+        except Exception:
+            self._app.log.exception("A part of the minute's work on sign-on sessions was not done")
+            with suppress(Exception):  # the next work begins with it again
+                self._app.db.rollback()
+            return False
+        return True

@@ -20,6 +20,7 @@ from jupyter_server.auth.decorator import allow_unauthenticated
 from tornado import web
 from tornado.websocket import WebSocketHandler
 
+from hub_extensions.core.sign_on.server_key import VARIABLE
 from hub_extensions.core.signing import request_of
 from hub_extensions.server_extension.routes import BODY_BYTES, BODY_SECONDS, PanelHandler
 
@@ -81,7 +82,7 @@ def open_websockets() -> list[WebSocketHandler]:
 
 
 class RecheckHandler(PanelHandler):
-    """The route. The hub proves who it is by the server's own token, which it never sends."""
+    """The route. The hub proves who it is by the server's own token or the key that it gave it, and sends neither."""
 
     def initialize(self, recheck: Recheck) -> None:
         """What it speaks for."""
@@ -99,8 +100,9 @@ class RecheckHandler(PanelHandler):
         """No cookie counts here, so there is nothing to forge."""
 
     def _is_signed(self) -> bool:
-        secret, header = os.environ.get("JUPYTERHUB_API_TOKEN", ""), self.request.headers.get("Authorization", "")
-        return request_of(secret, "POST", str(self.request.uri), header) is not None
+        header = self.request.headers.get("Authorization", "")
+        secrets = (os.environ.get(name, "") for name in ("JUPYTERHUB_API_TOKEN", VARIABLE))
+        return any(request_of(each, "POST", str(self.request.uri), header) is not None for each in secrets)
 
     @allow_unauthenticated
     async def post(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from traitlets.config import Config
 
 from hub_extensions.authenticator.hub_setup import AuthenticatorUnknown, add_sign_on
 from hub_extensions.core.sign_on import SignOnConfig
+from hub_extensions.core.sign_on.server_key import VARIABLE
 from hub_extensions.spawner.config.loader import read_section, read_sections
 
 pytestmark = pytest.mark.programs  # JupyterHub starts one while it is imported
@@ -72,6 +74,7 @@ def test_scopes_roles_templates_and_the_servers_cache_are_added_to_what_is_there
     c.JupyterHub.load_roles = [{"name": "mine", "scopes": ["list:users"]}]
     c.JupyterHub.template_paths = ["/mine"]
     c.Spawner.args = ["--debug"]
+    c.Spawner.environment = {"MINE": "kept"}
     c.KubeSpawner.args = ["--HubOAuth.cache_max_age=300"]
     notes = added(c)
     added(c)
@@ -82,6 +85,10 @@ def test_scopes_roles_templates_and_the_servers_cache_are_added_to_what_is_there
     assert c.KubeSpawner.args == ["--HubOAuth.cache_max_age=300"]
     [note] = notes
     assert "c.KubeSpawner.args is left alone" in note
+    assert c.Spawner.environment["MINE"] == "kept"
+    user = SimpleNamespace(id=1, settings={"cookie_secret": b"of the hub"})
+    keys = {c.Spawner.environment[VARIABLE](SimpleNamespace(user=user, name=name)) for name in ("", "train")}
+    assert len(keys) == 2, "each server has another key"
     other = Config()
     added(other, SignOnConfig(enabled=True, server_cache_seconds=None))
     assert "args" not in other.Spawner

@@ -33,7 +33,7 @@ def test_servers_follow_the_settings_and_a_killed_hub_goes_on_with_them(
     tmp_path: Path, service: GpuServiceInATest
 ) -> None:
     with Hub(tmp_path / "hub", sessions(POLICIES, ours(service))) as hub:
-        hub.add_users("ada", "ben", "cem")
+        hub.add_users("ada", "ben", "cem", "dora")
         ada, other = hub.login("ada"), hub.login("ada")
         admin = hub.login("root-admin")
         hub.spawn("ada", {"offer": ONE})
@@ -58,10 +58,18 @@ def test_servers_follow_the_settings_and_a_killed_hub_goes_on_with_them(
         assert hub.pending("ben") == "spawn"
         report = rest(hub, admin, "DELETE", "users/ben/sessions?lost_right=true").json()
         assert (report["sessions"], report["servers_stopped"]) == ([], [""])
+        hub.spawn("dora", {"offer": "cpu"})
+        hub.wait_ready("dora")
         hub.kill()
         assert ("ben", "") in service.tickets
         hub.start()
         assert home(hub, admin) == 200
+        # every token of hers ends, but for the server's own, as long as the server runs
+        assert hub.api("POST", "users/dora/tokens", {"note": "Server at /user/dora/"}).ok
+        rest(hub, admin, "DELETE", "users/dora/sessions?lost_right=true")
+        assert [each["note"] for each in hub.api("GET", "users/dora/tokens").json()["api_tokens"]] == [
+            "Server at /user/dora/"
+        ]
         hub.spawn("ben", {"offer": ONE})  # as the service does, which keeps places over a restart
         until(lambda: ("ben", "") not in service.tickets, what="the place in line is left")
         until(lambda: hub.server("ben") is None, what="its start is cancelled")

@@ -72,7 +72,7 @@ HUB_USERS = sa.table("users", sa.column("id", sa.Integer), sa.column("name", sa.
 
 
 class SignOnTablesUnusable(ValueError):
-    """The tables are of a later version; the text says so."""
+    """The tables are of a later version, or the database is of a kind that cannot have them; the text says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +173,10 @@ class SignOnStore:
 
 def migrate(engine: Engine) -> None:
     """Bring the tables to this version's schema. Raises SignOnTablesUnusable."""
+    if engine.dialect.name not in ("sqlite", "postgresql"):
+        raise SignOnTablesUnusable(
+            f"c.SignOn needs SQLite or PostgreSQL for the hub's database; c.JupyterHub.db_url is {engine.dialect.name}."
+        )
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     script = ScriptDirectory.from_config(config)

@@ -39,7 +39,7 @@ from hub_extensions.authenticator.openid.recheck import ProviderRecheck
 from hub_extensions.core.sign_on import EndCause, SignOnEvent
 from hub_extensions.core.sign_on.claims import NEVER_ALGORITHMS, SIGNING_ALGORITHMS, Claims
 from hub_extensions.core.sign_on.id_token import Expected, IdToken, judge_id_token, userinfo_problem
-from hub_extensions.core.sign_on.identity import Adoption, Identity, Pinned, groups_of, name_of, pin_of
+from hub_extensions.core.sign_on.identity import Adoption, Identity, Pinned, groups_of, name_of, name_taken, pin_of
 from hub_extensions.core.sign_on.recheck import ProviderLink
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
@@ -199,6 +199,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         adoption = Adoption(self.adopt_existing_users)
         pins = self.links.store.pins_of(identity, name)
         pinned = pin_of(identity, name, pins=pins, users=users, adoption=adoption)
+        if isinstance(pinned, Pinned) and pinned.adopted and self._is_somebody_elses(name, identity):
+            pinned = name_taken(name)
         if isinstance(pinned, SignOnRefusal):
             if pinned.code == "name-taken":
                 self.record("name-taken", name)
@@ -207,10 +209,20 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         handler.sign_on_proof = SignOnProof(identity, pinned, token.sid, name, kept)
         return await self.auth_model(pinned.user, claims, tokens)
 
+    def _is_somebody_elses(self, name: str, identity: Identity) -> bool:
+        """An admin gave this user a new name while its person has a session: the pin is by the old one."""
+        user = orm.User.find(self._app.db, name)
+        theirs = self.links.of_user(user.id) if user is not None else ()
+        return any(Identity(each.iss, each.sub) != identity for each in theirs)
+
     async def get_authenticated_user(self, handler: Any, data: Any) -> Any:
         """As the hub does; who is let in for the first time is pinned."""
         model = await super().get_authenticated_user(handler, data)
         proof = handler.sign_on_proof
+        if model and model["name"] != proof.pinned.user:
+            # the hub has applied username_map once more, or a hook has: that user may be somebody else
+            problem = f"The user {proof.pinned.user!a} became {model['name']!a} (username_map, post_auth_hook)."
+            raise SignOnFailed("not-allowed", problem, {"account": proof.account})
         if not model or not proof.pinned.new:
             return model
         # somebody else may have got the name meanwhile
@@ -382,7 +394,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
     def _end_all(self, user: Any) -> None:
         sessions = self.sign_on.registry.of_user(user.id)
-        if sessions or user.active:
+        if sessions or (user.active and not self.sign_on.ender.is_settled(user)):
             self.sign_on.ender.end(user.id, sessions, EndCause.NOT_ALLOWED, lost_right=True)
 
     def _end_sessions_of_others(self) -> None:

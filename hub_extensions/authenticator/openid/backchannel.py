@@ -26,7 +26,8 @@ FORM = "application/x-www-form-urlencoded"
 WRITTEN_A_MINUTE = 30
 """So many bad ones are written into the audit log: nobody fills the hub's disk."""
 BAD_A_MINUTE = 120
-"""So many bad ones an address may send in a minute; more are refused unread. Good ones are never too many."""
+"""So many bad ones of an address are written down in a minute. Good ones are never too many: behind an ingress all who
+send have one address, and the provider is among them."""
 MOST_ADDRESSES = 1000
 
 
@@ -110,10 +111,7 @@ class BackchannelLogout(web.RequestHandler):
 
     async def prepare(self) -> None:
         """What is refused unread."""
-        if self._tokens.is_too_much(self._address):
-            LOGOUT_TOKENS.labels("too-many").inc()
-            self._close(429, "slow_down")
-        elif self.request.method != "POST":
+        if self.request.method != "POST":
             self._refuse(405, "method", "It is no POST.")
         elif int(self.request.headers.get("Content-Length") or 0) > LARGEST_BODY:
             self._refuse(413, "size", "Its body is too large.")
@@ -157,6 +155,10 @@ class BackchannelLogout(web.RequestHandler):
         return found[0] if len(found) == 1 else None
 
     def _refuse(self, status: int, code: str, sentence: str) -> None:
+        if self._tokens.is_too_much(self._address):
+            LOGOUT_TOKENS.labels("too-many").inc()
+            self._close(status if status == 503 else 429, "slow_down")
+            return
         self._tokens.note_refused(self._address, code, sentence)
         self._close(status, "invalid_request")
 

@@ -45,6 +45,7 @@ class ProviderLinks:
     def __init__(self, store: ProviderStore) -> None:
         self.store = store
         self._links: dict[str, ProviderLink] = {each.session: each for each in store.links()}
+        self._unwritten: dict[str, ProviderLink] = {}
 
     def of_session(self, session: str) -> ProviderLink | None:
         """What a session has; None: it did not come from the provider."""
@@ -75,6 +76,21 @@ class ProviderLinks:
         changed = list(links)
         self.store.put_links(changed)
         self._links |= {each.session: each for each in changed}
+        self._unwritten |= {each.session: each for each in changed if each.session in self._unwritten}
+
+    def keep(self, link: ProviderLink) -> None:
+        """The database takes nothing now, and the refresh token of before may be good no more: it is written later."""
+        self._links[link.session] = self._unwritten[link.session] = link
+
+    def unwritten(self) -> Sequence[ProviderLink]:
+        """What is kept here alone."""
+        return list(self._unwritten.values())
+
+    def note_written(self, links: Iterable[ProviderLink]) -> None:
+        """They are in the database."""
+        for link in links:
+            if self._unwritten.get(link.session) == link:
+                del self._unwritten[link.session]
 
     def to_be_asked(self, links: Iterable[ProviderLink]) -> None:
         """They are asked about at once, also after a restart; the caller commits."""
@@ -86,10 +102,11 @@ class ProviderLinks:
         self.store.remove_links(gone)
         for session in gone:
             del self._links[session]
+            self._unwritten.pop(session, None)
 
     def reload(self) -> None:
-        """As the database has it: what was put and not committed is forgotten."""
-        self._links = {each.session: each for each in self.store.links()}
+        """As the database has it: what was put and not committed is forgotten, but for what is to be written later."""
+        self._links = {each.session: each for each in self.store.links()} | self._unwritten
 
 
 def hub_user_of(app: Any, user_id: int) -> Any:

@@ -178,14 +178,20 @@ class OpenIdCallback(ShowsFailures, BaseHandler):  # type: ignore[misc]
 class OpenIdLogout(ShowsFailures, OAuthLogoutHandler):  # type: ignore[misc]
     """``/hub/logout``: signed out here, then at the provider, which is told who it is and so asks nothing."""
 
+    _hint = ""
+
+    async def get(self) -> None:
+        """See the class. Who it is is found out first: what the session has from the provider ends with it."""
+        self._hint = await self.authenticator.hint_of(self)
+        await super().get()
+
     async def render_logout_page(self) -> None:
         """To the provider's own page to sign out, where it has one."""
         if self.authenticator.logout_redirect_url:
             self.redirect(self.authenticator.logout_redirect_url)
             return
-        hint = await self.authenticator.hint_of(self)
         try:
-            metadata = await self.authenticator.provider.metadata() if hint else None
+            metadata = await self.authenticator.provider.metadata() if self._hint else None
         except (ProviderAway, ProviderUnusable):
             metadata = None
         if metadata is None or not metadata.end_session:
@@ -193,7 +199,7 @@ class OpenIdLogout(ShowsFailures, OAuthLogoutHandler):  # type: ignore[misc]
             return
         back = urlsplit(self.authenticator.get_callback_url(self))._replace(path=self.settings["login_url"], query="")
         query = {
-            "id_token_hint": hint,
+            "id_token_hint": self._hint,
             "client_id": self.authenticator.client_id,
             "post_logout_redirect_uri": back.geturl(),
         }

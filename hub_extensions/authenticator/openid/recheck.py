@@ -19,15 +19,22 @@ from hub_extensions.authenticator.openid.failure import SignOnFailed
 from hub_extensions.authenticator.openid.links import KeptTokens, decrypted, encrypted, hub_user_of
 from hub_extensions.authenticator.openid.metrics import PROVIDER_AWAY, RECHECKS
 from hub_extensions.core.sign_on import EndCause
-from hub_extensions.core.sign_on.recheck import AT_ONCE, ProviderLink, RecheckOutcome, due, outcome_of_no
+from hub_extensions.core.sign_on.recheck import (
+    AT_ONCE,
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    ProviderLink,
+    RecheckOutcome,
+    Unanswered,
+    due,
+    outcome_of_no,
+)
 
 TICK_SECONDS = 2.0
 APART_SECONDS = 1 / 8
 """At most eight questions begin in a second."""
 FRESH = timedelta(seconds=30)
 """A request does not have a session asked about that was asked about so lately."""
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 120.0
-"""After a question without an answer none is put for so long; each time twice as long."""
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
 
 
@@ -41,6 +48,7 @@ class ProviderRecheck:
         self._places = asyncio.Semaphore(AT_ONCE)
         self._next_start = 0.0
         self._pause, self._pause_until = 0.0, 0.0
+        self._unanswered: dict[str, Unanswered] = {}
         self.away_since: datetime | None = None
         self.away_because = ""
         self._work = asyncio.ensure_future(self._run())
@@ -53,30 +61,42 @@ class ProviderRecheck:
         """Ask about one person's sessions that were not asked about just now; it takes as long as the provider does."""
         now = self._auth.sign_on_now()
         links = [each for each in self._auth.links.of_user(user_id) if not each.checked or now - each.checked >= FRESH]
-        if links and time.monotonic() >= self._pause_until:
+        steady = time.monotonic()
+        waiting = {session for session, last in self._unanswered.items() if steady < last.again_at}
+        links = [each for each in links if each.session not in waiting]
+        if links and steady >= self._pause_until:
             await asyncio.wait(self._begin(links))
 
     async def _run(self) -> None:
         await self._app._start_future
         while True:
             try:
+                self._write_kept()
                 self._forget()
                 await self._round()
             except Exception:
                 # a database that is locked, or full: nobody is signed out for it, and the next round tries again
                 self._app.log.exception("The provider was not asked about who is signed in")
-                self._auth.links.reload()
+                self._reload()
             try:
                 await asyncio.wait_for(self._wakes.wait(), TICK_SECONDS)
             except asyncio.TimeoutError:
                 continue
             self._wakes.clear()
 
+    def _reload(self) -> None:
+        """Memory as the database has it; where that cannot be read either, memory stays."""
+        try:
+            self._app.db.rollback()
+            self._auth.links.reload()
+        except Exception:
+            self._app.log.exception("What sessions have from the provider was not read again")
+
     async def _round(self) -> None:
         """Ask about who is due."""
-        now = self._auth.sign_on_now()
-        links = due(self._auth.links.all(), self._auth.sign_on.config.recheck, now)
-        if not links or time.monotonic() < self._pause_until:
+        now, steady = self._auth.sign_on_now(), time.monotonic()
+        links = due(self._auth.links.all(), self._auth.sign_on.config.recheck, now, self._unanswered, steady)
+        if not links or steady < self._pause_until:
             return
         # while it is away one question is enough to see that it is back
         await asyncio.wait(self._begin(links[:1] if self.away_since is not None else links[: 8 * AT_ONCE]))
@@ -105,12 +125,15 @@ class ProviderRecheck:
             try:
                 outcome = await self._answer(link)
             except (ProviderAway, ProviderUnusable, SignOnFailed) as problem:
+                self._note_unanswered(session)
                 self._is_away(getattr(problem, "sentence", "") or str(problem))
                 return
             except Exception:
                 self._app.log.exception("A session was not asked about")
-                self._auth.links.reload()
+                self._note_unanswered(session)
+                self._reload()
                 return
+        self._unanswered.pop(session, None)
         self._is_back()
         RECHECKS.labels(outcome.value).inc()
 
@@ -127,10 +150,14 @@ class ProviderRecheck:
             return self._ends(link, outcome_of_no(str(no)))
         # first of all: the old one may be good no more
         fresh = KeptTokens(tokens.refresh or kept.refresh, tokens.id_token or kept.id_token)
-        link = replace(link, kept=await encrypted(fresh), checked=auth.sign_on_now())
+        before, link = link.checked, replace(link, kept=await encrypted(fresh), checked=auth.sign_on_now())
         if auth.links.of_session(link.session) is None or user is None:
             return RecheckOutcome.ENDS  # it ended meanwhile
-        self._write(link)
+        try:
+            self._write(link)
+        except Exception:
+            auth.links.keep(replace(link, checked=before))
+            raise
         try:
             if tokens.id_token:
                 _, claims = await auth.claims_of(tokens, nonce=None, sub=link.sub)
@@ -160,11 +187,19 @@ class ProviderRecheck:
 
     def _drop(self, link: ProviderLink) -> None:
         """It is worth nothing any more; nobody is asked about by it again."""
-        self._keep_only([each.session for each in self._auth.links.all() if each.session != link.session])
+        self._keep_only({each.session for each in self._auth.links.all() if each.session != link.session})
 
     def _write(self, link: ProviderLink) -> None:
         with self._auth.sign_on.registry.store.transaction():
             self._auth.links.put([link])
+
+    def _write_kept(self) -> None:
+        links = self._auth.links
+        unwritten = links.unwritten()
+        if unwritten:
+            with self._auth.sign_on.registry.store.transaction():
+                links.put(unwritten)
+            links.note_written(unwritten)
 
     def _forget(self) -> None:
         """What belongs to sessions that are over.
@@ -172,7 +207,7 @@ class ProviderRecheck:
         Who has a server and no session is asked about by the last one, for as long as the provider takes that.
         """
         registry, links = self._auth.sign_on.registry, self._auth.links
-        kept = {each.id for user_id in registry.users() for each in registry.of_user(user_id)}
+        kept = registry.ids()
         over = [each for each in links.all() if each.session not in kept]
         for user_id in {each.user_id for each in over} - set(registry.users()):
             user = hub_user_of(self._app, user_id)
@@ -185,6 +220,11 @@ class ProviderRecheck:
     def _keep_only(self, sessions: Collection[str]) -> None:
         with self._auth.sign_on.registry.store.transaction():
             self._auth.links.keep_only(sessions)
+        self._unanswered = {each: last for each, last in self._unanswered.items() if each in sessions}
+
+    def _note_unanswered(self, session: str) -> None:
+        before = self._unanswered.get(session)
+        self._unanswered[session] = Unanswered(time.monotonic(), 1 if before is None else before.times + 1)
 
     def _is_away(self, because: str) -> None:
         self._pause = min(LONGEST_PAUSE_SECONDS, 2 * self._pause or FIRST_PAUSE_SECONDS)

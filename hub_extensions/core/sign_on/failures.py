@@ -121,7 +121,7 @@ FAILURES: Mapping[str, SignOnFailure] = {
     ),
     "no-name": SignOnFailure(
         403,
-        "Your sign-in service says no name for you",
+        "Your sign-in service gives no name for you",
         "This hub needs one ({claim}).",
         _ADMIN,
         FailureAction.OTHER_ACCOUNT,
@@ -129,8 +129,8 @@ FAILURES: Mapping[str, SignOnFailure] = {
     "bad-name": SignOnFailure(
         403,
         "This hub cannot take your name",
-        "The name that your sign-in service has for you ({claim}) has a sign that cannot be in a name here, or is too "
-        "long.",
+        "The name that your sign-in service has for you ({claim}) has a character that cannot be in a name here, or is "
+        "too long.",
         _ADMIN,
         FailureAction.OTHER_ACCOUNT,
     ),

@@ -66,9 +66,7 @@ def pin_of(
     if identity in pins:
         return Pinned(pins[identity])
     if name in pins.values():
-        return SignOnRefusal(
-            "name-taken", f"The user {name!r} is pinned to another account of the provider.", {"name": name}
-        )
+        return name_taken(name)
     if name not in users:
         return Pinned(name, new=True)
     if adoption is Adoption.FIRST:
@@ -77,6 +75,13 @@ def pin_of(
         "name-from-before",
         f"The user {name!r} is from before this sign-on, and adopt_existing_users is 'none': an admin has to pin it.",
         {"name": name},
+    )
+
+
+def name_taken(name: str) -> SignOnRefusal:
+    """This user is another account's."""
+    return SignOnRefusal(
+        "name-taken", f"The user {name!r} is pinned to another account of the provider.", {"name": name}
     )
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -28,7 +28,14 @@ AT_ONCE = 5
 JITTER = 0.2
 """A session is due up to this part of the time earlier, each by another, so that not all come at once."""
 
-_ACCOUNT_GONE = re.compile(r"\b(user|account)\b.*\b(disabled|deleted|not found|locked|does not exist)\b", re.IGNORECASE)
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 120.0
+"""After a question without an answer none is put for so long; each time twice as long."""
+
+_ACCOUNT_GONE = re.compile(
+    r"^(?!.*\bsession\b).*\b(user|account)\b.*\b(disabled|deleted|not found|does not exist)\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Not where a session is gone, and not for a lock: whoever knows a name can have it locked for a while."""
 
 
 class RecheckOutcome(str, Enum):
@@ -63,14 +70,45 @@ def outcome_of_no(description: str) -> RecheckOutcome:
     return RecheckOutcome.RIGHT_LOST if _ACCOUNT_GONE.search(description) else RecheckOutcome.ENDS
 
 
-def due(links: Iterable[ProviderLink], every: timedelta, now: datetime) -> Sequence[ProviderLink]:
-    """Whom to ask about now, the longest unasked first. `every` of zero: only those that are to be asked at once."""
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A session that was asked about `times` in a row without an answer, last `at` this (steady) second."""
+
+    at: float
+    times: int = 1
+
+    @property
+    def again_at(self) -> float:
+        """It is not asked about before: one session that has no answer keeps nobody else waiting."""
+        return self.at + min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self.times - 1, 10))
+
+
+def due(
+    links: Iterable[ProviderLink],
+    every: timedelta,
+    now: datetime,
+    unanswered: Mapping[str, Unanswered] | None = None,
+    steady: float = 0.0,
+) -> Sequence[ProviderLink]:
+    """Whom to ask about now: those that had no answer last, by when that was; before them the longest unasked first.
+
+    Args:
+        every: zero: only those that are to be asked at once.
+        unanswered: by session. steady: the steady second that it is now.
+    """
+    failed = {} if unanswered is None else unanswered
     found = [
         each
         for each in links
         if each.checked is None or (every > timedelta(0) and now - each.checked >= every * (1 - _early(each.session)))
     ]
-    return sorted(found, key=lambda each: (each.checked is not None, each.checked or now))
+    found = [each for each in found if each.session not in failed or steady >= failed[each.session].again_at]
+
+    def order(link: ProviderLink) -> tuple[bool, float, bool, datetime]:
+        last = failed.get(link.session)
+        return last is not None, 0.0 if last is None else last.at, link.checked is not None, link.checked or now
+
+    return sorted(found, key=order)
 
 
 def _early(session: str) -> float:

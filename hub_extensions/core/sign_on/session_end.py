@@ -15,6 +15,7 @@ from hub_extensions.core.sign_on.sessions import EndCause, SignOnSession
 
 OWN = frozenset({EndCause.SIGN_OUT, EndCause.BY_OWNER})
 """Ends that its user asked for."""
+_SERVER_SCOPES = ("access:servers!", "users:activity!")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,34 @@ class EndReport:
     servers_kept: tuple[str, ...] = ()
     servers_asked: tuple[str, ...] = ()
     milliseconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFact:
+    """A token of the person. `session`: the hub's id of the browser that got it; None: none did."""
+
+    id: int
+    note: str
+    session: str | None
+    scopes: frozenset[str]
+    created: datetime
+
+
+def server_token(tokens: Sequence[TokenFact], address: str, started: datetime | None) -> TokenFact | None:
+    """The token that the hub gave to the server at this address, a moment before that `started`.
+
+    Anybody can write a note; so it counts only where no browser got the token, where it can no more than a server
+    has to, and for one token, the last before the start.
+    """
+    own = [
+        each
+        for each in tokens
+        if each.note == f"Server at {address}"
+        and each.session is None
+        and all(scope.startswith(_SERVER_SCOPES) for scope in each.scopes)
+        and (started is None or each.created <= started)
+    ]
+    return max(own, key=lambda each: (each.created, each.id), default=None)
 
 
 def plan_end(

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from click.testing import CliRunner
 from jupyterhub import orm
 
+from hub_extensions.adapters.store import sign_on_provider  # noqa: F401  has tables too
 from hub_extensions.adapters.store.sign_on import (
     METADATA,
     VERSION_TABLE,
@@ -50,6 +51,15 @@ def db(hub_url: str) -> Iterator[Any]:
     yield session
     session.close()
     session.get_bind().dispose()
+
+
+@pytest.mark.parametrize("kind", ["mysql", "oracle"])
+def test_a_database_of_another_kind_is_refused_in_words_before_anything_is_made_in_it(kind: str) -> None:
+    asked: list[object] = []
+    engine: Any = sa.create_mock_engine(f"{kind}://", asked.append)
+    with pytest.raises(SignOnTablesUnusable, match=f"SQLite or PostgreSQL.*{kind}"):
+        migrate(engine)
+    assert asked == []
 
 
 def test_sessions_stops_and_events_come_back_as_they_were(db: Any) -> None:

@@ -164,7 +164,7 @@ FAULTS: list[tuple[str, Fault, int, str]] = [
     ("userinfo of another", WithUserinfo(sub="u-another"), 502, "is not taken"),
     ("no id token", WithOtherTokens(id_token=None), 502, "is not taken"),
     ("claims of 64 kB", WithClaims(story="x" * 65_536), 502, "is not taken"),
-    ("no name", WithUserinfo(preferred_username=""), 403, "says no name"),
+    ("no name", WithUserinfo(preferred_username=""), 403, "gives no name"),
     ("a name with a slash", WithUserinfo(preferred_username="a/b"), 403, "cannot take your name"),
     ("a name with control signs", WithUserinfo(preferred_username="a\x1bb"), 403, "cannot take your name"),
     ("a name of 300 letters", WithUserinfo(preferred_username="x" * 300), 403, "cannot take your name"),
@@ -250,6 +250,7 @@ def with_query(address: str, **changed: str | None) -> str:
 
 def test_a_name_is_its_first_owners_and_each_page_says_what_to_do(tmp_path: Path) -> None:
     lists = 'c.OAuthenticator.allowed_groups = {"thesis"}\nc.OAuthenticator.blocked_users = {"cem"}'
+    lists += '\nc.Authenticator.username_map = {"eve": "fay", "fay": "ada"}'
     with OidcProvider() as op, provider_hub(tmp_path / "hub", op, lists) as hub:
         ada = op.add("ada", groups=["thesis"])
         browser = sign_in(hub)
@@ -276,7 +277,14 @@ def test_a_name_is_its_first_owners_and_each_page_says_what_to_do(tmp_path: Path
         assert dict(parse_qsl(urlsplit(other).query))["prompt"] == "select_account"
         op.add("cem", groups=["thesis"])
         refused_page(hub, "This account may not use this hub")
+        # the hub maps names once more than the pin was looked for
+        op.add("eve", groups=["thesis"])
+        refused_page(hub, "This account may not use this hub")
         assert sorted(each["name"] for each in hub.api("GET", "users").json()) == ["ada"]
+        # a user with a new name has its old person, who has a session
+        assert hub.api("PATCH", "users/ada", {"name": "gil"}).ok
+        op.add("gil", groups=["thesis"])
+        refused_page(hub, "Your name belongs to another account here")
         # the number of the page is in the log
         number = page.text.partition("<code>")[2].partition("</code>")[0]
         assert len(number) == 8

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.sign_on.recheck import JITTER, ProviderLink, RecheckOutcome, due, outcome_of_no
+from hub_extensions.core.sign_on.recheck import JITTER, ProviderLink, RecheckOutcome, Unanswered, due, outcome_of_no
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 EVERY = timedelta(minutes=5)
@@ -21,6 +21,15 @@ def link(session: str, age: timedelta | None) -> ProviderLink:
 def test_those_to_be_asked_at_once_come_first_then_the_longest_unasked() -> None:
     links = [link("a", timedelta(minutes=6)), link("b", timedelta(minutes=9)), link("c", None), link("d", timedelta(0))]
     assert [each.session for each in due(links, EVERY, NOW)] == ["c", "b", "a"]
+
+
+def test_a_session_without_an_answer_comes_after_all_others_and_ever_more_seldom() -> None:
+    links = [link("a", timedelta(minutes=20)), link("b", timedelta(minutes=9)), link("c", timedelta(minutes=8))]
+    failed = {"a": Unanswered(100.0), "b": Unanswered(90.0)}
+    assert [each.session for each in due(links, EVERY, NOW, failed, 102.0)] == ["c", "b", "a"]
+    assert [each.session for each in due(links, EVERY, NOW, failed, 101.9)] == ["c", "b"]
+    pauses = [Unanswered(0.0, times).again_at for times in (1, 2, 3, 7, 5000)]
+    assert pauses == [2, 4, 8, 120, 120]
 
 
 def test_without_an_interval_only_those_are_asked_about_that_have_to_be() -> None:
@@ -41,7 +50,12 @@ def test_sessions_that_began_together_are_not_all_due_together_and_none_is_late(
         ("The provider says no: 'User disabled'.", RecheckOutcome.RIGHT_LOST),
         ("The provider says no: 'user not found'.", RecheckOutcome.RIGHT_LOST),
         ("The provider says no: 'The account has been deleted.'.", RecheckOutcome.RIGHT_LOST),
+        ("The provider says no: 'AADSTS50034:\nThe user account does not exist'.", RecheckOutcome.RIGHT_LOST),
         ("The provider says no: 'Session not active'.", RecheckOutcome.ENDS),
+        ("The provider says no: 'User session not found'.", RecheckOutcome.ENDS),
+        ("The provider says no: 'session of a user that was deleted'.", RecheckOutcome.ENDS),
+        ("The provider says no: 'Account is temporarily locked'.", RecheckOutcome.ENDS),
+        ("The provider says no: 'User account locked out'.", RecheckOutcome.ENDS),
         ("The provider says no: 'Stale token'.", RecheckOutcome.ENDS),
         ("The provider says no: 'invalid_grant'.", RecheckOutcome.ENDS),
         ("", RecheckOutcome.ENDS),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -16,6 +17,7 @@ from hub_extensions.core.sign_on import (
     StopOrder,
     plan_end,
 )
+from hub_extensions.core.sign_on.session_end import TokenFact, server_token
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=timezone.utc)
 LATER = NOW + timedelta(minutes=10)
@@ -100,6 +102,32 @@ def test_nobody_signed_in_and_a_right_lost_stops_servers_all_the_same() -> None:
     plan = plan_end([], [], [GPU], SignOnConfig(), EndCause.BY_ADMIN, NOW, lost_right=True)
     assert plan.stops == (StopOrder("train", LATER),)
     assert plan.is_last
+
+
+def a_token(id: int, note: str = "Server at /user/ada/", minutes: float = -1, **changed: object) -> TokenFact:
+    scopes = frozenset({"access:servers!server=ada/", "users:activity!user"})
+    made = TokenFact(id, note, None, scopes, NOW + timedelta(minutes=minutes))
+    return replace(made, **changed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "found"),
+    [
+        ([], None),
+        ([a_token(1)], 1),
+        ([a_token(1, "Server at /user/ada/train/")], None),
+        ([a_token(1, session="a browser")], None),
+        ([a_token(1, scopes=frozenset({"access:servers!server=ada/", "tokens!user=ada"}))], None),
+        ([a_token(1, scopes=frozenset({"access:servers"}))], None),
+        ([a_token(1, minutes=-60), a_token(2)], 2),
+        ([a_token(1), a_token(2, minutes=1)], 1),
+    ],
+)
+def test_a_servers_own_token_is_found_again_and_a_note_alone_makes_none(
+    tokens: list[TokenFact], found: int | None
+) -> None:
+    token = server_token(tokens, "/user/ada/", NOW)
+    assert (None if token is None else token.id) == found
 
 
 def test_an_event_is_one_line_whatever_its_names_hold() -> None:

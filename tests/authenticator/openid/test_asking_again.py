@@ -1,0 +1,184 @@
+"""The loop that asks the provider again: one session without an answer, and a database that takes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError
+
+from hub_extensions.adapters.oidc import ProviderAway, ProviderTokens
+from hub_extensions.adapters.store.sign_on import METADATA, SignOnStore
+from hub_extensions.adapters.store.sign_on_provider import ProviderStore
+from hub_extensions.authenticator.registry import SessionRegistry
+from hub_extensions.core.sign_on import SignOnConfig
+from hub_extensions.core.sign_on.recheck import ProviderLink
+from tests.patience import patient
+
+pytestmark = pytest.mark.programs  # JupyterHub starts one while it is imported
+
+
+class FullDisk(SignOnStore):
+    """A store whose database takes nothing while `full`; it cannot even be read."""
+
+    full = False
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self.fail()
+        with super().transaction():
+            yield
+
+    def fail(self) -> None:
+        if self.full:
+            raise OperationalError("select", {}, OSError("database is locked"))
+
+
+class FullLinks(ProviderStore):
+    """Reads as little as `disk` does."""
+
+    disk: FullDisk
+
+    def links(self) -> list[ProviderLink]:
+        if hasattr(self, "disk"):
+            self.disk.fail()
+        return super().links()
+
+
+class RotatingProvider:
+    """A refresh token is good once; about `silent` nothing is answered."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.good: dict[str, int] = {}
+        self.silent: set[str] = set()
+
+    async def refresh(self, token: str) -> ProviderTokens:
+        session, _, number = token.partition(":")
+        self.asked[session] += 1
+        if session in self.silent:
+            raise ProviderAway("interaction_required")
+        assert self.good.setdefault(session, 0) == int(number), "an old refresh token ends the session at the provider"
+        self.good[session] += 1
+        return ProviderTokens("access", "", f"{session}:{self.good[session]}")
+
+
+class Place:
+    """The loop with what it needs of a hub."""
+
+    def __init__(self, sessions: int) -> None:
+        from jupyterhub import orm
+
+        from hub_extensions.authenticator.openid.links import ProviderLinks
+
+        engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool)
+        orm.Base.metadata.create_all(engine)
+        METADATA.create_all(engine)
+        self.db = sa.orm.Session(engine)
+        self.db.add(orm.User(name="ada"))
+        self.db.commit()
+        self.disk = FullDisk(self.db)
+        self.provider = RotatingProvider()
+        registry = SessionRegistry(self.disk, SignOnConfig(), self.now)
+        self.links = ProviderLinks(FullLinks(self.db))
+        self.links.store.disk = self.disk  # type: ignore[attr-defined]
+        self.names: list[str] = []
+        for _ in range(sessions):
+            session, _cookie = registry.begin(1, "", "")
+            registry.put(session)
+            self.names.append(session.id)
+        self.sign_on = SimpleNamespace(registry=registry, config=SignOnConfig())
+        self.errors: list[str] = []
+        log = SimpleNamespace(exception=self.errors.append, warning=lambda *_: None, info=lambda *_: None)
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        started.set_result(None)
+        self.app = SimpleNamespace(db=self.db, log=log, users=_Users(), _start_future=started)
+        self.events: list[str] = []
+
+    def now(self) -> datetime:
+        return datetime.now(timezone.utc)
+
+    async def add_links(self) -> None:
+        from hub_extensions.authenticator.openid.links import KeptTokens, encrypted
+
+        long_ago = self.now() - timedelta(days=1)
+        with self.disk.transaction():
+            for name in self.names:
+                kept = await encrypted(KeptTokens(f"{name}:0"))
+                self.links.put([ProviderLink(name, 1, "https://op.example", "u-1", "", kept, long_ago)])
+
+    async def user_information(self, tokens: ProviderTokens, sub: str) -> dict[str, str]:
+        return {"sub": sub}
+
+    async def take_over(self, *_: object) -> bool:
+        return True
+
+    def record(self, kind: str) -> None:
+        self.events.append(kind)
+
+    sign_on_now = now
+
+
+class _Users:
+    def __getitem__(self, user: Any) -> Any:
+        return user
+
+
+@asynccontextmanager
+async def asking(sessions: int, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Place, Any]]:
+    from jupyterhub.crypto import CryptKeeper
+
+    from hub_extensions.authenticator.openid.recheck import ProviderRecheck
+
+    monkeypatch.setenv("JUPYTERHUB_CRYPT_KEY", "0123456789abcdef" * 4)
+    CryptKeeper.clear_instance()
+    place = Place(sessions)
+    await place.add_links()
+    before = asyncio.all_tasks()
+    recheck = ProviderRecheck(place, place.app)
+    try:
+        yield place, recheck
+    finally:
+        for task in asyncio.all_tasks() - before:
+            task.cancel()
+        CryptKeeper.clear_instance()
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async def wait() -> None:
+        while not holds():  # noqa: ASYNC110  another task changes it
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(wait(), patient(15))
+
+
+async def test_a_session_without_an_answer_keeps_nobody_else_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with asking(3, monkeypatch) as (place, recheck):
+        silent, *others = place.names
+        place.provider.silent.add(silent)
+        await until(lambda: all(place.provider.asked[each] for each in others))
+        await until(lambda: recheck.away_since is None and place.provider.asked[silent])
+        assert place.links.of_session(silent) is not None, "nobody is signed out for it"
+
+
+async def test_a_database_that_takes_nothing_loses_no_refresh_token_and_the_loop_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with asking(1, monkeypatch) as (place, _):
+        (name,) = place.names
+        place.disk.full = True
+        await until(lambda: place.links.unwritten() and len(place.errors) >= 4)
+        place.disk.full = False
+        await until(lambda: place.links.unwritten() == [])
+        await until(lambda: place.links.of_session(name).checked > place.now() - timedelta(hours=1))  # type: ignore[union-attr]
+        from hub_extensions.authenticator.openid.links import decrypted
+
+        [written] = place.links.store.links()
+        assert (await decrypted(written.kept)).refresh == f"{name}:{place.provider.good[name]}"
