@@ -267,7 +267,7 @@ class OidcProvider:
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(patient(10))
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -25,7 +25,7 @@ from hub_extensions.core.sign_on.recheck import (
     LONGEST_PAUSE_SECONDS,
     ProviderLink,
     RecheckOutcome,
-    Unanswered,
+    RecheckFailure,
     due,
     outcome_of_no,
 )
@@ -48,7 +48,7 @@ class ProviderRecheck:
         self._places = asyncio.Semaphore(AT_ONCE)
         self._next_start = 0.0
         self._pause, self._pause_until = 0.0, 0.0
-        self._unanswered: dict[str, Unanswered] = {}
+        self._unanswered: dict[str, RecheckFailure] = {}
         self.away_since: datetime | None = None
         self.away_because = ""
         self._work = asyncio.ensure_future(self._run())
@@ -224,7 +224,7 @@ class ProviderRecheck:
 
     def _note_unanswered(self, session: str) -> None:
         before = self._unanswered.get(session)
-        self._unanswered[session] = Unanswered(time.monotonic(), 1 if before is None else before.times + 1)
+        self._unanswered[session] = RecheckFailure(time.monotonic(), 1 if before is None else before.times + 1)
 
     def _is_away(self, because: str) -> None:
         self._pause = min(LONGEST_PAUSE_SECONDS, 2 * self._pause or FIRST_PAUSE_SECONDS)

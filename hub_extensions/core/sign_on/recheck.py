@@ -71,7 +71,7 @@ def outcome_of_no(description: str) -> RecheckOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Unanswered:
+class RecheckFailure:
     """A session that was asked about `times` in a row without an answer, last `at` this (steady) second."""
 
     at: float
@@ -87,7 +87,7 @@ def due(
     links: Iterable[ProviderLink],
     every: timedelta,
     now: datetime,
-    unanswered: Mapping[str, Unanswered] | None = None,
+    unanswered: Mapping[str, RecheckFailure] | None = None,
     steady: float = 0.0,
 ) -> Sequence[ProviderLink]:
     """Whom to ask about now: those that had no answer last, by when that was; before them the longest unasked first.

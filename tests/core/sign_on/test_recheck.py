@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.sign_on.recheck import JITTER, ProviderLink, RecheckOutcome, Unanswered, due, outcome_of_no
+from hub_extensions.core.sign_on.recheck import JITTER, ProviderLink, RecheckOutcome, RecheckFailure, due, outcome_of_no
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 EVERY = timedelta(minutes=5)
@@ -25,10 +25,10 @@ def test_those_to_be_asked_at_once_come_first_then_the_longest_unasked() -> None
 
 def test_a_session_without_an_answer_comes_after_all_others_and_ever_more_seldom() -> None:
     links = [link("a", timedelta(minutes=20)), link("b", timedelta(minutes=9)), link("c", timedelta(minutes=8))]
-    failed = {"a": Unanswered(100.0), "b": Unanswered(90.0)}
+    failed = {"a": RecheckFailure(100.0), "b": RecheckFailure(90.0)}
     assert [each.session for each in due(links, EVERY, NOW, failed, 102.0)] == ["c", "b", "a"]
     assert [each.session for each in due(links, EVERY, NOW, failed, 101.9)] == ["c", "b"]
-    pauses = [Unanswered(0.0, times).again_at for times in (1, 2, 3, 7, 5000)]
+    pauses = [RecheckFailure(0.0, times).again_at for times in (1, 2, 3, 7, 5000)]
     assert pauses == [2, 4, 8, 120, 120]
 
 
