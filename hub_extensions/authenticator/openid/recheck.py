@@ -24,8 +24,8 @@ from hub_extensions.core.sign_on.recheck import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
     ProviderLink,
-    RecheckOutcome,
     RecheckFailure,
+    RecheckOutcome,
     due,
     outcome_of_no,
 )

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.sign_on.recheck import JITTER, ProviderLink, RecheckOutcome, RecheckFailure, due, outcome_of_no
+from hub_extensions.core.sign_on.recheck import JITTER, ProviderLink, RecheckFailure, RecheckOutcome, due, outcome_of_no
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 EVERY = timedelta(minutes=5)
