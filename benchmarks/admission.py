@@ -19,7 +19,7 @@ from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReadin
 from hub_extensions.core.messages import Ended
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.model import Choice, QueueLimits, Ticket
+from hub_extensions.core.queue.model import QueueLimits, Ticket, WantedOffer
 from hub_extensions.hub_service.engine.clock import RunningClock
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.tickets import Tickets
@@ -45,7 +45,7 @@ async def main() -> None:
         state.clock = RunningClock(monotonic=lambda: 0.0)  # what is known of rights grows no older on a slow machine
         now = state.clock.now()
         tickets = tuple(
-            Ticket(f"t{n}", f"user-{n}", "", (Choice(OFFERS[n % 3], n),), now) for n in range(1, TICKETS + 1)
+            Ticket(f"t{n}", f"user-{n}", "", (WantedOffer(OFFERS[n % 3], n),), now) for n in range(1, TICKETS + 1)
         )
         await state.commit(Changes(tickets=tuple(TicketRow(ticket) for ticket in tickets)))
         queue = Tickets(state, HubApi("http://127.0.0.1:9/hub/api", "none"), service_url="", simulate=None)

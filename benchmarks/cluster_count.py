@@ -24,7 +24,7 @@ from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import survey_pools
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.admission import admit, availability, standing
-from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueSnapshot, Ticket
+from hub_extensions.core.queue.model import Lease, LeaseState, QueueSnapshot, Ticket, WantedOffer
 from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
 from tests.hub_service.engine.pod_room import pod_room
 
@@ -85,7 +85,7 @@ def leases(of: dict[str, PodFacts]) -> dict[str, Lease]:
 
 def in_line() -> tuple[Ticket, ...]:
     """All wait for one thing."""
-    return tuple(Ticket(f"t{n}", f"w{n}", "", (Choice("gpu@h100-80gb-hbm3", n),), NOW) for n in range(IN_LINE))
+    return tuple(Ticket(f"t{n}", f"w{n}", "", (WantedOffer("gpu@h100-80gb-hbm3", n),), NOW) for n in range(IN_LINE))
 
 
 def timed(what: str, work: Callable[[], object], before: Callable[[], object] = lambda: None) -> None:

@@ -24,9 +24,9 @@ from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.foretell import Foreteller
-from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueLimits, Ticket
+from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, Ticket, WantedOffer
 from hub_extensions.core.queue.outlook import Stay
-from hub_extensions.tools.backtest.world import Running, Session, World
+from hub_extensions.tools.backtest.world import LogSession, Running, World
 from tests.fakes.machine import large, small
 from tests.hub_service.engine.room import Room, room
 
@@ -42,7 +42,7 @@ def floor(running: int, waiting: int) -> float:
     """Seconds of a processor for one ticket, the last in line: 200 draws, each played in plain Python."""
     rng, world = random.Random(16), World(running, 1)
     for n in range(running + waiting):
-        session = Session(n, float(n), rng.lognormvariate(8, 1), 1, 1, f"u{n}", None)
+        session = LogSession(n, float(n), rng.lognormvariate(8, 1), 1, 1, f"u{n}", None)
         if n < running:
             world.running[n], world.free[n] = Running(session, 0.0, (n,)), 0
         else:
@@ -74,7 +74,7 @@ async def fill(r: Room, running: int, waiting: int, *, both: bool) -> None:
             f"t{n}",
             f"w{n}",
             "",
-            tuple(Choice(offer, n + 1) for offer in (offers if both else [offers[n % len(offers)]])),
+            tuple(WantedOffer(offer, n + 1) for offer in (offers if both else [offers[n % len(offers)]])),
             now,
         )
         for n in range(waiting)

@@ -18,14 +18,14 @@ LINES = 20_000
 def main() -> int:
     """Play, and print the figures; 1: somebody waited longer than was told."""
     lines = int(sys.argv[1]) if len(sys.argv) > 1 else LINES
-    began, told, used, late = time.process_time(), 0, list[float](), list[str]()
+    began, shown, used, late = time.process_time(), 0, list[float](), list[str]()
     for seed in range(lines):
         found = random_play(seed)
-        told += found.told
+        shown += found.shown
         used += found.used
         late += [f"seed {seed}: {ticket}, told {limit} at {at}, {by} late" for ticket, at, limit, by in found.late]
     near = sum(1 for part in used if part > 0.9) / len(used)
-    print(f"lines {lines:,}, limits told {told:,}, of servers that started {len(used):,}, exceeded {len(late):,}")
+    print(f"lines {lines:,}, limits told {shown:,}, of servers that started {len(used):,}, exceeded {len(late):,}")
     print(
         f"waited, as a part of the limit: median {quantile(used, 0.5):.2f}, above 0.9: {near:.0%}, most {max(used):.3f}"
     )

@@ -24,7 +24,7 @@ from hub_extensions.core.gpu.devices import WHOLE, Device
 from hub_extensions.core.messages import Ask, TicketStatus
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueLimits, Ticket, TicketEnd
+from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, Ticket, TicketEnd, WantedOffer
 from tests.fakes.machine import GIB, small
 from tests.hub_service.engine.room import Room, room
 
@@ -77,7 +77,7 @@ def tickets(r: Room) -> tuple[Ticket, ...]:
     """In two lines, some in both."""
     now = r.engine.state.clock.now()
     return tuple(
-        Ticket(f"t{n}", f"user-{n}", "", tuple(Choice(offer, n) for offer in WANTED[n % len(WANTED)]), now)
+        Ticket(f"t{n}", f"user-{n}", "", tuple(WantedOffer(offer, n) for offer in WANTED[n % len(WANTED)]), now)
         for n in range(1, TICKETS + 1)
     )
 
@@ -138,7 +138,7 @@ async def figures(r: Room) -> None:
 
     async def again() -> None:
         ticket = state.tickets["t9999"]
-        offers = tuple(choice.offer for choice in ticket.choices)
+        offers = tuple(choice.offer for choice in ticket.wanted_offers)
         await r.engine.ask(Ask(ticket.user, "", offers, {}, ticket=ticket.id))
 
     async def leave() -> None:
@@ -169,7 +169,7 @@ async def figures(r: Room) -> None:
         await r.engine.reconciler.reconcile()
 
     async def metrics() -> None:
-        r.engine.line_figures()
+        r.engine.queue_figures()
 
     async def question() -> None:
         r.engine.forecaster.question()

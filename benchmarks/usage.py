@@ -25,11 +25,11 @@ import sqlalchemy as sa
 
 from benchmarks.figures import latency_row
 from hub_extensions.adapters.store import Changes, Store
-from hub_extensions.adapters.store.opening import make_engine, parse_url
+from hub_extensions.adapters.store.database import make_engine, parse_url
 from hub_extensions.adapters.store.usage import USAGE
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.hub_service.http.api.wire import write
+from hub_extensions.hub_service.http.api.codec import write
 from hub_extensions.hub_service.setup.settings import Settings
 from tests.adapters.store.conftest import PostgreSQL
 from tests.machine_needs import postgresql_programs

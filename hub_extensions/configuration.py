@@ -23,21 +23,21 @@ from traitlets.config.loader import LazyConfigValue
 
 from hub_extensions.authenticator.hub_setup import add_sign_on
 from hub_extensions.core.culling import CullPolicy
-from hub_extensions.core.notices import NoticeConfig, told_by
+from hub_extensions.core.notices import NoticeConfig, notice_hint
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import settings_in
 from hub_extensions.core.tokens import SHORTEST_TOKEN
 from hub_extensions.hub_service.setup.addresses import at, reached_at
 from hub_extensions.hub_service.setup.notice_texts import NoticeTexts
-from hub_extensions.hub_service.setup.port import is_hub_starting, keep_port
-from hub_extensions.hub_service.setup.remote_settings import BY_ENVIRONMENT, from_environment, hub_secret_of, to_info
+from hub_extensions.hub_service.setup.port import hold_port, is_hub_starting
+from hub_extensions.hub_service.setup.service_info import BY_ENVIRONMENT, from_environment, hub_secret_of, to_info
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 from hub_extensions.hub_service.setup.state_dir import NAMES, kept_secrets, state_folder
 from hub_extensions.spawner.config.hub_config import hub_base_url, value_of
 from hub_extensions.spawner.config.loader import Sections, check_together, read_sections
-from hub_extensions.spawner.config.notices_config import check_notices
-from hub_extensions.spawner.config.pods_config import cluster_config
+from hub_extensions.spawner.config.notice_checks import check_notices
+from hub_extensions.spawner.config.pod_settings import cluster_config
 from hub_extensions.spawner.config.spawner_classes import default_spawner, servers_are_pods
 
 ROLE_NAME = "gpu-service"
@@ -76,7 +76,7 @@ COMMAND = ["-m", "hub_extensions.hub_service"]
 
 TEMPLATES = Path(__file__).parent / "spawner" / "pages" / "templates"
 
-Section = TypeVar("Section", ServiceConfig, NoticeConfig)
+SectionT = TypeVar("SectionT", ServiceConfig, NoticeConfig)
 
 _dry_run_notes: ContextVar[list[str] | None] = ContextVar("_dry_run_notes", default=None)
 """Where the notes of a dry run go; None: we configure for real."""
@@ -94,7 +94,7 @@ def apply(c: Any) -> None:
     settings = build_settings(c, sections)
     apart, may_be_led_to = not sections.service.started_by_hub, True
     if collected is None and not apart and is_hub_starting():
-        settings, note, may_be_led_to = keep_port(settings, sections.service.connect_url)
+        settings, note, may_be_led_to = hold_port(settings, sections.service.connect_url)
         notes += filter(None, [note])
     if collected is None and not apart:
         settings.dump(settings.folder / "service.json")
@@ -157,7 +157,7 @@ def build_settings(c: Any, sections: Sections) -> Settings:
     )
 
 
-def _with_secrets(section: Section) -> Section:
+def _with_secrets(section: SectionT) -> SectionT:
     """With what only the environment brings: in a chart it comes from a Secret of the admin's own."""
     names = BY_ENVIRONMENT.keys() & settings_in(type(section))
     try:
@@ -423,8 +423,8 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
     culling = settings.culling
     if culling.enabled and culling.unopened and value_of(c, "GpuSpawnerMixin", "gpu_unopened_minutes") is None:
         c.GpuSpawnerMixin.gpu_unopened_minutes = culling.unopened.total_seconds() / 60
-    if value_of(c, "GpuSpawnerMixin", "gpu_told_by") is None:
-        c.GpuSpawnerMixin.gpu_told_by = told_by(settings)
+    if value_of(c, "GpuSpawnerMixin", "gpu_notice_hint") is None:
+        c.GpuSpawnerMixin.gpu_notice_hint = notice_hint(settings)
     if settings.cluster is not None:
         same = {
             "gpu_outside_seconds": settings.cluster.outside_after.total_seconds(),

@@ -39,7 +39,7 @@ export interface ISentence {
   params: [name: string, kind: string][];
   /** The parameter that is a number of things, where one is said in another way. */
   count?: string;
-  words: (trans: TranslationBundle, parts: string[], count: number) => string;
+  text: (trans: TranslationBundle, parts: string[], count: number) => string;
 }
 
 /** By the reason's code. */
@@ -112,7 +112,7 @@ def _sentence(reason: str, text: Text) -> str:
     else:
         count = ""
         words = f"(trans, parts) => trans.__({_literal(numbered(text, params))}, ...parts)"
-    return f"  ['{reason}', {{\n    params: [{listed}],{count}\n    words: {words}\n  }}]"
+    return f"  ['{reason}', {{\n    params: [{listed}],{count}\n    text: {words}\n  }}]"
 
 
 def _literal(text: str) -> str:

@@ -21,7 +21,7 @@ from hub_extensions.configuration import ACCESS_SCOPE, ROLE_NAME, SERVICE_SCOPES
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.settings import settings_in, spelled
-from hub_extensions.hub_service.setup.remote_settings import Own, of_info, settings_from
+from hub_extensions.hub_service.setup.service_info import Own, of_info, settings_from
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 from hub_extensions.spawner.config.traits import SECTIONS, Section
 from tests.patience import patient
@@ -87,7 +87,7 @@ def test_every_setting_reaches_a_service_apart_from_the_hub(c: Config) -> None:
     c.JupyterHub.public_url = "https://hub.example/"
     c.JupyterHub.services = [{"name": "gpu", "api_token": "0123456789abcdef"}]
     configure(c)
-    assert c.GpuSpawnerMixin.gpu_told_by == "other"
+    assert c.GpuSpawnerMixin.gpu_notice_hint == "other"
     [service] = c.JupyterHub.services
     environment = {
         "JUPYTERHUB_API_URL": "http://hub:8081/hub/api",

@@ -14,7 +14,7 @@ from traitlets.config import Config
 from hub_extensions import configure
 from hub_extensions.configuration import ROLE_NAME, SERVICE_SCOPES, SETTINGS_SCOPE, dry_run, settings_of
 from hub_extensions.hub_service.setup.addresses import reached_at
-from hub_extensions.hub_service.setup.remote_settings import hub_secret_of
+from hub_extensions.hub_service.setup.service_info import hub_secret_of
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.doctor.service import secret_apart
 

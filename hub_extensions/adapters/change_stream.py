@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from hub_extensions.adapters.listeners import Proof
 from hub_extensions.adapters.signer import ATTEMPTS, Letter, Signer, Unproved
-from hub_extensions.adapters.timeouts import within
+from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core.signing import ANSWER_HEADER
 
 CONNECT_SECONDS = 5.0
@@ -33,7 +33,7 @@ class ChangeStream:
 
     async def line(self) -> bytes | None:
         """The next line, without its end; None: the service closed it. Raises OSError, TimeoutError, ValueError."""
-        line = await within(HEARTBEAT_SECONDS, self._reader.readline())
+        line = await with_timeout(HEARTBEAT_SECONDS, self._reader.readline())
         return self._letter.line(line[:-1]) if line.endswith(b"\n") else None
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ async def _opened(url: str, path: str, signer: Signer, account: int | None) -> C
     tls = place.scheme == "https"
     port = place.port or (443 if tls else 80)
     proof = Proof(port, account)
-    reader, writer = await within(
+    reader, writer = await with_timeout(
         CONNECT_SECONDS, asyncio.open_connection(place.hostname, port, ssl=tls or None, limit=LINE_BYTES), parts=10
     )
     stands = False
@@ -68,7 +68,7 @@ async def _opened(url: str, path: str, signer: Signer, account: int | None) -> C
         writer.write("\r\n".join([*lines, "", ""]).encode())
         await writer.drain()
         status, headers = await _head(reader)
-        body = b"" if status == 200 else await within(HEARTBEAT_SECONDS, _rest(reader), parts=10)
+        body = b"" if status == 200 else await with_timeout(HEARTBEAT_SECONDS, _rest(reader), parts=10)
         stands = letter.heard(status, body, headers.get(ANSWER_HEADER))
         if stands and status != 200:
             raise ValueError(f"answered {status} to {path}")
@@ -87,11 +87,11 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
 
 async def _head(reader: asyncio.StreamReader) -> tuple[int, HTTPMessage]:
     """Status and headers. Raises ValueError: this is no HTTP."""
-    words = (await within(HEARTBEAT_SECONDS, reader.readline())).split(b" ", 2)
+    words = (await with_timeout(HEARTBEAT_SECONDS, reader.readline())).split(b" ", 2)
     if len(words) < 2 or not words[1].isdigit():
         raise ValueError(f"answered {b' '.join(words[:2]).decode(errors='replace')!r}")
     lines = []
-    while (line := await within(HEARTBEAT_SECONDS, reader.readline())).strip():
+    while (line := await with_timeout(HEARTBEAT_SECONDS, reader.readline())).strip():
         lines.append(line)
         if len(lines) > MOST_HEADERS:
             raise ValueError("answered with too many headers")

@@ -23,27 +23,27 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HT
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from hub_extensions.adapters.change_stream import ChangeStream, open_stream
-from hub_extensions.adapters.kept_connection import KeptConnection
 from hub_extensions.adapters.listeners import proving
 from hub_extensions.adapters.outbox import Hear, Outbox, Rejected, Unanswered
 from hub_extensions.adapters.plain_request import ANSWER_BYTES
+from hub_extensions.adapters.service_connection import ServiceConnection
 from hub_extensions.adapters.signer import ATTEMPTS, Signer, Unproved
-from hub_extensions.adapters.timeouts import within
-from hub_extensions.core.kept_offers import form_for
+from hub_extensions.adapters.timeouts import with_timeout
+from hub_extensions.core.form_cache import form_for
 from hub_extensions.core.messages import Ask, Ended, FormState, Problem, Started, Stopped, TicketStatus
 from hub_extensions.core.signing import ANSWER_HEADER
 
 log = logging.getLogger("jupyterhub.gpu")
 
 ASK_SECONDS = 15.0
-TELL_SECONDS = 10.0
+REPORT_SECONDS = 10.0
 FORM_SECONDS = 2.0
 STOP_SECONDS = 1.0
 NO_ANSWER = 599
 """Tornado's status where nobody answered."""
 HELD_SECONDS = 30.0
 """The hub's loop may be held for this long by something else, and no request of ours ends for it."""
-KEPT_FORMS = 1000
+CACHED_FORMS = 1000
 JSON = {"Content-Type": "application/json"}
 LISTED_SECONDS = 3.0
 """A new stream begins with every live ticket: this long after its beginning, who is not among them is not in line."""
@@ -120,9 +120,9 @@ class GpuServiceClient:
         self._url = url.rstrip("/")
         self._signer = secret if isinstance(secret, Signer) else Signer(secret)
         self._account = account
-        self._connection = KeptConnection(self._url, self._signer, account)
+        self._connection = ServiceConnection(self._url, self._signer, account)
         self._outbox = Outbox(self._send_asks, lambda ask: len(_reader(Ask).dump_json(ask)))
-        self._tells, self._stops = _bounded_client(account), _bounded_client(account)
+        self._reports, self._stops = _bounded_client(account), _bounded_client(account)
         self._waiters: dict[tuple[str, str], list[asyncio.Queue[Update]]] = {}
         self._stream: asyncio.Task[None] | None = None
         self._closed = False
@@ -171,12 +171,12 @@ class GpuServiceClient:
     async def started(self, ticket: str, message: Started) -> TicketStatus:
         """Tell that the process was started, or that the server is ready. Raises ServiceAway, ServiceRefused."""
         return await self._send(
-            self._tells, "POST", f"hub/tickets/{ticket}/started", TicketStatus, message, TELL_SECONDS
+            self._reports, "POST", f"hub/tickets/{ticket}/started", TicketStatus, message, REPORT_SECONDS
         )
 
     async def ended(self, ticket: str, message: Ended) -> None:
         """Tell how an attempt ended. Raises ServiceAway, ServiceRefused."""
-        await self._send(self._tells, "POST", f"hub/tickets/{ticket}/ended", None, message, TELL_SECONDS)
+        await self._send(self._reports, "POST", f"hub/tickets/{ticket}/ended", None, message, REPORT_SECONDS)
 
     async def stopped(self, message: Stopped) -> None:
         """A hint; has its own connections and ends within one second, so that no stop waits for it."""
@@ -187,16 +187,16 @@ class GpuServiceClient:
     ) -> FormState:
         """Everything the spawn form needs. Raises ServiceAway, ServiceRefused."""
         query = urlencode({"user": user, "server": server, "admin": int(admin), "group": groups}, doseq=True)
-        state = await self._send(self._tells, "GET", f"hub/form?{query}", FormState, None, seconds)
+        state = await self._send(self._reports, "GET", f"hub/form?{query}", FormState, None, seconds)
         self.titles.update((offer.id, offer.title) for offer in state.offers)
         if not admin:
-            self._keep(frozenset(groups), state)
+            self._cache(frozenset(groups), state)
         return state
 
-    def _keep(self, groups: frozenset[str], state: FormState) -> None:
+    def _cache(self, groups: frozenset[str], state: FormState) -> None:
         self._forms.pop(groups, None)
         self._forms[groups] = state
-        if len(self._forms) > KEPT_FORMS:
+        if len(self._forms) > CACHED_FORMS:
             del self._forms[next(iter(self._forms))]
 
     def last_form(self, groups: tuple[str, ...]) -> FormState | None:
@@ -228,7 +228,7 @@ class GpuServiceClient:
             await asyncio.gather(self._stream, return_exceptions=True)
         await self._outbox.close()
         self._connection.close()
-        self._tells.close()
+        self._reports.close()
         self._stops.close()
 
     async def _follow(self) -> None:
@@ -301,7 +301,7 @@ class GpuServiceClient:
         body = None if message is None else _reader(type(message)).dump_json(message)
         try:
             # ours is the limit: the client's own ones do not cover its queue, and count the time that the loop is held
-            response = await within(seconds, self._fetched(client, method, path, body, seconds), parts=10)
+            response = await with_timeout(seconds, self._fetched(client, method, path, body, seconds), parts=10)
         except (OSError, asyncio.TimeoutError, HTTPClientError) as error:  # tornado's own time-outs are its errors
             raise self._lost(f"{type(error).__name__}: {error}") from error
         self._check(response.code, response.body or b"", str(response.error or response.code))
@@ -373,8 +373,8 @@ def _bounded_client(account: int | None) -> SimpleAsyncHTTPClient:
     return proving(client, account)
 
 
-_Key = tuple[str, str, int | None]
-_SERVICES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, GpuServiceClient]] = WeakKeyDictionary()
+_ServiceKey = tuple[str, str, int | None]
+_SERVICES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_ServiceKey, GpuServiceClient]] = WeakKeyDictionary()
 
 
 def gpu_service(url: str, secret: str, account: int | None = None) -> GpuServiceClient:

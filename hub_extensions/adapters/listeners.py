@@ -3,7 +3,7 @@
 A port of a service that was killed is free for any account. So whoever has a secret to tell looks into ``/proc/net``
 first: whose socket takes this connection? It looks before and after connecting, for the same socket: one that was
 given up in between took the connection perhaps. Standard library and tornado only: users' servers do this too.
-Not here: how the port is kept (``held_port.py``).
+Not here: how the port is kept (``port_holder.py``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class StrangerListens(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class ListeningSocket:
     """A listening socket of this machine.
 
     Attributes:
@@ -47,15 +47,15 @@ class Listener:
     inode: int
 
 
-def listeners(port: int, place: Path = Path("/proc/net")) -> tuple[Listener, ...]:
+def listeners(port: int, place: Path = Path("/proc/net")) -> tuple[ListeningSocket, ...]:
     """All sockets that listen at this port of any address. Raises OSError where the kernel does not tell."""
     wanted = re.compile(_LISTENS % port, re.MULTILINE)
     tables = [place / name for name in _TABLES]
     text = b"\n".join(table.read_bytes() for table in tables if table.name == "tcp" or table.exists())
-    return tuple(Listener(address, int(uid), int(inode)) for address, uid, inode in wanted.findall(text))
+    return tuple(ListeningSocket(address, int(uid), int(inode)) for address, uid, inode in wanted.findall(text))
 
 
-def taking(found: tuple[Listener, ...], address: str) -> tuple[Listener, ...]:
+def taking(found: tuple[ListeningSocket, ...], address: str) -> tuple[ListeningSocket, ...]:
     """Those of them that a connection to this IP address comes to: the nearest kind there is."""
     for spelled in _nearest_first(ip_address(address)):
         if nearest := tuple(each for each in found if each.address == spelled):
@@ -175,7 +175,7 @@ class ProvingHandler(urllib.request.HTTPHandler):
         return self.do_open(Connection, req)
 
 
-def _listeners_or_none(port: int) -> tuple[Listener, ...]:
+def _listeners_or_none(port: int) -> tuple[ListeningSocket, ...]:
     try:
         return listeners(port)
     except OSError:

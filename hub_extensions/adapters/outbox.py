@@ -2,7 +2,7 @@
 
 One sender for all of them. While nobody answers it tries again after pauses that grow; who comes meanwhile joins the
 same list, so that the first request that gets through carries everybody in the right order. Not here: the connection
-(``kept_connection.py``), and what an answer means for a start (``spawner/base.py``).
+(``service_connection.py``), and what an answer means for a start (``spawner/base.py``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from hub_extensions.adapters.timeouts import within
+from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core.messages import Ask, TicketStatus
 
 AT_ONCE = 50
@@ -171,6 +171,6 @@ class Outbox:
     async def _pause(self, failures: int) -> None:
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, 10))
         try:
-            await within(longest * random.uniform(0.5, 1.0), self._try_now.wait())
+            await with_timeout(longest * random.uniform(0.5, 1.0), self._try_now.wait())
         except asyncio.TimeoutError:
             return

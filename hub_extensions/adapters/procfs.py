@@ -241,19 +241,19 @@ class _Stat(NamedTuple):
         """A zombie with threads is a program whose main thread has ended: it runs on, and may hold a GPU."""
         return self.state not in "ZXx" or self.threads > 1
 
-    def key(self, pid: int) -> _Key:
+    def key(self, pid: int) -> _ProcessKey:
         """Same key, same environment: an exec() moves it (``env_start`` is random), a fork() keeps pid apart."""
         return (pid, self.started, self.env_start, self.env_end)
 
 
-_Key = tuple[int, int, int, int]
+_ProcessKey = tuple[int, int, int, int]
 _NO_MARKS = _Marks()
 _FIRST_PERSON = 1000  # Debian and Ubuntu number people's accounts from here
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _GONE = (FileNotFoundError, ProcessLookupError)
 
-_marks_seen: dict[_Key, _Marks] = {}
+_marks_seen: dict[_ProcessKey, _Marks] = {}
 """What the last scan read: replaced as a whole by the next one, so that threads may scan side by side."""
 
 

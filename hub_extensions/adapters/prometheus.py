@@ -24,11 +24,11 @@ from hub_extensions.core.gpu.dcgm import (
     FIELDS,
     USE_NAMES,
     CardGpu,
+    DcgmUse,
     Joined,
     Measured,
+    MetricSeries,
     PodGpu,
-    Series,
-    Use,
     join_cards,
     join_pods,
 )
@@ -37,7 +37,7 @@ from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
 
 SCALES = ("instance", "card")
 NAMES = "|".join(FIELDS)
-LOOK_BACK = "2m"
+LOOKBACK = "2m"
 """Longer than a sample counts as new, so that "too old" can be told from "not there"."""
 SECONDS = 5.0
 ANSWER_BYTES = 32 * 1024 * 1024
@@ -61,7 +61,7 @@ class DcgmReading:
         reason: "" it answered; ``away``, ``refused``, ``failed`` or ``no-prometheus``. message: a sentence; "" without.
     """
 
-    figures: Mapping[str, Use] = field(default_factory=dict)
+    figures: Mapping[str, DcgmUse] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     message: str = ""
@@ -144,14 +144,14 @@ class Prometheus:
             self._client.close()
             self._client = None
 
-    async def _series(self, queries: Sequence[str]) -> tuple[Series, ...] | DcgmReading:
+    async def _series(self, queries: Sequence[str]) -> tuple[MetricSeries, ...] | DcgmReading:
         """The series of all these ranges, each once."""
         answers = await asyncio.gather(*(self._answer(query, "matrix") for query in queries))
         return await asyncio.to_thread(self._each_once, answers)
 
     @staticmethod
-    def _each_once(answers: Sequence[list[Any] | DcgmReading]) -> tuple[Series, ...] | DcgmReading:
-        found: dict[tuple[str, frozenset[tuple[str, str]]], Series] = {}
+    def _each_once(answers: Sequence[list[Any] | DcgmReading]) -> tuple[MetricSeries, ...] | DcgmReading:
+        found: dict[tuple[str, frozenset[tuple[str, str]]], MetricSeries] = {}
         for answer in answers:
             if isinstance(answer, DcgmReading):
                 return answer
@@ -207,12 +207,12 @@ class Prometheus:
 
 def question(cards: Iterable[str]) -> str:
     """The one query, for these GPUs of this machine."""
-    return f'{{__name__=~"{NAMES}",UUID=~"{"|".join(cards)}"}}[{LOOK_BACK}]'
+    return f'{{__name__=~"{NAMES}",UUID=~"{"|".join(cards)}"}}[{LOOKBACK}]'
 
 
 def pods_question(dialect: str, namespaces: Sequence[str]) -> str:
     """The query for the GPUs of all pods of these namespaces, in one of the `DIALECTS`."""
-    return f'{{__name__=~"{NAMES}",{dialect}=~"{"|".join(namespaces)}"}}[{LOOK_BACK}]'
+    return f'{{__name__=~"{NAMES}",{dialect}=~"{"|".join(namespaces)}"}}[{LOOKBACK}]'
 
 
 KINDS = f'count by (Hostname, hostname, node, GPU_I_PROFILE) ({{__name__=~"{"|".join(USE_NAMES)}"}})'
@@ -245,7 +245,7 @@ def _result(body: bytes, kind: str) -> list[Any] | None:
     return list(data["result"])
 
 
-def _one(item: Any) -> Series | None:
+def _one(item: Any) -> MetricSeries | None:
     """One series; None: it has no labels or no samples that could be read, or is of something else."""
     labels, values = (item.get("metric"), item.get("values")) if isinstance(item, dict) else (None, None)
     if not isinstance(labels, dict) or not isinstance(values, list) or labels.get("__name__") not in FIELDS:
@@ -259,7 +259,7 @@ def _one(item: Any) -> Series | None:
     except (OverflowError, ValueError, OSError):
         return None
     named = {str(name): str(text) for name, text in labels.items() if name != "__name__"}
-    return Series(labels["__name__"], named, when, _number(value))
+    return MetricSeries(labels["__name__"], named, when, _number(value))
 
 
 def _number(value: object) -> float | None:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, timezone
 from hub_extensions.core.signing import (
     NO_LIFE,
     SIGN_AGAIN,
-    Request,
+    SignedRequest,
     answer_of,
     clock_problem,
     hash_of,
@@ -41,7 +41,7 @@ class Signer:
         self._now = now or _now
         self._life = NO_LIFE
         self._ahead: timedelta | None = None
-        self._told = ""
+        self._logged = ""
 
     def sign(self, method: str, target: str, body: bytes = b"") -> Letter:
         """A new request. `target`: the path with its query, as it is sent."""
@@ -49,10 +49,10 @@ class Signer:
         # of the service's time: a clock that somebody sets changes nothing
         at = clock if self._ahead is None else _steady() + self._ahead
         nonce = secrets.token_hex(16)
-        request = Request(method, target, self._life, _to_milliseconds(at), clock, nonce, hash_of(body))
+        request = SignedRequest(method, target, self._life, _to_milliseconds(at), clock, nonce, hash_of(body))
         return Letter(self, request, {"Authorization": request.signed(self._secret)})
 
-    def _heard(self, request: Request, status: int, body: bytes, header: str) -> bool:
+    def _heard(self, request: SignedRequest, status: int, body: bytes, header: str) -> bool:
         answer = answer_of(self._secret, request.nonce, status, body, header)
         if answer is None:
             raise Unproved(
@@ -62,9 +62,9 @@ class Signer:
         self._life = answer.life
         self._ahead = answer.time - _steady()
         problem = clock_problem(self._now() - answer.clock)  # its time stands still while its machine sleeps
-        if problem and not self._told:
+        if problem and not self._logged:
             log.warning("%s", problem)
-        self._told = problem
+        self._logged = problem
         return status != SIGN_AGAIN
 
 
@@ -75,7 +75,7 @@ class Letter:
         headers: to send with it.
     """
 
-    def __init__(self, signer: Signer, request: Request, headers: Mapping[str, str]) -> None:
+    def __init__(self, signer: Signer, request: SignedRequest, headers: Mapping[str, str]) -> None:
         self.headers = headers
         self._signer = signer
         self._request = request

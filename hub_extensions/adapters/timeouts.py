@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def within(seconds: float, work: Awaitable[T], *, parts: int = 1) -> T:
+async def with_timeout(seconds: float, work: Awaitable[T], *, parts: int = 1) -> T:
     """What `work` gives. Raises ``asyncio.TimeoutError`` after so many seconds, when it is given up.
 
     Args:

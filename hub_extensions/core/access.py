@@ -18,7 +18,7 @@ OF_A_SERVER = "access:servers!server="
 """A token with such a scope is a server's own, or was given to one by who visited it: code in a notebook has it."""
 
 
-class Action(Enum):
+class ApiAction(Enum):
     """What somebody may want of the service."""
 
     READ = "look at the offers"
@@ -32,19 +32,19 @@ class Action(Enum):
     HEALTH = "read the whole health"
 
 
-NEEDED: Mapping[Action, tuple[str, ...]] = {
-    Action.READ: (),
-    Action.LIST_OWN: (),
-    Action.START: ("servers", "start:servers"),
-    Action.KEEP: ("servers", "start:servers"),
-    Action.LEAVE: ("delete:servers",),
-    Action.LIST_ALL: ("list:users",),
-    Action.GIVE_UP: ("admin:servers",),
-    Action.METRICS: ("read:metrics",),
-    Action.HEALTH: ("read:hub",),
+NEEDED: Mapping[ApiAction, tuple[str, ...]] = {
+    ApiAction.READ: (),
+    ApiAction.LIST_OWN: (),
+    ApiAction.START: ("servers", "start:servers"),
+    ApiAction.KEEP: ("servers", "start:servers"),
+    ApiAction.LEAVE: ("delete:servers",),
+    ApiAction.LIST_ALL: ("list:users",),
+    ApiAction.GIVE_UP: ("admin:servers",),
+    ApiAction.METRICS: ("read:metrics",),
+    ApiAction.HEALTH: ("read:hub",),
 }
 """Of each row any one, beside access. JupyterHub 5 has no ``start:servers``; the hub adds what a scope implies."""
-OF_ONE_SERVER = frozenset({Action.START, Action.KEEP, Action.LEAVE})
+OF_ONE_SERVER = frozenset({ApiAction.START, ApiAction.KEEP, ApiAction.LEAVE})
 """Here a scope may be narrowed, to a user, a group or a server; elsewhere it has to be whole."""
 
 
@@ -69,7 +69,7 @@ class Person:
         """The token is of code in a notebook: a server's own, or a visitor's that the server keeps."""
         return any(scope.startswith(OF_A_SERVER) for scope in self.scopes or ())
 
-    def may(self, action: Action, of: tuple[str, str] | None = None) -> bool:
+    def may(self, action: ApiAction, of: tuple[str, str] | None = None) -> bool:
         """See `refusal`."""
         return refusal(self, action, of) is None
 
@@ -79,14 +79,14 @@ def has_access(scopes: frozenset[str]) -> bool:
     return any(scope in scopes for scope in ACCESS)
 
 
-def refusal(person: Person, action: Action, of: tuple[str, str] | None = None) -> Reason | None:
+def refusal(person: Person, action: ApiAction, of: tuple[str, str] | None = None) -> Reason | None:
     """Why this caller may not do this; None: it may.
 
     `of` is (user, server) of what is acted upon; None: it is the caller's own, or nobody's.
     """
     if person.scopes is None:
         return _of_login(person, action, of)
-    if person.by_server and action is not Action.READ:
+    if person.by_server and action is not ApiAction.READ:
         return explain("server-token")
     needed = NEEDED[action]
     if not needed or any(_covers(person, scope, action, of) for scope in needed):
@@ -94,14 +94,14 @@ def refusal(person: Person, action: Action, of: tuple[str, str] | None = None) -
     return explain("scope-needed", scope=" or ".join(needed))
 
 
-def _of_login(person: Person, action: Action, of: tuple[str, str] | None) -> Reason | None:
+def _of_login(person: Person, action: ApiAction, of: tuple[str, str] | None) -> Reason | None:
     own = of is None or (person.kind == "user" and of[0] == person.name)
-    if person.admin or (own and action in {Action.READ, Action.LIST_OWN, *OF_ONE_SERVER}):
+    if person.admin or (own and action in {ApiAction.READ, ApiAction.LIST_OWN, *OF_ONE_SERVER}):
         return None
     return explain("admins-only")
 
 
-def _covers(person: Person, scope: str, action: Action, of: tuple[str, str] | None) -> bool:
+def _covers(person: Person, scope: str, action: ApiAction, of: tuple[str, str] | None) -> bool:
     scopes = person.scopes or frozenset()
     if scope in scopes:
         return True

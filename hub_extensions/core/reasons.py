@@ -129,7 +129,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "one-gpu-gone": "One of this server's GPUs is gone from this machine. Save your work.",
     "no-gpu-seen": "No GPU can be seen in this container, though this server was given one. Tell an admin.",
     "driver-silent": "The GPU driver is not answering since {since:time}.",
-    "look-failed": "The GPU cannot be read: {why}",
+    "read-failed": "The GPU cannot be read: {why}",
     # one device
     "device-not-read": "This GPU could not be read.",
     "use-not-measurable": "Use cannot be measured on this card. Memory is.",

@@ -41,7 +41,7 @@ NO_LIFE = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SignedRequest:
     """What of a request is signed.
 
     Attributes:
@@ -70,7 +70,7 @@ class Request:
         return _hmac(secret, "request", self.method, self.target, self.life, *times, self.nonce, self.body)
 
 
-def request_of(secret: str, method: str, target: str, header: str) -> Request | None:
+def request_of(secret: str, method: str, target: str, header: str) -> SignedRequest | None:
     """The request that this header proves; None: it proves nothing. Neither life nor time were looked at."""
     found = _REQUEST.fullmatch(header) if secret else None  # an empty secret is no secret
     if found is None:
@@ -80,17 +80,17 @@ def request_of(secret: str, method: str, target: str, header: str) -> Request | 
         times = datetime.fromisoformat(time), datetime.fromisoformat(clock)
     except ValueError:
         return None
-    request = Request(method, target, life, *times, nonce, body)
+    request = SignedRequest(method, target, life, *times, nonce, body)
     return request if hmac.compare_digest(request._signature(secret), signature) else None
 
 
-def is_in_time(request: Request, now: datetime) -> bool:
+def is_in_time(request: SignedRequest, now: datetime) -> bool:
     """Its time is near the service's."""
     return abs(now - request.time) <= WINDOW
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SignedAnswer:
     """What of an answer is signed, together with the request's nonce.
 
     Attributes:
@@ -117,7 +117,7 @@ class Answer:
         return _hmac(secret, "answer", self.nonce, str(self.status), self.life, *times, self.body)
 
 
-def answer_of(secret: str, nonce: str, status: int, body: bytes, header: str) -> Answer | None:
+def answer_of(secret: str, nonce: str, status: int, body: bytes, header: str) -> SignedAnswer | None:
     """The answer that this header proves; None: it proves nothing."""
     found = _ANSWER.fullmatch(header) if secret else None
     if found is None:
@@ -125,7 +125,7 @@ def answer_of(secret: str, nonce: str, status: int, body: bytes, header: str) ->
     life, time, clock, signature = found.groups()
     try:
         times = datetime.fromisoformat(time), datetime.fromisoformat(clock)
-        answer = Answer(nonce, status, life, *times, hash_of(body))
+        answer = SignedAnswer(nonce, status, life, *times, hash_of(body))
     except ValueError:
         return None
     return answer if hmac.compare_digest(answer._signature(secret), signature) else None

@@ -1,7 +1,7 @@
 """What a token may look like that is sent in a header: said in one way for settings and for environment variables.
 
 Nothing is stripped: a token with the line break of its file would never be equal to the one that is sent.
-Not here: where tokens come from (``configuration.py``, ``hub_service/setup/remote_settings.py``).
+Not here: where tokens come from (``configuration.py``, ``hub_service/setup/service_info.py``).
 """
 
 from __future__ import annotations

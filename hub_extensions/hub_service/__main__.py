@@ -73,7 +73,7 @@ def _apart(options: argparse.Namespace, parent: int) -> int:
     from pathlib import Path
 
     from hub_extensions.hub_service.serve import serve_apart
-    from hub_extensions.hub_service.setup.remote_settings import Own
+    from hub_extensions.hub_service.setup.service_info import Own
     from hub_extensions.hub_service.setup.state_dir import folder_apart
 
     own = Own.of(os.environ, options.state_dir, options.host)

@@ -25,10 +25,10 @@ from types import TracebackType
 
 from tornado.netutil import bind_sockets
 
-from hub_extensions.adapters.held_port import handed_over
 from hub_extensions.adapters.listeners import accounts_at
+from hub_extensions.adapters.port_holder import handed_over
 from hub_extensions.adapters.store import DatabaseLock
-from hub_extensions.adapters.timeouts import within
+from hub_extensions.adapters.timeouts import with_timeout
 
 log = logging.getLogger("hub_extensions.hub_service.process")
 
@@ -161,7 +161,7 @@ async def watch_database(lock: DatabaseLock, lifetime: Lifetime, status: int) ->
     """Stop with `status` when the lock in the database is lost: from then on another service may have the store."""
     while not lifetime.stopping.is_set() and await lock.held():
         with contextlib.suppress(asyncio.TimeoutError):
-            await within(DATABASE_SECONDS, lifetime.stopping.wait())
+            await with_timeout(DATABASE_SECONDS, lifetime.stopping.wait())
     if lifetime.stopping.is_set():
         return
     log.critical("the lock on %s is lost, so another GPU service may have it", lock.where)
@@ -201,7 +201,7 @@ async def join_port(folder: Path, host: str, port: int, lifetime: Lifetime) -> l
     """The sockets of our own port, as soon as the hub has it, after another one stood in; empty: we stop before."""
     found: list[socket.socket] = []
 
-    async def look() -> bool:
+    async def try_once() -> bool:
         given = await asyncio.to_thread(handed_over, folder)
         for each in given[0] if given is not None else ():
             if each.getsockname()[1] == port:
@@ -213,7 +213,7 @@ async def join_port(folder: Path, host: str, port: int, lifetime: Lifetime) -> l
     def waiting() -> str:
         return f"port {port} of {host}: {_holder(host, port)} listens there; it is taken as soon as it is free"
 
-    await _until(look, waiting, lifetime, JOIN_SECONDS)
+    await _until(try_once, waiting, lifetime, JOIN_SECONDS)
     return found
 
 
@@ -241,7 +241,7 @@ async def _until(
             began = time.monotonic()
             log.warning("%s", waiting())
         try:
-            await within(pause, lifetime.stopping.wait())
+            await with_timeout(pause, lifetime.stopping.wait())
         except asyncio.TimeoutError:
             # not told to stop: try again
             continue

@@ -43,9 +43,9 @@ from hub_extensions.hub_service.process import (
 )
 from hub_extensions.hub_service.setup.logs import log_json
 from hub_extensions.hub_service.setup.notice_texts import NoticeTexts, TemplateProblem
-from hub_extensions.hub_service.setup.remote_client import RemoteSettings
-from hub_extensions.hub_service.setup.remote_settings import BY_ENVIRONMENT, Own
+from hub_extensions.hub_service.setup.service_info import BY_ENVIRONMENT, Own
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
+from hub_extensions.hub_service.setup.settings_client import RemoteSettings
 from hub_extensions.hub_service.setup.state_dir import LOCK_FILE, SETTINGS_FILE
 
 if TYPE_CHECKING:

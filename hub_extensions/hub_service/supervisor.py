@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-LOOK_SECONDS = 0.5
+CHECK_SECONDS = 0.5
 """How often it looks whether its own parent is still there."""
 STEADY_SECONDS = 5.0
 """A service that lived for so long is started again without a pause."""
@@ -79,7 +79,7 @@ def _forked(serve: Callable[[], int]) -> int:
 def _watched(child: int, parent: int | None) -> int | None:
     """The exit status of the child, less than 0 for a signal; None: told to stop, and it may still run."""
     while True:
-        if _stop_asked(LOOK_SECONDS, parent, also=signal.SIGCHLD):
+        if _stop_asked(CHECK_SECONDS, parent, also=signal.SIGCHLD):
             return None
         if (status := _ended(child)) is not None:
             return status
@@ -89,7 +89,7 @@ def _stop_asked(seconds: float, parent: int | None, also: signal.Signals | None 
     """Wait for so long at most; True: a signal said so, or the parent is gone. Less long where `also` comes."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        taken = signal.sigtimedwait(WATCHED, min(left, LOOK_SECONDS))
+        taken = signal.sigtimedwait(WATCHED, min(left, CHECK_SECONDS))
         if taken is not None and taken.si_signo in STOP_SIGNALS:
             return True
         if parent is not None and os.getppid() != parent:

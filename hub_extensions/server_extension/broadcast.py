@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Protocol
 
 from hub_extensions.core.messages import GpuReading, History, Holder, Numbers, Push, Snapshot
-from hub_extensions.server_extension.codec import WIRE_VERSION, encode
+from hub_extensions.server_extension.codec import PROTOCOL_VERSION, encode
 from hub_extensions.server_extension.sampler import Sampled, Sampler
 from hub_extensions.server_extension.service_client import ServiceLink
 
@@ -128,7 +128,7 @@ class Broadcast:
 
     def history(self) -> History:
         """The last ten minutes."""
-        return History(WIRE_VERSION, self._wall(), self._sampler.history())
+        return History(PROTOCOL_VERSION, self._wall(), self._sampler.history())
 
     def join(self, listener: Listener) -> None:
         """A panel connects: it gets everything at once. One too many is told so and closed."""
@@ -198,7 +198,7 @@ class Broadcast:
             if key not in texts:
                 paced = self._paced(snapshot, listener.every_seconds) if changed else None
                 history = self._sampler.history() if anew else None
-                texts[key] = encode(Push(WIRE_VERSION, snapshot.at, paced, history, numbers if read else ()))
+                texts[key] = encode(Push(PROTOCOL_VERSION, snapshot.at, paced, history, numbers if read else ()))
             if not self._send(listener, last, texts[key], now):
                 continue
             last.lines = {**(last.lines or {}), **lines}
@@ -246,7 +246,7 @@ class Broadcast:
         if self._first is not None and self._first[0] == key and now - self._first[1] < 1.0:
             return self._first[2]
         paced = self._paced(snapshot, every_seconds)
-        text = encode(Push(WIRE_VERSION, snapshot.at, paced, self._sampler.history(), ()))
+        text = encode(Push(PROTOCOL_VERSION, snapshot.at, paced, self._sampler.history(), ()))
         self._first = (key, now, text)
         return text
 
@@ -263,7 +263,7 @@ class Broadcast:
         age = 0.0 if sampled.read_at is None else max(0.0, monotonic() - sampled.read_at)
         read_at = now - timedelta(seconds=age)
         return Snapshot(
-            version=WIRE_VERSION,
+            version=PROTOCOL_VERSION,
             at=now,
             state=sampled.state,
             reason=sampled.reason,

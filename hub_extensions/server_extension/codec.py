@@ -1,6 +1,6 @@
 """Messages to JSON and back, with the standard library only: a user's server carries no pydantic.
 
-Unknown fields are skipped (a newer service may say more); a missing or wrong one is a ``WireError`` that names it.
+Unknown fields are skipped (a newer service may say more); a missing or wrong one is a ``CodecError`` that names it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 
 T = TypeVar("T")
-WIRE_VERSION = 5
+PROTOCOL_VERSION = 5
 """Of what this server and its pages say to each other: its panel of another version asks to be loaded again."""
 
 
-class WireError(ValueError):
+class CodecError(ValueError):
     """A message that does not fit its type; the text names the field and what was expected."""
 
 
@@ -36,12 +36,12 @@ def decode(kind: type[T], text: str | bytes) -> T:
     """Read one message of this kind.
 
     Raises:
-        WireError: the text is not JSON, or a field is missing or of another type.
+        CodecError: the text is not JSON, or a field is missing or of another type.
     """
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise WireError(f"{kind.__name__}: not JSON") from error
+        raise CodecError(f"{kind.__name__}: not JSON") from error
     message: T = _message(kind, data, kind.__name__)
     return message
 
@@ -71,7 +71,7 @@ def _plain(value: Any) -> Any:
 
 def _message(kind: Any, data: Any, path: str) -> Any:
     if not isinstance(data, dict):
-        raise WireError(f"{path}: expected an object")
+        raise CodecError(f"{path}: expected an object")
     hints = get_type_hints(kind)
     found: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
@@ -79,7 +79,7 @@ def _message(kind: Any, data: Any, path: str) -> Any:
             found[field.name] = _value(hints[field.name], data[field.name], f"{path}.{field.name}")
             continue
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise WireError(f"{path}.{field.name}: missing")
+            raise CodecError(f"{path}.{field.name}: missing")
     return kind(**found)
 
 
@@ -91,15 +91,15 @@ def _value(hint: Any, data: Any, path: str) -> Any:
         choices = [choice for choice in get_args(hint) if choice is not type(None)]
         fits = choices[:1] if len(choices) == 1 else [choice for choice in choices if _fits(choice, data)]
         if not fits:
-            raise WireError(f"{path}: expected {' or '.join(choice.__name__ for choice in choices)}")
+            raise CodecError(f"{path}: expected {' or '.join(choice.__name__ for choice in choices)}")
         return _value(fits[0], data, path)
     if origin is tuple:
         if not isinstance(data, list):
-            raise WireError(f"{path}: expected a list")
+            raise CodecError(f"{path}: expected a list")
         return tuple(_value(get_args(hint)[0], item, f"{path}[{index}]") for index, item in enumerate(data))
     if origin is not None:
         if not isinstance(data, dict):
-            raise WireError(f"{path}: expected an object")
+            raise CodecError(f"{path}: expected an object")
         return {str(key): _value(get_args(hint)[1], item, f"{path}.{key}") for key, item in data.items()}
     if dataclasses.is_dataclass(hint):
         return _message(hint, data, path)
@@ -122,14 +122,14 @@ def _scalar(hint: Any, data: Any, path: str) -> Any:
         return data
     if hint is OfferId and isinstance(data, str):
         return _offer_id(data, path)
-    raise WireError(f"{path}: expected {getattr(hint, '__name__', hint)}")
+    raise CodecError(f"{path}: expected {getattr(hint, '__name__', hint)}")
 
 
 def _offer_id(data: str, path: str) -> OfferId:
     try:
         return OfferId(data)
     except OfferIdError as error:
-        raise WireError(f"{path}: expected an offer's id") from error
+        raise CodecError(f"{path}: expected an offer's id") from error
 
 
 def _number(data: float, path: str) -> float:
@@ -139,21 +139,21 @@ def _number(data: float, path: str) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise WireError(f"{path}: expected float")
+        raise CodecError(f"{path}: expected float")
     return number
 
 
 def _time(data: Any, path: str) -> datetime:
     if not isinstance(data, str):
-        raise WireError(f"{path}: expected a time")
+        raise CodecError(f"{path}: expected a time")
     try:
         # Python 3.10 reads neither "Z" nor fractions of other than 3 or 6 digits
         text = data[:-1] + "+00:00" if data.endswith("Z") else data
         at = datetime.fromisoformat(text)
         if at.tzinfo is None:
-            raise WireError(f"{path}: expected a time with its zone")
+            raise CodecError(f"{path}: expected a time with its zone")
         return at.astimezone(timezone.utc)
-    except WireError:
+    except CodecError:
         raise
     except (ValueError, OverflowError) as error:  # the first and the last day of all times have no other zone
-        raise WireError(f"{path}: expected a time") from error
+        raise CodecError(f"{path}: expected a time") from error

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from hub_extensions.core.messages import Countdown, EndEvent, Keep, ServerState
-from hub_extensions.server_extension.codec import WIRE_VERSION, encode
+from hub_extensions.server_extension.codec import PROTOCOL_VERSION, encode
 
 END_EVENT_SCHEMA = "https://jupyterhub-gpu.invalid/events/server-end/v1"
 """The schema's id. The name ends in .invalid because nothing is to be fetched from there."""
@@ -93,7 +93,7 @@ class EndEvents:
             self._send("quiet", None, None)
 
     def _send(self, kind: str, countdown: Countdown | None, keep: Keep | None) -> None:
-        event = EndEvent(WIRE_VERSION, datetime.now(timezone.utc), kind, countdown, keep)
+        event = EndEvent(PROTOCOL_VERSION, datetime.now(timezone.utc), kind, countdown, keep)
         self._emit(schema_id=END_EVENT_SCHEMA, data=json.loads(encode(event)))
 
 

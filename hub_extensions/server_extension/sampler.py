@@ -229,7 +229,7 @@ class Sampler:
             except GpusUnavailable as error:
                 sampled = self._without_news(error.state, error.reason)
             except Exception as error:  # noqa: BLE001 - the thread has to survive whatever a driver does; it is told, and logged once
-                sampled = self._without_news("unknown", explain("look-failed", why=str(error)))
+                sampled = self._without_news("unknown", explain("read-failed", why=str(error)))
             hung, took = self._is_hung(call), monotonic() - call.started
             self._took = min(took, self._paces.hung_after) if hung else took
             self._sampled, self._call = sampled, None

@@ -20,7 +20,7 @@ from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError, S
 from hub_extensions.adapters.listeners import proving
 from hub_extensions.core.messages import Problem, Report, ServerState
 from hub_extensions.core.reasons import Reason, explain
-from hub_extensions.server_extension.codec import WireError, decode, encode
+from hub_extensions.server_extension.codec import CodecError, decode, encode
 from hub_extensions.server_extension.sampler import NOT_UNDER_A_HUB
 
 POLL_SECONDS = 10.0
@@ -283,7 +283,7 @@ class ServiceLink:
             raise RequestRefused(_status(response), _why(response), by_stranger=_is_strangers(response))
         try:
             return decode(ServerState, response.body)
-        except WireError as error:
+        except CodecError as error:
             raise RequestRefused(502, UNREADABLE, str(error)) from error
 
 
@@ -324,7 +324,7 @@ def _is_strangers(response: HTTPResponse) -> bool:
         return False
     try:
         decode(Problem, response.body)
-    except WireError:
+    except CodecError:
         return True
     return False
 
@@ -337,5 +337,5 @@ def _why(response: HTTPResponse) -> Problem | Reason:
         return ours  # what these mean for a server, and how to mend it, is known here better than there
     try:
         return decode(Problem, response.body)
-    except WireError:
+    except CodecError:
         return explain("odd-answer", status=str(response.code))

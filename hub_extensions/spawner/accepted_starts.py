@@ -24,7 +24,7 @@ from hub_extensions.core.offers.offer_id import OfferId
 KEY = "gpu_accepted"
 LATELY = timedelta(days=2)
 """What is older is nobody's wish any more; a start and a stop are activity for the hub."""
-Server = tuple[str, str]
+ServerKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ class AcceptedStarts:
     def __init__(self, db: Any, service: GpuServiceClient) -> None:
         self._db = db
         self._service = service
-        self._records: dict[Server, AcceptedStart] = {}
-        self._asked: dict[Server, asyncio.Future[Any]] = {}
-        self._done: set[Server] = set()
-        self._findable: set[Server] = set()
+        self._records: dict[ServerKey, AcceptedStart] = {}
+        self._asked: dict[ServerKey, asyncio.Future[Any]] = {}
+        self._done: set[ServerKey] = set()
+        self._findable: set[ServerKey] = set()
 
     @classmethod
     def of(cls, spawner: Any) -> AcceptedStarts | None:
@@ -90,7 +90,7 @@ class AcceptedStarts:
         """The record of a start that is still owed."""
         return self._records.get((user, server))
 
-    def keep_findable(self, spawner: Any) -> None:
+    def make_findable(self, spawner: Any) -> None:
         """After a stop, which may be the hub's own end: a hub that starts looks only at spawners that have a server."""
         key = (spawner.user.name, spawner.name)
         if key in self._records and spawner.orm_spawner.server is None:
@@ -109,7 +109,7 @@ class AcceptedStarts:
         self._done.add(key)
 
     def _write_off(self) -> None:
-        done, self._done = self._done, set[Server]()
+        done, self._done = self._done, set[ServerKey]()
         for user, server in done:
             row = self._row(user, server)
             if row is not None and (user, server) in self._findable:

@@ -2,7 +2,7 @@
 
 Sits in front of a real spawner (``class GpuLocalSpawner(GpuSpawnerMixin, LocalProcessSpawner)``) and changes nothing of
 how that one starts a server. The service decides; this asks, shows and obeys. **Never a GPU without a lease.**
-Not here: what the user chose (``user_choice.py``), the process itself (``local.py``), the rules of the line
+Not here: what the user chose (``user_options.py``), the process itself (``local.py``), the rules of the line
 (``core/queue/admission.py``).
 """
 
@@ -30,14 +30,13 @@ from hub_extensions.adapters.gpu_service import (
     Update,
     gpu_service,
 )
-from hub_extensions.adapters.timeouts import within
+from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
-from hub_extensions.core.offers.user_options import TELL
+from hub_extensions.core.offers.user_options import NOTIFY
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.accepted_starts import AcceptedStart
-from hub_extensions.spawner.owed_start import OwedStart
-from hub_extensions.spawner.pages.kept_place import KEPT, kept_place
+from hub_extensions.spawner.pages.queue_place import KEPT, queue_place
 from hub_extensions.spawner.pages.reader import PageReader
 from hub_extensions.spawner.pages.start_progress import (
     Start,
@@ -45,6 +44,7 @@ from hub_extensions.spawner.pages.start_progress import (
     report_unanswered,
     report_waiting,
 )
+from hub_extensions.spawner.start_recovery import StartRecovery
 
 NO_LIMIT_SECONDS = 10 * 365 * 24 * 3600
 """What the hub's own clock is set to while we wait: the limit of the start itself is kept by our clock."""
@@ -61,7 +61,7 @@ CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "vo
 T = TypeVar("T")
 
 
-class GpuSpawnerMixin(OwedStart, PageReader, Spawner):  # type: ignore[misc]  # jupyterhub has no types
+class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]  # jupyterhub has no types
     """GPU offers, the line and the lease, for any spawner of JupyterHub 5.3 to 6."""
 
     gpu_service_url = Unicode(
@@ -92,7 +92,7 @@ class GpuSpawnerMixin(OwedStart, PageReader, Spawner):  # type: ignore[misc]  # 
         help="What the waiting page promises: how long a started server waits for its user, in minutes; 0: nothing. "
         "Set by configure(c) to what the culling enforces.",
     ).tag(config=True)
-    gpu_told_by = Unicode(
+    gpu_notice_hint = Unicode(
         help="How users can have themselves told that their GPU is ready, in the form's words; empty: the form does "
         "not ask. Set by configure(c) to what c.GpuNotices can do."
     ).tag(config=True)
@@ -300,7 +300,7 @@ class GpuSpawnerMixin(OwedStart, PageReader, Spawner):  # type: ignore[misc]  # 
             # not everybody at once
             pause = self.gpu_ask_again_seconds * random.uniform(0.8, 1.0)
             try:
-                update = await within(pause, updates.get())
+                update = await with_timeout(pause, updates.get())
             except asyncio.TimeoutError:
                 return await self._gpu_ask(start, ask)
             if isinstance(update, TicketStatus):
@@ -462,21 +462,21 @@ class GpuSpawnerMixin(OwedStart, PageReader, Spawner):  # type: ignore[misc]  # 
             "gpu": event["gpu"] if event else {},
             "wants_gpu": start is not None and start.wants_gpu,
             "unopened_minutes": f"{self.gpu_unopened_minutes:g}" if self.gpu_unopened_minutes else "",
-            "tell": TELL if self._gpu_tells else "",
-            "told_by": self.gpu_told_by if self._gpu_tells else "",
+            "notify": NOTIFY if self._gpu_notifies else "",
+            "notice_hint": self.gpu_notice_hint if self._gpu_notifies else "",
             "cpu_server": self.gpu_cpu_server_name
             if self.gpu_allow_cpu_meanwhile and self.user.allow_named_servers and self.name != self.gpu_cpu_server_name
             else "",
         }
 
     @property
-    def _gpu_tells(self) -> bool:
+    def _gpu_notifies(self) -> bool:
         """Its user asked to be told when this start is ready."""
-        return isinstance(self.user_options, Mapping) and self.user_options.get(TELL) is True
+        return isinstance(self.user_options, Mapping) and self.user_options.get(NOTIFY) is True
 
     async def gpu_place(self) -> str:
         """What ``not_running.html`` shows of a place in line: kept, unknown, or none ("")."""
-        return KEPT if self._gpu_record is not None else await kept_place(self)
+        return KEPT if self._gpu_record is not None else await queue_place(self)
 
     async def stop(self, now: bool = False) -> None:
         """As the real spawner does; the service is told in `run_post_stop_hook`, after it."""

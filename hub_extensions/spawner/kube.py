@@ -23,18 +23,18 @@ from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.cluster.pod_status import LOST_REASONS, PodState, pod_state
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.offers.pod_request import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, AskError
-from hub_extensions.core.offers.user_options import OWN_KEYS, ChoiceError
+from hub_extensions.core.offers.user_options import OWN_KEYS, UserOptionsError
 from hub_extensions.core.wording import foreign
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.base import NO_LIMIT_SECONDS
 from hub_extensions.spawner.pages.profiles import Profile, check_profile, in_order, still_there
-from hub_extensions.spawner.pages.spawn_form import choice_from_form
+from hub_extensions.spawner.pages.spawn_form import user_options_from_form
 from hub_extensions.spawner.pages.start_progress import Start
 from hub_extensions.spawner.pods.apply_request import CPU_ASK, apply
 from hub_extensions.spawner.pods.demands import pod_demands
 from hub_extensions.spawner.pods.launch import Launch
 from hub_extensions.spawner.pods.pod_events import events_of
-from hub_extensions.spawner.pods.pod_spawner import CLUSTER_ERRORS, START_ANNOTATION, Pod, PodSpawner, token_of
+from hub_extensions.spawner.pods.pod_spawner import CLUSTER_ERRORS, START_ANNOTATION, PodManifest, PodSpawner, token_of
 
 FORM_KEYS = (*OWN_KEYS, "also")
 LONGEST_KEY = 500
@@ -81,7 +81,7 @@ class GpuKubeSpawner(PodSpawner):
     _gpu_up = False
     _gpu_lease: str | None = None
     _gpu_pod_uid = ""
-    _gpu_last_pod: Pod | None = None
+    _gpu_last_pod: PodManifest | None = None
     _gpu_end: PodState | None = None
 
     # ---------------------------------------------------------------- what the user chose
@@ -100,8 +100,8 @@ class GpuKubeSpawner(PodSpawner):
     def _gpu_check_profile(self, profiles: list[Profile], options: Mapping[str, Any]) -> None:
         try:
             check_profile(profiles, options, also=tuple(self.gpu_other_options))
-        except ChoiceError as error:
-            raise self._gpu_bad_choice(error) from error
+        except UserOptionsError as error:
+            raise self._gpu_bad_options(error) from error
 
     async def _gpu_profiles(self) -> list[Profile]:
         """The admin's profiles as they are now."""
@@ -135,7 +135,7 @@ class GpuKubeSpawner(PodSpawner):
         if not self.gpu_service_url:
             plain: dict[str, Any] = self._options_from_form(formdata)
             return plain
-        ours = choice_from_form({key: value for key, value in formdata.items() if key in FORM_KEYS})
+        ours = user_options_from_form({key: value for key, value in formdata.items() if key in FORM_KEYS})
         others = {key: formdata[key] for key in self.gpu_other_options if key in formdata}
         rest = {key: v for key, v in formdata.items() if key not in (*FORM_KEYS, *others, "_xsrf") and list(v)}
         theirs = {foreign(key, LONGEST_KEY): v for key, v in rest.items()}  # KubeSpawner logs those it does not know
@@ -322,7 +322,7 @@ class GpuKubeSpawner(PodSpawner):
         self._gpu_up = False
 
 
-def _queue_of(pod: Pod | None) -> str:
+def _queue_of(pod: PodManifest | None) -> str:
     """Whose line it waited in, by its own labels: a hub that was restarted meanwhile knows no more of it."""
     labels = ((pod or {}).get("metadata") or {}).get("labels") or {}
     return next((who for who, label in (("Kueue", KUEUE_QUEUE_LABEL), ("KAI", KAI_QUEUE_LABEL)) if label in labels), "")

@@ -26,7 +26,7 @@ from hub_extensions.tools.demo import DemoOptions, DemoRefused
 from hub_extensions.tools.demo import run as run_demo
 from hub_extensions.tools.doctor import examine
 from hub_extensions.tools.doctor.diagnosis import as_dict, failed
-from hub_extensions.tools.offer_list import Unanswered, offers_of_service, offers_of_this_machine, print_offers
+from hub_extensions.tools.offer_list import OffersUnavailable, offers_of_service, offers_of_this_machine, print_offers
 
 SIGNS = {"ok": "ok     ", "warning": "look at", "problem": "wrong  "}
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -117,7 +117,7 @@ def offers(
         sys.exit(explain_cluster(state_dir, _console(), as_json=as_json))
     try:
         listed = offers_of_service(state_dir, url, token) if state_dir or url else offers_of_this_machine(layout)
-    except Unanswered as problem:
+    except OffersUnavailable as problem:
         _refuse(str(problem), code=1)
     if as_json:
         click.echo(TypeAdapter(list[OfferState]).dump_json(list(listed), indent=2).decode())

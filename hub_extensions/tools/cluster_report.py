@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hub_extensions.adapters.kubernetes.once import ClusterUnreadable, PackagesMissing, read_once
+from hub_extensions.adapters.kubernetes.cluster_view import ClusterUnreadable, PackagesMissing, read_once
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView
 from hub_extensions.core.cluster.offers import ClusterOffers, derive_cluster_offers
 from hub_extensions.core.cluster.pools import Pool, PoolSurvey, survey_pools

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hub_extensions.adapters.plain_request import fetch_plain
-from hub_extensions.adapters.signed_get import SECONDS, signed_get
+from hub_extensions.adapters.signed_request import SECONDS, signed_get
 from hub_extensions.core.gpu.devices import WHOLE, GpusUnavailable, InventoryReading
 from hub_extensions.core.messages import FormState, OfferState
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig, derive_offers
@@ -28,7 +28,7 @@ from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 GIB = 1024**3
 
 
-class Unanswered(Exception):
+class OffersUnavailable(Exception):
     """The offers cannot be told now; the text says why and what to do."""
 
 
@@ -68,9 +68,9 @@ def _reading(layout: str | None) -> tuple[InventoryReading, Mapping[str, tuple[f
         return SimulatedGpus(simulated, lambda: ()).read(now), simulated.fractions
     except GpusUnavailable as problem:
         hint = " See the offers of a simulated machine with --layout lab-a100."
-        raise Unanswered(problem.reason.message + hint) from None
+        raise OffersUnavailable(problem.reason.message + hint) from None
     except (ValueError, OSError) as problem:
-        raise Unanswered(f"--layout {layout}: {problem}") from None
+        raise OffersUnavailable(f"--layout {layout}: {problem}") from None
 
 
 def _unheld(offer: GpuOffer, devices: int) -> OfferState:
@@ -86,13 +86,13 @@ def offers_of_service(state_dir: Path | None, url: str | None, token: str | None
         status, body = _answer_of(service)
         if status != 200:
             advice = " The token has to have access to the service gpu." if status in {401, 403} else ""
-            raise Unanswered(f"The GPU service answered {status}.{advice}")
+            raise OffersUnavailable(f"The GPU service answered {status}.{advice}")
         return TypeAdapter(FormState).validate_json(body).offers
     except ValidationError:
-        raise Unanswered(f"{service.address} answers, but not as the GPU service of this version.") from None
+        raise OffersUnavailable(f"{service.address} answers, but not as the GPU service of this version.") from None
     except OSError as problem:
         reason = getattr(problem, "reason", problem)
-        raise Unanswered(
+        raise OffersUnavailable(
             f"The GPU service does not answer at {service.address} ({reason}). Is the hub running?"
         ) from None
 
@@ -109,13 +109,13 @@ def _answer_of(service: _Service) -> tuple[int, bytes]:
 def _service(state_dir: Path | None, url: str | None, token: str | None) -> _Service:
     if url:
         if not token:
-            raise Unanswered("--url needs a token: make one on the hub's page Token, and give it with --token.")
+            raise OffersUnavailable("--url needs a token: make one on the hub's page Token, and give it with --token.")
         return _Service(url.rstrip("/") + "/api/offers", token)
     file = Path(state_dir or ".") / "service.json"
     try:
         settings = Settings.load(file)
     except SettingsError as problem:
-        raise Unanswered(str(problem)) from None
+        raise OffersUnavailable(str(problem)) from None
     query = urllib.parse.urlencode({"user": "", "server": "", "admin": "1"})
     return _Service(f"{settings.url}/hub/form?{query}", secret=settings.hub_secret, account=file.stat().st_uid)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hub_extensions.adapters.store import StoreUnavailable
 from hub_extensions.adapters.store.copies import copies, copy_to, damage, put_back, refuse_damaged, sqlite_file
-from hub_extensions.adapters.store.opening import parse_url, where
+from hub_extensions.adapters.store.database import parse_url, where
 from hub_extensions.hub_service.process import StoreLock
 from hub_extensions.hub_service.setup.settings import SettingsError
 from hub_extensions.hub_service.setup.state_dir import LOCK_FILE

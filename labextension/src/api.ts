@@ -9,7 +9,7 @@ import { ServerConnection } from '@jupyterlab/services';
 import type { EndEvent, Problem, Push, ServerState } from './messages';
 
 /** The wire's version that this panel reads. */
-export const WIRE_VERSION = 5;
+export const PROTOCOL_VERSION = 5;
 
 /** The schema of our events in Jupyter Server's event stream. */
 export const END_EVENT = 'https://jupyterhub-gpu.invalid/events/server-end/v1';
@@ -79,7 +79,7 @@ export function listen(
     if (push === null) {
       end();
       listener.ended();
-    } else if (push.version !== WIRE_VERSION) {
+    } else if (push.version !== PROTOCOL_VERSION) {
       end();
       listener.outdated();
     } else {

@@ -3,7 +3,7 @@
  */
 import * as React from 'react';
 
-import { chartWords } from './format';
+import { chartText } from './format';
 import type { Point } from './history';
 import { type Field, HEIGHT, minutes, paths, type Range, range, WIDTH } from './series';
 import type { IShown } from './seen';
@@ -30,7 +30,7 @@ export function Chart(props: IChart): JSX.Element {
     <div
       className="jp-gpu-Chart"
       role="img"
-      aria-label={chartWords(label, value, props.old, found, written, trans)}
+      aria-label={chartText(label, value, props.old, found, written, trans)}
     >
       {found === null ? (
         <span>{trans.__('No numbers from the last 10 min')}</span>

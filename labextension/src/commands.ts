@@ -33,7 +33,7 @@ export function addCommands(
     execute: () => shell.activateById(PANEL_ID)
   });
   commands.addCommand(KEEP_COMMAND, {
-    label: () => keepWords(model, trans),
+    label: () => keepCommandText(model, trans),
     caption: trans.__('Put off the stop that is counted down now'),
     isEnabled: () => canKeep(model),
     execute: () => keepAndTell(model, trans)
@@ -47,9 +47,9 @@ export function addCommands(
   for (const command of [OPEN_COMMAND, KEEP_COMMAND, SETTINGS_COMMAND]) {
     palette?.addItem({ command, category: trans.__('GPU') });
   }
-  let shown = keepWords(model, trans) + canKeep(model);
+  let shown = keepCommandText(model, trans) + canKeep(model);
   model.changed.connect(() => {
-    const now = keepWords(model, trans) + canKeep(model);
+    const now = keepCommandText(model, trans) + canKeep(model);
     if (now !== shown) {
       shown = now;
       commands.notifyCommandChanged(KEEP_COMMAND); // not with every number: JupyterLab draws its palette anew
@@ -72,7 +72,7 @@ export async function confirmEnd(holder: Holder, trans: TranslationBundle): Prom
   return answer.button.accept;
 }
 
-function keepWords(model: IGpuModel, trans: TranslationBundle): string {
+function keepCommandText(model: IGpuModel, trans: TranslationBundle): string {
   const server = model.snapshot?.server;
   return server?.keep
     ? trans.__('Keep This Server for %1', keepLength(server, trans))

@@ -6,15 +6,15 @@ import * as React from 'react';
 import { Chart, Table } from './chart';
 import {
   age,
-  besideWords,
+  besideText,
   isOld,
   memoryOf,
   memoryPercent,
-  memoryWords,
+  memoryText,
   notMeasurable,
-  reasonWords,
-  sourceWords,
-  useWords
+  reasonText,
+  sourceText,
+  useText
 } from './format';
 import { Holders } from './holders';
 import type { GpuReading, Snapshot } from './messages';
@@ -83,13 +83,13 @@ function Device({
     memory: shared ? trans.__('Your memory') : trans.__('Memory'),
     use: shared ? trans.__('In use, all users') : trans.__('In use')
   };
-  const texts = { memory: memoryWords(memory, unit, trans), use: useWords(reading, trans) };
+  const texts = { memory: memoryText(memory, unit, trans), use: useText(reading, trans) };
   // where use is never to be had, its row says so already
   const note =
     notMeasurable(reading) && reading.memory_used_bytes !== null
       ? ''
-      : reasonWords(reading.note, now, trans);
-  const beside = besideWords(reading, unit, trans);
+      : reasonText(reading.note, now, trans);
+  const beside = besideText(reading, unit, trans);
   return (
     <div className={old ? 'jp-gpu-Device jp-mod-old' : 'jp-gpu-Device'}>
       {old ? (
@@ -131,7 +131,7 @@ function Device({
         />
       )}
       {reading.source === 'dcgm' && reading.used_percent !== null ? (
-        <p className="jp-gpu-Note">{sourceWords(reading, server, now, trans)}</p>
+        <p className="jp-gpu-Note">{sourceText(reading, server, now, trans)}</p>
       ) : null}
       {note === '' ? null : <p className="jp-gpu-Note">{note}</p>}
       <Holders reading={reading} model={model} {...shown} />
@@ -178,7 +178,7 @@ function About({
           </div>
         ))}
       </dl>
-      <p>{sourceWords(reading, snapshot.server, now, trans)}</p>
+      <p>{sourceText(reading, snapshot.server, now, trans)}</p>
     </>
   );
 }
@@ -192,7 +192,7 @@ function Line({
   const [open, setOpen] = React.useState(false);
   const { snapshot, trans, now, unit } = props;
   const memory = memoryOf(reading);
-  const text = memory.used === null ? trans.__('unknown') : memoryWords(memory, unit, trans);
+  const text = memory.used === null ? trans.__('unknown') : memoryText(memory, unit, trans);
   const old = isOld(reading, snapshot, now);
   return (
     <>

@@ -31,7 +31,7 @@ const OLD_SECONDS = 3;
 export const COUNTDOWN_IN_STATUS_SECONDS = 600;
 
 /** A reason, or what a refusal has of one. */
-type Said = Pick<Reason, 'reason' | 'params' | 'message'>;
+type ReasonContent = Pick<Reason, 'reason' | 'params' | 'message'>;
 
 /**
  * A reason in the reader's language and time, by its code and parameters; "" for none.
@@ -39,7 +39,11 @@ type Said = Pick<Reason, 'reason' | 'params' | 'message'>;
  * The server's English text is shown where there are no parameters to write and no translation is found, and where a
  * parameter is missing: so is a reason that is newer than this panel.
  */
-export function reasonWords(reason: Said | null, now: number, trans: TranslationBundle): string {
+export function reasonText(
+  reason: ReasonContent | null,
+  now: number,
+  trans: TranslationBundle
+): string {
   if (reason === null) {
     return '';
   }
@@ -54,7 +58,7 @@ export function reasonWords(reason: Said | null, now: number, trans: Translation
   if (parts.includes(undefined)) {
     return reason.message;
   }
-  return sentence.words(trans, parts as string[], Number(reason.params[sentence.count ?? '']));
+  return sentence.text(trans, parts as string[], Number(reason.params[sentence.count ?? '']));
 }
 
 /** How a parameter is written, by its kind; undefined: it is not there. */
@@ -90,7 +94,7 @@ export function viewOf(snapshot: Snapshot | null, connection: Connection): View 
 }
 
 /** Why this page hears nothing of its server, and what to do; "" while it does. */
-export function unreachedWords(
+export function unreachedText(
   connection: Connection,
   end: EndEvent | null,
   now: number,
@@ -165,7 +169,7 @@ export function memoryPercent(memory: {
 }
 
 /** "3.1 of 4.75 GiB", "yours 3.1 of about 20 GiB", "unknown". */
-export function memoryWords(memory: Memory, unit: Unit, trans: TranslationBundle): string {
+export function memoryText(memory: Memory, unit: Unit, trans: TranslationBundle): string {
   const used = size(memory.used, unit, 1, trans);
   if (memory.limit === null && memory.used === null) {
     return used;
@@ -185,7 +189,7 @@ export function memoryWords(memory: Memory, unit: Unit, trans: TranslationBundle
 }
 
 /** What lies beside one's own memory: whose limit it is, and a shared device with everybody on it; "" for neither. */
-export function besideWords(reading: GpuReading, unit: Unit, trans: TranslationBundle): string {
+export function besideText(reading: GpuReading, unit: Unit, trans: TranslationBundle): string {
   const limit =
     reading.limit_source === 'hami'
       ? trans.__('Your limit is set by HAMi.')
@@ -205,7 +209,7 @@ export function besideWords(reading: GpuReading, unit: Unit, trans: TranslationB
 }
 
 /** "84 %", or why there is no number. */
-export function useWords(reading: GpuReading, trans: TranslationBundle): string {
+export function useText(reading: GpuReading, trans: TranslationBundle): string {
   return notMeasurable(reading)
     ? trans.__('not measurable on this card')
     : percent(reading.used_percent, trans);
@@ -217,7 +221,7 @@ export function notMeasurable(reading: GpuReading): boolean {
 }
 
 /** Where the use comes from; "" where there is none. */
-export function sourceWords(
+export function sourceText(
   reading: GpuReading,
   server: ServerState | null,
   now: number,
@@ -245,7 +249,7 @@ export function sourceWords(
 }
 
 /** A chart in one sentence. */
-export function chartWords(
+export function chartText(
   label: string,
   value: string,
   old: boolean,
@@ -283,7 +287,7 @@ export function secondsLeft(countdown: Countdown | null | undefined, now: number
 }
 
 /** "starts now", "2 in line, likely 25 min to 1 h 10 min, at most 2 h 10 min", "few data yet", "unknown". */
-export function waitWords(offer: OfferState, trans: TranslationBundle): string {
+export function waitText(offer: OfferState, trans: TranslationBundle): string {
   const { wait } = offer;
   if (wait.now) {
     return trans.__('starts now');
@@ -349,7 +353,7 @@ export function waitsAgeWords(offers: OfferState[], now: number, trans: Translat
 }
 
 /** "2 of 5 free"; "" where it is not known, or nothing is counted. */
-export function freeWords(offer: OfferState, trans: TranslationBundle): string {
+export function freeText(offer: OfferState, trans: TranslationBundle): string {
   return offer.free === null || offer.total === null
     ? ''
     : trans.__('%1 of %2 free', offer.free, offer.total);
@@ -359,7 +363,7 @@ export function freeWords(offer: OfferState, trans: TranslationBundle): string {
 export function freeNow(offers: OfferState[], trans: TranslationBundle): string {
   const free = offers
     .filter(offer => offer.share > 0 && offer.wait.now)
-    .map(offer => [offer.title, freeWords(offer, trans)])
+    .map(offer => [offer.title, freeText(offer, trans)])
     .map(([title, count]) => (count ? `${title} (${count})` : title));
   return free.length > 0 ? trans.__('Free now: %1.', free.join(', ')) : '';
 }
@@ -383,17 +387,17 @@ export function keepLeft(keep: Keep, trans: TranslationBundle): string {
 }
 
 /** When the server stops by itself, while nothing is counted down. */
-export function ruleWords(server: ServerState, now: number, trans: TranslationBundle): string {
-  return reasonWords(server.rule, now, trans) || trans.__('No end is planned.');
+export function ruleText(server: ServerState, now: number, trans: TranslationBundle): string {
+  return reasonText(server.rule, now, trans) || trans.__('No end is planned.');
 }
 
 /** The warning as one sentence: "This server stops at 14:52. Idle for 21 min." */
-export function warningWords(countdown: Countdown, now: number, trans: TranslationBundle): string {
-  return `${stopWords(countdown, now, trans)} ${reasonWords(countdown.reason, now, trans)}`;
+export function warningText(countdown: Countdown, now: number, trans: TranslationBundle): string {
+  return `${stopText(countdown, now, trans)} ${reasonText(countdown.reason, now, trans)}`;
 }
 
 /** What interrupts a screen reader, once a countdown: the time alone, because reasons count on. */
-export function stopWords(countdown: Countdown, now: number, trans: TranslationBundle): string {
+export function stopText(countdown: Countdown, now: number, trans: TranslationBundle): string {
   return trans.__('This server stops at %1.', clock(countdown.stops_at, now));
 }
 
@@ -410,7 +414,7 @@ export function isReached(snapshot: Snapshot, connection: Connection, now: numbe
 }
 
 /** The status bar: "GPU 3.1/4.75 GiB · 84 %", then the countdown when it is near; "" hides the item. */
-export function statusWords(
+export function statusText(
   snapshot: Snapshot | null,
   connection: Connection,
   settings: Pick<GpuSettings, 'unit' | 'statusBar'>,
@@ -498,7 +502,7 @@ export function announcement(
   }
   const parts = [snapshot.reason, snapshot.service_note, ...(snapshot.server?.warnings ?? [])]
     .filter(reason => reason !== null)
-    .map(reason => reasonWords(reason, now, trans));
+    .map(reason => reasonText(reason, now, trans));
   if (kept) {
     parts.push(trans.__('This server is kept.'));
   }

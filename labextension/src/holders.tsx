@@ -3,7 +3,7 @@
  */
 import * as React from 'react';
 
-import { reasonWords } from './format';
+import { reasonText } from './format';
 import type { GpuReading, Holder } from './messages';
 import type { IGpuModel } from './model';
 import type { IShown } from './seen';
@@ -18,7 +18,7 @@ export function Holders({
   const { holders, holders_note } = reading;
   const note =
     holders_note !== null
-      ? reasonWords(holders_note, now, trans)
+      ? reasonText(holders_note, now, trans)
       : holders === null
         ? trans.__('Which notebook uses it is not known.')
         : holders.length === 0

@@ -10,7 +10,7 @@ import { Token } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { endEventIn, isThere, keep, listen, Refusal, saved, WIRE_VERSION } from './api.js';
+import { endEventIn, isThere, keep, listen, Refusal, saved, PROTOCOL_VERSION } from './api.js';
 import {
   fromSeries,
   shifted,
@@ -36,7 +36,7 @@ export type { GpuSettings, Point };
 
 const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 60_000;
-const LOOK_MS = 5000;
+const CHECK_MS = 5000;
 const SHORTEST_SILENCE_MS = 15_000;
 const PERIODS_OF_SILENCE = 3;
 const TELL_AGAIN_MS = 2000;
@@ -148,8 +148,8 @@ export class GpuModel implements IGpuModel, IDisposable {
       return;
     }
     this._started = true;
-    for (const [target, kind, told] of this._pageEvents()) {
-      target.addEventListener(kind, told);
+    for (const [target, kind, listener] of this._pageEvents()) {
+      target.addEventListener(kind, listener);
     }
     this._seen();
   }
@@ -222,8 +222,8 @@ export class GpuModel implements IGpuModel, IDisposable {
       return;
     }
     this._disposed = true;
-    for (const [target, kind, told] of this._pageEvents()) {
-      target.removeEventListener(kind, told);
+    for (const [target, kind, listener] of this._pageEvents()) {
+      target.removeEventListener(kind, listener);
     }
     this._parts.events.stream.disconnect(this._emitted);
     this._hangUp();
@@ -238,29 +238,29 @@ export class GpuModel implements IGpuModel, IDisposable {
       outdated: () => this._outdated(),
       ended: () => void this._lost()
     });
-    this._looking = window.setTimeout(this._look, LOOK_MS);
+    this._checking = window.setTimeout(this._check, CHECK_MS);
   }
 
   private _hangUp(): void {
     window.clearTimeout(this._retry);
-    window.clearTimeout(this._looking);
+    window.clearTimeout(this._checking);
     this._hangUpNow?.();
     this._hangUpNow = null;
   }
 
   /** A connection can die without a word: a laptop that slept, a network that is gone. */
-  private _look = (): void => {
+  private _check = (): void => {
     const silence = Math.max(SHORTEST_SILENCE_MS, PERIODS_OF_SILENCE * this._periodMs());
     if (this._heard.elapsed() > silence) {
       void this._lost();
     } else {
-      this._looking = window.setTimeout(this._look, LOOK_MS);
+      this._checking = window.setTimeout(this._check, CHECK_MS);
     }
   };
 
   private _periodMs(): number {
-    const told = this._snapshot?.period_seconds ?? 0;
-    return Math.max(told, this._settings.intervalSeconds) * 1000;
+    const period = this._snapshot?.period_seconds ?? 0;
+    return Math.max(period, this._settings.intervalSeconds) * 1000;
   }
 
   private _take(push: Push): void {
@@ -429,7 +429,7 @@ export class GpuModel implements IGpuModel, IDisposable {
   private _heard = new Stopwatch();
   private _retryMs = FIRST_RETRY_MS;
   private _retry = 0;
-  private _looking = 0;
+  private _checking = 0;
   private _hangUpNow: (() => void) | null = null;
   private _changed = new Signal<IGpuModel, void>(this);
   private _saveAsked = new Signal<IGpuModel, void>(this);
@@ -466,9 +466,9 @@ function endIn(snapshot: Snapshot): EndEvent | null {
 
 function wordOf(server: ServerState, at: string): EndEvent {
   const { countdown, keep } = server;
-  return { version: WIRE_VERSION, at, kind: server.save ? 'save' : 'warn', countdown, keep };
+  return { version: PROTOCOL_VERSION, at, kind: server.save ? 'save' : 'warn', countdown, keep };
 }
 
 function over(at: string): EndEvent {
-  return { version: WIRE_VERSION, at, kind: 'over', countdown: null, keep: null };
+  return { version: PROTOCOL_VERSION, at, kind: 'over', countdown: null, keep: null };
 }

@@ -12,9 +12,9 @@ import {
   announcement,
   freeNow,
   isReached,
-  reasonWords,
-  stopWords,
-  unreachedWords,
+  reasonText,
+  stopText,
+  unreachedText,
   viewOf
 } from './format';
 import type { Countdown } from './messages';
@@ -56,22 +56,22 @@ export class GpuPanel extends SeenWidget {
           </div>
         </div>
         <div className="jp-gpu-Heard" aria-live="polite">
-          {unreachedWords(model.connection, model.end, shown.now, trans)}{' '}
+          {unreachedText(model.connection, model.end, shown.now, trans)}{' '}
           {announcement(snapshot, model.keeping === 'kept', shown.now, trans)}
         </div>
         <div className="jp-gpu-Heard" role="alert">
-          {this._alertWords(shown.now)}
+          {this._alertText(shown.now)}
         </div>
       </section>
     );
   }
 
   /** Said once a countdown: the same words stay, whatever comes between. */
-  private _alertWords(now: number): string {
+  private _alertText(now: number): string {
     const warned = warnedOf(this._warned, this.model.end);
     if (warned !== this._warned) {
       this._warned = warned;
-      this._alert = warned === null ? '' : stopWords(warned, now, this.trans);
+      this._alert = warned === null ? '' : stopText(warned, now, this.trans);
     }
     return this._alert;
   }
@@ -90,8 +90,8 @@ function Top({
   const { trans, now } = shown;
   const server = snapshot?.server ?? null;
   const view = viewOf(snapshot, connection);
-  const said = reasonWords(snapshot?.reason ?? null, now, trans);
-  const unreached = unreachedWords(connection, model.end, now, trans);
+  const said = reasonText(snapshot?.reason ?? null, now, trans);
+  const unreached = unreachedText(connection, model.end, now, trans);
   const sentences = {
     loading: trans.__('Reading the GPU of this server.'),
     absent: trans.__(
@@ -116,7 +116,7 @@ function Top({
       ) : null}
       {(view === 'outdated' ? [] : (server?.warnings ?? [])).map(warning => (
         <p className="jp-gpu-Warning" key={warning.reason}>
-          {reasonWords(warning, now, trans)}
+          {reasonText(warning, now, trans)}
         </p>
       ))}
       {view === 'gpu' && snapshot ? (

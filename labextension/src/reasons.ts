@@ -6,7 +6,7 @@ export interface ISentence {
   params: [name: string, kind: string][];
   /** The parameter that is a number of things, where one is said in another way. */
   count?: string;
-  words: (trans: TranslationBundle, parts: string[], count: number) => string;
+  text: (trans: TranslationBundle, parts: string[], count: number) => string;
 }
 
 /** By the reason's code. */
@@ -14,88 +14,88 @@ export interface ISentence {
 export const SENTENCES = new Map<string, ISentence>([
   ['line-elsewhere', {
     params: [['queue', 'text']],
-    words: (trans, parts) => trans.__('%1 hands out the GPUs here and does not say how long it takes.', ...parts)
+    text: (trans, parts) => trans.__('%1 hands out the GPUs here and does not say how long it takes.', ...parts)
   }],
   ['place-ends-first', {
     params: [['hours', 'number']],
-    words: (trans, parts) => trans.__('A place in line ends after %1 h, and a turn may come later than that.', ...parts)
+    text: (trans, parts) => trans.__('A place in line ends after %1 h, and a turn may come later than that.', ...parts)
   }],
   ['usually-end', {
     params: [['ending', 'number'], ['total', 'number'], ['title', 'text']],
     count: 'ending',
-    words: (trans, parts, count) => trans._n('1 of %2 %3 usually ends within the hour.', '%1 of %2 %3 usually end within the hour.', count, ...parts.slice(1))
+    text: (trans, parts, count) => trans._n('1 of %2 %3 usually ends within the hour.', '%1 of %2 %3 usually end within the hour.', count, ...parts.slice(1))
   }],
   ['usually-longer', {
     params: [['title', 'text']],
-    words: (trans, parts) => trans.__('The %1 in use usually go on for more than an hour.', ...parts)
+    text: (trans, parts) => trans.__('The %1 in use usually go on for more than an hour.', ...parts)
   }],
   ['idle', {
     params: [['idle', 'duration']],
-    words: (trans, parts) => trans.__('Idle for %1.', ...parts)
+    text: (trans, parts) => trans.__('Idle for %1.', ...parts)
   }],
   ['unopened', {
     params: [['since', 'duration']],
-    words: (trans, parts) => trans.__('Nobody has opened it since it started %1 ago.', ...parts)
+    text: (trans, parts) => trans.__('Nobody has opened it since it started %1 ago.', ...parts)
   }],
   ['lifetime', {
     params: [['limit', 'duration']],
-    words: (trans, parts) => trans.__('The time limit of %1 ends.', ...parts)
+    text: (trans, parts) => trans.__('The time limit of %1 ends.', ...parts)
   }],
   ['no-activity', {
     params: [['quiet', 'duration']],
-    words: (trans, parts) => trans.__('No activity for %1.', ...parts)
+    text: (trans, parts) => trans.__('No activity for %1.', ...parts)
   }],
   ['rule', {
     params: [['idle', 'duration'], ['warn', 'duration']],
-    words: (trans, parts) => trans.__('Stops when its GPU is idle for %1 (you are warned %2 before).', ...parts)
+    text: (trans, parts) => trans.__('Stops when its GPU is idle for %1 (you are warned %2 before).', ...parts)
   }],
   ['rule-at-most', {
     params: [['idle', 'duration'], ['warn', 'duration'], ['limit', 'duration']],
-    words: (trans, parts) => trans.__('Stops when its GPU is idle for %1 (you are warned %2 before); at most %3.', ...parts)
+    text: (trans, parts) => trans.__('Stops when its GPU is idle for %1 (you are warned %2 before); at most %3.', ...parts)
   }],
   ['rule-by-offer', {
     params: [['idle', 'duration'], ['longest', 'duration'], ['warn', 'duration']],
-    words: (trans, parts) => trans.__('Stops when its GPU is idle for %1 to %2, depending on the offer (you are warned %3 before).', ...parts)
+    text: (trans, parts) => trans.__('Stops when its GPU is idle for %1 to %2, depending on the offer (you are warned %3 before).', ...parts)
   }],
   ['rule-by-offer-at-most', {
     params: [['idle', 'duration'], ['longest', 'duration'], ['warn', 'duration'], ['limit', 'duration']],
-    words: (trans, parts) => trans.__('Stops when its GPU is idle for %1 to %2, depending on the offer (you are warned %3 before); at most %4.', ...parts)
+    text: (trans, parts) => trans.__('Stops when its GPU is idle for %1 to %2, depending on the offer (you are warned %3 before); at most %4.', ...parts)
   }],
   ['rule-cpu', {
     params: [['quiet', 'duration']],
-    words: (trans, parts) => trans.__('Stops after %1 without activity.', ...parts)
+    text: (trans, parts) => trans.__('Stops after %1 without activity.', ...parts)
   }],
   ['keep-lifetime', {
     params: [['limit', 'duration']],
-    words: (trans, parts) => trans.__('The time limit of %1 ends. That end cannot be moved.', ...parts)
+    text: (trans, parts) => trans.__('The time limit of %1 ends. That end cannot be moved.', ...parts)
   }],
   ['keep-none-left', {
     params: [['times', 'number'], ['day', 'duration'], ['wait', 'duration']],
     count: 'times',
-    words: (trans, parts, count) => trans._n('You have pressed Keep once in %2, which is all; again in %3.', 'You have pressed Keep %1 times in %2, which is all; again in %3.', count, ...parts.slice(1))
+    text: (trans, parts, count) => trans._n('You have pressed Keep once in %2, which is all; again in %3.', 'You have pressed Keep %1 times in %2, which is all; again in %3.', count, ...parts.slice(1))
   }],
   ['away-since', {
     params: [['since', 'time']],
-    words: (trans, parts) => trans.__('The GPU service is not answering since %1.', ...parts)
+    text: (trans, parts) => trans.__('The GPU service is not answering since %1.', ...parts)
   }],
   ['odd-answer', {
     params: [['status', 'text']],
-    words: (trans, parts) => trans.__('The GPU service answered with %1.', ...parts)
+    text: (trans, parts) => trans.__('The GPU service answered with %1.', ...parts)
   }],
   ['driver-silent', {
     params: [['since', 'time']],
-    words: (trans, parts) => trans.__('The GPU driver is not answering since %1.', ...parts)
+    text: (trans, parts) => trans.__('The GPU driver is not answering since %1.', ...parts)
   }],
-  ['look-failed', {
+  ['read-failed', {
     params: [['why', 'text']],
-    words: (trans, parts) => trans.__('The GPU cannot be read: %1', ...parts)
+    text: (trans, parts) => trans.__('The GPU cannot be read: %1', ...parts)
   }],
   ['figures-old', {
     params: [['since', 'time']],
-    words: (trans, parts) => trans.__('Use comes from the site\'s monitoring, which has said nothing new since %1.', ...parts)
+    text: (trans, parts) => trans.__('Use comes from the site\'s monitoring, which has said nothing new since %1.', ...parts)
   }],
   ['nvml-other', {
     params: [['code', 'text']],
-    words: (trans, parts) => trans.__('The NVIDIA driver answers with error %1. Restart the server; if that does not help, tell the administrator.', ...parts)
+    text: (trans, parts) => trans.__('The NVIDIA driver answers with error %1. Restart the server; if that does not help, tell the administrator.', ...parts)
   }]
 ]);

@@ -3,7 +3,7 @@
  */
 import * as React from 'react';
 
-import { keepLabel, keepLeft, reasonWords, ruleWords, secondsLeft } from './format';
+import { keepLabel, keepLeft, reasonText, ruleText, secondsLeft } from './format';
 import type { Reason, ServerState } from './messages';
 import type { Keeping } from './model';
 import type { IShown } from './seen';
@@ -27,7 +27,7 @@ export function Server(props: IServer): JSX.Element | null {
       <h3>{trans.__('This server')}</h3>
       {note !== null ? (
         <>
-          <p>{reasonWords(note, now, trans)}</p>
+          <p>{reasonText(note, now, trans)}</p>
           {server ? (
             // an outage moves every end by its length: no time shown now would be right
             <p>
@@ -56,7 +56,7 @@ function Stop({
     <>
       {countdown && left !== null ? (
         <p className={countdown.warn ? 'jp-gpu-Warning' : undefined}>
-          {reasonWords(countdown.reason, now, trans)}{' '}
+          {reasonText(countdown.reason, now, trans)}{' '}
           {left > 0 ? (
             <>
               {trans.__('Stops in %1', duration(left, trans))} (
@@ -68,7 +68,7 @@ function Stop({
           )}
         </p>
       ) : (
-        <p>{ruleWords(server, now, trans)}</p>
+        <p>{ruleText(server, now, trans)}</p>
       )}
       {countdown?.can_keep && server.keep ? (
         <p className="jp-gpu-Keep">
@@ -87,7 +87,7 @@ function Stop({
       ) : null}
       {typeof keeping === 'object' ? (
         <p className="jp-gpu-Warning">
-          {reasonWords(keeping.refused, now, trans) ||
+          {reasonText(keeping.refused, now, trans) ||
             trans.__('The server did not answer. Nothing was changed.')}
         </p>
       ) : null}

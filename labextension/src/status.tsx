@@ -4,7 +4,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { statusWords } from './format';
+import { statusText } from './format';
 import type { IGpuModel } from './model';
 import { SeenWidget } from './seen';
 
@@ -20,7 +20,7 @@ export class GpuStatus extends SeenWidget {
 
   protected override render(): JSX.Element | null {
     const { snapshot, connection, settings } = this.model;
-    const text = statusWords(snapshot, connection, settings, this.model.now(), this.trans);
+    const text = statusText(snapshot, connection, settings, this.model.now(), this.trans);
     return text === '' ? null : (
       <button type="button" title={this.trans.__('Show the GPU panel')} onClick={this._open}>
         {text}

@@ -3,7 +3,7 @@
  */
 import * as React from 'react';
 
-import { freeWords, reasonWords, takeWords, waitsAgeWords, waitWords } from './format';
+import { freeText, reasonText, takeWords, waitsAgeWords, waitText } from './format';
 import type { OfferState } from './messages';
 import type { IShown } from './seen';
 
@@ -27,11 +27,11 @@ export function Waits({
         {offers.map(offer => (
           <div className="jp-gpu-Wait" key={offer.id}>
             <dt className="jp-gpu-Row">
-              <strong>{offer.title}</strong> <span>{freeWords(offer, trans)}</span>
+              <strong>{offer.title}</strong> <span>{freeText(offer, trans)}</span>
             </dt>
-            <dd>{waitWords(offer, trans)}</dd>
+            <dd>{waitText(offer, trans)}</dd>
             {offer.wait.now || offer.wait.reason === null ? null : (
-              <dd className="jp-gpu-Detail">{reasonWords(offer.wait.reason, now, trans)}</dd>
+              <dd className="jp-gpu-Detail">{reasonText(offer.wait.reason, now, trans)}</dd>
             )}
           </div>
         ))}

@@ -7,7 +7,7 @@ import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { isPast, warnedOf } from './end.js';
-import { keepLabel, reasonWords, warningWords } from './format.js';
+import { keepLabel, reasonText, warningText } from './format.js';
 import type { Countdown, Keep } from './messages';
 import type { IGpuModel } from './model';
 
@@ -18,7 +18,7 @@ export async function keepAndTell(model: IGpuModel, trans: TranslationBundle): P
   await model.keep();
   const { keeping } = model;
   if (typeof keeping === 'object') {
-    const why = reasonWords(keeping.refused, model.now(), trans);
+    const why = reasonText(keeping.refused, model.now(), trans);
     const text = why || trans.__('The server did not answer. Nothing was changed.');
     Notification.error(text, { autoClose: false });
   }
@@ -69,7 +69,7 @@ export class Warning {
         callback: () => void keepAndTell(this._model, this._trans)
       });
     }
-    const words = warningWords(countdown, this._model.now(), this._trans);
+    const words = warningText(countdown, this._model.now(), this._trans);
     this._id = Notification.warning(words, { actions, autoClose: false });
   }
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
-import { words, wordsIn } from '../locale/words.mjs';
+import { strings, stringsIn } from '../locale/strings.mjs';
 
 const LANGUAGES = ['fi_FI', 'ja_JP'];
 const SAME_EVERYWHERE = new Set(['GPU']);
@@ -21,7 +21,7 @@ test('what is translated is found wherever it is written', () => {
     const x = <b title={props.trans._n('%1 thing', '%1 things', count)}>{trans.__(\`three\`)}</b>;
     trans.__('four ' + 'parts'); trans.__(made); other.__('not ours');`;
   assert.deepEqual(
-    wordsIn('some.tsx', text).map(({ id, plural }) => [id, plural]),
+    stringsIn('some.tsx', text).map(({ id, plural }) => [id, plural]),
     [
       ['one', ''],
       ['two %1', ''],
@@ -34,7 +34,7 @@ test('what is translated is found wherever it is written', () => {
 });
 
 test('no sentence that is translated is made while the program runs', () => {
-  const made = words().filter(({ id, plural }) => id === null || plural === null);
+  const made = strings().filter(({ id, plural }) => id === null || plural === null);
   assert.deepEqual(
     made.map(({ where }) => where),
     []
@@ -44,9 +44,9 @@ test('no sentence that is translated is made while the program runs', () => {
 for (const language of LANGUAGES) {
   test(`every string of the panel is in the catalogue ${language}`, () => {
     const found = catalogue(language);
-    const plurals = new Set(words().flatMap(({ id, plural }) => (plural ? [id] : [])));
-    assert.ok(words().length > 80);
-    for (const { id, plural, where } of words()) {
+    const plurals = new Set(strings().flatMap(({ id, plural }) => (plural ? [id] : [])));
+    assert.ok(strings().length > 80);
+    for (const { id, plural, where } of strings()) {
       const forms = found[id];
       assert.ok(forms, `${where}: "${id}" is missing`);
       if (plural || plurals.has(id)) {

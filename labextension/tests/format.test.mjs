@@ -5,29 +5,29 @@ import { test } from 'node:test';
 
 import {
   announcement,
-  besideWords,
-  chartWords,
+  besideText,
+  chartText,
   freeNow,
-  freeWords,
+  freeText,
   isOld,
   isReached,
   keepLeft,
   memoryOf,
   memoryPercent,
-  memoryWords,
+  memoryText,
   notMeasurable,
-  reasonWords,
-  ruleWords,
+  reasonText,
+  ruleText,
   secondsLeft,
-  sourceWords,
-  statusWords,
-  stopWords,
-  unreachedWords,
-  useWords,
+  sourceText,
+  statusText,
+  stopText,
+  unreachedText,
+  useText,
   viewOf,
   takeWords,
   waitsAgeWords,
-  waitWords
+  waitText
 } from '../lib/format.js';
 import { SENTENCES } from '../lib/reasons.js';
 import { clock, duration, size } from '../lib/units.js';
@@ -133,7 +133,7 @@ const plain = text => text.replaceAll('\u00a0', ' ');
 const n = number => number.toLocaleString(); // as this machine's language writes it
 const SHOWN = { unit: 'GiB', statusBar: 'both' };
 const words = (given, settings = {}, now = NOW, connection = 'open') =>
-  plain(statusWords(given, connection, { ...SHOWN, ...settings }, now, trans));
+  plain(statusText(given, connection, { ...SHOWN, ...settings }, now, trans));
 const NUMBERS = `GPU ${n(3.1)}/${n(4.75)} GiB · 84 %`;
 
 test('a length of time is never longer than it is, and a limit never shorter', () => {
@@ -145,7 +145,7 @@ test('a length of time is never longer than it is, and a limit never shorter', (
   assert.equal(plain(duration(-5, trans)), '0 s');
 });
 
-const memory = (given, unit = 'GiB') => plain(memoryWords(memoryOf(given), unit, trans));
+const memory = (given, unit = 'GiB') => plain(memoryText(memoryOf(given), unit, trans));
 
 test('memory is shown against the real limit', () => {
   assert.equal(memory(reading()), `${n(3.1)} of ${n(4.75)} GiB`);
@@ -166,7 +166,7 @@ test('unknown is never zero', () => {
   const unknown = reading({ memory_used_bytes: null, used_percent: null, source: 'nvml' });
   assert.equal(memoryPercent(memoryOf(unknown)), null);
   assert.equal(memory(unknown), `unknown of ${n(4.75)} GiB`);
-  assert.equal(useWords(unknown, trans), 'unknown');
+  assert.equal(useText(unknown, trans), 'unknown');
   assert.equal(memoryPercent({ used: 1, limit: null }), null);
   assert.equal(memory(reading({ memory_total_bytes: null })), `${n(3.1)} GiB, limit unknown`);
   assert.equal(memory(part({ limit_bytes: null })), `yours ${n(3.1)} GiB, limit unknown`);
@@ -181,7 +181,7 @@ test('on a part of a device the numbers are mine, and the neighbours are never c
   assert.equal(memory(part()), `yours ${n(3.1)} of about 20 GiB`);
   assert.equal(Math.round(memoryPercent(memoryOf(part()))), 16);
   assert.equal(
-    plain(besideWords(part(), 'GiB', trans)),
+    plain(besideText(part(), 'GiB', trans)),
     `Whole device, everybody: ${n(12.3)} of ${n(39.5)} GiB. ` +
       'Your share is by agreement: nothing holds anybody to it.'
   );
@@ -196,7 +196,7 @@ test('on a device that may be shared the device’s figures are never mine, what
   assert.equal(memory(inDoubt), `yours ${n(3.1)} GiB, limit unknown`);
   assert.equal(words(snapshot({ gpus: [inDoubt] })), `GPU yours ${n(3.1)} GiB · 84 % by all users`);
   assert.equal(
-    plain(besideWords(inDoubt, 'GiB', trans)),
+    plain(besideText(inDoubt, 'GiB', trans)),
     `Whole device, everybody: ${n(12.3)} of ${n(39.5)} GiB.`
   );
   const nothing = part({ own_memory_bytes: null, limit_bytes: null, limit_source: '' });
@@ -206,81 +206,81 @@ test('on a device that may be shared the device’s figures are never mine, what
 test('a limit of HAMi is enforced, and named', () => {
   const limited = part({ limit_source: 'hami', limit_bytes: 10 * GIB });
   assert.equal(memory(limited), `yours ${n(3.1)} of 10 GiB`);
-  assert.match(besideWords(limited, 'GiB', trans), /Your limit is set by HAMi\./);
+  assert.match(besideText(limited, 'GiB', trans), /Your limit is set by HAMi\./);
 });
 
 test('a limit of HAMi on a device of one’s own is what memory stands against', () => {
   const limited = reading({ limit_source: 'hami', limit_bytes: 4 * GIB });
   assert.equal(memory(limited), `${n(3.1)} of 4 GiB`);
-  assert.equal(besideWords(limited, 'GiB', trans), 'Your limit is set by HAMi.');
-  assert.equal(besideWords(reading(), 'GiB', trans), '');
+  assert.equal(besideText(limited, 'GiB', trans), 'Your limit is set by HAMi.');
+  assert.equal(besideText(reading(), 'GiB', trans), '');
 });
 
 test('a card that cannot tell its use says so', () => {
   assert.equal(
-    useWords(reading({ used_percent: null, source: 'none' }), trans),
+    useText(reading({ used_percent: null, source: 'none' }), trans),
     'not measurable on this card'
   );
-  assert.equal(plain(useWords(reading({ used_percent: 0 }), trans)), '0 %');
+  assert.equal(plain(useText(reading({ used_percent: 0 }), trans)), '0 %');
 });
 
 test('what is not known now is not called unmeasurable', () => {
   for (const source of ['nvml', 'gpm', 'dcgm', 'simulated']) {
     const silent = reading({ used_percent: null, source });
-    assert.equal(useWords(silent, trans), 'unknown');
+    assert.equal(useText(silent, trans), 'unknown');
     assert.equal(notMeasurable(silent), false);
   }
   assert.ok(notMeasurable(reading({ used_percent: null, source: 'none' })));
 });
 
 test('where the use comes from is said, and how old it is when it comes from elsewhere', () => {
-  assert.match(sourceWords(reading(), null, NOW, trans), /NVML/);
-  assert.match(sourceWords(reading({ source: 'gpm' }), null, NOW, trans), /GPM/);
+  assert.match(sourceText(reading(), null, NOW, trans), /NVML/);
+  assert.match(sourceText(reading({ source: 'gpm' }), null, NOW, trans), /GPM/);
   const figures = { uuid: 'MIG-1', at: '2026-11-21T13:59:35Z' };
   assert.equal(
-    plain(sourceWords(reading({ source: 'dcgm' }), { figures }, NOW, trans)),
+    plain(sourceText(reading({ source: 'dcgm' }), { figures }, NOW, trans)),
     "Use is measured by the cluster's monitoring (DCGM), 25 s ago."
   );
   const newer = { ...figures, at: '2026-11-21T14:00:20Z' };
   assert.match(
-    plain(sourceWords(reading({ source: 'dcgm' }), { figures: newer }, NOW + 25_000, trans)),
+    plain(sourceText(reading({ source: 'dcgm' }), { figures: newer }, NOW + 25_000, trans)),
     / 5 s ago/
   );
-  assert.equal(sourceWords(reading({ source: 'none' }), null, NOW, trans), '');
+  assert.equal(sourceText(reading({ source: 'none' }), null, NOW, trans), '');
 });
 
 test('waits say now, a likely range, an enforced limit, or that they are unknown', () => {
-  assert.equal(waitWords(offer({ now: true }), trans), 'starts now');
+  assert.equal(waitText(offer({ now: true }), trans), 'starts now');
   assert.equal(
-    plain(waitWords(offer({ at_most_seconds: 7800 }, 2), trans)),
+    plain(waitText(offer({ at_most_seconds: 7800 }, 2), trans)),
     '2 in line, at most 2 h 10 min'
   );
   const likely = offer({ p10_seconds: 1500, p90_seconds: 4200, at_most_seconds: null });
-  assert.equal(plain(waitWords(likely, trans)), 'likely 25 min to 1 h 10 min');
+  assert.equal(plain(waitText(likely, trans)), 'likely 25 min to 1 h 10 min');
   const narrow = offer({ p10_seconds: 300, p90_seconds: 299, at_most_seconds: null });
-  assert.equal(plain(waitWords(narrow, trans)), 'likely about 5 min');
-  assert.equal(waitWords(offer({}), trans), 'wait unknown');
-  assert.equal(waitWords(offer({ now: true }, 1), trans), 'starts now');
+  assert.equal(plain(waitText(narrow, trans)), 'likely about 5 min');
+  assert.equal(waitText(offer({}), trans), 'wait unknown');
+  assert.equal(waitText(offer({ now: true }, 1), trans), 'starts now');
 });
 
 test('a likely wait that begins at once has one figure, and a rough one says so', () => {
   const soon = { p10_seconds: 0, p90_seconds: 300 };
-  assert.equal(plain(waitWords(offer(soon), trans)), 'likely within 5 min');
+  assert.equal(plain(waitText(offer(soon), trans)), 'likely within 5 min');
   assert.equal(
-    plain(waitWords(offer({ p10_seconds: 0, p90_seconds: 0 }), trans)),
+    plain(waitText(offer({ p10_seconds: 0, p90_seconds: 0 }), trans)),
     'likely within 1 min'
   );
   assert.equal(
-    plain(waitWords(offer({ ...soon, note: 'rough' }), trans)),
+    plain(waitText(offer({ ...soon, note: 'rough' }), trans)),
     'likely within 5 min (rough)'
   );
 });
 
 test('few data yet are said instead of a range, beside a limit that is enforced', () => {
   const few = { note: 'few-data' };
-  assert.equal(waitWords(offer(few, 1), trans), '1 in line, few data yet');
+  assert.equal(waitText(offer(few, 1), trans), '1 in line, few data yet');
   assert.equal(
-    plain(waitWords(offer({ ...few, at_most_seconds: 7800 }), trans)),
+    plain(waitText(offer({ ...few, at_most_seconds: 7800 }), trans)),
     'few data yet, at most 2 h 10 min'
   );
 });
@@ -294,7 +294,10 @@ test('another choice that could be had now is named, else the one that is likely
   const free = { title: 'MIG 1g.5gb', share: 1, ...offer({ now: true }) };
   const cpu = { title: 'CPU only', share: 0, ...offer({ now: true }) };
   const [slow, quick] = [full('GPU', 7200), full('MIG 2g.10gb', 900)];
-  assert.equal(takeWords([slow, free, cpu], trans), 'Free now: MIG 1g.5gb. To have one instead, stop this server and choose it on the start page.');
+  assert.equal(
+    takeWords([slow, free, cpu], trans),
+    'Free now: MIG 1g.5gb. To have one instead, stop this server and choose it on the start page.'
+  );
   assert.equal(
     plain(takeWords([slow, quick, cpu], trans)),
     'Soonest: MIG 2g.10gb, likely 5 min to 15 min.'
@@ -314,8 +317,8 @@ test('likely waits have the time of the oldest of them', () => {
 });
 
 test('what is free is counted only where it is known', () => {
-  assert.equal(freeWords({ free: 2, total: 5 }, trans), '2 of 5 free');
-  assert.equal(freeWords({ free: null, total: 5 }, trans), '');
+  assert.equal(freeText({ free: 2, total: 5 }, trans), '2 of 5 free');
+  assert.equal(freeText({ free: null, total: 5 }, trans), '');
 });
 
 test('what is free now is named with how many, and CPU only is not a GPU', () => {
@@ -363,8 +366,8 @@ test('a part of a device is never shown as if its use was its own', () => {
 
 test('without a countdown the rule is said, and "no end" only where there is none', () => {
   const { message, ...rule } = example('rule-at-most');
-  assert.equal(plain(ruleWords({ rule }, NOW, trans)), message);
-  assert.equal(ruleWords({ rule: null }, NOW, trans), 'No end is planned.');
+  assert.equal(plain(ruleText({ rule }, NOW, trans)), message);
+  assert.equal(ruleText({ rule: null }, NOW, trans), 'No end is planned.');
 });
 
 test('what is left of keep is of 24 hours, not of a day', () => {
@@ -455,21 +458,21 @@ test('a screen reader hears states, never numbers that move', () => {
 
 test('the deadline interrupts once: its words do not count down', () => {
   const later = countdown({ reason: idle(25) });
-  assert.match(stopWords(countdown(), NOW, trans), /^This server stops at [^.]*\.$/);
-  assert.equal(stopWords(countdown(), NOW, trans), stopWords(later, NOW + 240_000, trans));
+  assert.match(stopText(countdown(), NOW, trans), /^This server stops at [^.]*\.$/);
+  assert.equal(stopText(countdown(), NOW, trans), stopText(later, NOW + 240_000, trans));
 });
 
 test('a chart is one sentence for who does not see it', () => {
   const written = value => `${value} %`;
   assert.equal(
-    chartWords('In use', '84 %', false, { lowest: 2, highest: 97 }, written, trans),
+    chartText('In use', '84 %', false, { lowest: 2, highest: 97 }, written, trans),
     'In use in the last 10 min: now 84 %, lowest 2 %, highest 97 %.'
   );
   assert.match(
-    chartWords('In use', '84 %', true, { lowest: 2, highest: 97 }, written, trans),
+    chartText('In use', '84 %', true, { lowest: 2, highest: 97 }, written, trans),
     /last known 84 %/
   );
-  assert.match(chartWords('In use', 'unknown', false, null, written, trans), /no numbers/);
+  assert.match(chartText('In use', 'unknown', false, null, written, trans), /no numbers/);
 });
 
 test("every reason says in English what the server's own text says", () => {
@@ -477,20 +480,20 @@ test("every reason says in English what the server's own text says", () => {
   assert.ok(made.length > 10);
   for (const { reason, params, message } of made) {
     const expected = message.replace(/\d{4}-\d\d-\d\dT[\d:]+Z/g, at => clock(at, NOW));
-    assert.equal(plain(reasonWords(because(reason, params), NOW, trans)), plain(expected), reason);
+    assert.equal(plain(reasonText(because(reason, params), NOW, trans)), plain(expected), reason);
   }
   assert.deepEqual([...new Set(made.map(({ reason }) => reason))], [...SENTENCES.keys()]);
   for (const one of EXAMPLES.filter(({ params }) => Object.keys(params).length === 0)) {
-    assert.equal(reasonWords(one, NOW, trans), one.message);
+    assert.equal(reasonText(one, NOW, trans), one.message);
   }
 });
 
 test('a reason without parameters is translated by its code, whatever its English text is', () => {
   const finnish = catalogue({ 'reason one-free': 'Yksi on vapaana.', 'one-free': 'not this' });
   const reason = { ...because('one-free'), message: 'There is a free one.' };
-  assert.equal(reasonWords(reason, NOW, finnish), 'Yksi on vapaana.');
-  assert.equal(reasonWords({ ...reason, reason: 'two-free' }, NOW, finnish), reason.message);
-  assert.equal(reasonWords({ ...reason, reason: '' }, NOW, finnish), reason.message);
+  assert.equal(reasonText(reason, NOW, finnish), 'Yksi on vapaana.');
+  assert.equal(reasonText({ ...reason, reason: 'two-free' }, NOW, finnish), reason.message);
+  assert.equal(reasonText({ ...reason, reason: '' }, NOW, finnish), reason.message);
 });
 
 test('a reason is translated with its parameters, and one that is not known stays as it came', () => {
@@ -503,20 +506,20 @@ test('a reason is translated with its parameters, and one that is not known stay
   const finnish = catalogue({
     '%1 hands out the GPUs here and does not say how long it takes.': '%1 jakaa.'
   });
-  assert.equal(reasonWords(reason, NOW, finnish), 'Kueue jakaa.');
-  assert.equal(reasonWords({ ...reason, params: {} }, NOW, finnish), reason.message);
-  assert.equal(reasonWords({ ...reason, reason: 'constructor' }, NOW, finnish), reason.message);
-  assert.equal(reasonWords(null, NOW, finnish), '');
+  assert.equal(reasonText(reason, NOW, finnish), 'Kueue jakaa.');
+  assert.equal(reasonText({ ...reason, params: {} }, NOW, finnish), reason.message);
+  assert.equal(reasonText({ ...reason, reason: 'constructor' }, NOW, finnish), reason.message);
+  assert.equal(reasonText(null, NOW, finnish), '');
 });
 
 test("a reason's times and lengths are written in the reader's time and language", () => {
-  const since = at => reasonWords(because('away-since', { since: at }), NOW, trans);
+  const since = at => reasonText(because('away-since', { since: at }), NOW, trans);
   const here = clock('2026-11-21T13:30:00Z', NOW);
   assert.equal(since('2026-11-21T13:30:00Z'), `The GPU service is not answering since ${here}.`);
   const later = clock('2026-11-23T13:30:00Z', NOW);
   assert.ok(later.length > here.length, 'with its weekday');
   assert.equal(since('2026-11-23T13:30:00Z'), `The GPU service is not answering since ${later}.`);
-  assert.equal(reasonWords(idle(81), NOW, trans), 'Idle for 1\u00a0h 21\u00a0min.');
+  assert.equal(reasonText(idle(81), NOW, trans), 'Idle for 1\u00a0h 21\u00a0min.');
 });
 
 test('a reason is looked up without its numbers, and by how many there are', () => {
@@ -525,15 +528,15 @@ test('a reason is looked up without its numbers, and by how many there are', () 
     'It was kept %1 times in %2, which is all; again in %3.': 'Pidetty %1 kertaa (%2); taas: %3.'
   });
   for (const minutes of [21, 22]) {
-    assert.equal(plain(reasonWords(idle(minutes), NOW, finnish)), `Joutilaana ${minutes} min.`);
+    assert.equal(plain(reasonText(idle(minutes), NOW, finnish)), `Joutilaana ${minutes} min.`);
   }
   const kept = times => because('keep-none-left', { times, day: 86_400, wait: 5_400 });
   assert.equal(
-    plain(reasonWords(kept(2), NOW, finnish)),
+    plain(reasonText(kept(2), NOW, finnish)),
     'Pidetty 2 kertaa (24 h); taas: 1 h 30 min.'
   );
   assert.equal(
-    plain(reasonWords(kept(1), NOW, trans)),
+    plain(reasonText(kept(1), NOW, trans)),
     'It was kept once in 24 h, which is all; again in 1 h 30 min.'
   );
 });
@@ -546,17 +549,17 @@ test("a text of the server's comes out as it went in, whole or as a part of a re
     '2026-11-21T13:30:00Z, 21 min and 4.75 GiB.'
   ]) {
     const newer = { ...because('of-a-newer-version'), message: text };
-    assert.equal(reasonWords(newer, NOW, trans), text);
-    const failed = because('look-failed', { why: text });
-    assert.equal(reasonWords(failed, NOW, trans), `The GPU cannot be read: ${text}`);
+    assert.equal(reasonText(newer, NOW, trans), text);
+    const failed = because('read-failed', { why: text });
+    assert.equal(reasonText(failed, NOW, trans), `The GPU cannot be read: ${text}`);
   }
 });
 
 test('a refusal is translated by its code, as any reason', () => {
   const { message, reason, params } = example('keep-lifetime');
   const problem = { message: 'No.', field: 'keep', reason, params };
-  assert.equal(plain(reasonWords(problem, NOW, trans)), message);
-  assert.equal(reasonWords({ ...problem, reason: 'bad-input' }, NOW, trans), 'No.');
+  assert.equal(plain(reasonText(problem, NOW, trans)), message);
+  assert.equal(reasonText({ ...problem, reason: 'bad-input' }, NOW, trans), 'No.');
 });
 
 test('a page that lost its server says what the server was about to do', () => {
@@ -573,11 +576,11 @@ test('a page that lost its server says what the server was about to do', () => {
     },
     keep: null
   };
-  assert.match(unreachedWords('lost', end, NOW, trans), /^This server was to stop at /);
+  assert.match(unreachedText('lost', end, NOW, trans), /^This server was to stop at /);
   assert.match(
-    unreachedWords('lost', end, NOW - 120_000, trans),
+    unreachedText('lost', end, NOW - 120_000, trans),
     /^This page cannot reach its server/
   );
-  assert.match(unreachedWords('lost', null, NOW, trans), /^This page cannot reach its server/);
-  assert.equal(unreachedWords('open', end, NOW, trans), '');
+  assert.match(unreachedText('lost', null, NOW, trans), /^This page cannot reach its server/);
+  assert.equal(unreachedText('open', end, NOW, trans), '');
 });

@@ -16,7 +16,7 @@ from tornado.httpclient import HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from hub_extensions.adapters.listeners import (
-    Listener,
+    ListeningSocket,
     Proof,
     ProvingHandler,
     StrangerListens,
@@ -70,7 +70,7 @@ def test_a_connection_comes_to_the_nearest_listener(tables: Path, port: int, add
 
 
 def test_which_socket_it_is_is_told_too(tables: Path) -> None:
-    assert taking(listeners(0x1FFF, tables), "127.0.0.1") == (Listener(b"0100007F", 1000, 111),)
+    assert taking(listeners(0x1FFF, tables), "127.0.0.1") == (ListeningSocket(b"0100007F", 1000, 111),)
 
 
 @pytest.fixture(params=["127.0.0.1", "::1", "0.0.0.0", "::"])

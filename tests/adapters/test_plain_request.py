@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from hub_extensions.adapters.gpu_service import GpuServiceClient, ServiceAway
 from hub_extensions.adapters.plain_request import ANSWER_BYTES
-from hub_extensions.adapters.signed_get import signed_get
+from hub_extensions.adapters.signed_request import signed_get
 from hub_extensions.core.messages import Ask
 from hub_extensions.tools.cli import main
 

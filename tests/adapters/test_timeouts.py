@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from hub_extensions.adapters.timeouts import unbroken, within
+from hub_extensions.adapters.timeouts import unbroken, with_timeout
 from tests.patience import patient
 
 
@@ -18,9 +18,9 @@ async def test_it_gives_the_answer_or_its_failure() -> None:
     async def fails() -> int:
         raise OSError("gone")
 
-    assert await within(5, works()) == 7
+    assert await with_timeout(5, works()) == 7
     with pytest.raises(OSError, match="gone"):
-        await within(5, fails())
+        await with_timeout(5, fails())
 
 
 async def test_what_takes_too_long_is_given_up_and_lets_go() -> None:
@@ -33,7 +33,7 @@ async def test_what_takes_too_long_is_given_up_and_lets_go() -> None:
             let_go.append(True)
 
     with pytest.raises(asyncio.TimeoutError):
-        await within(0.01, waits())
+        await with_timeout(0.01, waits())
     assert let_go == [True]
 
 
@@ -45,7 +45,7 @@ async def test_a_cancellation_in_the_moment_of_the_answer_is_not_lost() -> None:
 
         async def loop(queue: asyncio.Queue[int] = queue, rounds: list[int] = rounds) -> None:
             while True:
-                rounds.append(await within(5, queue.get()))
+                rounds.append(await with_timeout(5, queue.get()))
 
         task = asyncio.create_task(loop())
         await asyncio.sleep(0)

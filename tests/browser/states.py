@@ -27,7 +27,7 @@ from hub_extensions.core.messages import (
 )
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.server_extension.attribution import NOT_HOW_MUCH, NOT_WHOSE
-from hub_extensions.server_extension.codec import WIRE_VERSION
+from hub_extensions.server_extension.codec import PROTOCOL_VERSION
 from hub_extensions.server_extension.readings import NOT_MEASURABLE, NOT_READ
 from hub_extensions.server_extension.sampler import NO_GPU, NOT_UNDER_A_HUB
 from hub_extensions.server_extension.service_client import NOT_KNOWN
@@ -129,8 +129,8 @@ def server(**changes: Any) -> ServerState:
 
 def push(*gpus: GpuReading, points: int = 600, silent: float = 0.0, **changes: Any) -> Push:
     values: dict[str, Any] = {"state": "ok", "reason": None, "server": server(), "period_seconds": STILL}
-    snapshot = Snapshot(version=WIRE_VERSION, at=now(), gpus=gpus, **{**values, **changes})
-    return Push(WIRE_VERSION, snapshot.at, snapshot, history(gpus, points, silent), ())
+    snapshot = Snapshot(version=PROTOCOL_VERSION, at=now(), gpus=gpus, **{**values, **changes})
+    return Push(PROTOCOL_VERSION, snapshot.at, snapshot, history(gpus, points, silent), ())
 
 
 def without_gpu(state: str, reason: Reason, **changes: Any) -> Push:

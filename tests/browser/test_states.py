@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, CDPSession, Page, expect
 
 from hub_extensions.core.messages import Keep, Numbers, Push
 from hub_extensions.core.reasons import explain
-from hub_extensions.server_extension.codec import WIRE_VERSION
+from hub_extensions.server_extension.codec import PROTOCOL_VERSION
 from tests.browser.lab import PATIENCE_MS, a_language_pack, a_server, a_tab, choose
 from tests.browser.live_page import LivePage, axe_source
 from tests.browser.states import STATES, UUID, countdown_with, many, now, push, reading
@@ -336,7 +336,7 @@ def numbers(percent: float, *uuids: str) -> Push:
     """A message with numbers only."""
     at = now()
     told = tuple(Numbers(uuid, at, int(3.1 * GIB), None, percent) for uuid in uuids or (UUID,))
-    return Push(WIRE_VERSION, at, None, None, told)
+    return Push(PROTOCOL_VERSION, at, None, None, told)
 
 
 def focused(page: Page) -> str:

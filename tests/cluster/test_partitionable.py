@@ -24,7 +24,7 @@ from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import PoolSurvey, survey_pools
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.admission import admit
-from hub_extensions.core.queue.model import Choice, QueueLimits, QueueSnapshot, Ticket, TicketState
+from hub_extensions.core.queue.model import QueueLimits, QueueSnapshot, Ticket, TicketState, WantedOffer
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.place import ClusterPlace
 from tests.cluster.played_nodes import PlayedNodes
@@ -187,7 +187,7 @@ def test_all_who_are_let_in_at_once_are_placed(claims: Claims, wanted: list[str]
     ids = {pool.claim_template: pool.id for pool in found.pools.values()}
     offers = derive_cluster_offers(found.pools, OfferConfig(), ClusterConfig()).offers
     tickets = tuple(
-        Ticket(f"t{number}", f"u{number}", "", (Choice(ids[name], number),), NOW, TicketState.WAITING)
+        Ticket(f"t{number}", f"u{number}", "", (WantedOffer(ids[name], number),), NOW, TicketState.WAITING)
         for number, name in enumerate(wanted)
     )
     let_in = admit(QueueSnapshot(offers, None, tickets, (), QueueLimits(max_starting=500), pools=found.pools))

@@ -15,7 +15,7 @@ from hub_extensions.core.cluster.model import Volumes
 from hub_extensions.core.cluster.placement import NodeSets, demands_of
 from hub_extensions.core.cluster.pools import NodeRoom
 from hub_extensions.core.gpu.devices import WHOLE
-from hub_extensions.core.queue.node_sets import NodeRooms, Wish
+from hub_extensions.core.queue.node_sets import NodeRooms, NodeWish
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import fresh_namespace
 from tests.cluster.played_nodes import PlayedNodes
@@ -170,7 +170,7 @@ def free_for(
     mine = sets.of(demands_of({"spec": spec}, namespace)) or frozenset()
     count = {name: facts.allocatable.get(resource(case), 0) for name, facts in known.items()}
     rooms = NodeRooms({name: NodeRoom(number, {WHOLE: number}) for name, number in count.items()})
-    return rooms.free(Wish(mine, WHOLE), {}), mine
+    return rooms.free(NodeWish(mine, WHOLE), {}), mine
 
 
 def make_pod(control_plane: ControlPlane, namespace: str, case: int, number: int, spec: dict[str, Any]) -> None:

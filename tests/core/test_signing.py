@@ -10,8 +10,8 @@ import pytest
 from hub_extensions.core.signing import (
     SCHEME,
     WINDOW,
-    Answer,
-    Request,
+    SignedAnswer,
+    SignedRequest,
     answer_of,
     clock_problem,
     hash_of,
@@ -23,9 +23,9 @@ from hub_extensions.core.signing import (
 
 SECRET = "a secret"
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
-REQUEST = Request("POST", "/services/gpu/hub/tickets?a=1", "0" * 16, NOW, NOW, "1" * 32, hash_of(b"body"))
+REQUEST = SignedRequest("POST", "/services/gpu/hub/tickets?a=1", "0" * 16, NOW, NOW, "1" * 32, hash_of(b"body"))
 HEADER = REQUEST.signed(SECRET)
-ANSWER = Answer("1" * 32, 200, "0" * 16, NOW, NOW + timedelta(hours=1), hash_of(b"admit"))
+ANSWER = SignedAnswer("1" * 32, 200, "0" * 16, NOW, NOW + timedelta(hours=1), hash_of(b"admit"))
 
 
 def test_the_header_proves_the_request_and_does_not_tell_the_secret() -> None:
@@ -46,7 +46,7 @@ def test_the_header_proves_the_request_and_does_not_tell_the_secret() -> None:
     ],
     ids=["method", "target", "life", "time", "clock", "nonce", "body"],
 )
-def test_nothing_of_a_request_can_be_changed(changed: Request) -> None:
+def test_nothing_of_a_request_can_be_changed(changed: SignedRequest) -> None:
     signature = HEADER.rpartition("=")[2]
     forged = changed.signed("guessed").rpartition("=")[0] + "=" + signature
     assert request_of(SECRET, changed.method, changed.target, forged) is None

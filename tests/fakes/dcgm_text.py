@@ -12,7 +12,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from hub_extensions.core.gpu.dcgm import FIELDS, Series
+from hub_extensions.core.gpu.dcgm import FIELDS, MetricSeries
 
 RECORDED = Path(__file__).with_name("dcgm")
 NEW_NAMES = dict(zip(list(FIELDS)[::2], list(FIELDS)[1::2], strict=True))
@@ -30,7 +30,7 @@ def recorded(name: str) -> str:
     return (RECORDED / f"{name}.prom").read_text(encoding="utf-8")
 
 
-def scraped(text: str, at: datetime, *, honoured: bool, since_4_9: bool = False) -> tuple[Series, ...]:
+def scraped(text: str, at: datetime, *, honoured: bool, since_4_9: bool = False) -> tuple[MetricSeries, ...]:
     """The series that Prometheus has of this text, of those that are asked for."""
     found = []
     for family in text_string_to_metric_families(text):
@@ -39,7 +39,7 @@ def scraped(text: str, at: datetime, *, honoured: bool, since_4_9: bool = False)
                 metric, value = sample.name, float(sample.value)
                 if since_4_9:
                     metric, value = _since_4_9(metric, value)
-                found.append(Series(metric, _as_kept(sample.labels, honoured), at, value))
+                found.append(MetricSeries(metric, _as_kept(sample.labels, honoured), at, value))
     return tuple(found)
 
 

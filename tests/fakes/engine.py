@@ -172,14 +172,14 @@ class EngineInMemory:
             for t in self.queue.values()
         )
 
-    def line_figures(self) -> messages.LineFigures:
+    def queue_figures(self) -> messages.QueueFigures:
         states: dict[str, int] = {}
         since: dict[str, datetime] = {}
         for each in self._tickets():
             states[each.state] = states.get(each.state, 0) + 1
             if each.state == "waiting":
                 since[each.offers[0]] = min(each.since, since.get(each.offers[0], each.since))
-        return messages.LineFigures(states, since)
+        return messages.QueueFigures(states, since)
 
     async def leave(self, ticket: str, user: str | None, admin: str = "") -> None:
         state = self._ticket(ticket)

@@ -37,8 +37,8 @@ from hub_extensions.core.messages import (
 )
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.reasons import Reason
-from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, Request, hash_of
-from hub_extensions.hub_service.http.signatures import Signatures, Verdict
+from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, SignedRequest, hash_of
+from hub_extensions.hub_service.http.signatures import Signatures, SignatureVerdict
 from tests.fakes.reasons import because
 from tests.patience import patient
 from tests.ports import free_port
@@ -403,15 +403,19 @@ class _Base(web.RequestHandler):
     def initialize(self, service: GpuServiceInATest) -> None:
         self.service = service
 
-    signed: Request | None = None
+    signed: SignedRequest | None = None
 
     async def prepare(self) -> None:
         header = self.request.headers.get("Authorization", "")
         judged = self.service.signatures.judge(self.request.method or "", self.request.uri or "", header)
-        if judged is None or judged.verdict is Verdict.REPLAYED or judged.request.body != hash_of(self.request.body):
+        if (
+            judged is None
+            or judged.verdict is SignatureVerdict.REPLAYED
+            or judged.request.body != hash_of(self.request.body)
+        ):
             raise _refused(403, "The hub's signature is wrong.", "Authorization", "signature")
         self.signed = judged.request
-        if judged.verdict is Verdict.AGAIN:
+        if judged.verdict is SignatureVerdict.AGAIN:
             raise _refused(SIGN_AGAIN, "Sign again.", "Authorization", "sign-again")
         await self.service.answer_slowly()
 

@@ -232,7 +232,7 @@ class Release(ClusterPlace):
     def secret(self) -> str:
         if not self.apart:
             return super().secret()
-        from hub_extensions.hub_service.setup.remote_settings import hub_secret_of
+        from hub_extensions.hub_service.setup.service_info import hub_secret_of
 
         return hub_secret_of(self._tokens["gpu"])
 

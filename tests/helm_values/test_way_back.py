@@ -24,7 +24,7 @@ from tests.patience import patient
 pytestmark = [pytest.mark.needs("cluster"), pytest.mark.timeout(300), pytest.mark.hub]
 
 SMALL = "mig-1g.5gb"
-LINE_WAS_OFF = "This hub ran without its line for GPUs for a while"
+QUEUE_WAS_OFF = "This hub ran without its line for GPUs for a while"
 STOCK: Values = {
     "singleuser": {
         "profileList": [
@@ -117,7 +117,7 @@ def test_from_stock_to_us_and_back_and_to_us_again(apart: bool, released: Releas
         release.upgrade(STOCK, *ours(apart))
         until(lambda: release.line() == [], 40, lambda: f"{release.line()}")
         form = people["cem"].get(f"{hub.url}/hub/spawn/cem", timeout=patient(10))
-        assert LINE_WAS_OFF in form.text
+        assert QUEUE_WAS_OFF in form.text
         assert hub.server("cem") is None and "cem" not in release.pods()
         assert uids(release).items() >= running.items()
         until(lambda: set(release.leases()) == {"ada", "ben"}, 40, lambda: f"{release.leases()}")
@@ -189,7 +189,7 @@ def test_a_waiting_page_that_is_open_leads_to_the_stock_form(
 
         def the_form_says_so() -> bool:
             ben.form()
-            return ben.page.locator(".gpu-notice").filter(has_text=LINE_WAS_OFF).count() > 0
+            return ben.page.locator(".gpu-notice").filter(has_text=QUEUE_WAS_OFF).count() > 0
 
         until(the_form_says_so, 60, "said once the service has compared its line with the hub")
         ben.leave()

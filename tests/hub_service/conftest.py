@@ -13,7 +13,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.netutil import bind_sockets
 
 from hub_extensions.adapters.jupyterhub_api import HubApi
-from hub_extensions.core.signing import Request, hash_of
+from hub_extensions.core.signing import SignedRequest, hash_of
 from hub_extensions.hub_service.http.api.base import Parts
 from hub_extensions.hub_service.http.app import make_oauth, make_server
 from hub_extensions.hub_service.http.auth import Auth
@@ -74,7 +74,7 @@ class Running:
     def signature(self, method: str, path: str, body: bytes = b"") -> str:
         """The header with which the hub proves itself, in this run of the service."""
         now, life = datetime.now(timezone.utc), self.parts.auth.signatures.life
-        return Request(method, PREFIX + path, life, now, now, token_hex(16), hash_of(body)).signed(SECRET)
+        return SignedRequest(method, PREFIX + path, life, now, now, token_hex(16), hash_of(body)).signed(SECRET)
 
     async def stop(self) -> None:
         self.parts.closing.set()

@@ -24,7 +24,7 @@ c.GpuNotices.after_seconds = 5
     with place.open():
         hub = place.hub
         hub.add_users("ada", "ben")
-        hub.spawn("ada", {"offer": "mig-1g.5gb", "tell_when_ready": True})
+        hub.spawn("ada", {"offer": "mig-1g.5gb", "notify_when_ready": True})
         hub.spawn("ben", {"offer": "mig-1g.5gb"})
         for user in ("ada", "ben"):
             hub.wait_ready(user, seconds=60)

@@ -172,7 +172,7 @@ def test_all_that_the_form_says_can_be_translated(away: str) -> None:
     state = FormState(
         tuple(offers), True, NOW, rule.message, ("lab", ""), (Notice(NOW, "", "42"),), caution="Some.", rule=rule
     )
-    html = form_html(state, away_since=away, told_by="by e-mail", t=MARKED)
+    html = form_html(state, away_since=away, notice_hint="by e-mail", t=MARKED)
     assert outside("".join(Texts(html).found)) == set()
     assert 'lang="x"' in html and ("⟦likely waits as of " in html) == (not away)
 

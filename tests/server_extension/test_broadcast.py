@@ -14,7 +14,7 @@ import pytest
 
 from hub_extensions.core.messages import Figures, History, Report, Series
 from hub_extensions.server_extension.broadcast import MOST_LISTENERS, Broadcast
-from hub_extensions.server_extension.codec import WIRE_VERSION, encode
+from hub_extensions.server_extension.codec import PROTOCOL_VERSION, encode
 from hub_extensions.server_extension.sampler import Paces, Reader, Sampler
 from hub_extensions.server_extension.service_client import ServiceLink
 from tests.fakes.gpu_readers import GIB, UUID, GpuThatHangs, GpuWithoutDriver, ManyGpus, OneGpu
@@ -117,7 +117,7 @@ async def test_the_first_message_has_everything_and_the_last_ten_minutes() -> No
         panel = PanelThatListens()
         live.join(panel)
         (first,) = panel.heard
-    assert first["version"] == first["snapshot"]["version"] == WIRE_VERSION
+    assert first["version"] == first["snapshot"]["version"] == PROTOCOL_VERSION
     assert first["snapshot"]["state"] == "ok"
     assert first["snapshot"]["gpus"][0]["used_percent"] == 84.0
     (series,) = first["history"]

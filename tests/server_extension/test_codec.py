@@ -13,7 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from hub_extensions.core.messages import Problem, ServerState
-from hub_extensions.server_extension.codec import WIRE_VERSION, WireError, decode, encode
+from hub_extensions.server_extension.codec import PROTOCOL_VERSION, CodecError, decode, encode
 from tests.fakes.panel_service import a_countdown, a_state
 from tests.patience import patient
 
@@ -60,20 +60,20 @@ def test_a_newer_service_may_say_more() -> None:
 )
 def test_a_wrong_field_is_named(change: dict[str, object], named: str) -> None:
     data = json.loads(encode(a_state())) | change
-    with pytest.raises(WireError, match=named):
+    with pytest.raises(CodecError, match=named):
         decode(ServerState, json.dumps(data))
 
 
 def test_a_missing_field_is_named() -> None:
     data = json.loads(encode(a_state()))
     del data["offer"]
-    with pytest.raises(WireError, match=r"ServerState\.offer: missing"):
+    with pytest.raises(CodecError, match=r"ServerState\.offer: missing"):
         decode(ServerState, json.dumps(data))
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", "null"])
 def test_what_is_no_message_is_refused(text: str) -> None:
-    with pytest.raises(WireError):
+    with pytest.raises(CodecError):
         decode(Problem, text)
 
 
@@ -98,4 +98,4 @@ def test_a_users_server_loads_no_hub_library_and_opens_nothing() -> None:
 def test_the_panel_reads_the_wire_that_is_spoken() -> None:
     """Else every page says that it is older than its server."""
     text = (ROOT / "labextension" / "src" / "api.ts").read_text(encoding="utf-8")
-    assert re.findall(r"^export const WIRE_VERSION = (\d+);$", text, re.MULTILINE) == [str(WIRE_VERSION)]
+    assert re.findall(r"^export const PROTOCOL_VERSION = (\d+);$", text, re.MULTILINE) == [str(PROTOCOL_VERSION)]

@@ -19,7 +19,7 @@ import pytest
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
-from hub_extensions.server_extension.codec import WIRE_VERSION
+from hub_extensions.server_extension.codec import PROTOCOL_VERSION
 from tests.fakes.panel_service import TOKEN, PanelService, a_countdown, a_state
 from tests.fakes.user_server import LOGIN_TOKEN, UserServer
 from tests.patience import patient, soon, until
@@ -123,7 +123,7 @@ async def test_another_sites_page_gets_no_websocket_with_the_owners_cookie(serve
     cookie = cookies_of(server)
     own = f"http://127.0.0.1:{server.port}"
     async with listening(server, token=None, headers={"Cookie": cookie, "Origin": own}) as connection:
-        assert (await next_snapshot(connection))["version"] == WIRE_VERSION
+        assert (await next_snapshot(connection))["version"] == PROTOCOL_VERSION
     with pytest.raises(HTTPClientError) as refused:
         async with listening(server, token=None, headers={"Cookie": cookie, "Origin": "https://evil.example"}):
             pass
@@ -222,7 +222,7 @@ def test_saved_goes_to_the_service(server: UserServer, service: PanelService) ->
 async def test_the_websocket_tells_at_once_and_on_change(server: UserServer, service: PanelService) -> None:
     async with listening(server) as connection:
         first = await next_snapshot(connection)
-        assert first["version"] == WIRE_VERSION
+        assert first["version"] == PROTOCOL_VERSION
         service.state = a_state(countdown=a_countdown(), title="changed")
         titles = []
         while "changed" not in titles:

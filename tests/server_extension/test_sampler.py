@@ -211,7 +211,7 @@ def test_a_fault_in_the_reader_does_not_end_the_sampling() -> None:
     sampler = sampler_of(GpuThatBreaks())
     sampler.start()
     until(lambda: sampler.latest().state == "unknown")
-    assert sampler.latest().reason == explain("look-failed", why="a bug in the reader")
+    assert sampler.latest().reason == explain("read-failed", why="a bug in the reader")
     sampler.watch("panel", QUICK)
     until(lambda: sampler.latest().state == "ok")
     sampler.stop()

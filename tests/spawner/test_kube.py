@@ -28,7 +28,7 @@ from hub_extensions.adapters.gpu_service import GpuServiceClient, ServiceAway
 from hub_extensions.core.messages import Ask, LeaseGrant
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import LEASE_LABEL, Mechanism, PodAsk
-from hub_extensions.core.offers.user_options import ChoiceError, parse_choice
+from hub_extensions.core.offers.user_options import UserOptionsError, parse_user_options
 from hub_extensions.spawner.base import NO_LIMIT_SECONDS, GpuSpawnerMixin
 from hub_extensions.spawner.kube import START_ANNOTATION, GpuKubeSpawner
 from hub_extensions.spawner.pages.profiles import check_profile, slug_of, still_there
@@ -173,12 +173,12 @@ async def test_a_form_is_read_at_once_where_the_profiles_need_no_time() -> None:
 
 async def test_who_wants_to_be_told_says_so_beside_a_profile_too() -> None:
     spawner = a_spawner(profile_list=PROFILES)
-    fields = {"profile": ["small"], "offer": [ONE], "tell_when_ready": ["1"]}
-    options = {"profile": "small", "offer": ONE, "tell_when_ready": True}
+    fields = {"profile": ["small"], "offer": [ONE], "notify_when_ready": ["1"]}
+    options = {"profile": "small", "offer": ONE, "notify_when_ready": True}
     assert spawner.options_from_form(fields) == spawner._gpu_checked(options) == options
     await spawner._gpu_check_others(options)
-    with pytest.raises(web.HTTPError, match="tell_when_ready is true or false"):
-        spawner._gpu_checked({**options, "tell_when_ready": "soon"})
+    with pytest.raises(web.HTTPError, match="notify_when_ready is true or false"):
+        spawner._gpu_checked({**options, "notify_when_ready": "soon"})
 
 
 # ------------------------------------------------------------------ the pod
@@ -406,21 +406,21 @@ def test_a_free_text_has_to_match_as_a_whole() -> None:
     options = {"profile": "big-one", "image--unlisted-choice": "jupyter/x:y"}
     check_profile(PROFILES, options)
     for evil in ("jupyter/x:y\nevil", "jupyter/x:y\n", "x jupyter/x:y"):
-        with pytest.raises(ChoiceError):
+        with pytest.raises(UserOptionsError):
             check_profile(PROFILES, {**options, "image--unlisted-choice": evil})
 
 
 def test_without_a_profile_the_default_ones_options_are_checked() -> None:
     check_profile(PROFILES, {"image": "torch"})
     for wrong in ({"image": "zzz"}, {"image--unlisted-choice": "evil"}, {"image": ["torch"]}, {"garbage": 1}):
-        with pytest.raises(ChoiceError):
+        with pytest.raises(UserOptionsError):
             check_profile(PROFILES, wrong)
 
 
 def test_a_choice_of_profile_where_there_are_none_is_refused_before_the_wait() -> None:
     """KubeSpawner raises "No such profile" for it, when the pod is to be made."""
     for wrong in ({"profile": "x", "offer": "cpu"}, {"profile": "x", "image": "y"}, {"garbage": 1}):
-        with pytest.raises(ChoiceError):
+        with pytest.raises(UserOptionsError):
             check_profile([], wrong)
     check_profile([], {})
     check_profile([], {"profile": "", "offer": "cpu"})
@@ -442,7 +442,7 @@ OPTIONS = st.dictionaries(
 async def test_what_passes_our_check_kubespawner_takes_without_a_fault(options: dict[str, Any]) -> None:
     try:
         check_profile(PROFILES, options)
-    except ChoiceError:
+    except UserOptionsError:
         return
     spawner = a_spawner(kind=KubeSpawner, profile_list=PROFILES, options=options)
     await spawner.load_user_options()
@@ -454,7 +454,7 @@ async def test_what_passes_our_check_kubespawner_takes_without_a_fault(options: 
 def test_any_text_as_a_profile_is_refused_in_words(text: str) -> None:
     if text in ("", "small", "big-one"):
         return
-    with pytest.raises(ChoiceError) as error:
+    with pytest.raises(UserOptionsError) as error:
         check_profile(PROFILES, {"profile": text})
     assert "There are: small, big-one." in error.value.text
 
@@ -492,7 +492,7 @@ async def test_the_lease_survives_a_restart_of_the_hub_and_an_end_clears_it() ->
 
 
 def test_the_keys_of_a_profile_are_left_to_the_profile() -> None:
-    assert parse_choice({"profile": "x", "image": "y", "offer": "cpu"}, also=("profile", "image")) == ("cpu",)
+    assert parse_user_options({"profile": "x", "image": "y", "offer": "cpu"}, also=("profile", "image")) == ("cpu",)
 
 
 # ------------------------------------------------------------------ what a cluster refuses

@@ -15,9 +15,9 @@ from hub_extensions.adapters.store import Changes, Store
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.hub_service.setup.settings import Settings
-from hub_extensions.tools.backtest.log import Log, Pool, read_logs
+from hub_extensions.tools.backtest.log import Log, ReplayPool, read_logs
 from hub_extensions.tools.backtest.replay import Replay
-from hub_extensions.tools.backtest.world import NEVER, Running, Session, World
+from hub_extensions.tools.backtest.world import NEVER, LogSession, Running, World
 from hub_extensions.tools.cli import main
 
 HEAD = "submit,duration,num_gpu,slices,user,limit\n"
@@ -71,14 +71,14 @@ def test_what_happens_after_a_forecast_does_not_change_it(folder: Path) -> None:
     assert len(before) > 10 and before == after
 
 
-def changed(session: Session) -> Session:
-    return Session(
+def changed(session: LogSession) -> LogSession:
+    return LogSession(
         session.number, session.submit + 1, 43200.0, session.devices, session.slices, session.user, session.limit
     )
 
 
 def played(log: Log) -> list:  # type: ignore[type-arg]
-    return Replay(log, Pool(log.name, 1, 7, "strict"), (1,)).run()
+    return Replay(log, ReplayPool(log.name, 1, 7, "strict"), (1,)).run()
 
 
 def test_who_says_when_it_ends_makes_better_forecasts(folder: Path) -> None:
@@ -94,7 +94,7 @@ def test_who_says_when_it_ends_makes_better_forecasts(folder: Path) -> None:
 def test_a_line_with_the_true_lives_is_foretold_to_the_second() -> None:
     rng = random.Random(3)
     sessions = [
-        Session(n, 60.0 * n, rng.uniform(100, 9000), rng.choice((1, 1, 2)), rng.choice((1, 2, 4)), "", None)
+        LogSession(n, 60.0 * n, rng.uniform(100, 9000), rng.choice((1, 1, 2)), rng.choice((1, 2, 4)), "", None)
         for n in range(150)
     ]
     world, told = World(2, 4), {}
@@ -125,7 +125,7 @@ def test_a_line_with_the_true_lives_is_foretold_to_the_second() -> None:
 def test_best_effort_lets_later_ones_pass() -> None:
     strict, best = World(1, 4), World(1, 4, "best-effort")
     for world in (strict, best):
-        world.waiting = [Session(n, 0, 10, 1, slices, "", None) for n, slices in enumerate((3, 4, 1))]
+        world.waiting = [LogSession(n, 0, 10, 1, slices, "", None) for n, slices in enumerate((3, 4, 1))]
         world.start(0, lambda s: s.duration)
     assert list(strict.running) == [0] and list(best.running) == [0, 2]
 

@@ -18,15 +18,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hub_extensions import __version__
-from hub_extensions.adapters.kubernetes import once, watch
+from hub_extensions.adapters.kubernetes import cluster_view, watch
 from hub_extensions.adapters.kubernetes.reflector import Pace
 from hub_extensions.adapters.prometheus import DcgmReading
 from hub_extensions.adapters.store import Store
 from hub_extensions.adapters.store.copies import copy_of_today
 from hub_extensions.core.cluster.model import ClusterConfig
-from hub_extensions.core.gpu.dcgm import Use
+from hub_extensions.core.gpu.dcgm import DcgmUse
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN
-from hub_extensions.hub_service.http.signatures import Judged, Signatures, Verdict
+from hub_extensions.hub_service.http.signatures import Judged, Signatures, SignatureVerdict
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.cli import main
 from hub_extensions.tools.doctor.config import prometheus_finding
@@ -42,7 +42,7 @@ TOKEN = "a-token-of-the-hub"
 @pytest.fixture(autouse=True)
 def a_short_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster that may not be read, or does not answer, is waited for a moment only."""
-    monkeypatch.setattr(once, "SOON_SECONDS", patient(0.4))
+    monkeypatch.setattr(cluster_view, "SOON_SECONDS", patient(0.4))
     monkeypatch.setattr(watch, "ClusterWatch", partial(watch.ClusterWatch, pace=Pace(doubted=0.05)))
 
 
@@ -137,7 +137,7 @@ class _Service(BaseHTTPRequestHandler):
         if judged is None and self.headers["Authorization"] != f"Bearer {TOKEN}":
             self.send_error(403)
             return
-        if judged is not None and judged.verdict is Verdict.AGAIN:
+        if judged is not None and judged.verdict is SignatureVerdict.AGAIN:
             self.say(SIGN_AGAIN, b"", judged)
             return
         wait = {"now": True, "reason": None} | dict.fromkeys(
@@ -382,7 +382,7 @@ def test_a_port_that_the_service_itself_has_is_no_trouble_and_one_of_somebody_el
 
 def test_doctor_says_which_mig_devices_prometheus_lacks_and_what_to_do() -> None:
     now = datetime(2026, 1, 5, tzinfo=timezone.utc)
-    known = {"MIG-1": Use("MIG-1", now, 3.0)}
+    known = {"MIG-1": DcgmUse("MIG-1", now, 3.0)}
     assert prometheus_finding(DcgmReading(known)).text == "Prometheus answers and has the use of all MIG devices (1)."
     lacking = prometheus_finding(DcgmReading(known, {"MIG-2": "none", "MIG-3": "old", "MIG-4": "none"}))
     assert lacking.state == "warning" and "3 of 4 MIG devices" in lacking.text

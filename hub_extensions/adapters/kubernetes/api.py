@@ -25,7 +25,7 @@ from yaml import YAMLError
 
 from hub_extensions.adapters.kubernetes.official_client import make_client, send
 from hub_extensions.adapters.kubernetes.parse import Json
-from hub_extensions.adapters.timeouts import within
+from hub_extensions.adapters.timeouts import with_timeout
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import ApiClient
@@ -195,7 +195,7 @@ class KubernetesApi:
         try:
             url = f"{client.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
             asking = asyncio.ensure_future(send(client, method, path, url, headers, body, timeout))
-            answer = await within(BEGIN_SECONDS, asking)
+            answer = await with_timeout(BEGIN_SECONDS, asking)
             if answer.status >= 300:
                 raise _refusal(answer.status, answer.headers.get("Retry-After"), await answer.read())
             yield answer

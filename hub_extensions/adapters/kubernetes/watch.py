@@ -30,7 +30,7 @@ from hub_extensions.adapters.kubernetes.parse import (
     volume_kept,
 )
 from hub_extensions.adapters.kubernetes.reflector import ObjectKind, Pace, Reflector
-from hub_extensions.adapters.timeouts import within
+from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core.cluster.model import (
     ClaimFacts,
     ClusterConfig,
@@ -134,7 +134,7 @@ class ClusterWatch:
             if reflector is not self._own_pods:
                 self._begin(reflector)
         try:
-            await within(wait, self._all_decided())
+            await with_timeout(wait, self._all_decided())
         except asyncio.TimeoutError:
             return  # the view says so
 
@@ -198,7 +198,7 @@ class ClusterWatch:
     async def wait_changed(self, timeout: float) -> bool:
         """Wait until something of the view changed since the last call; False: nothing did. For one caller."""
         try:
-            await within(timeout, self._news.wait())
+            await with_timeout(timeout, self._news.wait())
         except asyncio.TimeoutError:
             return False
         self._news.clear()

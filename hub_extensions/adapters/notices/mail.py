@@ -41,14 +41,14 @@ class MailServer:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[NotSent | None] = loop.create_future()
 
-        def tell(problem: NotSent | None) -> None:
+        def report(problem: NotSent | None) -> None:
             if not done.done():
                 done.set_result(problem)
 
         def work() -> None:
             problem = self._sent(message)
             with contextlib.suppress(RuntimeError):  # the service has ended meanwhile
-                loop.call_soon_threadsafe(tell, problem)
+                loop.call_soon_threadsafe(report, problem)
 
         threading.Thread(target=work, name="gpu-mail", daemon=True).start()
         problem = await done

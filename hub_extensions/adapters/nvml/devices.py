@@ -105,22 +105,22 @@ def product_of(driver: Driver, handle: Any, otherwise: str = "NVIDIA GPU") -> st
     return re.sub(r"\s*\bMIG \S+\s*$", "", str(name)) if name else otherwise
 
 
-class Use(NamedTuple):
+class NvmlUse(NamedTuple):
     """`percent`: 0 to 100; None where the driver does not tell. `lasting`: it will not tell in a second either."""
 
     percent: float | None
     lasting: bool = False
 
 
-def use_of_whole(driver: Driver, handle: Any) -> Use:
+def use_of_whole(driver: Driver, handle: Any) -> NvmlUse:
     """How much a GPU is in use; never known of one in MIG mode."""
     try:
-        return Use(float(min(driver.call("nvmlDeviceGetUtilizationRates", handle).gpu, 100)))
+        return NvmlUse(float(min(driver.call("nvmlDeviceGetUtilizationRates", handle).gpu, 100)))
     except NvmlFailure as failure:
         if failure.scope is not Scope.CALL:
             raise
         driver.note(failure)
-        return Use(None, failure.lasting)
+        return NvmlUse(None, failure.lasting)
 
 
 class Memory(NamedTuple):

@@ -84,10 +84,10 @@ class MachineDevices:
 
 
 _REOPEN_SECONDS = 60.0
-_Known = Mapping[str, Device]
+_KnownDevices = Mapping[str, Device]
 
 
-def _read_gpu(reading: ReadingBuilder, index: int, known: _Known) -> bool:
+def _read_gpu(reading: ReadingBuilder, index: int, known: _KnownDevices) -> bool:
     """Whole or cut. Did all of it answer?"""
     driver = reading.driver
     handle = driver.call("nvmlDeviceGetHandleByIndex", index)
@@ -99,7 +99,7 @@ def _read_gpu(reading: ReadingBuilder, index: int, known: _Known) -> bool:
     return True
 
 
-def _read_mig_devices(reading: ReadingBuilder, gpu: Gpu, known: _Known) -> bool:
+def _read_mig_devices(reading: ReadingBuilder, gpu: Gpu, known: _KnownDevices) -> bool:
     migs, complete = _mig_handles(reading, gpu)
     instances = [mig.gpu_instance_id for mig in migs]
     for mig in migs:
@@ -141,7 +141,7 @@ def _mig_handles(reading: ReadingBuilder, gpu: Gpu) -> tuple[list[Mig], bool]:
     return found, complete
 
 
-def _steady(device: Device, known: _Known) -> Device:
+def _steady(device: Device, known: _KnownDevices) -> Device:
     """The same device with what only this one reading missed: it must not look like another device for that."""
     before = known.get(device.uuid)
     if before is None or (before.profile, before.gpu_instance_id) != (device.profile, device.gpu_instance_id):

@@ -5,8 +5,8 @@ The one place that knows SQLAlchemy and alembic. Not here: any rule about what i
 
 from __future__ import annotations
 
+from hub_extensions.adapters.store.database_lock import DatabaseLock
 from hub_extensions.adapters.store.errors import StoreTooNew, StoreUnavailable
-from hub_extensions.adapters.store.locking import DatabaseLock
 from hub_extensions.adapters.store.records import (
     Changes,
     JournalRow,

@@ -20,10 +20,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hub_extensions.adapters.store import usage
 from hub_extensions.adapters.store.copies import sqlite_file
+from hub_extensions.adapters.store.database import make_engine, parse_url, where
 from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailable
 from hub_extensions.adapters.store.history import JOURNAL
-from hub_extensions.adapters.store.migrating import refuse_other
-from hub_extensions.adapters.store.opening import make_engine, parse_url, where
+from hub_extensions.adapters.store.schema_upgrade import refuse_other
 from hub_extensions.adapters.store.servers import META
 from hub_extensions.adapters.store.usage import SAMPLES, USAGE, VISIBLE
 from hub_extensions.core.gpu.devices import WHOLE

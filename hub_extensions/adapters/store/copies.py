@@ -13,8 +13,8 @@ from datetime import date, datetime
 from pathlib import Path
 from urllib.parse import quote
 
+from hub_extensions.adapters.store.database import parse_url
 from hub_extensions.adapters.store.errors import WAY_OUT, StoreUnavailable
-from hub_extensions.adapters.store.opening import parse_url
 from hub_extensions.core.wording import foreign
 
 DAILY_COPIES = 7

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes
-from hub_extensions.adapters.store.schema import METADATA, CleanText, Json, OfferIds, UtcTime, upsert
+from hub_extensions.adapters.store.schema import METADATA, CleanText, JsonColumn, OfferIds, UtcTime, upsert
 from hub_extensions.core.queue.interval import MATURED, Interval
 from hub_extensions.core.queue.outlook import LAST, Given
 
@@ -34,7 +34,7 @@ FORECASTS = sa.Table(
     sa.Column("told_p10", sa.Double, nullable=False),
     sa.Column("told_p50", sa.Double, nullable=False),
     sa.Column("told_p90", sa.Double, nullable=False),
-    sa.Column("soon", Json, nullable=False),
+    sa.Column("soon", JsonColumn, nullable=False),
     sa.Column("at_most", sa.Double),
     sa.Column("rough", sa.Boolean, nullable=False),
     sa.Column("end", CleanText, nullable=False, comment="empty while it waits; started, left, changed"),
@@ -87,7 +87,7 @@ def _given(connection: Connection, chosen: sa.Select[Any]) -> tuple[Given, ...]:
             running=row.running,
             ahead=row.ahead,
             played=Interval(row.played_p10, row.played_p50, row.played_p90, tuple(row.soon)),
-            told=Interval(row.told_p10, row.told_p50, row.told_p90, tuple(row.soon)),
+            shown=Interval(row.told_p10, row.told_p50, row.told_p90, tuple(row.soon)),
             at_most=row.at_most,
             rough=row.rough,
             end=row.end,
@@ -111,10 +111,10 @@ def _row(given: Given) -> dict[str, object]:
         "played_p10": given.played.p10,
         "played_p50": given.played.p50,
         "played_p90": given.played.p90,
-        "told_p10": given.told.p10,
-        "told_p50": given.told.p50,
-        "told_p90": given.told.p90,
-        "soon": list(given.told.within),
+        "told_p10": given.shown.p10,
+        "told_p50": given.shown.p50,
+        "told_p90": given.shown.p90,
+        "soon": list(given.shown.within),
         "at_most": given.at_most,
         "rough": given.rough,
         "end": given.end,

@@ -12,10 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes, TicketRow
-from hub_extensions.adapters.store.schema import METADATA, CleanText, Json, OfferIds, UtcTime, upsert
+from hub_extensions.adapters.store.schema import METADATA, CleanText, JsonColumn, OfferIds, UtcTime, upsert
 from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
-from hub_extensions.core.queue.model import Choice, Lease, LeaseState, Ticket, TicketState
+from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState, WantedOffer
 
 _DEMANDS: TypeAdapter[PodDemands] = TypeAdapter(PodDemands)
 
@@ -28,17 +28,17 @@ TICKETS = sa.Table(
     sa.Column("state", CleanText, nullable=False),
     sa.Column("attempt", sa.BigInteger, nullable=False),
     sa.Column("place", sa.BigInteger, nullable=False, comment="the largest place of its choices"),
-    sa.Column("choices", Json, nullable=False),
+    sa.Column("choices", JsonColumn, nullable=False),
     sa.Column("joined", UtcTime, nullable=False),
-    sa.Column("groups", Json, nullable=False),
-    sa.Column("options", Json, nullable=False),
+    sa.Column("groups", JsonColumn, nullable=False),
+    sa.Column("options", JsonColumn, nullable=False),
     sa.Column("admitted_offer", OfferIds),
     sa.Column("admitted_at", UtcTime),
     sa.Column("end", CleanText),
     sa.Column("reason", CleanText, nullable=False),
     sa.Column("ended_at", UtcTime),
     sa.Column("asked", UtcTime),
-    sa.Column("demands", Json),
+    sa.Column("demands", JsonColumn),
     sa.Index("gpu_tickets_by_user", "user", "place"),
     sa.Index("gpu_tickets_by_state", "state"),
     sa.Index("gpu_tickets_by_place", "place"),
@@ -93,24 +93,24 @@ def next_place(connection: Connection) -> int:
     return int(connection.scalar(sa.select(sa.func.max(TICKETS.c.place))) or 0) + 1
 
 
-def last_choice(connection: Connection, user: str) -> tuple[OfferId, ...]:
+def last_offers(connection: Connection, user: str) -> tuple[OfferId, ...]:
     """The offers of the user's newest ticket. Places only grow, so a clock that was set back does not matter."""
     newest = sa.select(TICKETS.c.choices).where(TICKETS.c.user == user).order_by(TICKETS.c.place.desc()).limit(1)
-    choices = connection.scalar(newest)
-    return _known(choices or ())
+    wanted_offers = connection.scalar(newest)
+    return _known(wanted_offers or ())
 
 
-def last_choices(connection: Connection) -> dict[str, tuple[OfferId, ...]]:
+def last_offers_by_user(connection: Connection) -> dict[str, tuple[OfferId, ...]]:
     """`last_choice` of every user."""
     newest = sa.select(sa.func.max(TICKETS.c.place)).group_by(TICKETS.c.user)
     rows = connection.execute(sa.select(TICKETS.c.user, TICKETS.c.choices).where(TICKETS.c.place.in_(newest)))
-    return {user: _known(choices) for user, choices in rows}
+    return {user: _known(wanted_offers) for user, wanted_offers in rows}
 
 
-def _known(choices: Iterable[tuple[str, int]]) -> tuple[OfferId, ...]:
+def _known(wanted_offers: Iterable[tuple[str, int]]) -> tuple[OfferId, ...]:
     """What was chosen, without what is no offer's id: it is only what a form begins with."""
     found = []
-    for offer, _ in choices:
+    for offer, _ in wanted_offers:
         with suppress(OfferIdError):
             found.append(OfferId(offer))
     return tuple(found)
@@ -136,8 +136,8 @@ def _ticket_values(row: TicketRow) -> dict[str, object]:
         "server": ticket.server,
         "state": ticket.state.value,
         "attempt": ticket.attempt,
-        "place": max((choice.place for choice in ticket.choices), default=0),
-        "choices": [[choice.offer, choice.place] for choice in ticket.choices],
+        "place": max((choice.place for choice in ticket.wanted_offers), default=0),
+        "choices": [[choice.offer, choice.place] for choice in ticket.wanted_offers],
         "joined": ticket.joined,
         "groups": list(ticket.groups),
         "options": dict(ticket.options),
@@ -156,7 +156,7 @@ def _ticket(row: Any) -> Ticket:
         id=row["id"],
         user=row["user"],
         server=row["server"],
-        choices=tuple(Choice(OfferId(offer), place) for offer, place in row["choices"]),
+        wanted_offers=tuple(WantedOffer(OfferId(offer), place) for offer, place in row["choices"]),
         joined=row["joined"],
         state=TicketState(row["state"]),
         attempt=row["attempt"],

@@ -70,7 +70,7 @@ class OfferIds(sa.types.TypeDecorator[OfferId]):
         return None if value is None else OfferId(value)
 
 
-class Json(sa.types.TypeDecorator[Any]):
+class JsonColumn(sa.types.TypeDecorator[Any]):
     """Lists and mappings as JSON text, in ASCII: nothing in it can be what a database does not keep."""
 
     impl = sa.Text

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes
-from hub_extensions.adapters.store.schema import METADATA, CleanText, Json, OfferIds, UtcTime, upsert
+from hub_extensions.adapters.store.schema import METADATA, CleanText, JsonColumn, OfferIds, UtcTime, upsert
 from hub_extensions.core.culling import Cause, ServerFacts
 
 FACTS = sa.Table(
@@ -25,7 +25,7 @@ FACTS = sa.Table(
     sa.Column("opened_known", sa.Boolean, nullable=False),
     sa.Column("idle_since", UtcTime),
     sa.Column("kept_until", UtcTime),
-    sa.Column("keeps", Json, nullable=False),
+    sa.Column("keeps", JsonColumn, nullable=False),
     sa.Column("warned", UtcTime),
     sa.Column("stopping", UtcTime),
     sa.Column("cause", CleanText),

@@ -1,7 +1,7 @@
 """`Store`: one writer thread, one synchronous engine, one transaction for each set of changes.
 
 Not here: tables (``queue.py``, ``servers.py``, ``history.py``, ``usage.py``, ``deliveries.py``, ``forecasts.py``),
-opening (``opening.py``), schemas (``migrating.py``).
+opening (``database.py``), schemas (``schema_upgrade.py``).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hub_extensions.adapters.store import deliveries, forecasts, history, queue, servers, usage
 from hub_extensions.adapters.store.copies import copy_of_today, refuse_damaged
+from hub_extensions.adapters.store.database import make_engine, parse_url, where
 from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailable
-from hub_extensions.adapters.store.migrating import migrate
-from hub_extensions.adapters.store.opening import make_engine, parse_url, where
 from hub_extensions.adapters.store.records import Changes, JournalRow, NoticeRow, Stored
+from hub_extensions.adapters.store.schema_upgrade import migrate
 from hub_extensions.adapters.timeouts import unbroken
 from hub_extensions.core.messages import UsagePage
 from hub_extensions.core.offers.offer_id import OfferId
@@ -109,13 +109,13 @@ class Store:
         """What `user` (None: everybody) was told at `since` or later, the newest first."""
         return await self._do(lambda connection: history.notices(connection, user, since))
 
-    async def last_choice(self, user: str) -> tuple[OfferId, ...]:
+    async def last_offers(self, user: str) -> tuple[OfferId, ...]:
         """The offer ids of the newest ticket of `user`, in their order of preference; empty without one."""
-        return await self._do(lambda connection: queue.last_choice(connection, user))
+        return await self._do(lambda connection: queue.last_offers(connection, user))
 
-    async def last_choices(self) -> Mapping[str, tuple[OfferId, ...]]:
+    async def last_offers_by_user(self) -> Mapping[str, tuple[OfferId, ...]]:
         """`last_choice` of every user that has one."""
-        return await self._do(queue.last_choices)
+        return await self._do(queue.last_offers_by_user)
 
     async def users(self) -> tuple[str, ...]:
         """Everybody that our own usage records or notices name, but for those who are deleted already."""

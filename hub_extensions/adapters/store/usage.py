@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes
-from hub_extensions.adapters.store.schema import METADATA, SERIAL, CleanText, Json, OfferIds, UtcTime, upsert
+from hub_extensions.adapters.store.schema import METADATA, SERIAL, CleanText, JsonColumn, OfferIds, UtcTime, upsert
 from hub_extensions.core.messages import UsagePage, UsageRecord
 from hub_extensions.core.messages.usage import OWN
 from hub_extensions.core.usage import Minute, OpenUse
@@ -44,7 +44,7 @@ USAGE = sa.Table(
     sa.Column("share", sa.Integer, nullable=False),
     sa.Column("devices", sa.Integer, nullable=False),
     sa.Column("ticket", CleanText, nullable=False),
-    sa.Column("groups", Json, nullable=False),
+    sa.Column("groups", JsonColumn, nullable=False),
     sa.Column("choice", CleanText, nullable=False),
     sa.Column("device_class", CleanText, nullable=False),
     sa.Column("node", CleanText, nullable=False),

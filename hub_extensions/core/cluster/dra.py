@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import Generic, TypeAlias, TypeVar
 
 from hub_extensions.core.cluster.model import ClusterView, CounterFacts, PodFacts, SliceDevice, TemplateFacts
-from hub_extensions.core.cluster.nodes import NodeStand
-from hub_extensions.core.cluster.shared_counters import Counter, Draws, at_once, most_lost, own_counter
+from hub_extensions.core.cluster.nodes import NodeCount
+from hub_extensions.core.cluster.shared_counters import Counter, CounterDraws, at_once, most_lost, own_counter
 from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class DraPool:
     foreign: int
     memory_bytes: int | None
     sm_count: int | None
-    nodes: tuple[NodeStand, ...] = ()
+    nodes: tuple[NodeCount, ...] = ()
     costs: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -138,7 +138,7 @@ def _pool(
         memory_bytes=_least(mine.memory),
         sm_count=_least(mine.multiprocessors),
         nodes=tuple(
-            NodeStand(node or NO_NODE, there, left, why_not(node)) for node, (there, left) in sorted(stands.items())
+            NodeCount(node or NO_NODE, there, left, why_not(node)) for node, (there, left) in sorted(stands.items())
         ),
         costs=costs,
     )
@@ -162,8 +162,8 @@ class _CounterCard:
 
     def __init__(self, driver: str, pool: str, node: str, counters: Mapping[Counter, int]) -> None:
         self.driver, self.pool, self.node, self.counters = driver, pool, node, counters
-        self.devices: dict[Kind, tuple[Draws, ...]] = {}
-        self.names: dict[str, Draws] = {}
+        self.devices: dict[Kind, tuple[CounterDraws, ...]] = {}
+        self.names: dict[str, CounterDraws] = {}
         self.memory: dict[Kind, int | None] = {}
         self.sms: dict[Kind, int | None] = {}
 
@@ -188,7 +188,7 @@ class _CounterCard:
 
 
 @lru_cache(maxsize=65536)
-def _with_own(name: str, draws: Draws) -> Draws:
+def _with_own(name: str, draws: CounterDraws) -> CounterDraws:
     """The same object for the devices of that name on all nodes."""
     return ((*own_counter(name), 1), *draws)
 
@@ -267,14 +267,14 @@ class _Selected:
 
     def __init__(self, base: str, wanted: Mapping[str, str], cards: Iterable[_CounterCard]) -> None:
         self.base = base
-        self.on: dict[_CounterCard, tuple[tuple[Draws, ...], int]] = {}
+        self.on: dict[_CounterCard, tuple[tuple[CounterDraws, ...], int]] = {}
         self.products: set[str] = set()
         self.memory: set[int | None] = set()
         self.multiprocessors: set[int | None] = set()
         matches: dict[Kind, bool] = {}
-        alike: dict[tuple[int, ...], tuple[tuple[Draws, ...], int]] = {}
+        alike: dict[tuple[int, ...], tuple[tuple[CounterDraws, ...], int]] = {}
         for card in cards:
-            devices: tuple[Draws, ...] = ()
+            devices: tuple[CounterDraws, ...] = ()
             for kind, here in card.devices.items():
                 if kind not in matches:
                     matches[kind] = _matches(kind, wanted)
@@ -310,7 +310,7 @@ class _Count:
         self._of_card: dict[_CounterCard, tuple[frozenset[str], frozenset[str]]] = {}
         self._counted: dict[tuple[int, int, frozenset[str]], int] = {}
 
-    def of(self, card: _CounterCard, devices: tuple[Draws, ...], there: int) -> tuple[int, int]:
+    def of(self, card: _CounterCard, devices: tuple[CounterDraws, ...], there: int) -> tuple[int, int]:
         """How many can be had now, and how many could be if only others had claimed something.
 
         Args:
@@ -324,7 +324,7 @@ class _Count:
             return there, there
         return self._count(card, devices, taken), self._count(card, devices, by_others) if by_others else there
 
-    def _count(self, card: _CounterCard, devices: tuple[Draws, ...], taken: frozenset[str]) -> int:
+    def _count(self, card: _CounterCard, devices: tuple[CounterDraws, ...], taken: frozenset[str]) -> int:
         key = id(card.counters), id(devices), taken
         if key not in self._counted:
             self._counted[key] = at_once(devices, card.left(taken))

@@ -31,7 +31,7 @@ _SINGLE = re.compile(r"(?P<product>.+)-MIG-(?P<profile>[0-9].*)")
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStand:
+class NodeCount:
     """One node's part in a pool, for an admin: `why` says why nothing of it counts; "" when it does."""
 
     node: str
@@ -91,7 +91,7 @@ class NodeShare:
     """
 
     kind: DeviceKind
-    stand: NodeStand
+    count: NodeCount
     room: Mapping[int, int]
     foreign: int
     unknown: bool
@@ -164,7 +164,7 @@ def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], 
 
 
 def _barred(part: NodeShare, why: str, closed: bool) -> NodeShare:
-    return replace(part, stand=replace(part.stand, free=0, why=part.stand.why or why), barred=True, closed=closed)
+    return replace(part, count=replace(part.count, free=0, why=part.count.why or why), barred=True, closed=closed)
 
 
 def why_not(node: NodeFacts, config: ClusterConfig) -> tuple[str, bool]:
@@ -299,8 +299,8 @@ def _gpu(node: NodeFacts, resource: str, label: str) -> DeviceKind | LeftOut:
 
 
 def _without(kind: DeviceKind, node: NodeFacts, why: str, unknown: bool) -> NodeShare:
-    stand = NodeStand(node.name, node.allocatable[kind.resource], 0, why)
-    return NodeShare(kind, stand, {}, 0, unknown, _memory(node, kind), _sms(node, kind))
+    count = NodeCount(node.name, node.allocatable[kind.resource], 0, why)
+    return NodeShare(kind, count, {}, 0, unknown, _memory(node, kind), _sms(node, kind))
 
 
 def _counted(
@@ -316,8 +316,8 @@ def _counted(
         total, room, foreign = _counted_resource(kind, node, pods, ours)
         if config.kai_queue and kind.base == "gpu":
             room = Counter(room) + Counter(kai_room(pods, memory))
-    stand = NodeStand(node.name, total, room.get(WHOLE, 0))
-    return NodeShare(kind, stand, room, foreign, False, memory, _sms(node, kind))
+    count = NodeCount(node.name, total, room.get(WHOLE, 0))
+    return NodeShare(kind, count, room, foreign, False, memory, _sms(node, kind))
 
 
 def _counted_resource(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from hub_extensions.core.cluster.unschedulable import why_unscheduled
+from hub_extensions.core.cluster.unschedulable import why_unschedulable
 
 Json = Mapping[str, Any]
 
@@ -418,7 +418,7 @@ def _unscheduled(view: _PodView) -> PodState | None:
     if view.queue == "KAI":
         detail = str(binding.get("message") or "") if binding and not message else message
         return PodState("waiting-for-queue", _kai_why(detail, view), _text(reason, detail))
-    why, log = why_unscheduled(message, view.wanted), _text(reason, message)
+    why, log = why_unschedulable(message, view.wanted), _text(reason, message)
     if view.queue:
         left = f" {view.queue} has let it in; the GPU is still being given back." if why.lacks_device else ""
         return PodState("unscheduled", f"{why.message}{left}", log, lacks_other=why.lacks_other)
@@ -449,7 +449,7 @@ def _kai_why(message: str, view: _PodView) -> str:
         return "Your group uses as many GPUs as it may."
     if "failed to reserve GPUs" in message:
         return "KAI found a GPU and cannot reserve it yet."
-    text = why_unscheduled(message, view.wanted).message
+    text = why_unschedulable(message, view.wanted).message
     if "didn't have enough resources: GPUs" in message:
         text = "All GPUs of that kind are in use."
     return f"KAI hands out the GPUs here. {text}"

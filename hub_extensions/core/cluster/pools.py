@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from hub_extensions.core.cluster.dra import DraPool, dra_pools
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
-from hub_extensions.core.cluster.nodes import SHARED, DeviceKind, LeftOut, NodeReadings, NodeShare, NodeStand, why_not
+from hub_extensions.core.cluster.nodes import SHARED, DeviceKind, LeftOut, NodeCount, NodeReadings, NodeShare, why_not
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import OfferConfig, check_config
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
@@ -83,7 +83,7 @@ class Pool:
     replicas: int = 1
     node_labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     claim_template: str = ""
-    nodes: tuple[NodeStand, ...] = ()
+    nodes: tuple[NodeCount, ...] = ()
     costs: Mapping[str, int] = field(default_factory=dict)
     rooms: Mapping[str, NodeRoom] = field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class Pool:
     @property
     def silent(self) -> bool:
         """A machine that has some of it does not answer."""
-        return any(stand.silent for stand in self.nodes)
+        return any(count.silent for count in self.nodes)
 
 
 @dataclass(frozen=True)
@@ -323,8 +323,8 @@ def _put_together(
     room: Counter[int] = Counter()
     total = foreign = 0
     for part in parts:
-        if not part.stand.why:
-            total += part.stand.total
+        if not part.count.why:
+            total += part.count.total
             foreign += part.foreign
             for share, count in part.room.items():
                 room[share] += count
@@ -342,15 +342,15 @@ def _put_together(
         sm_count=_least([part.sm_count for part in parts]),
         replicas=max(part.kind.replicas for part in parts),
         node_labels=_where(mine, every),
-        nodes=tuple([part.stand for part in parts]),
-        rooms={part.stand.node: _room_of(part) for part in parts},
+        nodes=tuple([part.count for part in parts]),
+        rooms={part.count.node: _room_of(part) for part in parts},
     )
 
 
 def _room_of(part: NodeShare) -> NodeRoom:
     """A node whose devices nobody can be given now has none."""
-    total = part.stand.total if part.barred or not part.stand.why else 0
-    return NodeRoom(total, part.room, part.foreign, part.barred, part.unknown, part.stand.silent)
+    total = part.count.total if part.barred or not part.count.why else 0
+    return NodeRoom(total, part.room, part.foreign, part.barred, part.unknown, part.count.silent)
 
 
 def _where(mine: set[DeviceKind], every: Iterable[set[DeviceKind]]) -> Mapping[str, tuple[str, ...]]:
@@ -397,13 +397,13 @@ def _of_claims(ids: Mapping[str, OfferId], found: DraPool) -> Pool:
         sm_count=found.sm_count,
         claim_template=found.template,
         nodes=found.nodes,
-        rooms={} if found.free is None else {stand.node: _room_of_claims(stand) for stand in found.nodes},
+        rooms={} if found.free is None else {count.node: _room_of_claims(count) for count in found.nodes},
         costs={ids[template]: cost for template, cost in found.costs.items()},
     )
 
 
-def _room_of_claims(stand: NodeStand) -> NodeRoom:
-    return NodeRoom(0 if stand.why else stand.total, {WHOLE: 0 if stand.why else stand.free}, silent=stand.silent)
+def _room_of_claims(count: NodeCount) -> NodeRoom:
+    return NodeRoom(0 if count.why else count.total, {WHOLE: 0 if count.why else count.free}, silent=count.silent)
 
 
 # ------------------------------------------------------------------ not everything may be read
@@ -416,7 +416,7 @@ def _by_capacity(pool: Pool, capacity: Mapping[str, int]) -> Pool:
     """
     if pool.id not in capacity:
         return replace(pool, room={}, foreign=0, unknown=True, rooms={})
-    used = sum(stand.total - stand.free for stand in pool.nodes if not stand.why)
+    used = sum(count.total - count.free for count in pool.nodes if not count.why)
     total = min(capacity[pool.id], pool.total)
     return replace(pool, total=total, room={WHOLE: max(0, total - used)}, foreign=0, rooms={})
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-Draws: TypeAlias = tuple[tuple[str, str, int], ...]
+CounterDraws: TypeAlias = tuple[tuple[str, str, int], ...]
 """Of one device: (counter set, counter, amount) of each counter it draws on; none of the amounts is 0."""
 
 Counter: TypeAlias = tuple[str, str]
@@ -44,7 +44,7 @@ class Shape:
 
 
 @lru_cache(maxsize=4096)
-def shape_of(devices: tuple[Draws, ...]) -> Shape:
+def shape_of(devices: tuple[CounterDraws, ...]) -> Shape:
     """See `Shape`."""
     amounts: dict[Counter, set[int]] = {}
     users: dict[Counter, list[int]] = {}
@@ -85,7 +85,7 @@ def _groups(beside: Sequence[Iterable[int]]) -> tuple[int, ...]:
     return tuple(found[number] for number in range(len(beside)))
 
 
-def at_once(devices: tuple[Draws, ...], left: Mapping[Counter, int]) -> int:
+def at_once(devices: tuple[CounterDraws, ...], left: Mapping[Counter, int]) -> int:
     """How many of these devices of one card can be given one after the other, whichever is taken first.
 
     Args:
@@ -106,13 +106,13 @@ def at_once(devices: tuple[Draws, ...], left: Mapping[Counter, int]) -> int:
 
 
 @lru_cache(maxsize=4096)
-def most_lost(given: tuple[Draws, ...], wanted: tuple[Draws, ...]) -> int:
+def most_lost(given: tuple[CounterDraws, ...], wanted: tuple[CounterDraws, ...]) -> int:
     """By how much at most `at_once` of `wanted` falls when one of `given` is taken, whatever else was taken before."""
     shape = shape_of(wanted)
     return max((_lost(draws, shape) for draws in given), default=0)
 
 
-def _lost(draws: Draws, shape: Shape) -> int:
+def _lost(draws: CounterDraws, shape: Shape) -> int:
     touched: set[int] = set()
     by_common = []
     for counter_set, counter, amount in draws:

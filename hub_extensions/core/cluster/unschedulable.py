@@ -37,7 +37,7 @@ _OTHER_PODS = ("pod topology spread", "pod affinity", "anti-affinity rules")
 
 
 @dataclass(frozen=True, slots=True)
-class Unscheduled:
+class Unschedulable:
     """Why a pod has no machine.
 
     Attributes:
@@ -52,7 +52,7 @@ class Unscheduled:
     lacks_other: bool = False
 
 
-def why_unscheduled(message: str, wanted: str = "") -> Unscheduled:
+def why_unschedulable(message: str, wanted: str = "") -> Unschedulable:
     """Why no machine was found.
 
     Args:
@@ -65,11 +65,11 @@ def why_unscheduled(message: str, wanted: str = "") -> Unscheduled:
     devices = [resource for resource in lacking if resource.startswith("nvidia.com/")]
     device = wanted or (_device_name(devices[0]) if devices else "a GPU")
     if beside := _beside_the_device(reasons):
-        return Unscheduled(" ".join([beside.format(device=device.removeprefix("a ")), *out]), lacks_other=True)
+        return Unschedulable(" ".join([beside.format(device=device.removeprefix("a ")), *out]), lacks_other=True)
     if devices or "cannot allocate all claims" in reasons or _HAMI_LACKS.search(reasons):
         none_free = f"{device[:1].upper()}{device[1:]} is not free now."
-        return Unscheduled(" ".join([none_free, *out]), lacks_device=True)
-    return Unscheduled(_without_a_device(reasons, lacking, out), lacks_other=bool(message) and not out)
+        return Unschedulable(" ".join([none_free, *out]), lacks_device=True)
+    return Unschedulable(_without_a_device(reasons, lacking, out), lacks_other=bool(message) and not out)
 
 
 def _without_a_device(reasons: str, lacking: list[str], out: list[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-Server = tuple[str, str]
+ServerKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ListedServer:
 
 
 def unknown_to_the_hub(
-    found: Collection[ServerProcess], listed: Iterable[ListedServer], busy: Collection[Server]
+    found: Collection[ServerProcess], listed: Iterable[ListedServer], busy: Collection[ServerKey]
 ) -> tuple[ServerProcess, ...]:
     """Of these processes those that are no server of the hub's list.
 

@@ -88,7 +88,7 @@ WHY: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class MetricSeries:
     """One time series and its newest sample; `value` None: what was written is no finite number."""
 
     metric: str
@@ -98,7 +98,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class DcgmUse:
     """What DCGM measured of one lease's GPU, or of one device.
 
     Attributes:
@@ -164,22 +164,24 @@ class Measured:
 class Joined:
     """What is known, and of what else why not (a key of `WHY`), by lease or by the device's UUID."""
 
-    uses: Mapping[str, Use] = field(default_factory=dict)
+    uses: Mapping[str, DcgmUse] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
 
 
-def join_cards(series: Iterable[Series], wanted: Iterable[CardGpu], now: datetime) -> Joined:
+def join_cards(series: Iterable[MetricSeries], wanted: Iterable[CardGpu], now: datetime) -> Joined:
     """What the series say of devices of one machine."""
     by_device = defaultdict(list)
     for each in series:
         by_device[_device_of(each)].append(each)
-    return _told(
+    return _joined(
         (gpu.uuid, "shared" if gpu.shared else _of_device(by_device[gpu.card, gpu.instance], gpu.uuid, gpu.factor, now))
         for gpu in wanted
     )
 
 
-def join_pods(series: Iterable[Series], wanted: Iterable[PodGpu], nodes: Collection[str], now: datetime) -> Joined:
+def join_pods(
+    series: Iterable[MetricSeries], wanted: Iterable[PodGpu], nodes: Collection[str], now: datetime
+) -> Joined:
     """What the series say of the GPUs of leases on a cluster; `nodes`: the names of all nodes that are known."""
     by_pod = defaultdict(list)
     pods_on: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
@@ -190,7 +192,7 @@ def join_pods(series: Iterable[Series], wanted: Iterable[PodGpu], nodes: Collect
                 pods_on[_device_of(each)].add(owner)
     crowded = frozenset(device for device, pods in pods_on.items() if len(pods) > 1)
     around = _Around(frozenset(nodes), crowded, any(not _hosts(s).isdisjoint(nodes) for s in chain(*by_pod.values())))
-    return _told((gpu.lease, _of_pod(gpu, by_pod.get((gpu.namespace, gpu.pod), ()), around, now)) for gpu in wanted)
+    return _joined((gpu.lease, _of_pod(gpu, by_pod.get((gpu.namespace, gpu.pod), ()), around, now)) for gpu in wanted)
 
 
 def measures(
@@ -218,11 +220,11 @@ def owner_of(labels: Mapping[str, str]) -> tuple[str, str] | None:
     return None
 
 
-def _told(answers: Iterable[tuple[str, Use | str]]) -> Joined:
-    uses: dict[str, Use] = {}
+def _joined(answers: Iterable[tuple[str, DcgmUse | str]]) -> Joined:
+    uses: dict[str, DcgmUse] = {}
     missing: dict[str, str] = {}
     for key, answer in answers:
-        if isinstance(answer, Use):
+        if isinstance(answer, DcgmUse):
             uses[key] = answer
         else:
             missing[key] = answer
@@ -246,15 +248,15 @@ class _Around:
     named: bool
 
 
-def _of_pod(gpu: PodGpu, told: Sequence[Series], around: _Around, now: datetime) -> Use | str:
+def _of_pod(gpu: PodGpu, known: Sequence[MetricSeries], around: _Around, now: datetime) -> DcgmUse | str:
     """The use of one pod's GPUs, or why it is not known."""
     if not gpu.node:
         return "no-pod"
-    if not told:
+    if not known:
         return "pod-not-named"
-    own = [each for each in told if not _not_its_own(each, gpu, around)]
+    own = [each for each in known if not _not_its_own(each, gpu, around)]
     if not own:
-        return _not_its_own(max(told, key=lambda each: each.at), gpu, around)
+        return _not_its_own(max(known, key=lambda each: each.at), gpu, around)
     by_device = defaultdict(list)
     for each in own:
         by_device[_device_of(each)].append(each)
@@ -268,16 +270,16 @@ def _of_pod(gpu: PodGpu, told: Sequence[Series], around: _Around, now: datetime)
     busiest = max(uses, key=lambda use: use.used_percent or 0.0)
     at = min(use.at for use in uses)
     if shared:
-        return Use("", at, None, card_percent=busiest.used_percent)
+        return DcgmUse("", at, None, card_percent=busiest.used_percent)
     if len(uses) < gpu.devices:
         return "partly"
     sizes = [use.memory_bytes for use in uses if use.memory_bytes is not None]
     memory = sum(sizes) if len(sizes) == len(uses) else None
     uuid = busiest.uuid if gpu.profile is None and len(uses) == 1 else ""
-    return Use(uuid, at, busiest.used_percent, counters=busiest.counters, memory_bytes=memory)
+    return DcgmUse(uuid, at, busiest.used_percent, counters=busiest.counters, memory_bytes=memory)
 
 
-def _not_its_own(series: Series, gpu: PodGpu, around: _Around) -> str:
+def _not_its_own(series: MetricSeries, gpu: PodGpu, around: _Around) -> str:
     """Why a series that names the pod is not about its GPU; "" when it is."""
     labels = series.labels
     if gpu.uid and labels.get("pod_uid", gpu.uid) != gpu.uid:
@@ -293,7 +295,7 @@ def _not_its_own(series: Series, gpu: PodGpu, around: _Around) -> str:
     return "" if _plain(labels.get("GPU_I_PROFILE", "")) == _plain(gpu.profile) else "other-profile"
 
 
-def _hosts(series: Series) -> set[str]:
+def _hosts(series: MetricSeries) -> set[str]:
     """Names that may be its node's. An exporter writes its host's: the node's, or its own pod's, which says nothing."""
     return {series.labels[name] for name in ("Hostname", "hostname", "node") if name in series.labels}
 
@@ -306,11 +308,11 @@ def _plain(profile: str) -> str:
 # ------------------------------------------------------------------ a device
 
 
-def _of_device(series: Sequence[Series], uuid: str, factor: float | None, now: datetime) -> Use | str:
+def _of_device(series: Sequence[MetricSeries], uuid: str, factor: float | None, now: datetime) -> DcgmUse | str:
     """The use of one device, or why it is not known."""
     if factor is None:
         return "no-scale"
-    by_field: dict[Field, list[Series]] = defaultdict(list)
+    by_field: dict[Field, list[MetricSeries]] = defaultdict(list)
     for each in series:
         by_field[FIELDS[each.metric][0]].append(each)
     engine = _agreed(by_field[Field.ENGINE], now)
@@ -329,15 +331,15 @@ def _of_device(series: Sequence[Series], uuid: str, factor: float | None, now: d
     used = max(value or 0.0 for value in (percent(first), counters.sm_percent, percent(card)))
     memory = _agreed(by_field[Field.MEMORY], now, same=MOST_BYTES)
     size = None if isinstance(memory, str) else int(memory[1])
-    return Use(uuid, first[0], used, counters=None if counters == Counters() else counters, memory_bytes=size)
+    return DcgmUse(uuid, first[0], used, counters=None if counters == Counters() else counters, memory_bytes=size)
 
 
-def _is_of_the_card(series: Series) -> bool:
+def _is_of_the_card(series: MetricSeries) -> bool:
     """Not of single programs: those are written with the uid of their pod, and 0 where no program could be found."""
     return "vgpu" not in series.labels and "pod_uid" not in series.labels and "GPU_I_ID" not in series.labels
 
 
-def _agreed(found: Sequence[Series], now: datetime, same: float = SAME_PERCENT) -> tuple[datetime, float] | str:
+def _agreed(found: Sequence[MetricSeries], now: datetime, same: float = SAME_PERCENT) -> tuple[datetime, float] | str:
     """The one thing these series of one field and device say now (percent or bytes), or a key of `WHY`.
 
     Names of both generations at once are one field: the greater counts.
@@ -347,21 +349,21 @@ def _agreed(found: Sequence[Series], now: datetime, same: float = SAME_PERCENT) 
     fresh = [each for each in found if _is_fresh(each, now)]
     if not fresh:
         return "old"
-    told = [(each.at, value, each.metric) for each in fresh if (value := _value(each)) is not None]
-    if len(told) < len(fresh):
+    known = [(each.at, value, each.metric) for each in fresh if (value := _value(each)) is not None]
+    if len(known) < len(fresh):
         return "no-number"
-    for metric in {metric for _, _, metric in told}:
-        values = [value for _, value, name in told if name == metric]
+    for metric in {metric for _, _, metric in known}:
+        values = [value for _, value, name in known if name == metric]
         if max(values) - min(values) > same:
             return "differ"
-    return max(at for at, _, _ in told), max(value for _, value, _ in told)
+    return max(at for at, _, _ in known), max(value for _, value, _ in known)
 
 
-def _is_fresh(series: Series, now: datetime) -> bool:
+def _is_fresh(series: MetricSeries, now: datetime) -> bool:
     return abs(now - series.at) <= FRESH
 
 
-def _value(series: Series) -> float | None:
+def _value(series: MetricSeries) -> float | None:
     """In percent or bytes; None: nothing of the kind."""
     meant, unit = FIELDS[series.metric]
     if series.value is None:
@@ -371,6 +373,6 @@ def _value(series: Series) -> float | None:
     return value if 0.0 <= value <= most else None
 
 
-def _device_of(series: Series) -> tuple[str, str]:
+def _device_of(series: MetricSeries) -> tuple[str, str]:
     """(the card's UUID, the GPU instance's id; "" for a whole card)."""
     return series.labels.get("UUID", ""), series.labels.get("GPU_I_ID", "")

@@ -13,10 +13,10 @@ from hub_extensions.core.messages.admin import (
     Health,
     LeaseInfo,
     LeftOutInfo,
-    LineFigures,
     NodePart,
     OfferEvidence,
     PoolInfo,
+    QueueFigures,
     TicketInfo,
 )
 from hub_extensions.core.messages.errors import Problem
@@ -46,7 +46,6 @@ __all__ = [
     "LeaseGrant",
     "LeaseInfo",
     "LeftOutInfo",
-    "LineFigures",
     "NodePart",
     "Notice",
     "Numbers",
@@ -56,6 +55,7 @@ __all__ = [
     "Problem",
     "Progress",
     "Push",
+    "QueueFigures",
     "Report",
     "Series",
     "ServerState",

@@ -29,7 +29,7 @@ class TicketInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class LineFigures:
+class QueueFigures:
     """The line for the metrics: tickets by state, and since when who waits longest is in line, by the first offer."""
 
     states: Mapping[str, int]

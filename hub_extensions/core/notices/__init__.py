@@ -4,20 +4,20 @@ Not here: the words (``hub_service/setup/notice_texts.py``), and who carries the
 """
 
 from hub_extensions.core.notices.address import address_problem
-from hub_extensions.core.notices.config import MAIL, WEBHOOK, NoticeConfig, channels_of, told_by
-from hub_extensions.core.notices.delivery import Delivery, Sending, Verdict, after_failure, judge, turn_notices
+from hub_extensions.core.notices.config import MAIL, WEBHOOK, NoticeConfig, channels_of, notice_hint
+from hub_extensions.core.notices.delivery import Delivery, DeliveryAction, Sending, after_failure, judge, turn_notices
 
 __all__ = [
     "MAIL",
     "WEBHOOK",
     "Delivery",
+    "DeliveryAction",
     "NoticeConfig",
     "Sending",
-    "Verdict",
     "address_problem",
     "after_failure",
     "channels_of",
     "judge",
-    "told_by",
+    "notice_hint",
     "turn_notices",
 ]

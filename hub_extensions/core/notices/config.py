@@ -94,7 +94,7 @@ def channels_of(config: NoticeConfig) -> tuple[str, ...]:
     return tuple(name for name, place in ((WEBHOOK, config.webhook_url), (MAIL, config.smtp_host)) if place)
 
 
-def told_by(config: NoticeConfig) -> str:
+def notice_hint(config: NoticeConfig) -> str:
     """How users are told, for the form; "": they are not. "yes" where nobody has said how."""
     channels = channels_of(config)
     if not channels:

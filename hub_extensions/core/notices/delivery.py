@@ -19,7 +19,7 @@ from enum import Enum
 
 from hub_extensions.core.culling import CullPolicy, ServerFacts
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.offers.user_options import TELL
+from hub_extensions.core.offers.user_options import NOTIFY
 from hub_extensions.core.queue.model import Ticket
 
 READY = "ready"
@@ -80,7 +80,7 @@ class Sending:
         return f"{sent}, failed last at {self.failed.isoformat(timespec='seconds')}: {self.why}"
 
 
-class Verdict(Enum):
+class DeliveryAction(Enum):
     """What is to be done with a delivery now. The value says why, for the journal."""
 
     SEND = "it is due"
@@ -103,7 +103,7 @@ def turn_notices(
 
     A server without a GPU is nobody's turn.
     """
-    if facts.lease is None or ticket.options.get(TELL) is not True:
+    if facts.lease is None or ticket.options.get(NOTIFY) is not True:
         return ()
     limit = policy.unopened if policy.enabled else None
     until = None if limit is None else facts.started + max(limit, policy.warn)
@@ -113,13 +113,13 @@ def turn_notices(
     return tuple(replace(made, channel=channel) for channel in channels)
 
 
-def judge(delivery: Delivery, facts: ServerFacts | None, now: datetime) -> Verdict:
+def judge(delivery: Delivery, facts: ServerFacts | None, now: datetime) -> DeliveryAction:
     """What is to be done with it now. `facts`: of its server, None where none runs."""
     if facts is None or facts.started != delivery.run:
-        return Verdict.GONE
+        return DeliveryAction.GONE
     if facts.opened is not None:
-        return Verdict.SEEN
-    return Verdict.SEND if now >= delivery.due else Verdict.LATER
+        return DeliveryAction.SEEN
+    return DeliveryAction.SEND if now >= delivery.due else DeliveryAction.LATER
 
 
 def after_failure(delivery: Delivery, now: datetime) -> Delivery | None:

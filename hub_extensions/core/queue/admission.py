@@ -20,7 +20,7 @@ from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.bounds import bounds_of, bounds_on_nodes, brake_of
 from hub_extensions.core.queue.capacity import Capacity
 from hub_extensions.core.queue.forecast import (
-    LineForecast,
+    QueueForecast,
     WaitForecast,
     after_other_starts,
     best_of,
@@ -38,7 +38,7 @@ from hub_extensions.core.queue.model import (
     Ticket,
     Verdict,
 )
-from hub_extensions.core.queue.node_sets import Wish
+from hub_extensions.core.queue.node_sets import NodeWish
 from hub_extensions.core.reasons import Reason, explain
 
 # ------------------------------------------------------------------ joining
@@ -122,24 +122,24 @@ def admit(snapshot: QueueSnapshot) -> tuple[Admission, ...]:
     """
     room = snapshot.config.max_starting - snapshot.starting
     capacity = Capacity(snapshot)
-    lines = PoolQueues(snapshot, capacity)
+    queues = PoolQueues(snapshot, capacity)
     admissions: list[Admission] = []
     while len(admissions) < room:
-        given = _next_admission(lines, capacity)
+        given = _next_admission(queues, capacity)
         if given is None:
             break
-        ticket = lines.leave(given)
+        ticket = queues.leave(given)
         capacity.take(given, ticket)
         admissions.append(given)
     return tuple(admissions)
 
 
-def _next_admission(lines: PoolQueues, capacity: Capacity) -> Admission | None:
+def _next_admission(queues: PoolQueues, capacity: Capacity) -> Admission | None:
     """The head with the lowest place that can be given something, at the most preferred of the offers it heads."""
     heads: dict[str, tuple[int, Ticket]] = {}
     of_pool: dict[str, dict[str, Head]] = {}
-    for pool in lines.lines:
-        of_pool[pool] = lines.heads(pool)
+    for pool in queues.queues:
+        of_pool[pool] = queues.heads(pool)
         for head in of_pool[pool].values():
             ticket = head.ticket
             if ticket.id not in heads or head.place < heads[ticket.id][0]:
@@ -147,7 +147,7 @@ def _next_admission(lines: PoolQueues, capacity: Capacity) -> Admission | None:
     kept: set[str] = set()
     for _, ticket in sorted(heads.values(), key=lambda entry: entry[0]):
         waits_for: set[str] = set()
-        for choice in ticket.choices:
+        for choice in ticket.wanted_offers:
             offer = capacity.offers.get(choice.offer)
             here = of_pool.get(offer.pool or CPU, {}).get(ticket.id) if offer is not None else None
             if offer is None or here is None or choice.place >= here.next_place:
@@ -178,15 +178,15 @@ class Standing(Mapping[str, Verdict]):
         self._snapshot = snapshot
         self._now = now
         self._capacity = Capacity(snapshot)
-        self._lines = PoolQueues(snapshot, self._capacity)
-        self._on_nodes = {pool: _OnNodes(self._lines, pool) for pool in self._capacity.by_node}
+        self._queues = PoolQueues(snapshot, self._capacity)
+        self._on_nodes = {pool: _OnNodes(self._queues, pool) for pool in self._capacity.by_node}
         self._braked = snapshot.starting >= snapshot.config.max_starting
-        self._forecasts: dict[str, LineForecast] = {}
+        self._forecasts: dict[str, QueueForecast] = {}
         self._tickets: Mapping[str, Ticket] | None = None
 
     def of(self, ticket: Ticket) -> Verdict | None:
         """None: it waits for nothing that there is. The position is the best of its offers', and the wait is."""
-        places = [(self._lines.position(pool, ticket), pool) for pool in self._lines.pools_of(ticket)]
+        places = [(self._queues.position(pool, ticket), pool) for pool in self._queues.pools_of(ticket)]
         found = [(self._concerned(pool, ticket, place), pool) for place, pool in places if place is not None]
         if not found:
             return None
@@ -202,46 +202,46 @@ class Standing(Mapping[str, Verdict]):
 
     def _concerned(self, pool: str, ticket: Ticket, position: int) -> int:
         """Its position among those who may use a node that it may use."""
-        wish = self._lines.wish(pool, ticket)
+        wish = self._queues.wish(pool, ticket)
         return position if wish is None else self._on_nodes[pool].ahead(wish, position - 1) + 1
 
     def _verdict(self, ticket: Ticket, position: int, pool: str, forecast: WaitForecast) -> Verdict:
         offer = offer_in(self._capacity, ticket, pool)
         reason = _why(self._snapshot, self._capacity, offer, ticket, position - 1, self._braked)
-        if self._lines.passes(pool, ticket) and (over := over_own_limit(self._snapshot, ticket.user, ticket.server)):
+        if self._queues.passes(pool, ticket) and (over := over_own_limit(self._snapshot, ticket.user, ticket.server)):
             reason = explain("own-lease-first", **over.params, log_message=over.log_message)
         return Verdict(Answer.WAIT, reason, offer.id, None, position, position - 1, forecast)
 
     def _wait(self, pool: str, ticket: Ticket, position: int) -> WaitForecast:
         """Until it is served in this line."""
-        if self._lines.passes(pool, ticket) or self._lines.may_be_passed(pool, ticket):
+        if self._queues.passes(pool, ticket) or self._queues.may_be_passed(pool, ticket):
             return unknown(explain("after-own-server"))
-        wish = self._lines.wish(pool, ticket)
-        line = self._forecast(pool) if wish is None else self._node_forecast(pool, ticket, wish)
-        return line(position - 1, self._lines.came_before(pool, ticket))
+        wish = self._queues.wish(pool, ticket)
+        queue = self._forecast(pool) if wish is None else self._node_forecast(pool, ticket, wish)
+        return queue(position - 1, self._queues.came_before(pool, ticket))
 
-    def _forecast(self, pool: str) -> LineForecast:
+    def _forecast(self, pool: str) -> QueueForecast:
         known = self._forecasts.get(pool)
         if known is None:
-            shares, places = self._lines.shares(pool), self._lines.length(pool)
+            shares, places = self._queues.shares(pool), self._queues.length(pool)
             known = bounds_of(self._snapshot, self._capacity, pool, shares, places, self._now)
             self._forecasts[pool] = known
         return known
 
-    def _node_forecast(self, pool: str, ticket: Ticket, wish: Wish) -> LineForecast:
-        line = self._on_nodes[pool]
-        if wish not in line.forecasts:
+    def _node_forecast(self, pool: str, ticket: Ticket, wish: NodeWish) -> QueueForecast:
+        queue = self._on_nodes[pool]
+        if wish not in queue.forecasts:
             seen = self._capacity.seen_by(offer_in(self._capacity, ticket, pool), ticket)
-            shares, places = line.shares_of(wish)
-            line.forecasts[wish] = bounds_on_nodes(
+            shares, places = queue.shares_of(wish)
+            queue.forecasts[wish] = bounds_on_nodes(
                 self._snapshot, self._capacity, pool, (wish, seen), shares, places, self._now
             )
-        return line.forecasts[wish]
+        return queue.forecasts[wish]
 
     def _known(self) -> Mapping[str, Ticket]:
         if self._tickets is None:
-            lines = self._lines.lines.values()
-            self._tickets = {ticket.id: ticket for line in lines for ticket in line.tickets}
+            queues = self._queues.queues.values()
+            self._tickets = {ticket.id: ticket for queue in queues for ticket in queue.tickets}
         return self._tickets
 
     def __getitem__(self, ticket_id: str) -> Verdict:
@@ -265,20 +265,20 @@ def standing(snapshot: QueueSnapshot, now: datetime) -> Standing:
 class _OnNodes:
     """The line of a pool that is counted by node, for those who may use some of them."""
 
-    def __init__(self, lines: PoolQueues, pool: str) -> None:
-        self._wishes = lines.wishes(pool)
-        self._shares = [lines.shares_of(pool, ticket) for ticket in lines.line(pool).tickets]
+    def __init__(self, queues: PoolQueues, pool: str) -> None:
+        self._wishes = queues.wishes(pool)
+        self._shares = [queues.shares_of(pool, ticket) for ticket in queues.queue(pool).tickets]
         self._before: dict[frozenset[str], list[int]] = {}
-        self.forecasts: dict[Wish, LineForecast] = {}
+        self.forecasts: dict[NodeWish, QueueForecast] = {}
 
-    def ahead(self, wish: Wish, position: int) -> int:
+    def ahead(self, wish: NodeWish, position: int) -> int:
         """How many of the first `position` may use one of its nodes."""
         if wish.nodes not in self._before:
             met = ((1 if other.nodes & wish.nodes else 0) for other in self._wishes)
             self._before[wish.nodes] = [0, *accumulate(met)]
         return self._before[wish.nodes][position]
 
-    def shares_of(self, wish: Wish) -> tuple[set[int], int]:
+    def shares_of(self, wish: NodeWish) -> tuple[set[int], int]:
         """The shares that those may be given who may use one of its nodes, and how many these are."""
         met = [each for other, each in zip(self._wishes, self._shares, strict=True) if other.nodes & wish.nodes]
         return {wish.share}.union(*met), max(1, len(met))
@@ -325,22 +325,22 @@ def _why(
 def availability(snapshot: QueueSnapshot, now: datetime) -> tuple[Availability, ...]:
     """How every offer stands now, and the wait of somebody who joined this moment."""
     capacity = Capacity(snapshot)
-    lines = PoolQueues(snapshot, capacity)
+    queues = PoolQueues(snapshot, capacity)
     held_back = snapshot.starting >= snapshot.config.max_starting
-    found = (_availability(snapshot, lines, capacity, offer, now) for offer in snapshot.offers)
-    return tuple(_after_others(snapshot, lines, each) if held_back and each.wait.now else each for each in found)
+    found = (_availability(snapshot, queues, capacity, offer, now) for offer in snapshot.offers)
+    return tuple(_after_others(snapshot, queues, each) if held_back and each.wait.now else each for each in found)
 
 
-def _after_others(snapshot: QueueSnapshot, lines: PoolQueues, found: Availability) -> Availability:
+def _after_others(snapshot: QueueSnapshot, queues: PoolQueues, found: Availability) -> Availability:
     """It would start now, but for the start brake."""
-    return replace(found, wait=after_other_starts(brake_of(snapshot), lines.waiting()))
+    return replace(found, wait=after_other_starts(brake_of(snapshot), queues.waiting()))
 
 
 def _availability(
-    snapshot: QueueSnapshot, lines: PoolQueues, capacity: Capacity, offer: GpuOffer, now: datetime
+    snapshot: QueueSnapshot, queues: PoolQueues, capacity: Capacity, offer: GpuOffer, now: datetime
 ) -> Availability:
     pool = offer.pool or CPU
-    waiting = lines.length(pool)
+    waiting = queues.length(pool)
     if not offer.pool:
         return Availability(offer, None, None, 0, 0, 0, waiting, starts_now(explain("starts-now")))
     leases = [lease for lease in snapshot.leases if lease.pool == offer.pool and lease.state is not LeaseState.ENDED]
@@ -355,32 +355,32 @@ def _availability(
     total = capacity.total.get(offer.pool, 0) * (WHOLE // offer.share)
     foreign = capacity.foreign.get(offer.pool, 0)
     if offer.pool in capacity.by_node:
-        wait = _wait_on_nodes(snapshot, lines, capacity, offer, now)
-    elif _is_next(snapshot, lines, capacity, offer):
+        wait = _wait_on_nodes(snapshot, queues, capacity, offer, now)
+    elif _is_next(snapshot, queues, capacity, offer):
         wait = starts_now(explain("one-free"))
     else:
-        shares, places = {*lines.shares(pool), offer.share}, waiting + 1
-        wait = bounds_of(snapshot, capacity, pool, shares, places, now)(waiting, lines.waiting())
+        shares, places = {*queues.shares(pool), offer.share}, waiting + 1
+        wait = bounds_of(snapshot, capacity, pool, shares, places, now)(waiting, queues.waiting())
     max_wait = snapshot.config.max_wait
     wait = within_max_wait(wait, max_wait, max_wait)
     return Availability(offer, free, total, held, foreign, lost, waiting, wait, snapshot.queue)
 
 
-def _is_next(snapshot: QueueSnapshot, lines: PoolQueues, capacity: Capacity, offer: GpuOffer) -> bool:
+def _is_next(snapshot: QueueSnapshot, queues: PoolQueues, capacity: Capacity, offer: GpuOffer) -> bool:
     """One is free for who joins now, and nobody comes before him."""
-    before = lines.head(offer.pool) or any(map(lines.head, capacity.costed(offer.pool)))
+    before = queues.head(offer.pool) or any(map(queues.head, capacity.costed(offer.pool)))
     return capacity.free(offer) > 0 and not before and not snapshot.queue and offer.id not in snapshot.held_up
 
 
 def _wait_on_nodes(
-    snapshot: QueueSnapshot, lines: PoolQueues, capacity: Capacity, offer: GpuOffer, now: datetime
+    snapshot: QueueSnapshot, queues: PoolQueues, capacity: Capacity, offer: GpuOffer, now: datetime
 ) -> WaitForecast:
     """Of somebody who may use what all may: those in line who may not are not ahead of him."""
-    wishes = lines.wishes(offer.pool)
+    wishes = queues.wishes(offer.pool)
     if not snapshot.queue and capacity.fit(offer, None, Counter(wishes))[0]:
         return starts_now(explain("one-free"))
     wish, seen = capacity.wish(offer, None), capacity.seen_by(offer, None)
-    shares, places = _OnNodes(lines, offer.pool).shares_of(wish)
+    shares, places = _OnNodes(queues, offer.pool).shares_of(wish)
     ahead = sum(1 for other in wishes if other.nodes & wish.nodes)
-    line = bounds_on_nodes(snapshot, capacity, offer.pool, (wish, seen), shares, places + 1, now)
-    return line(ahead, lines.waiting())
+    queue = bounds_on_nodes(snapshot, capacity, offer.pool, (wish, seen), shares, places + 1, now)
+    return queue(ahead, queues.waiting())

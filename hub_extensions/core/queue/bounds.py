@@ -10,18 +10,18 @@ from datetime import datetime, timezone
 
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.core.queue.capacity import Capacity, Seen
+from hub_extensions.core.queue.capacity import Capacity, OfferRoom
 from hub_extensions.core.queue.forecast import (
     RELEASE_ALLOWANCE,
     Holding,
-    LineForecast,
+    QueueForecast,
     StartBrake,
     after_other_starts,
-    forecast_line,
+    forecast_queue,
     silent,
 )
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueSnapshot
-from hub_extensions.core.queue.node_sets import Wish
+from hub_extensions.core.queue.node_sets import NodeWish
 from hub_extensions.core.reasons import Reason, explain
 
 
@@ -32,7 +32,7 @@ def brake_of(snapshot: QueueSnapshot) -> StartBrake:
 
 def bounds_of(
     snapshot: QueueSnapshot, capacity: Capacity, pool: str, shares: Collection[int], places: int, now: datetime
-) -> LineForecast:
+) -> QueueForecast:
     """Of one pool's line.
 
     Args:
@@ -46,7 +46,7 @@ def bounds_of(
     held = [lease for lease in snapshot.leases if lease.pool == pool and lease.state is not LeaseState.ENDED]
     if snapshot.pools is not None:
         return _counted_bounds(snapshot, capacity, pool, held, shares, places, now)
-    return forecast_line(
+    return forecast_queue(
         devices=capacity.devices(pool),
         holdings=tuple(Holding(lease.device, lease.share, end_of(snapshot, lease, now)) for lease in held),
         shares=shares,
@@ -78,7 +78,7 @@ def _counted_bounds(
     shares: Collection[int],
     places: int,
     now: datetime,
-) -> LineForecast:
+) -> QueueForecast:
     """Counted devices have no names: each lease is one, and each that is free. Only equal shares are equal slots."""
     different = {*shares, *(lease.share for lease in held)}
     if len(different) > 1:
@@ -86,7 +86,7 @@ def _counted_bounds(
     share = min(different, default=WHOLE)
     free = sum(room // share * count for room, count in capacity.room(pool).items())
     slots = [lease.id for lease in held] + [f"free {number}" for number in range(min(free, places))]
-    return forecast_line(
+    return forecast_queue(
         devices=slots,
         holdings=tuple(Holding(lease.id, WHOLE, end_of(snapshot, lease, now)) for lease in held),
         shares=(WHOLE,),
@@ -102,11 +102,11 @@ def bounds_on_nodes(
     snapshot: QueueSnapshot,
     capacity: Capacity,
     pool: str,
-    mine: tuple[Wish, Seen],
+    mine: tuple[NodeWish, OfferRoom],
     shares: Collection[int],
     places: int,
     now: datetime,
-) -> LineForecast:
+) -> QueueForecast:
     """As of a pool, of its nodes alone: whoever may use one of them is ahead on all, which can only be later.
 
     As long as somebody waits for these nodes, none of their devices is idle, and everybody ahead has one for a turn.
@@ -127,7 +127,7 @@ def bounds_on_nodes(
     # of those that may be placed elsewhere, as many as there is room for, and those that stay longest
     unplaced.sort(key=lambda lease: ends[lease.id] or datetime.max.replace(tzinfo=timezone.utc), reverse=True)
     here = [lease.id for lease in (*placed, *unplaced[:taken])]
-    return forecast_line(
+    return forecast_queue(
         devices=here + [f"free {number}" for number in range(min(seen.free, places))],
         holdings=tuple(Holding(lease, WHOLE, ends[lease]) for lease in here),
         shares=(WHOLE,),
@@ -139,7 +139,7 @@ def bounds_on_nodes(
     )
 
 
-def _no_bound_on_nodes(snapshot: QueueSnapshot, seen: Seen) -> Reason | None:
+def _no_bound_on_nodes(snapshot: QueueSnapshot, seen: OfferRoom) -> Reason | None:
     if snapshot.queue:
         return explain("line-elsewhere", queue=snapshot.queue)
     if seen.unknown:

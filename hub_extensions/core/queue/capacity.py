@@ -14,13 +14,13 @@ from hub_extensions.core.cluster.pools import NodeRoom, Pool
 from hub_extensions.core.gpu.devices import WHOLE, Foreign
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.queue.model import Admission, Lease, LeaseState, QueueSnapshot, Ticket
-from hub_extensions.core.queue.node_sets import NodeRooms, Wish, nodes_of
+from hub_extensions.core.queue.node_sets import NodeRooms, NodeWish, nodes_of
 
-NOBODY: Mapping[Wish, int] = {}
+NOBODY: Mapping[NodeWish, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class OfferRoom:
     """How an offer stands for one ticket: only on the nodes that its server may use.
 
     Attributes:
@@ -56,7 +56,7 @@ class Capacity:
         self.queue = snapshot.queue
         self.held_up = snapshot.held_up
         self.by_node: dict[str, NodeRooms] = {}
-        self.promised: dict[str, Counter[Wish]] = {}
+        self.promised: dict[str, Counter[NodeWish]] = {}
         self._snapshot = snapshot
         self.held: dict[str, int] = {}
         self._pools: dict[str, list[str]] = {}
@@ -111,7 +111,7 @@ class Capacity:
                     self.promised[lease.pool][self.wish_of_lease(lease)] += 1
 
     def fit(
-        self, offer: GpuOffer, ticket: Ticket | None = None, ahead: Mapping[Wish, int] = NOBODY
+        self, offer: GpuOffer, ticket: Ticket | None = None, ahead: Mapping[NodeWish, int] = NOBODY
     ) -> tuple[bool, str | None]:
         """Whether the offer can be given now, and of which device (or pool): the fullest that still fits.
 
@@ -176,21 +176,21 @@ class Capacity:
         """Of a counted pool: free share of a device (thousandths) -> how many devices have it."""
         return self._room.get(pool, {})
 
-    def seen_by(self, offer: GpuOffer, ticket: Ticket | None) -> Seen:
+    def seen_by(self, offer: GpuOffer, ticket: Ticket | None) -> OfferRoom:
         """How an offer stands for this ticket; None: for somebody who may use what all may."""
         pool, held_up = offer.pool, offer.id in self.held_up
         if not pool:
-            return Seen(0, 0, 1, unknown=False, silent=False, held_up=held_up)  # CPU only
+            return OfferRoom(0, 0, 1, unknown=False, silent=False, held_up=held_up)  # CPU only
         rooms = self.by_node.get(pool)
         silent = self._snapshot.silent(pool)
         if rooms is None:
             counts = self.total.get(pool, 0), self.foreign.get(pool, 0), self.free(offer)
-            return Seen(*counts, pool in self.unknown, silent, held_up)
+            return OfferRoom(*counts, pool in self.unknown, silent, held_up)
         nodes = self._nodes(pool, ticket)
         here = [rooms.rooms[node] for node in nodes]
         wish = self.wish(offer, ticket)
         open_here = {node for node in wish.nodes if rooms.rooms[node].total}
-        return Seen(
+        return OfferRoom(
             total=sum(room.total for room in here),
             foreign=sum(room.foreign for room in here if room.total),
             free=rooms.free(wish, self.promised[pool]),
@@ -200,15 +200,15 @@ class Capacity:
             part=_with_some(rooms.rooms, nodes) != _with_some(rooms.rooms, nodes_of(rooms.rooms, None)),
         )
 
-    def wish(self, offer: GpuOffer, ticket: Ticket | None) -> Wish:
+    def wish(self, offer: GpuOffer, ticket: Ticket | None) -> NodeWish:
         """What it asks for; nodes where somebody who was let in finds no device count for nobody else."""
         doubtful = self._snapshot.held_up_on.get(offer.id, frozenset()) if offer.id in self.held_up else frozenset()
-        return Wish(self._nodes(offer.pool, ticket) - doubtful, offer.share)
+        return NodeWish(self._nodes(offer.pool, ticket) - doubtful, offer.share)
 
-    def wish_of_lease(self, lease: Lease) -> Wish:
+    def wish_of_lease(self, lease: Lease) -> NodeWish:
         """What a lease is that was given and has no place yet."""
         doubtful = self._snapshot.held_up_on.get(lease.offer, frozenset()) if lease.offer in self.held_up else set()
-        return Wish(self._nodes_of(lease.pool, lease.ticket) - doubtful, lease.share)
+        return NodeWish(self._nodes_of(lease.pool, lease.ticket) - doubtful, lease.share)
 
     def _nodes(self, pool: str, ticket: Ticket | None) -> frozenset[str]:
         return self._nodes_of(pool, "" if ticket is None else ticket.id)

@@ -16,7 +16,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-Numbers = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 
 OF_A_USER = 40
 """A user's finished uses that are looked at, and the weight exp(-rank / 10) of each (the reference algorithm)."""
@@ -43,7 +43,7 @@ LAST_TWO, OFFER, USER, BURST, POOL_OFFER, POOL = range(6)
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class PastUse:
     """A finished use.
 
     Attributes:
@@ -73,7 +73,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class UseHolder:
     """Somebody whose use is not over.
 
     Attributes:
@@ -90,19 +90,19 @@ class Holder:
     left: Left | None = None
 
 
-class History:
+class DurationHistory:
     """What finished uses taught about one pool: a fixed number of them, however many there were."""
 
-    def __init__(self, uses: Iterable[Use] = ()) -> None:
+    def __init__(self, uses: Iterable[PastUse] = ()) -> None:
         self.finished = 0
-        self._users: dict[str, deque[Use]] = {}
-        self._offers: dict[Hashable, deque[Use]] = {}
-        self._pool: deque[Use] = deque(maxlen=OF_THE_POOL)
+        self._users: dict[str, deque[PastUse]] = {}
+        self._offers: dict[Hashable, deque[PastUse]] = {}
+        self._pool: deque[PastUse] = deque(maxlen=OF_THE_POOL)
         self._trust = {n: np.full(6, 1 / 6) for n in range(3)}
         for use in uses:
             self.add(use)
 
-    def add(self, use: Use) -> None:
+    def add(self, use: PastUse) -> None:
         """A use ended: what foretold it is believed more, and it is one to learn from."""
         self._learn(use)
         self.finished += 1
@@ -110,19 +110,19 @@ class History:
         self._offers.setdefault(use.offer, deque(maxlen=OF_AN_OFFER)).appendleft(use)
         self._pool.appendleft(use)
 
-    def trust(self, user: str) -> Numbers:
+    def trust(self, user: str) -> FloatArray:
         """How far each source is believed for a user with as many finished uses."""
         return self._trust[self._class(user)]
 
-    def of(self, user: str) -> Sequence[Use]:
+    def of(self, user: str) -> Sequence[PastUse]:
         """A user's finished uses, the latest first."""
         return tuple(self._users.get(user, ()))
 
-    def of_offer(self, offer: Hashable) -> Sequence[Use]:
+    def of_offer(self, offer: Hashable) -> Sequence[PastUse]:
         """The pool's last uses of an offer, the latest first."""
         return tuple(self._offers.get(offer, ()))
 
-    def pool(self) -> Sequence[Use]:
+    def pool(self) -> Sequence[PastUse]:
         """The pool's last uses, the latest first."""
         return tuple(self._pool)
 
@@ -130,7 +130,7 @@ class History:
         known = len(self._users.get(user, ()))
         return 0 if known < 3 else 1 if known < 10 else 2
 
-    def _learn(self, use: Use) -> None:
+    def _learn(self, use: PastUse) -> None:
         """One step of expectation and maximisation over the sources that had something to say."""
         own, same = self._users.get(use.user, ()), self._offers.get(use.offer, ())
         weights = profiles(use.offer, use.asked, [(u.offer, u.asked) for u in own], [True] * len(own))
@@ -154,15 +154,15 @@ class History:
         trust[there] += step * (found[there] / found.sum() * believed_share - trust[there])
 
     @staticmethod
-    def _near(uses: Iterable[Use], use: Use) -> Numbers:
+    def _near(uses: Iterable[PastUse], use: PastUse) -> FloatArray:
         """For each how near it was: 1 is as long, 1/2 is `TOLERANCE` off. Both ended by their limit is as long."""
         lasted = np.log(np.array([use.lasted if u.at_limit and use.at_limit else u.lasted for u in uses]) + SHORTEST)
         off = (lasted - np.log(use.lasted + SHORTEST)) / np.log1p(TOLERANCE)
-        near: Numbers = 1 / (1 + off * off)
+        near: FloatArray = 1 / (1 + off * off)
         return near
 
 
-def profiles(offer: Hashable, asked: float, own: Sequence[tuple[Hashable, float]], over: Sequence[bool]) -> Numbers:
+def profiles(offer: Hashable, asked: float, own: Sequence[tuple[Hashable, float]], over: Sequence[bool]) -> FloatArray:
     """Of each source of one user's uses the weight of each of them: four rows that add up to 1, or are 0.
 
     Args:
@@ -190,7 +190,7 @@ def profiles(offer: Hashable, asked: float, own: Sequence[tuple[Hashable, float]
                 rows[BURST][at] = weight
     found = np.array(rows)
     sums = found.sum(axis=1, keepdims=True)
-    shares: Numbers = np.divide(found, sums, out=np.zeros_like(found), where=sums > 0)
+    shares: FloatArray = np.divide(found, sums, out=np.zeros_like(found), where=sums > 0)
     return shares
 
 
@@ -200,20 +200,20 @@ class Draws:
     A life that is drawn counts from then on as the latest use of its user: who starts five alike ends them alike.
     """
 
-    def __init__(self, history: History, holders: Sequence[Holder], count: int, seed: int) -> None:
+    def __init__(self, history: DurationHistory, holders: Sequence[UseHolder], count: int, seed: int) -> None:
         self._history = history
         self._count = count
         self._random = np.random.default_rng(seed)
-        self._drawn: dict[str, list[tuple[Hashable, float, Numbers]]] = {}
-        self._known: dict[Hashable, tuple[Numbers, NDArray[np.bool_]]] = {}
+        self._drawn: dict[str, list[tuple[Hashable, float, FloatArray]]] = {}
+        self._known: dict[Hashable, tuple[FloatArray, NDArray[np.bool_]]] = {}
         self._pool_lives, self._pool_masses = kaplan_meier(
             history.pool(), [holder.age for holder in holders if holder.age is not None]
         )
 
-    def life(self, holder: Holder) -> Numbers:
+    def life(self, holder: UseHolder) -> FloatArray:
         """How long the whole use lasts, in each draw. Never beyond its limit; never less than it has lasted."""
         age = holder.age or 0.0
-        lives: Numbers
+        lives: FloatArray
         if holder.left is not None:
             spread = self._random.standard_normal(self._count) * holder.left.spread
             lives = age + np.maximum(holder.left.seconds, 0.0) * np.exp(spread)
@@ -227,7 +227,7 @@ class Draws:
         del siblings[SIBLINGS:]
         return lives
 
-    def _picked(self, holder: Holder, age: float) -> Numbers:
+    def _picked(self, holder: UseHolder, age: float) -> FloatArray:
         """One past life for each draw, of those that are longer than this has lasted."""
         history, limit = self._history, holder.limit
         siblings = self._drawn.get(holder.user, [])
@@ -257,10 +257,10 @@ class Draws:
         chosen = np.minimum((steps <= point).sum(axis=0), len(siblings) - 1)
         copied = of_siblings[chosen, np.arange(self._count)]
         others = self._from(lives, sure, np.maximum(point - steps[-1], 0.0), age) if total > 0 else self._beyond(age)
-        picked: Numbers = np.where(point < steps[-1], copied, others)
+        picked: FloatArray = np.where(point < steps[-1], copied, others)
         return picked
 
-    def _lives(self, whose: Hashable, uses: Sequence[Use], limit: float | None) -> Numbers:
+    def _lives(self, whose: Hashable, uses: Sequence[PastUse], limit: float | None) -> FloatArray:
         """What these say to somebody with this limit: who used his time to the full did so."""
         known = self._known.get(whose)
         if known is None:
@@ -268,25 +268,25 @@ class Draws:
             known = self._known[whose] = lasted, np.array([use.at_limit for use in uses], dtype=np.bool_)
         if limit is None:
             return known[0]
-        lives: Numbers = np.where(known[1], limit, np.minimum(known[0], limit))
+        lives: FloatArray = np.where(known[1], limit, np.minimum(known[0], limit))
         return lives
 
     @staticmethod
-    def _from(lives: Numbers, sure: Numbers, points: Numbers, age: float) -> Numbers:
+    def _from(lives: FloatArray, sure: FloatArray, points: FloatArray, age: float) -> FloatArray:
         at = np.minimum(np.searchsorted(sure, points, side="right"), len(lives) - 1)
-        found: Numbers = lives[at]
+        found: FloatArray = lives[at]
         return found
 
-    def _beyond(self, age: float) -> Numbers:
+    def _beyond(self, age: float) -> FloatArray:
         """Nobody lasted so long: as long again, give or take (the median of a life with a tail of power 1)."""
         return max(age, 60.0) / np.maximum(self._random.random(self._count), 0.02)
 
 
-def _clipped(lives: Numbers, limit: float | None) -> Numbers:
+def _clipped(lives: FloatArray, limit: float | None) -> FloatArray:
     return lives if limit is None else np.minimum(lives, limit)
 
 
-def kaplan_meier(ended: Sequence[Use], running: Sequence[float]) -> tuple[Numbers, Numbers]:
+def kaplan_meier(ended: Sequence[PastUse], running: Sequence[float]) -> tuple[FloatArray, FloatArray]:
     """Lives and the mass of each; what still runs, or was ended by a limit, would have lasted longer.
 
     What is left over lies at the longest.
@@ -298,8 +298,8 @@ def kaplan_meier(ended: Sequence[Use], running: Sequence[float]) -> tuple[Number
     order = np.lexsort((~over, lasted))
     lasted, over = lasted[order], over[order]
     at_risk = len(lasted) - np.arange(len(lasted))
-    kept: Numbers = np.cumprod(np.where(over, 1 - 1 / at_risk, 1.0)).astype(np.float64)
-    masses: Numbers = np.concatenate((np.ones(1), kept[:-1])) - kept
+    kept: FloatArray = np.cumprod(np.where(over, 1 - 1 / at_risk, 1.0)).astype(np.float64)
+    masses: FloatArray = np.concatenate((np.ones(1), kept[:-1])) - kept
     masses[-1] += kept[-1]
     there = masses > 0
     return lasted[there], masses[there]

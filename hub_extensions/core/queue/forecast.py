@@ -85,12 +85,12 @@ def unknown(reason: Reason) -> WaitForecast:
     return WaitForecast(False, None, None, None, None, reason)
 
 
-LineForecast = Callable[[int, int], WaitForecast]
+QueueForecast = Callable[[int, int], WaitForecast]
 """The wait by place in one line, the first is 0, and how many wait in all lines who came before. Found when it is asked
 for: of a long line most of it nobody asks."""
 
 
-def silent(reason: Reason) -> LineForecast:
+def silent(reason: Reason) -> QueueForecast:
     """A line of which nothing can be said."""
     nothing = unknown(reason)
     return lambda place, before: nothing
@@ -123,7 +123,7 @@ def within_max_wait(forecast: WaitForecast, left: timedelta, max_wait: timedelta
     return replace(forecast, at_most=None, reason=explain("place-ends-first", hours=hours))
 
 
-def forecast_line(
+def forecast_queue(
     *,
     devices: Sequence[str],
     holdings: Sequence[Holding],
@@ -133,7 +133,7 @@ def forecast_line(
     brake: StartBrake,
     now: datetime,
     by_others_too: bool = False,
-) -> LineForecast:
+) -> QueueForecast:
     """The wait of each place in one pool's line.
 
     The line is played forward with everybody using his time to the full, and every start as late as it can be: each

@@ -19,12 +19,12 @@ from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.bounds import end_of, no_bound
 from hub_extensions.core.queue.capacity import Capacity
-from hub_extensions.core.queue.durations import History, Holder, Left, Use
+from hub_extensions.core.queue.durations import DurationHistory, Left, PastUse, UseHolder
 from hub_extensions.core.queue.heads import PoolQueues
 from hub_extensions.core.queue.interval import Correction, Interval
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueSnapshot, Ticket, TicketState
 from hub_extensions.core.queue.outlook import SOON_END, KnownEnd, Likely, PoolView, Stay
-from hub_extensions.core.queue.play import Brake, Held, Line, Waiting, Wish, always
+from hub_extensions.core.queue.play import Brake, HeldShares, SimulationState, Waiting, Wish, always
 from hub_extensions.core.queue.wait_forecast import Waits, likely_waits
 
 MOST_PLAYED = 1000
@@ -76,7 +76,7 @@ class Foreteller:
         histories: pool -> what its uses taught, where others learn too.
     """
 
-    def __init__(self, histories: dict[str, History] | None = None) -> None:
+    def __init__(self, histories: dict[str, DurationHistory] | None = None) -> None:
         self.histories = {} if histories is None else histories
         self._corrections: dict[str, Correction] = {}
         self._starts: deque[float] = deque(maxlen=STARTS)
@@ -91,8 +91,8 @@ class Foreteller:
             if len(self._keys) > KEYS:
                 del self._keys[next(iter(self._keys))]
             kind = alike(stay.devices, stay.share, stay.limit)
-            use = Use(stay.user, kind, stay.asked, stay.lasted, stay.at_limit)
-            self.histories.setdefault(stay.pool, History()).add(use)
+            use = PastUse(stay.user, kind, stay.asked, stay.lasted, stay.at_limit)
+            self.histories.setdefault(stay.pool, DurationHistory()).add(use)
             if stay.starting is not None:
                 self._starts.append(stay.starting)
 
@@ -113,7 +113,7 @@ class Foreteller:
 
     def waits(
         self,
-        queue: Line,
+        queue: SimulationState,
         seed: int,
         asks: Sequence[Wish] = (),
         so_far: Mapping[str, tuple[Interval, float]] | None = None,
@@ -157,7 +157,7 @@ def alike(devices: int, share: int, limit: float | None = None) -> Hashable:
     return (devices, share) if limit is None else (devices, share, limit)
 
 
-def simulation_of(question: Question, starting: float) -> tuple[Line, dict[OfferId, Wish]]:
+def simulation_of(question: Question, starting: float) -> tuple[SimulationState, dict[OfferId, Wish]]:
     """The line that is played, and for each offer what somebody would wish for who joined now.
 
     Args:
@@ -184,15 +184,15 @@ class _StateMaker:
             if self._is_played(pool)
         }
 
-    def simulation(self, starting: float) -> tuple[Line, dict[OfferId, Wish]]:
+    def simulation(self, starting: float) -> tuple[SimulationState, dict[OfferId, Wish]]:
         tickets = self._in_order()[:MOST_PLAYED]
         brake = self._brake(starting, len(tickets))
         turns = (self._turn(ticket, braked=brake is not None) for ticket in tickets)
         held = [self._held(lease) for pool in self._pools for lease in self._leases.get(pool, ())]
-        line = Line(self._pools, tuple(held), tuple(turn for turn in turns if turn is not None), brake)
+        line = SimulationState(self._pools, tuple(held), tuple(turn for turn in turns if turn is not None), brake)
         at = self._question.now.timestamp()
         return line, {
-            offer.id: Wish(offer.pool, self._share(offer.share), Holder("", alike(1, offer.share), at))
+            offer.id: Wish(offer.pool, self._share(offer.share), UseHolder("", alike(1, offer.share), at))
             for offer in self._snapshot.offers
             if offer.pool in self._pools
         }
@@ -218,13 +218,13 @@ class _StateMaker:
     def _share(self, share: int) -> int:
         return WHOLE if self._counted else share
 
-    def _held(self, lease: Lease) -> Held:
+    def _held(self, lease: Lease) -> HeldShares:
         now = self._question.now
         age = max(0.0, (now - lease.since).total_seconds())
         late = lease.ends_at is not None and end_of(self._snapshot, lease, now) is None
         known = self._question.ends.get(lease.id)
         left = None if known is None else Left(known.seconds, known.spread)
-        holder = Holder(
+        holder = UseHolder(
             lease.user,
             alike(1, lease.share),
             self._question.asked.get(lease.id, lease.since.timestamp()),
@@ -233,21 +233,21 @@ class _StateMaker:
             ENDING if lease.state is LeaseState.ENDING else left,
         )
         share = (lease.id if self._counted else lease.device, self._share(lease.share))
-        return Held(lease.id, holder, (share,), frees=not late and lease.state is not LeaseState.LOST)
+        return HeldShares(lease.id, holder, (share,), frees=not late and lease.state is not LeaseState.LOST)
 
     def _turn(self, ticket: Ticket, *, braked: bool) -> Waiting | None:
         """None: nothing that is played depends on it."""
-        if any(choice.offer == CPU for choice in ticket.choices):
+        if any(choice.offer == CPU for choice in ticket.wanted_offers):
             return Waiting(ticket.id, ()) if braked else None
         lifetime = self._snapshot.lifetime
         asked = self._question.asked.get(ticket.id, ticket.joined.timestamp())
         wishes = []
-        for choice in ticket.choices:
+        for choice in ticket.wanted_offers:
             offer = self._offers.get(choice.offer)
             if offer is None or offer.pool not in self._pools or not self._has_a_turn(offer, ticket):
                 continue
             limit = None if lifetime is None else (self._snapshot.start_allowance + lifetime).total_seconds()
-            holder = Holder(ticket.user, alike(1, offer.share), asked, None, limit)
+            holder = UseHolder(ticket.user, alike(1, offer.share), asked, None, limit)
             wishes.append(Wish(offer.pool, self._share(offer.share), holder))
         return Waiting(ticket.id, tuple(wishes)) if wishes else None
 
@@ -269,15 +269,15 @@ class _StateMaker:
 
     def _in_order(self) -> list[Ticket]:
         """Each behind all who are ahead of it in any line; where that goes round in a circle, by the first place."""
-        lines = [line.tickets for line in self._queues.lines.values()]
-        tickets = {ticket.id: ticket for line in lines for ticket in line}
+        queues = [line.tickets for line in self._queues.queues.values()]
+        tickets = {ticket.id: ticket for line in queues for ticket in line}
         ahead = dict.fromkeys(tickets, 0)
         behind: dict[str, list[str]] = {}
-        for line in lines:
+        for line in queues:
             for one, other in pairwise(line):
                 behind.setdefault(one.id, []).append(other.id)
                 ahead[other.id] += 1
-        by_place = sorted((min(choice.place for choice in each.choices), each.id) for each in tickets.values())
+        by_place = sorted((min(choice.place for choice in each.wanted_offers), each.id) for each in tickets.values())
         place = {name: at for at, name in by_place}
         ready = [(at, name) for at, name in by_place if not ahead[name]]
         waiting, found = deque(by_place), dict[str, Ticket]()

@@ -1,6 +1,6 @@
 """The lines as an admission reads them: who is where in each, and who may be given something next.
 
-Not here: the lines themselves (``line.py``), and what there is to give (``capacity.py``).
+Not here: the lines themselves (``pool_queue.py``), and what there is to give (``capacity.py``).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from operator import attrgetter
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.capacity import Capacity
-from hub_extensions.core.queue.line import lines_of
-from hub_extensions.core.queue.model import Admission, LeaseState, Line, QueueSnapshot, Ticket, TicketState
-from hub_extensions.core.queue.node_sets import Wish
+from hub_extensions.core.queue.model import Admission, LeaseState, PoolQueue, QueueSnapshot, Ticket, TicketState
+from hub_extensions.core.queue.node_sets import NodeWish
+from hub_extensions.core.queue.pool_queue import pool_queues_of
 
-NOBODY = Line()
+NOBODY = PoolQueue()
 LAST = 2**63
 
 
@@ -34,7 +34,7 @@ class Head:
     place: int
     ticket: Ticket
     next_place: int
-    ahead: Mapping[Wish, int]
+    ahead: Mapping[NodeWish, int]
 
 
 def pools_of(offers: Iterable[GpuOffer]) -> dict[OfferId, str]:
@@ -50,29 +50,29 @@ class PoolQueues:
         self._capacity = capacity
         self._pool_of = pools_of(snapshot.offers)
         self._share_of = {offer.id: offer.share for offer in snapshot.offers}
-        self.lines = lines_of(self._pool_of, snapshot.tickets) if snapshot.kept is None else snapshot.kept
-        self._first = dict.fromkeys(self.lines, 0)
+        self.queues = pool_queues_of(self._pool_of, snapshot.tickets) if snapshot.queues is None else snapshot.queues
+        self._first = dict.fromkeys(self.queues, 0)
         self._left: set[str] = set()
         self._held = held_by(snapshot, {lease.user for lease in snapshot.leases})
         self._most = snapshot.config.gpu_leases_per_user
         self._index: tuple[list[int], dict[str, list[Ticket]]] | None = None
 
-    def line(self, pool: str) -> Line:
-        return self.lines.get(pool, NOBODY)
+    def queue(self, pool: str) -> PoolQueue:
+        return self.queues.get(pool, NOBODY)
 
     def position(self, pool: str, ticket: Ticket) -> int | None:
         """1 is the first; None: it is not in that line."""
-        line = self.line(pool)
-        places = (choice.place for choice in ticket.choices if self._pool_of.get(choice.offer) == pool)
-        at = bisect_left(line.places, min(places, default=0))
-        while at < len(line.tickets) and line.tickets[at].id != ticket.id:
+        queue = self.queue(pool)
+        places = (choice.place for choice in ticket.wanted_offers if self._pool_of.get(choice.offer) == pool)
+        at = bisect_left(queue.places, min(places, default=0))
+        while at < len(queue.tickets) and queue.tickets[at].id != ticket.id:
             at += 1
-        return at + 1 if at < len(line.tickets) else None
+        return at + 1 if at < len(queue.tickets) else None
 
     def came_before(self, pool: str, ticket: Ticket) -> int:
         """How many of those who wait, in whatever line, had a place before it had its place here."""
         firsts, place = self._known()[0], self._place(pool, ticket)
-        itself = min(each.place for each in ticket.choices if each.offer in self._pool_of) < place
+        itself = min(each.place for each in ticket.wanted_offers if each.offer in self._pool_of) < place
         return bisect_left(firsts, place) - itself
 
     def waiting(self) -> int:
@@ -81,11 +81,11 @@ class PoolQueues:
 
     def shares(self, pool: str) -> set[int]:
         """What anybody in this line may be given of a device."""
-        return {self._share_of[offer] for offer, count in self.line(pool).asked.items() if count}
+        return {self._share_of[offer] for offer, count in self.queue(pool).asked.items() if count}
 
     def shares_of(self, pool: str, ticket: Ticket) -> set[int]:
         """What it may be given of a device of this pool."""
-        return {self._share_of[each.offer] for each in ticket.choices if self._pool_of.get(each.offer) == pool}
+        return {self._share_of[each.offer] for each in ticket.wanted_offers if self._pool_of.get(each.offer) == pool}
 
     def may_be_passed(self, pool: str, ticket: Ticket) -> bool:
         """Its user's other places may be served first, and with these the user holds as many GPUs as he may."""
@@ -100,14 +100,14 @@ class PoolQueues:
         return pools == [pool] and self._place(pool, other) > self._place(pool, ticket)
 
     def _place(self, pool: str, ticket: Ticket) -> int:
-        return min(choice.place for choice in ticket.choices if self._pool_of.get(choice.offer) == pool)
+        return min(choice.place for choice in ticket.wanted_offers if self._pool_of.get(choice.offer) == pool)
 
     def _known(self) -> tuple[list[int], dict[str, list[Ticket]]]:
         """The first place of each who waits, in order; and user -> the tickets that wait for a GPU."""
         if self._index is None:
             first, own = dict[str, int](), dict[str, dict[str, Ticket]]()
-            for pool, line in self.lines.items():
-                for place, ticket in zip(line.places, line.tickets, strict=True):
+            for pool, queue in self.queues.items():
+                for place, ticket in zip(queue.places, queue.tickets, strict=True):
                     first[ticket.id] = min(place, first.get(ticket.id, place))
                     if pool != CPU:
                         own.setdefault(ticket.user, {})[ticket.id] = ticket
@@ -118,49 +118,51 @@ class PoolQueues:
         """The lines that it is in, in the order of what its user prefers."""
         if ticket.state is not TicketState.WAITING:
             return []
-        return list(dict.fromkeys(self._pool_of[each.offer] for each in ticket.choices if each.offer in self._pool_of))
+        return list(
+            dict.fromkeys(self._pool_of[each.offer] for each in ticket.wanted_offers if each.offer in self._pool_of)
+        )
 
     def has(self, pool: str, ticket: Ticket) -> bool:
         return pool in self.pools_of(ticket)
 
     def head(self, pool: str) -> tuple[int, Ticket] | None:
         """Its place, and the first ticket that may be given something of this pool."""
-        line = self.line(pool)
+        queue = self.queue(pool)
         at = self._first[pool] = self._next(pool, self._first.get(pool, 0))
-        return (line.places[at], line.tickets[at]) if at < len(line.tickets) else None
+        return (queue.places[at], queue.tickets[at]) if at < len(queue.tickets) else None
 
     def heads(self, pool: str) -> dict[str, Head]:
         """The first; and of a pool that is counted by node the first of each set of nodes. By their tickets."""
         found: dict[str, Head] = {}
-        line = self.line(pool)
-        ahead = Counter[Wish]()
+        queue = self.queue(pool)
+        ahead = Counter[NodeWish]()
         at = self._first[pool] = self._next(pool, self._first.get(pool, 0))
-        while at < len(line.tickets):
+        while at < len(queue.tickets):
             behind = self._next(pool, at + 1)
-            next_place = line.places[behind] if behind < len(line.places) else LAST
-            ticket, wish = line.tickets[at], self.wish(pool, line.tickets[at])
+            next_place = queue.places[behind] if behind < len(queue.places) else LAST
+            ticket, wish = queue.tickets[at], self.wish(pool, queue.tickets[at])
             if wish is None or wish not in ahead:
-                found[ticket.id] = Head(line.places[at], ticket, next_place, Counter(ahead))
+                found[ticket.id] = Head(queue.places[at], ticket, next_place, Counter(ahead))
             if wish is None:
                 break
             ahead[wish] += 1
             at = behind
         return found
 
-    def wish(self, pool: str, ticket: Ticket) -> Wish | None:
+    def wish(self, pool: str, ticket: Ticket) -> NodeWish | None:
         """What it wishes for first of a pool that is counted by node; None: of another."""
         if self._capacity is None or pool not in self._capacity.by_node:
             return None
         return self._capacity.wish(offer_in(self._capacity, ticket, pool), ticket)
 
-    def wishes(self, pool: str) -> tuple[Wish, ...]:
+    def wishes(self, pool: str) -> tuple[NodeWish, ...]:
         """What each in the line of a pool that is counted by node wishes for."""
-        found = (self.wish(pool, ticket) for ticket in self.line(pool).tickets)
+        found = (self.wish(pool, ticket) for ticket in self.queue(pool).tickets)
         return tuple(wish for wish in found if wish is not None)
 
     def _next(self, pool: str, at: int) -> int:
         """From `at` on, the first that has not left and is not passed."""
-        waiting = self.line(pool).tickets
+        waiting = self.queue(pool).tickets
         while at < len(waiting) and (waiting[at].id in self._left or self.passes(pool, waiting[at])):
             at += 1
         return at
@@ -180,7 +182,7 @@ class PoolQueues:
 
     def length(self, pool: str) -> int:
         """Before anybody was given anything."""
-        return len(self.line(pool).tickets)
+        return len(self.queue(pool).tickets)
 
 
 def held_by(snapshot: QueueSnapshot, users: Set[str]) -> dict[str, dict[str, None]]:
@@ -194,5 +196,7 @@ def held_by(snapshot: QueueSnapshot, users: Set[str]) -> dict[str, dict[str, Non
 
 def offer_in(capacity: Capacity, ticket: Ticket, pool: str) -> GpuOffer:
     """The offer of its first place in this pool; of several with one place the one its user prefers."""
-    here = (c for c in ticket.choices if c.offer in capacity.offers and (capacity.offers[c.offer].pool or CPU) == pool)
+    here = (
+        c for c in ticket.wanted_offers if c.offer in capacity.offers and (capacity.offers[c.offer].pool or CPU) == pool
+    )
     return capacity.offers[min(here, key=attrgetter("place")).offer]

@@ -62,12 +62,12 @@ class Correction:
         self._errors: deque[tuple[float, float]] = deque(maxlen=MATURED)
         self._worse: deque[float] = deque(maxlen=MATURED)
 
-    def matured(self, told: Interval, waited: float, at_most: float | None = None) -> None:
+    def matured(self, shown: Interval, waited: float, at_most: float | None = None) -> None:
         """A forecast came true: what was played, before any correction, the real wait, and what was enforced."""
         if at_most is not None:
-            own = corrected(told, self.moves(), at_most)
+            own = corrected(shown, self.moves(), at_most)
             self._worse.append(_loss(waited, own.p90) - _loss(waited, at_most))
-        self._errors.append(self._error(told, waited))
+        self._errors.append(self._error(shown, waited))
 
     @property
     def by_limit(self) -> bool:
@@ -75,8 +75,8 @@ class Correction:
         return len(self._worse) >= FEWEST_MATURED and sum(self._worse) > 0
 
     @staticmethod
-    def _error(told: Interval, waited: float) -> tuple[float, float]:
-        return _log(waited) - _log(told.p10), _log(waited) - _log(told.p90)
+    def _error(shown: Interval, waited: float) -> tuple[float, float]:
+        return _log(waited) - _log(shown.p10), _log(waited) - _log(shown.p90)
 
     def correct(
         self, played: Interval, waiting: Iterable[tuple[Interval, float]] = (), at_most: float | None = None
@@ -94,7 +94,7 @@ class Correction:
             return None
         lows, highs = sorted(-e for e, _ in self._errors), sorted(e for _, e in self._errors)
         usual = _rank(highs, HIGH)
-        late = [error for told, waited in waiting if (error := self._error(told, waited)[1]) > usual]
+        late = [error for shown, waited in waiting if (error := self._error(shown, waited)[1]) > usual]
         return -_rank(lows, HIGH), _rank(sorted([*highs, *late]), HIGH)
 
 
@@ -116,17 +116,17 @@ def corrected(
     return limited(Interval(p10, played.p50, max(p90, played.p50), played.within), at_most, by_limit)
 
 
-def limited(told: Interval, at_most: float | None, by_limit: bool) -> Interval:
+def limited(shown: Interval, at_most: float | None, by_limit: bool) -> Interval:
     """Nothing goes beyond what is enforced, and where that was the better P90 lately, it is told itself."""
     if at_most is None:
-        return replace(told, p10=min(told.p10, told.p50))
-    p50 = min(told.p50, at_most)
-    return Interval(min(told.p10, p50), p50, at_most if by_limit else min(told.p90, at_most), told.within)
+        return replace(shown, p10=min(shown.p10, shown.p50))
+    p50 = min(shown.p50, at_most)
+    return Interval(min(shown.p10, p50), p50, at_most if by_limit else min(shown.p90, at_most), shown.within)
 
 
-def _loss(waited: float, told: float) -> float:
+def _loss(waited: float, shown: float) -> float:
     """The pinball loss of a P90."""
-    return max(HIGH * (waited - told), (1 - HIGH) * (told - waited))
+    return max(HIGH * (waited - shown), (1 - HIGH) * (shown - waited))
 
 
 def _rank(ordered: Sequence[float], share: float) -> float:

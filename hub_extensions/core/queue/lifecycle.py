@@ -33,12 +33,12 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import (
     Admission,
-    Choice,
     Lease,
     LeaseState,
     Ticket,
     TicketEnd,
     TicketState,
+    WantedOffer,
 )
 from hub_extensions.core.reasons import Reason, explain
 
@@ -158,7 +158,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LeaseReading:
     """What a reading of the machine or the cluster says of one lease. None: it does not say.
 
     Attributes:
@@ -177,7 +177,9 @@ class Seen:
 # ------------------------------------------------------------------ tickets
 
 
-def choices_of(offers: Sequence[OfferId], ticket: Ticket | None, new_place: Callable[[], int]) -> tuple[Choice, ...]:
+def wanted_offers_of(
+    offers: Sequence[OfferId], ticket: Ticket | None, new_place: Callable[[], int]
+) -> tuple[WantedOffer, ...]:
     """The places for the offers asked for: one that it waits for is kept, all others share a new one at the end.
 
     Who was admitted and asks for others instead has had its turn: it keeps none.
@@ -186,9 +188,9 @@ def choices_of(offers: Sequence[OfferId], ticket: Ticket | None, new_place: Call
         ticket: the server's live ticket; None: it has none. new_place: makes a place; not called where none is needed.
     """
     keeps = ticket is not None and ticket.admitted_offer in (None, *offers)
-    had = {choice.offer: choice.place for choice in ticket.choices} if ticket is not None and keeps else {}
+    had = {choice.offer: choice.place for choice in ticket.wanted_offers} if ticket is not None and keeps else {}
     fresh = new_place() if any(offer not in had for offer in offers) else 0
-    return tuple(Choice(offer, had.get(offer, fresh)) for offer in offers)
+    return tuple(WantedOffer(offer, had.get(offer, fresh)) for offer in offers)
 
 
 def ask(ticket: Ticket | None, lease: Lease | None, wanted: Ticket) -> Step:
@@ -201,12 +203,12 @@ def ask(ticket: Ticket | None, lease: Lease | None, wanted: Ticket) -> Step:
     if ticket is None:
         stale = None if lease is None else replace(lease, state=LEASES[lease.state, Event.SUPERSEDED])
         return Step(replace(wanted, state=TICKETS[None, Event.ASKED]), lease=stale)
-    offers = [choice.offer for choice in wanted.choices]
+    offers = [choice.offer for choice in wanted.wanted_offers]
     event = Event.ASKED if ticket.admitted_offer in (None, *offers) else Event.ASKED_OTHERS
     state = TICKETS[ticket.state, event]
     again = replace(
         ticket,
-        choices=wanted.choices,
+        wanted_offers=wanted.wanted_offers,
         attempt=ticket.attempt + 1,
         groups=wanted.groups,
         options=wanted.options,
@@ -288,10 +290,10 @@ def end(ticket: Ticket, lease: Lease | None, event: Event) -> Step | Reason:
 def lose_right(ticket: Ticket, offer: OfferId) -> Step | Reason:
     """It goes on without this offer. A reason why not: it has no other, or waits no more."""
     state = TICKETS.get((ticket.state, Event.RIGHT_LOST))
-    rest = tuple(choice for choice in ticket.choices if choice.offer != offer)
+    rest = tuple(choice for choice in ticket.wanted_offers if choice.offer != offer)
     if state is None or not rest:
         return _impossible(ticket.state, Event.RIGHT_LOST)
-    return Step(replace(ticket, state=state, choices=rest))
+    return Step(replace(ticket, state=state, wanted_offers=rest))
 
 
 # ------------------------------------------------------------------ leases
@@ -334,7 +336,7 @@ def adopt(
     )
 
 
-def refresh(lease: Lease, seen: Seen) -> Lease:
+def refresh(lease: Lease, seen: LeaseReading) -> Lease:
     """The lease after a reading (the same object when nothing changed). Of what is not known nothing follows."""
     if lease.state is LeaseState.STARTING:
         # its ticket decides: ready, failed, left or abandoned; without one nobody does

@@ -54,7 +54,7 @@ class LeaseState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class WantedOffer:
     """One acceptable offer of a ticket and the ticket's place in that offer's line (a serial number, not a time)."""
 
     offer: OfferId
@@ -66,7 +66,7 @@ class Ticket:
     """A place in line.
 
     Attributes:
-        choices: in the user's order of preference.
+        wanted_offers: in the user's order of preference.
         attempt: counts the spawns that asked for it; a cancel of an older attempt does not end it.
         options: the validated user options, so that the service can start the server by itself (JSON-able).
         demands: what its pod will demand of a node; None is not known.
@@ -77,7 +77,7 @@ class Ticket:
     id: str
     user: str
     server: str
-    choices: tuple[Choice, ...]
+    wanted_offers: tuple[WantedOffer, ...]
     joined: datetime
     state: TicketState = TicketState.WAITING
     attempt: int = 1
@@ -91,7 +91,7 @@ class Ticket:
     @property
     def is_cpu(self) -> bool:
         """CPU only: it needs a start slot, never a device."""
-        return all(choice.offer == CPU for choice in self.choices)
+        return all(choice.offer == CPU for choice in self.wanted_offers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ class Availability:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PoolQueue:
     """The waiting tickets of one pool (CPU only is the pool ``cpu``).
 
     Attributes:
@@ -248,7 +248,7 @@ class QueueSnapshot:
         leases: all that have not ended.
         lifetime: what a new lease may last at most; None: no limit is enforced, and "at most" is never said.
         start_allowance: a start takes at most this long, or it is ended.
-        kept: the lines of the tickets by pool, where somebody keeps them; None: they follow from the tickets.
+        queues: the lines of the tickets by pool, where somebody keeps them; None: they follow from the tickets.
     """
 
     offers: tuple[GpuOffer, ...]
@@ -263,7 +263,7 @@ class QueueSnapshot:
     queue: str = ""
     held_up: frozenset[OfferId] = frozenset()
     held_back: frozenset[str] = frozenset()
-    kept: Mapping[str, Line] | None = None
+    queues: Mapping[str, PoolQueue] | None = None
     held_up_on: Mapping[OfferId, frozenset[str]] = field(default_factory=dict)
     node_sets: Mapping[str, frozenset[str]] = field(default_factory=dict)
     node_of: Mapping[str, str] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from hub_extensions.core.cluster.pools import NodeRoom
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class NodeWish:
     """A share (thousandths) of one device, on one of these nodes."""
 
     nodes: frozenset[str]
@@ -30,7 +30,7 @@ class NodeRooms:
         self.rooms = rooms
         self._slots: dict[int, dict[str, int]] = {}
 
-    def free(self, wish: Wish, ahead: Mapping[Wish, int]) -> int:
+    def free(self, wish: NodeWish, ahead: Mapping[NodeWish, int]) -> int:
         """How many such wishes are sure of a device, wherever those ahead are placed."""
         slots = self._slots_of(wish.share)
         mine = {node: slots[node] for node in wish.nodes if slots.get(node)}
@@ -40,13 +40,13 @@ class NodeRooms:
             wanted[self._open_to(other).intersection(mine)] += count * -(-other.share // wish.share)
         return sum(mine.values()) - most_placed(wanted, mine)
 
-    def fits(self, wish: Wish, ahead: Mapping[Wish, int]) -> bool:
+    def fits(self, wish: NodeWish, ahead: Mapping[NodeWish, int]) -> bool:
         """It is sure of a device, and takes none away that somebody ahead needs."""
         if self.free(wish, ahead) < 1:
             return False
         return not any(other != wish and self._hinders(wish, other, ahead) for other in ahead)
 
-    def _hinders(self, wish: Wish, other: Wish, ahead: Mapping[Wish, int]) -> bool:
+    def _hinders(self, wish: NodeWish, other: NodeWish, ahead: Mapping[NodeWish, int]) -> bool:
         if not self._open_to(other) & self._open_to(wish):
             return False
         rest = Counter(ahead)
@@ -54,7 +54,7 @@ class NodeRooms:
         rest[wish] += 1
         return self.free(other, +rest) < 1
 
-    def _open_to(self, wish: Wish) -> frozenset[str]:
+    def _open_to(self, wish: NodeWish) -> frozenset[str]:
         """Those of its nodes that have a device free for it."""
         slots = self._slots_of(wish.share)
         return frozenset(node for node in wish.nodes if slots.get(node))

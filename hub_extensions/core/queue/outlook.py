@@ -53,7 +53,7 @@ class Likely:
     """
 
     played: Interval
-    told: Interval
+    shown: Interval
     by_limit: bool = False
 
 
@@ -139,7 +139,7 @@ class Given:
     running: datetime
     ahead: int
     played: Interval
-    told: Interval
+    shown: Interval
     at_most: float | None = None
     rough: bool = False
     end: str = ""
@@ -167,12 +167,12 @@ class Accuracy:
 
 def accuracy_of(pool: str, given: Iterable[Given]) -> Accuracy:
     """By the last that came true; `given` in the order in which they did."""
-    real = [(each.told, each.waited) for each in given if each.end == "started" and each.waited is not None][-LAST:]
+    real = [(each.shown, each.waited) for each in given if each.end == "started" and each.waited is not None][-LAST:]
     if not real:
         return Accuracy(pool)
-    before_90 = sum(waited <= told.p90 for told, waited in real) / len(real)
-    within = sum(told.p10 <= waited <= told.p90 for told, waited in real) / len(real)
-    errors = sorted(abs(waited - told.p50) for told, waited in real)
+    before_90 = sum(waited <= shown.p90 for shown, waited in real) / len(real)
+    within = sum(shown.p10 <= waited <= shown.p90 for shown, waited in real) / len(real)
+    errors = sorted(abs(waited - shown.p50) for shown, waited in real)
     middle = (errors[(len(errors) - 1) // 2] + errors[len(errors) // 2]) / 2
     rough = len(real) >= FEWEST_JUDGED and not COVERED[0] <= before_90 <= COVERED[1]
     return Accuracy(pool, len(real), before_90, within, middle, rough)
@@ -210,7 +210,7 @@ def with_likely(
         p10=p10,
         p50=p50,
         p90=p90,
-        soon=tuple(likely.told.within),
+        soon=tuple(likely.shown.within),
         as_of=as_of,
         note=ROUGH if rough else "",
         reason=_reason(bound, view, title),
@@ -219,10 +219,10 @@ def with_likely(
 
 def _passed(likely: Likely, age: timedelta, at_most: timedelta | None) -> Sequence[timedelta]:
     """Each as it is now, `age` later; the limit is of now."""
-    told = likely.told
-    p10, p50, p90 = (max(0.0, each - age.total_seconds()) for each in (told.p10, told.p50, told.p90))
+    shown = likely.shown
+    p10, p50, p90 = (max(0.0, each - age.total_seconds()) for each in (shown.p10, shown.p50, shown.p90))
     most = None if at_most is None else at_most.total_seconds()
-    found = limited(replace(told, p10=p10, p50=p50, p90=p90), most, likely.by_limit)
+    found = limited(replace(shown, p10=p10, p50=p50, p90=p90), most, likely.by_limit)
     return [timedelta(seconds=each) for each in (found.p10, found.p50, found.p90)]
 
 

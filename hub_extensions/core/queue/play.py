@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hub_extensions.core.queue.durations import Draws, History, Holder
+from hub_extensions.core.queue.durations import Draws, DurationHistory, UseHolder
 
-Numbers = NDArray[np.float64]
+FloatArray = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 DRAWS = 200
@@ -25,7 +25,7 @@ LIVES = 30_000
 """Lives drawn for one pool at most, about: with more servers and tickets fewer worlds are played."""
 NEVER = np.inf
 
-Life = Callable[["Wish"], Numbers]
+Life = Callable[["Wish"], FloatArray]
 """How long a wish is held once it is given, in each world: seconds."""
 _Pools = Mapping[str, "_Pool | _Slots"]
 
@@ -40,11 +40,11 @@ def always() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldShares:
     """Somebody who holds shares of devices: (device, thousandths) each."""
 
     id: str
-    holder: Holder
+    holder: UseHolder
     shares: tuple[tuple[str, int], ...]
     frees: bool = True
     """False: its end frees nothing (a foreign process stays, a device is lost)."""
@@ -56,7 +56,7 @@ class Wish:
 
     pool: str
     share: int
-    holder: Holder
+    holder: UseHolder
     devices: int = 1
 
 
@@ -82,7 +82,7 @@ class Brake:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SimulationState:
     """Everything that a wait follows from.
 
     Attributes:
@@ -91,7 +91,7 @@ class Line:
     """
 
     pools: Mapping[str, tuple[str, ...]]
-    held: tuple[Held, ...]
+    held: tuple[HeldShares, ...]
     waiting: tuple[Waiting, ...]
     brake: Brake | None = None
     held_up: frozenset[str] = frozenset()
@@ -111,14 +111,14 @@ class Worlds:
         starts: of each ticket. asks: of each that was only asked for. left: of those who hold something, until it ends.
     """
 
-    starts: dict[str, Numbers]
-    asks: list[Numbers]
-    left: dict[str, Numbers]
+    starts: dict[str, FloatArray]
+    asks: list[FloatArray]
+    left: dict[str, FloatArray]
 
 
 def play(
-    line: Line,
-    histories: Mapping[str, History],
+    state: SimulationState,
+    histories: Mapping[str, DurationHistory],
     seed: int,
     asks: Sequence[Wish] = (),
     go_on: Callable[[], bool] = always,
@@ -131,14 +131,14 @@ def play(
     Raises:
         GivenUp: `go_on` says no.
     """
-    count = draws_for(len(line.held) + len(line.waiting))
+    count = draws_for(len(state.held) + len(state.waiting))
     draws = {
-        pool: Draws(history, _holders(line, pool), count, seed + number)
+        pool: Draws(history, _holders(state, pool), count, seed + number)
         for number, (pool, history) in enumerate(sorted(histories.items()))
     }
-    held = sorted(line.held, key=lambda each: (each.holder.asked, -(each.holder.age or 0.0), each.id))
+    held = sorted(state.held, key=lambda each: (each.holder.asked, -(each.holder.age or 0.0), each.id))
     left = {}
-    pool_of = {device: pool for pool, devices in line.pools.items() for device in devices}
+    pool_of = {device: pool for pool, devices in state.pools.items() for device in devices}
     for each in held:
         if not go_on():
             raise GivenUp
@@ -146,41 +146,43 @@ def play(
         if pool in draws and each.frees:
             left[each.id] = draws[pool].life(each.holder) - (each.holder.age or 0.0)
 
-    def life(wish: Wish) -> Numbers:
+    def life(wish: Wish) -> FloatArray:
         return draws[wish.pool].life(wish.holder)
 
-    starts, asked = play_lives(replace(line, held=tuple(held)), left, life, count, asks, go_on)
+    starts, asked = play_lives(replace(state, held=tuple(held)), left, life, count, asks, go_on)
     return Worlds(starts, asked, left)
 
 
-def _holders(line: Line, pool: str) -> list[Holder]:
-    ours = set(line.pools.get(pool, ()))
-    return [each.holder for each in line.held if any(device in ours for device, _ in each.shares)]
+def _holders(state: SimulationState, pool: str) -> list[UseHolder]:
+    ours = set(state.pools.get(pool, ()))
+    return [each.holder for each in state.held if any(device in ours for device, _ in each.shares)]
 
 
 def play_lives(
-    line: Line,
-    left: Mapping[str, Numbers],
+    state: SimulationState,
+    left: Mapping[str, FloatArray],
     life: Life,
     count: int,
     asks: Sequence[Wish] = (),
     go_on: Callable[[], bool] = always,
-) -> tuple[dict[str, Numbers], list[Numbers]]:
+) -> tuple[dict[str, FloatArray], list[FloatArray]]:
     """The same with given lives: `left` of those who hold something (who is missing never ends), `life` of a wish."""
-    pools = {pool: _pool_of(pool, line, left, count, asks) for pool in line.pools}
-    brake = None if line.brake is None else _Brake(line.brake, count)
-    starts: dict[str, Numbers] = {}
-    for ticket in line.waiting:
+    pools = {pool: _pool_of(pool, state, left, count, asks) for pool in state.pools}
+    brake = None if state.brake is None else _Brake(state.brake, count)
+    starts: dict[str, FloatArray] = {}
+    for ticket in state.waiting:
         if not go_on():
             raise GivenUp
-        starts[ticket.id] = _turn(line, pools, brake, ticket, life, count)
-    answers = [_only_asked(line, pools, brake, wish, count) for wish in asks]
+        starts[ticket.id] = _turn(state, pools, brake, ticket, life, count)
+    answers = [_only_asked(state, pools, brake, wish, count) for wish in asks]
     return starts, answers
 
 
-def _turn(line: Line, pools: _Pools, brake: _Brake | None, ticket: Waiting, life: Life, count: int) -> Numbers:
+def _turn(
+    state: SimulationState, pools: _Pools, brake: _Brake | None, ticket: Waiting, life: Life, count: int
+) -> FloatArray:
     """It starts at the first moment at which one of its wishes can be given; of equal moments the one it prefers."""
-    can = [wish for wish in ticket.wishes if wish.pool in pools and wish.pool not in line.held_up]
+    can = [wish for wish in ticket.wishes if wish.pool in pools and wish.pool not in state.held_up]
     if not ticket.wishes:
         return np.zeros(0) if brake is None else brake.after(np.zeros(count))
     if not can:
@@ -193,7 +195,7 @@ def _turn(line: Line, pools: _Pools, brake: _Brake | None, ticket: Waiting, life
             pool.wait_until(at)
         pool.give(can[0].share, can[0].devices, at, life(can[0]))
         return at
-    best: Numbers = np.full(count, NEVER)
+    best: FloatArray = np.full(count, NEVER)
     chosen = np.full(count, -1)
     for number, wish in enumerate(can):
         at = pools[wish.pool].peek(wish.share, wish.devices)
@@ -210,8 +212,8 @@ def _turn(line: Line, pools: _Pools, brake: _Brake | None, ticket: Waiting, life
     return best
 
 
-def _only_asked(line: Line, pools: _Pools, brake: _Brake | None, wish: Wish, count: int) -> Numbers:
-    if wish.pool not in pools or wish.pool in line.held_up:
+def _only_asked(state: SimulationState, pools: _Pools, brake: _Brake | None, wish: Wish, count: int) -> FloatArray:
+    if wish.pool not in pools or wish.pool in state.held_up:
         return np.full(count, NEVER)
     at = pools[wish.pool].peek(wish.share, wish.devices)
     return at if brake is None else brake.peek(at)
@@ -228,9 +230,9 @@ class _Brake:
         self._over = np.full((count, self._used + 16), -NEVER)
         self._over[:, : self._used] = sorted(brake.starting)
 
-    def after(self, moment: Numbers) -> Numbers:
+    def after(self, moment: FloatArray) -> FloatArray:
         """The first time from this moment on at which one more may start; it does."""
-        at: Numbers = moment.copy()
+        at: FloatArray = moment.copy()
         over = self._over[:, : self._used]
         held_back = np.flatnonzero(np.isfinite(at))
         while len(held_back):
@@ -245,18 +247,20 @@ class _Brake:
         self._used += 1
         return at
 
-    def peek(self, moment: Numbers) -> Numbers:
+    def peek(self, moment: FloatArray) -> FloatArray:
         """The same, and nobody does."""
         found = self.after(moment)
         self._used -= 1
         return found
 
 
-def _pool_of(pool: str, line: Line, left: Mapping[str, Numbers], count: int, asks: Sequence[Wish]) -> _Pool | _Slots:
-    devices = line.pools[pool]
+def _pool_of(
+    pool: str, state: SimulationState, left: Mapping[str, FloatArray], count: int, asks: Sequence[Wish]
+) -> _Pool | _Slots:
+    devices = state.pools[pool]
     ours = set(devices)
-    held = [each for each in line.held if any(device in ours for device, _ in each.shares)]
-    wishes = [wish for ticket in line.waiting for wish in ticket.wishes if wish.pool == pool]
+    held = [each for each in state.held if any(device in ours for device, _ in each.shares)]
+    wishes = [wish for ticket in state.waiting for wish in ticket.wishes if wish.pool == pool]
     wishes += [wish for wish in asks if wish.pool == pool]
     taken: dict[str, int] = {}
     for each in held:
@@ -264,37 +268,37 @@ def _pool_of(pool: str, line: Line, left: Mapping[str, Numbers], count: int, ask
             taken[device] = taken.get(device, 0) + share
     shares = {wish.share for wish in wishes} | {share for each in held for _, share in each.shares}
     one_each = all(wish.devices == 1 for wish in wishes) and all(len(each.shares) == 1 for each in held)
-    if devices and one_each and len(shares) == 1 and max(taken.values(), default=0) <= line.whole >= max(shares):
-        return _Slots(len(devices) * (line.whole // max(shares)), held, left, count)
-    return _Pool(devices, held, left, count, line.whole)
+    if devices and one_each and len(shares) == 1 and max(taken.values(), default=0) <= state.whole >= max(shares):
+        return _Slots(len(devices) * (state.whole // max(shares)), held, left, count)
+    return _Pool(devices, held, left, count, state.whole)
 
 
 class _Slots:
     """A pool of which everybody has one equal share: whoever is first in line takes the slot that is free next."""
 
-    def __init__(self, slots: int, held: Sequence[Held], left: Mapping[str, Numbers], count: int) -> None:
+    def __init__(self, slots: int, held: Sequence[HeldShares], left: Mapping[str, FloatArray], count: int) -> None:
         self.count = count
-        self._now: Numbers = np.zeros(count)
+        self._now: FloatArray = np.zeros(count)
         self._free = np.zeros((count, slots))
         for at, each in enumerate(held):
             self._free[:, at] = left.get(each.id, NEVER)
 
-    def peek(self, share: int, devices: int) -> Numbers:
+    def peek(self, share: int, devices: int) -> FloatArray:
         """When one is free."""
-        at: Numbers = np.maximum(self._free.min(axis=1), self._now)
+        at: FloatArray = np.maximum(self._free.min(axis=1), self._now)
         return at
 
-    def earliest(self, share: int, devices: int) -> Numbers:
+    def earliest(self, share: int, devices: int) -> FloatArray:
         """The same, and the line is played on to then."""
         self._now = self.peek(share, devices)
-        at: Numbers = self._now.copy()
+        at: FloatArray = self._now.copy()
         return at
 
-    def wait_until(self, moment: Numbers) -> None:
+    def wait_until(self, moment: FloatArray) -> None:
         """Nobody is given anything before this."""
         self._now = np.maximum(self._now, moment)
 
-    def give(self, share: int, devices: int, at: Numbers, life: Numbers, only: Places | None = None) -> None:
+    def give(self, share: int, devices: int, at: FloatArray, life: FloatArray, only: Places | None = None) -> None:
         """One, at this moment, for as long."""
         if only is None:
             rows = np.arange(self.count)
@@ -307,13 +311,13 @@ class _Pool:
     """The devices of one pool in every world, at the moment up to which each world was played."""
 
     def __init__(
-        self, devices: Sequence[str], held: Sequence[Held], left: Mapping[str, Numbers], count: int, whole: int
+        self, devices: Sequence[str], held: Sequence[HeldShares], left: Mapping[str, FloatArray], count: int, whole: int
     ) -> None:
         number = {device: at for at, device in enumerate(devices)}
         self.count, self._whole = count, whole
         self._free = np.full((count, max(1, len(devices))), whole, dtype=np.int32)
         self._none = not devices
-        self._now: Numbers = np.zeros(count)
+        self._now: FloatArray = np.zeros(count)
         ends, places, shares = [], [], []
         for each in held:
             for device, share in each.shares:
@@ -323,12 +327,12 @@ class _Pool:
                         ends.append(left[each.id])
                         places.append(np.full(count, number[device]))
                         shares.append(share)
-        self._ends: Numbers = np.stack(ends, axis=1) if ends else np.zeros((count, 0))
+        self._ends: FloatArray = np.stack(ends, axis=1) if ends else np.zeros((count, 0))
         self._places: Places = np.stack(places, axis=1) if places else np.zeros((count, 0), dtype=np.int64)
         self._shares = np.array(shares, dtype=np.int32)
         self._used = len(shares)
 
-    def peek(self, share: int, devices: int) -> Numbers:
+    def peek(self, share: int, devices: int) -> FloatArray:
         """When so many devices have this share free."""
         return self.copy().earliest(share, devices)
 
@@ -341,7 +345,7 @@ class _Pool:
         other._used = self._used
         return other
 
-    def earliest(self, share: int, devices: int) -> Numbers:
+    def earliest(self, share: int, devices: int) -> FloatArray:
         """Play on until so many devices have this share free; when that is."""
         if self._none or share > self._whole:
             self._now = np.full(self.count, NEVER)
@@ -352,7 +356,7 @@ class _Pool:
             self._release(rows)
             ended = np.isfinite(self._now[rows])
             rows = rows[ended & (self._fitting(self._free[rows], share) < devices)]
-        at: Numbers = self._now.copy()
+        at: FloatArray = self._now.copy()
         return at
 
     @staticmethod
@@ -369,7 +373,7 @@ class _Pool:
         np.add.at(self._free, (at, self._places[at, columns]), self._shares[columns])
         self._ends[at, columns] = NEVER
 
-    def wait_until(self, moment: Numbers) -> None:
+    def wait_until(self, moment: FloatArray) -> None:
         """Nobody is given anything before this."""
         later = np.flatnonzero((moment > self._now) & np.isfinite(moment))
         if len(later):
@@ -377,7 +381,7 @@ class _Pool:
             self._release(later)
         self._now = np.where(np.isfinite(moment), self._now, NEVER)
 
-    def give(self, share: int, devices: int, at: Numbers, life: Numbers, only: Places | None = None) -> None:
+    def give(self, share: int, devices: int, at: FloatArray, life: FloatArray, only: Places | None = None) -> None:
         """So many devices, the fullest that fit, at this moment, for as long."""
         rows = np.flatnonzero(np.isfinite(at)) if only is None else only[np.isfinite(at[only])]
         if only is not None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hub_extensions.core.queue.durations import History, Numbers
+from hub_extensions.core.queue.durations import DurationHistory, FloatArray
 from hub_extensions.core.queue.interval import Correction, Interval, corrected, read
 from hub_extensions.core.queue.outlook import FEW, Likely
-from hub_extensions.core.queue.play import Line, Wish, always, play
+from hub_extensions.core.queue.play import SimulationState, Wish, always, play
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class Waits:
 
 
 def likely_waits(
-    line: Line,
-    histories: Mapping[str, History],
+    state: SimulationState,
+    histories: Mapping[str, DurationHistory],
     corrections: Mapping[str, Correction],
     *,
     seed: int,
@@ -50,14 +50,14 @@ def likely_waits(
         GivenUp: `go_on` says no.
     """
     known = {pool: history for pool, history in histories.items() if history.finished >= FEW}
-    silent = {wish.pool for ticket in line.waiting for wish in ticket.wishes} | {wish.pool for wish in asks}
+    silent = {wish.pool for ticket in state.waiting for wish in ticket.wishes} | {wish.pool for wish in asks}
     if not known:
-        return Waits({ticket.id: None for ticket in line.waiting}, [None] * len(asks), {})
-    whole = replace(line, held_up=line.held_up | frozenset(silent - known.keys()))
+        return Waits({ticket.id: None for ticket in state.waiting}, [None] * len(asks), {})
+    whole = replace(state, held_up=state.held_up | frozenset(silent - known.keys()))
     worlds = play(whole, known, seed, asks, go_on)
     pool_of = {
         ticket.id: next((wish.pool for wish in ticket.wishes if wish.pool in known), ticket.wishes[0].pool)
-        for ticket in line.waiting
+        for ticket in state.waiting
         if ticket.wishes
     }
     late: dict[str, list[tuple[Interval, float]]] = {}
@@ -70,7 +70,7 @@ def likely_waits(
     }
     by_limit = {pool: corrections[pool].by_limit if pool in corrections else False for pool in moves}
 
-    def told(pool: str, found: Numbers, most: float | None) -> Likely | None:
+    def shown(pool: str, found: FloatArray, most: float | None) -> Likely | None:
         played = read(found.tolist())
         if played is None:
             return None
@@ -79,14 +79,14 @@ def likely_waits(
     most = at_most or {}
     return Waits(
         {
-            name: told(pool_of[name], found, most.get(name)) if name in pool_of else None
+            name: shown(pool_of[name], found, most.get(name)) if name in pool_of else None
             for name, found in worlds.starts.items()
         },
-        [told(wish.pool, found, None) for wish, found in zip(asks, worlds.asks, strict=True)],
+        [shown(wish.pool, found, None) for wish, found in zip(asks, worlds.asks, strict=True)],
         {name: _middle(found) for name, found in worlds.left.items()},
     )
 
 
-def _middle(worlds: Numbers) -> float:
+def _middle(worlds: FloatArray) -> float:
     ordered = sorted(worlds.tolist())
     return float(ordered[len(ordered) // 2])

@@ -17,7 +17,7 @@ from hub_extensions.core.usage.course import (
     record_of,
 )
 from hub_extensions.core.usage.ends import UseEnd, end_of_cull, end_of_stop, end_of_ticket
-from hub_extensions.core.usage.measuring import Figure, Minute
+from hub_extensions.core.usage.measurement import Figure, Minute
 
 __all__ = [
     "Figure",

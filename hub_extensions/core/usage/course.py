@@ -15,7 +15,7 @@ from hub_extensions.core.messages.usage import UsageRecord
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Lease, Ticket
 from hub_extensions.core.usage.ends import UseEnd
-from hub_extensions.core.usage.measuring import Figure, Sums, with_figure
+from hub_extensions.core.usage.measurement import Figure, Sums, with_figure
 
 OWN_OPTIONS = ("offer", "offers")
 CHOICE_LENGTH = 500

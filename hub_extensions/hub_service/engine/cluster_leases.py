@@ -24,11 +24,11 @@ from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFac
 from hub_extensions.core.cluster.nodes import NodeReadings
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import PoolSurvey, read_ahead, survey_pools, uncounted
-from hub_extensions.core.cluster.unschedulable import why_unscheduled
+from hub_extensions.core.cluster.unschedulable import why_unschedulable
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import label_value
 from hub_extensions.core.queue import lifecycle
-from hub_extensions.core.queue.lifecycle import Seen
+from hub_extensions.core.queue.lifecycle import LeaseReading
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
 from hub_extensions.core.usage import UseEnd
 from hub_extensions.hub_service.engine import presenters
@@ -51,7 +51,7 @@ GONE_FOR = 1.0
 SETTLES = timedelta(seconds=30)
 """So long a lease may be without its pod: the API server, the hub and we are told of it one after the other."""
 
-Server = tuple[str, str]
+ServerKey = tuple[str, str]
 
 
 class Cluster(Deleter, Protocol):
@@ -84,7 +84,7 @@ class ClusterLeases:
         self.problem = ""
         self.sampled = asyncio.Event()
         self.pod_of_lease: dict[str, PodFacts] = {}
-        self._pod_of_server: dict[Server, PodFacts] = {}
+        self._pod_of_server: dict[ServerKey, PodFacts] = {}
         self._seen: set[str] = set()
         self._without_place: dict[str, float] = {}
         self._gone_since: dict[str, float] = {}
@@ -154,7 +154,7 @@ class ClusterLeases:
     def _know_pods(self, view: ClusterView) -> None:
         """Which pod has which lease, and which server is which pod; of two the one that is not over."""
         by_lease: dict[str, PodFacts] = {}
-        by_server: dict[Server, PodFacts] = {}
+        by_server: dict[ServerKey, PodFacts] = {}
         for pod in (view.pods or {}).values():
             if not (pod.lease or pod.user):
                 continue
@@ -238,7 +238,7 @@ class ClusterLeases:
                 back.add(ticket.id)
             offer = ticket.admitted_offer or CPU
             # for want of anything else (processors, storage) it holds up nobody but itself
-            for_a_gpu = not pod.unscheduled_why or why_unscheduled(pod.unscheduled_why).lacks_device
+            for_a_gpu = not pod.unscheduled_why or why_unschedulable(pod.unscheduled_why).lacks_device
             if late and not queue and offer != CPU and for_a_gpu:
                 nodes, before = self.state.node_sets.get(ticket.id), up.get(offer, frozenset())
                 up[offer] = None if nodes is None or before is None else nodes | before
@@ -270,7 +270,7 @@ class ClusterLeases:
             self._gone_since.pop(lease.id, None)
         lost = None if pod is None else self._node_lost(pod, view)
         gone = pod is None and lease.state is not LeaseState.STARTING and self._is_gone(lease)
-        seen = Seen(
+        seen = LeaseReading(
             ticket_lives=lease.ticket in self.state.tickets,
             device=None if lost is None else not lost,
             server_gone=gone,
@@ -321,9 +321,9 @@ class ClusterLeases:
             raise Refused(502, problem.message, "", "cluster") from problem
         async with self.transaction() as transaction:
             use = self.state.uses.get(lease.id)
-            told = f"the pod {pod.name} was deleted by force"
+            text = f"the pod {pod.name} was deleted by force"
             seen = f"the node {pod.node} does not answer"
-            row = transaction.lease_row("given-up", lease, told, actor=f"admin {admin}", evidence=seen)
+            row = transaction.lease_row("given-up", lease, text, actor=f"admin {admin}", evidence=seen)
             uses = () if use is None else (replace(use, end=UseEnd.ADMIN),)
             await transaction.write(Changes(uses=uses, journal=(row,)))
         self.refresh_soon()

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable
-from hub_extensions.adapters.timeouts import within
+from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core import culling, messages
 from hub_extensions.core.culling import Action, CullDecision, DueStop, Evidence, ServerFacts, StopPause
 from hub_extensions.core.gpu.devices import WHOLE
@@ -82,7 +82,7 @@ class Culler:
         """Decide every few seconds, and once a stop is over, until cancelled."""
         while True:
             with suppress(asyncio.TimeoutError):  # first: the use of some devices is known from the second reading on
-                await within(EVERY, self._soon.wait())
+                await with_timeout(EVERY, self._soon.wait())
             self._soon.clear()
             try:
                 await self.decide_all()
@@ -214,8 +214,8 @@ class Culler:
         report = self.report(lease.user, lease.server)
         if report is None or report.used_percent is None or self.dcgm.handed_out_lately(lease):
             return sample
-        told = sample or DeviceSample(lease.uuid, report.at, None, None, None, "none")
-        return replace(told, at=report.at, used_percent=report.used_percent, source="report")
+        reported = sample or DeviceSample(lease.uuid, report.at, None, None, None, "none")
+        return replace(reported, at=report.at, used_percent=report.used_percent, source="report")
 
     def report(self, user: str, server: str) -> ServerReport | None:
         """What the server's own extension reported, if it is fresh."""

@@ -16,7 +16,7 @@ from datetime import datetime
 
 from hub_extensions.adapters.prometheus import DcgmReading, Prometheus
 from hub_extensions.core.cluster.model import PodFacts
-from hub_extensions.core.gpu.dcgm import FRESH, WHY, Measured, PodGpu, Use
+from hub_extensions.core.gpu.dcgm import FRESH, WHY, DcgmUse, Measured, PodGpu
 from hub_extensions.core.gpu.devices import WHOLE, Device
 from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.offers.offer_id import OfferId
@@ -37,10 +37,10 @@ PodOf = Callable[[Lease], PodFacts | None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _TimedUse:
     """A use, and the reading of the machine's clock at which it is at the end of its time."""
 
-    use: Use
+    use: DcgmUse
     until: float
 
 
@@ -62,7 +62,7 @@ class Dcgm:
         self.reading: DcgmReading | None = None
         self.kinds: frozenset[Measured] | None = None
         self._kinds_at: float | None = None
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _TimedUse] = {}
         self._handed_out: dict[str, float] = {}
         self._logged = ""
 
@@ -83,7 +83,8 @@ class Dcgm:
         self.away_since = None
         elapsed = self.state.clock.elapsed()
         self._kept = {
-            key: _Kept(use, elapsed + (FRESH - (now - use.at)).total_seconds()) for key, use in reading.figures.items()
+            key: _TimedUse(use, elapsed + (FRESH - (now - use.at)).total_seconds())
+            for key, use in reading.figures.items()
         }
 
     async def _ask_devices(self, now: datetime) -> DcgmReading | None:
@@ -108,7 +109,7 @@ class Dcgm:
         if not wanted:
             return None
         survey = self.state.cluster.survey if self.state.cluster is not None else None
-        nodes = {stand.node for pool in (survey.pools.values() if survey else ()) for stand in pool.nodes}
+        nodes = {count.node for pool in (survey.pools.values() if survey else ()) for count in pool.nodes}
         return await self.prometheus.query_pods(wanted, nodes, now)
 
     def _pod_gpu(self, lease: Lease, pod: PodFacts) -> PodGpu:
@@ -138,7 +139,7 @@ class Dcgm:
         if self.prometheus is not None:
             self.prometheus.close()
 
-    def use(self, lease: Lease) -> Use | None:
+    def use(self, lease: Lease) -> DcgmUse | None:
         """What is known of a lease's GPU now; None: nothing, or it is old."""
         kept = self._kept.get(_key(lease))
         if kept is None or self.state.clock.elapsed() > kept.until:
@@ -149,7 +150,7 @@ class Dcgm:
         """Why the use of a lease's GPU was not known at the last answer: a key of `core.gpu.dcgm.WHY`; "" it was."""
         return "" if self.reading is None else self.reading.missing.get(_key(lease), "")
 
-    def hand_out(self, lease: Lease) -> Use | None:
+    def hand_out(self, lease: Lease) -> DcgmUse | None:
         """The use, for the server that has this GPU: noted, because its next reports may only repeat it."""
         use = self.use(lease)
         if use is not None:
@@ -209,7 +210,7 @@ def open_prometheus(settings: Settings) -> Prometheus | None:
     return Prometheus(settings.prometheus_url, settings.prometheus_token, scale=settings.dcgm_scale)
 
 
-def merged(sample: DeviceSample | None, use: Use | None) -> DeviceSample | None:
+def merged(sample: DeviceSample | None, use: DcgmUse | None) -> DeviceSample | None:
     """The machine's own sample; where it has no use, with that of DCGM in it."""
     if use is None or (sample is not None and sample.used_percent is not None):
         return sample

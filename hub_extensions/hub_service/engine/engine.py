@@ -236,7 +236,7 @@ class Engine:
                 lease.server for lease in self.state.leases.values() if lease.user == user and lease.state in held
             ),
             notices=tuple(messages.Notice(n.at, n.server, n.text) for n in self.state.recent_notices(user)),
-            last_offers=tuple(offer for offer in self.state.last_choices.get(user, ()) if offer in offers),
+            last_offers=tuple(offer for offer in self.state.last_offers_by_user.get(user, ()) if offer in offers),
             caution=self._caution(),
             in_line=tuple(ticket.server for ticket in self.state.tickets.values() if ticket.user == user),
             silent=tuple(a.offer.id for a in stands if a.offer.pool and self._is_silent(a.offer.pool)),
@@ -279,16 +279,16 @@ class Engine:
         found = self.state.tickets.get(ticket)
         return None if found is None else (found.user, found.server)
 
-    def line_figures(self) -> messages.LineFigures:
+    def queue_figures(self) -> messages.QueueFigures:
         """How long the line is, without a word of who is in it."""
         states: dict[str, int] = {}
         since: dict[str, datetime] = {}
         for ticket in self.state.tickets.values():
             states[ticket.state.value] = states.get(ticket.state.value, 0) + 1
             if ticket.state is TicketState.WAITING:
-                offer = ticket.choices[0].offer
+                offer = ticket.wanted_offers[0].offer
                 since[offer] = min(ticket.joined, since.get(offer, ticket.joined))
-        return messages.LineFigures(states, {offer: self.state.clock.wall(at) for offer, at in since.items()})
+        return messages.QueueFigures(states, {offer: self.state.clock.wall(at) for offer, at in since.items()})
 
     async def leave(self, ticket: str, user: str | None, admin: str = "") -> None:
         """See `Tickets.leave`."""
@@ -414,4 +414,4 @@ class Engine:
 
 def _place(ticket: Ticket) -> int:
     """Its first place in any line."""
-    return min(choice.place for choice in ticket.choices)
+    return min(choice.place for choice in ticket.wanted_offers)

@@ -28,7 +28,7 @@ def _how(state: State, row: TicketRow) -> str:
         return "left"
     if row.ticket.state is TicketState.ADMITTED:
         return "started"
-    return "changed" if before is not None and before.choices != row.ticket.choices else ""
+    return "changed" if before is not None and before.wanted_offers != row.ticket.wanted_offers else ""
 
 
 def _ended(state: State, given: Given, how: str) -> Given:

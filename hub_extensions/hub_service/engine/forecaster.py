@@ -204,9 +204,9 @@ class Forecaster:
         facts = self.state.facts.get(server)
         if facts is not None and facts.lease == lease.id and facts.warned is not None and facts.promised is not None:
             found.append(KnownEnd(max(0.0, (facts.promised - now).total_seconds())))
-        told = self.state.foresight.ends_of(server, now)
-        if told is not None:
-            found.append(KnownEnd(max(OVERDUE_SECONDS, (told[1] - now).total_seconds()), told[0].spread))
+        shown = self.state.foresight.ends_of(server, now)
+        if shown is not None:
+            found.append(KnownEnd(max(OVERDUE_SECONDS, (shown[1] - now).total_seconds()), shown[0].spread))
         return min(found, key=lambda end: end.seconds, default=None)
 
     # -------------------------------------------------------------- what is given
@@ -217,8 +217,8 @@ class Forecaster:
         sizes = found.sizes if found.sizes != self._sizes else None
         if waits is None:
             return
-        told = (ticket for ticket in self.state.tickets.values() if ticket.id in waits.tickets)
-        due = [(ticket.id, hour) for ticket in told if (hour := self._due(ticket)) is not None]
+        shown = (ticket for ticket in self.state.tickets.values() if ticket.id in waits.tickets)
+        due = [(ticket.id, hour) for ticket in shown if (hour := self._due(ticket)) is not None]
         try:
             for first in range(0, len(due), GIVEN_AT_ONCE):
                 async with self._transaction() as transaction:
@@ -259,7 +259,7 @@ class Forecaster:
         if view is None or view.finished < FEW:
             return None
         at_most = None if verdict.forecast.at_most is None else verdict.forecast.at_most.total_seconds()
-        told = limited(likely.told, at_most, likely.by_limit)
+        shown = limited(likely.shown, at_most, likely.by_limit)
         return Given(
             id=secrets.token_hex(8),
             ticket=ticket.id,
@@ -270,7 +270,7 @@ class Forecaster:
             running=waits.at,
             ahead=verdict.ahead,
             played=likely.played,
-            told=told,
+            shown=shown,
             at_most=at_most,
             rough=state.foresight.accuracy(pool).rough,
         )

@@ -35,7 +35,7 @@ from hub_extensions.core.queue.progress import OVERDUE, taken
 from hub_extensions.core.usage.stays import stay_of
 from hub_extensions.hub_service.engine.clock import RunningClock
 
-Server = tuple[str, str]
+ServerKey = tuple[str, str]
 UNREAD = 20_000
 """Uses that ended and that nobody has learned from yet: no more are kept than are ever learned from."""
 
@@ -60,7 +60,7 @@ class Foresight:
         self.given: dict[str, tuple[Given, ...]] = {}
         self.records: dict[str, deque[Given]] = {}
         self.joins: dict[str, deque[Given]] = {}
-        self.progress: dict[Server, tuple[Progress, datetime]] = {}
+        self.progress: dict[ServerKey, tuple[Progress, datetime]] = {}
         self._judged: dict[str, Accuracy] = {}
 
     def note_change(self) -> None:
@@ -116,7 +116,9 @@ class Foresight:
         """Of several lines one of which is not known enough the others say something."""
         if likely is None:
             return offer.pool
-        pools = tuple(choice.offer.pool for choice in ticket.choices)  # the first that is known, as it was corrected
+        pools = tuple(
+            choice.offer.pool for choice in ticket.wanted_offers
+        )  # the first that is known, as it was corrected
         known = (pool for pool in pools if pool in waits.pools and waits.pools[pool].finished >= FEW)
         return next(known, offer.pool)
 
@@ -216,7 +218,7 @@ class Foresight:
         if given.hour == 0:
             self.joins.setdefault(given.pool, deque(maxlen=MATURED)).append(given)
 
-    def hear(self, server: Server, report: Progress, started: datetime, clock: RunningClock) -> bool:
+    def hear(self, server: ServerKey, report: Progress, started: datetime, clock: RunningClock) -> bool:
         """A server says when it is done; whether that counts.
 
         Args:
@@ -232,7 +234,7 @@ class Foresight:
         self.revision += 1
         return True
 
-    def ends_of(self, server: Server, now: datetime) -> tuple[Progress, datetime] | None:
+    def ends_of(self, server: ServerKey, now: datetime) -> tuple[Progress, datetime] | None:
         """What a server says of its end; None: nothing, or it was over long ago."""
         found = self.progress.get(server)
         return None if found is None or now > found[1] + OVERDUE else found

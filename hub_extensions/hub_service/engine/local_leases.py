@@ -18,10 +18,10 @@ from typing import Protocol
 from hub_extensions.adapters import procfs
 from hub_extensions.adapters.jupyterhub_api import HubServer
 from hub_extensions.adapters.procfs import Process
-from hub_extensions.adapters.timeouts import within
+from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core.gpu.devices import Device, DeviceState, Foreign, GpusUnavailable, InventoryReading
 from hub_extensions.core.queue import lifecycle
-from hub_extensions.core.queue.lifecycle import Seen
+from hub_extensions.core.queue.lifecycle import LeaseReading
 from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.hub_service.engine.adoption import adopted_lease
 from hub_extensions.hub_service.engine.errors import Refused
@@ -83,7 +83,7 @@ class LocalLeases:
             busy = any(lease.state is LeaseState.ENDING for lease in self.state.leases.values())
             wait = QUICK if busy or self.state.waiting() else SLOW
             try:
-                await within(wait, self._soon.wait())
+                await with_timeout(wait, self._soon.wait())
             except asyncio.TimeoutError:
                 continue
             finally:
@@ -165,7 +165,7 @@ class LocalLeases:
         known = lease.pid is not None or lease.adopted or self._unseen(lease, marked)
         gone = not lives and known and (lease.pid is not None or not marked)
         over = gone or (not lives and lease.state is LeaseState.ENDING)
-        seen = Seen(
+        seen = LeaseReading(
             ticket_lives=lease.ticket in self.state.tickets,
             device=None if reading is None else not self._is_gone(lease, reading),
             server_gone=gone,

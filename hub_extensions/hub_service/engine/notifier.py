@@ -29,8 +29,8 @@ from hub_extensions.core.messages import WebhookNotice
 from hub_extensions.core.notices import (
     WEBHOOK,
     Delivery,
+    DeliveryAction,
     Sending,
-    Verdict,
     address_problem,
     after_failure,
     channels_of,
@@ -58,7 +58,7 @@ class _Outcome:
 
     why: str = ""
     again: bool = False
-    verdict: Verdict = Verdict.SEND
+    verdict: DeliveryAction = DeliveryAction.SEND
 
 
 def last_sendings(settings: Settings) -> Mapping[str, Sending]:
@@ -144,9 +144,9 @@ class Notifier:
         """How this try went; None: it is left for later."""
         now = self.state.clock.now()
         verdict = judge(delivery, self.state.facts.get((delivery.user, delivery.server)), now)
-        if verdict is Verdict.LATER:
+        if verdict is DeliveryAction.LATER:
             return None
-        if verdict is not Verdict.SEND:
+        if verdict is not DeliveryAction.SEND:
             return _Outcome(verdict=verdict)
         try:
             notice = self._notice(delivery, now)
@@ -204,8 +204,8 @@ class Notifier:
     # -------------------------------------------------------------- what is written down
 
     async def _write(self, delivery: Delivery, outcome: _Outcome) -> None:
-        if outcome.verdict is not Verdict.SEND:
-            seen = outcome.verdict is Verdict.SEEN
+        if outcome.verdict is not DeliveryAction.SEND:
+            seen = outcome.verdict is DeliveryAction.SEEN
             row = () if seen else (self._row("not-told", delivery, outcome.verdict.value),)
             await self._commit(Changes(delivered=(delivery.key,), journal=row))
             return

@@ -79,17 +79,17 @@ class OfferSources:
             each.device.uuid for each in self.state.devices.values() if each.present and each.device.pool == pool
         ]
         samples = [sample for uuid in devices if (sample := self.state.samples.get(uuid)) is not None]
-        told = [sample.source for sample in samples if sample.used_percent is not None]
-        if told:
-            return Outlook(told[0])
+        measured = [sample.source for sample in samples if sample.used_percent is not None]
+        if measured:
+            return Outlook(measured[0])
         if not samples or any(sample.source != "none" for sample in samples):
             return Outlook("none", "not-read")
         return Outlook("none", "not-told") if self.dcgm.prometheus is None else Outlook("dcgm")
 
     def _of_pool(self, pool: OfferId) -> Outlook:
         found = self.state.cluster.survey.pools if self.state.cluster is not None else {}
-        nodes = {stand.node for stand in found[pool].nodes} if pool in found else set()
-        every = {stand.node for each in found.values() for stand in each.nodes}
+        nodes = {count.node for count in found[pool].nodes} if pool in found else set()
+        every = {count.node for each in found.values() for count in each.nodes}
         asked, answers = self.dcgm.prometheus is not None, self.dcgm.away_since is None
         by_claim = pool in found and found[pool].mechanism is Mechanism.DRA
         kinds = self.dcgm.kinds

@@ -40,9 +40,9 @@ class Orphans:
         """Look until cancelled."""
         while self.mark:
             await asyncio.sleep(EVERY)
-            await self.look()
+            await self.refresh()
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """End what is proved to be unknown to the hub. A hub that is away proves nothing."""
         found = await asyncio.get_running_loop().run_in_executor(None, server_processes.servers, self.mark)
         listing, now = self.state.listing, self.state.clock.elapsed()

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer
 from hub_extensions.adapters.store import Changes, JournalRow
-from hub_extensions.adapters.timeouts import within
+from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core.culling import ServerFacts, activity_counts, is_forged
 from hub_extensions.core.culling.orphans import ListedServer
 from hub_extensions.core.offers.offer_id import CPU
@@ -42,7 +42,7 @@ WHILE_AWAY = 1.0
 AT_A_TIME = 5
 SHORT_OUTAGE = timedelta(seconds=15)
 """Callers are known for so long without the hub: reports of servers went on."""
-LINE_WAS_OFF = explain("line-was-off", log_message="the hub ran without this service in between")
+QUEUE_WAS_OFF = explain("line-was-off", log_message="the hub ran without this service in between")
 
 Servers = Mapping[tuple[str, str], HubServer]
 
@@ -102,7 +102,7 @@ class Reconciler:
         while True:
             await self.reconcile()
             try:
-                await within(WHILE_AWAY if self.away_since else EVERY, self._soon.wait())
+                await with_timeout(WHILE_AWAY if self.away_since else EVERY, self._soon.wait())
             except asyncio.TimeoutError:
                 continue
             finally:
@@ -231,7 +231,7 @@ class Reconciler:
                 server = servers.get((ticket.user, ticket.server))
                 started = server is not None and server.ready and ticket.state is TicketState.ADMITTED
                 if not started and (server is None or server.pending != "spawn"):
-                    await transaction.end_ticket(ticket, Event.ABANDONED, LINE_WAS_OFF)
+                    await transaction.end_ticket(ticket, Event.ABANDONED, QUEUE_WAS_OFF)
         await transaction.write(Changes(meta={TOKEN_NAME: token_name}))
 
     async def _tickets(self, servers: Servers, transaction: Transaction) -> tuple[Ticket, ...]:
@@ -270,7 +270,8 @@ class Reconciler:
     async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:
         """Resume the starts a restarted hub forgot: admitted ones first, then in order, five at a time."""
         order = sorted(
-            forgotten, key=lambda t: (t.state is not TicketState.ADMITTED, min(choice.place for choice in t.choices))
+            forgotten,
+            key=lambda t: (t.state is not TicketState.ADMITTED, min(choice.place for choice in t.wanted_offers)),
         )
         gate = asyncio.Semaphore(AT_A_TIME)
         resumed = self.state.resumed = {

@@ -28,7 +28,6 @@ from hub_extensions.core.offers.pod_request import PodAsk
 from hub_extensions.core.queue.admission import availability
 from hub_extensions.core.queue.forecast import START_ALLOWANCE
 from hub_extensions.core.queue.heads import pools_of
-from hub_extensions.core.queue.line import KeptLines
 from hub_extensions.core.queue.model import (
     Availability,
     Lease,
@@ -39,6 +38,7 @@ from hub_extensions.core.queue.model import (
     TicketState,
 )
 from hub_extensions.core.queue.outlook import LikelyWaits
+from hub_extensions.core.queue.pool_queue import PoolQueueIndex
 from hub_extensions.core.usage import OpenUse, UseEnd
 from hub_extensions.hub_service.engine.clock import RunningClock
 from hub_extensions.hub_service.engine.foresight import Foresight
@@ -56,7 +56,7 @@ from hub_extensions.hub_service.engine.snapshots import ClusterSnapshot, Listing
 
 log = logging.getLogger("hub_extensions.hub_service")
 
-Server = tuple[str, str]
+ServerKey = tuple[str, str]
 INVENTORY_GOES_STALE = timedelta(seconds=60)
 NOTICES_LAST = timedelta(hours=24)
 
@@ -81,7 +81,8 @@ class State:
         touched: servers of which something was said, and when (the machine's seconds): an older listing knows less.
         compared: what the hub runs was compared with this at least once: else a lease may be of a server long gone.
         resumed: ticket -> the attempt after which the hub was asked to start its server again, by us.
-        telling: how users are told who have no page open. deliveries: the notices on their way there, by their keys.
+        notice_config: how users are told who have no page open. deliveries: the notices on their way there, by their
+            keys.
             sendings: channel -> how the last ones went.
         reports: what each server's own extension said last, and when. saving: since when its notebooks are being saved.
         keeps: user -> when *keep* was pressed in the last 24 hours, for whatever server (the journal has it).
@@ -99,7 +100,7 @@ class State:
         policy: CullPolicy,
         offers: OfferConfig,
         start_allowance: timedelta = START_ALLOWANCE,
-        telling: NoticeConfig | None = None,
+        notice_config: NoticeConfig | None = None,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -107,21 +108,21 @@ class State:
         self.policy = policy
         self.offer_config = offers
         self.start_allowance = start_allowance
-        self.telling = telling or NoticeConfig()
+        self.notice_config = notice_config or NoticeConfig()
         self.deliveries: dict[tuple[str, str], Delivery] = {}
         self.sendings: Mapping[str, Sending] = {}
         self.tickets: dict[str, Ticket] = {}
-        self._ticket_of: dict[Server, str] = {}
-        self._lines = KeptLines({})
+        self._ticket_of: dict[ServerKey, str] = {}
+        self._queues = PoolQueueIndex({})
         self._matched = NodeSets()
         self.node_sets: dict[str, frozenset[str]] = {}
         self.leases: dict[str, Lease] = {}
         self._lease_of_ticket: dict[str, str] = {}
         self.facts: dict[tuple[str, str], ServerFacts] = {}
         self.uses: dict[str, OpenUse] = {}
-        self.last_uses: dict[Server, UsageRecord] = {}
+        self.last_uses: dict[ServerKey, UsageRecord] = {}
         self.notices: dict[str, list[NoticeRow]] = {}
-        self.last_choices: dict[str, tuple[OfferId, ...]] = {}
+        self.last_offers_by_user: dict[str, tuple[OfferId, ...]] = {}
         self.next_place = 1
         self.offers: tuple[GpuOffer, ...] = derive_offers((), offers, sm_of_product=sm_of_product)
         self.devices: dict[str, DeviceState] = {}
@@ -143,16 +144,16 @@ class State:
         self.hub_back: datetime | None = None
         self.counts: dict[tuple[str, str], int] = {}
         self.last_admission_seconds = 0.0
-        self.touched: dict[Server, float] = {}
+        self.touched: dict[ServerKey, float] = {}
         self.resumed: dict[str, int] = {}
         self.people: dict[str, tuple[tuple[str, ...], bool]] = {}
-        self.reports: dict[Server, tuple[ServerReport, datetime]] = {}
-        self.activity: dict[Server, datetime] = {}
+        self.reports: dict[ServerKey, tuple[ServerReport, datetime]] = {}
+        self.activity: dict[ServerKey, datetime] = {}
         self.hub_clock_ahead: timedelta | None = None
-        self.saving: dict[Server, datetime] = {}
+        self.saving: dict[ServerKey, datetime] = {}
         self.keeps: dict[str, tuple[datetime, ...]] = {}
-        self.listed: frozenset[Server] | None = None
-        self.gone_unseen: frozenset[Server] = frozenset()
+        self.listed: frozenset[ServerKey] | None = None
+        self.gone_unseen: frozenset[ServerKey] = frozenset()
         self.listing: Listing | None = None
         self.listed_pods: frozenset[str] = frozenset()
         self.foresight = Foresight()
@@ -166,15 +167,15 @@ class State:
         policy: CullPolicy,
         offers: OfferConfig,
         start_allowance: timedelta = START_ALLOWANCE,
-        telling: NoticeConfig | None = None,
+        notice_config: NoticeConfig | None = None,
     ) -> State:
         """Read what the store kept; a new store makes a new state."""
         stored = await store.load()
         kept = stored.meta.get(CLOCK)
         clock = RunningClock(datetime.fromisoformat(kept) if kept else None)
-        state = cls(store, clock, config, policy, offers, start_allowance, telling)
+        state = cls(store, clock, config, policy, offers, start_allowance, notice_config)
         for ticket in stored.tickets:
-            state._keep(ticket)
+            state._remember_ticket(ticket)
         state.sendings = read_sendings(stored.meta.get(SENDINGS, "{}"))
         state.deliveries = {each.key: each for each in stored.deliveries}
         state.facts = {(facts.user, facts.server): facts for facts in stored.facts}
@@ -190,7 +191,7 @@ class State:
         state.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
         state.token_name = stored.meta.get(TOKEN_NAME, "")
         state._offers_before = read_offers(stored.meta.get(OFFERS, "[]"))
-        state.last_choices = dict(await store.last_choices())
+        state.last_offers_by_user = dict(await store.last_offers_by_user())
         for notice in reversed(await store.notices(None, state.clock.utc_now() - NOTICES_LAST)):
             state.notices.setdefault(notice.user, []).append(notice)
         wall, now = state.clock.utc_now(), state.clock.now()
@@ -226,9 +227,9 @@ class State:
 
     def _remember(self, changes: Changes) -> None:
         for row in changes.tickets:
-            self.last_choices[row.ticket.user] = tuple(choice.offer for choice in row.ticket.choices)
+            self.last_offers_by_user[row.ticket.user] = tuple(choice.offer for choice in row.ticket.wanted_offers)
             if row.end is None:
-                self._keep(row.ticket)
+                self._remember_ticket(row.ticket)
             else:
                 self._drop(row.ticket)
         for lease in changes.leases:
@@ -246,7 +247,7 @@ class State:
         for use in changes.uses:
             self.uses[use.key] = use
         for record in changes.usage:
-            self._keep_last(record)
+            self._remember_last(record)
         for delivered in changes.delivered:
             self.deliveries.pop(delivered, None)
         for delivery in changes.deliveries:
@@ -268,7 +269,7 @@ class State:
     def _note_keep(self, user: str, at: datetime) -> None:
         self.keeps[user] = (*recent_keeps(self.clock.now(), self.keeps.get(user, ())), at)
 
-    def _keep_last(self, record: UsageRecord) -> None:
+    def _remember_last(self, record: UsageRecord) -> None:
         """For a minute the hub may still say how it ended."""
         lately = record.ended - timedelta(minutes=1)
         self.last_uses = {server: last for server, last in self.last_uses.items() if last.ended > lately}
@@ -276,10 +277,10 @@ class State:
         if record.end == UseEnd.UNKNOWN.value:
             self.last_uses[record.user, record.server] = record
 
-    def _keep(self, ticket: Ticket) -> None:
+    def _remember_ticket(self, ticket: Ticket) -> None:
         self.tickets[ticket.id] = ticket
         self._ticket_of[ticket.user, ticket.server] = ticket.id
-        self._lines.put(ticket)
+        self._queues.put(ticket)
         self._match(ticket)
 
     def _match(self, ticket: Ticket) -> None:
@@ -294,7 +295,7 @@ class State:
         self.tickets.pop(ticket.id, None)
         if self._ticket_of.get((ticket.user, ticket.server)) == ticket.id:
             del self._ticket_of[ticket.user, ticket.server]
-        self._lines.drop(ticket.id)
+        self._queues.drop(ticket.id)
         self.node_sets.pop(ticket.id, None)
 
     def _index(self, lease: Lease) -> None:
@@ -366,29 +367,29 @@ class State:
         """On a cluster that has not been read yet: what is offered there is not known, which is not *nothing*."""
         return self.on_cluster and self.cluster is None
 
-    async def see_cluster(self, stand: ClusterSnapshot) -> None:
+    async def see_cluster(self, snapshot: ClusterSnapshot) -> None:
         """Take in a snapshot of a cluster.
 
         Raises:
             StoreUnavailable: a new pool's name cannot be kept, so it is not offered yet; nothing has changed.
         """
-        if dict(stand.survey.names) != dict(self.pool_names):
-            await self.commit(Changes(meta={POOL_NAMES: json.dumps(dict(stand.survey.names), sort_keys=True)}))
-        if stand.offers.offers != self._offers_before:
-            await self._keep_offers(stand.offers.offers)
+        if dict(snapshot.survey.names) != dict(self.pool_names):
+            await self.commit(Changes(meta={POOL_NAMES: json.dumps(dict(snapshot.survey.names), sort_keys=True)}))
+        if snapshot.offers.offers != self._offers_before:
+            await self._store_offers(snapshot.offers.offers)
         self.read_at = self.clock.now()
         self.problem = ""
-        if stand == self.cluster:
+        if snapshot == self.cluster:
             return
-        self.cluster = stand
-        if self._matched.know(stand.nodes, stand.volumes):
+        self.cluster = snapshot
+        if self._matched.know(snapshot.nodes, snapshot.volumes):
             for ticket in self.tickets.values():
                 self._match(ticket)
-        self.offers = stand.offers.offers
+        self.offers = snapshot.offers.offers
         self.revision += 1
         self.foresight.note_change()
 
-    async def _keep_offers(self, offers: tuple[GpuOffer, ...]) -> None:
+    async def _store_offers(self, offers: tuple[GpuOffer, ...]) -> None:
         """For the next start of this service, which may come before the cluster can be read."""
         try:
             await self.commit(Changes(meta={OFFERS: write_offers(offers)}))
@@ -432,8 +433,8 @@ class State:
         lifetime = self.policy.lifetime if self.policy.enabled else None
         offers = (*self.offers, *self._by_name(asked)) if self.unread else self.offers
         pools = pools_of(offers)
-        if pools != self._lines.pool_of:
-            self._lines = KeptLines(pools, self.tickets.values())
+        if pools != self._queues.pool_of:
+            self._queues = PoolQueueIndex(pools, self.tickets.values())
         line = QueueSnapshot(
             offers,
             self.known_devices(),
@@ -442,27 +443,27 @@ class State:
             self.config,
             lifetime,
             self.start_allowance,
-            kept=self._lines.lines(),
+            queues=self._queues.queues(),
         )
-        stand = self.cluster
-        if stand is None:
+        snapshot = self.cluster
+        if snapshot is None:
             return line
-        known = stand.survey.known and self._fresh()
+        known = snapshot.survey.known and self._fresh()
         return replace(
             line,
-            pools=stand.survey.pools if known else None,
-            bound=stand.survey.bound,
-            queue=stand.queue,
-            held_up=stand.held_up,
-            held_up_on=stand.held_up_on,
-            held_back=stand.held_back,
+            pools=snapshot.survey.pools if known else None,
+            bound=snapshot.survey.bound,
+            queue=snapshot.queue,
+            held_up=snapshot.held_up,
+            held_up_on=snapshot.held_up_on,
+            held_back=snapshot.held_back,
             node_sets=dict(self.node_sets),
-            node_of=stand.node_of,
+            node_of=snapshot.node_of,
         )
 
     def _by_name(self, asked: Sequence[OfferId]) -> tuple[GpuOffer, ...]:
         """Offers that are asked for and not known, by their ids; what the admin hides is none."""
-        wanted = [*asked, *(choice.offer for ticket in self.tickets.values() for choice in ticket.choices)]
+        wanted = [*asked, *(choice.offer for ticket in self.tickets.values() for choice in ticket.wanted_offers)]
         unknown = set(wanted) - {offer.id for offer in self.offers} - set(self.offer_config.hidden)
         return arranged(map(named_offer, unknown), self.offer_config)
 

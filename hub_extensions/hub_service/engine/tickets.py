@@ -15,7 +15,7 @@ from datetime import datetime
 
 from hub_extensions.adapters.jupyterhub_api import HubApi
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable, TicketRow
-from hub_extensions.adapters.timeouts import within
+from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core import messages
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU, OfferId
@@ -32,8 +32,8 @@ from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.usage import end_of_stop
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.queue_view import QueueView, content_of
 from hub_extensions.hub_service.engine.rights import UNANSWERED, Rights
-from hub_extensions.hub_service.engine.stand import Stand, content_of
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transaction, Transactions, possible
 from hub_extensions.hub_service.engine.usage import heard_late
@@ -96,8 +96,8 @@ class Tickets:
         async with self.transaction() as transaction:
             for ask in sorted(asks, key=_accepted):
                 answers[id(ask)] = await self._ask(ask, transaction)
-        stand = self._stand() if len(asks) > 1 else None
-        return tuple(self._status(answers[id(ask)], stand) for ask in asks)
+        view = self._view() if len(asks) > 1 else None
+        return tuple(self._status(answers[id(ask)], view) for ask in asks)
 
     async def _ask(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
         if not ask.kept:
@@ -111,13 +111,13 @@ class Tickets:
             await transaction.write(Changes(notices=(notice,)))
         return answer
 
-    def _status(self, answer: messages.TicketStatus | Ticket, stand: Stand | None) -> messages.TicketStatus:
+    def _status(self, answer: messages.TicketStatus | Ticket, view: QueueView | None) -> messages.TicketStatus:
         if isinstance(answer, messages.TicketStatus):
             return answer
         ticket = self.state.tickets.get(answer.id)
         if ticket is None:
             return presenters.over(answer, "ended", PLACE_ENDED, self.state.clock)
-        return self._state(ticket, stand)
+        return self._state(ticket, view)
 
     async def _answer(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
         """The answer that is known at once, or the ticket that was written."""
@@ -129,13 +129,13 @@ class Tickets:
         if runs or (ask.ticket and (live is None or live.id != ask.ticket)):
             gone = Ticket(ask.ticket, ask.user, ask.server, (), now)
             return presenters.over(gone, "ended", PLACE_ENDED, self.state.clock)
-        same = live is not None and [choice.offer for choice in live.choices] == list(ask.offers)
+        same = live is not None and [choice.offer for choice in live.wanted_offers] == list(ask.offers)
         if live is not None and (ask.kept or (ask.ticket and same)):
             return live  # it has its place, or looks after it: nothing changes, nothing is written
         if refusal is not None:
             self.state.count("refused", refusal.reason)
             unborn = live or Ticket(
-                "", ask.user, ask.server, lifecycle.choices_of(ask.offers, None, self.state.new_place), now
+                "", ask.user, ask.server, lifecycle.wanted_offers_of(ask.offers, None, self.state.new_place), now
             )
             if live is not None:
                 await transaction.end_ticket(live, Event.REFUSED, refusal)
@@ -148,7 +148,7 @@ class Tickets:
 
     def _to_be_judged(self, offers: Sequence[OfferId], live: Ticket | None) -> list[OfferId]:
         """An offer that a ticket has may be gone for a while (the cluster cannot be read yet): no place ends for it."""
-        had = {choice.offer for choice in live.choices} if live is not None else set()
+        had = {choice.offer for choice in live.wanted_offers} if live is not None else set()
         return [offer for offer in offers if offer not in had or self.state.offer(offer) is not None]
 
     async def _clear_dead_start(self, ask: messages.Ask) -> None:
@@ -166,7 +166,7 @@ class Tickets:
             id=secrets.token_hex(8),
             user=ask.user,
             server=ask.server,
-            choices=lifecycle.choices_of(ask.offers, live, self.state.new_place),
+            wanted_offers=lifecycle.wanted_offers_of(ask.offers, live, self.state.new_place),
             joined=now,
             groups=ask.groups,
             options=ask.options,
@@ -185,7 +185,7 @@ class Tickets:
             )
         )
         if self.state.unread:
-            had = {choice.offer for choice in live.choices} if live is not None else set()
+            had = {choice.offer for choice in live.wanted_offers} if live is not None else set()
             fresh = tuple(offer for offer in ask.offers if offer not in had)
             self._unjudged[ticket.id] = (*self._unjudged.get(ticket.id, ()), *fresh)
         return ticket
@@ -295,7 +295,7 @@ class Tickets:
         for ticket_id, fresh in tuple(self._unjudged.items()):
             ticket = self.state.tickets.get(ticket_id)
             if ticket is not None and ticket.state is TicketState.WAITING:
-                asked = [choice.offer for choice in ticket.choices if choice.offer in fresh]
+                asked = [choice.offer for choice in ticket.wanted_offers if choice.offer in fresh]
                 reason = refuse_to_join(self.state.queue_snapshot(), ticket.user, ticket.server, asked, ticket.groups)
                 if reason is not None:
                     self.state.count("refused", reason.reason)
@@ -403,19 +403,19 @@ class Tickets:
 
     def states_of(self, tickets: Iterable[Ticket]) -> tuple[messages.TicketStatus, ...]:
         """The status of these live tickets now."""
-        stand = self._stand()
-        return tuple(self._state(ticket, stand) for ticket in tickets)
+        view = self._view()
+        return tuple(self._state(ticket, view) for ticket in tickets)
 
     async def all_states(self) -> AsyncGenerator[tuple[Ticket, messages.TicketStatus], None]:
         """Every live ticket with its status as it is then, in slices between which others have a turn."""
-        stand = self._stand()
+        view = self._view()
         for number, ticket_id in enumerate(tuple(self.state.tickets)):
             if number % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
-                stand = stand if stand.revision == self.state.revision else self._stand()
+                view = view if view.revision == self.state.revision else self._view()
             ticket = self.state.tickets.get(ticket_id)
             if ticket is not None:
-                yield ticket, self._state(ticket, stand)
+                yield ticket, self._state(ticket, view)
 
     async def publish_changed(self) -> None:
         """Publish the states that differ from what was published last: one event a change."""
@@ -435,7 +435,7 @@ class Tickets:
         """Publish soon after each change, a few times a second at most; and every 15 s: waits change by themselves."""
         while True:
             try:
-                await within(15.0, self._changed.wait())
+                await with_timeout(15.0, self._changed.wait())
             except asyncio.TimeoutError:
                 log.debug("nothing changed for 15 s")
             self._changed.clear()
@@ -456,10 +456,10 @@ class Tickets:
         for queue in self._listeners:
             queue.put_nowait(state)
 
-    def _stand(self) -> Stand:
-        return Stand.of(self.state)
+    def _view(self) -> QueueView:
+        return QueueView.of(self.state)
 
-    def _state(self, ticket: Ticket, stand: Stand | None = None) -> messages.TicketStatus:
+    def _state(self, ticket: Ticket, view: QueueView | None = None) -> messages.TicketStatus:
         if ticket.state is TicketState.ADMITTED:
             lease = self.state.lease_of_ticket(ticket.id)
             chosen = ticket.admitted_offer or CPU
@@ -471,8 +471,8 @@ class Tickets:
             given = presenters.grant(lease, chosen, self.service_url, self.simulate, asked)
             simulated = bool(offer and offer.simulated)
             return presenters.admitted(ticket, given, title, simulated, self.state.clock)
-        stand = stand or self._stand()
-        verdict = stand.verdicts.of(ticket)
+        view = view or self._view()
+        verdict = view.verdicts.of(ticket)
         if verdict is None:
             return presenters.not_there(ticket, NONE_THERE, self.state.clock)
         offer = None if verdict.offer is None else self.state.offer(verdict.offer)
@@ -480,7 +480,7 @@ class Tickets:
             verdict = self.state.foresight.of_ticket(ticket, verdict, offer, self.state.clock)
         if not self.state.hub_up:
             verdict = replace(verdict, reason=HUB_AWAY)
-        return presenters.waiting(ticket, verdict, *stand.besides(ticket, verdict.forecast), self.state.clock)
+        return presenters.waiting(ticket, verdict, *view.besides(ticket, verdict.forecast), self.state.clock)
 
     # -------------------------------------------------------------- small things
 

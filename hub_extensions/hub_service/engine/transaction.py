@@ -37,7 +37,7 @@ T = TypeVar("T")
 STORE_AWAY = explain("store-unavailable", log_message="the store cannot be written")
 SERVICE = "service"
 """Who decided, in the journal: this service, by its rules."""
-TOLD_LATER = (TicketEnd.MAX_WAIT, TicketEnd.ABANDONED, TicketEnd.REFUSED)
+NOTIFIED_LATER = (TicketEnd.MAX_WAIT, TicketEnd.ABANDONED, TicketEnd.REFUSED)
 """Ends that nobody may be looking at: their users are told at the next page."""
 
 
@@ -113,7 +113,7 @@ class Transaction:
         """A ticket ends without a server; the lease of an admitted one ends too. Raises Refused: it is over already."""
         step = possible(lifecycle.end(ticket, self.state.lease_of_ticket(ticket.id), event))
         now, how = self.state.clock.utc_now(), ENDS[event]
-        notices = (NoticeRow(now, ticket.user, ticket.server, reason.message),) if how in TOLD_LATER else ()
+        notices = (NoticeRow(now, ticket.user, ticket.server, reason.message),) if how in NOTIFIED_LATER else ()
         await self.write(
             Changes(
                 tickets=(TicketRow(step.ticket, step.end, reason.log_message, now),),
@@ -149,14 +149,14 @@ class Transaction:
 
     def _turn_notices(self, ticket: Ticket, facts: ServerFacts) -> tuple[Delivery, ...]:
         """What its user hears of it with the page closed; it is kept with the change itself, and nothing is lost."""
-        telling, offer = self.state.telling, self.state.offer(facts.offer)
+        notice_config, offer = self.state.notice_config, self.state.offer(facts.offer)
         return turn_notices(
             ticket,
             facts,
             offer.title if offer else facts.offer,
             self.state.policy,
-            telling.notice_after,
-            channels_of(telling),
+            notice_config.notice_after,
+            channels_of(notice_config),
             id=secrets.token_hex(8),
         )
 

@@ -19,10 +19,10 @@ from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.model import Lease, LeaseState, TicketEnd, TicketState
 from hub_extensions.core.usage import Figure, Moment, OpenUse, UseEnd
-from hub_extensions.core.usage.measuring import Sums, minute_of, with_figure
+from hub_extensions.core.usage.measurement import Sums, minute_of, with_figure
 from hub_extensions.hub_service.engine.state import State
 
-Server = tuple[str, str]
+ServerKey = tuple[str, str]
 HEARD_LATE = timedelta(seconds=60)
 """So long after its record the hub may still say who ended a server."""
 
@@ -56,11 +56,11 @@ def healed(state: State) -> tuple[OpenUse, ...]:
     return tuple(found)
 
 
-def heard_late(state: State, server: Server, end: UseEnd) -> Changes:
+def heard_late(state: State, server: ServerKey, end: UseEnd) -> Changes:
     """The hub says how a server ended that is ending or over already: what was not known of it is mended."""
     ending = [lease.id for lease in state.leases.values() if (lease.user, lease.server) == server]
     uses = [use for key in ending if (use := state.uses.get(key)) is not None]
-    known = tuple(told for use in uses if (told := usage.ending(use, end)) is not use)
+    known = tuple(ended for use in uses if (ended := usage.ending(use, end)) is not use)
     last = state.last_uses.get(server)
     if uses or last is None or end is UseEnd.UNKNOWN or state.clock.utc_now() - last.ended > HEARD_LATE:
         return Changes(uses=known)
@@ -77,7 +77,7 @@ class _Following:
         self.uses = {use.key: use for use in changes.uses}
         self.gone: list[str] = []
         self.records: list[UsageRecord] = []
-        self._cpu: dict[Server, str] | None = None
+        self._cpu: dict[ServerKey, str] | None = None
 
     def follow(self) -> None:
         lease_of = {lease.ticket: lease for lease in self.changes.leases if lease.ticket}
@@ -95,7 +95,7 @@ class _Following:
     def _use(self, key: str) -> OpenUse | None:
         return None if key in self.gone else self.uses.get(key) or self.state.uses.get(key)
 
-    def _cpu_use(self, server: Server) -> OpenUse | None:
+    def _cpu_use(self, server: ServerKey) -> OpenUse | None:
         """The use of a server without a GPU; looked up once for all of a large set of changes."""
         if self._cpu is None:
             here = {**self.state.uses, **self.uses}
@@ -155,7 +155,7 @@ class _Following:
         if use is not None and (noted := usage.faced(use, before, facts)) is not use:
             self.uses[use.key] = noted
 
-    def _server_gone(self, server: Server) -> None:
+    def _server_gone(self, server: ServerKey) -> None:
         facts = self.state.facts.get(server)
         cpu = self._cpu_use(server)
         if facts is not None and facts.lease is None and cpu is not None:
@@ -169,7 +169,7 @@ class _Following:
             return UseEnd.LEFT
         return self._end_here((lease.user, lease.server), lost=was is LeaseState.LOST)
 
-    def _end_here(self, server: Server, *, lost: bool = False) -> UseEnd:
+    def _end_here(self, server: ServerKey, *, lost: bool = False) -> UseEnd:
         """How a running server ends: a stop of ours that is under way is the reason, whoever reports its end."""
         facts = self.state.facts.get(server)
         if facts is not None and facts.stopping is not None and facts.cause is not None:

@@ -20,7 +20,7 @@ from tornado.httputil import HTTPHeaders, HTTPServerRequest
 from tornado.web import RequestHandler
 
 from hub_extensions.adapters.jupyterhub_api import Caller, HubApi, server_of
-from hub_extensions.core.access import Action, Person, has_access
+from hub_extensions.core.access import ApiAction, Person, has_access
 from hub_extensions.core.reasons import Reason
 from hub_extensions.hub_service.http.signatures import Judged, Signatures
 
@@ -125,11 +125,11 @@ class Auth:
         """The caller, who is not the hub, may read counts without names."""
         if _same(bearer(headers), self.metrics_token):
             return True
-        return await self._token_may(headers, Action.METRICS)
+        return await self._token_may(headers, ApiAction.METRICS)
 
     async def may_read_health(self, headers: HTTPHeaders) -> bool:
         """The caller, who is not the hub, may see more of ``health`` than ready or not."""
-        return await self._token_may(headers, Action.HEALTH)
+        return await self._token_may(headers, ApiAction.HEALTH)
 
     async def person(self, handler: RequestHandler) -> Person | None:
         """The user (or service) behind a browser's cookie or a token in the header; None: nobody known.
@@ -171,7 +171,7 @@ class Auth:
         token = bearer(headers)
         return await self.hub.identify(token) if token else None
 
-    async def _token_may(self, headers: HTTPHeaders, action: Action) -> bool:
+    async def _token_may(self, headers: HTTPHeaders, action: ApiAction) -> bool:
         caller = await self.caller(headers)
         if caller is None or not has_access(caller.scopes):
             return False

@@ -21,14 +21,14 @@ CALM_A_SECOND = 100
 """So many new connections a second are no flood, and in a flood so many strangers a second are served."""
 TICK_SECONDS = 0.01
 WAITING = 256
-LOOKED_AT_AGAIN = 32
+RECHECKED = 32
 """Of those that wait, so many of the newest are looked at again at each tick: their words may come a moment later."""
 FIRST_BYTES = 16 * 1024
 """As many as a request's headers may have: a proof may stand behind others."""
 REQUEST = re.compile(rb"(\S+) (\S+) HTTP/1\.[01]\r\n(?:[^\r\n]*\r\n)*?authorization:([^\r\n]*)\r?\n", re.IGNORECASE)
 """Nothing in it can be divided in two ways: in a flood it is tried on what strangers write."""
 
-Waiting = tuple[socket.socket, Any]
+WaitingConnection = tuple[socket.socket, Any]
 
 
 class Doorway:
@@ -46,7 +46,7 @@ class Doorway:
         self._clock = clock
         self._serve = serve
         self._proves = proves
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[WaitingConnection] = deque()
         self._second = 0.0
         self._came = 0
         self._ticking = PeriodicCallback(self._tick, TICK_SECONDS * 1000)
@@ -78,8 +78,8 @@ class Doorway:
 
     def _tick(self) -> None:
         """Whose words have come meanwhile, and a few of the strangers, the newest first."""
-        newest = [self._waiting.pop() for _ in range(min(LOOKED_AT_AGAIN, len(self._waiting)))]
-        strangers: list[Waiting] = []
+        newest = [self._waiting.pop() for _ in range(min(RECHECKED, len(self._waiting)))]
+        strangers: list[WaitingConnection] = []
         for connection, address in newest:
             if self._has_proof(connection):
                 self._serve(connection, address)

@@ -24,7 +24,7 @@ from tornado.ioloop import PeriodicCallback
 from tornado.iostream import IOStream
 from tornado.netutil import add_accept_handler
 
-from hub_extensions.hub_service.http.api.wire import BODY_LIMIT_BYTES
+from hub_extensions.hub_service.http.api.codec import BODY_LIMIT_BYTES
 from hub_extensions.hub_service.http.doorway import FIRST_BYTES, Doorway
 
 HEADER_SECONDS = 30.0
@@ -32,7 +32,7 @@ HEADER_SECONDS = 30.0
 BODY_SECONDS = 15.0
 WRITE_SECONDS = 20.0
 """A reader that takes nothing of an answer for so long is dropped."""
-LOOK_SECONDS = 2.0
+CHECK_SECONDS = 2.0
 MAX_HEADER_BYTES = FIRST_BYTES
 CHUNK_BYTES = 16 * 1024
 SEND_BUFFER_BYTES = 64 * 1024
@@ -199,8 +199,8 @@ class BoundedServer(HTTPServer):
         super().initialize(request_callback, **(limits | settings))
         self.connections = connections
         self._streams: dict[IOStream, float | None] = {}
-        self._looking = PeriodicCallback(self._drop_slow_readers, LOOK_SECONDS * 1000)
-        self._looking.start()
+        self._checking = PeriodicCallback(self._drop_slow_readers, CHECK_SECONDS * 1000)
+        self._checking.start()
         self._doorway = Doorway(self._handle_connection, proves)
 
     def add_sockets(self, sockets: Iterable[socket.socket]) -> None:
@@ -231,7 +231,7 @@ class BoundedServer(HTTPServer):
 
     def stop(self) -> None:
         """No new connections."""
-        self._looking.stop()
+        self._checking.stop()
         self._doorway.close()
         super().stop()
 

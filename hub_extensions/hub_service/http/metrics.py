@@ -81,7 +81,7 @@ class EngineCollector(Collector):
 
     def _tickets(self) -> Metric:
         family = GaugeMetricFamily(PREFIX + "tickets", "Live tickets, by state.", labels=["state"])
-        states = self._engine.line_figures().states
+        states = self._engine.queue_figures().states
         for state in ("waiting", "admitted"):
             family.add_metric([state], states.get(state, 0))
         return family
@@ -93,7 +93,7 @@ class EngineCollector(Collector):
             labels=["offer"],
         )
         now = datetime.now(timezone.utc)
-        for offer, since in sorted(self._engine.line_figures().waiting_since.items()):
+        for offer, since in sorted(self._engine.queue_figures().waiting_since.items()):
             family.add_metric([offer], max(0.0, (now - since).total_seconds()))
         return family
 

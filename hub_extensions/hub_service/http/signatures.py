@@ -12,13 +12,21 @@ from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import NamedTuple
 
-from hub_extensions.core.signing import WINDOW, Answer, Request, hash_of, is_in_time, request_of, signed_line
+from hub_extensions.core.signing import (
+    WINDOW,
+    SignedAnswer,
+    SignedRequest,
+    hash_of,
+    is_in_time,
+    request_of,
+    signed_line,
+)
 
 MOST_NONCES = 50_000
 """So many are remembered. With more in one window a new life begins, for which every hub signs once more."""
 
 
-class Verdict(Enum):
+class SignatureVerdict(Enum):
     """What becomes of a request that the hub has signed."""
 
     GOOD = "good"
@@ -29,8 +37,8 @@ class Verdict(Enum):
 class Judged(NamedTuple):
     """A request that the hub signed, and its verdict."""
 
-    request: Request
-    verdict: Verdict
+    request: SignedRequest
+    verdict: SignatureVerdict
 
 
 class Signatures:
@@ -65,31 +73,31 @@ class Signatures:
         now = self._clock()
         self._forget(now)
         if request.nonce in self._seen:
-            return Judged(request, Verdict.REPLAYED)
+            return Judged(request, SignatureVerdict.REPLAYED)
         if request.life != self.life:
-            return Judged(request, Verdict.AGAIN)
+            return Judged(request, SignatureVerdict.AGAIN)
         if not is_in_time(request, now):
             if request.time > now:
                 self._begin_anew()  # else this very request would be good once its time has come
-            return Judged(request, Verdict.AGAIN)
+            return Judged(request, SignatureVerdict.AGAIN)
         if len(self._seen) >= MOST_NONCES:
             self._begin_anew()
-            return Judged(request, Verdict.AGAIN)
+            return Judged(request, SignatureVerdict.AGAIN)
         self._seen[request.nonce] = request.time
         self.hub_clock_ahead = request.clock - self._wall()
-        return Judged(request, Verdict.GOOD)
+        return Judged(request, SignatureVerdict.GOOD)
 
     def may_be_hub(self, method: str, target: str, header: str) -> bool:
         """The hub signed this and it was not here yet. Changes nothing: `judge` comes later."""
         request = request_of(self._secret, method, target, header)
         return request is not None and request.nonce not in self._seen and is_in_time(request, self._clock())
 
-    def signed(self, request: Request, status: int, body: bytes) -> str:
+    def signed(self, request: SignedRequest, status: int, body: bytes) -> str:
         """The header with which an answer is proved."""
         times = self._clock(), self._wall()
-        return Answer(request.nonce, status, self.life, *times, hash_of(body)).signed(self._secret)
+        return SignedAnswer(request.nonce, status, self.life, *times, hash_of(body)).signed(self._secret)
 
-    def signed_line(self, request: Request, number: int, line: bytes) -> bytes:
+    def signed_line(self, request: SignedRequest, number: int, line: bytes) -> bytes:
         """The line with this number of an endless answer, without its end."""
         return signed_line(self._secret, request.nonce, number, line)
 

@@ -20,7 +20,7 @@ from tornado.web import RequestHandler
 
 FIELDS = ("ticket", "lease", "user", "server", "offer", "device", "cause", "method", "path", "status", "milliseconds")
 HIDDEN = "[hidden]"
-LOOKS_SECRET = re.compile(r"(?i)\b(authorization:?\s*(?:bearer|token)\s+|(?:bearer|token)[ =]+|code=)[\w.~+/=-]{8,}")
+SECRET_PATTERN = re.compile(r"(?i)\b(authorization:?\s*(?:bearer|token)\s+|(?:bearer|token)[ =]+|code=)[\w.~+/=-]{8,}")
 
 REPEATED_SECONDS = 60.0
 MOST_KINDS = 500
@@ -57,7 +57,7 @@ class JsonLines(logging.Formatter):
     def _clean(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
-        return LOOKS_SECRET.sub(lambda found: found.group(1) + HIDDEN, text)
+        return SECRET_PATTERN.sub(lambda found: found.group(1) + HIDDEN, text)
 
 
 class Repeated(logging.Filter):

@@ -1,6 +1,6 @@
 """The service's port from the hub's start on: the hub holds it, and knows where the service is if a stranger has it.
 
-Runs in the hub. Not here: the sockets (``adapters/held_port.py``), and the service's side (``process.py``).
+Runs in the hub. Not here: the sockets (``adapters/port_holder.py``), and the service's side (``process.py``).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from hub_extensions.adapters.held_port import HeldPort, handed_over
 from hub_extensions.adapters.listeners import is_of_this_machine
+from hub_extensions.adapters.port_holder import PortHolder, handed_over
 from hub_extensions.hub_service.setup.addresses import EVERYWHERE, at, reached_at
 from hub_extensions.hub_service.setup.settings import Settings
 
@@ -35,7 +35,7 @@ class KeptPort(NamedTuple):
     may_be_led_to: bool = True
 
 
-def keep_port(settings: Settings, url: str) -> KeptPort:
+def hold_port(settings: Settings, url: str) -> KeptPort:
     """Hold the port for the service, or one that stands in for it where somebody else has it.
 
     `url`: where the service is reached as the admin says; "": nothing is said. Where that is another machine, which
@@ -43,7 +43,7 @@ def keep_port(settings: Settings, url: str) -> KeptPort:
     """
     if handed_over(settings.folder) is not None:
         return KeptPort(settings)  # a hub that runs holds it
-    held = HeldPort(settings.folder, settings.host, settings.port)
+    held = PortHolder(settings.folder, settings.host, settings.port)
     named = urlsplit(url).hostname or ""
     try:
         held.hold(may_move=not url or is_of_this_machine(named))

@@ -1,6 +1,6 @@
 """What the service is started with: one JSON file, written by ``configure(c)`` and read once at the service's start.
 
-A service that the hub does not start has no such file: it asks the hub (``remote_settings.py``, ``remote_client.py``).
+A service that the hub does not start has no such file: it asks the hub (``service_info.py``, ``settings_client.py``).
 The file holds secrets: it is written with mode 0600, and no secret appears in a ``repr``.
 Not here: how an admin sets these (``core/settings.py``), and what they mean (the dataclasses of ``core``).
 """

@@ -13,7 +13,7 @@ from typing import Any
 
 from slugify import slugify
 
-from hub_extensions.core.offers.user_options import OWN_KEYS, ChoiceError
+from hub_extensions.core.offers.user_options import OWN_KEYS, UserOptionsError
 from hub_extensions.core.wording import foreign
 
 PROFILE = "profile"
@@ -43,13 +43,13 @@ def check_profile(profiles: Iterable[Profile], options: Mapping[str, Any], also:
         also: further keys that are left alone.
 
     Raises:
-        ChoiceError: there is no such profile, option or choice, or a free text that the profile does not take.
+        UserOptionsError: there is no such profile, option or choice, or a free text that the profile does not take.
     """
     known = list(profiles)
     mine = {key: value for key, value in options.items() if key not in OWN_KEYS and key not in also}
     if not known:
         if mine.pop(PROFILE, None):
-            raise ChoiceError(PROFILE, "profile: there are no profiles here. Leave it out.")
+            raise UserOptionsError(PROFILE, "profile: there are no profiles here. Leave it out.")
         if mine:
             _refuse_unknown(next(iter(mine)), ())
         return
@@ -60,7 +60,7 @@ def check_profile(profiles: Iterable[Profile], options: Mapping[str, Any], also:
             _refuse_unknown(key, choices)
     for name, option in choices.items():
         if name in OWN_KEYS:
-            raise ChoiceError(
+            raise UserOptionsError(
                 name, f"A profile has an option named {name}, which is about the GPU here. Tell an admin."
             )
         _check_option(name, option, mine.get(name), mine.get(f"{name}{UNLISTED}"))
@@ -71,7 +71,7 @@ def still_there(profiles: Iterable[Profile], options: Mapping[str, Any]) -> dict
     kept = {key: value for key, value in options.items() if key not in OWN_KEYS}
     try:
         check_profile(profiles, kept)
-    except ChoiceError:
+    except UserOptionsError:
         return {}
     return kept
 
@@ -83,7 +83,7 @@ def _chosen(profiles: list[Profile], slug: object) -> Profile:
         if slug_of(profile) == slug:
             return profile
     there = ", ".join(slug_of(profile) for profile in profiles)
-    raise ChoiceError(PROFILE, f"profile: there is no profile {_short(slug)} here. There are: {there}.")
+    raise UserOptionsError(PROFILE, f"profile: there is no profile {_short(slug)} here. There are: {there}.")
 
 
 def _check_option(name: str, option: Profile, choice: object, free: object) -> None:
@@ -91,25 +91,29 @@ def _check_option(name: str, option: Profile, choice: object, free: object) -> N
     unlisted: Mapping[str, Any] = option.get("unlisted_choice") or {}
     for value in (choice, free):
         if value is not None and not isinstance(value, str):
-            raise ChoiceError(name, f"{name} is not a text.")
+            raise UserOptionsError(name, f"{name} is not a text.")
     if free:
         if not unlisted.get("enabled"):
-            raise ChoiceError(name, f"{name}: this profile takes no value of your own. There are: {_listed(choices)}.")
+            raise UserOptionsError(
+                name, f"{name}: this profile takes no value of your own. There are: {_listed(choices)}."
+            )
         pattern = unlisted.get("validation_regex")
         # the whole of it: a pattern's $ would let a line break and anything after a match pass
         if pattern and not re.fullmatch(pattern, str(free)):
             why = unlisted.get("validation_message") or "it does not have the form that this profile asks for."
-            raise ChoiceError(name, f"{name}: {_short(free)} cannot be used: {why}")
+            raise UserOptionsError(name, f"{name}: {_short(free)} cannot be used: {why}")
         return
     if choice and choice not in choices:
-        raise ChoiceError(name, f"{name}: there is no choice {_short(choice)}. There are: {_listed(choices)}.")
+        raise UserOptionsError(name, f"{name}: there is no choice {_short(choice)}. There are: {_listed(choices)}.")
     if not choice and not choices:
-        raise ChoiceError(name, f"{name}: this profile needs a value here.")
+        raise UserOptionsError(name, f"{name}: this profile needs a value here.")
 
 
 def _refuse_unknown(key: str, options: Collection[str]) -> None:
     names = [*OWN_KEYS, PROFILE, *options]
-    raise ChoiceError(foreign(key), f"{_short(key)} is not known here: use {', '.join(names[:-1])} or {names[-1]}.")
+    raise UserOptionsError(
+        foreign(key), f"{_short(key)} is not known here: use {', '.join(names[:-1])} or {names[-1]}."
+    )
 
 
 def _listed(choices: Mapping[str, Any]) -> str:

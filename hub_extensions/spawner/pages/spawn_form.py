@@ -23,7 +23,7 @@ from hub_extensions.core.messages import FormState, OfferState, Wait
 from hub_extensions.core.offer_texts import default_title, free_text, gives, likely_text, when_text
 from hub_extensions.core.offers.model import OfferKind
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.offers.user_options import TELL, ChoiceError, parse_tell
+from hub_extensions.core.offers.user_options import NOTIFY, UserOptionsError, parse_notify
 from hub_extensions.core.queue.alternatives import smaller
 from hub_extensions.core.reasons import Reason, explain, translated
 from hub_extensions.core.translation import ENGLISH, Catalogue, halves
@@ -52,7 +52,7 @@ ISOLATION = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OfferRow:
     """One line of the form, in words. `suggestion`: another offer (id, title) that starts sooner, and the sentence."""
 
     id: OfferId
@@ -70,7 +70,7 @@ class Row:
     suggestion: tuple[OfferId, str, str] | None
 
 
-def choice_from_form(formdata: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+def user_options_from_form(formdata: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """The form's fields as user options: the chosen offer, then those named under *More choices*, in order."""
     options: dict[str, Any] = {
         key: values for key, values in formdata.items() if key not in ("_xsrf", "also") and list(values) != [""]
@@ -99,17 +99,19 @@ async def render_form(spawner: Any) -> str:
     except ServiceRefused as error:
         spawner.log.warning("No figures for the form of %s: %s", spawner.user.name, error)
         away, state = utc(datetime.now(timezone.utc)), None
-    saved = _saved_choice(spawner.gpu_linked, spawner) if spawner.gpu_linked else last_choice(spawner)
-    tell = _wants_to_be_told(spawner)
+    saved = _saved_options(spawner.gpu_linked, spawner) if spawner.gpu_linked else last_offers(spawner)
+    notify = _wants_notice(spawner)
     profiles = await spawner.gpu_profiles_form()
     spawner.gpu_linked = {}
     above = f'<fieldset class="gpu-profiles text-start mb-3">{profiles}</fieldset>' if profiles else ""
-    return above + form_html(state, saved=saved, away_since=away, told_by=spawner.gpu_told_by, tell=tell, t=t)
+    return above + form_html(
+        state, saved=saved, away_since=away, notice_hint=spawner.gpu_notice_hint, notify=notify, t=t
+    )
 
 
-def last_choice(spawner: Any) -> tuple[OfferId, ...]:
+def last_offers(spawner: Any) -> tuple[OfferId, ...]:
     """The offers of this server's last start, in the user's order; none where there was none that can be read."""
-    return _saved_choice(spawner.user_options or getattr(spawner.orm_spawner, "user_options", None), spawner)
+    return _saved_options(spawner.user_options or getattr(spawner.orm_spawner, "user_options", None), spawner)
 
 
 def form_html(
@@ -117,8 +119,8 @@ def form_html(
     *,
     saved: tuple[OfferId, ...] = (),
     away_since: str = "",
-    told_by: str = "",
-    tell: bool = False,
+    notice_hint: str = "",
+    notify: bool = False,
     t: Catalogue = ENGLISH,
 ) -> str:
     """The form from what is known, in the language of a catalogue.
@@ -127,7 +129,8 @@ def form_html(
         state: what the service said; None: nothing is known.
         saved: the user's last choice; preferred only as far as it still exists.
         away_since: ISO time since when the service does not answer; then no figure is shown as if it were true.
-        told_by: how users can be told that their GPU is ready; "": the form does not ask. tell: this one wants it.
+        notice_hint: how users can be told that their GPU is ready; "": the form does not ask. notify: this one wants
+            it.
     """
     offers = _known_offers(state, saved, away=bool(away_since))
     listed = {offer.id for offer in offers}
@@ -151,9 +154,9 @@ def form_html(
         held_by=_held_by(state.gpu_servers if state else (), t),
         halves=halves,
         notices=[(utc(notice.at), clock(notice.at), notice.text) for notice in (state.notices if state else ())],
-        tell_key=TELL,
-        told_by=told_by,
-        tell=tell,
+        notify_key=NOTIFY,
+        notice_hint=notice_hint,
+        notify=notify,
         refresh_seconds=REFRESH_SECONDS,
         cpu=CPU,
     )
@@ -219,9 +222,9 @@ def _likely_as_of(offers: Sequence[OfferState]) -> tuple[str, str] | None:
     return (utc(min(known)), clock(min(known))) if known else None
 
 
-def _row(offer: OfferState, offers: Sequence[OfferState], *, selected: bool, t: Catalogue) -> Row:
+def _row(offer: OfferState, offers: Sequence[OfferState], *, selected: bool, t: Catalogue) -> OfferRow:
     sign, free = free_text(offer, offer.waiting, t)
-    return Row(
+    return OfferRow(
         id=offer.id,
         title=t(offer.title),
         text=t(offer.description) or isolation_text(offer, t),
@@ -269,22 +272,22 @@ def _latest(offer: OfferState) -> float:
     return math.inf if offer.wait.p90_seconds is None else offer.wait.p90_seconds
 
 
-def _wants_to_be_told(spawner: Any) -> bool:
+def _wants_notice(spawner: Any) -> bool:
     """As the link says that led here, else as at the last start."""
-    linked = spawner.gpu_linked if TELL in spawner.gpu_linked else None
+    linked = spawner.gpu_linked if NOTIFY in spawner.gpu_linked else None
     try:
-        return parse_tell(linked or spawner.user_options or getattr(spawner.orm_spawner, "user_options", None))
-    except ChoiceError:
+        return parse_notify(linked or spawner.user_options or getattr(spawner.orm_spawner, "user_options", None))
+    except UserOptionsError:
         return False
 
 
-def _saved_choice(options: object, spawner: Any) -> tuple[OfferId, ...]:
+def _saved_options(options: object, spawner: Any) -> tuple[OfferId, ...]:
     """The offers of the last start; one that cannot be read any more is simply not preselected."""
     if not options:
         return ()
     try:
         return tuple(spawner.gpu_offers_of(options))
-    except ChoiceError:
+    except UserOptionsError:
         return ()
 
 

@@ -43,7 +43,7 @@ LOG_EVENTS = 200
 HELD = frozenset({"waiting-for-queue", "unscheduled", "outside", "machine-silent", "cluster-away"})
 """Reasons of a pod (`PodState`) that waits for the cluster, and is not being started yet."""
 
-Event = dict[str, Any]
+ProgressEvent = dict[str, Any]
 Texts = Callable[[Catalogue], dict[str, Any]]
 """What an event says, in the language of a catalogue; ``message`` is always there."""
 
@@ -67,8 +67,8 @@ class Start:
     over: bool = False
     last: TicketStatus | None = None
     accepted: AcceptedStart | None = None
-    _first: Event | None = None
-    _events: deque[tuple[int, Event]] = field(default_factory=lambda: deque(maxlen=LOG_EVENTS - 1))
+    _first: ProgressEvent | None = None
+    _events: deque[tuple[int, ProgressEvent]] = field(default_factory=lambda: deque(maxlen=LOG_EVENTS - 1))
     _count: int = 0
     _key: object = None
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -103,7 +103,7 @@ class Start:
             return
         self._key = key
         said = {language: texts(t) for language, t in catalogues().items()}
-        event: Event = {
+        event: ProgressEvent = {
             "progress": max(progress, self.latest["progress"] if self.latest else 0),  # a bar never goes back
             "message": message,
             "html_message": html or escape(message),
@@ -118,11 +118,11 @@ class Start:
         self._changed = asyncio.Event()
 
     @property
-    def latest(self) -> Event | None:
+    def latest(self) -> ProgressEvent | None:
         """The last event; None before the first."""
         return self._events[-1][1] if self._events else self._first
 
-    async def follow(self) -> AsyncIterator[Event]:
+    async def follow(self) -> AsyncIterator[ProgressEvent]:
         """All events so far, then each new one; endless."""
         seen = -1
         while True:

@@ -11,7 +11,7 @@ import json
 import re
 from dataclasses import dataclass
 
-TELL_AN_ADMIN = "Tell an admin."
+CONTACT_ADMIN = "Tell an admin."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,14 @@ def rejection_of(status: int, body: str, queue: str = "") -> ApiRejection:
     if denied:
         answer = " ".join(denied[1].split()).rstrip(".")
         who = "KAI, which hands out the GPUs here," if queue == "KAI" else "The cluster"
-        return ApiRejection("cluster-refused", f"{who} does not take this server: {answer}. {TELL_AN_ADMIN}", log)
+        return ApiRejection("cluster-refused", f"{who} does not take this server: {answer}. {CONTACT_ADMIN}", log)
     if "violates PodSecurity" in text:
         why = "The cluster's rules for safe servers do not allow it as it is set up."
-        return ApiRejection("cluster-refused", f"{why} {TELL_AN_ADMIN}", log)
+        return ApiRejection("cluster-refused", f"{why} {CONTACT_ADMIN}", log)
     if status in (401, 403):
-        return ApiRejection("cluster-rights", f"This hub may not start servers in the cluster. {TELL_AN_ADMIN}", log)
+        return ApiRejection("cluster-rights", f"This hub may not start servers in the cluster. {CONTACT_ADMIN}", log)
     return ApiRejection(
-        "cluster-refused", f"The cluster does not take this server as it is set up. {TELL_AN_ADMIN}", log
+        "cluster-refused", f"The cluster does not take this server as it is set up. {CONTACT_ADMIN}", log
     )
 
 

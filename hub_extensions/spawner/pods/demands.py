@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub.utils import maybe_future
 
-from hub_extensions.adapters.timeouts import within
+from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core.cluster.placement import PodDemands, demands_of
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import OFFER_LABEL, label_value
@@ -26,7 +26,7 @@ LONGEST_SECONDS = 10.0
 async def pod_demands(spawner: PodSpawner, offer: OfferId) -> PodDemands | None:
     """None: it cannot be known before the start, because something fails that may need what a start makes."""
     try:
-        return await within(LONGEST_SECONDS, _described(spawner, offer))
+        return await with_timeout(LONGEST_SECONDS, _described(spawner, offer))
     except asyncio.TimeoutError:
         why = f"it takes longer than {LONGEST_SECONDS:g} s to describe it"
     except Exception as error:  # noqa: BLE001  an admin's hooks raise what they like, and the start itself says so again

@@ -24,7 +24,7 @@ MOST_EVENTS = 500
 WAITING = "involvedObject.kind=Workload,reason=Pending"
 
 
-Log = logging.Logger | logging.LoggerAdapter[Any]
+AnyLogger = logging.Logger | logging.LoggerAdapter[Any]
 
 
 @dataclass(eq=False)
@@ -39,7 +39,7 @@ class LocalQueue:
     _logged: str = ""
     _reading: asyncio.Future[None] | None = None
 
-    def refresh(self, api: Any, log: Log) -> str:
+    def refresh(self, api: Any, log: AnyLogger) -> str:
         """The problem as it is known; read anew beside us where that is old. `api`: KubeSpawner's client."""
         now = asyncio.get_running_loop().time()
         if now - self._at >= REFRESH_SECONDS and (self._reading is None or self._reading.done()):
@@ -51,7 +51,7 @@ class LocalQueue:
         """Why this one waits, in Kueue's own text; "" where it said nothing (of several alike it looks at one)."""
         return self._messages.get(workload, "")
 
-    async def _read(self, api: Any, log: Log) -> None:
+    async def _read(self, api: Any, log: AnyLogger) -> None:
         try:
             self.problem, log_message = queue_problem(await self._read_queue(api))
             events: Any = await CoreV1Api(api).list_namespaced_event(

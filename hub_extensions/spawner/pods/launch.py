@@ -34,7 +34,7 @@ MOST_DOUBTS = 3
 """An API server that is just starting may forbid everything: so often it is asked again before that is believed."""
 OVERDUE = timedelta(seconds=60)
 """A pod that should have ended so long ago is on a machine that does not answer."""
-LOOK_SECONDS = 10.0
+CHECK_SECONDS = 10.0
 """A pod that has no machine: so often the service is asked whether one does not answer."""
 AGAIN_SECONDS = (1.0, 30.0)
 """A cluster that does not answer is asked again after the first, doubled up to the second."""
@@ -89,7 +89,7 @@ class Launch:
         self._gone_since: float | None = None
         self._doubts = 0
         self._silent = False
-        self._look_at = 0.0
+        self._refresh_at = 0.0
 
     async def run(self) -> Any:
         """The server's address.
@@ -219,12 +219,12 @@ class Launch:
         if state.reason not in ("unscheduled", "outside") or not self.has_gpu:
             return state
         now = asyncio.get_running_loop().time()
-        if now >= self._look_at:
-            self._look_at = now + LOOK_SECONDS
-            self.spawner._gpu_later(self._look_at_machines())
+        if now >= self._refresh_at:
+            self._refresh_at = now + CHECK_SECONDS
+            self.spawner._gpu_later(self._refresh_machines())
         return machine_silent(state, self.wanted) if self._silent and not state.lacks_other else state
 
-    async def _look_at_machines(self) -> None:
+    async def _refresh_machines(self) -> None:
         grant = self.start.grant
         silent = await self.spawner.gpu_silent_offers()
         self._silent = silent is not None and grant is not None and grant.offer in silent

@@ -30,7 +30,7 @@ LEFT_OVER_SECONDS = (CONFIRM_SECONDS, 30.0)
 """When a pod is looked for that a start which came to nothing has left: a create under way may still be taken."""
 CLUSTER_ERRORS = (ApiException, ClientError, ConnectionError, asyncio.TimeoutError)
 
-Pod = Mapping[str, Any]
+PodManifest = Mapping[str, Any]
 
 
 class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # neither jupyterhub nor kubespawner has types
@@ -73,18 +73,20 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # neither
         self._start_future = self._gpu_whole
         return self._gpu_token, launched
 
-    def gpu_pod_of(self, token: str) -> tuple[Pod | None, bool]:
+    def gpu_pod_of(self, token: str) -> tuple[PodManifest | None, bool]:
         """The pod of this launch, and whether its absence would mean anything."""
         reflector = self.pod_reflector
         if reflector is None or not reflector.first_load_future.done() or self.gpu_watch_broke():
             return None, False
-        pod: Pod | None = reflector.pods.get(f"{self.namespace}/{self.pod_name}")
+        pod: PodManifest | None = reflector.pods.get(f"{self.namespace}/{self.pod_name}")
         return (pod if pod is not None and token_of(pod) == token else None), True
 
-    def gpu_pod_being_ended(self) -> Pod | None:
+    def gpu_pod_being_ended(self) -> PodManifest | None:
         """The pod of this server that is being deleted, whichever launch made it; None: none is known."""
         reflector = self.pod_reflector
-        pod: Pod | None = reflector.pods.get(f"{self.namespace}/{self.pod_name}") if reflector is not None else None
+        pod: PodManifest | None = (
+            reflector.pods.get(f"{self.namespace}/{self.pod_name}") if reflector is not None else None
+        )
         return pod if pod is not None and pod["metadata"].get("deletionTimestamp") else None
 
     async def gpu_delete_pod(self) -> None:
@@ -171,7 +173,7 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # neither
                 return
 
 
-def token_of(pod: Pod) -> str:
+def token_of(pod: PodManifest) -> str:
     """Of the launch that made it; "" for one that was made without us."""
     return str((pod["metadata"].get("annotations") or {}).get(START_ANNOTATION) or "")
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hub_extensions.tools.backtest.boosting import Boosted
-from hub_extensions.tools.backtest.world import Running, Session, World
+from hub_extensions.tools.backtest.world import LogSession, Running, World
 
 TSAFRIR = "user's last two, played"
 LIMITS = "limits, played"
 
-_Life = Callable[[Session], float]
+_Life = Callable[[LogSession], float]
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Baselines:
     rows: list[tuple[list[float], float]] = field(default_factory=list)
     boosted: Boosted | None = None
 
-    def started(self, session: Session, wait: float) -> None:
+    def started(self, session: LogSession, wait: float) -> None:
         """Somebody who waited is given a GPU."""
         self.waits.append(wait)
         self.all_waits.append(wait)
@@ -38,7 +38,7 @@ class Baselines:
         if state is not None:
             self.rows.append((state, math.log1p(wait / 60)))
 
-    def ended(self, session: Session, lasted: float, now: float) -> None:
+    def ended(self, session: LogSession, lasted: float, now: float) -> None:
         """A use is over."""
         self.ends.append(now)
         self.lives.setdefault(session.user, deque(maxlen=2)).append(lasted)
@@ -50,11 +50,11 @@ class Baselines:
         if len(self.rows) >= 50:
             self.boosted = Boosted([row for row, _ in self.rows], [wait for _, wait in self.rows])
 
-    def see(self, world: World, session: Session, now: float) -> None:
+    def see(self, world: World, session: LogSession, now: float) -> None:
         """Somebody joins the line: boosting learns from it when his wait is over."""
         self.seen[session.number] = self._state(world, session, now)
 
-    def say(self, world: World, session: Session, now: float) -> dict[str, float]:
+    def predict(self, world: World, session: LogSession, now: float) -> dict[str, float]:
         """Name -> the wait in seconds."""
         last = self.waits[-1] if self.waits else 0.0
         ahead = len(world.waiting) - 1
@@ -82,14 +82,14 @@ class Baselines:
     def _mean(self) -> float:
         return self.lived / self.count if self.count else 3600.0
 
-    def _last_two(self, session: Session) -> float:
+    def _last_two(self, session: LogSession) -> float:
         own = self.lives.get(session.user)
         return sum(own) / len(own) if own else self._mean()
 
-    def _planned(self, world: World, now: float, session: Session, life: _Life) -> float:
+    def _planned(self, world: World, now: float, session: LogSession, life: _Life) -> float:
         """Who is over the guess already: as long again as it has lasted, within the limit (Tsafrir doubles too)."""
 
-        def whole(each: Session) -> float:
+        def whole(each: LogSession) -> float:
             return min(life(each), _limit(each))
 
         def left(running: Running) -> float:
@@ -98,7 +98,7 @@ class Baselines:
 
         return world.planned(now, left, whole, session.number)
 
-    def _state(self, world: World, session: Session, now: float) -> list[float]:
+    def _state(self, world: World, session: LogSession, now: float) -> list[float]:
         asked = sum(each.devices * each.slices for each in world.waiting)
         head = now - world.waiting[0].submit if world.waiting else 0.0
         return [
@@ -114,5 +114,5 @@ class Baselines:
         ]
 
 
-def _limit(session: Session) -> float:
+def _limit(session: LogSession) -> float:
     return 30 * 86400.0 if session.limit is None else session.limit

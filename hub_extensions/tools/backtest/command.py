@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hub_extensions.tools.backtest.log import BacktestRefused, Log, Pool, read_logs
-from hub_extensions.tools.backtest.replay import Replay, Told
+from hub_extensions.tools.backtest.log import BacktestRefused, Log, ReplayPool, read_logs
+from hub_extensions.tools.backtest.replay import Replay, ScoredForecast
 from hub_extensions.tools.backtest.report import as_json, picture, summary, table
 from hub_extensions.tools.backtest.scores import Run, score_run
 
@@ -40,7 +40,7 @@ def backtest(options: BacktestOptions, console: Console) -> None:
         BacktestRefused: there is nothing to replay, or it is not as it should be.
     """
     runs: list[Run] = []
-    told: list[Told] = []
+    shown: list[ScoredForecast] = []
     for log, pool in _chosen(read_logs(options.folder), options):
         found = Replay(log, pool, options.seeds, options.progress, options.every).run()
         run = score_run(pool.name, log.has_users, found)
@@ -51,7 +51,7 @@ def backtest(options: BacktestOptions, console: Console) -> None:
             plain = score_run(pool.name, log.has_users, Replay(log, pool, options.seeds, 0.0, options.every).run())
             run = replace(run, without_reports=None if plain is None else plain.ours.mae)
         runs.append(run)
-        told += found
+        shown += found
     if not runs:
         raise BacktestRefused("There is nothing to compare: nobody had to wait.")
     console.print(table(runs))
@@ -60,10 +60,10 @@ def backtest(options: BacktestOptions, console: Console) -> None:
     if options.json_file is not None:
         _write(options.json_file, as_json(runs))
     if options.picture_file is not None:
-        _write(options.picture_file, picture(told))
+        _write(options.picture_file, picture(shown))
 
 
-def _chosen(logs: Sequence[Log], options: BacktestOptions) -> list[tuple[Log, Pool]]:
+def _chosen(logs: Sequence[Log], options: BacktestOptions) -> list[tuple[Log, ReplayPool]]:
     there = [(log, pool) for log in logs for pool in log.pools]
     for name in options.pools:
         if not any(name in (pool.name, pool.log) for _, pool in there):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 from hub_extensions.core.gpu.devices import WHOLE
-from hub_extensions.core.queue.forecast import START_ALLOWANCE, Holding, StartBrake, forecast_line
+from hub_extensions.core.queue.forecast import START_ALLOWANCE, Holding, StartBrake, forecast_queue
 from hub_extensions.core.queue.model import QueueLimits
-from hub_extensions.tools.backtest.world import Session, World
+from hub_extensions.tools.backtest.world import LogSession, World
 
 BEGIN = datetime(2000, 1, 1, tzinfo=timezone.utc)
 BRAKE = StartBrake(QueueLimits().max_starting, START_ALLOWANCE)
@@ -29,7 +29,7 @@ def bound_of(world: World, longest: float, now: float) -> float | None:
         for place in running.places
     )
     places = sum(session.devices for session in world.waiting)
-    latest = forecast_line(
+    latest = forecast_queue(
         devices=[str(place) for place in range(len(world.free))],
         holdings=holdings,
         shares={_share(session, world.slices) for session in world.waiting},
@@ -46,10 +46,10 @@ def _at(seconds: float) -> datetime:
     return BEGIN + timedelta(seconds=seconds)
 
 
-def _end(session: Session, since: float) -> datetime | None:
+def _end(session: LogSession, since: float) -> datetime | None:
     return None if session.limit is None else _at(since + session.limit)
 
 
-def _share(session: Session, slices: int) -> int:
+def _share(session: LogSession, slices: int) -> int:
     """As the hub's offers say it: seven of 1/7 fit on one device."""
     return WHOLE if session.slices == slices else WHOLE * session.slices // slices

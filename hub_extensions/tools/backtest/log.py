@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from hub_extensions.tools.backtest.world import Session
+from hub_extensions.tools.backtest.world import LogSession
 
 NEEDED = ("submit", "duration", "num_gpu", "slices", "user", "limit")
 POLICIES = ("strict", "best-effort")
@@ -27,7 +27,7 @@ class BacktestRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class ReplayPool:
     """So many GPUs, each of so many slices, that a log is replayed on."""
 
     log: str
@@ -46,8 +46,8 @@ class Log:
     """Sessions in the order of asking, and the pools to replay them on."""
 
     name: str
-    sessions: tuple[Session, ...]
-    pools: tuple[Pool, ...]
+    sessions: tuple[LogSession, ...]
+    pools: tuple[ReplayPool, ...]
 
     @property
     def has_users(self) -> bool:
@@ -95,12 +95,12 @@ def _log(file: Path, name: str, rows: Sequence[_Row], pools: Sequence[_Described
         raise BacktestRefused(f"{file}: there is no session in it.")
     log = f"{file.stem}/{name}" if name else file.stem
     sessions = tuple(replace(each, number=number) for number, each in enumerate(mine))
-    return Log(log, sessions, tuple(Pool(log, pool.gpus, slices, pool.policy) for pool in pools))
+    return Log(log, sessions, tuple(ReplayPool(log, pool.gpus, slices, pool.policy) for pool in pools))
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    session: Session
+    session: LogSession
     pool: str
 
 
@@ -138,7 +138,7 @@ def _rows(file: Path, text: TextIO, *, whole: bool) -> tuple[_Row, ...]:
             raise BacktestRefused(f"{where}, column duration: {row['duration']} is negative.")
         if devices < 1 or slices < 1:
             continue  # it held no GPU
-        session = Session(0, submit, duration, devices, slices, row["user"], limit)
+        session = LogSession(0, submit, duration, devices, slices, row["user"], limit)
         found.append(_Row(session, row["pool"] if whole else ""))
     found.sort(key=lambda each: each.session.submit)
     return tuple(found)

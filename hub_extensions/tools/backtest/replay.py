@@ -11,15 +11,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hub_extensions.core.queue.durations import History, Holder, Left
+from hub_extensions.core.queue.durations import DurationHistory, Left, UseHolder
 from hub_extensions.core.queue.foretell import Foreteller, alike
 from hub_extensions.core.queue.interval import Correction, Interval
 from hub_extensions.core.queue.outlook import Likely, Stay
-from hub_extensions.core.queue.play import Held, Line, Waiting, Wish
+from hub_extensions.core.queue.play import HeldShares, SimulationState, Waiting, Wish
 from hub_extensions.tools.backtest.baselines import LIMITS, Baselines
 from hub_extensions.tools.backtest.limit import bound_of
-from hub_extensions.tools.backtest.log import Log, Pool
-from hub_extensions.tools.backtest.world import NEVER, Running, Session, World
+from hub_extensions.tools.backtest.log import Log, ReplayPool
+from hub_extensions.tools.backtest.world import NEVER, LogSession, Running, World
 
 HISTORY = 0.6
 """The share of the log that is history alone (the protocol)."""
@@ -31,7 +31,7 @@ REPORTED = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ScoredForecast:
     """One forecast that counts: what each said, and what came true. Seconds. `bound`: "at most" of the limits."""
 
     number: int
@@ -51,7 +51,7 @@ class _Asked:
     episode: int
     likely: list[Likely]
     others: dict[str, Interval]
-    others_told: dict[str, Interval]
+    others_shown: dict[str, Interval]
     took: float
     bound: float | None
     limits: float | None
@@ -69,11 +69,13 @@ class _Forecaster:
 class Replay:
     """One log on one pool."""
 
-    def __init__(self, log: Log, pool: Pool, seeds: tuple[int, ...], progress: float = 0.0, every: int = 1) -> None:
+    def __init__(
+        self, log: Log, pool: ReplayPool, seeds: tuple[int, ...], progress: float = 0.0, every: int = 1
+    ) -> None:
         self._log, self._pool, self._progress, self._every = log, pool, progress, every
         self._world = World(pool.gpus, pool.slices, pool.policy)
         self._devices = tuple(f"{number:05}" for number in range(pool.gpus))
-        histories: dict[str, History] = {}  # the seeds learn the same of them
+        histories: dict[str, DurationHistory] = {}  # the seeds learn the same of them
         self._ours = [_Forecaster(seed, Foreteller(histories)) for seed in seeds]
         self._others = Baselines()
         self._corrections: dict[str, Correction] = {}
@@ -86,9 +88,9 @@ class Replay:
             for session in log.sessions
             if random.Random(f"report {session.number}").random() < progress
         }
-        self.told: list[Told] = []
+        self.shown: list[ScoredForecast] = []
 
-    def run(self) -> list[Told]:
+    def run(self) -> list[ScoredForecast]:
         """All of it; what was told of the last part, and came true."""
         sessions = self._log.sessions
         first = int(HISTORY * len(sessions))
@@ -111,7 +113,7 @@ class Replay:
             else:
                 self._others.see(self._world, session, session.submit)
         self._until(NEVER)
-        return self.told
+        return self.shown
 
     def _until(self, moment: float) -> None:
         world = self._world
@@ -123,7 +125,7 @@ class Replay:
                 self._ours[0].foreteller.learn([_stay(over)])
             self._start(now)
 
-    def _start(self, now: float, asked: Session | None = None) -> bool:
+    def _start(self, now: float, asked: LogSession | None = None) -> bool:
         """Whoever may; whether the one who just asked did."""
         started = self._world.start(now, lambda session: session.duration)
         for session in started:
@@ -132,7 +134,7 @@ class Replay:
                 self._came_true(session, now - session.submit)
         return asked in started
 
-    def _came_true(self, session: Session, wait: float) -> None:
+    def _came_true(self, session: LogSession, wait: float) -> None:
         asked = self._asked.pop(session.number, None)
         if asked is None:
             return
@@ -142,20 +144,22 @@ class Replay:
         for name, point in asked.others.items():
             self._corrections.setdefault(name, Correction()).matured(point, wait)
         if asked.episode >= 0:
-            told = tuple(each.told for each in asked.likely)
+            shown = tuple(each.shown for each in asked.likely)
             raw = tuple(each.played for each in asked.likely)
-            self.told.append(
-                Told(session.number, asked.episode, wait, told, raw, asked.others_told, asked.took, asked.bound)
+            self.shown.append(
+                ScoredForecast(
+                    session.number, asked.episode, wait, shown, raw, asked.others_shown, asked.took, asked.bound
+                )
             )
 
-    def _ask(self, session: Session, *, counts: bool) -> None:
+    def _ask(self, session: LogSession, *, counts: bool) -> None:
         now = session.submit
-        played = {name: Interval(at, at, at) for name, at in self._others.say(self._world, session, now).items()}
-        told = {name: self._corrections.get(name, Correction()).correct(point) for name, point in played.items()}
+        played = {name: Interval(at, at, at) for name, at in self._others.predict(self._world, session, now).items()}
+        shown = {name: self._corrections.get(name, Correction()).correct(point) for name, point in played.items()}
         bound = self._others.bound()
         if bound is not None:
             median = played["median of the last 50"].p50
-            told["bound of the waits (QBETS)"] = Interval(0.0, median, max(median, bound))
+            shown["bound of the waits (QBETS)"] = Interval(0.0, median, max(median, bound))
         limits = played[LIMITS].p50 if self._pool.policy == "strict" and session.limit is not None else None
         began = time.process_time()
         likely = [self._forecast(ours, session, now, limits) for ours in self._ours]
@@ -166,11 +170,11 @@ class Replay:
             if counts and self._longest is not None and self._pool.policy == "strict":
                 bound = bound_of(self._world, self._longest, now)
             episode = self._episode if counts else -1
-            self._asked[session.number] = _Asked(episode, known, played, told, took, bound, limits)
+            self._asked[session.number] = _Asked(episode, known, played, shown, took, bound, limits)
             for ours, each in zip(self._ours, known, strict=True):
                 ours.joined[session.number] = each.played
 
-    def _forecast(self, ours: _Forecaster, session: Session, now: float, limits: float | None) -> Likely | None:
+    def _forecast(self, ours: _Forecaster, session: LogSession, now: float, limits: float | None) -> Likely | None:
         so_far = {
             str(each.number): (ours.joined[each.number], now - each.submit)
             for each in self._world.waiting
@@ -179,26 +183,26 @@ class Replay:
         name = str(session.number)
         most = {} if limits is None else {name: limits}
         seed = ours.seed * 1_000_003 + session.number
-        return ours.foreteller.waits(self._line(now), seed, (), so_far, most).tickets[name]
+        return ours.foreteller.waits(self._state(now), seed, (), so_far, most).tickets[name]
 
-    def _line(self, now: float) -> Line:
+    def _state(self, now: float) -> SimulationState:
         held = tuple(self._held(running, now) for running in self._world.running.values())
         waiting = tuple(
             Waiting(str(each.number), (Wish(POOL, each.slices, _holder(each), each.devices),))
             for each in self._world.waiting
         )
-        return Line({POOL: self._devices}, held, waiting, whole=self._pool.slices)
+        return SimulationState({POOL: self._devices}, held, waiting, whole=self._pool.slices)
 
-    def _held(self, running: Running, now: float) -> Held:
+    def _held(self, running: Running, now: float) -> HeldShares:
         session, age = running.session, now - running.since
         left = None
         if session.number in self._reports:
             left = Left((session.duration - age) * self._reports[session.number], REPORTED / 2)
         shares = tuple((self._devices[place], session.slices) for place in running.places)
-        return Held(str(session.number), _holder(session, age, left), shares)
+        return HeldShares(str(session.number), _holder(session, age, left), shares)
 
 
-def _stay(session: Session) -> Stay:
+def _stay(session: LogSession) -> Stay:
     return Stay(
         str(session.number),
         session.user,
@@ -212,6 +216,6 @@ def _stay(session: Session) -> Stay:
     )
 
 
-def _holder(session: Session, age: float | None = None, left: Left | None = None) -> Holder:
+def _holder(session: LogSession, age: float | None = None, left: Left | None = None) -> UseHolder:
     kind = alike(session.devices, session.slices, session.limit)
-    return Holder(session.user, kind, session.submit, age, session.limit, left)
+    return UseHolder(session.user, kind, session.submit, age, session.limit, left)

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from rich.table import Table
 
 from hub_extensions.tools.backtest.baselines import TSAFRIR
-from hub_extensions.tools.backtest.replay import Told
+from hub_extensions.tools.backtest.replay import ScoredForecast
 from hub_extensions.tools.backtest.scores import HOUR, Run, geometric_mean
 
 
@@ -85,30 +85,30 @@ DECADES = (1 / 60, 1000.0)
 TICKS = ((1 / 60, "1 min"), (1.0, "1 h"), (24.0, "1 d"), (168.0, "1 w"))
 
 
-def picture(told: Sequence[Told]) -> str:
+def picture(shown: Sequence[ScoredForecast]) -> str:
     """SVG: the median against the real wait, and of each tenth that was told how many had started by then."""
     width, height = 2 * SIDE + GAP + 2 * EDGE, SIDE + 2 * EDGE
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
         'font-size="11"><title>Wait forecasts against what came true</title>'
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
-        _scatter(told),
-        _coverage(told, EDGE + SIDE + GAP),
+        _scatter(shown),
+        _coverage(shown, EDGE + SIDE + GAP),
         "</svg>\n",
     ]
     return "\n".join(parts)
 
 
-def _scatter(told: Sequence[Told]) -> str:
+def _scatter(shown: Sequence[ScoredForecast]) -> str:
     def at(seconds: float) -> float:
         low, high = map(math.log, DECADES)
         hours = min(max(seconds / HOUR, DECADES[0]), DECADES[1])
         return SIDE * (math.log(hours) - low) / (high - low)
 
-    step = max(1, len(told) // 1500)
+    step = max(1, len(shown) // 1500)
     dots = "".join(
         f'<circle cx="{EDGE + at(each.real):.1f}" cy="{EDGE + SIDE - at(each.ours[0].p50):.1f}" r="1.6"/>'
-        for each in told[::step]
+        for each in shown[::step]
     )
     ticks = "".join(
         f'<text x="{EDGE + at(hours * HOUR):.0f}" y="{EDGE + SIDE + 14}" text-anchor="middle">{word}</text>'
@@ -122,9 +122,9 @@ def _scatter(told: Sequence[Told]) -> str:
     )
 
 
-def _coverage(told: Sequence[Told], left: float) -> str:
+def _coverage(shown: Sequence[ScoredForecast], left: float) -> str:
     """By tenth of the likely wait: the share that started before P90, and the 0.9 that is meant."""
-    ordered = sorted(told, key=lambda each: each.ours[0].p50)
+    ordered = sorted(shown, key=lambda each: each.ours[0].p50)
     bars = []
     for tenth in range(10):
         some = ordered[len(ordered) * tenth // 10 : len(ordered) * (tenth + 1) // 10]

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass
 
 from hub_extensions.core.queue.interval import SOON, Interval
 from hub_extensions.tools.backtest.baselines import TSAFRIR
-from hub_extensions.tools.backtest.replay import Told
+from hub_extensions.tools.backtest.replay import ScoredForecast
 
 HOUR = 3600.0
 RESAMPLED = 200
@@ -65,42 +65,42 @@ class Run:
         return min(score.pinball_90 for score in self.others.values())
 
 
-def score_run(pool: str, has_users: bool, told: Sequence[Told]) -> Run | None:
+def score_run(pool: str, has_users: bool, forecasts: Sequence[ScoredForecast]) -> Run | None:
     """None: nobody had to wait."""
-    if not told:
+    if not forecasts:
         return None
-    seeds = range(len(told[0].ours))
-    names = [name for name in told[0].others if all(name in each.others for each in told)]
-    took = sorted(each.took for each in told)
-    low, high = _resampled(told)
+    seeds = range(len(forecasts[0].ours))
+    names = [name for name in forecasts[0].others if all(name in each.others for each in forecasts)]
+    took = sorted(each.took for each in forecasts)
+    low, high = _resampled(forecasts)
     return Run(
         pool,
         has_users,
-        len(told),
-        sum(each.real for each in told) / len(told) / HOUR,
-        _mean([_score([(each.ours[seed], each.real) for each in told]) for seed in seeds]),
-        _mean([_score([(each.raw[seed], each.real) for each in told]) for seed in seeds]),
-        {name: _score([(each.others[name], each.real) for each in told]) for name in names},
-        _soon_error(told),
+        len(forecasts),
+        sum(each.real for each in forecasts) / len(forecasts) / HOUR,
+        _mean([_score([(each.ours[seed], each.real) for each in forecasts]) for seed in seeds]),
+        _mean([_score([(each.raw[seed], each.real) for each in forecasts]) for seed in seeds]),
+        {name: _score([(each.others[name], each.real) for each in forecasts]) for name in names},
+        _soon_error(forecasts),
         took[min(len(took) - 1, int(0.95 * len(took)))],
         low,
         high,
-        _bound_ratio(told),
+        _bound_ratio(forecasts),
     )
 
 
 def _score(pairs: Sequence[tuple[Interval, float]]) -> Score:
     count = len(pairs)
-    errors = sorted(abs(said.p50 - real) for said, real in pairs)
+    errors = sorted(abs(forecast.p50 - real) for forecast, real in pairs)
     return Score(
         sum(errors) / count / HOUR,
         errors[count // 2] / HOUR,
-        sum(_pinball(0.5, said.p50, real) for said, real in pairs) / count / HOUR,
-        sum(_pinball(0.9, said.p90, real) for said, real in pairs) / count / HOUR,
-        sum(real <= said.p90 for said, real in pairs) / count,
-        sum(said.p10 <= real <= said.p90 for said, real in pairs) / count,
-        sum(said.p90 - said.p50 for said, _ in pairs) / count / HOUR,
-        sum(abs(said.p50 - real) <= max(NEAR_SECONDS, NEAR * real) for said, real in pairs) / count,
+        sum(_pinball(0.5, forecast.p50, real) for forecast, real in pairs) / count / HOUR,
+        sum(_pinball(0.9, forecast.p90, real) for forecast, real in pairs) / count / HOUR,
+        sum(real <= forecast.p90 for forecast, real in pairs) / count,
+        sum(forecast.p10 <= real <= forecast.p90 for forecast, real in pairs) / count,
+        sum(forecast.p90 - forecast.p50 for forecast, _ in pairs) / count / HOUR,
+        sum(abs(forecast.p50 - real) <= max(NEAR_SECONDS, NEAR * real) for forecast, real in pairs) / count,
     )
 
 
@@ -108,29 +108,29 @@ def _mean(scores: Sequence[Score]) -> Score:
     return Score(*(sum(each) / len(scores) for each in zip(*map(astuple, scores), strict=True)))
 
 
-def _pinball(share: float, said: float, real: float) -> float:
-    return share * (real - said) if real >= said else (1 - share) * (said - real)
+def _pinball(share: float, forecast: float, real: float) -> float:
+    return share * (real - forecast) if real >= forecast else (1 - share) * (forecast - real)
 
 
-def _bound_ratio(told: Sequence[Told]) -> float | None:
+def _bound_ratio(forecasts: Sequence[ScoredForecast]) -> float | None:
     """Of those who waited a minute at least: a bound is many times a wait of seconds."""
-    found = sorted(each.bound / each.real for each in told if each.bound is not None and each.real >= 60)
+    found = sorted(each.bound / each.real for each in forecasts if each.bound is not None and each.real >= 60)
     return found[len(found) // 2] if found else None
 
 
-def _soon_error(told: Sequence[Told]) -> float:
+def _soon_error(forecasts: Sequence[ScoredForecast]) -> float:
     bins: dict[int, list[tuple[float, bool]]] = {}
-    for each in told:
-        said = each.ours[0].within[1]
-        bins.setdefault(min(4, int(5 * said)), []).append((said, each.real <= SOON[1]))
+    for each in forecasts:
+        forecast = each.ours[0].within[1]
+        bins.setdefault(min(4, int(5 * forecast)), []).append((forecast, each.real <= SOON[1]))
     off = sum(abs(sum(p for p, _ in found) - sum(came for _, came in found)) for found in bins.values())
-    return off / len(told)
+    return off / len(forecasts)
 
 
-def _resampled(told: Sequence[Told]) -> tuple[float, float]:
+def _resampled(forecasts: Sequence[ScoredForecast]) -> tuple[float, float]:
     """Waits of one busy episode are alike, so whole episodes are drawn."""
     episodes: dict[int, list[float]] = {}
-    for each in told:
+    for each in forecasts:
         if TSAFRIR in each.others:
             sums = episodes.setdefault(each.episode, [0.0, 0.0])
             sums[0] += abs(each.ours[0].p50 - each.real)

@@ -13,7 +13,7 @@ NEVER = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class LogSession:
     """One row of a log. Times in seconds; `slices` of each of `devices` GPUs; `limit` None: there was none."""
 
     number: int
@@ -29,7 +29,7 @@ class Session:
 class Running:
     """Who holds what since when."""
 
-    session: Session
+    session: LogSession
     since: float
     places: tuple[int, ...]
 
@@ -41,7 +41,7 @@ class World:
         self.slices, self.policy = slices, policy
         self.free = [slices] * gpus
         self.running: dict[int, Running] = {}
-        self.waiting: list[Session] = []
+        self.waiting: list[LogSession] = []
         self._ends: list[tuple[float, int]] = []
 
     def next_end(self) -> float:
@@ -55,9 +55,9 @@ class World:
             self.free[place] += over.session.slices
         return over
 
-    def start(self, now: float, life: Callable[[Session], float]) -> list[Session]:
+    def start(self, now: float, life: Callable[[LogSession], float]) -> list[LogSession]:
         """Whoever may start now does."""
-        started: list[Session] = []
+        started: list[LogSession] = []
         at = 0
         while at < len(self.waiting):
             session = self.waiting[at]
@@ -75,11 +75,11 @@ class World:
                 at += 1
         return started
 
-    def fits_ever(self, session: Session) -> bool:
+    def fits_ever(self, session: LogSession) -> bool:
         return session.slices <= self.slices and session.devices <= len(self.free)
 
     def planned(
-        self, now: float, left: Callable[[Running], float], life: Callable[[Session], float], who: int
+        self, now: float, left: Callable[[Running], float], life: Callable[[LogSession], float], who: int
     ) -> float:
         """How long this one waits if everybody lasts as long as given."""
         other = World(0, self.slices, self.policy)

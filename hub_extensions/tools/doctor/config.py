@@ -20,7 +20,7 @@ from hub_extensions.core.gpu.dcgm import WHY
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings
 from hub_extensions.tools.doctor.diagnosis import Diagnosis, sentence
-from hub_extensions.tools.who_measures import ASK_IT, ask_once
+from hub_extensions.tools.use_sources import ASK_IT, ask_once
 
 
 def apart(config: Config) -> bool:

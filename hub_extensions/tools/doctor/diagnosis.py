@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hub_extensions.tools.who_measures import State
+from hub_extensions.tools.use_sources import Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Diagnosis:
     """
 
     check: str
-    state: State
+    state: Level
     text: str
     fix: str = ""
 

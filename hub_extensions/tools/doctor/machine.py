@@ -12,14 +12,14 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from itertools import chain
 
 from hub_extensions.adapters import procfs
-from hub_extensions.adapters.kubernetes.once import ClusterUnreadable, read_once
+from hub_extensions.adapters.kubernetes.cluster_view import ClusterUnreadable, read_once
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.cluster.pools import VOLUMES_UNREAD, survey_pools
 from hub_extensions.core.gpu.devices import GpusUnavailable
 from hub_extensions.core.offers.model import config_warnings
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.doctor.diagnosis import Diagnosis
-from hub_extensions.tools.who_measures import who_measures
+from hub_extensions.tools.use_sources import use_sources
 
 MOST_LEFT_OUT = 5
 _ONLY_DCGM = re.compile(r"\bA(?:100|30)\b", re.IGNORECASE)
@@ -139,7 +139,7 @@ def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
     else:
         fix = "jupyterhub-gpu offers --cluster says which nodes were left out, and why."
         yield Diagnosis("gpus", "problem", "The cluster has no GPU that could be offered now.", fix)
-    for state, text, fix in who_measures(settings, survey.pools.values()):
+    for state, text, fix in use_sources(settings, survey.pools.values()):
         yield Diagnosis("use", state, text, fix)
     for item in [each for each in survey.left_out if each is not VOLUMES_UNREAD][:MOST_LEFT_OUT]:
         yield Diagnosis(

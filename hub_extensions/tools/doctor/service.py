@@ -17,9 +17,9 @@ from traitlets.config import Config
 
 from hub_extensions.adapters.listeners import accounts_at
 from hub_extensions.adapters.plain_request import fetch_plain
-from hub_extensions.adapters.signed_get import signed_get
+from hub_extensions.adapters.signed_request import signed_get
 from hub_extensions.core.culling.sources import WHO
-from hub_extensions.hub_service.setup.remote_settings import hub_secret_of
+from hub_extensions.hub_service.setup.service_info import hub_secret_of
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 from hub_extensions.tools.doctor.diagnosis import Diagnosis, sentence
 
@@ -29,7 +29,7 @@ KNOWN_OF = ("measured", "ready", "shared", "cut-on-demand", "not-read")
 
 def state_dir(settings: Settings) -> Iterator[Diagnosis]:
     """Can the state folder be used, and is it on a local disk?"""
-    from hub_extensions.adapters.store.opening import NETWORK_DISKS  # the database's library takes its time to load
+    from hub_extensions.adapters.store.database import NETWORK_DISKS  # the database's library takes its time to load
 
     folder = settings.folder
     there = next(place for place in (folder, *folder.parents) if place.exists())

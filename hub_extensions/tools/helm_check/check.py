@@ -19,7 +19,7 @@ import yaml
 from rich.console import Console
 from traitlets.config import Config
 
-from hub_extensions.adapters.kubernetes.once import ClusterUnreadable, read_once
+from hub_extensions.adapters.kubernetes.cluster_view import ClusterUnreadable, read_once
 from hub_extensions.configuration import SERVICE_SCOPES, SETTINGS_SCOPE, apply, dry_run, settings_of
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.cluster.offers import derive_cluster_offers

@@ -16,8 +16,8 @@ from hub_extensions.adapters.store.archive import Archive, JournalFilter, label_
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.hub_service.setup.settings import SettingsError
 from hub_extensions.tools.store_address import store_address
-from hub_extensions.tools.usage.exporting import audit, export, samples
-from hub_extensions.tools.usage.importing import format_of, import_file
+from hub_extensions.tools.usage.file_export import audit, export, samples
+from hub_extensions.tools.usage.file_import import format_of, import_file
 from hub_extensions.tools.usage.rows import FIRST_YEAR, LAST_MOMENT, BadFile, How
 
 T = TypeVar("T")
@@ -60,10 +60,10 @@ def run_import(
     )
     try:
         chosen = kind or format_of(file)
-        said = _with_store(state_dir, False, lambda archive: import_file(archive, file, how, chosen))
+        summary = _with_store(state_dir, False, lambda archive: import_file(archive, file, how, chosen))
     except BadFile as problem:
         _refuse(f"{problem} Nothing was imported.")
-    _done("\n".join(said))
+    _done("\n".join(summary))
 
 
 def _with_store(state_dir: Path, reading: bool, work: Callable[[Archive], T]) -> T:

@@ -30,7 +30,7 @@ def digest_of(file: Path) -> str:
     return found.hexdigest()
 
 
-def lines_of(file: Path) -> Iterator[tuple[int, str]]:
+def read_lines(file: Path) -> Iterator[tuple[int, str]]:
     """Number and text of each line, without its end.
 
     Raises:

@@ -82,7 +82,7 @@ class How:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ImportedSession:
     """One row that was read: its record, and the key that it would have as a record of our own ("": none)."""
 
     line: int
@@ -113,7 +113,7 @@ class Notes:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ImportRow:
     """One line's values by column, and how they are read."""
 
     how: How
@@ -216,7 +216,7 @@ class Row:
         return max(1, round(WHOLE * slices / of))
 
 
-def gpus(row: Row, column: str, pool: OfferId) -> int:
+def gpus(row: ImportRow, column: str, pool: OfferId) -> int:
     """How many devices; none only with CPU only."""
     count = row.count(column)
     if count == 0 and pool != CPU:

@@ -13,7 +13,17 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import GPU, OfferId
 from hub_extensions.core.usage import UseEnd
-from hub_extensions.tools.usage.rows import LATEST, MOST_DEVICES, BadFile, How, Notes, Row, Session, column_at, located
+from hub_extensions.tools.usage.rows import (
+    LATEST,
+    MOST_DEVICES,
+    BadFile,
+    How,
+    ImportedSession,
+    ImportRow,
+    Notes,
+    column_at,
+    located,
+)
 
 NEEDED = ("JobID", "User", "Submit", "Start", "End", "AllocTRES")
 LONGEST_NUMBER = 12
@@ -37,7 +47,7 @@ _ENDS = {
 }
 
 
-def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterator[Session]:
+def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterator[ImportedSession]:
     """The jobs with a GPU that are over.
 
     Raises:
@@ -58,14 +68,14 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
                 f"{len(fields)} fields, and the header names {len(names)}. A name with a line break, or a |, does that."
             )
             raise BadFile(how.file, number, column_at(names, len(fields)), text)
-        row = Row(how, number, dict(zip(names, fields, strict=False)))
+        row = ImportRow(how, number, dict(zip(names, fields, strict=False)))
         session = _session(row, notes)
         if session is not None:
             notes.seen(session.record)
             yield session
 
 
-def _session(row: Row, notes: Notes) -> Session | None:
+def _session(row: ImportRow, notes: Notes) -> ImportedSession | None:
     job = row.text("JobID")
     if "." in job:
         notes.leave_out("steps of jobs")
@@ -107,10 +117,10 @@ def _session(row: Row, notes: Notes) -> Session | None:
         ran_seconds=held,
         source="sacct",
     )
-    return Session(row.line, record)
+    return ImportedSession(row.line, record)
 
 
-def _time(row: Row, column: str) -> datetime:
+def _time(row: ImportRow, column: str) -> datetime:
     at = row.time(column)
     if at is None:
         raise row.bad(column, "is empty; a time is needed.")
@@ -126,7 +136,7 @@ def _gpus(tres: str) -> tuple[int, str]:
     return count, kinds[0][0] if len(kinds) == 1 else ""
 
 
-def _limit(row: Row) -> float | None:
+def _limit(row: ImportRow) -> float | None:
     text = row.values.get("Timelimit", "")
     if text in _NO_LIMIT:
         return None

@@ -20,9 +20,9 @@ from hub_extensions.tools.usage.rows import (
     MOST_DEVICES,
     BadFile,
     How,
+    ImportedSession,
+    ImportRow,
     Notes,
-    Row,
-    Session,
     column_at,
     located,
 )
@@ -36,7 +36,7 @@ _BEGINS = re.compile(r";\s*UnixStartTime:\s*(\d+)")
 _ENDS = {0: UseEnd.FAILED, 1: UseEnd.USER, 5: UseEnd.USER}
 
 
-def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterator[Session]:
+def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterator[ImportedSession]:
     """The jobs that ran.
 
     Raises:
@@ -56,7 +56,7 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
         if len(fields) != len(COLUMNS):
             text = f"{len(fields)} fields; a job of SWF has {len(COLUMNS)}."
             raise BadFile(how.file, number, column_at(COLUMNS, len(fields)), text)
-        row = Row(how, number, dict(zip(COLUMNS, fields, strict=True)))
+        row = ImportRow(how, number, dict(zip(COLUMNS, fields, strict=True)))
         if begins is None:
             text = "seconds from a beginning that no '; UnixStartTime:' says. Say it with --begins."
             raise row.bad("submit", text)
@@ -66,7 +66,7 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
             yield session
 
 
-def _session(row: Row, begins: datetime, notes: Notes) -> Session | None:
+def _session(row: ImportRow, begins: datetime, notes: Notes) -> ImportedSession | None:
     job = row.count("job", most=MOST_BYTES)
     submit, run = row.needed("submit"), row.needed("run", least=-1)
     if run < 0:
@@ -106,10 +106,10 @@ def _session(row: Row, begins: datetime, notes: Notes) -> Session | None:
         peak_memory_bytes=int(memory) if memory > 0 else None,
         source="swf",
     )
-    return Session(row.line, record)
+    return ImportedSession(row.line, record)
 
 
-def _size(row: Row, processors: float) -> tuple[int, int]:
+def _size(row: ImportRow, processors: float) -> tuple[int, int]:
     """Devices, and the share of each."""
     of = row.how.processors_per_gpu
     if of is None:

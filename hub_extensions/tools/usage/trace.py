@@ -23,9 +23,9 @@ from hub_extensions.tools.usage.rows import (
     MOST_DEVICES,
     BadFile,
     How,
+    ImportedSession,
+    ImportRow,
     Notes,
-    Row,
-    Session,
     column_at,
     end_after,
     gpus,
@@ -41,7 +41,7 @@ _COUNTS = {"peak_memory_bytes": MOST_BYTES, "keeps": MOST_DEVICES, "warnings": M
 _ENDS = {end.value for end in UseEnd}
 
 
-def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterator[Session]:
+def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterator[ImportedSession]:
     """The sessions of a trace.
 
     Raises:
@@ -59,7 +59,7 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
             if len(fields) != len(names):
                 text = f"{len(fields)} fields, and the header names {len(names)}."
                 raise BadFile(how.file, number, column_at(names, len(fields)), text)
-            row = Row(how, number, dict(zip(names, fields, strict=True)))
+            row = ImportRow(how, number, dict(zip(names, fields, strict=True)))
             session = _session(row, line, repeats)
             notes.seen(session.record)
             yield session
@@ -116,7 +116,7 @@ def _header(how: How, number: int, names: list[str]) -> list[str]:
     return names
 
 
-def _session(row: Row, line: str, repeats: Repeats) -> Session:
+def _session(row: ImportRow, line: str, repeats: Repeats) -> ImportedSession:
     pool = _pool(row)
     count = gpus(row, "num_gpu", pool)
     held, submit = row.needed("duration"), row.needed("submit")
@@ -144,35 +144,35 @@ def _session(row: Row, line: str, repeats: Repeats) -> Session:
         adopted=row.values.get("adopted") == "1",
         source="csv",
     )
-    return Session(row.line, replace(known, **times, **_measured(row), **_named(row)), key)
+    return ImportedSession(row.line, replace(known, **times, **_measured(row), **_named(row)), key)
 
 
-def _measured(row: Row) -> dict[str, Any]:
+def _measured(row: ImportRow) -> dict[str, Any]:
     counts = {name: row.maybe_count(name, most=most) for name, most in _COUNTS.items()}
     return {**counts, **{name: row.number(name) for name in _NUMBERS}}
 
 
-def _named(row: Row) -> dict[str, Any]:
+def _named(row: ImportRow) -> dict[str, Any]:
     return {name: row.text(name) for name in ("ticket", "device_class", "node", "device")}
 
 
-def _pool(row: Row) -> OfferId:
+def _pool(row: ImportRow) -> OfferId:
     """A server without a GPU stays one, whatever pool an admin names for the rest."""
     return CPU if row.values.get("pool") == CPU else row.pool("pool")
 
 
-def _offer(row: Row, pool: OfferId) -> OfferId:
+def _offer(row: ImportRow, pool: OfferId) -> OfferId:
     return pool if row.how.pool is not None or not row.values.get("offer") else row.pool("offer")
 
 
-def _begins(row: Row) -> datetime:
+def _begins(row: ImportRow) -> datetime:
     if row.how.begins is None:
         text = "seconds from a beginning that the file does not say. Say it with --begins 2026-01-01T00:00:00+00:00."
         raise row.bad("submit", text)
     return row.how.begins
 
 
-def _slices(row: Row) -> int:
+def _slices(row: ImportRow) -> int:
     if row.how.slices_per_gpu is not None:
         return row.how.slices_per_gpu
     if "key" in row.values:
@@ -186,14 +186,14 @@ def _content_key(line: str, repeats: Repeats) -> str:
     return f"{digest.hex()}-{repeats.number(digest)}"
 
 
-def _end(row: Row) -> str:
+def _end(row: ImportRow) -> str:
     end = row.text("end") or UseEnd.UNKNOWN.value
     if end not in _ENDS:
         raise row.bad("end", f"'{end}' is none of {', '.join(sorted(_ENDS))}.")
     return end
 
 
-def _groups(row: Row) -> tuple[str, ...]:
+def _groups(row: ImportRow) -> tuple[str, ...]:
     text = row.values.get("groups", "")
     if not text:
         return ()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from hub_extensions.adapters.store.migrating import MIGRATIONS, migrate
-from hub_extensions.adapters.store.opening import make_engine, parse_url
+from hub_extensions.adapters.store.database import make_engine, parse_url
+from hub_extensions.adapters.store.schema_upgrade import MIGRATIONS, migrate
 
 ROWS = Path(__file__).parent / "release_0_1_0.sql"
 REVISION = "0001"

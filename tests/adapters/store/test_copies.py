@@ -145,5 +145,5 @@ async def test_an_empty_file_beside_an_older_state_is_told(sqlite_url: str, tmp_
     copy_of_today(file, tmp_path, NOW.date())
     assert empty_beside_older(file, tmp_path) == ""
     file.unlink() if how == "gone" else file.write_bytes(b"")
-    told = empty_beside_older(file, tmp_path)
-    assert str(file) in told and "gpu.copy-2026-11-23.sqlite" in told and "store restore" in told
+    shown = empty_beside_older(file, tmp_path)
+    assert str(file) in shown and "gpu.copy-2026-11-23.sqlite" in shown and "store restore" in shown

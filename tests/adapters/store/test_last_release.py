@@ -13,7 +13,7 @@ from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, Store
 from hub_extensions.core.culling import Cause, CullPolicy, ServerFacts
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.model import OfferConfig
-from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueLimits, Ticket, TicketState
+from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, Ticket, TicketState, WantedOffer
 from hub_extensions.core.usage import Minute
 from hub_extensions.hub_service.engine.state import State
 from tests.adapters.store.release import statements, tables, write_release
@@ -43,13 +43,13 @@ def lease(number: int, user: str, state: LeaseState, since: int, ends: int, **mo
 
 
 TICKETS = (
-    Ticket("t-0", "ada", "", (Choice(SMALL, 8),), at(8), TicketState.ADMITTED, options={"offers": [SMALL]},
+    Ticket("t-0", "ada", "", (WantedOffer(SMALL, 8),), at(8), TicketState.ADMITTED, options={"offers": [SMALL]},
            admitted_offer=SMALL, admitted_at=at(9)),
-    Ticket("t-14", "joe", "", (Choice("cpu", 9),), at(9), TicketState.ADMITTED, options={"offer": "cpu"},
+    Ticket("t-14", "joe", "", (WantedOffer("cpu", 9),), at(9), TicketState.ADMITTED, options={"offer": "cpu"},
            admitted_offer="cpu", admitted_at=at(9)),
-    Ticket("t-15", "kim", "", (Choice(SMALL, 10), Choice(LARGE, 12)), at(10), TicketState.WAITING, 3,
+    Ticket("t-15", "kim", "", (WantedOffer(SMALL, 10), WantedOffer(LARGE, 12)), at(10), TicketState.WAITING, 3,
            ("ml", "students"), {"offers": [SMALL, LARGE], "profile": "torch", "n": [1, None, True]}),
-    Ticket("t-16", "Åsa", "näyte", (Choice(LARGE, 11),), at(11), options={"offer": LARGE}),
+    Ticket("t-16", "Åsa", "näyte", (WantedOffer(LARGE, 11),), at(11), options={"offer": LARGE}),
 )  # fmt: skip
 LEASES = (
     lease(0, "ada", LeaseState.STARTING, 9, 42),
@@ -136,7 +136,7 @@ async def test_the_history_is_read_as_it_was(store: Store) -> None:
     assert len(await store.notices(None, at(0))) == 2
     ended = dict.fromkeys(("bea", "cid", "eve", "fay", "gus", "hal", "ida", "ada"), (SMALL,))
     live = {"joe": ("cpu",), "kim": (SMALL, LARGE), "Åsa": (LARGE,)}
-    assert await store.last_choices() == ended | live
+    assert await store.last_offers_by_user() == ended | live
 
 
 async def test_the_service_goes_on_with_it_from_where_the_release_stopped(store: Store) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import sqlalchemy as sa
 
 from hub_extensions.adapters.store import Store
-from hub_extensions.adapters.store.opening import make_engine, parse_url
+from hub_extensions.adapters.store.database import make_engine, parse_url
 from tests.adapters.store.release import write_release
 
 START = datetime(2026, 11, 10, 9, tzinfo=timezone.utc)
@@ -71,7 +71,7 @@ async def test_the_journal_of_before_is_in_the_records_of_now(url: str) -> None:
     write_release(url)
     engine = make_engine(parse_url(url))
     with engine.begin() as connection:
-        for statement in (each for told in STORIES for each in told):
+        for statement in (each for shown in STORIES for each in shown):
             connection.execute(sa.text(statement))
         for minute in range(20, 50):
             values = (

@@ -25,9 +25,9 @@ from hub_extensions.core.culling import Cause, ServerFacts
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.model import Choice, Lease, LeaseState, Ticket, TicketEnd, TicketState
+from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd, TicketState, WantedOffer
 from hub_extensions.core.usage import Minute, OpenUse, UseEnd
-from hub_extensions.core.usage.measuring import Sums
+from hub_extensions.core.usage.measurement import Sums
 from tests.examples import many
 
 NOW = datetime(2027, 3, 1, 12, 0, 0, 123456, tzinfo=timezone.utc)
@@ -39,7 +39,7 @@ TIMES = st.datetimes(
     datetime(2000, 1, 2), datetime(2200, 1, 1), timezones=st.sampled_from([timezone.utc, timezone(timedelta(hours=-7))])
 )
 SERIALS = st.integers(0, 2**62)
-CHOICES = st.lists(st.builds(Choice, OFFERS, SERIALS), min_size=1, max_size=3).map(tuple)
+CHOICES = st.lists(st.builds(WantedOffer, OFFERS, SERIALS), min_size=1, max_size=3).map(tuple)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
@@ -48,7 +48,7 @@ JSON = st.recursive(
 TICKETS = st.builds(
     Ticket,
     id=NAMES,
-    choices=CHOICES,
+    wanted_offers=CHOICES,
     user=WORDS,
     server=WORDS,
     joined=TIMES,
@@ -105,8 +105,8 @@ def store(url: str) -> Iterator[Store]:
 
 
 def ticket(number: int, state: TicketState = TicketState.WAITING, **more: object) -> Ticket:
-    choices = (Choice("mig-1g.5gb", number), Choice("cpu", number))
-    made = Ticket(f"t{number}", f"user{number}", "", choices, NOW + timedelta(seconds=number), state)
+    wanted_offers = (WantedOffer("mig-1g.5gb", number), WantedOffer("cpu", number))
+    made = Ticket(f"t{number}", f"user{number}", "", wanted_offers, NOW + timedelta(seconds=number), state)
     return dataclasses.replace(made, **more)  # type: ignore[arg-type]
 
 
@@ -131,7 +131,7 @@ async def test_a_new_store_is_empty_and_its_first_place_is_one(store: Store) -> 
     stored = await store.load()
     assert (stored.tickets, stored.leases, stored.facts, stored.next_place, stored.meta) == ((), (), (), 1, {})
     assert store.state == "ok"
-    assert await store.last_choice("nobody") == ()
+    assert await store.last_offers("nobody") == ()
 
 
 @many(25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -232,15 +232,17 @@ async def test_the_journal_is_newest_first_also_when_the_clock_was_set_back_an_h
 
 async def test_the_last_choice_is_of_the_newest_ticket_also_when_the_clock_was_set_back(store: Store) -> None:
     older = TicketRow(ticket(1, TicketState.ENDED, user="ada"), TicketEnd.READY, "", NOW)
-    newer = ticket(2, user="ada", joined=NOW - timedelta(hours=1), choices=(Choice("gpu", 9), Choice("cpu", 9)))
+    newer = ticket(
+        2, user="ada", joined=NOW - timedelta(hours=1), wanted_offers=(WantedOffer("gpu", 9), WantedOffer("cpu", 9))
+    )
     await store.commit(Changes((TicketRow(newer), older)))
-    assert await store.last_choice("ada") == ("gpu", "cpu")
+    assert await store.last_offers("ada") == ("gpu", "cpu")
 
 
 async def test_a_last_choice_that_is_no_offer_any_more_is_left_out(store: Store) -> None:
-    chosen = tuple(Choice(offer, 9) for offer in ("half-a-gpu", "gpu"))  # type: ignore[arg-type]
-    await store.commit(Changes((TicketRow(ticket(2, user="ada", choices=chosen), TicketEnd.READY, "", NOW),)))
-    assert (await store.last_choice("ada"), await store.last_choices()) == (("gpu",), {"ada": ("gpu",)})
+    chosen = tuple(WantedOffer(offer, 9) for offer in ("half-a-gpu", "gpu"))  # type: ignore[arg-type]
+    await store.commit(Changes((TicketRow(ticket(2, user="ada", wanted_offers=chosen), TicketEnd.READY, "", NOW),)))
+    assert (await store.last_offers("ada"), await store.last_offers_by_user()) == (("gpu",), {"ada": ("gpu",)})
 
 
 async def test_a_user_reads_own_notices_only_and_not_the_old_ones(store: Store) -> None:
@@ -316,7 +318,7 @@ async def test_what_is_too_old_is_pruned_and_nothing_that_lives(store: Store) ->
     assert [row.text for row in await store.notices("ada", old)] == ["new"]
     assert [row.key for row in (await store.usage()).uses] == ["l2"]
     assert len(await store.samples("l1", old)) == 1
-    assert await store.last_choice("old") == () and await store.last_choice("new") != ()
+    assert await store.last_offers("old") == () and await store.last_offers("new") != ()
 
 
 async def test_a_deleted_users_records_stay_without_the_name_and_the_rest_goes(store: Store) -> None:
@@ -340,7 +342,7 @@ async def test_a_deleted_users_records_stay_without_the_name_and_the_rest_goes(s
     }, "two who were deleted are not one person"
     assert await store.users() == ("user2",)
     assert [(row.text, row.actor) for row in await store.journal()] == [("b", "admin")]
-    assert await store.notices("user1", NOW) == () and await store.last_choice("user1") == ()
+    assert await store.notices("user1", NOW) == () and await store.last_offers("user1") == ()
     assert [each.user for each in (await store.load()).facts] == ["user2"]
 
 

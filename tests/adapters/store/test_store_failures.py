@@ -17,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.pool import Pool
 
-from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, Store, StoreUnavailable, opening
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, Store, StoreUnavailable, database
 from tests.patience import patient, soon
 
 NOW = datetime(2027, 3, 1, tzinfo=timezone.utc)
@@ -110,7 +110,7 @@ async def test_a_real_disk_that_is_full_loses_nothing_and_works_again_when_there
 async def test_a_locked_file_is_a_sentence_and_the_next_commit_works(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "BUSY_SECONDS", 0.5)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.5)
     store = Store.open(sqlite_url)
     with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -18,9 +18,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from hub_extensions.adapters.store import Store, StoreTooNew, StoreUnavailable
-from hub_extensions.adapters.store.migrating import COPIES, MIGRATIONS, VERSION_TABLE, copy_before, migrate
-from hub_extensions.adapters.store.opening import make_engine, network_file_system, parse_url
+from hub_extensions.adapters.store.database import make_engine, network_file_system, parse_url
 from hub_extensions.adapters.store.schema import METADATA
+from hub_extensions.adapters.store.schema_upgrade import COPIES, MIGRATIONS, VERSION_TABLE, copy_before, migrate
 
 NEXT = '''
 """A step of tomorrow."""

@@ -98,10 +98,10 @@ def test_whether_servers_may_go_to_a_node_and_whether_they_ever_may(
     subject = node("a", (MIG, 2), **changes)
     found = read_node(subject, (), (), ClusterConfig(**config))  # type: ignore[arg-type]
     (part,) = found.parts
-    assert (why in part.stand.why, part.closed, part.unknown) == (True, closed, False)
-    assert (part.stand.total, part.stand.free) == (2, 0 if why else 2)
-    assert found.left_out == ((LeftOut("node a", part.stand.why),) if why else ())
-    assert why_not(subject, ClusterConfig(**config)) == (part.stand.why, False)  # type: ignore[arg-type]
+    assert (why in part.count.why, part.closed, part.unknown) == (True, closed, False)
+    assert (part.count.total, part.count.free) == (2, 0 if why else 2)
+    assert found.left_out == ((LeftOut("node a", part.count.why),) if why else ())
+    assert why_not(subject, ClusterConfig(**config)) == (part.count.why, False)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -213,12 +213,12 @@ def test_under_hami_its_list_counts_and_the_nodes_own_number_does_not() -> None:
     subject = node("a", ("gpu", 20), hami=CARDS, labels={"nvidia.com/gpu.memory": "40960"})
     found = share(subject)
     assert (found.kind.base, found.kind.mechanism, found.kind.product) == ("gpu", Mechanism.HAMI, A100)
-    assert (found.stand.total, found.stand.free, found.memory_bytes) == (2, 2, 40 * GIB)
+    assert (found.count.total, found.count.free, found.memory_bytes) == (2, 2, 40 * GIB)
     used = share(subject, pod("p", "a", hami="GPU-0,NVIDIA,20480,0:;"))
-    assert (used.stand.free, dict(used.room), used.foreign, used.unknown) == (1, {1000: 1, 500: 1}, 1, False)
+    assert (used.count.free, dict(used.room), used.foreign, used.unknown) == (1, {1000: 1, 500: 1}, 1, False)
     lost = share(node("a", ("gpu", 20), hami="?"))
-    assert (lost.stand.total, lost.stand.free, lost.unknown, lost.closed) == (20, 0, True, False)
-    assert lost.stand.why == "HAMi's list of its cards cannot be read"
+    assert (lost.count.total, lost.count.free, lost.unknown, lost.closed) == (20, 0, True, False)
+    assert lost.count.why == "HAMi's list of its cards cannot be read"
 
 
 def test_cards_that_kai_shares_out_are_counted_with_what_is_left_of_them_where_kai_is_set_up() -> None:
@@ -229,8 +229,8 @@ def test_cards_that_kai_shares_out_are_counted_with_what_is_left_of_them_where_k
     subject = node("a", ("gpu", 2), (MIG, 1))
     plain, _ = shares(subject, *sharers)
     shared, mig = shares(subject, *sharers, kai_queue="q")
-    assert (dict(plain.room), plain.foreign, plain.stand.free) == ({1000: 1}, 0, 1)
-    assert (dict(shared.room), shared.foreign, shared.stand.free) == ({1000: 1, 750: 1}, 0, 1)
+    assert (dict(plain.room), plain.foreign, plain.count.free) == ({1000: 1}, 0, 1)
+    assert (dict(shared.room), shared.foreign, shared.count.free) == ({1000: 1, 750: 1}, 0, 1)
     assert dict(mig.room) == {1000: 1}
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.cluster.pod_status import pod_state, scheduled_at, when
-from hub_extensions.core.cluster.unschedulable import Unscheduled, why_unscheduled
+from hub_extensions.core.cluster.unschedulable import Unschedulable, why_unschedulable
 
 NOW = datetime(2026, 11, 20, 14, 2, tzinfo=timezone.utc)
 LACKS = (
@@ -424,7 +424,7 @@ def test_a_machine_that_is_silent_is_said_and_nothing_is_given_up() -> None:
     ],
 )
 def test_why_no_machine_was_found_is_one_sentence(message: str, says: str, lacks: bool) -> None:
-    why = why_unscheduled(message, "X")
+    why = why_unschedulable(message, "X")
     assert says in why.message
     assert why.lacks_device is lacks
 
@@ -441,9 +441,9 @@ def test_why_no_machine_was_found_is_one_sentence(message: str, says: str, lacks
 def test_a_device_that_lacks_is_named_by_what_was_chosen_else_by_its_resource(resource: str, says: str) -> None:
     """Other cards may well be free, which the same resource stands for."""
     message = f"0/2 nodes are available: 1 Insufficient {resource}, 1 node(s) didn't match Pod's node affinity."
-    assert why_unscheduled(message) == Unscheduled(says, lacks_device=True)
+    assert why_unschedulable(message) == Unschedulable(says, lacks_device=True)
     chosen = "Whole GPU (A100 SXM4 40GB)"
-    assert why_unscheduled(message, chosen).message == f"{chosen} is not free now."
+    assert why_unschedulable(message, chosen).message == f"{chosen} is not free now."
 
 
 @pytest.mark.parametrize(

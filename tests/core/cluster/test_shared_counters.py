@@ -13,7 +13,7 @@ from hub_extensions.adapters.kubernetes.parse import SliceFacts, counters_of, ne
 from hub_extensions.core.cluster.model import ClaimFacts, ClusterConfig, ClusterView
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import PoolSurvey, survey_pools
-from hub_extensions.core.cluster.shared_counters import Draws, at_once, most_lost, own_counter, shape_of
+from hub_extensions.core.cluster.shared_counters import CounterDraws, at_once, most_lost, own_counter, shape_of
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.admission import admit, availability, standing
 from hub_extensions.core.queue.model import QueueLimits
@@ -303,21 +303,21 @@ def test_of_whatever_devices_no_more_is_said_than_there_is_and_one_costs_no_more
         assert said - at_once(devices, left) <= most_lost((other,), devices)
 
 
-def draws(name: str, amounts: list[int]) -> Draws:
+def draws(name: str, amounts: list[int]) -> CounterDraws:
     said = [("card", str(number), amount) for number, amount in enumerate(amounts) if amount]
     return ((*own_counter(name), 1), *said)
 
 
-def fits(device: Draws, left: dict[tuple[str, str], int]) -> bool:
+def fits(device: CounterDraws, left: dict[tuple[str, str], int]) -> bool:
     return all(left[counter_set, counter] >= amount for counter_set, counter, amount in device)
 
 
-def draw(device: Draws, left: dict[tuple[str, str], int]) -> None:
+def draw(device: CounterDraws, left: dict[tuple[str, str], int]) -> None:
     for counter_set, counter, amount in device:
         left[counter_set, counter] -= amount
 
 
-def placed_by_chance(devices: tuple[Draws, ...], left: dict[tuple[str, str], int], luck: Random) -> int:
+def placed_by_chance(devices: tuple[CounterDraws, ...], left: dict[tuple[str, str], int], luck: Random) -> int:
     count = 0
     while fitting := [each for each in devices if fits(each, left)]:
         draw(luck.choice(fitting), left)

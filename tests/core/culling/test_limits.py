@@ -19,7 +19,7 @@ from hub_extensions.core.culling import (
     observe,
     settle,
 )
-from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, Holding, StartBrake, forecast_line
+from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, Holding, StartBrake, forecast_queue
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.wording import duration
 from tests.core.culling.test_decision import CPU, FACTS, GPU, ON, START, kept_by, message, minute
@@ -253,7 +253,7 @@ def test_the_wait_of_each_place_is_what_the_ends_ahead_add_up_to(
 ) -> None:
     """A turn is 5 min for the start brake, 5 to start and 60 to live; the own wait for the brake is taken off here."""
     taken = [Holding(device, share, None if end is None else minute(end)) for device, share, end in held]
-    found = forecast_line(
+    found = forecast_queue(
         devices=["a", "b"],
         holdings=taken,
         shares=set(shares),
@@ -275,7 +275,7 @@ def test_the_wait_of_each_place_is_what_the_ends_ahead_add_up_to(
 def test_the_start_brake_costs_one_start_and_one_more_for_two_who_came_before_where_two_may_start(
     before: int, starts: list[int]
 ) -> None:
-    found = forecast_line(
+    found = forecast_queue(
         devices=[str(n) for n in range(5)],
         holdings=[],
         shares={1000},

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.gpu.dcgm import MIB, WHY, Measured, PodGpu, Series, join_pods, measures
+from hub_extensions.core.gpu.dcgm import MIB, WHY, Measured, MetricSeries, PodGpu, join_pods, measures
 from tests.fakes.dcgm_text import OF_THE_EXPORTER, recorded, scraped
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
@@ -22,7 +22,7 @@ dialects = pytest.mark.parametrize("honoured", [True, False])
 generations = pytest.mark.parametrize("since_4_9", [False, True])
 
 
-def lines(pod: PodGpu, **told: object) -> list[Series]:
+def lines(pod: PodGpu, **told: object) -> list[MetricSeries]:
     """The series of one device of a pod, as `told`: ``engine=0.5``, ``labels={…}``, ``at=…``, ``names=…``."""
     names = {
         "engine": "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
@@ -44,10 +44,10 @@ def lines(pod: PodGpu, **told: object) -> list[Series]:
     labels = {name: text for name, text in (labels | changes).items() if text is not None}
     at = told.pop("at", AT)
     assert isinstance(at, datetime)
-    return [Series(names.get(name, name), labels, at, value) for name, value in told.items()]  # type: ignore[arg-type]
+    return [MetricSeries(names.get(name, name), labels, at, value) for name, value in told.items()]  # type: ignore[arg-type]
 
 
-def of(pod: PodGpu, *series: Series, nodes: object = NODES):  # type: ignore[no-untyped-def]
+def of(pod: PodGpu, *series: MetricSeries, nodes: object = NODES):  # type: ignore[no-untyped-def]
     """The use of this pod's GPU, or why it is not known."""
     joined = join_pods(series, [pod], nodes, NOW)  # type: ignore[arg-type]
     assert joined.uses.keys() | joined.missing.keys() == {pod.lease}

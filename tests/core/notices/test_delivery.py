@@ -12,18 +12,18 @@ from hub_extensions.core.notices import (
     MAIL,
     WEBHOOK,
     Delivery,
+    DeliveryAction,
     NoticeConfig,
     Sending,
-    Verdict,
     address_problem,
     after_failure,
     channels_of,
     judge,
-    told_by,
+    notice_hint,
     turn_notices,
 )
 from hub_extensions.core.notices.delivery import PAUSES
-from hub_extensions.core.queue.model import Choice, Ticket
+from hub_extensions.core.queue.model import Ticket, WantedOffer
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 SMALL = "mig-1g.5gb"
@@ -33,7 +33,7 @@ LIMITS = CullPolicy(enabled=True, unopened=15 * MINUTE, warn=10 * MINUTE)
 
 
 def ticket(**options: object) -> Ticket:
-    return Ticket("t-1", "ada", "lab", (Choice(SMALL, 1),), NOON, options=options)
+    return Ticket("t-1", "ada", "lab", (WantedOffer(SMALL, 1),), NOON, options=options)
 
 
 def made(facts: ServerFacts = FACTS, policy: CullPolicy = LIMITS, **options: object) -> tuple[Delivery, ...]:
@@ -44,16 +44,16 @@ def test_who_asked_for_it_is_told_once_by_each_channel_under_one_id() -> None:
     expected = Delivery(
         "n-1", WEBHOOK, "ready", "ada", "lab", SMALL, "Small", NOON, NOON + 15 * MINUTE, NOON + 30 * SECOND
     )
-    assert made(tell_when_ready=True) == (expected, replace(expected, channel=MAIL))
+    assert made(notify_when_ready=True) == (expected, replace(expected, channel=MAIL))
 
 
-@pytest.mark.parametrize("options", [{}, {"tell_when_ready": False}, {"tell_when_ready": "yes"}])
+@pytest.mark.parametrize("options", [{}, {"notify_when_ready": False}, {"notify_when_ready": "yes"}])
 def test_who_did_not_ask_is_told_nothing(options: dict[str, object]) -> None:
     assert made(**options) == ()
 
 
 def test_a_server_without_a_gpu_is_nobodys_turn() -> None:
-    assert made(replace(FACTS, lease=None, offer="cpu"), tell_when_ready=True) == ()
+    assert made(replace(FACTS, lease=None, offer="cpu"), notify_when_ready=True) == ()
 
 
 @pytest.mark.parametrize(
@@ -65,27 +65,27 @@ def test_a_server_without_a_gpu_is_nobodys_turn() -> None:
     ],
 )
 def test_the_end_that_is_named_is_the_one_that_is_enforced(policy: CullPolicy, until: datetime | None) -> None:
-    assert {each.open_until for each in made(policy=policy, tell_when_ready=True)} == {until}
+    assert {each.open_until for each in made(policy=policy, notify_when_ready=True)} == {until}
 
 
 @pytest.mark.parametrize(
     ("facts", "after", "verdict"),
     [
-        (FACTS, 29, Verdict.LATER),
-        (FACTS, 30, Verdict.SEND),
-        (None, 0, Verdict.GONE),
-        (replace(FACTS, started=NOON + SECOND), 30, Verdict.GONE),  # stopped, and started anew
-        (replace(FACTS, opened=NOON + SECOND, opened_known=True), 5, Verdict.SEEN),
-        (replace(FACTS, opened_known=True), 30, Verdict.SEND),
+        (FACTS, 29, DeliveryAction.LATER),
+        (FACTS, 30, DeliveryAction.SEND),
+        (None, 0, DeliveryAction.GONE),
+        (replace(FACTS, started=NOON + SECOND), 30, DeliveryAction.GONE),  # stopped, and started anew
+        (replace(FACTS, opened=NOON + SECOND, opened_known=True), 5, DeliveryAction.SEEN),
+        (replace(FACTS, opened_known=True), 30, DeliveryAction.SEND),
     ],
 )
-def test_what_is_done_with_it(facts: ServerFacts | None, after: int, verdict: Verdict) -> None:
-    delivery, _ = made(tell_when_ready=True)
+def test_what_is_done_with_it(facts: ServerFacts | None, after: int, verdict: DeliveryAction) -> None:
+    delivery, _ = made(notify_when_ready=True)
     assert judge(delivery, facts, NOON + after * SECOND) is verdict
 
 
 def test_it_is_tried_eight_times_with_pauses_that_grow() -> None:
-    delivery: Delivery | None = made(tell_when_ready=True)[0]
+    delivery: Delivery | None = made(notify_when_ready=True)[0]
     now, pauses = NOON, []
     while delivery is not None:
         last, delivery = delivery, after_failure(delivery, now)
@@ -155,4 +155,4 @@ def test_without_a_channel_nobody_is_told_and_the_form_does_not_ask(
     config: NoticeConfig, channels: tuple[str, ...], words: str
 ) -> None:
     assert channels_of(config) == channels
-    assert told_by(config) == words
+    assert notice_hint(config) == words

@@ -8,7 +8,7 @@ import pytest
 
 from hub_extensions.core.cluster.model import ClusterConfig, NodeFacts
 from hub_extensions.core.cluster.nodes import LeftOut, NodeReadings, read_node
-from hub_extensions.core.cluster.unschedulable import Unscheduled, why_unscheduled
+from hub_extensions.core.cluster.unschedulable import Unschedulable, why_unschedulable
 from hub_extensions.core.offers.model import (
     GpuOffer,
     OfferConfig,
@@ -25,7 +25,7 @@ from hub_extensions.core.offers.model import (
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError, share_text
 from hub_extensions.core.queue.alternatives import smaller_free
 from hub_extensions.core.queue.forecast import WaitForecast
-from hub_extensions.core.queue.model import Availability, Choice, QueueSnapshot, Ticket, TicketState
+from hub_extensions.core.queue.model import Availability, QueueSnapshot, Ticket, TicketState, WantedOffer
 from tests.core.queue.test_admission import NOW
 from tests.fakes.cluster_table import node, pod
 
@@ -207,7 +207,7 @@ def test_cpu_only_has_no_isolation_and_no_share() -> None:
 
 def test_the_start_brake_counts_those_that_are_admitted_and_not_held_back() -> None:
     def one(name: str, state: TicketState, *offers: str) -> Ticket:
-        return Ticket(name, name, "", tuple(Choice(each, 1) for each in offers or ("gpu",)), NOW, state)
+        return Ticket(name, name, "", tuple(WantedOffer(each, 1) for each in offers or ("gpu",)), NOW, state)
 
     tickets = (
         one("a", TicketState.ADMITTED),
@@ -228,7 +228,7 @@ def test_the_start_brake_counts_those_that_are_admitted_and_not_held_back() -> N
 def read(subject: NodeFacts, *pods: object, ours: tuple[str, ...] = (), **config: object) -> tuple[object, ...]:
     found = read_node(subject, pods, ours, ClusterConfig(**config))  # type: ignore[arg-type]
     (part,) = found.parts
-    return part.stand.total, part.stand.free, dict(part.room), part.foreign, part.unknown, part.closed
+    return part.count.total, part.count.free, dict(part.room), part.foreign, part.unknown, part.closed
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_node_that_gives_nothing_has_its_devices_and_none_free(
     subject = node("a", (MIG_1, 2), **changes)
     assert read(subject, pod("p", "a", asks=MIG_1)) == (2, 0, {}, 0, unknown, False)
     found = read_node(subject, (), (), ClusterConfig())
-    assert found.left_out == (LeftOut("node a", found.parts[0].stand.why),)
+    assert found.left_out == (LeftOut("node a", found.parts[0].count.why),)
     assert found.left_out[0].why.startswith(why)
 
 
@@ -302,78 +302,78 @@ CLOSED = "1 node(s) were unschedulable"
 @pytest.mark.parametrize(
     ("reasons", "found"),
     [
-        (f"0/1 nodes are available: 1 {NO}.", Unscheduled("MIG 1g.5gb is not free now.", lacks_device=True)),
+        (f"0/1 nodes are available: 1 {NO}.", Unschedulable("MIG 1g.5gb is not free now.", lacks_device=True)),
         (
             f"0/3 nodes are available: 1 {NO}, 2 node(s) had untolerated taint {{node.kubernetes.io/not-ready: }}.",
-            Unscheduled("MIG 1g.5gb is not free now. 2 machines do not answer.", lacks_device=True),
+            Unschedulable("MIG 1g.5gb is not free now. 2 machines do not answer.", lacks_device=True),
         ),
         (
             f"0/4 nodes are available: 1 {NO}, {CLOSED}, 2 node(s) had untolerated taint "
             "{node.kubernetes.io/unreachable: }.",
-            Unscheduled(
+            Unschedulable(
                 "MIG 1g.5gb is not free now. 2 machines do not answer. 1 machine is closed by an admin.",
                 lacks_device=True,
             ),
         ),
         (
             f"0/2 nodes are available: 1 {NO}, 1 Insufficient cpu.",
-            Unscheduled(
+            Unschedulable(
                 "The machines with a free MIG 1g.5gb do not have enough free processors for it now.", lacks_other=True
             ),
         ),
         (
             f"0/2 nodes are available: 2 {NO}, 2 Insufficient cpu.",
-            Unscheduled("MIG 1g.5gb is not free now.", lacks_device=True),
+            Unschedulable("MIG 1g.5gb is not free now.", lacks_device=True),
         ),
         (
             f"0/2 nodes are available: 1 {NO}, 1 Too many pods.",
-            Unscheduled("The machines with a free MIG 1g.5gb are full now.", lacks_other=True),
+            Unschedulable("The machines with a free MIG 1g.5gb are full now.", lacks_other=True),
         ),
         (
             f"0/2 nodes are available: 1 {NO}, 1 node(s) had volume node affinity conflict.",
-            Unscheduled("The machines with a free MIG 1g.5gb cannot reach its files.", lacks_other=True),
+            Unschedulable("The machines with a free MIG 1g.5gb cannot reach its files.", lacks_other=True),
         ),
         (
             f"0/2 nodes are available: 1 {NO}, 1 node(s) didn't satisfy existing pods anti-affinity rules.",
-            Unscheduled("The machines with a free MIG 1g.5gb cannot take it now.", lacks_other=True),
+            Unschedulable("The machines with a free MIG 1g.5gb cannot take it now.", lacks_other=True),
         ),
         (
             f"0/2 nodes are available: 1 {NO}, 1 node(s) didn't match Pod's node affinity/selector.",
-            Unscheduled("MIG 1g.5gb is not free now.", lacks_device=True),
+            Unschedulable("MIG 1g.5gb is not free now.", lacks_device=True),
         ),
         (
             "0/2 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 2 Insufficient ephemeral-storage.",
-            Unscheduled(
+            Unschedulable(
                 "No machine has enough free processors and memory and disk space for it now.", lacks_other=True
             ),
         ),
-        ("0/1 nodes are available: 1 Too many pods.", Unscheduled("The machines are full now.", lacks_other=True)),
+        ("0/1 nodes are available: 1 Too many pods.", Unschedulable("The machines are full now.", lacks_other=True)),
         (
             f"0/1 nodes are available: {CLOSED}.",
-            Unscheduled("No machine can take it now. 1 machine is closed by an admin."),
+            Unschedulable("No machine can take it now. 1 machine is closed by an admin."),
         ),
         (
             "0/2 nodes are available: 2 node(s) had untolerated taint {node.kubernetes.io/unreachable: }.",
-            Unscheduled("No machine can take it now. 2 machines do not answer."),
+            Unschedulable("No machine can take it now. 2 machines do not answer."),
         ),
         (
             "0/2 nodes are available: 2 node(s) had untolerated taint(s).",
-            Unscheduled("No machine can take it now.", lacks_other=True),
+            Unschedulable("No machine can take it now.", lacks_other=True),
         ),
         (
             "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.",
-            Unscheduled("No machine is of the kind that was asked for.", lacks_other=True),
+            Unschedulable("No machine is of the kind that was asked for.", lacks_other=True),
         ),
         (
             "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.shared.",
-            Unscheduled("A share of a GPU is not free now.", lacks_device=True),
+            Unschedulable("A share of a GPU is not free now.", lacks_device=True),
         ),
-        ("", Unscheduled("No machine was found for it yet.")),
-        ("something", Unscheduled("No machine was found for it yet.", lacks_other=True)),
+        ("", Unschedulable("No machine was found for it yet.")),
+        ("something", Unschedulable("No machine was found for it yet.", lacks_other=True)),
     ],
 )
-def test_why_no_machine_was_found_is_said_whole(reasons: str, found: Unscheduled) -> None:
-    assert why_unscheduled(reasons) == found
-    assert why_unscheduled(
+def test_why_no_machine_was_found_is_said_whole(reasons: str, found: Unschedulable) -> None:
+    assert why_unschedulable(reasons) == found
+    assert why_unschedulable(
         f"{reasons} preemption: 0/9 nodes are available: 9 Insufficient nvidia.com/gpu."
     ) == found or (not reasons.endswith("."))

@@ -53,7 +53,7 @@ def test_the_id_of_cpu_only_is_written_once() -> None:
 
 @pytest.mark.parametrize(
     ("code", "file"),
-    [(r'partition\("@"\)', "offer_id.py"), (r"(?<!def )parse_choice\(", "user_choice.py")],
+    [(r'partition\("@"\)', "offer_id.py"), (r"(?<!def )parse_user_options\(", "user_options.py")],
 )
 def test_an_id_and_a_choice_are_read_in_one_place(code: str, file: str) -> None:
     found = [path.name for path in SOURCES for _ in re.finditer(code, path.read_text(), re.MULTILINE)]
@@ -115,7 +115,7 @@ def test_a_message_with_no_offers_id_names_the_field() -> None:
         TypeAdapter(Message).validate_json(bad)
     (error,) = refused.value.errors()
     assert (error["loc"], type(error["ctx"]["error"])) == (("others", 1), OfferIdError)
-    with pytest.raises(codec.WireError, match=r"Message\.others\[1\]: expected an offer's id"):
+    with pytest.raises(codec.CodecError, match=r"Message\.others\[1\]: expected an offer's id"):
         codec.decode(Message, bad)
 
 

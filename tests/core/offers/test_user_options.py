@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.offers.user_options import ChoiceError, parse_choice, parse_tell
+from hub_extensions.core.offers.user_options import UserOptionsError, parse_notify, parse_user_options
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from hub_extensions.core.offers.user_options import ChoiceError, parse_choice, p
     ],
 )
 def test_a_good_choice_is_read_from_form_api_and_link(options: object, expected: tuple[str, ...]) -> None:
-    assert parse_choice(options) == expected
+    assert parse_user_options(options) == expected
 
 
 @pytest.mark.parametrize(
@@ -32,22 +32,22 @@ def test_a_good_choice_is_read_from_form_api_and_link(options: object, expected:
     [
         (None, False),
         ({"offer": "gpu"}, False),
-        ({"tell_when_ready": True}, True),
-        ({"tell_when_ready": False}, False),
-        ({"tell_when_ready": ["1"]}, True),
-        ({"tell_when_ready": ["0"]}, False),
+        ({"notify_when_ready": True}, True),
+        ({"notify_when_ready": False}, False),
+        ({"notify_when_ready": ["1"]}, True),
+        ({"notify_when_ready": ["0"]}, False),
     ],
 )
 def test_who_wants_to_be_told_says_so_by_form_api_and_link(options: object, expected: bool) -> None:
-    assert parse_choice(options) in (("cpu",), ("gpu",))
-    assert parse_tell(options) is expected
+    assert parse_user_options(options) in (("cpu",), ("gpu",))
+    assert parse_notify(options) is expected
 
 
 @pytest.mark.parametrize("value", [None, 1, "yes", [], ["1", "1"], [True, False], {"by": "mail"}])
 def test_anything_else_is_a_sentence_with_the_field(value: object) -> None:
-    with pytest.raises(ChoiceError, match="tell_when_ready is true or false") as wrong:
-        parse_tell({"tell_when_ready": value})
-    assert wrong.value.field == "tell_when_ready"
+    with pytest.raises(UserOptionsError, match="notify_when_ready is true or false") as wrong:
+        parse_notify({"notify_when_ready": value})
+    assert wrong.value.field == "notify_when_ready"
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_anything_else_is_a_sentence_with_the_field(value: object) -> None:
     ],
 )
 def test_a_bad_choice_names_the_field_and_what_would_be_right(options: object, field: str, words: str) -> None:
-    with pytest.raises(ChoiceError) as caught:
-        parse_choice(options)
+    with pytest.raises(UserOptionsError) as caught:
+        parse_user_options(options)
     assert caught.value.field == field
     assert words in caught.value.text
     assert field in caught.value.text
@@ -96,9 +96,9 @@ def test_a_bad_choice_names_the_field_and_what_would_be_right(options: object, f
 
 
 def test_keys_of_others_are_left_alone_only_when_they_are_named() -> None:
-    assert parse_choice({"profile": "x", "offer": "gpu"}, also=("profile",)) == ("gpu",)
-    with pytest.raises(ChoiceError, match="'profile' is not known here"):
-        parse_choice({"profile": "x", "offer": "gpu"})
+    assert parse_user_options({"profile": "x", "offer": "gpu"}, also=("profile",)) == ("gpu",)
+    with pytest.raises(UserOptionsError, match="'profile' is not known here"):
+        parse_user_options({"profile": "x", "offer": "gpu"})
 
 
 offers = st.sampled_from(["cpu", "gpu", "gpu-0.5", "mig-1g.5gb", "", "gpu-2", "x"]) | st.text(max_size=12)
@@ -112,8 +112,8 @@ anything = st.recursive(
 @given(anything | st.dictionaries(st.sampled_from(["offer", "offers"]), anything | st.lists(offers)))
 def test_arbitrary_json_is_a_choice_or_a_sentence(options: object) -> None:
     try:
-        found = parse_choice(options)
-    except ChoiceError as error:
+        found = parse_user_options(options)
+    except UserOptionsError as error:
         assert error.field
         assert error.text.endswith(".")
         return

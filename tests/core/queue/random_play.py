@@ -42,7 +42,7 @@ class Found:
         used: of each that started, the part of the limit that it waited.
     """
 
-    told: int
+    shown: int
     started: int
     late: tuple[tuple[str, datetime, timedelta, timedelta], ...]
     used: tuple[float, ...]
@@ -59,7 +59,7 @@ class _Play:
         self.now = NOW
         self.tickets: dict[str, Ticket] = {}
         self.leases: dict[str, Lease] = {}
-        self.told: dict[str, list[tuple[datetime, timedelta]]] = {}
+        self.shown: dict[str, list[tuple[datetime, timedelta]]] = {}
         self.limits = 0
         self.used: list[float] = []
         self.late: list[tuple[str, datetime, timedelta, timedelta]] = []
@@ -199,18 +199,18 @@ class _Play:
             self._take(step)
             self._start(step.ticket)
         if self.draw.random() < 0.4:
-            told = standing(self._snapshot(), self.now)
-            for ticket_id, verdict in told.items():
+            shown = standing(self._snapshot(), self.now)
+            for ticket_id, verdict in shown.items():
                 assert verdict.forecast is not None
                 self._tell(ticket_id, verdict.forecast.at_most)
 
     def _tell(self, ticket: str, at_most: timedelta | None) -> None:
         if at_most is not None:
             self.limits += 1
-            self.told.setdefault(ticket, []).append((self.now, at_most))
+            self.shown.setdefault(ticket, []).append((self.now, at_most))
 
     def _waited(self, ticket: Ticket, started: bool) -> None:
-        for at, at_most in self.told.pop(ticket.id, ()):
+        for at, at_most in self.shown.pop(ticket.id, ()):
             if self.now > at + at_most:
                 self.late.append((ticket.id, at, at_most, self.now - at - at_most))
             if started and at_most:
@@ -281,7 +281,7 @@ class _Play:
         number = self._number()
         wanted = Ticket(
             f"t{number}", f"u{self.draw.randint(1, 30)}", f"s{number}",
-            lifecycle.choices_of(offers, None, self._number), self.now,
+            lifecycle.wanted_offers_of(offers, None, self._number), self.now,
         )  # fmt: skip
         here = self._snapshot()
         if isinstance(refuse_to_join(here, wanted.user, wanted.server, offers, ()), Reason):
@@ -299,7 +299,7 @@ class _Play:
         """Who takes one more place himself may be held up by it."""
         for ticket in self.tickets.values():
             if ticket.user == user:
-                self.told.pop(ticket.id, None)
+                self.shown.pop(ticket.id, None)
 
     def _place_ends(self, name: str) -> None:
         ticket = self.tickets.get(name)
@@ -314,19 +314,19 @@ class _Play:
             ticket = self.draw.choice(list(self.tickets.values()))
             step = lifecycle.end(ticket, self._lease_of(ticket), Event.LEFT)
             assert isinstance(step, Step)
-            self.told.pop(ticket.id, None)
+            self.shown.pop(ticket.id, None)
             self._take(step)
 
     def _somebody_asks_for_others(self) -> None:
         if not self.tickets:
             return
         tickets = list(self.tickets.values())
-        served = [each for each in tickets if each.state is TicketState.ADMITTED and len(each.choices) > 1]
+        served = [each for each in tickets if each.state is TicketState.ADMITTED and len(each.wanted_offers) > 1]
         ticket = self.draw.choice(served if served and self.draw.random() < 0.5 else tickets)
-        had = [choice.offer for choice in ticket.choices]
+        had = [choice.offer for choice in ticket.wanted_offers]
         offers = tuple(dict.fromkeys(self.draw.sample([*had, *self._some_offers()], self.draw.randint(1, len(had)))))
         if ticket.admitted_offer in offers:
             return  # its start goes on
-        wanted = replace(ticket, choices=lifecycle.choices_of(offers, ticket, self._number))
+        wanted = replace(ticket, wanted_offers=lifecycle.wanted_offers_of(offers, ticket, self._number))
         self._forget_what_was_told_to(ticket.user)
         self._take(lifecycle.ask(ticket, self._lease_of(ticket), wanted))

@@ -13,7 +13,15 @@ from hub_extensions.core.gpu.devices import WHOLE, Device, DeviceState, Foreign
 from hub_extensions.core.offers.model import Access, GpuOffer, Isolation, OfferKind, Separation
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.admission import admit, availability, over_own_limit, refuse_to_join, standing
-from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueLimits, QueueSnapshot, Ticket, TicketState
+from hub_extensions.core.queue.model import (
+    Lease,
+    LeaseState,
+    QueueLimits,
+    QueueSnapshot,
+    Ticket,
+    TicketState,
+    WantedOffer,
+)
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 HARD = Isolation(Separation.HARDWARE, Separation.HARDWARE, Separation.HARDWARE, Access.BY_AGREEMENT)
@@ -44,7 +52,7 @@ def ticket(n: int, *offers: str, state: TicketState = TicketState.WAITING, user:
         id=f"t{n}",
         user=user or f"u{n}",
         server="",
-        choices=tuple(Choice(offer, n) for offer in offers),
+        wanted_offers=tuple(WantedOffer(offer, n) for offer in offers),
         joined=NOW,
         state=state,
     )
@@ -143,25 +151,25 @@ def test_a_device_whose_lease_is_lost_or_ending_is_not_given_again() -> None:
 
 
 def test_positions_and_reasons_are_told_in_order() -> None:
-    told = standing(
+    shown = standing(
         snapshot((large(0),), (ticket(1, "mig-2g.10gb"), ticket(2, "mig-2g.10gb")), (lease(large(0)),)), NOW
     )
-    assert (told["t1"].position, told["t2"].position) == (1, 2)
-    assert told["t2"].reason.message == "The only MIG 2g.10gb is in use. 1 person is ahead of you."
+    assert (shown["t1"].position, shown["t2"].position) == (1, 2)
+    assert shown["t2"].reason.message == "The only MIG 2g.10gb is in use. 1 person is ahead of you."
 
 
 def test_a_changed_ticket_keeps_its_old_place_and_joins_the_new_line_at_its_end() -> None:
-    changed = Ticket("t1", "u1", "", (Choice("mig-1g.5gb", 9), Choice("mig-2g.10gb", 1)), NOW)
+    changed = Ticket("t1", "u1", "", (WantedOffer("mig-1g.5gb", 9), WantedOffer("mig-2g.10gb", 1)), NOW)
     other = ticket(5, "mig-1g.5gb")
     given_ = admit(snapshot((small(0), large(0)), (changed, other), (lease(large(0)),)))
     assert [a.ticket for a in given_] == ["t5"]
-    told = standing(snapshot((small(0), large(0)), (changed,), (lease(large(0)), lease(small(0)))), NOW)
-    assert told["t1"].position == 1
+    shown = standing(snapshot((small(0), large(0)), (changed,), (lease(large(0)), lease(small(0)))), NOW)
+    assert shown["t1"].position == 1
 
 
 def test_at_most_comes_from_the_enforced_ends_and_adds_up() -> None:
     end = NOW + timedelta(minutes=20)
-    told = standing(
+    shown = standing(
         snapshot(
             (large(0),),
             (ticket(1, "mig-2g.10gb"), ticket(2, "mig-2g.10gb")),
@@ -170,7 +178,7 @@ def test_at_most_comes_from_the_enforced_ends_and_adds_up() -> None:
         ),
         NOW,
     )
-    first, second = told["t1"].forecast, told["t2"].forecast
+    first, second = shown["t1"].forecast, shown["t2"].forecast
     assert first is not None and first.at_most == timedelta(minutes=21 + 3)
     assert second is not None and second.at_most == timedelta(minutes=21 + 3 + (3 + 30 + 1) + 3)
     assert first.p50 is None
@@ -179,17 +187,17 @@ def test_at_most_comes_from_the_enforced_ends_and_adds_up() -> None:
 def test_without_an_enforced_end_at_most_is_unknown() -> None:
     waiting = (ticket(1, "mig-2g.10gb"),)
     for lifetime, ends in ((None, NOW), (timedelta(hours=1), None)):
-        told = standing(snapshot((large(0),), waiting, (lease(large(0), ends=ends),), lifetime=lifetime), NOW)
-        forecast = told["t1"].forecast
+        shown = standing(snapshot((large(0),), waiting, (lease(large(0), ends=ends),), lifetime=lifetime), NOW)
+        forecast = shown["t1"].forecast
         assert forecast is not None and forecast.at_most is None
 
 
 def test_mixed_shares_get_a_bound_that_packing_cannot_break() -> None:
     leases = (lease(whole(0), 500, 1, "gpu-0.5", NOW + timedelta(minutes=5)),)
-    told = standing(
+    shown = standing(
         snapshot((whole(0),), (ticket(1, "gpu"), ticket(2, "gpu-0.5")), leases, lifetime=timedelta(minutes=30)), NOW
     )
-    forecast = told["t2"].forecast
+    forecast = shown["t2"].forecast
     assert forecast is not None and forecast.at_most == timedelta(minutes=6 + 3 + 34 + 3)
 
 
@@ -315,20 +323,22 @@ def test_on_cpu_only_nobody_is_passed() -> None:
 )
 def test_a_larger_offer_that_was_asked_for_later_has_a_place_at_the_end(places: tuple[int, int], given: str) -> None:
     quarter, larger = places
-    grown = replace(ticket(2), choices=(Choice(OfferId("gpu"), larger), Choice(OfferId("gpu-0.25"), quarter)))
+    grown = replace(
+        ticket(2), wanted_offers=(WantedOffer(OfferId("gpu"), larger), WantedOffer(OfferId("gpu-0.25"), quarter))
+    )
     here = snapshot((whole(0),), (grown, ticket(3, "gpu")))
     (admission,) = admit(here)
     assert (admission.ticket, admission.offer) == ("t2", given)
 
 
 def test_a_larger_offer_is_had_when_nobody_with_an_earlier_place_is_left() -> None:
-    grown = replace(ticket(2), choices=(Choice(OfferId("gpu"), 4), Choice(OfferId("gpu-0.25"), 2)))
+    grown = replace(ticket(2), wanted_offers=(WantedOffer(OfferId("gpu"), 4), WantedOffer(OfferId("gpu-0.25"), 2)))
     (admission,) = admit(snapshot((whole(0),), (grown, ticket(5, "gpu"))))
     assert (admission.ticket, admission.offer) == ("t2", "gpu")
 
 
 def test_a_place_is_told_for_the_offer_that_it_is_for() -> None:
-    grown = replace(ticket(2), choices=(Choice(OfferId("gpu"), 4), Choice(OfferId("gpu-0.25"), 2)))
+    grown = replace(ticket(2), wanted_offers=(WantedOffer(OfferId("gpu"), 4), WantedOffer(OfferId("gpu-0.25"), 2)))
     here = snapshot((whole(0),), (ticket(1, "gpu"), grown), (lease(whole(0)),))
     assert standing(here, NOW)["t2"].offer == "gpu-0.25"
 
@@ -377,8 +387,8 @@ def test_whoever_stands_in_a_full_line_and_asks_again_keeps_the_place() -> None:
 
 
 def test_no_reason_for_a_user_ever_names_another_user() -> None:
-    told = standing(snapshot((large(0),), (ticket(1, "mig-2g.10gb", user="zelda"), ticket(2, "mig-2g.10gb"))), NOW)
-    assert "zelda" not in repr([v.reason.message for v in told.values()])
+    shown = standing(snapshot((large(0),), (ticket(1, "mig-2g.10gb", user="zelda"), ticket(2, "mig-2g.10gb"))), NOW)
+    assert "zelda" not in repr([v.reason.message for v in shown.values()])
 
 
 # ------------------------------------------------------------------ random lines
@@ -428,8 +438,8 @@ def test_whoever_joins_later_never_changes_what_the_earlier_ones_get(
 
 @given(lines())
 def test_every_waiting_ticket_has_a_position_and_positions_are_dense_from_one(random_line: QueueSnapshot) -> None:
-    told = standing(random_line, NOW)
-    assert set(told) == {t.id for t in random_line.tickets}
+    shown = standing(random_line, NOW)
+    assert set(shown) == {t.id for t in random_line.tickets}
     for offer in OFFERS:
-        ahead = sorted(v.position for v in told.values() if v.offer == offer.id)
+        ahead = sorted(v.position for v in shown.values() if v.offer == offer.id)
         assert all(position >= 1 for position in ahead)

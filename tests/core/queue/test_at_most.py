@@ -10,7 +10,15 @@ import pytest
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.admission import admit, availability, standing
 from hub_extensions.core.queue.forecast import WaitForecast, best_of, unknown
-from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueLimits, QueueSnapshot, Ticket, TicketState
+from hub_extensions.core.queue.model import (
+    Lease,
+    LeaseState,
+    QueueLimits,
+    QueueSnapshot,
+    Ticket,
+    TicketState,
+    WantedOffer,
+)
 from hub_extensions.core.reasons import explain
 from tests.core.queue.test_admission import CPU, GPU, NOW, SMALL, large, lease, small, snapshot, ticket, whole
 
@@ -22,9 +30,11 @@ TURN = (3 + 3) * MINUTE + LIFETIME + MINUTE
 
 def waits(here: QueueSnapshot) -> list[timedelta | None]:
     """At most, of all who wait, in the order of their places."""
-    told = standing(here, NOW)
-    waiting = sorted((t for t in here.tickets if t.state is TicketState.WAITING), key=lambda t: t.choices[0].place)
-    return [forecast.at_most for each in waiting if (forecast := told[each.id].forecast) is not None]
+    shown = standing(here, NOW)
+    waiting = sorted(
+        (t for t in here.tickets if t.state is TicketState.WAITING), key=lambda t: t.wanted_offers[0].place
+    )
+    return [forecast.at_most for each in waiting if (forecast := shown[each.id].forecast) is not None]
 
 
 def starting(*numbers: int) -> tuple[Ticket, ...]:
@@ -107,7 +117,7 @@ def test_of_parts_of_different_sizes_as_many_start_in_a_turn_as_there_are_cards(
 
 def test_parts_differ_also_where_only_a_later_wish_is_of_another_size() -> None:
     """All quarters of the card end at once, and the first in line is then given all of it: he prefers that."""
-    grown = Ticket("t1", "u1", "", (Choice(OfferId("gpu"), 2), Choice(OfferId("gpu-0.25"), 1)), NOW)
+    grown = Ticket("t1", "u1", "", (WantedOffer(OfferId("gpu"), 2), WantedOffer(OfferId("gpu-0.25"), 1)), NOW)
     held = tuple(lease(whole(0), 250, n, "gpu-0.25", NOW + HOUR) for n in range(4))
     here = snapshot((whole(0),), (grown, ticket(3, "gpu-0.25")), held, lifetime=LIFETIME)
     assert waits(here)[-1] == HOUR + MINUTE + TURN + 3 * MINUTE
@@ -126,9 +136,9 @@ def test_a_larger_offer_that_was_added_changes_nothing_for_those_behind() -> Non
     held = tuple(lease(whole(0), 250, n, "gpu-0.25", NOW + n * HOUR) for n in range(1, 5))
     line = (ticket(1, "gpu-0.25"), ticket(2, "gpu"), ticket(3, "gpu-0.25"))
     before = snapshot((whole(0),), line, held, lifetime=LIFETIME)
-    grown = replace(line[0], choices=(Choice(OfferId("gpu"), 4), Choice(OfferId("gpu-0.25"), 1)))
-    told = standing(replace(before, tickets=(grown, *line[1:])), NOW)
-    assert [told[t.id].forecast for t in line] == [standing(before, NOW)[t.id].forecast for t in line]
+    grown = replace(line[0], wanted_offers=(WantedOffer(OfferId("gpu"), 4), WantedOffer(OfferId("gpu-0.25"), 1)))
+    shown = standing(replace(before, tickets=(grown, *line[1:])), NOW)
+    assert [shown[t.id].forecast for t in line] == [standing(before, NOW)[t.id].forecast for t in line]
     assert [each.offer for each in admit(replace(before, tickets=(grown, *line[1:]), leases=()))] == ["gpu-0.25"]
 
 
@@ -179,9 +189,9 @@ def test_who_is_over_his_own_limit_while_his_other_server_starts_is_told_nothing
     line = (replace(ticket(1, "mig-1g.5gb", user="ada"), server="b"), ticket(2, "mig-1g.5gb"))
     here = snapshot((small(0), small(1)), line, (held,), limits, LIFETIME)
     assert [each.ticket for each in admit(here)] == ["t2"]
-    told = standing(here, NOW)["t1"]
-    assert told.forecast is not None and told.forecast.at_most is None
-    assert (told.reason.reason, told.forecast.reason) == ("own-lease-first", explain("after-own-server"))
+    shown = standing(here, NOW)["t1"]
+    assert shown.forecast is not None and shown.forecast.at_most is None
+    assert (shown.reason.reason, shown.forecast.reason) == ("own-lease-first", explain("after-own-server"))
 
 
 # ------------------------------------------------------------------ what is told
@@ -218,9 +228,9 @@ def test_in_several_lines_the_best_limit_is_told_and_not_that_of_the_smallest_po
     both = ticket(3, "mig-2g.10gb", "mig-1g.5gb")
     line = (ticket(1, "mig-1g.5gb"), both)
     here = snapshot((large(0), small(0), small(1)), line, (*held, lease(small(1), n=2, ends=NOW + 2 * HOUR)))
-    told = standing(replace(here, lifetime=LIFETIME), NOW)["t3"]
-    assert (told.offer, told.position) == ("mig-2g.10gb", 1)
-    assert told.forecast is not None and told.forecast.at_most == 2 * HOUR + 4 * MINUTE
+    shown = standing(replace(here, lifetime=LIFETIME), NOW)["t3"]
+    assert (shown.offer, shown.position) == ("mig-2g.10gb", 1)
+    assert shown.forecast is not None and shown.forecast.at_most == 2 * HOUR + 4 * MINUTE
 
 
 def test_of_several_forecasts_the_best_limit_and_the_best_interval_are_told() -> None:

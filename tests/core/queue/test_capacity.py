@@ -10,8 +10,8 @@ import pytest
 from hub_extensions.core.gpu.devices import WHOLE, Foreign
 from hub_extensions.core.queue.admission import admit, availability, standing
 from hub_extensions.core.queue.capacity import Capacity
-from hub_extensions.core.queue.forecast import Holding, StartBrake, forecast_line
-from hub_extensions.core.queue.model import Admission, Choice, LeaseState, Ticket
+from hub_extensions.core.queue.forecast import Holding, StartBrake, forecast_queue
+from hub_extensions.core.queue.model import Admission, LeaseState, Ticket, WantedOffer
 from tests.core.queue import test_counted_pools as counted
 from tests.core.queue.test_admission import (
     CPU,
@@ -152,8 +152,8 @@ def test_an_offer_that_is_held_up_is_given_to_nobody_and_in_anothers_line_everyt
 
 
 def test_a_ticket_stands_where_the_better_of_its_places_in_a_pool_is() -> None:
-    both = Ticket("both", "u", "", (Choice("gpu-0.5", 9), Choice("gpu-0.25", 1)), NOW)
-    turned = replace(both, choices=both.choices[::-1])
+    both = Ticket("both", "u", "", (WantedOffer("gpu-0.5", 9), WantedOffer("gpu-0.25", 1)), NOW)
+    turned = replace(both, wanted_offers=both.wanted_offers[::-1])
     for first in (both, turned):
         here = snapshot((whole(0),), (ticket(5, "gpu-0.5"), first))
         assert [each.ticket for each in admit(here)] == ["both", "t5"]
@@ -163,7 +163,7 @@ def test_a_ticket_stands_where_the_better_of_its_places_in_a_pool_is() -> None:
 
 
 def test_a_ticket_at_the_head_of_two_lines_goes_by_the_better_of_its_places() -> None:
-    two = Ticket("two", "u", "", (Choice("gpu", 9), Choice("mig-1g.5gb", 1)), NOW)
+    two = Ticket("two", "u", "", (WantedOffer("gpu", 9), WantedOffer("mig-1g.5gb", 1)), NOW)
     here = snapshot((whole(0), small(0), small(1)), (two, ticket(5, "mig-1g.5gb"), ticket(7, "gpu")))
     assert [(each.ticket, each.offer) for each in admit(here)] == [
         ("two", "mig-1g.5gb"), ("t5", "mig-1g.5gb"), ("t7", "gpu"),
@@ -199,7 +199,7 @@ def test_cpu_only_has_nothing_that_is_held_lost_or_anothers() -> None:
 
 @pytest.mark.parametrize(("held", "minutes"), [(2, [0, 10 + 1]), (3, [10 + 1, 20 + 1]), (1, [0, 0])])
 def test_what_is_left_of_a_card_is_waited_for_where_it_is_less_than_a_part(held: int, minutes: list[int]) -> None:
-    found = forecast_line(
+    found = forecast_queue(
         devices=["card"],
         holdings=[Holding("card", 300, NOW + timedelta(minutes=10 * number)) for number in range(1, held + 1)],
         shares={300},

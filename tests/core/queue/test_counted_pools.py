@@ -21,13 +21,13 @@ from hub_extensions.core.offers.pod_request import Mechanism
 from hub_extensions.core.queue.admission import admit, availability, refuse_to_join, standing
 from hub_extensions.core.queue.model import (
     Availability,
-    Choice,
     Lease,
     LeaseState,
     QueueLimits,
     QueueSnapshot,
     Ticket,
     TicketState,
+    WantedOffer,
 )
 from tests.core.cluster.strategies import views
 from tests.examples import many
@@ -50,7 +50,7 @@ def cards(total: int, room: dict[int, int] | None = None) -> Pool:
 
 
 def ticket(n: int, *offers: str, state: TicketState = TicketState.WAITING) -> Ticket:
-    return Ticket(f"t{n}", f"u{n}", "", tuple(Choice(offer, n) for offer in offers), NOW, state)
+    return Ticket(f"t{n}", f"u{n}", "", tuple(WantedOffer(offer, n) for offer in offers), NOW, state)
 
 
 def lease(n: int, pool: str = "mig-1g.5gb", share: int = WHOLE, **changes: object) -> Lease:
@@ -158,10 +158,10 @@ def test_rests_of_several_cards_are_not_one_card() -> None:
 def test_nobody_is_admitted_to_an_offer_whose_first_in_line_finds_no_device() -> None:
     held = snapshot(small(5), cards(1), tickets=(*ASKS, ticket(9, "gpu")), held_up=frozenset({"mig-1g.5gb"}))
     assert admitted(held) == [("t9", "gpu")]
-    told = standing(held, NOW)["t1"]
-    assert told.reason.reason == "taken-outside"
-    assert told.forecast is not None
-    assert told.forecast.at_most is None
+    shown = standing(held, NOW)["t1"]
+    assert shown.reason.reason == "taken-outside"
+    assert shown.forecast is not None
+    assert shown.forecast.at_most is None
     assert stands(held, "mig-1g.5gb").wait.now is False
 
 
@@ -202,11 +202,11 @@ def test_all_taken_by_others_is_said() -> None:
 
 def test_the_wait_is_at_most_what_the_leases_may_last_unless_others_come_first() -> None:
     full = snapshot(small(1, 0), tickets=ASKS, leases=(lease(1),), bound=frozenset({"l1"}))
-    told = standing(full, NOW)["t1"].forecast
-    assert told is not None
-    assert told.at_most is not None
-    assert told.at_most >= timedelta(hours=1)
-    assert "unless others in the cluster come first" in told.reason.message
+    shown = standing(full, NOW)["t1"].forecast
+    assert shown is not None
+    assert shown.at_most is not None
+    assert shown.at_most >= timedelta(hours=1)
+    assert "unless others in the cluster come first" in shown.reason.message
 
 
 def test_waiting_for_what_is_taken_is_never_refused() -> None:

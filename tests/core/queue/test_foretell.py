@@ -18,9 +18,17 @@ from hub_extensions.core.queue.admission import admit
 from hub_extensions.core.queue.durations import Left
 from hub_extensions.core.queue.foretell import ENDING, FIRST_START, Foreteller, Question, simulation_of
 from hub_extensions.core.queue.interval import Interval
-from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueLimits, QueueSnapshot, Ticket, TicketState
+from hub_extensions.core.queue.model import (
+    Lease,
+    LeaseState,
+    QueueLimits,
+    QueueSnapshot,
+    Ticket,
+    TicketState,
+    WantedOffer,
+)
 from hub_extensions.core.queue.outlook import KnownEnd, Stay
-from hub_extensions.core.queue.play import Brake, GivenUp, Line, Wish, play_lives
+from hub_extensions.core.queue.play import Brake, GivenUp, SimulationState, Wish, play_lives
 from tests.core.queue.test_admission import NOW, OFFERS, large, lease, small, snapshot, ticket, whole
 from tests.core.queue.test_counted_pools import cards
 from tests.examples import many
@@ -37,11 +45,11 @@ def stays(count: int = 30, pool: str = SMALL, lasted: float = 3600.0, **more: An
     ]
 
 
-def line(snap: QueueSnapshot, starting: float = 30.0, **question: Any) -> Line:
+def line(snap: QueueSnapshot, starting: float = 30.0, **question: Any) -> SimulationState:
     return simulation_of(Question(snap, NOW, **question), starting)[0]
 
 
-def told(snap: QueueSnapshot, **question: Any) -> set[str]:
+def shown(snap: QueueSnapshot, **question: Any) -> set[str]:
     teller = Foreteller()
     teller.learn(each for pool in (SMALL, LARGE, GPU) for each in stays(pool=pool))
     return set(teller.answer(Question(snap, NOW, **question), 1).tickets)
@@ -102,8 +110,8 @@ def lines(draw: st.DrawFn) -> tuple[QueueSnapshot, dict[str, float], dict[tuple[
             elif number == 0 and wanted[0] in (SMALL, LARGE):
                 wanted.append(other)  # asked for when others were in line already
                 later = draw(st.sampled_from([0, 5, 15, 25, 45, 65]))  # no two have one place
-        choices = tuple(Choice(offer, place + (later if at else 0)) for at, offer in enumerate(wanted))
-        tickets.append(Ticket(f"t{number}", f"v{number}", "", choices, NOW))
+        wanted_offers = tuple(WantedOffer(offer, place + (later if at else 0)) for at, offer in enumerate(wanted))
+        tickets.append(Ticket(f"t{number}", f"v{number}", "", wanted_offers, NOW))
         for pool in (SMALL, LARGE, GPU):
             lives[f"t{number}", str(pool)] = draw(times)
     return snapshot(tuple(devices), tuple(tickets), tuple(leases)), left, lives
@@ -204,15 +212,15 @@ def test_counted_devices_are_slots_and_parts_of_several_sizes_are_not_played() -
 )
 def test_where_no_limit_could_be_said_nothing_is_likely(changes: dict[str, Any]) -> None:
     snap = snapshot((small(0),), (ticket(1, SMALL),), (lease(small(0)),))
-    assert told(snap) == {"t1"}
-    assert told(replace(snap, **changes)) == set()
+    assert shown(snap) == {"t1"}
+    assert shown(replace(snap, **changes)) == set()
 
 
 def test_who_holds_as_many_as_he_may_is_passed_and_told_nothing() -> None:
     mine = replace(lease(large(0)), user="u1", server="other")
     snap = snapshot((small(0), large(0)), (ticket(1, SMALL), ticket(2, SMALL)), (mine, lease(small(0), n=1)))
     assert [each.id for each in line(snap).waiting] == ["t2"]
-    assert told(snap) == {"t2"}
+    assert shown(snap) == {"t2"}
 
 
 def test_cpu_only_counts_where_the_start_brake_may_bind() -> None:
@@ -230,7 +238,7 @@ def test_a_start_that_is_under_way_is_over_when_one_usually_is() -> None:
 
 
 def test_an_offer_that_was_added_later_has_its_own_place() -> None:
-    first = Ticket("t0", "a", "", (Choice(SMALL, 1), Choice(LARGE, 9)), NOW)
+    first = Ticket("t0", "a", "", (WantedOffer(SMALL, 1), WantedOffer(LARGE, 9)), NOW)
     snap = snapshot((small(0), large(0)), (first, ticket(2, LARGE), ticket(3, SMALL)))
     assert [each.id for each in line(snap).waiting] == ["t2", "t0", "t3"]
 
@@ -269,7 +277,7 @@ def test_forecasts_that_came_true_move_the_next() -> None:
     for _ in range(30):
         teller.matured(SMALL, Interval(600.0, 1200.0, 1800.0), 7200.0)
     after = teller.answer(Question(snap, NOW), 1).tickets["t1"]
-    assert after.played == before.played and after.told.p90 > 2 * before.told.p90
+    assert after.played == before.played and after.shown.p90 > 2 * before.shown.p90
 
 
 def test_who_is_to_stop_stops() -> None:

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue import lifecycle
-from hub_extensions.core.queue.lifecycle import ENDS, LEASES, TICKETS, Event, Seen, Step
-from hub_extensions.core.queue.model import Admission, Choice, Lease, LeaseState, Ticket, TicketEnd, TicketState
+from hub_extensions.core.queue.lifecycle import ENDS, LEASES, TICKETS, Event, LeaseReading, Step
+from hub_extensions.core.queue.model import Admission, Lease, LeaseState, Ticket, TicketEnd, TicketState, WantedOffer
 from hub_extensions.core.reasons import Reason
 
 NOW = datetime(2026, 11, 2, 9, tzinfo=timezone.utc)
 LATER = NOW + timedelta(minutes=3)
 PACKAGE = Path(lifecycle.__file__).parents[2]
-TICKET = Ticket("t1", "ada", "", (Choice("gpu", 1), Choice("cpu", 1)), NOW)
+TICKET = Ticket("t1", "ada", "", (WantedOffer("gpu", 1), WantedOffer("cpu", 1)), NOW)
 ON_GPU, ON_CPU = Admission("t1", "gpu", "GPU-1"), Admission("t1", "cpu", None)
 
 
@@ -58,12 +58,12 @@ def test_an_offer_keeps_its_place_and_others_take_theirs_at_the_end(
 ) -> None:
     ticket = had and replace(
         TICKET,
-        choices=tuple(Choice(OfferId(offer), place) for offer, place in had.items()),
+        wanted_offers=tuple(WantedOffer(OfferId(offer), place) for offer, place in had.items()),
         admitted_offer=admitted_to and OfferId(admitted_to),
     )
     offers = tuple(map(OfferId, asked))
     taken = iter((9,))
-    given = lifecycle.choices_of(offers, ticket or None, lambda: next(taken))
+    given = lifecycle.wanted_offers_of(offers, ticket or None, lambda: next(taken))
     assert [(each.offer, each.place) for each in given] == list(zip(asked, places, strict=True))
     assert (next(taken, None) is None) is (9 in places), "no place is made that nobody needs"
 
@@ -131,7 +131,7 @@ def test_who_asks_again_keeps_the_ticket_and_the_lease_where_its_offer_is_still_
 
 def test_who_asks_again_for_other_offers_waits_again_and_gives_the_lease_up() -> None:
     live = replace(a_ticket(TicketState.ADMITTED), admitted_at=NOW)
-    wanted = replace(TICKET, choices=(Choice("cpu", 1),), options={"offer": "cpu"})
+    wanted = replace(TICKET, wanted_offers=(WantedOffer("cpu", 1),), options={"offer": "cpu"})
     step = lifecycle.ask(live, a_lease(LeaseState.STARTING), wanted)
     assert (step.ticket.state, step.ticket.admitted_offer, step.ticket.admitted_at) == (TicketState.WAITING, None, None)
     assert (step.ticket.attempt, step.ticket.options) == (2, {"offer": "cpu"})
@@ -139,8 +139,8 @@ def test_who_asks_again_for_other_offers_waits_again_and_gives_the_lease_up() ->
 
 
 def test_who_waits_and_asks_again_waits() -> None:
-    step = lifecycle.ask(TICKET, None, replace(TICKET, choices=(Choice("gpu-0.5", 2),)))
-    assert step == Step(replace(TICKET, choices=(Choice("gpu-0.5", 2),), attempt=2))
+    step = lifecycle.ask(TICKET, None, replace(TICKET, wanted_offers=(WantedOffer("gpu-0.5", 2),)))
+    assert step == Step(replace(TICKET, wanted_offers=(WantedOffer("gpu-0.5", 2),), attempt=2))
 
 
 # ------------------------------------------------------------------ leases
@@ -186,12 +186,14 @@ def test_a_right_that_is_lost_costs_one_offer_of_who_waits(
     step = lifecycle.lose_right(a_ticket(state), OfferId(offer))
     assert isinstance(step, Reason) is (rest is None)
     if isinstance(step, Step):
-        assert [choice.offer for choice in step.ticket.choices] == rest
+        assert [choice.offer for choice in step.ticket.wanted_offers] == rest
         assert (step.ticket.state, step.end, step.lease) == (state, None, None)
 
 
 def test_who_loses_the_right_to_the_only_offer_does_not_go_on() -> None:
-    assert isinstance(lifecycle.lose_right(replace(TICKET, choices=TICKET.choices[:1]), OfferId("gpu")), Reason)
+    assert isinstance(
+        lifecycle.lose_right(replace(TICKET, wanted_offers=TICKET.wanted_offers[:1]), OfferId("gpu")), Reason
+    )
 
 
 def test_an_adopted_server_has_a_lease_without_a_ticket() -> None:
@@ -199,7 +201,7 @@ def test_an_adopted_server_has_a_lease_without_a_ticket() -> None:
     assert (lease.state, lease.ticket, lease.adopted, lease.ready_at) == (LeaseState.RUNNING, "", True, NOW)
 
 
-NOTHING = Seen(ticket_lives=True, device=None, server_gone=False, released=False)
+NOTHING = LeaseReading(ticket_lives=True, device=None, server_gone=False, released=False)
 READINGS = {
     "nothing is known": (NOTHING, {}),
     "the device is there": (replace(NOTHING, device=True), {"lost": "running"}),
@@ -228,15 +230,17 @@ def test_what_a_reading_does_to_a_lease(state: LeaseState, reading: str) -> None
     assert (after is lease) == (state.value not in changes)
 
 
-SEEN = st.builds(Seen, st.booleans(), st.sampled_from([None, True, False]), st.booleans(), st.booleans())
+SEEN = st.builds(LeaseReading, st.booleans(), st.sampled_from([None, True, False]), st.booleans(), st.booleans())
 
 
 @given(st.lists(st.one_of(st.sampled_from(Event), SEEN), max_size=30), st.sampled_from(LeaseState))
-def test_what_ended_never_comes_back_and_ends_only_with_proof(happens: list[Event | Seen], begin: LeaseState) -> None:
+def test_what_ended_never_comes_back_and_ends_only_with_proof(
+    happens: list[Event | LeaseReading], begin: LeaseState
+) -> None:
     lease = a_lease(begin)
     for one in happens:
         before = lease
-        if isinstance(one, Seen):
+        if isinstance(one, LeaseReading):
             lease = lifecycle.refresh(lease, one)
             proof = one.released
         else:
@@ -306,12 +310,12 @@ def test_the_table_of_the_docstring_is_the_table() -> None:
         "its ticket ends": ("LEFT", "FAILED", "ABANDONED", "REFUSED", "ASKED_OTHERS", "ORPHANED"),
         "GONE or CULLED": ("SERVER_GONE", "CULLED"),
     }
-    told = {
+    shown = {
         (state, event, after)
         for state, head, after in said
         if state.startswith("lease:")
         for event in groups.get(head, (head,))
     }
-    told |= {("lease:lost", "DEVICE_BACK", "running"), ("lease:ending", "SERVER_BACK", "running")}
-    told.add(("lease:ending", "RELEASED", "ended"))
-    assert {(f"lease:{a.value if a else 'none'}", e.name, b.value) for (a, e), b in LEASES.items()} == told
+    shown |= {("lease:lost", "DEVICE_BACK", "running"), ("lease:ending", "SERVER_BACK", "running")}
+    shown.add(("lease:ending", "RELEASED", "ended"))
+    assert {(f"lease:{a.value if a else 'none'}", e.name, b.value) for (a, e), b in LEASES.items()} == shown

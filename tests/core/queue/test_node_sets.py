@@ -28,7 +28,7 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.admission import admit, standing
 from hub_extensions.core.queue.model import LeaseState, QueueSnapshot, Ticket
-from hub_extensions.core.queue.node_sets import NodeRooms, Wish, most_placed
+from hub_extensions.core.queue.node_sets import NodeRooms, NodeWish, most_placed
 from tests.core.queue.test_counted_pools import NOW, admitted, cards, lease, small, snapshot, stands, ticket
 from tests.examples import many
 from tests.fakes.cluster_table import node, pod
@@ -89,8 +89,8 @@ def test_who_finds_no_device_on_his_nodes_holds_nobody_up_on_others() -> None:
     found = line(AB, A, here=pool(a=0, b=1), **more)
     found = replace(found, node_sets={**found.node_sets, "t9": A})
     assert names(found) == ["t1"]
-    told = standing(found, NOW)
-    assert told["t2"].reason.reason == "taken-outside"
+    shown = standing(found, NOW)
+    assert shown["t2"].reason.reason == "taken-outside"
     assert stands(found, SMALL).free == 1
     everywhere = replace(found, held_up_on={})
     assert names(everywhere) == []
@@ -98,12 +98,12 @@ def test_who_finds_no_device_on_his_nodes_holds_nobody_up_on_others() -> None:
 
 def test_reason_and_position_are_about_its_own_nodes() -> None:
     found = line(A, A, B, frozenset("x"), here=pool(a=0, b=0))
-    told = standing(found, NOW)
-    assert [told[f"t{n}"].position for n in (1, 2, 3, 4)] == [1, 2, 1, 1]
-    assert told["t3"].reason.message == (
+    shown = standing(found, NOW)
+    assert [shown[f"t{n}"].position for n in (1, 2, 3, 4)] == [1, 2, 1, 1]
+    assert shown["t3"].reason.message == (
         "All 2 MIG 1g.5gb on the machines that your server may use are in use. You are next."
     )
-    assert told["t4"].reason.message == "No MIG 1g.5gb is on the machines that your server may use. You are next."
+    assert shown["t4"].reason.message == "No MIG 1g.5gb is on the machines that your server may use. You are next."
     plain = line(None, here=pool(a=0, b=0))
     assert standing(plain, NOW)["t1"].reason.message == "All 4 MIG 1g.5gb are in use. You are next."
 
@@ -116,8 +116,8 @@ def test_the_wait_is_bounded_by_those_on_its_own_nodes() -> None:
     )
     bound, node_of = frozenset({"l1", "l2", "l3", "l4"}), {"l1": "a", "l2": "a", "l3": "b", "l4": "b"}
     found = line(A, B, None, here=pool(a=0, b=0), leases=leases, bound=bound, node_of=node_of)
-    told = standing(found, NOW)
-    waits = [told[f"t{n}"].forecast.at_most for n in (1, 2, 3)]  # type: ignore[union-attr]
+    shown = standing(found, NOW)
+    waits = [shown[f"t{n}"].forecast.at_most for n in (1, 2, 3)]  # type: ignore[union-attr]
     assert waits[0] is not None and waits[0] < timedelta(hours=1.5)
     assert waits[1] is not None and waits[1] >= timedelta(hours=10)
     assert waits[2] is not None and waits[2] < timedelta(hours=4), "two are ahead, on three devices"
@@ -169,10 +169,10 @@ def test_free_for_me_is_what_the_worst_scheduler_leaves(
     ahead: list[frozenset[str]], free: dict[str, int], mine: frozenset[str]
 ) -> None:
     rooms = NodeRooms({name: NodeRoom(2, {WHOLE: left}) for name, left in free.items()})
-    wishes = Counter(Wish(nodes, WHOLE) for nodes in ahead)
+    wishes = Counter(NodeWish(nodes, WHOLE) for nodes in ahead)
     here = {name: left for name, left in free.items() if name in mine}
     assert most_placed(Counter(nodes.intersection(here) for nodes in ahead), here) == placements(ahead, here)
-    assert rooms.free(Wish(mine, WHOLE), wishes) == sum(here.values()) - placements(ahead, here)
+    assert rooms.free(NodeWish(mine, WHOLE), wishes) == sum(here.values()) - placements(ahead, here)
 
 
 ZONE = "topology.kubernetes.io/zone"

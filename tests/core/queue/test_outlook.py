@@ -24,8 +24,8 @@ def limited(minutes: float) -> WaitForecast:
 
 
 def given(waited: float | None, end: str = "started") -> Given:
-    told = Interval(100.0, 200.0, 300.0)
-    return Given("id", "", "p", OfferId("gpu"), 0, NOW, NOW, 0, told, told, end=end, waited=waited)
+    shown = Interval(100.0, 200.0, 300.0)
+    return Given("id", "", "p", OfferId("gpu"), 0, NOW, NOW, 0, shown, shown, end=end, waited=waited)
 
 
 def code(reason: Reason | None) -> str:
@@ -33,20 +33,20 @@ def code(reason: Reason | None) -> str:
 
 
 def test_the_likely_wait_stands_beside_the_limit() -> None:
-    told = with_likely(limited(90), LIKELY, VIEW, title="MIG 1g.5gb", as_of=NOW)
-    assert (told.p10, told.p50, told.p90, told.at_most) == (10 * MINUTE, 30 * MINUTE, 70 * MINUTE, 90 * MINUTE)
-    assert told.as_of == NOW and told.soon == (0.1, 0.8, 1.0) and told.note == ""
-    assert told.reason is not None and told.reason.message == "3 of 5 MIG 1g.5gb usually end within the hour."
+    shown = with_likely(limited(90), LIKELY, VIEW, title="MIG 1g.5gb", as_of=NOW)
+    assert (shown.p10, shown.p50, shown.p90, shown.at_most) == (10 * MINUTE, 30 * MINUTE, 70 * MINUTE, 90 * MINUTE)
+    assert shown.as_of == NOW and shown.soon == (0.1, 0.8, 1.0) and shown.note == ""
+    assert shown.reason is not None and shown.reason.message == "3 of 5 MIG 1g.5gb usually end within the hour."
 
 
 def test_a_likely_wait_is_known_where_nothing_is_enforced() -> None:
-    told = with_likely(NO_LIMIT, LIKELY, VIEW, rough=True)
-    assert told.p90 == 70 * MINUTE and told.at_most is None and told.note == "rough"
+    shown = with_likely(NO_LIMIT, LIKELY, VIEW, rough=True)
+    assert shown.p90 == 70 * MINUTE and shown.at_most is None and shown.note == "rough"
 
 
 def test_what_has_passed_since_is_taken_off() -> None:
-    told = with_likely(limited(60), LIKELY, VIEW, age=15 * MINUTE)
-    assert (told.p10, told.p50, told.p90) == (0 * MINUTE, 15 * MINUTE, 55 * MINUTE)
+    shown = with_likely(limited(60), LIKELY, VIEW, age=15 * MINUTE)
+    assert (shown.p10, shown.p50, shown.p90) == (0 * MINUTE, 15 * MINUTE, 55 * MINUTE)
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_what_has_passed_since_is_taken_off() -> None:
     ],
 )
 def test_few_data_are_named_where_more_would_help(bound: WaitForecast, note: str, reason: str) -> None:
-    told = with_likely(bound, LIKELY, PoolView(19, 5, 7, 3))
-    assert (told.note, code(told.reason)) == (note, reason)
-    assert told.p90 == bound.p90
+    shown = with_likely(bound, LIKELY, PoolView(19, 5, 7, 3))
+    assert (shown.note, code(shown.reason)) == (note, reason)
+    assert shown.p90 == bound.p90
 
 
 def test_nothing_is_said_of_what_was_not_computed() -> None:

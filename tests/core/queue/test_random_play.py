@@ -11,5 +11,5 @@ from tests.core.queue.random_play import random_play
 def test_nobody_waits_longer_than_was_told(first: int) -> None:
     found = {seed: random_play(seed) for seed in range(first, first + 50)}
     assert {seed: each.late for seed, each in found.items() if each.late} == {}
-    assert sum(each.told for each in found.values()) > 500
+    assert sum(each.shown for each in found.values()) > 500
     assert max(max(each.used, default=0.0) for each in found.values()) > 0.9, "some wait nearly as long"

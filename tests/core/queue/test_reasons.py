@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from hub_extensions.core.cluster.nodes import NOT_HEARD_OF, NodeStand
+from hub_extensions.core.cluster.nodes import NOT_HEARD_OF, NodeCount
 from hub_extensions.core.cluster.pools import Pool
 from hub_extensions.core.gpu.devices import WHOLE, DeviceState, Foreign
 from hub_extensions.core.offers.offer_id import OfferId
@@ -36,7 +36,7 @@ ALL_UNUSABLE = replace(small(0), present=False)
 WAITING = tuple(ticket(n, "mig-1g.5gb") for n in (1, 2, 3))
 UNKNOWN = "It is not known which GPUs are free now; you start when it is."
 SILENT = "A machine that has such a GPU does not answer, so the first in line waits, who is served before anybody else."
-DIED = counted.small(1, nodes=(NodeStand("a", 1, 1), NodeStand("b", 1, 0, NOT_HEARD_OF)))
+DIED = counted.small(1, nodes=(NodeCount("a", 1, 1), NodeCount("b", 1, 0, NOT_HEARD_OF)))
 OUTSIDE = "Something outside this hub took the GPU of the first in line, who is served before anybody else."
 
 
@@ -46,7 +46,7 @@ def on(*devices: DeviceState, held: int = 0, tickets: object = WAITING, **config
     return snapshot(devices, tickets, leases, QueueLimits(**config))  # type: ignore[arg-type]
 
 
-def told(subject: QueueSnapshot) -> list[str]:
+def shown(subject: QueueSnapshot) -> list[str]:
     found = standing(subject, NOW)
     return [found[f"t{n}"].reason.message for n in (1, 2, 3)]
 
@@ -85,7 +85,7 @@ def after(text: str) -> list[str]:
     ],
 )
 def test_why_a_gpu_is_waited_for_is_told_with_who_is_ahead(subject: QueueSnapshot, text: str, word: str) -> None:
-    assert told(subject) == after(text)
+    assert shown(subject) == after(text)
     assert {verdict.reason.reason for verdict in standing(subject, NOW).values()} == {word}
 
 
@@ -96,7 +96,7 @@ def test_at_the_start_brake_and_not_before_it_who_waits_is_told_of_it(offer: str
     waiting = tuple(ticket(n, offer) for n in (1, 2, 3))
     subject = snapshot((small(0), small(1), small(2)), (*began, *waiting), (), QueueLimits(max_starting=2))
     brake, free = "2 servers are starting right now; yours starts after them.", "One is free for somebody ahead of you."
-    assert told(subject) == after(brake if braked else free)
+    assert shown(subject) == after(brake if braked else free)
     assert len(admit(subject)) == (0 if braked else 1)
 
 
@@ -129,7 +129,7 @@ def test_the_position_told_is_the_best_of_the_offers_and_says_how_many_are_ahead
 def test_of_counted_devices_the_same_is_told(pool: Pool, leases: tuple[object, ...], text: str) -> None:
     subject = counted.snapshot(pool, tickets=WAITING, leases=leases)  # type: ignore[arg-type]
     title = next(offer.title for offer in subject.offers if offer.pool)
-    assert told(subject) == after(text.format(title))
+    assert shown(subject) == after(text.format(title))
 
 
 NO_FORECAST = {

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub_extensions.core.queue.durations import Draws, History, Holder, Left, Use, kaplan_meier
+from hub_extensions.core.queue.durations import Draws, DurationHistory, Left, PastUse, UseHolder, kaplan_meier
 from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.interval import Correction, Interval, read
 from hub_extensions.core.queue.outlook import PoolView, with_likely
-from hub_extensions.core.queue.play import Brake, Held, Line, Waiting, Wish, draws_for, play_lives
+from hub_extensions.core.queue.play import Brake, HeldShares, SimulationState, Waiting, Wish, draws_for, play_lives
 from hub_extensions.core.queue.wait_forecast import likely_waits
 from tests.examples import many
 
@@ -23,18 +23,18 @@ WHOLE = 1000
 HOUR = 3600.0
 
 
-def person(user: str = "ada", asked: float = 0.0, age: float | None = None, **more: object) -> Holder:
-    return Holder(user, "gpu", asked, age, **more)  # type: ignore[arg-type]
+def person(user: str = "ada", asked: float = 0.0, age: float | None = None, **more: object) -> UseHolder:
+    return UseHolder(user, "gpu", asked, age, **more)  # type: ignore[arg-type]
 
 
 def starts(devices: int, left: list[tuple[int, int, float]], asks: list[tuple[int, int, float]]) -> list[float]:
     """The play with everything known: (device, share, left) of who runs, (share, devices, life) of who waits."""
-    held = tuple(Held(f"h{n}", person(), ((str(device), share),)) for n, (device, share, _) in enumerate(left))
+    held = tuple(HeldShares(f"h{n}", person(), ((str(device), share),)) for n, (device, share, _) in enumerate(left))
     waiting = tuple(
         Waiting(f"w{n}", (Wish("p", share, person(asked=n), count),)) for n, (share, count, _) in enumerate(asks)
     )
     lives = {f"h{n}": np.array([each[2]]) for n, each in enumerate(left)}
-    line = Line({"p": tuple(str(n) for n in range(devices))}, held, waiting)
+    line = SimulationState({"p": tuple(str(n) for n in range(devices))}, held, waiting)
     found, _ = play_lives(line, lives, lambda wish: np.array([asks[int(wish.holder.asked)][2]]), 1)
     return [float(found[f"w{n}"][0]) for n in range(len(asks))]
 
@@ -107,29 +107,31 @@ def test_of_parts_of_different_sizes_an_earlier_end_may_lengthen_a_wait() -> Non
     assert starts(2, [(0, WHOLE, 15.0), *others], asks) == [15, 1000]
 
 
-def history(lasted: float = HOUR, users: int = 10, each: int = 4) -> History:
-    return History(
-        Use(f"u{user}", "gpu", float(number), lasted * (1 + 0.1 * (number % 3)))
+def history(lasted: float = HOUR, users: int = 10, each: int = 4) -> DurationHistory:
+    return DurationHistory(
+        PastUse(f"u{user}", "gpu", float(number), lasted * (1 + 0.1 * (number % 3)))
         for number in range(each)
         for user in range(users)
     )
 
 
-def full(devices: int = 3, waiting: int = 2, names: str = "u{}") -> Line:
+def full(devices: int = 3, waiting: int = 2, names: str = "u{}") -> SimulationState:
     held = tuple(
-        Held(f"h{n}", person(names.format(n), 100.0 + n, 600.0 * n, limit=12 * HOUR), ((str(n), WHOLE),))
+        HeldShares(f"h{n}", person(names.format(n), 100.0 + n, 600.0 * n, limit=12 * HOUR), ((str(n), WHOLE),))
         for n in range(devices)
     )
     line = tuple(
         Waiting(f"w{n}", (Wish("p", WHOLE, person(names.format(n + 5), 200.0 + n, limit=12 * HOUR)),))
         for n in range(waiting)
     )
-    return Line({"p": tuple(map(str, range(devices)))}, held, line)
+    return SimulationState({"p": tuple(map(str, range(devices)))}, held, line)
 
 
-def waits(line: Line, seed: int = 1, past: History | None = None, **more: object) -> dict[str, Interval | None]:
+def waits(
+    line: SimulationState, seed: int = 1, past: DurationHistory | None = None, **more: object
+) -> dict[str, Interval | None]:
     found = likely_waits(line, {"p": past or history()}, {"p": Correction()}, seed=seed, **more)  # type: ignore[arg-type]
-    return {name: likely and likely.told for name, likely in found.tickets.items()}
+    return {name: likely and likely.shown for name, likely in found.tickets.items()}
 
 
 def test_a_seed_is_an_answer_and_the_order_of_leases_none() -> None:
@@ -140,8 +142,8 @@ def test_a_seed_is_an_answer_and_the_order_of_leases_none() -> None:
 
 
 def test_names_are_only_compared() -> None:
-    renamed = History(
-        Use(f"zoe-{9 - user}", "gpu", float(number), HOUR * (1 + 0.1 * (number % 3)))
+    renamed = DurationHistory(
+        PastUse(f"zoe-{9 - user}", "gpu", float(number), HOUR * (1 + 0.1 * (number % 3)))
         for number in range(4)
         for user in range(10)
     )
@@ -173,19 +175,19 @@ def test_the_interval_is_in_order_and_below_what_is_enforced(
     )
     for likely in found.tickets.values():
         assert likely is not None
-        assert 0 <= likely.told.p10 <= likely.told.p50 <= likely.told.p90 <= most
+        assert 0 <= likely.shown.p10 <= likely.shown.p50 <= likely.shown.p90 <= most
 
 
 def test_the_longer_it_has_lasted_the_longer_it_lasts() -> None:
     """Of uses of one or ten hours one that has lasted two is one of the long ones."""
-    past = History(Use("ada", "gpu", float(n), (HOUR, 10 * HOUR)[n % 2]) for n in range(40))
+    past = DurationHistory(PastUse("ada", "gpu", float(n), (HOUR, 10 * HOUR)[n % 2]) for n in range(40))
     draws = Draws(past, [], 200, 1)
     assert np.median(draws.life(person(age=2 * HOUR))) > 9 * HOUR
     assert (Draws(past, [], 200, 1).life(person()) < 2 * HOUR).mean() > 0.3
 
 
 def test_a_use_that_its_limit_ended_says_that_the_next_runs_to_its_limit() -> None:
-    past = History(Use("ada", "gpu", float(n), HOUR, at_limit=True) for n in range(40))
+    past = DurationHistory(PastUse("ada", "gpu", float(n), HOUR, at_limit=True) for n in range(40))
     assert np.median(Draws(past, [], 200, 1).life(person(limit=5 * HOUR))) > 4 * HOUR
 
 
@@ -196,10 +198,10 @@ def test_a_known_end_is_taken_as_it_is() -> None:
 
 
 def test_of_several_offers_the_first_that_can_be_had_is_taken_and_both_lines_go_on() -> None:
-    held = (Held("a", person(), (("a", WHOLE),)), Held("b", person(), (("b", WHOLE),)))
+    held = (HeldShares("a", person(), (("a", WHOLE),)), HeldShares("b", person(), (("b", WHOLE),)))
     either = Waiting("1", (Wish("x", WHOLE, person()), Wish("y", WHOLE, person())))
     behind = tuple(Waiting(n, (Wish(pool, WHOLE, person()),)) for n, pool in (("2", "x"), ("3", "y")))
-    line = Line({"x": ("a",), "y": ("b",)}, held, (either, *behind))
+    line = SimulationState({"x": ("a",), "y": ("b",)}, held, (either, *behind))
     left = {"a": np.array([100.0, 10.0]), "b": np.array([50.0, 20.0])}
     found, asked = play_lives(line, left, lambda wish: np.full(2, 5.0), 2, (Wish("x", WHOLE, person()),))
     assert found["1"].tolist() == [50, 10]
@@ -209,7 +211,7 @@ def test_of_several_offers_the_first_that_can_be_had_is_taken_and_both_lines_go_
 
 def test_the_start_brake_holds_back_also_where_a_device_is_free() -> None:
     waiting = tuple(Waiting(str(n), (Wish("p", WHOLE, person()),)) for n in range(3))
-    line = Line({"p": ("a", "b", "c")}, (), (Waiting("cpu", ()), *waiting), Brake(2, 60.0, (30.0,)))
+    line = SimulationState({"p": ("a", "b", "c")}, (), (Waiting("cpu", ()), *waiting), Brake(2, 60.0, (30.0,)))
     found, _ = play_lives(line, {}, lambda wish: np.full(1, HOUR), 1)
     assert [found[name][0] for name in ("cpu", "0", "1", "2")] == [0, 30, 60, 90]
 
@@ -217,31 +219,33 @@ def test_the_start_brake_holds_back_also_where_a_device_is_free() -> None:
 @pytest.mark.parametrize("pools", [{"p": ("a",)}, {"p": ()}, {"q": ("a",)}])
 def test_what_nothing_frees_has_no_wait(pools: dict[str, tuple[str, ...]]) -> None:
     """A holder without an end (lost, held by others), a pool without devices, a pool that is not there."""
-    line = Line(
-        pools, (Held("a", person(), (("a", WHOLE),), frees=False),), (Waiting("w", (Wish("p", WHOLE, person()),)),)
+    line = SimulationState(
+        pools,
+        (HeldShares("a", person(), (("a", WHOLE),), frees=False),),
+        (Waiting("w", (Wish("p", WHOLE, person()),)),),
     )
     assert waits(line) == {"w": None}
 
 
 def test_who_still_runs_counts_as_lasting_longer() -> None:
-    uses = [Use("ada", "gpu", 0, float(n)) for n in (1, 2, 3)]
+    uses = [PastUse("ada", "gpu", 0, float(n)) for n in (1, 2, 3)]
     assert kaplan_meier(uses, [2.5])[1].tolist() == pytest.approx([1 / 4, 1 / 4, 1 / 2])
     lives, masses = kaplan_meier(uses, [2.5, 9.0])
     assert masses.sum() == pytest.approx(1) and masses[lives > 2].sum() > 0.5
 
 
 def test_an_interval_learns_from_what_came_true_and_from_who_still_waits() -> None:
-    correction, told = Correction(), Interval(60.0, 120.0, 240.0)
-    assert correction.correct(told) == told
+    correction, shown = Correction(), Interval(60.0, 120.0, 240.0)
+    assert correction.correct(shown) == shown
     for _ in range(30):
-        correction.matured(told, 2400.0)
-    assert correction.correct(told).p90 == pytest.approx(2400.0)
+        correction.matured(shown, 2400.0)
+    assert correction.correct(shown).p90 == pytest.approx(2400.0)
     punctual = Correction()
     for _ in range(30):
-        punctual.matured(told, 240.0)
-    assert punctual.correct(told).p90 == pytest.approx(240.0)
-    assert punctual.correct(told, [(told, 2400.0)] * 10).p90 == pytest.approx(2400.0)
-    assert punctual.correct(told, [(told, 60.0)] * 10).p90 == pytest.approx(240.0)
+        punctual.matured(shown, 240.0)
+    assert punctual.correct(shown).p90 == pytest.approx(240.0)
+    assert punctual.correct(shown, [(shown, 2400.0)] * 10).p90 == pytest.approx(2400.0)
+    assert punctual.correct(shown, [(shown, 60.0)] * 10).p90 == pytest.approx(240.0)
 
 
 def test_what_is_told_is_never_beyond_what_is_enforced() -> None:
@@ -293,5 +297,5 @@ def test_a_limit_is_never_exceeded_whatever_came_true(rows: list[tuple[float, fl
     correction = Correction()
     for waited, limit in rows:
         correction.matured(Interval(10.0, 600.0, 6000.0), waited, limit)
-    told = correction.correct(Interval(10.0, 600.0, 6000.0), (), most)
-    assert 0 <= told.p10 <= told.p50 <= told.p90 <= most
+    shown = correction.correct(Interval(10.0, 600.0, 6000.0), (), most)
+    assert 0 <= shown.p10 <= shown.p50 <= shown.p90 <= most

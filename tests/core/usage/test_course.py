@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hub_extensions.core import usage
 from hub_extensions.core.culling import Cause, ServerFacts
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.queue.model import Choice, Lease, LeaseState, Ticket, TicketEnd
+from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd, WantedOffer
 from hub_extensions.core.usage import Figure, Moment, UseEnd, end_of_stop, end_of_ticket
-from hub_extensions.core.usage.measuring import LASTS, Sums, minute_of, with_figure
+from hub_extensions.core.usage.measurement import LASTS, Sums, minute_of, with_figure
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 BEHIND = timedelta(hours=5)
@@ -27,7 +27,7 @@ def moment(minutes: float, outage: float = 0.0) -> Moment:
     return Moment(NOON + timedelta(minutes=minutes + outage), NOON - BEHIND + timedelta(minutes=minutes))
 
 
-TICKET = Ticket("t1", "ada", "lab", (Choice(GPU, 1),), moment(0).running, groups=("ml", "thesis"), asked=NOON,
+TICKET = Ticket("t1", "ada", "lab", (WantedOffer(GPU, 1),), moment(0).running, groups=("ml", "thesis"), asked=NOON,
                 options={"offers": [GPU], "profile": "torch", "image": "cu12", "cores": 4, "secret": {"a": 1}},
                 )  # fmt: skip
 LEASE = Lease("l1", "t1", "ada", "lab", GPU, "MIG-1|1g.5gb|7|", "MIG-1", GPU, 1000, LeaseState.STARTING,
@@ -58,7 +58,7 @@ def test_a_start_that_never_was_ready_is_no_use_of_a_gpu() -> None:
 
 
 def test_a_server_without_a_gpu_has_a_row_of_its_own() -> None:
-    ticket = replace(TICKET, choices=(Choice(CPU, 1),), options={"offers": ["cpu"]})
+    ticket = replace(TICKET, wanted_offers=(WantedOffer(CPU, 1),), options={"offers": ["cpu"]})
     use = usage.ready(usage.admitted(ticket, None, moment(0)), moment(1), timedelta(hours=12))
     record = usage.ended(use, UseEnd.IDLE, moment(61))
     assert (record.key, record.offer, record.pool, record.share, record.devices) == ("t1", "cpu", "cpu", 0, 0)

@@ -23,7 +23,7 @@ from hub_extensions.core.queue.foretell import Foreteller, Foretold, Question
 from hub_extensions.core.queue.play import GivenUp, always
 from hub_extensions.hub_service.engine import forecaster as forecasting
 from hub_extensions.hub_service.setup.settings import Settings
-from hub_extensions.tools.usage.importing import import_file
+from hub_extensions.tools.usage.file_import import import_file
 from hub_extensions.tools.usage.rows import How
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import PodRoom, pod_room
@@ -63,7 +63,7 @@ async def computed(r: Room | PodRoom) -> None:
     await r.engine.forecaster.compute()
 
 
-def told(r: Room, user: str) -> Wait:
+def shown(r: Room, user: str) -> Wait:
     (ticket,) = (each for each in r.engine.state.tickets.values() if each.user == user)
     (status,) = r.engine.queue.states_of([ticket])
     assert status.wait is not None
@@ -127,7 +127,7 @@ async def test_what_is_told_came_true_in_the_commit_that_admits(tmp_path: Path) 
         ben = await r.ask("ben", SMALL)
         await computed(r)
         assert forecasts(r) == [(SMALL, 0, "", None, ben.ticket)]
-        assert told(r, "ben").p90_seconds is not None
+        assert shown(r, "ben").p90_seconds is not None
         r.hands.pass_time(10 * MINUTE)
         child.kill()
         child.wait()
@@ -216,9 +216,9 @@ async def test_a_wall_clock_that_is_set_changes_no_forecast(tmp_path: Path, hour
         await r.run("ada", SMALL)
         await r.ask("ben", SMALL)
         await computed(r)
-        before, wait = played(r), told(r, "ben").p90_seconds
+        before, wait = played(r), shown(r, "ben").p90_seconds
         r.hands.wall += hours * HOUR
-        assert told(r, "ben").p90_seconds == wait
+        assert shown(r, "ben").p90_seconds == wait
         await computed(r)
         assert played(r) == before
 
@@ -232,7 +232,7 @@ async def test_with_a_store_that_cannot_be_written_the_form_opens_and_nothing_is
         await r.engine.forecaster.refresh()
         r.engine.store.guard = full
         await r.engine.forecaster.compute()
-        assert forecasts(r) == [] and told(r, "ben").p90_seconds is not None
+        assert forecasts(r) == [] and shown(r, "ben").p90_seconds is not None
         r.engine.store.guard = None
         await computed(r)
         assert [each[1] for each in forecasts(r)] == [0]
@@ -284,7 +284,7 @@ async def test_what_ends_is_learned_from(tmp_path: Path) -> None:
         _, child = await r.run("ada", SMALL)
         await r.ask("ben", SMALL)
         await computed(r)
-        assert note(r) == "few-data" and told(r, "ben").p90_seconds is None
+        assert note(r) == "few-data" and shown(r, "ben").p90_seconds is None
         r.hands.pass_time(20 * MINUTE)
         child.kill()
         child.wait()
@@ -293,7 +293,7 @@ async def test_what_ends_is_learned_from(tmp_path: Path) -> None:
         await r.engine.watcher.refresh()
         await r.ask("cid", SMALL)
         await computed(r)
-        assert note(r) == "" and told(r, "cid").p90_seconds is not None
+        assert note(r) == "" and shown(r, "cid").p90_seconds is not None
 
 
 @pytest.mark.programs
@@ -317,12 +317,12 @@ async def test_a_report_of_progress_is_an_end_that_is_known(tmp_path: Path) -> N
         await r.run("ada", SMALL)
         await r.ask("ben", SMALL)
         await computed(r)
-        before = told(r, "ben").p50_seconds
+        before = shown(r, "ben").p50_seconds
         assert not r.engine.progress("ben", "", Progress(r.hands.wall, 120.0)), "it has no GPU"
         assert r.engine.progress("ada", "", Progress(r.hands.wall, 120.0))
         assert not r.engine.progress("ada", "", Progress(r.hands.wall - MINUTE, 1.0)), "it is older"
         await computed(r)
-        assert before is not None and told(r, "ben").p50_seconds == 120.0
+        assert before is not None and shown(r, "ben").p50_seconds == 120.0
 
 
 @pytest.mark.programs

@@ -19,7 +19,7 @@ from hub_extensions.core.culling import Action, Cause, CullDecision, ServerFacts
 from hub_extensions.core.messages import Ended, Report, TicketStatus
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.model import Choice, Lease, LeaseState, QueueLimits, Ticket
+from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, Ticket, WantedOffer
 from hub_extensions.hub_service.engine import local_leases, reconcile
 from hub_extensions.hub_service.engine.cluster_leases import SETTLES
 from hub_extensions.hub_service.engine.culler import OTHER_PAGES, REPORTS_LAST, SAVING
@@ -71,7 +71,7 @@ async def waits(
             raise asyncio.CancelledError
         raise asyncio.TimeoutError
 
-    patch.setattr(module, "within", within)
+    patch.setattr(module, "with_timeout", within)
     with pytest.raises(asyncio.CancelledError):
         await loop()
     return found
@@ -279,7 +279,8 @@ async def test_a_long_line_is_told_in_slices_between_which_others_have_a_turn(tm
     async with room(tmp_path, small(0), queue=config) as r:
         state = r.engine.state
         tickets = [
-            Ticket(f"t{n}", f"u{n}", "", (Choice(OfferId("mig-1g.5gb"), n),), state.clock.now()) for n in range(1, 401)
+            Ticket(f"t{n}", f"u{n}", "", (WantedOffer(OfferId("mig-1g.5gb"), n),), state.clock.now())
+            for n in range(1, 401)
         ]
         await state.commit(Changes(tickets=tuple(map(TicketRow, tickets))))
         state.hub_up = False  # nobody is admitted: telling is what is looked at

@@ -58,7 +58,7 @@ def channels(webhook: WebhookAsTold, mail: MailServerAsTold | None = None) -> di
 async def ask(r: Room, user: str, *, tell: bool = True) -> str:
     """A place in line whose user has closed the page."""
     r.hub.run(user, ready=False)
-    return (await r.engine.ask(Ask(user, "", (SMALL,), {"offer": SMALL, "tell_when_ready": tell}))).ticket
+    return (await r.engine.ask(Ask(user, "", (SMALL,), {"offer": SMALL, "notify_when_ready": tell}))).ticket
 
 
 async def becomes_ready(r: Room, ticket: str) -> None:

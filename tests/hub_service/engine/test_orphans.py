@@ -58,7 +58,7 @@ async def pass_seconds(r: Room, *seconds: float) -> None:
     for each in seconds:
         r.hands.pass_time(timedelta(seconds=each))
         await r.engine.reconciler.reconcile()
-        await r.engine.orphans.look()
+        await r.engine.orphans.refresh()
 
 
 async def test_a_server_that_the_hub_lacks_for_a_minute_is_ended(
@@ -103,11 +103,11 @@ async def test_in_doubt_it_runs_on(tmp_path: Path, started: list[subprocess.Pope
         await pass_seconds(r, 1, PROVED_SECONDS - 1)
         for _ in range(3):
             r.hands.pass_time(timedelta(seconds=30))
-            await r.engine.orphans.look()  # without a new list of the hub
+            await r.engine.orphans.refresh()  # without a new list of the hub
         r.hub.run("ada", ready=False)
         await pass_seconds(r, 1, 600)
         r.hub.running.clear()
         r.engine.state.touch("ada", "")
-        await r.engine.orphans.look()
+        await r.engine.orphans.refresh()
         assert child.poll() is None
         assert ("servers", "orphan-ended") not in r.engine.state.counts

@@ -16,7 +16,7 @@ from hub_extensions.core.messages import Wait
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.model import Answer as Says
-from hub_extensions.core.queue.model import Availability, Choice, Ticket, TicketState, Verdict
+from hub_extensions.core.queue.model import Availability, Ticket, TicketState, Verdict, WantedOffer
 from hub_extensions.core.reasons import Reason
 from hub_extensions.core.wording import stepped
 from hub_extensions.hub_service.engine import presenters
@@ -29,7 +29,7 @@ NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
 CLOCK = RunningClock(NOW, monotonic=lambda: 0.0, utc_now=lambda: NOW)
 TICKET = Ticket(
-    "t1", "ada", "two", (Choice("gpu", 1), Choice("cpu", 2)), NOW, TicketState.WAITING, 3, (), {}, "gpu", NOW
+    "t1", "ada", "two", (WantedOffer("gpu", 1), WantedOffer("cpu", 2)), NOW, TicketState.WAITING, 3, (), {}, "gpu", NOW
 )
 REASON = Reason("word", "for people", {}, "for the log")
 

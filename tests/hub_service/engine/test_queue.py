@@ -14,7 +14,7 @@ from hub_extensions.adapters import procfs
 from hub_extensions.adapters.jupyterhub_api import HubAway, HubServer
 from hub_extensions.adapters.store import Changes, TicketRow
 from hub_extensions.core.gpu.devices import InventoryReading
-from hub_extensions.core.messages import Ask, Ended, LineFigures, Started, Stopped
+from hub_extensions.core.messages import Ask, Ended, QueueFigures, Started, Stopped
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import QueueLimits, TicketEnd, TicketState
 from hub_extensions.hub_service.engine.errors import Refused
@@ -420,7 +420,7 @@ async def test_ready_for_an_unknown_attempt_is_refused(tmp_path: Path) -> None:
 
 async def test_the_metrics_are_told_how_long_the_line_is_and_who_waits_longest_for_what(tmp_path: Path) -> None:
     async with room(tmp_path, small(0), large(0)) as r:
-        assert r.engine.line_figures() == LineFigures({}, {})
+        assert r.engine.queue_figures() == QueueFigures({}, {})
         for user, offers in (("ada", ["cpu"]), ("ben", ["mig-1g.5gb"]), ("cid", ["mig-1g.5gb", "mig-2g.10gb"])):
             await r.ask(user, *offers)
         r.engine.state.hub_up = False  # nobody else is admitted
@@ -428,7 +428,7 @@ async def test_the_metrics_are_told_how_long_the_line_is_and_who_waits_longest_f
         for user in ("dan", "eve", "fay"):
             r.hands.pass_time(timedelta(minutes=1))
             await r.ask(user, "mig-2g.10gb" if user == "dan" else "mig-1g.5gb")
-        found = r.engine.line_figures()
+        found = r.engine.queue_figures()
         assert found.states == {"admitted": 3, "waiting": 3}
         minute = timedelta(minutes=1)
         assert {offer: round((at - began) / minute) for offer, at in found.waiting_since.items()} == {

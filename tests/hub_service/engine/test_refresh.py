@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from hub_extensions.core.queue.model import LeaseState
-from hub_extensions.hub_service.engine.dcgm import _Kept
+from hub_extensions.hub_service.engine.dcgm import _TimedUse
 from hub_extensions.hub_service.engine.local_leases import LocalLeases, _cause
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import pod_room
@@ -126,7 +126,7 @@ async def test_a_report_may_echo_what_was_handed_out_for_3_min(tmp_path: Path, s
             await r.ask(user, "mig-1g.5gb")
         first, second = r.engine.state.leases.values()
         use = cast(Any, "what DCGM measured")
-        dcgm._kept[first.uuid] = _Kept(use, now)
+        dcgm._kept[first.uuid] = _TimedUse(use, now)
         assert (dcgm.hand_out(first), dcgm.hand_out(second)) == (use, None)
         r.hands.pass_time(seconds * SECOND)
         assert (dcgm.handed_out_lately(first), dcgm.handed_out_lately(second)) == (lately, False)

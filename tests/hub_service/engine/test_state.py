@@ -300,7 +300,7 @@ async def test_places_and_notices_are_kept_in_their_order_over_a_restart(tmp_pat
     async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
         assert [row.at for row in r.engine.state.recent_notices("ben")] == [row.at for row in before]
         assert r.engine.state.next_place == places
-        assert not r.engine.state.first_start and r.engine.state.last_choices["ben"] == ("mig-1g.5gb",)
+        assert not r.engine.state.first_start and r.engine.state.last_offers_by_user["ben"] == ("mig-1g.5gb",)
 
 
 @pytest.mark.parametrize(("hours", "shown"), [(24, True), (24.1, False)])

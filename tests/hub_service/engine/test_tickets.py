@@ -81,8 +81,8 @@ async def test_each_attempt_has_its_number_and_an_offer_that_stays_keeps_its_pla
         await r.ask("cleo", "mig-1g.5gb")
         second = await r.ask("ben", "mig-2g.10gb", "mig-1g.5gb")
         assert (first.attempt, second.attempt, first.ticket == second.ticket) == (1, 2, True)
-        places = {choice.offer: choice.place for choice in ticket(r, "ben").choices}  # type: ignore[attr-defined]
-        after = ticket(r, "cleo").choices[0].place  # type: ignore[attr-defined]
+        places = {choice.offer: choice.place for choice in ticket(r, "ben").wanted_offers}  # type: ignore[attr-defined]
+        after = ticket(r, "cleo").wanted_offers[0].place  # type: ignore[attr-defined]
         assert places["mig-1g.5gb"] < after < places["mig-2g.10gb"]
         assert second.since == first.since and r.positions()["cleo"] == 2
 

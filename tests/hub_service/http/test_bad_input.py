@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hub_extensions.core.messages import Ask, Ended, Problem, Report, Started, Stopped
+from hub_extensions.hub_service.http.api.codec import BODY_LIMIT_BYTES, BadInput, read, write
 from hub_extensions.hub_service.http.api.requests import TicketRequest
-from hub_extensions.hub_service.http.api.wire import BODY_LIMIT_BYTES, BadInput, read, write
 from tests.examples import many
 from tests.fakes.engine import DeskThatFails
 from tests.hub_service.conftest import PREFIX, SECRET, Running, known_hub, said

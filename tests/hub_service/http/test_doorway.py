@@ -41,7 +41,7 @@ class Street:
 
 @pytest.fixture
 async def street(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Street]:
-    for name, value in (("CALM_A_SECOND", 2), ("WAITING", 4), ("TICK_SECONDS", 1.0), ("LOOKED_AT_AGAIN", 3)):
+    for name, value in (("CALM_A_SECOND", 2), ("WAITING", 4), ("TICK_SECONDS", 1.0), ("RECHECKED", 3)):
         monkeypatch.setattr(module, name, value)
     made = Street()
     yield made

@@ -102,7 +102,7 @@ def test_refusals_wait_only_in_a_flood() -> None:
 async def attacked(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
     for name, seconds in (("HEADER_SECONDS", 0.5), ("BODY_SECONDS", 0.3), ("WRITE_SECONDS", 0.3)):
         monkeypatch.setattr(limits, name, seconds)
-    monkeypatch.setattr(limits, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(limits, "CHECK_SECONDS", 0.1)
     running = Running(EngineInMemory(), known_hub())
     running.parts.connections.room = Room(strangers=40, an_address=30)
     yield running

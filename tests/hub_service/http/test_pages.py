@@ -14,7 +14,7 @@ from hub_extensions.core.messages import ForecastRecord, ForecastReport, Health,
 from hub_extensions.core.offer_texts import free_text
 from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.http.pages import labels
-from hub_extensions.hub_service.http.pages.pages import LINE_ROWS
+from hub_extensions.hub_service.http.pages.pages import QUEUE_ROWS
 from tests.fakes.engine import NOON, offer
 from tests.fakes.reasons import because
 from tests.hub_service.conftest import SECRET, Running
@@ -93,13 +93,13 @@ async def test_an_admin_sees_the_line_the_leases_and_the_health_with_reasons_and
 
 
 async def test_an_admins_page_shows_the_beginning_of_a_long_line_and_the_api_lists_all(service: Running) -> None:
-    for number in range(LINE_ROWS + 3):
+    for number in range(QUEUE_ROWS + 3):
         await join(service, f"user-{number:03}")
     text = await page(service, "admin-token")
     assert "user-199" in text and "user-200" not in text
-    assert f"The first {LINE_ROWS} of {LINE_ROWS + 3}." in text
+    assert f"The first {QUEUE_ROWS} of {QUEUE_ROWS + 3}." in text
     listed = json.loads((await service.ask("GET", "api/tickets", "admin-token")).body)
-    assert [each["user"] for each in listed] == [f"user-{number:03}" for number in range(LINE_ROWS + 3)]
+    assert [each["user"] for each in listed] == [f"user-{number:03}" for number in range(QUEUE_ROWS + 3)]
 
 
 async def test_an_admin_reads_for_each_offer_who_measures_it_and_what_to_do(service: Running) -> None:

@@ -11,12 +11,12 @@ from tornado.httpclient import HTTPResponse
 from hub_extensions.adapters.gpu_service import GpuServiceClient
 from hub_extensions.adapters.signer import Signer
 from hub_extensions.core.messages import Ask
-from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, Request, hash_of
+from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, SignedRequest, hash_of
 from hub_extensions.hub_service.http import signatures as module
 from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.auth import Who
 from hub_extensions.hub_service.http.limits import Refusals
-from hub_extensions.hub_service.http.signatures import Signatures, Verdict
+from hub_extensions.hub_service.http.signatures import Signatures, SignatureVerdict
 from tests.hub_service.conftest import PREFIX, SECRET, Running, said
 
 BODY = b'{"user": "ada", "server": "", "offers": ["mig-1g.5gb"]}'
@@ -75,7 +75,7 @@ async def test_what_was_signed_for_another_time_changes_nothing_on_any_route(ser
     path = path.replace("{ticket}", "t1")
     life, now = service.parts.auth.signatures.life, datetime.now(timezone.utc)
     for number, at in enumerate((now - timedelta(minutes=6), now + timedelta(minutes=6))):
-        request = Request("POST", PREFIX + path, life, at, now, f"{number:032}", hash_of(b"{}"))
+        request = SignedRequest("POST", PREFIX + path, life, at, now, f"{number:032}", hash_of(b"{}"))
         answer = await asked(service, request.signed(SECRET), b"{}", path)
         assert (answer.code, ANSWER_HEADER in answer.headers) == (401, True)
     assert service.engine.told == []
@@ -116,7 +116,7 @@ def test_a_machine_that_slept_or_whose_clock_was_set_raises_no_alarm(
             letter = hub.sign("GET", "/x")
             judged = signatures.judge("GET", "/x", letter.headers["Authorization"])
             assert judged is not None
-            status = 200 if judged.verdict is Verdict.GOOD else SIGN_AGAIN
+            status = 200 if judged.verdict is SignatureVerdict.GOOD else SIGN_AGAIN
             if letter.heard(status, b"", signatures.signed(judged.request, status, b"")):
                 break
         wall[0] += timedelta(minutes=minutes)
@@ -125,10 +125,10 @@ def test_a_machine_that_slept_or_whose_clock_was_set_raises_no_alarm(
 
 
 def a_request(signatures: Signatures, number: int, time: datetime = NOW) -> str:
-    return Request("GET", "/x", signatures.life, time, time, f"{number:032}", hash_of(b"")).signed(SECRET)
+    return SignedRequest("GET", "/x", signatures.life, time, time, f"{number:032}", hash_of(b"")).signed(SECRET)
 
 
-def verdict(signatures: Signatures, header: str) -> Verdict | None:
+def verdict(signatures: Signatures, header: str) -> SignatureVerdict | None:
     judged = signatures.judge("GET", "/x", header)
     return judged and judged.verdict
 
@@ -138,9 +138,13 @@ def test_a_nonce_is_remembered_for_as_long_as_it_would_be_good() -> None:
     signatures = Signatures(SECRET, lambda: now[0])
     header = a_request(signatures, 1)
     assert signatures.may_be_hub("GET", "/x", header)
-    assert verdict(signatures, header) is Verdict.GOOD
+    assert verdict(signatures, header) is SignatureVerdict.GOOD
     assert not signatures.may_be_hub("GET", "/x", header)
-    for minutes, expected in ((4, Verdict.REPLAYED), (1, Verdict.REPLAYED), (1, Verdict.AGAIN)):
+    for minutes, expected in (
+        (4, SignatureVerdict.REPLAYED),
+        (1, SignatureVerdict.REPLAYED),
+        (1, SignatureVerdict.AGAIN),
+    ):
         now[0] += timedelta(minutes=minutes)
         assert verdict(signatures, header) is expected
     assert signatures._seen == {}
@@ -150,16 +154,16 @@ def test_what_came_too_early_is_not_good_later_either() -> None:
     now = [NOW]
     signatures = Signatures(SECRET, lambda: now[0])
     header = a_request(signatures, 1, NOW + timedelta(minutes=6))
-    assert verdict(signatures, header) is Verdict.AGAIN
+    assert verdict(signatures, header) is SignatureVerdict.AGAIN
     now[0] += timedelta(minutes=6)
-    assert verdict(signatures, header) is Verdict.AGAIN
+    assert verdict(signatures, header) is SignatureVerdict.AGAIN
 
 
 def test_the_nonces_are_bounded_and_none_that_was_forgotten_is_good_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_NONCES", 3)
     signatures = Signatures(SECRET, lambda: NOW)
     headers = [a_request(signatures, number) for number in range(4)]
-    assert [verdict(signatures, each) for each in headers] == [*[Verdict.GOOD] * 3, Verdict.AGAIN]
+    assert [verdict(signatures, each) for each in headers] == [*[SignatureVerdict.GOOD] * 3, SignatureVerdict.AGAIN]
     assert len(signatures._seen) == 0
-    assert {verdict(signatures, each) for each in headers} == {Verdict.AGAIN}
-    assert verdict(signatures, a_request(signatures, 9)) is Verdict.GOOD
+    assert {verdict(signatures, each) for each in headers} == {SignatureVerdict.AGAIN}
+    assert verdict(signatures, a_request(signatures, 9)) is SignatureVerdict.GOOD

@@ -15,7 +15,7 @@ from traitlets.config import Config
 
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.settings import setting, settings_in, spelled
-from hub_extensions.hub_service.setup.remote_settings import to_info
+from hub_extensions.hub_service.setup.service_info import to_info
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 from hub_extensions.spawner.config.loader import read_section, wanted
 from hub_extensions.spawner.config.traits import section_of

@@ -27,7 +27,7 @@ def service() -> Iterator[GpuServiceInATest]:
 
 @pytest.fixture
 def hub(tmp_path: Path, service: GpuServiceInATest) -> Iterator[Hub]:
-    told = 'c.GpuSpawnerMixin.gpu_told_by = "by e-mail"'
+    told = 'c.GpuSpawnerMixin.gpu_notice_hint = "by e-mail"'
     with Hub(tmp_path / "hub", f"{ours(service)}\n{told}\n") as running:
         running.add_users("ada", "ben", "cem")
         yield running
@@ -61,7 +61,7 @@ def test_from_the_form_into_the_line_and_out_of_it_into_the_server(
         assert page.inner_text("#gpu-alternatives") == "Take MIG 2g.10gb instead – starts now"
         service.release("ada")
         page.wait_for_url("**/user/ben/**", timeout=patient(20000))
-        assert service.told_of(Ask)[-1].options == {"offer": ONE, "tell_when_ready": True}
+        assert service.told_of(Ask)[-1].options == {"offer": ONE, "notify_when_ready": True}
         hub.stop_server("ben")
         until(lambda: hub.server("ben") is None)
         page.goto(f"{hub.url}/hub/spawn/ben")

@@ -9,8 +9,8 @@ from datetime import datetime, timezone
 from hub_extensions.core.culling import CullPolicy, culling_sentence
 from hub_extensions.core.messages import FormState, Notice, OfferState, Wait
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.offers.user_options import parse_choice
-from hub_extensions.spawner.pages.spawn_form import choice_from_form, form_html
+from hub_extensions.core.offers.user_options import parse_user_options
+from hub_extensions.spawner.pages.spawn_form import form_html, user_options_from_form
 from hub_extensions.spawner.pages.texts import culling_text
 from tests.fakes.reasons import because
 from tests.fakes.service import an_offer
@@ -38,15 +38,15 @@ def checked(html: str) -> list[str]:
 
 
 def test_whoever_can_be_told_is_asked_and_the_answer_is_remembered() -> None:
-    assert "tell_when_ready" not in form_html(state(SMALL, CPU)), "no channel: nothing is promised"
-    html = form_html(state(SMALL, CPU), told_by="in <Mattermost>")
-    [box] = re.findall(r"<input[^>]*gpu-tell[^>]*>", html)
-    assert 'type="checkbox"' in box and 'name="tell_when_ready"' in box and "checked" not in box
-    assert 'for="gpu-tell">Tell me in &lt;Mattermost&gt; when my GPU is ready</label>' in html
-    assert 'aria-describedby="gpu-tell-text"' in box and 'id="gpu-tell-text"' in html
-    assert "Tell me when my GPU is ready" in form_html(state(SMALL, CPU), told_by="yes")
-    again = form_html(None, away_since="2026-11-20T14:00:00Z", told_by="by e-mail", tell=True)
-    assert re.findall(r"<input[^>]*gpu-tell[^>]* checked>", again)
+    assert "notify_when_ready" not in form_html(state(SMALL, CPU)), "no channel: nothing is promised"
+    html = form_html(state(SMALL, CPU), notice_hint="in <Mattermost>")
+    [box] = re.findall(r"<input[^>]*gpu-notify-option[^>]*>", html)
+    assert 'type="checkbox"' in box and 'name="notify_when_ready"' in box and "checked" not in box
+    assert 'for="gpu-notify-option">Tell me in &lt;Mattermost&gt; when my GPU is ready</label>' in html
+    assert 'aria-describedby="gpu-notify-option-text"' in box and 'id="gpu-notify-option-text"' in html
+    assert "Tell me when my GPU is ready" in form_html(state(SMALL, CPU), notice_hint="yes")
+    again = form_html(None, away_since="2026-11-20T14:00:00Z", notice_hint="by e-mail", notify=True)
+    assert re.findall(r"<input[^>]*gpu-notify-option[^>]* checked>", again)
 
 
 def test_a_row_says_what_it_gives_whether_it_is_free_and_how_long_the_wait_is() -> None:
@@ -164,12 +164,12 @@ def test_notices_stand_on_top_and_the_culling_sentence_last() -> None:
 
 
 def test_the_fields_become_one_choice_in_order() -> None:
-    assert parse_choice(choice_from_form({"offer": ["mig-1g.5gb"], "also": ["", ""], "_xsrf": ["x"]})) == (
+    assert parse_user_options(user_options_from_form({"offer": ["mig-1g.5gb"], "also": ["", ""], "_xsrf": ["x"]})) == (
         "mig-1g.5gb",
     )
-    several = choice_from_form({"offer": ["mig-2g.10gb"], "also": ["mig-1g.5gb", "mig-2g.10gb"]})
-    assert parse_choice(several) == ("mig-2g.10gb", "mig-1g.5gb")
-    assert parse_choice(choice_from_form({})) == ("cpu",)
+    several = user_options_from_form({"offer": ["mig-2g.10gb"], "also": ["mig-1g.5gb", "mig-2g.10gb"]})
+    assert parse_user_options(several) == ("mig-2g.10gb", "mig-1g.5gb")
+    assert parse_user_options(user_options_from_form({})) == ("cpu",)
 
 
 def test_figures_that_do_not_count_everything_say_so() -> None:

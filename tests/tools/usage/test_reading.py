@@ -14,7 +14,7 @@ import pytest
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.tools.usage import sacct, swf, trace
-from hub_extensions.tools.usage.lines import LONGEST_LINE, lines_of
+from hub_extensions.tools.usage.lines import LONGEST_LINE, read_lines
 from hub_extensions.tools.usage.rows import BadFile, How, Notes
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -233,7 +233,7 @@ def test_lines_are_read_one_by_one_plain_or_packed(tmp_path: Path) -> None:
     packed.write_bytes(gzip.compress(b"one\ntwo\n"))
     bom.write_bytes(b"\xef\xbb\xbfone\ntwo")
     for file in (plain, packed, bom):
-        assert list(lines_of(file)) == [(1, "one"), (2, "two")]
+        assert list(read_lines(file)) == [(1, "one"), (2, "two")]
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, sai
     file = tmp_path / "log.csv"
     file.write_bytes(content)
     with pytest.raises(BadFile) as problem:
-        list(trace.sessions(lines_of(file), HOW, Notes()) if HEADER.encode() in content else lines_of(file))
+        list(trace.sessions(read_lines(file), HOW, Notes()) if HEADER.encode() in content else read_lines(file))
     assert str(file) in str(problem.value) and said in str(problem.value)
 
 
@@ -265,7 +265,7 @@ def test_a_file_of_any_size_is_read_in_the_same_memory(tmp_path: Path, submit: s
         lines = (f"{submit.format(number)},{number},1,7,u{number % 9},\n" for number in range(rows))
         file.write_text(f"{HEADER}\n" + "".join(lines))
         tracemalloc.start()
-        count = sum(1 for _ in trace.sessions(lines_of(file), HOW, Notes()))
+        count = sum(1 for _ in trace.sessions(read_lines(file), HOW, Notes()))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert count == rows

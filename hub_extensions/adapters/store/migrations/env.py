@@ -1,4 +1,4 @@
-"""Runs the steps on the connection that the store hands over (``adapters/store/migrating.py``).
+"""Runs the steps on the connection that the store hands over (``adapters/store/schema_upgrade.py``).
 
 For a developer's ``alembic revision`` see CONTRIBUTING.md. Not here: copies of the database, and what is refused.
 """

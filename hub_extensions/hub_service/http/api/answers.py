@@ -15,7 +15,7 @@ from hub_extensions.core.messages import Problem
 from hub_extensions.core.reasons import explain
 from hub_extensions.core.signing import SIGN_AGAIN
 from hub_extensions.hub_service.engine.errors import Refused
-from hub_extensions.hub_service.http.api.wire import BadInput
+from hub_extensions.hub_service.http.api.codec import BadInput
 from hub_extensions.hub_service.http.auth import Forbidden, OlderHub, SignAgain
 
 OUR_FAULT = Problem.of(explain("our-fault"))
@@ -56,7 +56,7 @@ def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Pro
     if isinstance(error, StoreUnavailable):
         return 503, Problem(f"{error.message} Nothing was changed.", reason="store-away")
     if isinstance(error, HubRefused):
-        return _hub_says_no(error)
+        return _hub_refusal(error)
     if isinstance(error, MissingArgumentError):
         return 400, Problem(f"{error.arg_name} is missing.", error.arg_name, "bad-input")
     if isinstance(error, HTTPError):
@@ -69,7 +69,7 @@ def is_our_fault(error: BaseException | None) -> bool:
     return problem_of(error)[1] is OUR_FAULT
 
 
-def _hub_says_no(error: HubRefused) -> tuple[int, Problem]:
+def _hub_refusal(error: HubRefused) -> tuple[int, Problem]:
     if error.status == 429:
         return 429, Problem("The hub starts too many servers at once. Try again in a minute.", reason="hub-busy")
     if 400 <= error.status < 500:

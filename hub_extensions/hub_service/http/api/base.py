@@ -18,16 +18,16 @@ from tornado.escape import utf8
 from tornado.web import Finish, HTTPError, RequestHandler, stream_request_body
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway
-from hub_extensions.core.access import Action, Person, refusal
+from hub_extensions.core.access import ApiAction, Person, refusal
 from hub_extensions.core.messages import Problem
 from hub_extensions.core.reasons import explain
-from hub_extensions.core.signing import ANSWER_HEADER, Request, hash_of
+from hub_extensions.core.signing import ANSWER_HEADER, SignedRequest, hash_of
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.http.api.answers import is_our_fault, problem_of
-from hub_extensions.hub_service.http.api.wire import BODY_LIMIT_BYTES, BadInput, read, write
+from hub_extensions.hub_service.http.api.codec import BODY_LIMIT_BYTES, BadInput, read, write
 from hub_extensions.hub_service.http.auth import Auth, Forbidden, Hub, OlderHub, Server, SignAgain, Who
 from hub_extensions.hub_service.http.limits import HUB, Connections, Refusals
-from hub_extensions.hub_service.http.signatures import Verdict
+from hub_extensions.hub_service.http.signatures import SignatureVerdict
 
 log = logging.getLogger("hub_extensions.hub_service.http.api")
 
@@ -65,7 +65,7 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
     """
 
     who: ClassVar[Who]
-    action: ClassVar[Action] = Action.READ
+    action: ClassVar[ApiAction] = ApiAction.READ
     caller: Hub | Server | Person | None = None
 
     def initialize(self, parts: Parts) -> None:
@@ -74,7 +74,7 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         self.hub_auth = parts.auth.oauth
         self._body = bytearray()
         self._may_read = False
-        self.signed: Request | None = None
+        self.signed: SignedRequest | None = None
         self._again = False
 
     @property
@@ -101,7 +101,7 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         stream = getattr(self.request.connection, "stream", None)
         self.parts.connections.heard(stream)
         try:
-            self._look_at_signature()
+            self._check_signature()
             if self._again:
                 await self.parts.refusals.slow_down()
             else:
@@ -109,7 +109,7 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         except (Forbidden, SignAgain):
             await self.parts.refusals.slow_down()
             raise
-        self._keep_place(stream)
+        self._mark_proved(stream)
         length = self.request.headers.get("Content-Length", "0")
         if length.isdecimal() and int(length) > BODY_LIMIT_BYTES:
             raise _too_large()
@@ -117,15 +117,15 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         # a body in pieces tells its length at its end: read a little too much of it, and say so
         self.request.connection.set_max_body_size(2 * BODY_LIMIT_BYTES)  # type: ignore[union-attr]
 
-    def _look_at_signature(self) -> None:
+    def _check_signature(self) -> None:
         """Did the hub sign this, for now? Raises Forbidden: it was here before; SignAgain."""
         judged = self.parts.auth.judged(self.request)
         if judged is None:
             return
-        if judged.verdict is Verdict.REPLAYED:
+        if judged.verdict is SignatureVerdict.REPLAYED:
             raise Forbidden("This request was sent before.")
         self.signed = judged.request
-        if judged.verdict is Verdict.AGAIN:
+        if judged.verdict is SignatureVerdict.AGAIN:
             if self.who is not Who.HUB or self.request.method == "GET":
                 raise SignAgain
             self._again = True  # `body` says so: an answer before the whole body may not arrive
@@ -220,7 +220,7 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
             return await auth.server(headers)
         return self.allowed(await self._person(), self.action)
 
-    def _keep_place(self, stream: Any) -> None:
+    def _mark_proved(self, stream: Any) -> None:
         """The hub and users' servers keep their connections, whatever strangers do."""
         if not isinstance(self.caller, Hub | Server):
             return
@@ -242,7 +242,7 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         person = await self.asked_of_hub(self.parts.auth.person(self))
         return person if person is not None else self.not_logged_in()
 
-    def allowed(self, person: Person, action: Action, of: tuple[str, str] | None = None) -> Person:
+    def allowed(self, person: Person, action: ApiAction, of: tuple[str, str] | None = None) -> Person:
         """The caller, who may do this (to the server `of`). Raises Forbidden."""
         why = refusal(person, action, of)
         if why is not None:

@@ -14,7 +14,7 @@ from tornado.iostream import StreamClosedError
 
 from hub_extensions.core.messages import Ask, Ended, Started, Stopped, TicketStatus
 from hub_extensions.hub_service.http.api.base import JsonRoute, Parts
-from hub_extensions.hub_service.http.api.wire import BadInput, write
+from hub_extensions.hub_service.http.api.codec import BadInput, write
 from hub_extensions.hub_service.http.auth import Forbidden, Who
 
 log = logging.getLogger("hub_extensions.hub_service.http.api")

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from hub_extensions.core.access import Action, Person, refusal
+from hub_extensions.core.access import ApiAction, Person, refusal
 from hub_extensions.core.messages import FormState
-from hub_extensions.core.offers.user_options import TELL
+from hub_extensions.core.offers.user_options import NOTIFY
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.http.api.base import JsonRoute
+from hub_extensions.hub_service.http.api.codec import BadInput
 from hub_extensions.hub_service.http.api.requests import TicketAccepted, TicketRequest
-from hub_extensions.hub_service.http.api.wire import BadInput
 from hub_extensions.hub_service.http.auth import Forbidden, Who
 
 
 def form_for(engine: Engine, person: Person, server: str = "") -> FormState:
     """The offers as this caller may see them; a service is no user, whatever its name."""
     user = person.name if person.kind == "user" else ""
-    return engine.form(user, server, person.groups, person.may(Action.LIST_ALL))
+    return engine.form(user, server, person.groups, person.may(ApiAction.LIST_ALL))
 
 
 def stored_document() -> bytes:
@@ -45,12 +45,12 @@ class TicketsRoute(JsonRoute):
     """GET: the line. POST: ask for a server."""
 
     who = Who.PERSON
-    action = Action.LIST_OWN
+    action = ApiAction.LIST_OWN
 
     async def get(self) -> None:
         """One's own tickets; all of them for admins."""
         self.only_queries()
-        everybody = self.person.may(Action.LIST_ALL)
+        everybody = self.person.may(ApiAction.LIST_ALL)
         tickets = await self.engine.all_tickets() if everybody else self.engine.tickets(user_of(self.person))
         await self.answer_list(tickets)
 
@@ -58,10 +58,10 @@ class TicketsRoute(JsonRoute):
         """Ask the hub to start the caller's server; its ticket appears as soon as the hub has asked."""
         wanted = self.message(TicketRequest)
         user = user_of(self.person)
-        self.allowed(self.person, Action.START, (user, wanted.server))
+        self.allowed(self.person, ApiAction.START, (user, wanted.server))
         self._check_known(wanted)
-        told = {TELL: True} if wanted.tell_when_ready else {}
-        await self.parts.hub.start(user, wanted.server, {"offers": list(wanted.offers), **told})
+        notified = {NOTIFY: True} if wanted.notify_when_ready else {}
+        await self.parts.hub.start(user, wanted.server, {"offers": list(wanted.offers), **notified})
         text = "The hub was asked to start your server. Its place in line is under api/tickets."
         self.answer(TicketAccepted(user, wanted.server, wanted.offers, text), 202)
 
@@ -79,7 +79,7 @@ class OneTicket(JsonRoute):
     """DELETE: leave the line."""
 
     who = Who.PERSON
-    action = Action.LIST_OWN
+    action = ApiAction.LIST_OWN
 
     async def delete(self, ticket: str) -> None:
         """One's own ticket; any for admins."""
@@ -91,7 +91,7 @@ class Leases(JsonRoute):
     """GET: who holds what (admins)."""
 
     who = Who.ADMIN
-    action = Action.LIST_ALL
+    action = ApiAction.LIST_ALL
 
     async def get(self) -> None:
         """All leases that are not ended."""
@@ -103,7 +103,7 @@ class OneLease(JsonRoute):
     """DELETE: give a lease up whose machine will not come back (admins, on a cluster)."""
 
     who = Who.ADMIN
-    action = Action.GIVE_UP
+    action = ApiAction.GIVE_UP
 
     async def delete(self, lease: str) -> None:
         """Its pod is deleted by force; the lease ends with it."""
@@ -115,13 +115,13 @@ class Usage(JsonRoute):
     """GET: what was used, a page at a time."""
 
     who = Who.PERSON
-    action = Action.LIST_OWN
+    action = ApiAction.LIST_OWN
 
     async def get(self) -> None:
         """One's own records; all of them for admins."""
         self.only_queries("before")
         before = self.get_query_argument("before", None)
-        user = None if self.person.may(Action.LIST_ALL) else user_of(self.person)
+        user = None if self.person.may(ApiAction.LIST_ALL) else user_of(self.person)
         try:
             page = await self.engine.usage(user, before)
         except ValueError:
@@ -133,7 +133,7 @@ class Forecasts(JsonRoute):
     """GET: how good the wait forecasts were, by pool (admins)."""
 
     who = Who.ADMIN
-    action = Action.LIST_ALL
+    action = ApiAction.LIST_ALL
 
     async def get(self) -> None:
         """The last 200 of each pool that came true."""
@@ -145,7 +145,7 @@ class TheCluster(JsonRoute):
     """GET: the cluster: from which nodes every offer is, what was left out and why (admins)."""
 
     who = Who.ADMIN
-    action = Action.LIST_ALL
+    action = ApiAction.LIST_ALL
 
     async def get(self) -> None:
         """The cluster as it was seen last."""
@@ -174,7 +174,7 @@ async def leave(engine: Engine, person: Person, ticket: str) -> None:
         Forbidden: it is one's own, and the token is for less. Refused: 404: there is none of the caller's.
     """
     owner = engine.owner_of(ticket)
-    why = refusal(person, Action.LEAVE, owner)
+    why = refusal(person, ApiAction.LEAVE, owner)
     own = owner is None or (person.kind == "user" and owner[0] == person.name)
     if own and why is not None:
         raise Forbidden(why)

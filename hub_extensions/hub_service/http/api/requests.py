@@ -17,12 +17,12 @@ class TicketRequest:
     Attributes:
         offers: offer ids, at least one.
         server: name of the server; "" is the default server.
-        tell_when_ready: the user hears of it with every page closed, where the admin has set a channel.
+        notify_when_ready: the user hears of it with every page closed, where the admin has set a channel.
     """
 
     offers: tuple[OfferId, ...]
     server: str = ""
-    tell_when_ready: bool = False
+    notify_when_ready: bool = False
 
 
 @dataclass(frozen=True, slots=True)

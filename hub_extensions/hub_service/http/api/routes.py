@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from hub_extensions.core.access import Action
+from hub_extensions.core.access import ApiAction
 from hub_extensions.core.messages import (
     Ask,
     ClusterInfo,
@@ -56,7 +56,7 @@ class Method:
     query: tuple[tuple[str, str], ...] = ()
     needed: tuple[str, ...] = ()
     errors: tuple[int, ...] = ()
-    action: Action | None = None
+    action: ApiAction | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ ROUTES: tuple[Address, ...] = (
                 gives=TicketAccepted,
                 status=202,
                 errors=(*BODY, 409, 429, 502, 503),
-                action=Action.START,
+                action=ApiAction.START,
             ),
         },
     ),
@@ -129,7 +129,7 @@ ROUTES: tuple[Address, ...] = (
                 "Leave the line: one's own ticket, any for admins.",
                 status=204,
                 errors=(404, 503),
-                action=Action.LEAVE,
+                action=ApiAction.LEAVE,
             )
         },
     ),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hub_extensions.core.messages import Progress, Report
 from hub_extensions.hub_service.http.api.base import JsonRoute
-from hub_extensions.hub_service.http.api.wire import BadInput
+from hub_extensions.hub_service.http.api.codec import BadInput
 from hub_extensions.hub_service.http.auth import Forbidden, Server, Who
 
 

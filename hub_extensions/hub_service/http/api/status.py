@@ -8,7 +8,7 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from hub_extensions.adapters.jupyterhub_api import HubAway
-from hub_extensions.core.access import Action
+from hub_extensions.core.access import ApiAction
 from hub_extensions.core.signing import clock_problem
 from hub_extensions.hub_service.http.api.base import JsonRoute
 from hub_extensions.hub_service.http.api.requests import Ready
@@ -44,7 +44,7 @@ class MetricsRoute(JsonRoute):
     """GET: Prometheus' text format."""
 
     who = Who.METRICS
-    action = Action.METRICS
+    action = ApiAction.METRICS
 
     async def get(self) -> None:
         """Collected from the engine at this very moment."""

@@ -18,7 +18,7 @@ from tornado.web import HTTPError
 
 from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.core import offer_texts, wording
-from hub_extensions.core.access import Action, Person
+from hub_extensions.core.access import ApiAction, Person
 from hub_extensions.core.messages import Problem
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.reasons import Reason, translated
@@ -40,7 +40,7 @@ class Page(Route):
     """A page: who is not logged in is sent to the login, and errors are pages too."""
 
     who = Who.PERSON
-    action = Action.LIST_OWN
+    action = ApiAction.LIST_OWN
 
     def set_default_headers(self) -> None:
         """Pages may load their own style and script, and nothing else."""
@@ -122,7 +122,7 @@ class Form(Page):
             request.arguments.setdefault(name, []).extend(values)
 
 
-LINE_ROWS = 200
+QUEUE_ROWS = 200
 """So many places of the line stand on an admin's page; the API lists all."""
 
 
@@ -151,11 +151,11 @@ class YourGpu(Page):
             "servers": engine.servers_of(user),
             "likely_as_of": min((o.wait.as_of for o in form.offers if o.wait.as_of is not None), default=None),
             "xsrf": self.xsrf_token.decode(),
-            "admin": person.may(Action.LIST_ALL),
+            "admin": person.may(ApiAction.LIST_ALL),
         }
         if values["admin"]:
             line = await engine.all_tickets()
-            values |= {"line": line[:LINE_ROWS], "line_length": len(line), "cluster": engine.cluster()}
+            values |= {"line": line[:QUEUE_ROWS], "line_length": len(line), "cluster": engine.cluster()}
             values |= {"leases": engine.leases(), "health": engine.health(), "forecast": engine.forecasts()}
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.finish(self.rendered("your_gpu.html", **values))
@@ -175,7 +175,7 @@ class KeepOn(Form):
     async def submitted(self) -> None:
         """Keep."""
         own = (user_of(self.person), self.get_body_argument("server", ""))
-        self.allowed(self.person, Action.KEEP, own)
+        self.allowed(self.person, ApiAction.KEEP, own)
         await self.engine.keep(*own)
 
 
@@ -183,7 +183,7 @@ class GiveUp(Form):
     """POST from an admin's page: give up a lease whose machine will not come back."""
 
     who = Who.ADMIN
-    action = Action.GIVE_UP
+    action = ApiAction.GIVE_UP
 
     async def submitted(self) -> None:
         """Give up."""

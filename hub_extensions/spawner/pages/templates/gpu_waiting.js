@@ -121,7 +121,7 @@
     busy(true);
     el("gpu-action-status").textContent = t("Changing to %1. Your place for the others is kept.", words);
     var options = { offers: [offer].concat(others.filter(function (other) { return other !== offer; })) };
-    if (page.dataset.tell) { options[page.dataset.tell] = true; }
+    if (page.dataset.notify) { options[page.dataset.notify] = true; }
     giveUp(STOP_TRIES)
       .then(function () { return startAgain(options, 15); })
       .then(function () {

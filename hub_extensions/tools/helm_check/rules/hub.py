@@ -309,7 +309,7 @@ def _time_outs(release: Release) -> Iterator[Finding]:
             "on a node would always fail."
         )
         yield found(release, "start-timeout", key, text, "Give what a first start takes; 300 is the chart's own.")
-    yield from _wait_of_another_line(release)
+    yield from _wait_of_another_queue(release)
     tornado = release.tree("hub.config.JupyterHub").get("tornado_settings")
     slow = tornado.get("slow_spawn_timeout") if isinstance(tornado, Mapping) else None
     if _is_number(slow) and slow > LONG_SPAWN_TIMEOUT:
@@ -318,7 +318,7 @@ def _time_outs(release: Release) -> Iterator[Finding]:
         yield found(release, "slow-spawn", key, text, "Leave it out: configure(c) sets 1.")
 
 
-def _wait_of_another_line(release: Release) -> Iterator[Finding]:
+def _wait_of_another_queue(release: Release) -> Iterator[Finding]:
     """Where Kueue or KAI has the line, the spawner's own limit ends a wait."""
     most = release.at("hub.config.GpuKubeSpawner.gpu_max_wait_hours")
     line = release.at("hub.config.GpuQueue.max_wait_hours", 24)

@@ -1,6 +1,6 @@
 """Brings a database to this version's schema, one step after the other, after a copy of it was made.
 
-Not here: how the database is opened (``opening.py``).
+Not here: how the database is opened (``database.py``).
 """
 
 from __future__ import annotations

@@ -15,15 +15,15 @@ from traitlets import default
 from traitlets.config import LoggingConfigurable
 
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.offers.user_options import TELL, ChoiceError, parse_choice, parse_tell
+from hub_extensions.core.offers.user_options import NOTIFY, UserOptionsError, parse_notify, parse_user_options
 from hub_extensions.spawner import spawn_errors
-from hub_extensions.spawner.pages.spawn_form import choice_from_form, render_form
+from hub_extensions.spawner.pages.spawn_form import render_form, user_options_from_form
 
-NO_CHOICE = ("next", "display_name")
+NOT_OPTIONS = ("next", "display_name")
 """What the address of the form may have besides options."""
 
 
-class UserChoice(LoggingConfigurable):
+class UserOptions(LoggingConfigurable):
     """The part of a spawner that reads user options. Refuses what is unknown, and names the field."""
 
     handler: Any
@@ -43,7 +43,7 @@ class UserChoice(LoggingConfigurable):
 
     @default("options_from_form")
     def _gpu_options_from_form(self) -> Callable[[Mapping[str, list[Any]]], dict[str, Any]]:
-        return lambda formdata: self._gpu_checked(choice_from_form(formdata))
+        return lambda formdata: self._gpu_checked(user_options_from_form(formdata))
 
     def options_from_query(self, query_data: Mapping[str, list[Any]]) -> Any:
         """``?opt-offer=mig-1g.5gb``: the same check as form and REST. JupyterHub 5 leaves the ``opt-`` on."""
@@ -69,7 +69,7 @@ class UserChoice(LoggingConfigurable):
             return
         given = request.query_arguments
         fields = {
-            key: [value.decode(errors="replace") for value in given[key]] for key in given if key not in NO_CHOICE
+            key: [value.decode(errors="replace") for value in given[key]] for key in given if key not in NOT_OPTIONS
         }
         if not fields:
             return
@@ -88,19 +88,19 @@ class UserChoice(LoggingConfigurable):
         """The options in their plain form. Raises a refusal that names the field and what would be right."""
         others = self.gpu_other_keys(options)
         try:
-            offers, tell = self.gpu_offers_of(options), parse_tell(options)
-        except ChoiceError as error:
-            raise self._gpu_bad_choice(error) from error
+            offers, notify = self.gpu_offers_of(options), parse_notify(options)
+        except UserOptionsError as error:
+            raise self._gpu_bad_options(error) from error
         chosen: dict[str, Any] = {"offer": offers[0]} if len(offers) == 1 else {"offers": list(offers)}
-        if tell:
-            chosen[TELL] = True
+        if notify:
+            chosen[NOTIFY] = True
         return {**{key: options[key] for key in others if key in options}, **chosen}
 
     def gpu_offers_of(self, options: object) -> tuple[OfferId, ...]:
-        """The offers that user options name, in the user's order. Raises ChoiceError."""
-        return parse_choice(options, also=self.gpu_other_keys(options))
+        """The offers that user options name, in the user's order. Raises UserOptionsError."""
+        return parse_user_options(options, also=self.gpu_other_keys(options))
 
-    def _gpu_bad_choice(self, error: ChoiceError) -> web.HTTPError:
+    def _gpu_bad_options(self, error: UserOptionsError) -> web.HTTPError:
         log = f"{self._log_name}: {error.field}: {error.text}"
         return spawn_errors.refusal(error.text, reason="bad-choice", log_message=log)
 

@@ -20,7 +20,7 @@ from hub_extensions.adapters.signer import ATTEMPTS, Signer, Unproved
 from hub_extensions.core.signing import ANSWER_HEADER
 
 
-class KeptConnection:
+class ServiceConnection:
     """A connection to `url`; opened by the first request, and again when the other side has closed it."""
 
     def __init__(self, url: str, signer: Signer, account: int | None = None) -> None:

@@ -1,7 +1,7 @@
 """What the hub sends to a service that it does not start: everything but secrets, in the service's field ``info``.
 
-The hub's side writes it (``configuration.py``), the service's side reads it (``remote_client.py``). Secrets come to the
-service by its environment; the one between hub and service is made on both sides from the service's token where the
+The hub's side writes it (``configuration.py``), the service's side reads it (``settings_client.py``). Secrets come to
+the service by its environment; the one between hub and service is made on both sides from the service's token where the
 environment brings none.
 """
 

@@ -8,19 +8,19 @@ from pathlib import Path
 
 from hub_extensions.adapters.store.archive import Archive, Import
 from hub_extensions.tools.usage import sacct, swf, trace
-from hub_extensions.tools.usage.lines import digest_of, lines_of
-from hub_extensions.tools.usage.rows import BadFile, How, Notes, Session
+from hub_extensions.tools.usage.lines import digest_of, read_lines
+from hub_extensions.tools.usage.rows import BadFile, How, ImportedSession, Notes
 
 AT_ONCE = 400
-Reader = Callable[[Iterable[tuple[int, str]], How, Notes], Iterator[Session]]
-READERS: dict[str, Reader] = {"csv": trace.sessions, "sacct": sacct.sessions, "swf": swf.sessions}
+SessionReader = Callable[[Iterable[tuple[int, str]], How, Notes], Iterator[ImportedSession]]
+READERS: dict[str, SessionReader] = {"csv": trace.sessions, "sacct": sacct.sessions, "swf": swf.sessions}
 
 
 def format_of(file: Path) -> str:
     """What a file is, by its name and its first line."""
     if ".swf" in file.suffixes:
         return "swf"
-    _, first = next(lines_of(file))
+    _, first = next(read_lines(file))
     if first.startswith(";"):
         return "swf"
     return "sacct" if "|" in first else "csv"
@@ -40,13 +40,13 @@ def import_file(archive: Archive, file: Path, how: How, kind: str) -> tuple[str,
         return (f"{file} was imported as {before[0]} at {before[1].isoformat(timespec='seconds')}. Nothing changed.",)
     notes, count = Notes(), 0
     with archive.importing(how.label, digest) as going:
-        read = READERS[kind](lines_of(file), how, notes)
+        read = READERS[kind](read_lines(file), how, notes)
         while piece := tuple(islice(read, AT_ONCE)):
             _add(going, piece, how)
             count += len(piece)
         if not count:
             raise BadFile(str(file), 0, "", "it has no session to import.")
-    return tuple(_said(file, how, count, going.rows, notes))
+    return tuple(_summary(file, how, count, going.rows, notes))
 
 
 def _described(file: Path, how: How) -> How:
@@ -57,8 +57,8 @@ def _described(file: Path, how: How) -> How:
     return trace.sizes(beside.read_text("utf-8", errors="replace"), how, str(beside))
 
 
-def _add(going: Import, piece: tuple[Session, ...], how: How) -> None:
-    seen: dict[str, Session] = {}
+def _add(going: Import, piece: tuple[ImportedSession, ...], how: How) -> None:
+    seen: dict[str, ImportedSession] = {}
     for session in piece:
         first = seen.setdefault(session.record.key, session)
         if first is not session:
@@ -67,12 +67,12 @@ def _add(going: Import, piece: tuple[Session, ...], how: How) -> None:
         raise _twice(piece[place], how, "an earlier line")
 
 
-def _twice(session: Session, how: How, other: str) -> BadFile:
+def _twice(session: ImportedSession, how: How, other: str) -> BadFile:
     key = session.record.key.rpartition("/")[2]
     return BadFile(how.file, session.line, "key", f"{key} is the key of {other} too; each session has its own.")
 
 
-def _said(file: Path, how: How, count: int, added: int, notes: Notes) -> Iterator[str]:
+def _summary(file: Path, how: How, count: int, added: int, notes: Notes) -> Iterator[str]:
     yield f"{added} sessions of {file} were imported as {how.label}."
     if count > added:
         yield f"{count - added} were here already, by an earlier import or as records of this service."

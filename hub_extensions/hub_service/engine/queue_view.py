@@ -21,7 +21,7 @@ MOST_SOONER = 2
 
 
 @dataclass
-class Stand:
+class QueueView:
     """How everybody stands at one revision of the state: what is the same for many is found once."""
 
     revision: int
@@ -33,7 +33,7 @@ class Stand:
     )
 
     @classmethod
-    def of(cls, state: State) -> Stand:
+    def of(cls, state: State) -> QueueView:
         """As it is now."""
         snapshot = state.queue_snapshot()
         return cls(state.revision, standing(snapshot, state.clock.now()), state.availability(), snapshot.node_sets)
@@ -53,7 +53,7 @@ class Stand:
 
     def _found(self, ticket: Ticket) -> tuple[tuple[Availability, ...], tuple[Availability, ...], bool]:
         """What starts now instead, and what is likely to be had after a wait, the soonest first."""
-        wanted = [choice.offer for choice in ticket.choices]
+        wanted = [choice.offer for choice in ticket.wanted_offers]
         key = (*wanted, ticket.groups, self.nodes.get(ticket.id))
         if key not in self._besides:
             seen = presenters.allowed(self.offers, ticket.groups, False)
@@ -69,10 +69,10 @@ class Stand:
 
 def content_of(state: TicketStatus) -> tuple[object, ...]:
     """What makes a difference to whoever reads it: not the seconds that passed, but what is told in steps."""
-    told: tuple[object, ...] = ()
+    shown: tuple[object, ...] = ()
     if state.wait is not None:
         low, high = state.wait.p10_seconds, state.wait.p90_seconds
-        told = (
+        shown = (
             state.wait.at_most_seconds is not None,
             None if low is None else stepped(low, up=False),
             None if high is None else stepped(high, up=True),
@@ -80,4 +80,4 @@ def content_of(state: TicketStatus) -> tuple[object, ...]:
             age_step(state.wait),
         )
     free = tuple((offer.id, when_text(offer.wait)) for offer in state.alternatives)
-    return (state.answer, state.attempt, state.offer, state.position, state.reason, told, free, state.offers)
+    return (state.answer, state.attempt, state.offer, state.position, state.reason, shown, free, state.offers)

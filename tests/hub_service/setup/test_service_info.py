@@ -17,7 +17,7 @@ from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.settings import settings_in
 from hub_extensions.hub_service.setup import addresses
-from hub_extensions.hub_service.setup.remote_settings import (
+from hub_extensions.hub_service.setup.service_info import (
     BY_ENVIRONMENT,
     WITHHELD,
     Own,

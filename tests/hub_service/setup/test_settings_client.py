@@ -11,10 +11,10 @@ import pytest
 
 from hub_extensions.adapters.jupyterhub_api import HubAway, HubRefused
 from hub_extensions.hub_service.process import Lifetime
-from hub_extensions.hub_service.setup import remote_client
-from hub_extensions.hub_service.setup.remote_client import RemoteSettings
-from hub_extensions.hub_service.setup.remote_settings import Own, to_info
+from hub_extensions.hub_service.setup import settings_client
+from hub_extensions.hub_service.setup.service_info import Own, to_info
 from hub_extensions.hub_service.setup.settings import Settings
+from hub_extensions.hub_service.setup.settings_client import RemoteSettings
 from hub_extensions.hub_service.supervisor import FINAL
 
 OWN = Own("http://127.0.0.1:9/hub/api", "token-of-the-service", "/srv/gpu", "127.0.0.1", {})
@@ -54,7 +54,7 @@ class Room:
 
 @pytest.fixture
 async def room(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
-    monkeypatch.setattr(remote_client, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(settings_client, "FIRST_PAUSE", 0.001)
     with Lifetime(None) as lifetime:
         yield Room(lifetime)
 
@@ -85,8 +85,8 @@ async def test_the_pauses_grow(room: Room, monkeypatch: pytest.MonkeyPatch) -> N
         pauses.append(seconds)
         raise asyncio.TimeoutError
 
-    monkeypatch.setattr(remote_client, "within", within)
-    monkeypatch.setattr(remote_client, "FIRST_PAUSE", 1.0)
+    monkeypatch.setattr(settings_client, "with_timeout", within)
+    monkeypatch.setattr(settings_client, "FIRST_PAUSE", 1.0)
     room.hub(*[HubAway("away")] * 6, INFO)
     await room.remote.wait_for_settings()
     assert pauses == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
@@ -197,7 +197,7 @@ async def test_a_token_that_the_hub_refuses_for_long_ends_it_so_that_it_is_read_
 
 
 async def test_it_also_ends_while_it_still_waits_for_its_settings(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_client, "TOKEN_SECONDS", 0.0)
+    monkeypatch.setattr(settings_client, "TOKEN_SECONDS", 0.0)
     room.hub(HubAway("away"), HubRefused(403, "no"))
     assert await room.remote.wait_for_settings() is None
     assert room.lifetime.stopping.is_set()

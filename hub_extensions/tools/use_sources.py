@@ -16,12 +16,12 @@ from hub_extensions.core.gpu.dcgm import Measured
 from hub_extensions.core.offers.pod_request import ALONE, Mechanism
 from hub_extensions.hub_service.setup.settings import Settings
 
-State = Literal["ok", "warning", "problem"]
-Answer = TypeVar("Answer")
+Level = Literal["ok", "warning", "problem"]
+T = TypeVar("T")
 ASK_IT = "curl the address of c.GpuService.prometheus_url with /api/v1/query?query=up from this machine."
 
 
-def who_measures(settings: Settings, pools: Collection[Pool]) -> Iterator[tuple[State, str, str]]:
+def use_sources(settings: Settings, pools: Collection[Pool]) -> Iterator[tuple[Level, str, str]]:
     """For each kind of GPU: how it stands, in a sentence, and what to do ("" where all is well)."""
     from hub_extensions.hub_service.engine.dcgm import open_prometheus
 
@@ -35,10 +35,10 @@ def who_measures(settings: Settings, pools: Collection[Pool]) -> Iterator[tuple[
         kinds = answer
     elif not settings.culling.enabled:
         return
-    every = {stand.node for pool in pools for stand in pool.nodes}
+    every = {count.node for pool in pools for count in pool.nodes}
     found: dict[str, list[str]] = {}
     for pool in pools:
-        nodes = {stand.node for stand in pool.nodes}
+        nodes = {count.node for count in pool.nodes}
         by_claim = pool.mechanism is Mechanism.DRA
         asked = prometheus is not None
         outlook = outlook_of_pool(pool.id, nodes, every, kinds, asked=asked, answers=True, by_claim=by_claim)
@@ -56,7 +56,7 @@ def who_measures(settings: Settings, pools: Collection[Pool]) -> Iterator[tuple[
             yield "warning", f"Nobody measures the use of {named} but the servers themselves.", TEXTS[why]
 
 
-async def ask_once(prometheus: Prometheus, question: Awaitable[Answer]) -> Answer:
+async def ask_once(prometheus: Prometheus, question: Awaitable[T]) -> T:
     """The answer, and the connection closed."""
     try:
         return await question

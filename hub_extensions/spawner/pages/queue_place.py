@@ -9,20 +9,20 @@ from typing import Any
 
 from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused, gpu_service
 from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.spawner.pages.spawn_form import last_choice
+from hub_extensions.spawner.pages.spawn_form import last_offers
 
 KEPT = "kept"
 UNKNOWN = "unknown"
 NONE = ""
 
 
-async def kept_place(spawner: Any) -> str:
+async def queue_place(spawner: Any) -> str:
     """KEPT, NONE, or UNKNOWN: a GPU was chosen last, and the service does not answer."""
     service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
     try:
         state = await service.form(spawner.user.name, spawner.name, spawner.gpu_groups, admin=False)
     except ServiceAway:
-        return UNKNOWN if any(offer != CPU for offer in last_choice(spawner)) else NONE
+        return UNKNOWN if any(offer != CPU for offer in last_offers(spawner)) else NONE
     except ServiceRefused as error:
         spawner.log.warning("%s: whether it has a place in line is not known: %s", spawner._log_name, error)
         return NONE

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hub_extensions.core.messages import Ask, Ended, Progress, Report, Started
 from hub_extensions.core.offers.offer_id import OfferIdError
-from hub_extensions.core.offers.user_options import ChoiceError, check_several
+from hub_extensions.core.offers.user_options import UserOptionsError, check_several
 from hub_extensions.core.queue.progress import LONGEST
 from hub_extensions.core.wording import foreign
 from hub_extensions.hub_service.http.api.requests import TicketRequest
@@ -168,7 +168,7 @@ def _check_ask(ask: Ask) -> None:
 def _check_ticket_request(wanted: TicketRequest) -> None:
     try:
         check_several(wanted.offers)
-    except ChoiceError as problem:
+    except UserOptionsError as problem:
         raise BadInput(problem.text, problem.field) from None
 
 

@@ -12,10 +12,10 @@ from jupyterhub.utils import maybe_future
 
 from hub_extensions.spawner.accepted_starts import KEY, AcceptedStart, AcceptedStarts
 from hub_extensions.spawner.pages.start_progress import Start
-from hub_extensions.spawner.user_choice import UserChoice
+from hub_extensions.spawner.user_options import UserOptions
 
 
-class OwedStart(UserChoice):
+class StartRecovery(UserOptions):
     """The part of a spawner that keeps an accepted start over a restart of the hub."""
 
     user: Any
@@ -46,7 +46,7 @@ class OwedStart(UserChoice):
         """As the real spawner does. The stop may have been the hub's own end."""
         journal = AcceptedStarts.of(self)
         if journal is not None:
-            journal.keep_findable(self)
+            journal.make_findable(self)
         await maybe_future(super().run_post_stop_hook())  # type: ignore[misc]
 
     def _gpu_accept(self, options: Mapping[str, Any]) -> AcceptedStart | None:

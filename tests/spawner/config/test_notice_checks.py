@@ -105,7 +105,7 @@ def test_the_forms_box_and_the_service_know_what_is_set_and_no_log_does(
 ) -> None:
     monkeypatch.setenv("JUPYTERHUB_GPU_SMTP_PASSWORD", "secret of the mail server")
     c = configured(tmp_path, **MAIL, smtp_user="gpu")
-    assert c.GpuSpawnerMixin.gpu_told_by == "by e-mail"
+    assert c.GpuSpawnerMixin.gpu_notice_hint == "by e-mail"
     settings = Settings.load(tmp_path / "service.json")
     assert settings.smtp_password == "secret of the mail server"
     assert "secret of the mail server" not in repr(settings)

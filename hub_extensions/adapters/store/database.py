@@ -3,7 +3,7 @@
 Why ``synchronous=FULL`` on SQLite: the spawner starts a server on a lease the moment a commit returns. With NORMAL a
 power cut may take back commits that were answered already, and a device could be given twice after it. A commit of ours
 is one fsync and they are few (admissions, ends, one set of samples a round), so FULL costs nothing anybody notices.
-Not here: schemas (``migrating.py``), and what is written.
+Not here: schemas (``schema_upgrade.py``), and what is written.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters import held_port
-from hub_extensions.adapters.held_port import NAME, HeldPort, handed_over
+from hub_extensions.adapters import port_holder
+from hub_extensions.adapters.port_holder import NAME, PortHolder, handed_over
 from tests.patience import until
 from tests.ports import free_port
 
@@ -27,8 +27,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def held(folder: Path) -> Iterator[HeldPort]:
-    held = HeldPort(folder, HOST, free_port())
+def held(folder: Path) -> Iterator[PortHolder]:
+    held = PortHolder(folder, HOST, free_port())
     held.hold(may_move=True)
     held.serve()
     yield held
@@ -43,7 +43,7 @@ def ports(given: tuple[list[socket.socket], bool] | None) -> tuple[list[int], bo
     return found, given[1]
 
 
-def test_each_life_of_the_service_gets_the_socket(held: HeldPort, folder: Path) -> None:
+def test_each_life_of_the_service_gets_the_socket(held: PortHolder, folder: Path) -> None:
     for _ in range(3):
         found, own = ports(handed_over(folder))
         assert own
@@ -51,7 +51,7 @@ def test_each_life_of_the_service_gets_the_socket(held: HeldPort, folder: Path) 
             stranger.bind((HOST, found[0]))
 
 
-def test_who_connects_while_no_service_lives_is_heard_by_the_next(held: HeldPort, folder: Path) -> None:
+def test_who_connects_while_no_service_lives_is_heard_by_the_next(held: PortHolder, folder: Path) -> None:
     (port,), _ = ports(handed_over(folder))
     with socket.create_connection((HOST, port)) as asking:
         asking.sendall(b"hello")
@@ -63,7 +63,7 @@ def test_who_connects_while_no_service_lives_is_heard_by_the_next(held: HeldPort
             assert taken.recv(5) == b"hello"
 
 
-def test_only_the_hubs_account_may_knock(held: HeldPort, folder: Path) -> None:
+def test_only_the_hubs_account_may_knock(held: PortHolder, folder: Path) -> None:
     assert stat.S_IMODE((folder / NAME).stat().st_mode) == 0o600
 
 
@@ -74,9 +74,9 @@ def test_without_a_hub_nothing_is_handed_over(folder: Path) -> None:
 
 
 def test_a_successor_serves_in_the_place_of_a_hub_that_was_killed(folder: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as left, held_port._short(folder) as short:
+    with socket.socket(socket.AF_UNIX) as left, port_holder._short(folder) as short:
         left.bind(str(short / NAME))
-    test = HeldPort(folder, HOST, free_port())
+    test = PortHolder(folder, HOST, free_port())
     test.hold(may_move=True)
     test.serve()
     assert ports(handed_over(folder))[1]
@@ -87,9 +87,9 @@ def test_a_successor_serves_in_the_place_of_a_hub_that_was_killed(folder: Path) 
 def test_a_port_that_is_taken_is_stood_in_for_until_it_is_free(
     folder: Path, monkeypatch: pytest.MonkeyPatch, may_move: bool
 ) -> None:
-    monkeypatch.setattr(held_port, "PREDECESSOR_SECONDS", 0.1)
+    monkeypatch.setattr(port_holder, "PREDECESSOR_SECONDS", 0.1)
     port = free_port()
-    held = HeldPort(folder, HOST, port)
+    held = PortHolder(folder, HOST, port)
     with socket.create_server((HOST, port)):
         held.hold(may_move)
         held.serve()
@@ -105,7 +105,7 @@ def test_the_port_of_a_service_that_is_ending_is_waited_for(folder: Path) -> Non
     port = free_port()
     ending = socket.create_server((HOST, port))
     threading.Timer(0.3, ending.close).start()
-    held = HeldPort(folder, HOST, port)
+    held = PortHolder(folder, HOST, port)
     held.hold(may_move=True)
     assert held.stand_in is None
     held.close()

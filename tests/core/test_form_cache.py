@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub_extensions.core.kept_offers import form_for
+from hub_extensions.core.form_cache import form_for
 from hub_extensions.core.messages import FormState, Notice
 from tests.fakes.service import an_offer
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.model import Line, Ticket, TicketState
+from hub_extensions.core.queue.model import PoolQueue, Ticket, TicketState
 
 
-def lines_of(pool_of: Mapping[OfferId, str], tickets: Iterable[Ticket]) -> Mapping[str, Line]:
+def pool_queues_of(pool_of: Mapping[OfferId, str], tickets: Iterable[Ticket]) -> Mapping[str, PoolQueue]:
     """The lines of these tickets."""
     entries: dict[str, list[tuple[int, Ticket]]] = {}
     asked: dict[str, Counter[OfferId]] = {}
@@ -25,7 +25,7 @@ def lines_of(pool_of: Mapping[OfferId, str], tickets: Iterable[Ticket]) -> Mappi
     for waiting in entries.values():
         waiting.sort(key=_place)
     return {
-        pool: Line(tuple(ticket for _, ticket in waiting), tuple(place for place, _ in waiting), asked[pool])
+        pool: PoolQueue(tuple(ticket for _, ticket in waiting), tuple(place for place, _ in waiting), asked[pool])
         for pool, waiting in entries.items()
     }
 
@@ -39,7 +39,7 @@ def _places(pool_of: Mapping[OfferId, str], ticket: Ticket) -> dict[str, tuple[i
     found: dict[str, tuple[int, tuple[OfferId, ...]]] = {}
     if ticket.state is not TicketState.WAITING:
         return found
-    for choice in ticket.choices:
+    for choice in ticket.wanted_offers:
         pool = pool_of.get(choice.offer)
         if pool is not None:
             place, offers = found.get(pool, (choice.place, ()))
@@ -48,25 +48,25 @@ def _places(pool_of: Mapping[OfferId, str], ticket: Ticket) -> dict[str, tuple[i
 
 
 @dataclass
-class _Kept:
+class _QueueBuilder:
     """One line that changes."""
 
     tickets: list[Ticket] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     asked: Counter[OfferId] = field(default_factory=Counter)
-    line: Line | None = None
+    queue: PoolQueue | None = None
 
-    def value(self) -> Line:
-        if self.line is None:
-            self.line = Line(tuple(self.tickets), tuple(self.places), Counter(self.asked))
-        return self.line
+    def value(self) -> PoolQueue:
+        if self.queue is None:
+            self.queue = PoolQueue(tuple(self.tickets), tuple(self.places), Counter(self.asked))
+        return self.queue
 
     def put(self, place: int, offers: Iterable[OfferId], ticket: Ticket) -> None:
         at = bisect_left(self.places, place)
         self.places.insert(at, place)
         self.tickets.insert(at, ticket)
         self.asked.update(offers)
-        self.line = None
+        self.queue = None
 
     def drop(self, place: int, offers: Iterable[OfferId], ticket: Ticket) -> None:
         at = bisect_left(self.places, place)
@@ -74,18 +74,18 @@ class _Kept:
             at += 1
         del self.places[at], self.tickets[at]
         self.asked.subtract(offers)
-        self.line = None
+        self.queue = None
 
 
-class KeptLines:
+class PoolQueueIndex:
     """The lines, kept: a ticket that comes or goes costs a search for its place, however many wait."""
 
     def __init__(self, pool_of: Mapping[OfferId, str], tickets: Iterable[Ticket] = ()) -> None:
         self.pool_of = pool_of
-        self._pools: dict[str, _Kept] = {}
+        self._pools: dict[str, _QueueBuilder] = {}
         self._known: dict[str, Ticket] = {}
-        for pool, line in lines_of(pool_of, tickets := tuple(tickets)).items():
-            self._pools[pool] = _Kept(list(line.tickets), list(line.places), Counter(line.asked), line)
+        for pool, queue in pool_queues_of(pool_of, tickets := tuple(tickets)).items():
+            self._pools[pool] = _QueueBuilder(list(queue.tickets), list(queue.places), Counter(queue.asked), queue)
         self._known = {ticket.id: ticket for ticket in tickets}
 
     def put(self, ticket: Ticket) -> None:
@@ -93,7 +93,7 @@ class KeptLines:
         self.drop(ticket.id)
         self._known[ticket.id] = ticket
         for pool, (place, offers) in _places(self.pool_of, ticket).items():
-            self._pools.setdefault(pool, _Kept()).put(place, offers, ticket)
+            self._pools.setdefault(pool, _QueueBuilder()).put(place, offers, ticket)
 
     def drop(self, ticket_id: str) -> None:
         """It is gone."""
@@ -103,6 +103,6 @@ class KeptLines:
         for pool, (place, offers) in _places(self.pool_of, ticket).items():
             self._pools[pool].drop(place, offers, ticket)
 
-    def lines(self) -> Mapping[str, Line]:
+    def queues(self) -> Mapping[str, PoolQueue]:
         """The lines as they are now; what is given out does not change any more."""
         return {pool: kept.value() for pool, kept in self._pools.items() if kept.tickets}

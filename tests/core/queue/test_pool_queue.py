@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.admission import admit, availability, refuse_to_join, standing
-from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE, Holding, StartBrake, forecast_line
+from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE, Holding, StartBrake, forecast_queue
 from hub_extensions.core.queue.heads import pools_of
-from hub_extensions.core.queue.line import KeptLines, lines_of
-from hub_extensions.core.queue.model import Choice, Line, Ticket, TicketState
+from hub_extensions.core.queue.model import PoolQueue, Ticket, TicketState, WantedOffer
+from hub_extensions.core.queue.pool_queue import PoolQueueIndex, pool_queues_of
 from tests.core.queue.test_admission import NOW, OFFERS, large, lease, small, snapshot, whole
 from tests.examples import many
 
@@ -34,7 +34,7 @@ STEPS = st.lists(
 )
 
 
-def content(lines: Mapping[str, Line]) -> dict[str, tuple[object, ...]]:
+def content(lines: Mapping[str, PoolQueue]) -> dict[str, tuple[object, ...]]:
     return {pool: (line.tickets, line.places, +Counter(line.asked)) for pool, line in lines.items()}
 
 
@@ -44,26 +44,26 @@ def test_a_line_that_is_kept_says_what_one_says_that_is_made_anew(
     steps: list[tuple[int, list[OfferId], list[int], TicketState]], busy: bool
 ) -> None:
     pools = pools_of(OFFERS)
-    kept, tickets = KeptLines(pools), dict[str, Ticket]()
+    kept, tickets = PoolQueueIndex(pools), dict[str, Ticket]()
     taken = set[int]()
     for number, offers, places, state in steps:
         if taken & set(places):
             continue  # no place is given twice
         taken |= set(places)
         name = f"t{number}"
-        choices = tuple(Choice(offer, place) for offer, place in zip(offers, places, strict=False))
+        wanted_offers = tuple(WantedOffer(offer, place) for offer, place in zip(offers, places, strict=False))
         if state is TicketState.ENDED:
             kept.drop(name)
             tickets.pop(name, None)
         else:
-            tickets[name] = Ticket(name, f"u{number}", "", choices, NOW, state)
+            tickets[name] = Ticket(name, f"u{number}", "", wanted_offers, NOW, state)
             kept.put(tickets[name])
-        assert content(kept.lines()) == content(lines_of(pools, tickets.values()))
-    assert content(KeptLines(pools, tickets.values()).lines()) == content(kept.lines())
+        assert content(kept.queues()) == content(pool_queues_of(pools, tickets.values()))
+    assert content(PoolQueueIndex(pools, tickets.values()).queues()) == content(kept.queues())
     devices = (small(0), large(0), whole(0), whole(1))
     leases = tuple(lease(each, ends=NOW + timedelta(minutes=5)) for each in devices) if busy else ()
     plain = snapshot(devices, tuple(tickets.values()), leases, lifetime=timedelta(hours=1))
-    indexed = replace(plain, kept=kept.lines())
+    indexed = replace(plain, queues=kept.queues())
     assert dict(standing(indexed, NOW)) == dict(standing(plain, NOW))
     assert admit(indexed) == admit(plain)
     assert availability(indexed, NOW) == availability(plain, NOW)
@@ -78,15 +78,15 @@ def test_a_line_that_is_kept_says_what_one_says_that_is_made_anew(
 
 
 def test_what_was_given_out_does_not_change_when_somebody_leaves() -> None:
-    first, second = (Ticket(f"t{n}", f"u{n}", "", (Choice(OfferId("gpu"), n),), NOW) for n in (1, 2))
-    kept = KeptLines(pools_of(OFFERS), (first, second))
-    before = kept.lines()
+    first, second = (Ticket(f"t{n}", f"u{n}", "", (WantedOffer(OfferId("gpu"), n),), NOW) for n in (1, 2))
+    kept = PoolQueueIndex(pools_of(OFFERS), (first, second))
+    before = kept.queues()
     kept.drop("t1")
     kept.drop("nobody")
     assert before["gpu"].tickets == (first, second) and before["gpu"].asked == {"gpu": 2}
-    assert kept.lines()["gpu"] == Line((second,), (2,), Counter({OfferId("gpu"): 1}))
+    assert kept.queues()["gpu"] == PoolQueue((second,), (2,), Counter({OfferId("gpu"): 1}))
     kept.drop("t2")
-    assert kept.lines() == {}
+    assert kept.queues() == {}
 
 
 # ------------------------------------------------------------------ the wait of one place
@@ -135,7 +135,7 @@ def test_the_wait_of_each_place_is_what_playing_the_line_forward_says(
         if at < devices
     ]
     turn = 2 * START_ALLOWANCE + timedelta(minutes=lifetime) + RELEASE_ALLOWANCE
-    found = forecast_line(
+    found = forecast_queue(
         devices=names,
         holdings=holdings,
         shares={share},

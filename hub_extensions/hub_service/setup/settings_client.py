@@ -1,7 +1,7 @@
 """A service apart from the hub: waits until the hub sends its settings, and notices when they are others.
 
 It is started again with the new ones by whoever started it; nothing is changed while it runs.
-Not here: what is sent (``remote_settings.py``), and what ends besides (``process.py``).
+Not here: what is sent (``service_info.py``), and what ends besides (``process.py``).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused
-from hub_extensions.adapters.timeouts import within
+from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.hub_service.process import Lifetime
-from hub_extensions.hub_service.setup.remote_settings import Own, of_info, settings_from
+from hub_extensions.hub_service.setup.service_info import Own, of_info, settings_from
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 
-log = logging.getLogger("hub_extensions.hub_service.setup.remote_client")
+log = logging.getLogger("hub_extensions.hub_service.setup.settings_client")
 
 ASK_AGAIN = 60.0
 """Seconds between two checks whether the hub has other settings."""
@@ -59,7 +59,7 @@ class RemoteSettings:
                 logged, pause = why, FIRST_PAUSE
                 log.warning("waiting for the hub: %s", why)
             try:
-                await within(pause, self._lifetime.stopping.wait())
+                await with_timeout(pause, self._lifetime.stopping.wait())
             except asyncio.TimeoutError:
                 pause = min(2 * pause, LONGEST_PAUSE)
         return None

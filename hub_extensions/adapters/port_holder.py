@@ -35,7 +35,7 @@ HAND_OVER_SECONDS = 2.0
 _MOST = 16
 
 
-class HeldPort:
+class PortHolder:
     """Keeps the sockets of one service in this process, and hands them over.
 
     Attributes:
