@@ -537,7 +537,7 @@ test('a reason is looked up without its numbers, and by how many there are', () 
   );
   assert.equal(
     plain(reasonText(kept(1), NOW, trans)),
-    'It was kept once in 24 h, which is all; again in 1 h 30 min.'
+    'You have pressed Keep once in 24 h, which is all; again in 1 h 30 min.'
   );
 });
 
