@@ -525,7 +525,8 @@ test("a reason's times and lengths are written in the reader's time and language
 test('a reason is looked up without its numbers, and by how many there are', () => {
   const finnish = catalogue({
     'Idle for %1.': 'Joutilaana %1.',
-    'You have pressed Keep %1 times in %2, which is all; again in %3.': 'Pidetty %1 kertaa (%2); taas: %3.'
+    'You have pressed Keep %1 times in %2, which is all; again in %3.':
+      'Pidetty %1 kertaa (%2); taas: %3.'
   });
   for (const minutes of [21, 22]) {
     assert.equal(plain(reasonText(idle(minutes), NOW, finnish)), `Joutilaana ${minutes} min.`);
