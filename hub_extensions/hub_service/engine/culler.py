@@ -271,21 +271,19 @@ class Culler:
             await self._wait_until_saved(key)
             current = await self._still_to_stop(facts)
             if current is None or not await self.hub.stop(*key):
-                self._pauses[key] = culling.pause_after(None, self.state.clock.now())
-                await self._cancel_stop(key)
+                await self._cancel_stop(facts)
                 return
             await self._stopped(current, decision)
         except (HubAway, HubRefused) as problem:
             wished = problem.retry_after if isinstance(problem, HubRefused) else None
             pause = culling.pause_after(self._pauses.get(key), self.state.clock.now(), wished)
-            self._pauses[key] = pause
             self.state.count("stop-failed", "refused" if isinstance(problem, HubRefused) else "hub-away")
             seconds = (pause.until - self.state.clock.now()).total_seconds()
             log.warning(
                 "not stopped, tried again in %.0f s: %s", seconds, problem, extra={"user": key[0], "server": key[1]}
             )
             with suppress(Refused):  # nothing can be written now: a begun stop is carried on with
-                await self._cancel_stop(key)
+                await self._cancel_stop(facts, pause)
         except Refused as problem:
             log.warning("a stop is not recorded: %s", problem, extra={"user": key[0], "server": key[1]})
         finally:
@@ -313,10 +311,15 @@ class Culler:
             seen = self._observe(current, self.state.clock.now())
             return seen if self.decision(seen).action is Action.STOP else None
 
-    async def _cancel_stop(self, key: tuple[str, str]) -> None:
+    async def _cancel_stop(self, facts: ServerFacts, pause: StopPause | None = None) -> None:
+        """This run is not stopped now, and not tried again before a pause is over; its next run has nothing of it."""
+        key = (facts.user, facts.server)
+        self._pauses[key] = pause or culling.pause_after(None, self.state.clock.now())
         async with self.transaction() as transaction:
             current = self.state.facts.get(key)
-            if current is not None:
+            if current is None or current.started != facts.started:
+                del self._pauses[key]
+            else:
                 await transaction.write(Changes(facts=(replace(current, stopping=None, cause=None),)))
 
     async def _stopped(self, facts: ServerFacts, decision: CullDecision) -> None:

@@ -155,7 +155,7 @@ async def test_keep_moves_the_end_and_its_budget_is_counted(tmp_path: Path) -> N
 
 async def test_the_keeps_of_a_day_are_the_users_whatever_server_they_were_for(tmp_path: Path) -> None:
     limits, hands = QueueLimits(gpu_leases_per_user=2), Hands()
-    hands.wall = datetime.now(timezone.utc)  # the store is opened by the machine's clock
+    hands.wall = datetime.now(timezone.utc) - timedelta(hours=1)  # the store is opened by the machine's clock
     async with room(tmp_path, small(0), small(1), queue=limits, hands=hands) as r:
         await r.run("ada", "mig-1g.5gb")
         await one_turn(r)
@@ -387,8 +387,8 @@ async def test_a_stop_that_was_decided_of_one_run_of_a_server_is_not_carried_out
         for _ in range(10):
             r.hands.pass_time(second)
             await one_turn(r)
-        assert r.engine.state.facts[("ada", "")].stopping is not None, "this run is due as well"
         await stop
+        assert r.engine.state.facts[("ada", "")].stopping is not None, "this run is due as well, and stays so"
         assert r.hub.stopped == []
 
 
