@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,7 +26,9 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from tornado.tcpclient import TCPClient
 
 _TABLES = ("tcp", "tcp6")
-_LISTENS = rb"^ *\d+: ([0-9A-F]+):%04X [0-9A-F]+:[0-9A-F]{4} 0A \S+ \S+ \S+ +(\d+) +\d+ +(\d+) "
+_LISTENS = rb" *\d+: ([0-9A-F]+):%04X [0-9A-F]+:[0-9A-F]{4} 0A \S+ \S+ \S+ +(\d+) +\d+ +(\d+) "
+_BEFORE_CONNECTIONS = re.compile(rb" *\d+: \S+ \S+ (?:0A|03) ")
+"""A row of what listens, or (in old kernels) of somebody who is being let in there."""
 _ROOT = 0
 
 
@@ -48,11 +51,20 @@ class ListeningSocket:
 
 
 def listeners(port: int, place: Path = Path("/proc/net")) -> tuple[ListeningSocket, ...]:
-    """All sockets that listen at this port of any address. Raises OSError where the kernel does not tell."""
-    wanted = re.compile(_LISTENS % port, re.MULTILINE)
+    """All sockets that listen at this port of any address. Raises OSError where the kernel does not tell.
+
+    Linux writes listening sockets first (``tcp_seq_start`` in ``net/ipv4/tcp_ipv4.c``), and composes a row when it is
+    read. So what comes after them, which can be ten thousands of connections, is read only where nothing was found.
+    """
     tables = [place / name for name in _TABLES]
-    text = b"\n".join(table.read_bytes() for table in tables if table.name == "tcp" or table.exists())
-    return tuple(ListeningSocket(address, int(uid), int(inode)) for address, uid, inode in wanted.findall(text))
+    tables = [table for table in tables if table.name == "tcp" or table.exists()]
+    wanted = re.compile(_LISTENS % port)
+    for rows in (_first_rows, Path.read_bytes):
+        matches = (wanted.match(row) for table in tables for row in rows(table).splitlines())
+        found = tuple(ListeningSocket(each[1], int(each[2]), int(each[3])) for each in matches if each)
+        if found:
+            return found
+    return ()
 
 
 def taking(found: tuple[ListeningSocket, ...], address: str) -> tuple[ListeningSocket, ...]:
@@ -173,6 +185,13 @@ class ProvingHandler(urllib.request.HTTPHandler):
                 proof.check(self.sock)
 
         return self.do_open(Connection, req)
+
+
+def _first_rows(table: Path) -> bytes:
+    """The table to the first row of a connection."""
+    with table.open("rb") as file:
+        file.readline()  # the heading
+        return b"".join(takewhile(_BEFORE_CONNECTIONS.match, file))
 
 
 def _listeners_or_none(port: int) -> tuple[ListeningSocket, ...]:

@@ -73,6 +73,26 @@ def test_which_socket_it_is_is_told_too(tables: Path) -> None:
     assert taking(listeners(0x1FFF, tables), "127.0.0.1") == (ListeningSocket(b"0100007F", 1000, 111),)
 
 
+def test_the_rows_of_connections_are_read_only_where_no_listener_came_before_them(tables: Path) -> None:
+    heading, first, second, connection = TCP.splitlines(keepends=True)
+    (tables / "tcp").write_text(heading + first + connection + second)
+    assert [each.inode for each in listeners(0x2000, tables)] == [222], "so is a kernel that sorts otherwise"
+    (tables / "tcp").write_text(heading + first + connection + first.replace(" 111 ", " 112 "))
+    assert [each.inode for each in listeners(0x1FFF, tables)] == [111, 444], "what comes late is not read"
+
+
+def test_this_kernel_writes_what_listens_before_every_connection() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as early,
+        socket.create_connection(early.getsockname()),
+        socket.create_server(("127.0.0.1", 0)),
+    ):
+        states = [row.split()[3] for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        listening = [state == "0A" for state in states if state != "03"]
+        assert False in listening
+        assert listening == sorted(listening, reverse=True)
+
+
 @pytest.fixture(params=["127.0.0.1", "::1", "0.0.0.0", "::"])
 def listener(request: pytest.FixtureRequest) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
