@@ -1,7 +1,7 @@
 """Which account listens at a port of this machine, and connections that are proved by it before anything is said.
 
-A port of a service that was killed is free for any account. So whoever has a secret to tell looks into ``/proc/net``
-first: whose socket takes this connection? It looks before and after connecting, for the same socket: one that was
+A port of a service that was killed is free for any account. So whoever has a secret to tell asks the kernel first:
+whose socket takes this connection? It looks before and after connecting, for the same socket: one that was
 given up in between took the connection perhaps. Standard library and tornado only: users' servers do this too.
 Not here: how the port is kept (``port_holder.py``).
 """
@@ -16,7 +16,6 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,10 +24,10 @@ from tornado.iostream import IOStream
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from tornado.tcpclient import TCPClient
 
+from hub_extensions.adapters.socket_diag import listening
+
 _TABLES = ("tcp", "tcp6")
-_LISTENS = rb" *\d+: ([0-9A-F]+):%04X [0-9A-F]+:[0-9A-F]{4} 0A \S+ \S+ \S+ +(\d+) +\d+ +(\d+) "
-_BEFORE_CONNECTIONS = re.compile(rb" *\d+: \S+ \S+ (?:0A|03) ")
-"""A row of what listens, or (in old kernels) of somebody who is being let in there."""
+_LISTENS = rb"^ *\d+: ([0-9A-F]+):%04X [0-9A-F]+:[0-9A-F]{4} 0A \S+ \S+ \S+ +(\d+) +\d+ +(\d+) "
 _ROOT = 0
 
 
@@ -50,21 +49,20 @@ class ListeningSocket:
     inode: int
 
 
-def listeners(port: int, place: Path = Path("/proc/net")) -> tuple[ListeningSocket, ...]:
-    """All sockets that listen at this port of any address. Raises OSError where the kernel does not tell.
+def listeners(port: int) -> tuple[ListeningSocket, ...]:
+    """All sockets that listen at this port of any address. Raises OSError where the kernel does not tell."""
+    try:
+        return tuple(ListeningSocket(_spelled(each.packed), each.account, each.inode) for each in listening(port))
+    except OSError:  # some sandboxes have the tables alone
+        return listeners_in(Path("/proc/net"), port)
 
-    Linux writes listening sockets first (``tcp_seq_start`` in ``net/ipv4/tcp_ipv4.c``), and composes a row when it is
-    read. So what comes after them, which can be ten thousands of connections, is read only where nothing was found.
-    """
+
+def listeners_in(place: Path, port: int) -> tuple[ListeningSocket, ...]:
+    """The same from the kernel's tables. Raises OSError where they may not be read."""
+    wanted = re.compile(_LISTENS % port, re.MULTILINE)
     tables = [place / name for name in _TABLES]
-    tables = [table for table in tables if table.name == "tcp" or table.exists()]
-    wanted = re.compile(_LISTENS % port)
-    for rows in (_first_rows, Path.read_bytes):
-        matches = (wanted.match(row) for table in tables for row in rows(table).splitlines())
-        found = tuple(ListeningSocket(each[1], int(each[2]), int(each[3])) for each in matches if each)
-        if found:
-            return found
-    return ()
+    text = b"\n".join(table.read_bytes() for table in tables if table.name == "tcp" or table.exists())
+    return tuple(ListeningSocket(address, int(uid), int(inode)) for address, uid, inode in wanted.findall(text))
 
 
 def taking(found: tuple[ListeningSocket, ...], address: str) -> tuple[ListeningSocket, ...]:
@@ -185,13 +183,6 @@ class ProvingHandler(urllib.request.HTTPHandler):
                 proof.check(self.sock)
 
         return self.do_open(Connection, req)
-
-
-def _first_rows(table: Path) -> bytes:
-    """The table to the first row of a connection."""
-    with table.open("rb") as file:
-        file.readline()  # the heading
-        return b"".join(takewhile(_BEFORE_CONNECTIONS.match, file))
 
 
 def _listeners_or_none(port: int) -> tuple[ListeningSocket, ...]:
