@@ -7,7 +7,6 @@ Not here: when a server is started or stopped, and who may ask.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import ssl
 from collections.abc import Iterator, Mapping
@@ -20,19 +19,14 @@ from urllib.parse import quote, urlencode
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
+from hub_extensions.adapters.known_callers import Caller, KnownCallers
 from hub_extensions.adapters.listeners import proving
 
 _PAGINATED = "application/jupyterhub-pagination+json"
 _PAGE = 200
 _READINGS = 3
-_CALLERS = 4096
-_CALLER_SECONDS = 15.0
-_STRANGER_SECONDS = 5.0
-_PROVED = 65_536
-"""So many tokens that were once somebody's are asked about before the others."""
 _UNPROVED_AT_ONCE = 64
 """Questions about other tokens that wait at once; one more is not asked."""
-_SERVER_SCOPE = "access:servers!server="
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,34 +117,6 @@ class HubServer:
     pod: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Whose token it is. `kind` is ``user`` or ``service``; `scopes` are the token's own, expanded by the hub.
-
-    `admin` is about the person: a token of an admin's server has it as well, and may still do only what its scopes say.
-    """
-
-    name: str
-    kind: str
-    admin: bool
-    groups: tuple[str, ...]
-    scopes: frozenset[str]
-
-
-def server_of(caller: Caller) -> tuple[str, str] | None:
-    """(user, server) that the caller's token was made for, from its one ``access:servers!server=user/name`` scope.
-
-    None: it is not one server's token, or it is another user's (an admin who visits somebody's server).
-    """
-    named = {scope.removeprefix(_SERVER_SCOPE) for scope in caller.scopes if scope.startswith(_SERVER_SCOPE)}
-    if caller.kind != "user" or len(named) != 1:
-        return None
-    user, slash, server = named.pop().partition("/")  # the hub allows a slash in neither name, and escapes nothing
-    if not slash or user != caller.name:
-        return None
-    return user, server
-
-
 class HubApi:
     """The hub's REST API. Every method but `up` raises `HubAway` when the hub does not answer.
 
@@ -173,7 +139,7 @@ class HubApi:
         self.clock_ahead: timedelta | None = None
         self._clients: dict[str, AsyncHTTPClient] = {}
         self._whole_body: bool | None = None
-        self._callers = _Remembered()
+        self._callers = KnownCallers()
         self._unproved = 0
 
     async def servers(self) -> tuple[HubServer, ...]:
@@ -361,42 +327,6 @@ class HubApi:
             client = SimpleAsyncHTTPClient(force_instance=True, max_clients=purpose.at_once)
             self._clients[purpose.name] = proving(client, self._account)
         return self._clients[purpose.name]
-
-
-class _Remembered:
-    """Callers by the hash of their token, for some seconds. The token itself is not kept."""
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, tuple[float, Caller | None]] = {}
-        self._proved: dict[bytes, None] = {}
-
-    def was_proved(self, token: str) -> bool:
-        """It was somebody's when it was asked about last."""
-        return _digest(token) in self._proved
-
-    def find(self, token: str, now: float) -> tuple[bool, Caller | None]:
-        until, caller = self._known.get(_digest(token), (now, None))
-        return until > now, caller
-
-    def keep(self, token: str, caller: Caller | None, now: float) -> None:
-        self._note(_digest(token), caller is not None)
-        if len(self._known) >= _CALLERS:
-            self._known = {key: kept for key, kept in self._known.items() if kept[0] > now}
-        while len(self._known) >= _CALLERS:
-            del self._known[next(iter(self._known))]
-        self._known[_digest(token)] = (now + (_STRANGER_SECONDS if caller is None else _CALLER_SECONDS), caller)
-
-    def _note(self, digest: bytes, proved: bool) -> None:
-        self._proved.pop(digest, None)
-        if not proved:
-            return
-        while len(self._proved) >= _PROVED:
-            del self._proved[next(iter(self._proved))]
-        self._proved[digest] = None
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
 def _quoted(name: str) -> str:

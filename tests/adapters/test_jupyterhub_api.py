@@ -16,7 +16,6 @@ from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.httputil import HTTPHeaders
 
 from hub_extensions.adapters.jupyterhub_api import (
-    Caller,
     HubApi,
     HubAway,
     HubRefused,
@@ -25,8 +24,8 @@ from hub_extensions.adapters.jupyterhub_api import (
     StartRefused,
     StopRefused,
     _retry_after,
-    server_of,
 )
+from hub_extensions.adapters.known_callers import Caller, server_of
 from tests import hubs
 from tests.fakes.hub import FakeHub, FakeServer, FakeUser, HubThatIsAway, HubThatIsSlow, HubWhoseListMoves
 from tests.patience import patient, soon

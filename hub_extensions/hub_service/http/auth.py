@@ -19,7 +19,8 @@ from jupyterhub.services.auth import HubOAuth
 from tornado.httputil import HTTPHeaders, HTTPServerRequest
 from tornado.web import RequestHandler
 
-from hub_extensions.adapters.jupyterhub_api import Caller, HubApi, server_of
+from hub_extensions.adapters.jupyterhub_api import HubApi
+from hub_extensions.adapters.known_callers import Caller, server_of
 from hub_extensions.core.access import ApiAction, Person, has_access
 from hub_extensions.core.reasons import Reason
 from hub_extensions.hub_service.http.signatures import Judged, Signatures

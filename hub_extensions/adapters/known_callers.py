@@ -1,0 +1,80 @@
+"""Whose tokens these are, as the hub said last, for some seconds.
+
+Not here: the question itself (``jupyterhub_api.py``), and what a caller may do (``core/access.py``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+_CALLERS = 4096
+_CALLER_SECONDS = 15.0
+_STRANGER_SECONDS = 5.0
+_PROVED = 65_536
+"""So many tokens that were once somebody's are asked about before the others."""
+_SERVER_SCOPE = "access:servers!server="
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose token it is. `kind` is ``user`` or ``service``; `scopes` are the token's own, expanded by the hub.
+
+    `admin` is about the person: a token of an admin's server has it as well, and may still do only what its scopes say.
+    """
+
+    name: str
+    kind: str
+    admin: bool
+    groups: tuple[str, ...]
+    scopes: frozenset[str]
+
+
+def server_of(caller: Caller) -> tuple[str, str] | None:
+    """(user, server) that the caller's token was made for, from its one ``access:servers!server=user/name`` scope.
+
+    None: it is not one server's token, or it is another user's (an admin who visits somebody's server).
+    """
+    named = {scope.removeprefix(_SERVER_SCOPE) for scope in caller.scopes if scope.startswith(_SERVER_SCOPE)}
+    if caller.kind != "user" or len(named) != 1:
+        return None
+    user, slash, server = named.pop().partition("/")  # the hub allows a slash in neither name, and escapes nothing
+    if not slash or user != caller.name:
+        return None
+    return user, server
+
+
+class KnownCallers:
+    """Callers by the hash of their token, for some seconds. The token itself is not kept."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[float, Caller | None]] = {}
+        self._proved: dict[bytes, None] = {}
+
+    def was_proved(self, token: str) -> bool:
+        """It was somebody's when it was asked about last."""
+        return _digest(token) in self._proved
+
+    def find(self, token: str, now: float) -> tuple[bool, Caller | None]:
+        until, caller = self._known.get(_digest(token), (now, None))
+        return until > now, caller
+
+    def keep(self, token: str, caller: Caller | None, now: float) -> None:
+        self._note(_digest(token), caller is not None)
+        if len(self._known) >= _CALLERS:
+            self._known = {key: kept for key, kept in self._known.items() if kept[0] > now}
+        while len(self._known) >= _CALLERS:
+            del self._known[next(iter(self._known))]
+        self._known[_digest(token)] = (now + (_STRANGER_SECONDS if caller is None else _CALLER_SECONDS), caller)
+
+    def _note(self, digest: bytes, proved: bool) -> None:
+        self._proved.pop(digest, None)
+        if not proved:
+            return
+        while len(self._proved) >= _PROVED:
+            del self._proved[next(iter(self._proved))]
+        self._proved[digest] = None
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
