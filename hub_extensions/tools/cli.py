@@ -368,6 +368,32 @@ def usage_import(
     run_import(state_dir, file, kind, label, pool, begins, slices, processors, zone)
 
 
+@main.group()
+def cull() -> None:
+    """Limits of idle and old servers: what they would do."""
+
+
+@cull.command("replay")
+@state_dir_option
+@click.option("--since", default="30d", show_default=True, help="Uses that ended in so many days (30d) or hours (12h).")
+@click.option("--idle-minutes", type=click.FloatRange(0, min_open=True), help="Instead of c.GpuCulling.idle_minutes.")
+@click.option("--warn-minutes", type=click.FloatRange(0, min_open=True), help="Instead of c.GpuCulling.warn_minutes.")
+@click.option("--lifetime-hours", type=click.FloatRange(0), help="Instead of c.GpuCulling.lifetime_hours; 0: none.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write every figure here.")
+def cull_replay(
+    state_dir: Path,
+    since: str,
+    idle_minutes: float | None,
+    warn_minutes: float | None,
+    lifetime_hours: float | None,
+    json_file: Path | None,
+) -> None:
+    """Play the uses of the last days again, minute by minute: GPU-hours freed, who is warned, stopped, and hit."""
+    from hub_extensions.tools.cull_replay import run_replay  # the database's library takes its time to load
+
+    run_replay(state_dir, since, idle_minutes, warn_minutes, lifetime_hours, json_file, _console())
+
+
 @main.command()
 @state_dir_option
 @click.option(

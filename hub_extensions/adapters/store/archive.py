@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from hub_extensions.adapters.store.servers import META
 from hub_extensions.adapters.store.usage import SAMPLES, USAGE, VISIBLE
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import UsageRecord
+from hub_extensions.core.messages.usage import OWN
 
 AT_ONCE = 2000
 """So many rows are in memory at once."""
@@ -53,6 +56,7 @@ class JournalFilter:
     kinds: tuple[str, ...] = ()
 
 
+MEASURED_NAMES = ("user", "server", "offer", "share", "ready", "ended", "adopted")
 JOURNAL_NAMES = ("at", "kind", "actor", "user", "server", "ticket", "lease", "text", "evidence")
 
 
@@ -148,6 +152,28 @@ class Archive:
             chosen = chosen.where(SAMPLES.c.at < until)
         with self._engine.connect() as connection, connection.begin():
             yield from _pieces(connection, chosen)
+
+    def measured_uses(self, span: timedelta) -> Iterator[tuple[dict[str, Any], dict[datetime, float]]]:
+        """Our own uses of a GPU that ended in the last `span`: `MEASURED_NAMES`, and minute -> highest use in percent.
+
+        A use that never was ready is none.
+        """
+        measured = (SAMPLES.c.at, SAMPLES.c.highest_percent)
+        columns = (USAGE.c.key, *(USAGE.c[name] for name in MEASURED_NAMES), *measured)
+        both = USAGE.outerjoin(SAMPLES, SAMPLES.c.key == USAGE.c.key)
+        chosen = (
+            sa.select(*columns)
+            .select_from(both)
+            .where(USAGE.c.source == OWN, USAGE.c.share > 0, USAGE.c.ready.is_not(None))
+            .where(USAGE.c.ended >= datetime.now(timezone.utc) - span)
+            .order_by(USAGE.c.key, SAMPLES.c.at)
+        )
+        with self._engine.connect() as connection, connection.begin():
+            rows = (row for piece in _pieces(connection, chosen) for row in piece)
+            for _, minutes in groupby(rows, key=itemgetter(0)):
+                first, *others = minutes
+                used = {at: percent for *_, at, percent in (first, *others) if percent is not None}
+                yield dict(zip(MEASURED_NAMES, first[1:-2], strict=True)), used
 
     def _postgresql(self) -> bool:
         return self._engine.dialect.name == "postgresql"
