@@ -41,7 +41,6 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 # jsonschema imports it for formats that nobody here asks for: 38 grammars, a second of each process
 
 UNPRIVILEGED = 65534
-ROOTS = {"root", "cluster", "own-cluster", "kueue", "real-node"}
 MAY_BE_AWAY = {"gpu": "TEST_GPU", "chart": "TEST_CHART"}
 """What nobody can be asked to have, and what says that it is there: without it a test is *not run*, also for CI."""
 LONGEST = Path(__file__).parent / "loop"
@@ -83,6 +82,14 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TEST_CHART"] = str(Path(chart).resolve())
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A pass that has few of the tests reads their files only."""
+    if not collection_path.match("test_*.py"):
+        return None
+    passes = [name for name in tiers.IN_A_PASS if config.getoption(name)]
+    return tiers.has_none(collection_path, passes) or None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What this tier has, the longest first; of that, what this pass has.
@@ -102,7 +109,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if config.getoption("timeout") is None:  # pytest-timeout's own
             own = item.get_closest_marker("timeout")
             item.add_marker(pytest.mark.timeout(patient(own.args[0] if own else seconds)), append=False)
-        if config.getoption("--without-root" if ROOTS.intersection(_needs(item)) else "--only-root"):
+        passes = tiers.passes_of(marks, _needs(item))
+        if tiers.has_none(item.path, passes):
+            raise pytest.UsageError(f"{file} does not show what {passes} look for (tests/tiers.py, IN_A_PASS)")
+        if config.getoption("--without-root" if "--only-root" in passes else "--only-root"):
             continue
         if config.getoption("--only-hub") and "hub" not in marks:
             continue

@@ -6,15 +6,25 @@ and JupyterHub 5.5 in one file. ``--whole``: everything.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 QUICK, USUAL, WHOLE = "quick", "usual", "whole"
 STARTS_PROGRAMS = ("programs", "needs", "hub")
 IN_BOTH_GENERATIONS = "tests/spawner/test_real_hub.py"
 """What the usual run shows of JupyterHub 5.5."""
+
+ROOTS = frozenset({"root", "cluster", "own-cluster", "kueue", "real-node"})
+"""What a test needs of which only root can give it."""
+IN_A_PASS = {
+    "--only-root": re.compile(rf'needs\([^)]*"(?:{"|".join(ROOTS)})"'),
+    "--only-hub": re.compile(r"mark\.hub\b"),
+}
+"""What stands in each file of which such a pass has a test; others it need not read, which takes most of its start."""
 
 NOT_IN_QUICK = "starts programs: ./scripts/test"
 NOT_IN_USUAL = "only in the whole run: ./scripts/test --whole"
@@ -29,6 +39,17 @@ def left_out(tier: str, marks: Collection[str], file: str, *, older_hub: bool) -
     if tier == QUICK and "quick" not in marks and not marks_are_quick(marks):
         return NOT_IN_QUICK
     return ""
+
+
+def has_none(file: Path, passes: Collection[str]) -> bool:
+    """Whether the file's text says that none of its tests is in one of these passes."""
+    text = file.read_text(encoding="utf-8") if passes else ""
+    return any(not IN_A_PASS[name].search(text) for name in passes)
+
+
+def passes_of(marks: Collection[str], needs: Collection[str]) -> list[str]:
+    """The passes that a test with these marks and needs is in, of those which do not read all files."""
+    return [*(["--only-root"] if ROOTS.intersection(needs) else []), *(["--only-hub"] if "hub" in marks else [])]
 
 
 def marks_are_quick(marks: Collection[str]) -> bool:

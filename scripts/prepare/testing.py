@@ -13,13 +13,13 @@ import resource
 import time
 from collections.abc import Sequence
 
-from account import check_reach, is_root, own_folder
+from account import check_reach, is_root, keep_bytecode, own_folder
 from checks import checks
 from cluster import preparing_cluster
 from demo import WAITING, prepare
 from lanes import Job, Over, run_lanes
 from node_env import copy_panel_sources
-from place import RUN, VENV, VENV_HUB5, WORK, environment
+from place import ROOT, RUN, VENV, VENV_HUB5, WORK, environment
 from python_env import install_package, prepare_venv
 from steps import Trouble, beating, only_one, pass_on, report
 from tools import prepare_browser, prepare_compiler
@@ -83,7 +83,7 @@ def _run(asked: argparse.Namespace, env: dict[str, str], began: float) -> int:
     env.update(
         HUB5_PYTHON=str(VENV_HUB5 / "bin" / "python"),
         HYPOTHESIS_STORAGE_DIRECTORY=str(RUN / "hypothesis"),
-        PYTHONDONTWRITEBYTECODE="1" if is_root() else "",  # else root's files lie in somebody's clone
+        PYTHONDONTWRITEBYTECODE="" if keep_bytecode(ROOT / "hub_extensions", ROOT / "tests") else "1",
         TEST_GPU="1" if asked.gpu else "",
         TEST_CLUSTER="1" if asked.tier == "whole" else "",
         TEST_PATIENCE=os.environ.get("TEST_PATIENCE", "3"),
@@ -162,6 +162,7 @@ def _pass(name: str, lane: int, asked: argparse.Namespace, path: str) -> Job:
         "VIRTUAL_ENV": str(venv),
         "HOME": str(RUN / ("home-of-root" if as_root else "home")),
         **({"USER": "nobody", "LOGNAME": "nobody"} if is_root() and not as_root else {}),
+        **({"PYTHONDONTWRITEBYTECODE": "1"} if as_root else {}),
     }
     words = (*begin, *spread, *(word for word in chosen if chosen[word]), *own_report(asked.selection, name))
     title = f"Tests on hub {'5.5' if older else '6.1'}{', as root' if as_root else ''}"

@@ -41,6 +41,27 @@ def test_a_run_leaves_out_what_takes_longer_than_it_may(
     assert tiers.left_out(tier, marks, HERE, older_hub=older_hub) == left_out
 
 
+@pytest.mark.parametrize(
+    ("text", "marks", "needs"),
+    [
+        ("def test_it(): ...", (), ()),
+        ('@pytest.mark.needs("node")', ("needs",), ("node",)),
+        ('pytestmark = pytest.mark.needs("kueue", "browser")', ("needs",), ("kueue", "browser")),
+        ('pytestmark = pytest.mark.needs("browser", "real-node")', ("needs",), ("browser", "real-node")),
+        ('pytest.param("real", marks=pytest.mark.hub)', ("hub",), ()),
+        ('pytestmark = [pytest.mark.hub, pytest.mark.needs("root")]', ("hub", "needs"), ("root",)),
+    ],
+)
+def test_a_pass_reads_each_file_of_which_it_has_a_test(
+    tmp_path: Path, text: str, marks: tuple[str, ...], needs: tuple[str, ...]
+) -> None:
+    file = tmp_path / "test_it.py"
+    file.write_text(text)
+    passes = tiers.passes_of(marks, needs)
+    assert not tiers.has_none(file, passes)
+    assert all(tiers.has_none(file, [name]) for name in tiers.IN_A_PASS if name not in passes)
+
+
 def test_the_usual_run_has_one_file_on_the_older_hub() -> None:
     assert (ROOT / tiers.IN_BOTH_GENERATIONS).exists()
     assert tiers.left_out("usual", ("hub",), tiers.IN_BOTH_GENERATIONS, older_hub=True) == ""
