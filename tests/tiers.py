@@ -64,6 +64,7 @@ def older_hub() -> bool:
 
 PROGRAM_EVENTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "tests.warm")
 _started: list[str] = []
+_all_started: list[str] = []
 
 
 def watch_programs() -> None:
@@ -73,7 +74,14 @@ def watch_programs() -> None:
 
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
     if event in PROGRAM_EVENTS:
-        _started.append(f"{event}({', '.join(map(repr, arguments[:2]))})"[:200])
+        words = ", ".join(map(repr, arguments[:2]))
+        _started.append(f"{event}({words})"[:200])
+        _all_started.append(words[:2000])
+
+
+def all_started() -> list[str]:
+    """The words of whatever was started."""
+    return _all_started
 
 
 def started() -> list[str]:
