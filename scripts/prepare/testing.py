@@ -170,7 +170,7 @@ def _pass(name: str, lane: int, asked: argparse.Namespace, path: str) -> Job:
 
 
 def _check(job: Job, over: Over) -> tuple[int, int, int]:
-    report(f"  {job.name}: {'failed' if over.code else 'passed'}")
+    report(f"  {job.name}: {'failed' if over.code else 'passed'}{', and nothing changed since' if over.before else ''}")
     if over.code:
         pass_on(over.output + b"\n")
     return int(over.code == 0), int(over.code != 0), 0
