@@ -111,10 +111,10 @@ def _run(asked: argparse.Namespace, env: dict[str, str], began: float) -> int:
 
 
 def lanes(tier: str, *, root: bool) -> list[list[str]]:
-    """The runs of pytest: those of a plain user, and beside them those of root, or the one file on the older hub."""
-    if tier != "whole":
-        return [["hub6"]] if tier == "quick" else [["hub6"], ["hub5"]]
-    return [["hub6", "hub5"], *([["root", "root5"]] if root else [])]
+    """The runs of pytest: the longest, and beside it those on the older hub and those of root, which begin first."""
+    if tier == "quick":
+        return [["hub6"]]
+    return [["hub6"], [*(["root", "root5"] if root and tier == "whole" else []), "hub5"]]
 
 
 def workers(tier: str) -> int:
@@ -147,10 +147,10 @@ def _pass(name: str, lane: int, asked: argparse.Namespace, path: str) -> Job:
     venv = VENV_HUB5 if older else VENV
     beside_root = asked.tier == "whole" and is_root() and not as_root
     number = workers(asked.tier)
-    if lane:
-        number = 2 if as_root else 1  # a control plane for each is enough for two cores; the older hub has one file
-    elif beside_root:
+    if beside_root:
         number = min(number, 3)
+    elif lane:
+        number = 2 if as_root else 1  # a control plane for each is enough for two cores; the older hub has one file
     begin = (venv / "bin" / "python", "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-rfE")
     spread = ("-n", str(number), "--dist", "loadscope", "--no-loadscope-reorder", f"--tier={asked.tier}")
     chosen = {"--only-root": as_root, "--without-root": beside_root, "--only-hub": older}
