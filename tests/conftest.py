@@ -117,6 +117,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         if config.getoption("--only-hub") and "hub" not in marks:
             continue
+        generations = [generation for marker in item.iter_markers("hub") for generation in marker.args]
+        if tiers.of_another_hub(generations, older_hub=older):
+            continue
         if why := tiers.left_out(tier, marks, file, older_hub=older):
             left_out[item.nodeid] = why
         else:

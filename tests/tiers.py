@@ -57,6 +57,11 @@ def marks_are_quick(marks: Collection[str]) -> bool:
     return not any(mark in marks for mark in STARTS_PROGRAMS)
 
 
+def of_another_hub(generations: Collection[str], *, older_hub: bool) -> bool:
+    """Whether a test is for the other generation only: ``hub("5.5")``, ``hub("6.1")``; for both: ``hub``."""
+    return bool(generations) and ("5.5" if older_hub else "6.1") not in generations
+
+
 def older_hub() -> bool:
     """Whether this Python has JupyterHub 5."""
     return version("jupyterhub").startswith("5.")

@@ -42,6 +42,15 @@ def test_a_run_leaves_out_what_takes_longer_than_it_may(
 
 
 @pytest.mark.parametrize(
+    ("generations", "on_61", "on_55"),
+    [((), True, True), (("5.5",), False, True), (("6.1",), True, False), (("5.5", "6.1"), True, True)],
+)
+def test_a_test_may_be_of_one_generation_of_the_hub(generations: tuple[str, ...], on_61: bool, on_55: bool) -> None:
+    assert tiers.of_another_hub(generations, older_hub=False) != on_61
+    assert tiers.of_another_hub(generations, older_hub=True) != on_55
+
+
+@pytest.mark.parametrize(
     ("text", "marks", "needs"),
     [
         ("def test_it(): ...", (), ()),
