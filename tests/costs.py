@@ -18,7 +18,7 @@ from tests import tiers
 
 COSTS = pytest.StashKey[Counter[str]]()
 STARTS = pytest.StashKey[Counter[str]]()
-MOST = 20
+MOST, LEAST = 20, 0.5
 KINDS = {
     "hubs": r"'-m', 'jupyterhub'",
     "services": r"'hub_extensions\.hub_service'|turned_service|patient_service",
@@ -75,6 +75,6 @@ def lines(config: pytest.Config) -> list[str]:
     starts = config.stash.get(STARTS, Counter())
     counted = ", ".join(f"{starts[name]} {name}" for name in KINDS if starts[name])
     return [
-        *(f"{cpu:>7.1f} s  {test}" for test, cpu in costs if cpu >= 1),
+        *(f"{cpu:>7.1f} s  {test}" for test, cpu in costs if cpu >= LEAST),
         f"started: {counted or 'nothing that counts'}",
     ]

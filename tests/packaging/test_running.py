@@ -70,7 +70,7 @@ def ended(folder: Path, tests: str, *words: str, ci: str = "true", **more: str) 
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = needs\n  hub\n")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TEST_", "CI"))}
     env |= {"PYTHONPATH": str(ROOT), "TEST_TOTALS": str(folder / "totals"), "CI": ci, **more}
-    begin_with = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", "pytest.ini"]
+    begin_with = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:schemathesis", "-c", "pytest.ini"]
     done = subprocess.run(
         [*begin_with, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=patient(100), check=False
     )
@@ -130,13 +130,13 @@ DEAR = """
 import subprocess, sys, time
 
 def burn():
-    until = time.process_time() + 1.1
+    until = time.process_time() + 0.6
     while time.process_time() < until: pass
 
 def test_by_itself(): burn()
 
 def test_by_a_program():
-    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 1.1: pass"], check=True)
+    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.6: pass"], check=True)
 
 def test_of_a_hub():
     subprocess.run([sys.executable, "-c", "", "-m", "jupyterhub"], check=True)
@@ -147,7 +147,7 @@ def test_the_dearest_tests_are_named_and_what_was_started_is_counted(tmp_path: P
     output = ended(tmp_path, DEAR, "-n", "2", ci="").output
     dear = [line.split(" s  test_it.py::") for line in output.splitlines() if " s  test_it.py::" in line]
     assert {name for _, name in dear} == {"test_by_itself", "test_by_a_program"}
-    assert all(float(cpu) >= 1 for cpu, _ in dear)
+    assert all(float(cpu) >= 0.5 for cpu, _ in dear)
     assert "started: 1 hubs" in output
 
 
