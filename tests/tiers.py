@@ -1,7 +1,7 @@
 """Which tests belong to which run of ``scripts/test``, and why the others are left out.
 
-``--quick``: what starts no program, and what is marked ``quick``. ``scripts/test``: all but what is marked ``whole``,
-and JupyterHub 5.5 in one file. ``--whole``: everything.
+``--quick``: what starts no program and is not marked ``slow``, and what is marked ``quick``. ``scripts/test``: all but
+what is marked ``whole``, and JupyterHub 5.5 in one file. ``--whole``: everything.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ IN_A_PASS = {
 }
 """What stands in each file of which such a pass has a test; others it need not read, which takes most of its start."""
 
-NOT_IN_QUICK = "starts programs: ./scripts/test"
+NOT_IN_QUICK = "starts programs, or takes long: ./scripts/test"
 NOT_IN_USUAL = "only in the whole run: ./scripts/test --whole"
 
 
@@ -36,7 +36,7 @@ def left_out(tier: str, marks: Collection[str], file: str, *, older_hub: bool) -
         return ""
     if "whole" in marks or (older_hub and file != IN_BOTH_GENERATIONS):
         return NOT_IN_USUAL
-    if tier == QUICK and "quick" not in marks and not marks_are_quick(marks):
+    if tier == QUICK and "quick" not in marks and ("slow" in marks or not marks_are_quick(marks)):
         return NOT_IN_QUICK
     return ""
 

@@ -27,6 +27,8 @@ HERE = "tests/somewhere/test_it.py"
         ("quick", ("programs",), False, tiers.NOT_IN_QUICK),
         ("quick", ("needs",), False, tiers.NOT_IN_QUICK),
         ("quick", ("hub",), False, tiers.NOT_IN_QUICK),
+        ("quick", ("slow",), False, tiers.NOT_IN_QUICK),
+        ("usual", ("slow",), False, ""),
         ("quick", ("hub", "quick"), False, ""),
         ("quick", ("whole",), False, tiers.NOT_IN_USUAL),
         ("usual", ("programs", "needs", "hub"), False, ""),
