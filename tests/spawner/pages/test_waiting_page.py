@@ -54,6 +54,7 @@ def hub_with_ada(tmp_path: Path, service: GpuServiceInATest, more: str = "") -> 
         yield hub
 
 
+@pytest.mark.hub("6.1")
 def test_who_agreed_is_notified_when_the_server_starts(
     tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
@@ -72,6 +73,7 @@ def test_who_agreed_is_notified_when_the_server_starts(
     assert shown[:2] == ["may I?", "JupyterHub: Your server is starting on MIG 1g.5gb."]
 
 
+@pytest.mark.hub("6.1")
 def test_nobody_is_notified_who_did_not_agree_or_whose_browser_does_not(
     tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
@@ -199,6 +201,7 @@ def test_a_proxy_that_knows_no_way_to_its_hub_is_not_taken_for_a_hub_without_the
         page.wait_for_selector("#gpu-refused-text:has-text('This hub runs without its line for GPUs now')")
 
 
+@pytest.mark.hub("6.1")
 def test_leaving_shows_no_new_buttons(tmp_path: Path, service: GpuServiceInATest, browser: Browser) -> None:
     with hub_with_ada(tmp_path, service) as hub, browser_page(browser) as page:
         hub.spawn("cem", {"offer": BIG})
@@ -247,6 +250,7 @@ def test_a_hub_too_busy_for_a_cancel_is_asked_again_before_anything_is_said(
     assert len(asked) == (1 if ended else 2)
 
 
+@pytest.mark.hub("6.1")
 def test_a_kept_place_is_said_once_while_the_service_is_away(
     tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
