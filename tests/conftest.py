@@ -24,7 +24,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import ports, report, stopping, tiers
+from tests import costs, ports, report, stopping, tiers
 from tests.cluster.fixtures import (  # noqa: F401  (fixtures: pytest finds them here)
     cluster_folder,
     control_plane,
@@ -41,7 +41,6 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 # jsonschema imports it for formats that nobody here asks for: 38 grammars, a second of each process
 
 UNPRIVILEGED = 65534
-ROOTS = {"root", "cluster", "own-cluster", "kueue", "real-node"}
 MAY_BE_AWAY = {"gpu": "TEST_GPU", "chart": "TEST_CHART"}
 """What nobody can be asked to have, and what says that it is there: without it a test is *not run*, also for CI."""
 LONGEST = Path(__file__).parent / "loop"
@@ -71,6 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """What a test needs of the machine is asked without pytest's options (tests/machine_needs.py)."""
     config.pluginmanager.register(report)
+    config.pluginmanager.register(costs)
     tiers.watch_programs()
     stopping.listen()
     slow_is_no_fault = [hypothesis.HealthCheck.too_slow]
@@ -81,6 +81,14 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TEST_CLUSTER_EXISTING"] = "1"
     if chart := config.getoption("--chart"):
         os.environ["TEST_CHART"] = str(Path(chart).resolve())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A pass that has few of the tests reads their files only."""
+    if not collection_path.match("test_*.py"):
+        return None
+    passes = [name for name in tiers.IN_A_PASS if config.getoption(name)]
+    return tiers.has_none(collection_path, passes) or None
 
 
 @pytest.hookimpl(trylast=True)
@@ -102,9 +110,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if config.getoption("timeout") is None:  # pytest-timeout's own
             own = item.get_closest_marker("timeout")
             item.add_marker(pytest.mark.timeout(patient(own.args[0] if own else seconds)), append=False)
-        if config.getoption("--without-root" if ROOTS.intersection(_needs(item)) else "--only-root"):
+        passes = tiers.passes_of(marks, _needs(item))
+        if tiers.has_none(item.path, passes):
+            raise pytest.UsageError(f"{file} does not show what {passes} look for (tests/tiers.py, IN_A_PASS)")
+        if config.getoption("--without-root" if "--only-root" in passes else "--only-root"):
             continue
         if config.getoption("--only-hub") and "hub" not in marks:
+            continue
+        generations = [generation for marker in item.iter_markers("hub") for generation in marker.args]
+        if tiers.of_another_hub(generations, older_hub=older):
             continue
         if why := tiers.left_out(tier, marks, file, older_hub=older):
             left_out[item.nodeid] = why

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests import costs
+
 LEFT_OUT = pytest.StashKey[dict[str, str]]()
 """Tests that are there and were not selected, and why."""
 ALLOWED = "allowed_not_run"
@@ -91,7 +93,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         why = "; ".join(f"{count}: {reason}" for (where, reason), count in sorted(reasons.items()) if where == file)
         figures = f"{counts['passed']:>6} passed {counts['failed']:>4} failed {counts['not run']:>5} not run"
         terminalreporter.write_line(f"{figures}  {file}{f'  ({why})' if why else ''}")
-    for line in _not_run_in_ci(config, terminalreporter):
+    terminalreporter.section(f"seconds of CPU, the {costs.MOST} dearest tests")
+    for line in [*costs.lines(config), *_not_run_in_ci(config, terminalreporter)]:
         terminalreporter.write_line(line)
 
 

@@ -1,14 +1,16 @@
 """Which tests belong to which run of ``scripts/test``, and why the others are left out.
 
-``--quick``: what starts no program, and what is marked ``quick``. ``scripts/test``: all but what is marked ``whole``,
-and JupyterHub 5.5 in one file. ``--whole``: everything.
+``--quick``: what starts no program and is not marked ``slow``, and what is marked ``quick``. ``scripts/test``: all but
+what is marked ``whole``, and JupyterHub 5.5 in one file. ``--whole``: everything.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 QUICK, USUAL, WHOLE = "quick", "usual", "whole"
@@ -16,7 +18,15 @@ STARTS_PROGRAMS = ("programs", "needs", "hub")
 IN_BOTH_GENERATIONS = "tests/spawner/test_real_hub.py"
 """What the usual run shows of JupyterHub 5.5."""
 
-NOT_IN_QUICK = "starts programs: ./scripts/test"
+ROOTS = frozenset({"root", "cluster", "own-cluster", "kueue", "real-node"})
+"""What a test needs of which only root can give it."""
+IN_A_PASS = {
+    "--only-root": re.compile(rf'needs\([^)]*"(?:{"|".join(ROOTS)})"'),
+    "--only-hub": re.compile(r"mark\.hub\b"),
+}
+"""What stands in each file of which such a pass has a test; others it need not read, which takes most of its start."""
+
+NOT_IN_QUICK = "starts programs, or takes long: ./scripts/test"
 NOT_IN_USUAL = "only in the whole run: ./scripts/test --whole"
 
 
@@ -26,14 +36,30 @@ def left_out(tier: str, marks: Collection[str], file: str, *, older_hub: bool) -
         return ""
     if "whole" in marks or (older_hub and file != IN_BOTH_GENERATIONS):
         return NOT_IN_USUAL
-    if tier == QUICK and "quick" not in marks and not marks_are_quick(marks):
+    if tier == QUICK and "quick" not in marks and ("slow" in marks or not marks_are_quick(marks)):
         return NOT_IN_QUICK
     return ""
+
+
+def has_none(file: Path, passes: Collection[str]) -> bool:
+    """Whether the file's text says that none of its tests is in one of these passes."""
+    text = file.read_text(encoding="utf-8") if passes else ""
+    return any(not IN_A_PASS[name].search(text) for name in passes)
+
+
+def passes_of(marks: Collection[str], needs: Collection[str]) -> list[str]:
+    """The passes that a test with these marks and needs is in, of those which do not read all files."""
+    return [*(["--only-root"] if ROOTS.intersection(needs) else []), *(["--only-hub"] if "hub" in marks else [])]
 
 
 def marks_are_quick(marks: Collection[str]) -> bool:
     """Whether nothing says that the test starts a program."""
     return not any(mark in marks for mark in STARTS_PROGRAMS)
+
+
+def of_another_hub(generations: Collection[str], *, older_hub: bool) -> bool:
+    """Whether a test is for the other generation only: ``hub("5.5")``, ``hub("6.1")``; for both: ``hub``."""
+    return bool(generations) and ("5.5" if older_hub else "6.1") not in generations
 
 
 def older_hub() -> bool:
@@ -43,6 +69,7 @@ def older_hub() -> bool:
 
 PROGRAM_EVENTS = ("subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "tests.warm")
 _started: list[str] = []
+_all_started: list[str] = []
 
 
 def watch_programs() -> None:
@@ -52,7 +79,14 @@ def watch_programs() -> None:
 
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
     if event in PROGRAM_EVENTS:
-        _started.append(f"{event}({', '.join(map(repr, arguments[:2]))})"[:200])
+        words = ", ".join(map(repr, arguments[:2]))
+        _started.append(f"{event}({words})"[:200])
+        _all_started.append(words[:2000])
+
+
+def all_started() -> list[str]:
+    """The words of whatever was started."""
+    return _all_started
 
 
 def started() -> list[str]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from account import UNPRIVILEGED, is_root, own_folder
 from lanes import Job
 from place import NPM, ROOT, RUN, WORK
+from steps import digest, interpreter
 
 PYTHON = {
     "ruff": "ruff check --cache-dir .work/cache/ruff .",
@@ -19,6 +23,9 @@ PANEL = {
     "panel tests": "npm run --silent test:compiled",
 }
 
+OF_THE_PANEL = ("labextension", "hub_extensions/locale", "package.json", "package-lock.json")
+"""What those of the panel read; while it stays as it is they are not run again (those of Python have caches)."""
+
 
 def checks(*, nice: int) -> list[list[Job]]:
     """The checks of Python, and those of the panel; ``nice`` to what else runs."""
@@ -28,7 +35,17 @@ def checks(*, nice: int) -> list[list[Job]]:
     if plain:
         own_folder(WORK / "cache")
         env |= {"HOME": str(RUN / "home"), "USER": "nobody", "LOGNAME": "nobody"}
+    kept = WORK / "passed"
+    own_folder(kept)
+    inputs = digest(interpreter(), *(ROOT / name for name in OF_THE_PANEL))
+
+    def job(name: str, words: str, folder: Path, **more: Any) -> Job:
+        return Job(name, tuple(words.split()), folder, env, nice=nice, unprivileged=plain, **more)
+
     return [
-        [Job(name, tuple(words.split()), folder, env, nice=nice, unprivileged=plain) for name, words in lane.items()]
-        for lane, folder in ((PYTHON, ROOT), (PANEL, NPM / "labextension"))
+        [job(name, words, ROOT) for name, words in PYTHON.items()],
+        [
+            job(name, words, NPM / "labextension", note=kept / name.replace(" ", "-"), inputs=inputs)
+            for name, words in PANEL.items()
+        ],
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kept import STOP, watched
 from place import ROOT
-from steps import Trouble, beating, pass_on
+from steps import Trouble, beating, noted, pass_on
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Job:
     Attributes:
         title: what stands above its output; a job without one says nothing by itself.
         loud: its output is shown as it comes, and not when it is over.
+        note: where it is kept that it passed with these `inputs`: then it is not run again.
     """
 
     name: str
@@ -29,14 +30,17 @@ class Job:
     loud: bool = False
     nice: int = 0
     unprivileged: bool = False
+    note: Path | None = None
+    inputs: str = ""
 
 
 @dataclass(frozen=True)
 class Over:
-    """How a job ended, and what it said unless it was loud."""
+    """How a job ended, and what it said unless it was loud. `before`: it passed earlier, with the same inputs."""
 
     code: int
     output: bytes
+    before: bool = False
 
 
 def run_lanes(lanes: Sequence[Sequence[Job]], env: Mapping[str, str], doing: Callable[[], str]) -> dict[str, Over]:
@@ -59,6 +63,8 @@ def run_lanes(lanes: Sequence[Sequence[Job]], env: Mapping[str, str], doing: Cal
 
 
 def _run(job: Job, env: Mapping[str, str]) -> Over:
+    if job.note and noted(job.note) == job.inputs:
+        return Over(0, b"", before=True)
     parts: list[bytes] = []
     take = pass_on if job.loud else parts.append
     take(f"\n== {job.title}\n".encode() if job.title else b"")
@@ -69,4 +75,6 @@ def _run(job: Job, env: Mapping[str, str]) -> Over:
         code = 127
     if job.title and not job.loud:
         pass_on(b"".join(parts))
+    if job.note and code == 0:
+        job.note.write_text(job.inputs, encoding="ascii")
     return Over(code, b"".join(parts))

@@ -101,9 +101,9 @@ def copy_panel_sources() -> None:
     target.mkdir(parents=True, exist_ok=True)
     for file in MANIFESTS:
         shutil.copyfile(file, NPM / file.name)
-    built = ("node_modules", "lib", "*.tsbuildinfo")
+    built = ("node_modules", "lib", "*.tsbuildinfo", ".eslintcache")
     for old in target.iterdir():
-        if old.name not in built:
+        if not any(old.match(name) for name in built):
             shutil.rmtree(old) if old.is_dir() else old.unlink()
     shutil.copytree(SOURCES, target, ignore=shutil.ignore_patterns(*built), dirs_exist_ok=True)
     shutil.copytree(ROOT / "hub_extensions" / "locale", NPM / "hub_extensions" / "locale", dirs_exist_ok=True)

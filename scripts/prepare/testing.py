@@ -13,13 +13,13 @@ import resource
 import time
 from collections.abc import Sequence
 
-from account import check_reach, is_root, own_folder
+from account import check_reach, is_root, keep_bytecode, own_folder
 from checks import checks
 from cluster import preparing_cluster
 from demo import WAITING, prepare
 from lanes import Job, Over, run_lanes
 from node_env import copy_panel_sources
-from place import RUN, VENV, VENV_HUB5, WORK, environment
+from place import ROOT, RUN, VENV, VENV_HUB5, WORK, environment
 from python_env import install_package, prepare_venv
 from steps import Trouble, beating, only_one, pass_on, report
 from tools import prepare_browser, prepare_compiler
@@ -83,7 +83,7 @@ def _run(asked: argparse.Namespace, env: dict[str, str], began: float) -> int:
     env.update(
         HUB5_PYTHON=str(VENV_HUB5 / "bin" / "python"),
         HYPOTHESIS_STORAGE_DIRECTORY=str(RUN / "hypothesis"),
-        PYTHONDONTWRITEBYTECODE="1" if is_root() else "",  # else root's files lie in somebody's clone
+        PYTHONDONTWRITEBYTECODE="" if keep_bytecode(ROOT / "hub_extensions", ROOT / "tests") else "1",
         TEST_GPU="1" if asked.gpu else "",
         TEST_CLUSTER="1" if asked.tier == "whole" else "",
         TEST_PATIENCE=os.environ.get("TEST_PATIENCE", "3"),
@@ -111,10 +111,10 @@ def _run(asked: argparse.Namespace, env: dict[str, str], began: float) -> int:
 
 
 def lanes(tier: str, *, root: bool) -> list[list[str]]:
-    """The runs of pytest: those of a plain user, and beside them those of root, or the one file on the older hub."""
-    if tier != "whole":
-        return [["hub6"]] if tier == "quick" else [["hub6"], ["hub5"]]
-    return [["hub6", "hub5"], *([["root", "root5"]] if root else [])]
+    """The runs of pytest: the longest, and beside it those on the older hub and those of root, which begin first."""
+    if tier == "quick":
+        return [["hub6"]]
+    return [["hub6"], [*(["root", "root5"] if root and tier == "whole" else []), "hub5"]]
 
 
 def workers(tier: str) -> int:
@@ -147,10 +147,10 @@ def _pass(name: str, lane: int, asked: argparse.Namespace, path: str) -> Job:
     venv = VENV_HUB5 if older else VENV
     beside_root = asked.tier == "whole" and is_root() and not as_root
     number = workers(asked.tier)
-    if lane:
-        number = 2 if as_root else 1  # a control plane for each is enough for two cores; the older hub has one file
-    elif beside_root:
+    if beside_root:
         number = min(number, 3)
+    elif lane:
+        number = 2 if as_root else 1  # a control plane for each is enough for two cores; the older hub has one file
     begin = (venv / "bin" / "python", "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-rfE")
     spread = ("-n", str(number), "--dist", "loadscope", "--no-loadscope-reorder", f"--tier={asked.tier}")
     chosen = {"--only-root": as_root, "--without-root": beside_root, "--only-hub": older}
@@ -162,6 +162,7 @@ def _pass(name: str, lane: int, asked: argparse.Namespace, path: str) -> Job:
         "VIRTUAL_ENV": str(venv),
         "HOME": str(RUN / ("home-of-root" if as_root else "home")),
         **({"USER": "nobody", "LOGNAME": "nobody"} if is_root() and not as_root else {}),
+        **({"PYTHONDONTWRITEBYTECODE": "1"} if as_root else {}),
     }
     words = (*begin, *spread, *(word for word in chosen if chosen[word]), *own_report(asked.selection, name))
     title = f"Tests on hub {'5.5' if older else '6.1'}{', as root' if as_root else ''}"
@@ -169,7 +170,7 @@ def _pass(name: str, lane: int, asked: argparse.Namespace, path: str) -> Job:
 
 
 def _check(job: Job, over: Over) -> tuple[int, int, int]:
-    report(f"  {job.name}: {'failed' if over.code else 'passed'}")
+    report(f"  {job.name}: {'failed' if over.code else 'passed'}{', and nothing changed since' if over.before else ''}")
     if over.code:
         pass_on(over.output + b"\n")
     return int(over.code == 0), int(over.code != 0), 0

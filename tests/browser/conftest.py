@@ -1,19 +1,18 @@
 """What the browser tests share: one fake service and one server a module, one browser and one page of it, emptied after
 each test.
 
-Pictures go to the folder ``PANEL_PICTURES`` names, else to the test's own temporary folder.
+Pictures are taken where ``PANEL_PICTURES`` names a folder for them.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from tests.browser.lab import PATIENCE_MS, UUID, a_server, a_tab, empty
+from tests.browser.lab import PATIENCE_MS, PICTURES, UUID, Picture, a_server, a_tab, empty
 from tests.fakes.panel_service import PanelService, a_state
 from tests.fakes.user_server import UserServer
 from tests.machine_needs import CHROMIUM_FLAGS
@@ -62,8 +61,12 @@ def page(tab: Page) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    named = os.environ.get("PANEL_PICTURES")
-    folder = Path(named) if named else tmp_path_factory.mktemp("pictures")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def picture() -> Picture:
+    """``picture(page, name)``."""
+
+    def take(of: Page | Locator, name: str) -> None:
+        if PICTURES:
+            Path(PICTURES).mkdir(parents=True, exist_ok=True)
+            of.screenshot(path=Path(PICTURES) / f"{name}.png")
+
+    return take

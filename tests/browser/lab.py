@@ -23,6 +23,10 @@ BUILT = built_panel()
 UUID = next(device.uuid for device in load_layout("lab-a100").devices if device.profile == "1g.5gb")
 APPUTILS = "@jupyterlab/apputils-extension"
 PATIENCE_MS = patience.patient(40_000)
+PICTURES = os.environ.get("PANEL_PICTURES", "")
+THEMES = ("Light", "Dark") if PICTURES else ("Light",)
+"""In which a picture is taken; that each theme is as good to read is proved in ``test_states.py``."""
+Picture = Callable[[Page | Locator, str], None]
 
 
 def a_server(directory: Path, service: PanelService, port: int = 0, *, python_path: Path | None = None) -> UserServer:

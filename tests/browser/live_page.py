@@ -23,7 +23,8 @@ PANEL = "#jupyterhub-gpu-panel"
 SIDE_BAR = 33
 """How wide JupyterLab's bar of tabs beside the panel is, at most."""
 
-WORDS_OF_AXE = """() => axe.run(['#jupyterhub-gpu-panel', '.jp-gpu-Status'], {resultTypes: ['violations']}).then(
+WORDS_OF_AXE = """runOnly => axe.run(['#jupyterhub-gpu-panel', '.jp-gpu-Status'], {
+  resultTypes: ['violations'], ...(runOnly.length ? {runOnly} : {})}).then(
   found => found.violations.flatMap(
     rule => rule.nodes.map(node => `${rule.id}: ${node.target}: ${node.failureSummary} in ${node.html}`)))"""
 
@@ -80,11 +81,11 @@ class LivePage:
             f"Math.abs(document.querySelector('{PANEL}').getBoundingClientRect().width - {pixels}) < 3"
         )
 
-    def findings(self, axe: str) -> list[str]:
-        """What axe finds in the panel and the status bar's item."""
+    def findings(self, axe: str, *rules: str) -> list[str]:
+        """What axe finds in the panel and the status bar's item, by all of its rules or by these."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(axe)
-        found: list[str] = self.page.evaluate(WORDS_OF_AXE)
+        found: list[str] = self.page.evaluate(WORDS_OF_AXE, list(rules))
         return found
 
     def cut_off(self) -> list[str]:

@@ -17,6 +17,7 @@ from playwright.sync_api import Browser, Locator, Page, WebSocket, expect
 
 from tests.browser.lab import (
     UUID,
+    Picture,
     a_language_pack,
     a_server,
     a_tab,
@@ -307,7 +308,7 @@ def test_each_part_can_be_disabled_by_itself(page: Page, service: PanelService, 
 
 @pytest.mark.whole
 def test_in_jupyter_notebook_the_panel_opens_from_the_menu_and_warns(
-    page: Page, server: UserServer, service: PanelService, live: Connections, pictures: Path
+    page: Page, server: UserServer, service: PanelService, live: Connections, picture: Picture
 ) -> None:
     notebook(server, "seven.ipynb", "")
     logged: list[str] = []
@@ -321,7 +322,7 @@ def test_in_jupyter_notebook_the_panel_opens_from_the_menu_and_warns(
     expect(panel).to_contain_text("of 4.75")
     service.state = a_state(uuid=UUID, countdown=a_countdown(540))
     expect(toast(page)).to_have_count(1)
-    page.screenshot(path=pictures / "notebook-7.png")
+    picture(page, "notebook-7")
     keeps = service.keeps
     page.locator(".Toastify").get_by_role("button", name="Keep 30 min").click()
     until(lambda: service.keeps == keeps + 1, page)
@@ -346,7 +347,7 @@ LANGUAGES = {
 @pytest.mark.whole
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_panel_speaks_the_language_of_jupyterlab(
-    page: Page, service: PanelService, tmp_path: Path, pictures: Path, language: str
+    page: Page, service: PanelService, tmp_path: Path, picture: Picture, language: str
 ) -> None:
     a_language_pack(tmp_path, language)
     choose(tmp_path, "plugin", {"locale": language}, "@jupyterlab/translation-extension")
@@ -361,6 +362,6 @@ def test_the_panel_speaks_the_language_of_jupyterlab(
         expect(panel).to_contain_text(reason)
         expect(panel.get_by_role("button", name=keep)).to_be_visible()
         expect(toast(page, warning)).to_have_count(1)
-        page.screenshot(path=pictures / f"panel-{language}.png")
+        picture(page, f"panel-{language}")
     finally:
         server.stop()

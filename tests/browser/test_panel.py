@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 
 from hub_extensions.core.messages import Problem
 from hub_extensions.core.reasons import explain
-from tests.browser.lab import UUID, a_server, choose, end_kernels, notebook, open_lab, until
+from tests.browser.lab import THEMES, UUID, Picture, a_server, choose, end_kernels, notebook, open_lab, until
 from tests.fakes.panel_service import PanelService, a_countdown, a_state
 from tests.fakes.user_server import UserServer
 
@@ -28,8 +28,8 @@ while time.time() < until:
     pass"""
 
 
-@pytest.mark.parametrize("theme", ["Light", "Dark"])
-def test_the_panel_shows_this_servers_gpu(page: Page, server: UserServer, pictures: Path, theme: str) -> None:
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_panel_shows_this_servers_gpu(page: Page, server: UserServer, picture: Picture, theme: str) -> None:
     choose(server.directory, "themes", {"theme": f"JupyterLab {theme}"})
     panel = open_lab(page, server)
     expect(panel.get_by_role("heading", name="GPU")).to_be_visible()
@@ -45,12 +45,12 @@ def test_the_panel_shows_this_servers_gpu(page: Page, server: UserServer, pictur
     expect(panel).to_contain_text("Stops when its GPU is idle for 30 min")
     expect(panel).not_to_contain_text("No end is planned")
     expect(page.locator(".jp-gpu-Status")).to_contain_text("/4.75 GiB")
-    page.screenshot(path=pictures / f"panel-quiet-{theme.lower()}.png")
+    picture(page, f"panel-quiet-{theme.lower()}")
 
 
-@pytest.mark.parametrize("theme", ["Light", "Dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_the_warning_is_a_notification_and_keep_takes_it_back(
-    page: Page, server: UserServer, service: PanelService, pictures: Path, theme: str
+    page: Page, server: UserServer, service: PanelService, picture: Picture, theme: str
 ) -> None:
     choose(server.directory, "themes", {"theme": f"JupyterLab {theme}"})
     service.state = a_state(uuid=UUID, countdown=a_countdown(540))
@@ -62,7 +62,7 @@ def test_the_warning_is_a_notification_and_keep_takes_it_back(
     expect(toast.first).to_be_visible()
     expect(page.locator(".Toastify").get_by_role("button", name="Keep 30 min")).to_be_in_viewport(ratio=1)
     expect(page.locator(".jp-gpu-Status")).to_contain_text("stops in 8 min")
-    page.screenshot(path=pictures / f"countdown-{theme.lower()}.png")
+    picture(page, f"countdown-{theme.lower()}")
     button = panel.get_by_role("button", name="Keep 30 min")
     assert button.evaluate("button => button.scrollHeight <= button.clientHeight + 1"), "its words are cut"
     button.press("Enter")
@@ -109,8 +109,8 @@ def test_a_refused_keep_says_why(page: Page, server: UserServer, service: PanelS
     expect(panel).to_contain_text(why.message)
 
 
-@pytest.mark.parametrize("theme", ["Light", "Dark"])
-def test_a_running_cell_moves_the_panel(page: Page, server: UserServer, pictures: Path, theme: str) -> None:
+@pytest.mark.parametrize("theme", THEMES)
+def test_a_running_cell_moves_the_panel(page: Page, server: UserServer, picture: Picture, theme: str) -> None:
     choose(server.directory, "themes", {"theme": f"JupyterLab {theme}"})
     notebook(server, "busy.ipynb", BUSY)
     panel = open_lab(page, server, "lab/tree/busy.ipynb")
@@ -125,7 +125,7 @@ def test_a_running_cell_moves_the_panel(page: Page, server: UserServer, pictures
     until(lambda: str(drawn.get_attribute("d")).count("L") > 5, page)
     expect(panel.get_by_role("list", name="Used by")).to_contain_text("busy.ipynb")
     expect(panel).to_contain_text("running")
-    page.screenshot(path=pictures / f"panel-{theme.lower()}.png")
+    picture(page, f"panel-{theme.lower()}")
     end_kernels(server)
 
 
@@ -142,7 +142,7 @@ def test_open_notebooks_are_saved_before_the_stop(page: Page, server: UserServer
 
 
 def test_while_the_service_is_away_the_gpu_is_still_shown(
-    page: Page, server: UserServer, service: PanelService, pictures: Path
+    page: Page, server: UserServer, service: PanelService, picture: Picture
 ) -> None:
     service.state = a_state(uuid=UUID, countdown=a_countdown(540))
     panel = open_lab(page, server)
@@ -155,7 +155,7 @@ def test_while_the_service_is_away_the_gpu_is_still_shown(
         expect(page.locator(".Toastify").get_by_text("This server stops at")).to_have_count(1)
         expect(panel).not_to_contain_text("Stops in")
         expect(panel.get_by_role("meter", name="Memory")).to_be_visible()
-        page.screenshot(path=pictures / "service-away.png")
+        picture(page, "service-away")
     finally:
         service.come()
     expect(panel).to_contain_text("Stops in")

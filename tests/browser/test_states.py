@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, CDPSession, Page, expect
 from hub_extensions.core.messages import Keep, Numbers, Push
 from hub_extensions.core.reasons import explain
 from hub_extensions.server_extension.codec import PROTOCOL_VERSION
-from tests.browser.lab import PATIENCE_MS, a_language_pack, a_server, a_tab, choose
+from tests.browser.lab import PATIENCE_MS, Picture, a_language_pack, a_server, a_tab, choose
 from tests.browser.live_page import LivePage, axe_source
 from tests.browser.states import STATES, UUID, countdown_with, many, now, push, reading
 from tests.fakes.panel_service import GIB, PanelService, a_countdown
@@ -26,6 +26,8 @@ from tests.fakes.user_server import UserServer
 pytestmark = pytest.mark.needs("browser")
 
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark", "high-contrast": "JupyterLab Dark High Contrast"}
+OF_A_THEME = {"light": (), "dark": ("color-contrast",), "high-contrast": ("color-contrast",)}
+"""The rules of axe: all of them, and of each other theme the one that its colours can break."""
 WIDTHS = (280, 600)
 HEARD = "#jupyterhub-gpu-panel .jp-gpu-Heard"
 COUNT_CHANGES = """([selector, name]) => {
@@ -66,7 +68,7 @@ def settle(page: Page) -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize("theme", ["light", "dark", "high-contrast"])
 def test_every_state_fits_and_has_no_findings_of_axe(
-    page: Page, server: UserServer, pictures: Path, theme: str
+    page: Page, server: UserServer, picture: Picture, theme: str
 ) -> None:
     choose(server.directory, "themes", {"theme": THEMES[theme]})
     live = LivePage(page, server)
@@ -76,8 +78,8 @@ def test_every_state_fits_and_has_no_findings_of_axe(
 
     def look(state: str, width: int) -> None:
         wrong.extend(f"{state} {width}: cut off: {words}" for words in live.cut_off())
-        wrong.extend(f"{state} {width}: {finding}" for finding in live.findings(axe))
-        panel.screenshot(path=pictures / f"{state}-{theme}-{width}.png")
+        wrong.extend(f"{state} {width}: {finding}" for finding in live.findings(axe, *OF_A_THEME[theme]))
+        picture(panel, f"{state}-{theme}-{width}")
 
     def look_in_both_widths(state: str) -> None:
         for width in WIDTHS:
@@ -114,7 +116,7 @@ def test_every_state_fits_and_has_no_findings_of_axe(
 @pytest.mark.whole
 @pytest.mark.parametrize("language", ["fi_FI", "ja_JP"])
 def test_the_words_fit_in_other_languages_too(
-    page: Page, service: PanelService, tmp_path: Path, pictures: Path, language: str
+    page: Page, service: PanelService, tmp_path: Path, picture: Picture, language: str
 ) -> None:
     a_language_pack(tmp_path, language)
     choose(tmp_path, "plugin", {"locale": language}, "@jupyterlab/translation-extension")
@@ -128,7 +130,7 @@ def test_the_words_fit_in_other_languages_too(
             expect(live.panel.get_by_role("meter").first).to_be_visible()
             settle(page)
             assert live.cut_off() == []
-            live.panel.screenshot(path=pictures / f"{state}-{language}.png")
+            picture(live.panel, f"{state}-{language}")
         assert live.findings(axe_source()) == []
         for state in ("service-away", "detached", "gpu-lost", "monitoring-silent"):
             made, in_english = STATES[state]
@@ -271,7 +273,7 @@ def test_a_closed_panel_is_not_redrawn(live: LivePage) -> None:
     expect(live.panel).to_contain_text("12\u00a0%")
 
 
-def test_nothing_moves_by_itself_and_forced_colours_keep_bars_and_lines(live: LivePage, pictures: Path) -> None:
+def test_nothing_moves_by_itself_and_forced_colours_keep_bars_and_lines(live: LivePage, picture: Picture) -> None:
     tell_first(live, "training")
     moving = "() => document.querySelector('#jupyterhub-gpu-panel').getAnimations({subtree: true}).length"
     live.push(numbers(3.0))
@@ -283,11 +285,11 @@ def test_nothing_moves_by_itself_and_forced_colours_keep_bars_and_lines(live: Li
     ground = live.panel.evaluate("panel => getComputedStyle(panel).backgroundColor")
     assert bar.evaluate("bar => getComputedStyle(bar).backgroundColor") != ground
     assert line.evaluate("line => getComputedStyle(line).stroke") != ground
-    live.panel.screenshot(path=pictures / "training-forced-colors.png")
+    picture(live.panel, "training-forced-colors")
 
 
 @pytest.mark.whole
-def test_at_twice_the_size_nothing_is_cut_off(browser: Browser, server: UserServer, pictures: Path) -> None:
+def test_at_twice_the_size_nothing_is_cut_off(browser: Browser, server: UserServer, picture: Picture) -> None:
     context = browser.new_context(viewport={"width": 640, "height": 480}, device_scale_factor=2, locale="en-GB")
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
@@ -301,7 +303,7 @@ def test_at_twice_the_size_nothing_is_cut_off(browser: Browser, server: UserServ
         for state in ("countdown", "share", "monitoring", "sixty-four-gpus"):
             tell(live, state)
             assert live.cut_off() == []
-        live.panel.screenshot(path=pictures / "zoomed.png")
+        picture(live.panel, "zoomed")
     finally:
         context.close()
 

@@ -8,8 +8,10 @@ between the two, and ``NAME.manifests.yaml`` is given by ``--manifests``. The go
 from __future__ import annotations
 
 import ast
+import io
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,11 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from hub_extensions.tools.cli import main
 from hub_extensions.tools.helm_check.chart_facts import packed_facts, schema_keys
-from hub_extensions.tools.helm_check.check import CheckOptions, check
+from hub_extensions.tools.helm_check.check import CheckOptions, CheckReport, check, print_report
 from hub_extensions.tools.helm_check.model import Finding
 from tests.examples import many
 
@@ -55,32 +58,60 @@ def asked(name: str) -> CheckOptions:
     return CheckOptions([*before, *base, *first, f"{name}.yaml"], [Path(file) for file in manifests])
 
 
-def command(name: str, *more: str) -> Result:
+@cache
+def report_of(kind: str, name: str) -> CheckReport:
+    """What is found of an example, which the command below prints and makes its exit status of."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(HERE / kind)
+        return check(asked(name))
+
+
+def printed(report: CheckReport) -> str:
+    output = io.StringIO()
+    print_report(report, Console(file=output))
+    return output.getvalue()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_bad_example_says_its_sentence_by_its_key(name: str) -> None:
+    said, about = (line[2:] for line in (HERE / "bad" / f"{name}.yaml").read_text().splitlines()[:2])
+    severity, _, key = about.partition(": ")
+    report = report_of("bad", name)
+    findings = report.findings
+    assert [f for f in findings if (f.text, f.severity, f.key) == (said, severity, key.strip())], findings
+    assert all(finding.fix for finding in findings)
+    assert said in printed(report)
+    assert report.status(strict=False) == (1 if any(finding.severity == "problem" for finding in findings) else 0)
+    assert report.status(strict=True) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_good_twin_says_nothing(name: str) -> None:
+    report = report_of("good", name)
+    assert report.findings == []
+    assert report.status(strict=True) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "usual", "strict"),
+    [
+        ("bad", "spawner-misspelled", 1, 1),
+        ("bad", "variables-of-ours-wiped", 1, 1),
+        ("bad", "two-services", 1, 1),
+        ("bad", "active-servers", 0, 1),
+        ("good", "two-services", 0, 0),
+    ],
+)
+def test_the_command_prints_what_is_found_and_ends_by_it(
+    kind: str, name: str, usual: int, strict: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(HERE / kind)
     given = asked(name)
     words = [word for file in given.files for word in ("-f", file)]
     words += [word for file in given.manifests for word in ("--manifests", str(file))]
-    return CliRunner().invoke(main, ["helm", "check", *words, *more], catch_exceptions=False)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_bad_example_says_its_sentence_by_its_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(HERE / "bad")
-    said, about = (line[2:] for line in Path(f"{name}.yaml").read_text().splitlines()[:2])
-    severity, _, key = about.partition(": ")
-    findings = check(asked(name)).findings
-    assert [f for f in findings if (f.text, f.severity, f.key) == (said, severity, key.strip())], findings
-    assert all(finding.fix for finding in findings)
-    result = command(name)
-    assert said in result.output
-    assert result.exit_code == (1 if any(finding.severity == "problem" for finding in findings) else 0)
-    assert command(name, "--strict").exit_code == 1
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_its_good_twin_says_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(HERE / "good")
-    assert check(asked(name)).findings == []
-    assert command(name, "--strict").exit_code == 0
+    results = [run(*words, *more) for more in ((), ("--strict",))]
+    assert [result.exit_code for result in results] == [usual, strict]
+    assert all(finding.text in results[0].output for finding in report_of(kind, name).findings)
 
 
 def test_every_bad_example_has_a_good_twin_and_the_other_way_round() -> None:
@@ -98,9 +129,8 @@ def written_rules() -> Iterator[str]:
                     yield str(name.value)
 
 
-def test_every_rule_has_a_bad_example(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(HERE / "bad")
-    said = {finding.rule for name in NAMES for finding in check(asked(name)).findings}
+def test_every_rule_has_a_bad_example() -> None:
+    said = {finding.rule for name in NAMES for finding in report_of("bad", name).findings}
     assert said == set(written_rules()) - NO_VALUES
 
 

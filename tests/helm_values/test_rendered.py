@@ -99,6 +99,17 @@ FOUND = {
 }
 
 
+SHOWN = (
+    ("lab-a100-40gb", "in the hub's pod", "6.1"),
+    ("lab-a100-40gb", "apart", "5.5"),
+    ("class-of-300", "in the hub's pod", "5.5"),
+    ("class-of-300", "apart", "6.1"),
+    ("dgx-mixed", "in the hub's pod", "5.5"),  # on 6.1: that of its group
+    ("one-node-time-sliced", "in the hub's pod", "6.1"),
+)
+"""Each example on one generation of the hub, each place of the service on both."""
+
+
 def files_of(example: str) -> list[Path]:
     """The values files that the example's README puts after the admin's own."""
     said = (EXAMPLES / example / "README.md").read_text(encoding="utf-8")
@@ -139,8 +150,8 @@ def form_of(release: Release, user: str) -> set[str]:
 @pytest.mark.parametrize(
     ("example", "apart"),
     [
-        *(pytest.param(example, False, id=f"{example}, in the hub's pod") for example in FOUND),
-        *(pytest.param(example, True, id=f"{example}, apart") for example in ("lab-a100-40gb", "class-of-300")),
+        pytest.param(example, place == "apart", id=f"{example}, {place}", marks=pytest.mark.hub(generation))
+        for example, place, generation in SHOWN
     ],
 )
 def test_an_example_from_the_offer_to_the_stop(
@@ -191,6 +202,7 @@ def choose(release: Release, session: requests.Session, user: str, offer: str) -
     assert answer.ok, answer.text
 
 
+@pytest.mark.hub("6.1")
 def test_an_offer_of_a_group_is_for_that_group(released: Released, played_nodes: PlayedNodes):
     with running("dgx-mixed", released, played_nodes, apart=False) as release:
         release.hub.add_users("zoe")
@@ -199,6 +211,7 @@ def test_an_offer_of_a_group_is_for_that_group(released: Released, played_nodes:
         assert form_of(release, USERS[0]) == {"gpu", "mig-3g.40gb", "mig-2g.20gb", "mig-1g.10gb", "cpu"}
 
 
+@pytest.mark.hub("5.5")  # as the chart's
 @pytest.mark.needs("browser")
 def test_seven_people_with_browsers_share_six_pieces(released: Released, played_nodes: PlayedNodes, chromium_path: str):
     taken = FOUND["lab-a100-40gb"].choices

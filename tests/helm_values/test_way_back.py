@@ -38,7 +38,14 @@ STOCK: Values = {
     }
 }
 TWO = {"nvidia.com/gpu": 0, f"nvidia.com/{SMALL}": 2}
-PLACES = pytest.mark.parametrize("apart", [False, True], ids=["in the hub's pod", "apart"])
+
+
+def on(in_pod: str, apart: str) -> pytest.MarkDecorator:
+    """The service in both places, each on the generation of the hub that is named."""
+    places = ((False, "in the hub's pod", in_pod), (True, "apart", apart))
+    return pytest.mark.parametrize(
+        "apart", [pytest.param(value, id=name, marks=pytest.mark.hub(hub)) for value, name, hub in places]
+    )
 
 
 def ours(apart: bool = False) -> list[dict[str, Any]]:
@@ -70,7 +77,7 @@ def gpu_users(release: Release) -> set[str]:
     return {user for user in release.pods() if release.limits(user)}
 
 
-@PLACES
+@on(in_pod="6.1", apart="5.5")
 def test_from_stock_to_us_and_back_and_to_us_again(apart: bool, released: Released, played_nodes: PlayedNodes):
     with played_nodes.node("back", TWO, labels=FOUND["lab-a100-40gb"].labels):
         release = released(f"back-{'apart' if apart else 'in-hub'}", apart=apart)
@@ -127,7 +134,7 @@ def test_from_stock_to_us_and_back_and_to_us_again(apart: bool, released: Releas
         print(f"the old line is ended in words; {release.leases()}")
 
 
-@PLACES
+@on(in_pod="5.5", apart="6.1")
 def test_a_new_service_keeps_the_line_and_who_has_what(apart: bool, released: Released, played_nodes: PlayedNodes):
     with played_nodes.node("service", TWO, labels=FOUND["lab-a100-40gb"].labels):
         release = released(f"service-{'apart' if apart else 'in-hub'}", apart=apart)
@@ -160,6 +167,7 @@ def test_a_new_service_keeps_the_line_and_who_has_what(apart: bool, released: Re
         assert set(release.leases()) == {"ben", "cem"} and "dora" not in release.pods()
 
 
+@pytest.mark.hub("5.5")  # as the chart's
 @pytest.mark.needs("browser")
 def test_a_waiting_page_that_is_open_leads_to_the_stock_form(
     released: Released, played_nodes: PlayedNodes, chromium_path: str

@@ -23,6 +23,7 @@ def test_every_accepted_start_joins_whatever_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.whole
+@pytest.mark.hub("5.5")
 @pytest.mark.needs("postgresql")
 def test_every_accepted_start_joins_with_hub_and_service_on_postgresql(tmp_path: Path, postgresql_url: str) -> None:
     place = Place(tmp_path, layout=THREE_SMALL, lab=False, config=config_for(postgresql_url))
@@ -35,6 +36,7 @@ def test_every_accepted_start_joins_with_hub_and_service_on_postgresql(tmp_path:
 
 
 @pytest.mark.whole
+@pytest.mark.hub("6.1")
 def test_who_kills_the_service_alone_leaves_the_parent_that_starts_it_again(tmp_path: Path) -> None:
     place, outcome = Place(tmp_path, layout=THREE_SMALL, lab=False), Outcome()
     with place.open():

@@ -40,11 +40,16 @@ class Queue:
         for name, person in self.people.items():
             person.take(OFFER)
             if len(self.running) < 3:
-                person.is_in_lab()
-                self.running.append(name)
+                self.arrives(name)
             else:
                 self.in_line.append(name)
                 person.waits(("1st", "2nd")[len(self.in_line) - 1])
+
+    def arrives(self, name: str) -> None:
+        """The page leads to JupyterLab, which is left again: five of them keep two cores from all else."""
+        self.people[name].is_in_lab(90)
+        self.people[name].page.goto("about:blank")
+        self.running.append(name)
 
     def still_stands(self) -> None:
         """The same order in the service and on both open pages, no device twice."""
@@ -59,8 +64,7 @@ class Queue:
         leaver, first = self.running.pop(0), self.in_line.pop(0)
         assert self.place.hub.stop_server(leaver).status_code in (202, 204)
         meanwhile(first)
-        self.people[first].is_in_lab(90)
-        self.running.append(first)
+        self.arrives(first)
         self.people[self.in_line[0]].waits("1st")
         self.people[leaver].take(OFFER)
         self.people[leaver].waits("2nd")

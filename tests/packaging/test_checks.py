@@ -73,3 +73,22 @@ def test_checks_that_nobody_waits_for_are_ended(clone: Path) -> None:
         "print('still there:', Path(f'/proc/{pid}').exists(), (ROOT / 'second').exists())",
     )
     assert "still there: False False" in output
+
+
+def test_a_check_that_passed_is_done_again_when_what_it_reads_has_changed(clone: Path) -> None:
+    output = run(
+        clone,
+        CHECKS + "def again(inputs, text='echo ran >>runs'):\n"
+        "    all_of([job('one', text, note=ROOT / 'note', inputs=inputs)])\n"
+        "again('a'); again('a'); again('b'); again('c', 'exit 3'); again('c')\n"
+        "print((ROOT / 'runs').read_text().split())",
+    )
+    lines = output.splitlines()
+    assert lines[::2][:5] == [
+        "  one: passed",
+        "  one: passed, and nothing changed since",
+        "  one: passed",
+        "  one: failed",
+        "[(0, 1, 0)]",
+    ]
+    assert lines[-1] == "['ran', 'ran', 'ran']"

@@ -148,6 +148,7 @@ def test_a_users_server_installs_one_library_beside_jupyter_server() -> None:
     assert set(declared("SERVER")) - brought_by("jupyter-server") == {"jupyter-server", "nvidia-ml-py"}
 
 
+@pytest.mark.slow
 def test_a_hub_is_told_all_it_imports_and_nothing_else() -> None:
     hubs = set((ROOT / OURS).rglob("*.py")) - below(*SERVER, *HELM, *KUBERNETES, *SIGN_ON)
     assert imported(hubs) == set(declared("HUB"))
@@ -158,6 +159,7 @@ def test_what_only_some_hubs_import_is_an_extra_of_its_own(extra: str, places: t
     assert imported(below(*places)) - set(declared("HUB")) == set(declared(extra))
 
 
+@pytest.mark.slow
 def test_the_tests_are_told_all_they_import_and_nothing_else() -> None:
     tests = imported(file for place in ("tests", "benchmarks") for file in (ROOT / place).rglob("*.py"))
     packages = {name for extra in ("HUB", "SERVER", "KUBERNETES", "HELM", "SIGN_ON") for name in declared(extra)}

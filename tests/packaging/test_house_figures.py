@@ -98,6 +98,7 @@ def test_a_setting_is_counted_by_its_own_name_and_that_of_its_field(script: Modu
     assert script.settings_places(there) == {"abandon_seconds": 2}
 
 
+@pytest.mark.slow
 def test_this_checkout_has_one_writer_of_states_no_circle_and_no_part_that_writes_anothers(script: ModuleType) -> None:
     figures = script.figures(script.of_checkout(SCRIPT.parents[1]), set())
     assert figures["writers of a state"].endswith(" in 1 files")

@@ -9,6 +9,7 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,17 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[2] / "hub_extensions"
 OLDER = "adapters/store/migrations/versions/"
 """Steps that installations may have taken are never rewritten."""
-TREES = {
-    path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-    for path in sorted(PACKAGE.rglob("*.py"))
-    if OLDER not in path.as_posix()
-}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Each file's syntax: made once, and not by a worker that has none of these tests."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if OLDER not in path.as_posix()
+    }
+
 
 SAME_THING = {"Json", "ServerKey", "T", "Tree", "FloatArray", "Value"}
 """Aliases that mean the same in each of their files, and type variables."""
@@ -118,18 +125,26 @@ def names(tree: ast.Module) -> Iterator[str]:
             yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
 
-NAMES = {path: set(names(tree)) for path, tree in TREES.items()}
-PARTS = {
-    path: {name: {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)} for name in found}
-    for path, found in NAMES.items()
-}
+@cache
+def names_of() -> dict[str, set[str]]:
+    return {path: set(names(tree)) for path, tree in trees().items()}
+
+
+@cache
+def parts_of() -> dict[str, dict[str, set[str]]]:
+    """The parts of each name, in small letters."""
+    return {
+        path: {name: {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)} for name in found}
+        for path, found in names_of().items()
+    }
+
 
 NOUNS_IN_ING = {"boosting", "culling", "reading", "signing", "wording"}
 
 
 def test_no_two_things_have_one_name() -> None:
     classes, places = Counter[str](), defaultdict(set)
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         for name, is_class in defined(tree):
             classes[name] += is_class
             places[name].add(path)
@@ -141,7 +156,7 @@ def test_no_two_things_have_one_name() -> None:
 @pytest.mark.parametrize("word", WORDS)
 def test_a_word_with_a_better_one_is_in_no_name(word: str) -> None:
     found = {}
-    for path, found_parts in PARTS.items():
+    for path, found_parts in parts_of().items():
         if word in ("line", "lines") and (path in OF_A_TEXT or path.startswith(("tools/helm_check/", "tools/usage/"))):
             continue
         bad = {name for name, parts in found_parts.items() if word in parts} - NAMED.get(path, set())
@@ -151,12 +166,12 @@ def test_a_word_with_a_better_one_is_in_no_name(word: str) -> None:
 
 
 def test_a_file_is_called_by_a_noun() -> None:
-    words = {path: path.removesuffix(".py").split("/")[-1].split("_") for path in TREES}
+    words = {path: path.removesuffix(".py").split("/")[-1].split("_") for path in trees()}
     assert [path for path, parts in words.items() if parts[-1].endswith("ing") and parts[-1] not in NOUNS_IN_ING] == []
     assert [path for path, parts in words.items() if parts[0] in {"held", "kept", "owed", "remote"}] == []
 
 
 def test_what_is_excepted_is_there() -> None:
     for path, excepted in NAMED.items():
-        assert excepted <= NAMES[path], path
-    assert {path for path in OF_A_TEXT if path not in TREES} == set()
+        assert excepted <= names_of()[path], path
+    assert {path for path in OF_A_TEXT if path not in trees()} == set()

@@ -32,11 +32,13 @@ def clone(tmp_path: Path) -> Path:
 # ------------------------------------------------------------------ what CI counts
 
 CONFTEST = """
-from tests import report
+from tests import costs, report, tiers
 from tests.conftest import pytest_runtest_setup
 
 def pytest_configure(config):
     config.pluginmanager.register(report)
+    config.pluginmanager.register(costs)
+    tiers.watch_programs()
 """
 TESTS = """
 import pytest
@@ -68,7 +70,7 @@ def ended(folder: Path, tests: str, *words: str, ci: str = "true", **more: str) 
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = needs\n  hub\n")
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TEST_", "CI"))}
     env |= {"PYTHONPATH": str(ROOT), "TEST_TOTALS": str(folder / "totals"), "CI": ci, **more}
-    begin_with = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", "pytest.ini"]
+    begin_with = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:schemathesis", "-c", "pytest.ini"]
     done = subprocess.run(
         [*begin_with, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=patient(100), check=False
     )
@@ -122,6 +124,31 @@ def test_two_at_a_time_report_the_same_as_one_after_the_other(tmp_path: Path) ->
     rows = [[line for line in run.output.splitlines() if "not run" in line] for run in (alone, two)]
     assert rows[0] == rows[1] != []
     assert alone.totals == two.totals
+
+
+DEAR = """
+import subprocess, sys, time
+
+def burn():
+    until = time.process_time() + 0.6
+    while time.process_time() < until: pass
+
+def test_by_itself(): burn()
+
+def test_by_a_program():
+    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.6: pass"], check=True)
+
+def test_of_a_hub():
+    subprocess.run([sys.executable, "-c", "", "-m", "jupyterhub"], check=True)
+"""
+
+
+def test_the_dearest_tests_are_named_and_what_was_started_is_counted(tmp_path: Path) -> None:
+    output = ended(tmp_path, DEAR, "-n", "2", ci="").output
+    dear = [line.split(" s  test_it.py::") for line in output.splitlines() if " s  test_it.py::" in line]
+    assert {name for _, name in dear} == {"test_by_itself", "test_by_a_program"}
+    assert all(float(cpu) >= 0.5 for cpu, _ in dear)
+    assert "started: 1 hubs" in output
 
 
 def test_a_test_that_takes_its_worker_down_is_a_failed_test(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ HERE = "tests/somewhere/test_it.py"
         ("quick", ("programs",), False, tiers.NOT_IN_QUICK),
         ("quick", ("needs",), False, tiers.NOT_IN_QUICK),
         ("quick", ("hub",), False, tiers.NOT_IN_QUICK),
+        ("quick", ("slow",), False, tiers.NOT_IN_QUICK),
+        ("usual", ("slow",), False, ""),
         ("quick", ("hub", "quick"), False, ""),
         ("quick", ("whole",), False, tiers.NOT_IN_USUAL),
         ("usual", ("programs", "needs", "hub"), False, ""),
@@ -39,6 +41,36 @@ def test_a_run_leaves_out_what_takes_longer_than_it_may(
     tier: str, marks: tuple[str, ...], older_hub: bool, left_out: str
 ) -> None:
     assert tiers.left_out(tier, marks, HERE, older_hub=older_hub) == left_out
+
+
+@pytest.mark.parametrize(
+    ("generations", "on_61", "on_55"),
+    [((), True, True), (("5.5",), False, True), (("6.1",), True, False), (("5.5", "6.1"), True, True)],
+)
+def test_a_test_may_be_of_one_generation_of_the_hub(generations: tuple[str, ...], on_61: bool, on_55: bool) -> None:
+    assert tiers.of_another_hub(generations, older_hub=False) != on_61
+    assert tiers.of_another_hub(generations, older_hub=True) != on_55
+
+
+@pytest.mark.parametrize(
+    ("text", "marks", "needs"),
+    [
+        ("def test_it(): ...", (), ()),
+        ('@pytest.mark.needs("node")', ("needs",), ("node",)),
+        ('pytestmark = pytest.mark.needs("kueue", "browser")', ("needs",), ("kueue", "browser")),
+        ('pytestmark = pytest.mark.needs("browser", "real-node")', ("needs",), ("browser", "real-node")),
+        ('pytest.param("real", marks=pytest.mark.hub)', ("hub",), ()),
+        ('pytestmark = [pytest.mark.hub, pytest.mark.needs("root")]', ("hub", "needs"), ("root",)),
+    ],
+)
+def test_a_pass_reads_each_file_of_which_it_has_a_test(
+    tmp_path: Path, text: str, marks: tuple[str, ...], needs: tuple[str, ...]
+) -> None:
+    file = tmp_path / "test_it.py"
+    file.write_text(text)
+    passes = tiers.passes_of(marks, needs)
+    assert not tiers.has_none(file, passes)
+    assert all(tiers.has_none(file, [name]) for name in tiers.IN_A_PASS if name not in passes)
 
 
 def test_the_usual_run_has_one_file_on_the_older_hub() -> None:
@@ -83,8 +115,8 @@ def test_what_runs_beside_each_other(tmp_path: Path) -> None:
         "quick True [['hub6']]",
         "usual True [['hub6'], ['hub5']]",
         "usual False [['hub6'], ['hub5']]",
-        "whole False [['hub6', 'hub5']]",
-        "whole True [['hub6', 'hub5'], ['root', 'root5']]",
+        "whole False [['hub6'], ['hub5']]",
+        "whole True [['hub6'], ['root', 'root5', 'hub5']]",
         "Namespace(tier='quick', gpu=True, set_up_only=False, selection=['-x', '-k', 'one', 'tests/core'])",
         "['--junitxml=out-hub5.xml', '--durations=20']",
         "['--junit-xml=out-hub5.xml']",

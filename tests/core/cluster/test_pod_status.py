@@ -476,6 +476,7 @@ def test_times_are_read_as_the_api_server_writes_them() -> None:
     assert scheduled_at(a_pod(UNPLACED)) is None
 
 
+@pytest.mark.slow
 @given(
     message=st.text(max_size=300), reason=st.text(max_size=30), phase=st.sampled_from(["Pending", "Running", "Failed"])
 )

@@ -173,6 +173,7 @@ async def test_who_does_not_read_the_answers_is_dropped(attacked: Running, monke
     writer.transport.abort()
 
 
+@pytest.mark.slow
 async def test_made_up_tokens_do_not_keep_the_hub_busy_nor_a_known_server_out(attacked: Running) -> None:
     assert (await attacked.ask("GET", "api/server", "ada-thesis")).code in (200, 404)
     attacked.parts.connections.room = Room()

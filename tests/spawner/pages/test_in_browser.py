@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
 from hub_extensions.core.messages import Ask
 from tests.fakes.service import GpuServiceInATest
@@ -41,10 +42,10 @@ def fill(hub: Hub, service: GpuServiceInATest, user: str = "ada", offer: str = O
 
 
 def test_from_the_form_into_the_line_and_out_of_it_into_the_server(
-    hub: Hub, service: GpuServiceInATest, chromium_path: str
+    hub: Hub, service: GpuServiceInATest, browser: Browser
 ) -> None:
     fill(hub, service)
-    with browser_page(chromium_path) as page:
+    with browser_page(browser) as page:
         log_in(page, hub, "ben")
         submit = page.locator("#spawn_form [type=submit]")
         assert submit.inner_text() == "Start"
@@ -70,11 +71,11 @@ def test_from_the_form_into_the_line_and_out_of_it_into_the_server(
 
 
 def test_taking_another_offer_goes_to_the_server_without_another_click(
-    hub: Hub, service: GpuServiceInATest, chromium_path: str
+    hub: Hub, service: GpuServiceInATest, browser: Browser
 ) -> None:
     fill(hub, service)
     hub.spawn("ben", {"offer": ONE}, "exam")
-    with browser_page(chromium_path) as page:
+    with browser_page(browser) as page:
         log_in(page, hub, "ben", "/hub/spawn-pending/ben/exam")
         page.click("text=Take MIG 2g.10gb instead")
         page.wait_for_url("**/user/ben/exam/**", timeout=patient(30000))
@@ -82,15 +83,13 @@ def test_taking_another_offer_goes_to_the_server_without_another_click(
     assert hub.server("ben") is None
 
 
-def test_leaving_the_line_leaves_with_the_right_server(
-    hub: Hub, service: GpuServiceInATest, chromium_path: str
-) -> None:
+def test_leaving_the_line_leaves_with_the_right_server(hub: Hub, service: GpuServiceInATest, browser: Browser) -> None:
     """T9."""
     fill(hub, service)
     hub.spawn("ben", {"offer": "cpu"})
     hub.wait_ready("ben")
     hub.spawn("ben", {"offer": ONE}, "exam")
-    with browser_page(chromium_path) as page:
+    with browser_page(browser) as page:
         log_in(page, hub, "ben", "/hub/spawn-pending/ben/exam")
         page.click("#gpu-leave")
         page.wait_for_url("**/hub/spawn/ben/exam", timeout=patient(20000))
@@ -99,11 +98,11 @@ def test_leaving_the_line_leaves_with_the_right_server(
 
 
 def test_working_on_cpu_meanwhile_starts_a_named_server_and_keeps_the_place(
-    hub: Hub, service: GpuServiceInATest, chromium_path: str
+    hub: Hub, service: GpuServiceInATest, browser: Browser
 ) -> None:
     fill(hub, service)
     hub.spawn("ben", {"offer": ONE})
-    with browser_page(chromium_path) as page:
+    with browser_page(browser) as page:
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
         page.click("#gpu-cpu")
         page.wait_for_selector("text=Open server cpu", timeout=patient(20000))
@@ -113,12 +112,12 @@ def test_working_on_cpu_meanwhile_starts_a_named_server_and_keeps_the_place(
 
 
 def test_the_waiting_page_survives_a_killed_hub_by_itself(
-    hub: Hub, service: GpuServiceInATest, chromium_path: str
+    hub: Hub, service: GpuServiceInATest, browser: Browser
 ) -> None:
     """T3: no click from the kill to the server."""
     fill(hub, service)
     hub.spawn("ben", {"offer": ONE})
-    with browser_page(chromium_path) as page:
+    with browser_page(browser) as page:
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
         page.wait_for_function("document.title.startsWith('(1) in line')")
         hub.kill()
@@ -135,12 +134,12 @@ def test_the_waiting_page_survives_a_killed_hub_by_itself(
 
 
 def test_a_hub_that_is_stopped_in_order_loses_no_waiting_page(
-    hub: Hub, service: GpuServiceInATest, chromium_path: str
+    hub: Hub, service: GpuServiceInATest, browser: Browser
 ) -> None:
     """T4: "Spawn cancelled" at a hub's end is not a person's stop."""
     fill(hub, service)
     hub.spawn("ben", {"offer": ONE})
-    with browser_page(chromium_path) as page:
+    with browser_page(browser) as page:
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
         page.wait_for_function("document.title.startsWith('(1) in line')")
         hub.terminate()  # it takes ada's server along, and says so to the service
@@ -150,11 +149,11 @@ def test_a_hub_that_is_stopped_in_order_loses_no_waiting_page(
         page.wait_for_url("**/user/ben/**", timeout=patient(30000))
 
 
-def test_a_refusal_says_what_why_and_the_way_back(hub: Hub, service: GpuServiceInATest, chromium_path: str) -> None:
+def test_a_refusal_says_what_why_and_the_way_back(hub: Hub, service: GpuServiceInATest, browser: Browser) -> None:
     """T5, T8."""
     fill(hub, service)
     hub.spawn("ben", {"offer": ONE})
-    with browser_page(chromium_path) as page:
+    with browser_page(browser) as page:
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
         page.wait_for_function("document.title.startsWith('(1) in line')")
         service.refuse("ben", "Your group <b>ml</b> may not use it any more.")
@@ -165,9 +164,9 @@ def test_a_refusal_says_what_why_and_the_way_back(hub: Hub, service: GpuServiceI
 
 
 def test_the_form_refreshes_its_figures_and_moves_nothing(
-    hub: Hub, service: GpuServiceInATest, chromium_path: str
+    hub: Hub, service: GpuServiceInATest, browser: Browser
 ) -> None:
-    with browser_page(chromium_path) as page:
+    with browser_page(browser) as page:
         log_in(page, hub, "ben")
         page.check(f"input[value='{BIG}']")
         place = page.locator(f"[data-offer='{BIG}']").bounding_box()
@@ -178,7 +177,7 @@ def test_the_form_refreshes_its_figures_and_moves_nothing(
         assert page.locator(f"[data-offer='{BIG}']").bounding_box() == place
 
 
-def test_both_pages_work_without_script(hub: Hub, service: GpuServiceInATest, chromium_path: str) -> None:
+def test_both_pages_work_without_script(hub: Hub, service: GpuServiceInATest, browser: Browser) -> None:
     fill(hub, service)
     hub.spawn("ben", {"offer": ONE})
     ben = hub.login("ben")
@@ -191,23 +190,27 @@ def test_both_pages_work_without_script(hub: Hub, service: GpuServiceInATest, ch
     hub.wait_ready("cem")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pictures_of_form_and_waiting_page(
-    hub: Hub, service: GpuServiceInATest, chromium_path: str, tmp_path: Path, scheme: str
+    hub: Hub, service: GpuServiceInATest, browser: Browser, tmp_path: Path
 ) -> None:
     fill(hub, service)
     service.simulated = True
-    with browser_page(chromium_path, scheme=scheme) as page:
+
+    def pictures(name: str) -> None:
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.evaluate("scheme => document.documentElement.setAttribute('data-bs-theme', scheme)", scheme)
+            file = tmp_path / f"{name}-{scheme}.png"
+            page.screenshot(path=file, full_page=True)
+            assert file.stat().st_size > 1000
+
+    with browser_page(browser) as page:
         log_in(page, hub, "cem")
-        page.evaluate("scheme => document.documentElement.setAttribute('data-bs-theme', scheme)", scheme)
-        page.screenshot(path=tmp_path / "form.png", full_page=True)
+        pictures("form")
         assert page.is_visible("text=simulated GPU")
         hub.spawn("ben", {"offer": ONE})
         until(lambda: ("ben", "") in service.tickets)
         page.check(f"input[value='{ONE}']")
         page.click("#spawn_form [type=submit]")
         page.wait_for_function("document.title.startsWith('(2) in line')")
-        page.evaluate("scheme => document.documentElement.setAttribute('data-bs-theme', scheme)", scheme)
-        page.screenshot(path=tmp_path / "waiting.png", full_page=True)
-    assert (tmp_path / "form.png").stat().st_size > 1000
-    assert (tmp_path / "waiting.png").stat().st_size > 1000
+        pictures("waiting")

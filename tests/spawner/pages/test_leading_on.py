@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from tests.hubs import until
 from tests.spawner.browser import browser_page
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.needs("browser")
 
 
 @pytest.fixture(scope="module")
-def browser(chromium_path: str) -> Iterator[Page]:
-    with browser_page(chromium_path, recorder=QUICK) as page:
+def browser(browser: Browser) -> Iterator[Page]:
+    with browser_page(browser, recorder=QUICK) as page:
         yield page
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Route
+from playwright.sync_api import Browser, Route
 
 from hub_extensions.core.messages import Ended
 from tests.fakes.service import GpuServiceInATest
@@ -54,12 +54,13 @@ def hub_with_ada(tmp_path: Path, service: GpuServiceInATest, more: str = "") -> 
         yield hub
 
 
+@pytest.mark.hub("6.1")
 def test_who_agreed_is_notified_when_the_server_starts(
-    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+    tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
     shown: list[str] = []
     recorder = RECORDER.replace("%s", "granted")
-    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path, recorder=recorder) as page:
+    with hub_with_ada(tmp_path, service) as hub, browser_page(browser, recorder=recorder) as page:
         page.expose_function("shown", lambda text: shown.append(text))  # noqa: PLW0108  playwright needs a function of Python
         hub.spawn("ben", {"offer": ONE})
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
@@ -72,12 +73,13 @@ def test_who_agreed_is_notified_when_the_server_starts(
     assert shown[:2] == ["may I?", "JupyterHub: Your server is starting on MIG 1g.5gb."]
 
 
+@pytest.mark.hub("6.1")
 def test_nobody_is_notified_who_did_not_agree_or_whose_browser_does_not(
-    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+    tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
     shown: list[str] = []
     recorder = RECORDER.replace("%s", "denied")
-    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path, recorder=recorder) as page:
+    with hub_with_ada(tmp_path, service) as hub, browser_page(browser, recorder=recorder) as page:
         page.expose_function("shown", lambda text: shown.append(text))  # noqa: PLW0108  playwright needs a function of Python
         hub.spawn("ben", {"offer": ONE})
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
@@ -91,12 +93,12 @@ def test_nobody_is_notified_who_did_not_agree_or_whose_browser_does_not(
 
 
 def test_form_and_waiting_page_speak_the_language_of_their_readers_browser(
-    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+    tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
     """Two readers of one start, each in a language of their own; the events that the hub sends are of both."""
     with hub_with_ada(tmp_path, service) as hub:
         hub.spawn("ben", {"offer": ONE})
-        with browser_page(chromium_path, language="fi-FI") as page:
+        with browser_page(browser, language="fi-FI") as page:
             log_in(page, hub, "cem", "/hub/spawn/cem")
             form = page.locator("#gpu-form")
             assert form.get_attribute("lang") == "fi-FI"
@@ -120,10 +122,10 @@ def test_form_and_waiting_page_speak_the_language_of_their_readers_browser(
 
 
 def test_a_start_says_that_its_gpu_is_simulated_and_its_button_stops_the_right_server(
-    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+    tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
     """T9: the named server that is starting is stopped, the default one runs on."""
-    with hub_with_ada(tmp_path, service, EXAM_IS_SLOW) as hub, browser_page(chromium_path) as page:
+    with hub_with_ada(tmp_path, service, EXAM_IS_SLOW) as hub, browser_page(browser) as page:
         hub.spawn("ben", {"offer": "cpu"})
         hub.wait_ready("ben")
         hub.spawn("ben", {"offer": BIG}, "exam")
@@ -143,7 +145,7 @@ def test_a_start_says_that_its_gpu_is_simulated_and_its_button_stops_the_right_s
 
 
 def test_a_hub_that_ends_just_when_the_server_is_ready_is_waited_for(
-    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+    tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
     """A page that followed at once would be the proxy's own, which has no way on."""
     asked: list[str] = []
@@ -156,7 +158,7 @@ def test_a_hub_that_ends_just_when_the_server_is_ready_is_waited_for(
         else:
             route.continue_()
 
-    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path) as page:
+    with hub_with_ada(tmp_path, service) as hub, browser_page(browser) as page:
         hub.spawn("ben", {"offer": ONE})
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
         page.wait_for_function("document.title.startsWith('(1) in line')")
@@ -171,7 +173,7 @@ def test_a_hub_that_ends_just_when_the_server_is_ready_is_waited_for(
 
 
 def test_a_proxy_that_knows_no_way_to_its_hub_is_not_taken_for_a_hub_without_the_line(
-    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+    tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
     """404: so a proxy answers of everything until a hub that starts has told it of itself."""
     asked: list[str] = []
@@ -185,7 +187,7 @@ def test_a_proxy_that_knows_no_way_to_its_hub_is_not_taken_for_a_hub_without_the
         route.fulfill(status=status, headers=headers, body="<h1>not found</h1>")
 
     quick = "const later = setTimeout; window.setTimeout = (call, wait) => later(call, wait / 20);"
-    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path, recorder=quick) as page:
+    with hub_with_ada(tmp_path, service) as hub, browser_page(browser, recorder=quick) as page:
         hub.spawn("ben", {"offer": ONE})
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
         page.wait_for_function("document.title.startsWith('(1) in line')")
@@ -199,8 +201,9 @@ def test_a_proxy_that_knows_no_way_to_its_hub_is_not_taken_for_a_hub_without_the
         page.wait_for_selector("#gpu-refused-text:has-text('This hub runs without its line for GPUs now')")
 
 
-def test_leaving_shows_no_new_buttons(tmp_path: Path, service: GpuServiceInATest, chromium_path: str) -> None:
-    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path) as page:
+@pytest.mark.hub("6.1")
+def test_leaving_shows_no_new_buttons(tmp_path: Path, service: GpuServiceInATest, browser: Browser) -> None:
+    with hub_with_ada(tmp_path, service) as hub, browser_page(browser) as page:
         hub.spawn("cem", {"offer": BIG})
         hub.wait_ready("cem")
         hub.spawn("ben", {"offer": ONE})
@@ -223,7 +226,7 @@ def test_leaving_shows_no_new_buttons(tmp_path: Path, service: GpuServiceInATest
 
 @pytest.mark.parametrize("ended", [False, True], ids=["still in line", "ended all the same"])
 def test_a_hub_too_busy_for_a_cancel_is_asked_again_before_anything_is_said(
-    tmp_path: Path, service: GpuServiceInATest, chromium_path: str, ended: bool
+    tmp_path: Path, service: GpuServiceInATest, browser: Browser, ended: bool
 ) -> None:
     """JupyterHub gives a cancel one second, and answers 500 when the start ends only after it."""
     asked: list[str] = []
@@ -237,7 +240,7 @@ def test_a_hub_too_busy_for_a_cancel_is_asked_again_before_anything_is_said(
             hub.stop_server("ben")
         route.fulfill(status=500, json={"status": 500, "message": "Internal Server Error"})
 
-    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path) as page:
+    with hub_with_ada(tmp_path, service) as hub, browser_page(browser) as page:
         hub.spawn("ben", {"offer": ONE})
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
         page.wait_for_selector("#gpu-headline:has-text('You are 1st in line')")
@@ -247,10 +250,11 @@ def test_a_hub_too_busy_for_a_cancel_is_asked_again_before_anything_is_said(
     assert len(asked) == (1 if ended else 2)
 
 
+@pytest.mark.hub("6.1")
 def test_a_kept_place_is_said_once_while_the_service_is_away(
-    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+    tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
-    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path) as page:
+    with hub_with_ada(tmp_path, service) as hub, browser_page(browser) as page:
         hub.spawn("ben", {"offer": ONE})
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
         page.wait_for_function("document.title.startsWith('(1) in line')")
@@ -268,9 +272,9 @@ def test_a_kept_place_is_said_once_while_the_service_is_away(
 
 
 def test_a_full_disk_is_said_on_the_page_that_waits_for_it(
-    tmp_path: Path, service: GpuServiceInATest, chromium_path: str
+    tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
-    with hub_with_ada(tmp_path, service) as hub, browser_page(chromium_path) as page:
+    with hub_with_ada(tmp_path, service) as hub, browser_page(browser) as page:
         service.disk_full = FULL
         hub.spawn("ben", {"offer": BIG})
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
