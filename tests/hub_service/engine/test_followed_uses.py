@@ -39,6 +39,7 @@ async def four(path: Path) -> AsyncIterator[Room]:
         r.hub.run("dan")
         await r.engine.reconciler.reconcile()
         r.hands.pass_time(MINUTE)
+        await r.engine.watcher.refresh()
         yield r
 
 
