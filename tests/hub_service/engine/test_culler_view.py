@@ -54,7 +54,7 @@ async def test_a_server_is_shown_what_it_has(tmp_path: Path) -> None:
         assert [offer.id for offer in found["ada"].waits] == [LARGE, "cpu"]
         assert [offer.id for offer in found["ben"].waits] == [SMALL, LARGE]
         keep = found["ada"].keep
-        assert keep is not None and (keep.minutes, keep.left, keep.per_day) == (3.0, 2, 2)
+        assert keep is not None and (keep.minutes, keep.left, keep.of) == (3.0, 2, 2)
         assert found["eve"].keep is None, "it does not run yet"
         assert found["ada"].ends_at == r.hands.wall + 29 * MINUTE and found["cid"].ends_at is None
         assert not any((s.save, s.simulated, s.warnings, s.figures) != (False, False, (), None) for s in found.values())
