@@ -131,7 +131,6 @@ def test_a_setting_takes_what_its_unit_allows_and_no_less(
         (SLUG_LENGTH, 48),
         (AHEAD, 100),
         (evidence.SAME_CLOCK, timedelta(minutes=1)),
-        ((stops.FIRST_PAUSE, stops.LONGEST_PAUSE), (timedelta(seconds=5), timedelta(minutes=5))),
         (stops.LONGEST_WISH, timedelta(hours=1)),
         (dcgm.FRESH, timedelta(minutes=1)),
         (tuple(pause.total_seconds() for pause in delivery.PAUSES), (5, 15, 45, 135, 300, 300, 300)),

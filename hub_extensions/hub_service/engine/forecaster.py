@@ -227,7 +227,7 @@ class Forecaster:
                         await transaction.write(Changes(forecasts=given))
             if sizes is not None:
                 async with self._transaction() as transaction:
-                    await transaction.write(Changes(meta={POOL_SIZES: json.dumps(sizes, sort_keys=True)}))
+                    await transaction.write(Changes(meta={POOL_SIZES: json.dumps(sizes)}))
                 self._sizes = found.sizes
         except Refused as problem:
             log.debug("no forecast is kept: %s", problem)
