@@ -71,7 +71,7 @@ class Tickets:
         self.rights = Rights(state, hub)
         self._prepare: Callable[[Lease], Awaitable[None]] | None = None
         self._changed = asyncio.Event()
-        self._published_revision = -1
+        self._published_revision: int | None = None
         self.transaction = Transactions(state, self.admit_waiting, self._send)
 
     def on_restart(self, prepare: Callable[[Lease], Awaitable[None]]) -> None:
