@@ -283,9 +283,8 @@ class Tickets:
         if self._unjudged and not self.state.unread:
             await self._judge(transaction)
         if self.state.hub_up:
-            for _ in range(len(self.state.tickets) + 1):
-                if not await self._admit_once(transaction):
-                    break
+            while await self._admit_once(transaction):
+                log.debug("a right was lost, so others may be able to start")  # an offer less each time: it ends
         self.state.last_admission_seconds = asyncio.get_running_loop().time() - began
         if self.state.revision != self._published_revision:
             self._changed.set()

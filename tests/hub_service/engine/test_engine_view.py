@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.adapters.store import NoticeRow
+from hub_extensions.adapters.store import Changes, NoticeRow, TicketRow
 from hub_extensions.core.gpu.dcgm import DcgmUse
 from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.messages import Progress
@@ -20,6 +20,7 @@ from hub_extensions.core.offers.pod_request import Mechanism
 from hub_extensions.core.queue.model import LeaseState
 from hub_extensions.hub_service.engine.engine import AGAIN
 from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.transaction import Transaction, Transactions
 from tests.fakes.cluster_table import ClusterTable, node
 from tests.hub_service.engine.pod_room import pod_room
 from tests.hub_service.engine.test_followed_uses import LARGE, SMALL, four, lease
@@ -146,6 +147,38 @@ async def test_the_service_is_ready_while_it_works_and_can_write(
         health = engine.health()
         assert health.inventory_age_seconds is None
         assert health.hub == f"does not answer since {r.hands.wall.isoformat(timespec='seconds')}"
+
+
+async def test_a_service_that_was_stopped_is_not_ready(tmp_path: Path) -> None:
+    async with four(tmp_path) as r:
+        assert not r.engine.health().ready
+        r.engine.start()
+        assert r.engine.health().ready
+        await r.engine.stop()
+        assert not r.engine.health().ready
+
+
+async def test_who_can_start_is_admitted_where_a_ticket_or_a_lease_was_written(tmp_path: Path) -> None:
+    async with four(tmp_path) as r:
+        state, admitted = r.engine.state, list[Transaction]()
+
+        async def admit(transaction: Transaction) -> None:
+            admitted.append(transaction)
+
+        transactions = Transactions(state, admit, lambda message: None)
+        ticket = next(iter(state.tickets.values()))
+        for changes, asked, times in (
+            (Changes(), False, 0),
+            (Changes(facts=tuple(state.facts.values())), False, 0),
+            (Changes(leases=(lease(state, "ada"),)), False, 1),
+            (Changes(tickets=(TicketRow(ticket),)), False, 1),
+            (Changes(), True, 1),
+        ):
+            admitted.clear()
+            async with transactions(admit=asked) as transaction:
+                await transaction.write(changes)
+                await transaction.write(Changes())
+            assert len(admitted) == times
 
 
 # ------------------------------------------------------------------ who measures what
