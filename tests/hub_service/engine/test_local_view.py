@@ -28,7 +28,7 @@ ADA, BEN = "MIG-small-0", "MIG-small-1"
 
 def process(pid: int, lease: str | None) -> Process:
     """One with a lease's mark; its start is nobody's, so no signal reaches anybody."""
-    return Process(pid, -1, 1, 0, "root", "python", lease, False, None, None, 0.0, 0)
+    return Process(pid, -1, 1, 0, "root", "python", lease, False, None, 0.0, 0)
 
 
 def machine(r: Room) -> LocalLeases:
