@@ -15,6 +15,8 @@ COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
 }  # fmt: skip
+OF_ANY_LENGTH = ("secrets.token_hex", "asyncio.sleep")
+"""A random id, and a pause: no test measures time."""
 CALLED = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
@@ -74,7 +76,7 @@ def _left_alone(node: ast.AST) -> bool:
         return True
     if isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: both are of one length
         return True
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "secrets.token_hex":  # how long a random id is
+    if isinstance(node, ast.Call) and ast.unparse(node.func) in OF_ANY_LENGTH:
         return True
     if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
         return True

@@ -72,7 +72,7 @@ class Noted:
     def __init__(self, out: Path, chosen: Sequence[str] = (), watching: str = "") -> None:
         self.out, self.watching = out, watching
         self.order = {test: at for at, test in enumerate(chosen)}
-        self.ran: set[str] = set()
+        self.ran: dict[int, Any] = {}
         self.began = 0.0
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -84,23 +84,23 @@ class Noted:
             self.tell({"failed": report.nodeid})
 
     def pytest_runtest_logstart(self) -> None:
-        self.ran, self.began = set(), time.process_time()
+        self.ran, self.began = {}, time.process_time()
         if self.watching:
             sys.settrace(self.entered)
             threading.settrace(self.entered)
 
     def entered(self, frame: Any, event: str, argument: object) -> None:
-        code = frame.f_code
-        if code.co_filename.startswith(self.watching):
-            self.ran.add(f"{code.co_filename[len(self.watching) + 1 :]}:{code.co_name}")
+        self.ran[id(frame.f_code)] = frame.f_code  # kept, so that no other code gets its id
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self.tell({"failed": report.nodeid})
         elif self.watching and report.when == "call" and report.passed:
             sys.settrace(None)
-            spent = time.process_time() - self.began
-            self.tell({"test": report.nodeid, "seconds": round(spent, 3), "ran": sorted(self.ran)})
+            spent, root = time.process_time() - self.began, len(self.watching) + 1
+            ours = [code for code in self.ran.values() if code.co_filename.startswith(self.watching)]
+            ran = sorted({f"{code.co_filename[root:]}:{code.co_name}" for code in ours})
+            self.tell({"test": report.nodeid, "seconds": round(spent, 3), "ran": ran})
 
     def tell(self, row: dict[str, Any]) -> None:
         with self.out.open("a") as out:
@@ -158,7 +158,8 @@ class Copy:
         import hypothesis
 
         found = (hypothesis.Phase.explicit, hypothesis.Phase.generate)  # the smallest example is of no use here
-        hypothesis.settings.register_profile("found", derandomize=True, database=None, phases=found)
+        few = {"max_examples": 5} if watch else {}  # enough to see what runs
+        hypothesis.settings.register_profile("found", derandomize=True, database=None, phases=found, **few)
         hypothesis.settings.load_profile("found")
         noted = Noted(self.out, chosen, str(self.tree) if watch else "")
         options = f"-q -p no:cacheprovider -p no:xdist --timeout={TEST_SECONDS}".split() + ([] if watch else ["-x"])

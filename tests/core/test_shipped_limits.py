@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import timedelta
 
 import pytest
 
+from hub_extensions.core import signing, translation
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.cluster.pod_status import IMAGE_AFTER, MOST_RESTARTS, OUTSIDE_AFTER
 from hub_extensions.core.cluster.pools import AHEAD, SLUG_LENGTH
-from hub_extensions.core.culling import DAY, SHOWN_AFTER, CullPolicy
-from hub_extensions.core.notices import NoticeConfig
+from hub_extensions.core.culling import DAY, SHOWN_AFTER, CullPolicy, evidence, stops
+from hub_extensions.core.gpu import dcgm
+from hub_extensions.core.notices import NoticeConfig, delivery
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.user_options import MOST_OFFERS
+from hub_extensions.core.queue import durations, foretell, interval, outlook, play, progress
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import settings_in
-from hub_extensions.core.sign_on import SignOnConfig
+from hub_extensions.core.sign_on import (
+    SignOnConfig,
+    claims,
+    events,
+    id_token,
+    identity,
+    logout_token,
+    recheck,
+)
 from hub_extensions.core.tokens import SHORTEST_TOKEN
+from hub_extensions.core.usage import course, measurement
 from hub_extensions.spawner.config.traits import (
     GpuCluster,
     GpuCulling,
@@ -117,7 +130,64 @@ def test_a_setting_takes_what_its_unit_allows_and_no_less(
         (SHORTEST_TOKEN, 16),
         (SLUG_LENGTH, 48),
         (AHEAD, 100),
+        (evidence.SAME_CLOCK, timedelta(minutes=1)),
+        (stops.LONGEST_WISH, timedelta(hours=1)),
+        (dcgm.FRESH, timedelta(minutes=1)),
+        (tuple(pause.total_seconds() for pause in delivery.PAUSES), (5, 15, 45, 135, 300, 300, 300)),
+        ((signing.SIGN_AGAIN, signing.WINDOW, signing.SAME_CLOCK), (401, timedelta(minutes=5), timedelta(minutes=1))),
+        (translation.LONGEST_HEADER, 200),
+        ((claims.LONGEST_SUBJECT, identity.LONGEST_NAME, identity.MOST_GROUPS), (255, 255, 2000)),
+        (events.SESSION_LETTERS, 8),
+        (id_token.LARGEST_TOKEN, 65_536),
+        ((logout_token.OLDEST, logout_token.LARGEST_BODY), (timedelta(days=1), 16_384)),
+        (recheck.AT_ONCE, 5),
+        ((course.CHOICE_LENGTH, measurement.LASTS), (500, 30.0)),
+        ((progress.LONGEST, progress.AHEAD), (timedelta(days=30), timedelta(minutes=1))),
+        (progress.OVERDUE, timedelta(minutes=10)),
     ],
 )
 def test_the_limits_that_no_setting_moves(limit: object, value: object) -> None:
     assert limit == value
+
+
+@pytest.mark.parametrize(
+    ("figure", "value"),
+    [
+        (durations.OF_A_USER, 40),
+        (durations.OF_THE_POOL, 1000),
+        (durations.OF_AN_OFFER, 50),
+        (durations.SIBLINGS, 8),
+        (len(durations.FADING), 48),
+        (durations.FORGET, 0.005),
+        ((play.DRAWS, play.FEWEST_DRAWS, play.LIVES), (200, 64, 30_000)),
+        ((interval.MATURED, interval.FEWEST_MATURED), (150, 20)),
+        ((foretell.MOST_PLAYED, foretell.STARTS, foretell.KEYS), (1000, 50, 1000)),
+        ((outlook.FEW, outlook.PEOPLE), (20, 3)),
+        ((outlook.LAST, outlook.FEWEST_JUDGED, outlook.VALID), (200, 50, timedelta(minutes=2))),
+    ],
+)
+def test_the_wait_forecast_has_the_figures_that_it_was_measured_with(figure: object, value: object) -> None:
+    """Another one wants a backtest first: the accuracy that the documentation names was found with these."""
+    assert figure == value
+
+
+@pytest.mark.parametrize(
+    ("section", "secrets"),
+    [
+        (NoticeConfig, {"webhook_url", "webhook_token", "smtp_password"}),
+        (ServiceConfig, {"database_url", "shared_secret", "metrics_token", "prometheus_token"}),
+        *((section, set[str]()) for section in (QueueLimits, CullPolicy, OfferConfig, ClusterConfig, SignOnConfig)),
+    ],
+)
+def test_a_secret_is_in_no_log(section: type, secrets: set[str]) -> None:
+    assert {field.name for field in fields(section) if not field.repr} == secrets
+
+
+def test_a_token_that_others_made_may_be_of_any_length() -> None:
+    found = {name: each.token for name, each in {**settings_in(NoticeConfig), **settings_in(ServiceConfig)}.items()}
+    assert {name: token for name, token in found.items() if token is not None} == {
+        "webhook_token": 0,
+        "prometheus_token": 0,
+        "shared_secret": 16,
+        "metrics_token": 16,
+    }

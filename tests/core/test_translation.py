@@ -8,7 +8,7 @@ import pytest
 
 from hub_extensions.core.reasons import REASON, Reason, explain, key_of, numbered, parameters, translated
 from hub_extensions.core.reasons import SENTENCES as S
-from hub_extensions.core.translation import CONTEXT, ENGLISH, Catalogue, preferred
+from hub_extensions.core.translation import CONTEXT, ENGLISH, Catalogue, number, preferred
 from hub_extensions.core.wording import PLACE, about, duration, ordinal
 
 FINNISH = Catalogue(
@@ -34,6 +34,9 @@ def test_without_a_translation_a_text_stays_english() -> None:
     assert FINNISH("%1 of %2", 1, 2) == "2:sta 1"
     assert FINNISH("%1 was %2", 1) == "1 was %2"
     assert FINNISH("100 %", 1) == "100 %"
+    assert ENGLISH("%0 of %1, %2", "all") == "%0 of all, %2"
+    assert FINNISH.known("1 person is ahead of you.") == "1 on edelläsi." and FINNISH.known("no") is None
+    assert [number(each) for each in (3, 3.0, 1.5, 0.25)] == ["3", "3", "1.5", "0.25"]
 
 
 @pytest.mark.parametrize(
@@ -110,6 +113,11 @@ def test_lengths_and_places_are_written_as_the_language_does() -> None:
         ("de,ja;q=0.5", "ja-JP"),
         ("ja;q=0.2, fi;q=0.7", "fi-FI"),
         ("fi;q=0, ja", "ja-JP"),
+        ("fi;q=0", ""),
+        ("fi;q=0.001", "fi-FI"),
+        ("ja-XX", "ja-JP"),
+        ("jp", ""),
+        ("de-JP, fi", "fi-FI"),
         ("FI-fi", "fi-FI"),
         ("fil", ""),
         ("*", ""),
@@ -119,3 +127,8 @@ def test_lengths_and_places_are_written_as_the_language_does() -> None:
 )
 def test_the_language_is_the_first_that_the_browser_asks_for_and_there_is(header: str, language: str) -> None:
     assert preferred(header, ("fi-FI", "ja-JP")) == language
+
+
+def test_of_two_of_one_language_the_one_that_is_asked_for_is_given() -> None:
+    assert preferred("pt-BR", ("pt-PT", "pt-BR")) == "pt-BR"
+    assert preferred("pt-AO", ("pt-PT", "pt-BR")) == "pt-PT"

@@ -21,8 +21,7 @@ from hub_extensions.authenticator.openid.metrics import PROVIDER_AWAY, RECHECKS
 from hub_extensions.core.sign_on import EndCause
 from hub_extensions.core.sign_on.recheck import (
     AT_ONCE,
-    FIRST_PAUSE_SECONDS,
-    LONGEST_PAUSE_SECONDS,
+    PAUSES_SECONDS,
     ProviderLink,
     RecheckFailure,
     RecheckOutcome,
@@ -227,7 +226,7 @@ class ProviderRecheck:
         self._unanswered[session] = RecheckFailure(time.monotonic(), 1 if before is None else before.times + 1)
 
     def _is_away(self, because: str) -> None:
-        self._pause = min(LONGEST_PAUSE_SECONDS, 2 * self._pause or FIRST_PAUSE_SECONDS)
+        self._pause = min(PAUSES_SECONDS[-1], 2 * self._pause or PAUSES_SECONDS[0])
         self._pause_until = time.monotonic() + self._pause
         RECHECKS.labels("away").inc()
         self.away_because = because

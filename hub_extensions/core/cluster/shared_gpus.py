@@ -102,7 +102,7 @@ def hami_cards(
 
 
 def _hami_left(card: _Card, use: _Use) -> int:
-    if use.places and (use.places >= card.places or use.cores >= card.cores):
+    if use.places >= card.places or (use.places and use.cores >= card.cores):
         return 0
     return max(0, (card.memory - use.memory) * WHOLE // card.memory)
 

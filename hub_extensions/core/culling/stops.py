@@ -12,9 +12,8 @@ from datetime import datetime, timedelta
 from hub_extensions.core.culling.policy import CullPolicy
 
 MINUTE = timedelta(minutes=1)
-FIRST_PAUSE = timedelta(seconds=5)
-LONGEST_PAUSE = timedelta(minutes=5)
-"""The pause doubles from the first to the longest."""
+PAUSES = tuple(timedelta(seconds=each) for each in (5, 10, 20, 40, 80, 160, 300))
+"""After each stop of a server that failed in a row; after the last pause it is always that."""
 LONGEST_WISH = timedelta(hours=1)
 """A hub may ask for a longer pause by ``Retry-After``, but not for one beyond this."""
 
@@ -47,8 +46,8 @@ class StopPause:
 def pause_after(before: StopPause | None, now: datetime, retry_after: timedelta | None = None) -> StopPause:
     """One more stop of a server has failed. `retry_after`: what the hub asked for; None: nothing."""
     failures = 1 if before is None else before.failures + 1
-    own = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), LONGEST_PAUSE)
-    wished = own if retry_after is None else min(max(retry_after, FIRST_PAUSE), LONGEST_WISH)
+    own = PAUSES[min(failures, len(PAUSES)) - 1]
+    wished = own if retry_after is None else min(max(retry_after, PAUSES[0]), LONGEST_WISH)
     return StopPause(failures, now + wished)
 
 

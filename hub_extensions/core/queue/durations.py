@@ -8,7 +8,7 @@ Times are seconds here: a draw is a column of an array. Not here: who starts whe
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+Seed = int | Sequence[int]
 
 OF_A_USER = 40
 """A user's finished uses that are looked at, and the weight exp(-rank / 10) of each (the reference algorithm)."""
@@ -39,7 +40,11 @@ FORGET = 1 / 200
 """How fast the trust in the sources follows what ends: over the last 200 or so."""
 SHORTEST = 1.0
 
-LAST_TWO, OFFER, USER, BURST, POOL_OFFER, POOL = range(6)
+SOURCES = LAST_TWO, OFFER, USER, BURST, POOL_OFFER, POOL = range(6)
+LATELY = 200
+"""Of the pool's uses so many are asked how well it foretold one."""
+KNOWN = (3, 10)
+"""From so many finished uses on a user is of the next class, whose sources are believed apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ class DurationHistory:
         self._users: dict[str, deque[PastUse]] = {}
         self._offers: dict[Hashable, deque[PastUse]] = {}
         self._pool: deque[PastUse] = deque(maxlen=OF_THE_POOL)
-        self._trust = {n: np.full(6, 1 / 6) for n in range(3)}
+        self._trust: defaultdict[int, FloatArray] = defaultdict(lambda: np.full(len(SOURCES), 1 / len(SOURCES)))
         for use in uses:
             self.add(use)
 
@@ -127,25 +132,21 @@ class DurationHistory:
         return tuple(self._pool)
 
     def _class(self, user: str) -> int:
-        known = len(self._users.get(user, ()))
-        return 0 if known < 3 else 1 if known < 10 else 2
+        return sum(len(self._users.get(user, ())) >= least for least in KNOWN)
 
     def _learn(self, use: PastUse) -> None:
         """One step of expectation and maximisation over the sources that had something to say."""
         own, same = self._users.get(use.user, ()), self._offers.get(use.offer, ())
         weights = profiles(use.offer, use.asked, [(u.offer, u.asked) for u in own], [True] * len(own))
-        hits = np.zeros(6)
-        there = np.zeros(6, dtype=bool)
+        hits, there = np.zeros(len(SOURCES)), np.zeros(len(SOURCES), dtype=bool)
         if own:
             near = self._near(own, use)
             hits[:4], there[:4] = weights @ near, weights.sum(axis=1) > 0
         if same:
             hits[POOL_OFFER], there[POOL_OFFER] = self._near(same, use).mean(), True
         if self._pool:
-            recent = tuple(islice(self._pool, 200))
+            recent = tuple(islice(self._pool, LATELY))
             hits[POOL], there[POOL] = self._near(recent, use).mean(), True
-        if not there.any():
-            return
         trust = self._trust[self._class(use.user)]
         believed = np.where(there, trust, 0.0)
         found = believed * (hits + 1e-3)
@@ -170,11 +171,8 @@ def profiles(offer: Hashable, asked: float, own: Sequence[tuple[Hashable, float]
         over: whether each has ended. The last two are of those: a life that is drawn from the last two must not be
             one of the last two for the next.
     """
-    found = np.zeros((4, len(own)))
-    if not own:
-        return found
     order = sorted(range(len(own)), key=lambda at: -own[at][1])
-    rows = found.tolist()
+    rows = [[0.0] * len(own) for _ in range(4)]
     alike = ended = 0
     for rank, at in enumerate(order):
         kind, when = own[at]
@@ -200,7 +198,7 @@ class Draws:
     A life that is drawn counts from then on as the latest use of its user: who starts five alike ends them alike.
     """
 
-    def __init__(self, history: DurationHistory, holders: Sequence[UseHolder], count: int, seed: int) -> None:
+    def __init__(self, history: DurationHistory, holders: Sequence[UseHolder], count: int, seed: Seed) -> None:
         self._history = history
         self._count = count
         self._random = np.random.default_rng(seed)
@@ -273,8 +271,7 @@ class Draws:
 
     @staticmethod
     def _from(lives: FloatArray, sure: FloatArray, points: FloatArray, age: float) -> FloatArray:
-        at = np.minimum(np.searchsorted(sure, points, side="right"), len(lives) - 1)
-        found: FloatArray = lives[at]
+        found: FloatArray = np.take(lives, np.searchsorted(sure, points, side="right"), mode="clip")
         return found
 
     def _beyond(self, age: float) -> FloatArray:
@@ -292,7 +289,7 @@ def kaplan_meier(ended: Sequence[PastUse], running: Sequence[float]) -> tuple[Fl
     What is left over lies at the longest.
     """
     if not ended:
-        return np.zeros(0), np.zeros(0)
+        return np.array([]), np.array([])
     lasted = np.array([use.lasted for use in ended] + list(running))
     over = np.array([not use.at_limit for use in ended] + [False] * len(running))
     order = np.lexsort((~over, lasted))

@@ -106,8 +106,8 @@ def best_of(forecasts: Sequence[WaitForecast]) -> WaitForecast:
 
     Of nothing that is known the first says why.
     """
-    bound = min(forecasts, key=lambda each: (each.at_most is None, each.at_most or timedelta(0)))
-    likely = min(forecasts, key=lambda each: (each.p90 is None, each.p90 or timedelta(0)))
+    bound = min(forecasts, key=lambda each: timedelta.max if each.at_most is None else each.at_most)
+    likely = min(forecasts, key=lambda each: timedelta.max if each.p90 is None else each.p90)
     return replace(bound, p10=likely.p10, p50=likely.p50, p90=likely.p90)
 
 

@@ -148,7 +148,7 @@ class Foreteller:
         offers = {offer.id for offer in snapshot.offers if offer.pool == pool}
         sizes = {lease.share for lease in held} | {each.share for each in snapshot.offers if each.id in offers}
         people = len({lease.user for lease in held}) if len(sizes) < 2 else 0  # of mixed sizes no count has one name
-        ending = sum(1 for lease in held if left.get(lease.id, SOON_END + 1) <= SOON_END)
+        ending = sum(1 for lease in held if lease.id in left and left[lease.id] <= SOON_END)
         return PoolView(self.finished(pool), len(held), people, ending)
 
 
@@ -210,7 +210,7 @@ class _StateMaker:
         """Counted devices have no names: each lease has one, and each that is free is one."""
         if not self._counted:
             return self._capacity.devices(pool)
-        share = min(self._shares(pool), default=WHOLE)
+        (share,) = self._shares(pool)
         free = sum(room // share * count for room, count in self._capacity.room(pool).items())
         most = min(free, self._queues.length(pool) + 1)
         return (*(lease.id for lease in self._leases.get(pool, ())), *(f"free {number}" for number in range(most)))

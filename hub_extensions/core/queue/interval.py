@@ -131,7 +131,7 @@ def _loss(waited: float, shown: float) -> float:
 
 def _rank(ordered: Sequence[float], share: float) -> float:
     """The quantile that conformal prediction asks for: one of n+1 is the next."""
-    return ordered[min(len(ordered), math.ceil(share * (len(ordered) + 1))) - 1]
+    return ordered[math.ceil(share * (len(ordered) + 1)) - 1]
 
 
 def _log(seconds: float) -> float:

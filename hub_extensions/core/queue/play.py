@@ -7,12 +7,15 @@ Times are seconds from now. Not here: how lives are drawn (``durations.py``), wh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.queue.durations import Draws, DurationHistory, UseHolder
 
 FloatArray = NDArray[np.float64]
@@ -95,12 +98,12 @@ class SimulationState:
     waiting: tuple[Waiting, ...]
     brake: Brake | None = None
     held_up: frozenset[str] = frozenset()
-    whole: int = 1000
+    whole: int = WHOLE
 
 
 def draws_for(servers: int) -> int:
     """How many worlds: fewer where many lives have to be drawn."""
-    return max(FEWEST_DRAWS, min(DRAWS, LIVES // max(1, servers)))
+    return max(FEWEST_DRAWS, min(DRAWS, LIVES // servers)) if servers else DRAWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +136,16 @@ def play(
     """
     count = draws_for(len(state.held) + len(state.waiting))
     draws = {
-        pool: Draws(history, _holders(state, pool), count, seed + number)
+        pool: Draws(history, [each.holder for each in _held_in(state, pool)], count, (seed, number))
         for number, (pool, history) in enumerate(sorted(histories.items()))
     }
-    held = sorted(state.held, key=lambda each: (each.holder.asked, -(each.holder.age or 0.0), each.id))
+    held = sorted(state.held, key=lambda each: (each.holder.asked, each.id))
     left = {}
     pool_of = {device: pool for pool, devices in state.pools.items() for device in devices}
     for each in held:
         if not go_on():
             raise GivenUp
-        pool = pool_of.get(each.shares[0][0]) if each.shares else None
+        pool = next((pool_of[device] for device, _ in each.shares if device in pool_of), "")
         if pool in draws and each.frees:
             left[each.id] = draws[pool].life(each.holder) - (each.holder.age or 0.0)
 
@@ -153,9 +156,9 @@ def play(
     return Worlds(starts, asked, left)
 
 
-def _holders(state: SimulationState, pool: str) -> list[UseHolder]:
+def _held_in(state: SimulationState, pool: str) -> list[HeldShares]:
     ours = set(state.pools.get(pool, ()))
-    return [each.holder for each in state.held if any(device in ours for device, _ in each.shares)]
+    return [each for each in state.held if any(device in ours for device, _ in each.shares)]
 
 
 def play_lives(
@@ -167,8 +170,8 @@ def play_lives(
     go_on: Callable[[], bool] = always,
 ) -> tuple[dict[str, FloatArray], list[FloatArray]]:
     """The same with given lives: `left` of those who hold something (who is missing never ends), `life` of a wish."""
-    pools = {pool: _pool_of(pool, state, left, count, asks) for pool in state.pools}
-    brake = None if state.brake is None else _Brake(state.brake, count)
+    pools = {pool: _pool_of(pool, state, left, count, asks) for pool, devices in state.pools.items() if devices}
+    brake = None if state.brake is None else _Brake(state.brake, count, len(state.waiting))
     starts: dict[str, FloatArray] = {}
     for ticket in state.waiting:
         if not go_on():
@@ -182,18 +185,20 @@ def _turn(
     state: SimulationState, pools: _Pools, brake: _Brake | None, ticket: Waiting, life: Life, count: int
 ) -> FloatArray:
     """It starts at the first moment at which one of its wishes can be given; of equal moments the one it prefers."""
-    can = [wish for wish in ticket.wishes if wish.pool in pools and wish.pool not in state.held_up]
     if not ticket.wishes:
-        return np.zeros(0) if brake is None else brake.after(np.zeros(count))
+        now = np.zeros(count)
+        return now if brake is None else brake.after(now)
+    can = [wish for wish in ticket.wishes if wish.pool in pools and wish.pool not in state.held_up]
     if not can:
         return np.full(count, NEVER)
-    if len(ticket.wishes) == 1:
-        pool = pools[can[0].pool]
-        at = pool.earliest(can[0].share, can[0].devices)
+    first, *others = can
+    if not others:
+        pool = pools[first.pool]
+        at = pool.earliest(first.share, first.devices)
         if brake is not None:
             at = brake.after(at)
             pool.wait_until(at)
-        pool.give(can[0].share, can[0].devices, at, life(can[0]))
+        pool.give(first.share, first.devices, at, life(first), np.arange(count))
         return at
     best: FloatArray = np.full(count, NEVER)
     chosen = np.full(count, -1)
@@ -204,11 +209,10 @@ def _turn(
         chosen = np.where(sooner, number, chosen)
     if brake is not None:
         best = brake.after(best)
-    for number, wish in enumerate(can):
-        mine = np.flatnonzero(chosen == number)
-        pools[wish.pool].give(wish.share, wish.devices, best, life(wish), mine)
-    for name in {wish.pool for wish in ticket.wishes if wish.pool in pools}:
+    for name in {wish.pool for wish in can}:
         pools[name].wait_until(best)
+    for number, wish in enumerate(can):
+        pools[wish.pool].give(wish.share, wish.devices, best, life(wish), np.flatnonzero(chosen == number))
     return best
 
 
@@ -225,13 +229,20 @@ class _Brake:
     Turns are played by place, not by time: who starts sooner in another line takes nothing from those played before.
     """
 
-    def __init__(self, brake: Brake, count: int) -> None:
+    def __init__(self, brake: Brake, count: int, waiting: int) -> None:
         self._most, self._takes, self._used = brake.most, brake.takes, len(brake.starting)
-        self._over = np.full((count, self._used + 16), -NEVER)
+        self._over = np.full((count, self._used + waiting), -NEVER)
         self._over[:, : self._used] = sorted(brake.starting)
 
     def after(self, moment: FloatArray) -> FloatArray:
         """The first time from this moment on at which one more may start; it does."""
+        at = self.peek(moment)
+        self._over[:, self._used] = at + self._takes
+        self._used += 1
+        return at
+
+    def peek(self, moment: FloatArray) -> FloatArray:
+        """The same, and nobody does."""
         at: FloatArray = moment.copy()
         over = self._over[:, : self._used]
         held_back = np.flatnonzero(np.isfinite(at))
@@ -241,43 +252,34 @@ class _Brake:
             full = starting.sum(axis=1) >= self._most
             held_back = held_back[full]
             at[held_back] = np.where(starting[full], ends[full], NEVER).min(axis=1, initial=NEVER)
-        if self._used == self._over.shape[1]:
-            self._over = np.concatenate((self._over, np.full_like(self._over, -NEVER)), axis=1)
-        self._over[:, self._used] = at + self._takes
-        self._used += 1
         return at
-
-    def peek(self, moment: FloatArray) -> FloatArray:
-        """The same, and nobody does."""
-        found = self.after(moment)
-        self._used -= 1
-        return found
 
 
 def _pool_of(
     pool: str, state: SimulationState, left: Mapping[str, FloatArray], count: int, asks: Sequence[Wish]
 ) -> _Pool | _Slots:
-    devices = state.pools[pool]
-    ours = set(devices)
-    held = [each for each in state.held if any(device in ours for device, _ in each.shares)]
-    wishes = [wish for ticket in state.waiting for wish in ticket.wishes if wish.pool == pool]
-    wishes += [wish for wish in asks if wish.pool == pool]
-    taken: dict[str, int] = {}
-    for each in held:
-        for device, share in each.shares:
-            taken[device] = taken.get(device, 0) + share
+    devices, held = state.pools[pool], _held_in(state, pool)
+    waiting = [wish for ticket in state.waiting for wish in ticket.wishes if wish.pool == pool]
+    slots = equal_slots(devices, held, [*waiting, *(wish for wish in asks if wish.pool == pool)], state.whole)
+    if slots:
+        return _Slots(slots, held, left, count)
+    return _Pool(devices, held, left, count, sum(wish.devices for wish in waiting), state.whole)
+
+
+def equal_slots(devices: Sequence[str], held: Sequence[HeldShares], wishes: Sequence[Wish], whole: int = WHOLE) -> int:
+    """How many can have one share each, where all have an equal one of one device; 0: they do not."""
     shares = {wish.share for wish in wishes} | {share for each in held for _, share in each.shares}
-    one_each = all(wish.devices == 1 for wish in wishes) and all(len(each.shares) == 1 for each in held)
-    if devices and one_each and len(shares) == 1 and max(taken.values(), default=0) <= state.whole >= max(shares):
-        return _Slots(len(devices) * (state.whole // max(shares)), held, left, count)
-    return _Pool(devices, held, left, count, state.whole)
+    if any(wish.devices != 1 for wish in wishes) or any(len(each.shares) != 1 for each in held) or len(shares) != 1:
+        return 0
+    on_one = whole // shares.pop()
+    users = Counter(device for each in held for device, _ in each.shares)
+    return 0 if any(count > on_one for count in users.values()) else len(devices) * on_one
 
 
 class _Slots:
     """A pool of which everybody has one equal share: whoever is first in line takes the slot that is free next."""
 
     def __init__(self, slots: int, held: Sequence[HeldShares], left: Mapping[str, FloatArray], count: int) -> None:
-        self.count = count
         self._now: FloatArray = np.zeros(count)
         self._free = np.zeros((count, slots))
         for at, each in enumerate(held):
@@ -298,61 +300,62 @@ class _Slots:
         """Nobody is given anything before this."""
         self._now = np.maximum(self._now, moment)
 
-    def give(self, share: int, devices: int, at: FloatArray, life: FloatArray, only: Places | None = None) -> None:
-        """One, at this moment, for as long."""
-        if only is None:
-            rows = np.arange(self.count)
-            self._free[rows, self._free.argmin(axis=1)] = at + life
-        else:
-            self._free[only, self._free[only].argmin(axis=1)] = at[only] + life[only]
+    def give(self, share: int, devices: int, at: FloatArray, life: FloatArray, worlds: Places) -> None:
+        """One, at this moment, for as long, in these worlds."""
+        self._free[worlds, self._free[worlds].argmin(axis=1)] = at[worlds] + life[worlds]
 
 
 class _Pool:
-    """The devices of one pool in every world, at the moment up to which each world was played."""
+    """The devices of one pool in every world, at the moment up to which each world was played.
+
+    Args:
+        wanted: so many shares will be given at most.
+    """
 
     def __init__(
-        self, devices: Sequence[str], held: Sequence[HeldShares], left: Mapping[str, FloatArray], count: int, whole: int
+        self,
+        devices: Sequence[str],
+        held: Sequence[HeldShares],
+        left: Mapping[str, FloatArray],
+        count: int,
+        wanted: int,
+        whole: int,
     ) -> None:
         number = {device: at for at, device in enumerate(devices)}
-        self.count, self._whole = count, whole
-        self._free = np.full((count, max(1, len(devices))), whole, dtype=np.int32)
-        self._none = not devices
+        room = sum(len(each.shares) for each in held) + wanted
+        self._free = np.full((count, len(devices)), whole, dtype=np.int32)
         self._now: FloatArray = np.zeros(count)
-        ends, places, shares = [], [], []
+        self._ends: FloatArray = np.full((count, room), NEVER)
+        self._places: Places = np.zeros((count, room), dtype=np.int64)
+        self._shares = np.zeros(room, dtype=np.int32)
+        self._used = 0
+        worlds = np.arange(count)
         for each in held:
             for device, share in each.shares:
                 if device in number:
-                    self._free[:, number[device]] -= share
-                    if each.id in left:
-                        ends.append(left[each.id])
-                        places.append(np.full(count, number[device]))
-                        shares.append(share)
-        self._ends: FloatArray = np.stack(ends, axis=1) if ends else np.zeros((count, 0))
-        self._places: Places = np.stack(places, axis=1) if places else np.zeros((count, 0), dtype=np.int64)
-        self._shares = np.array(shares, dtype=np.int32)
-        self._used = len(shares)
+                    place = np.full(count, number[device])
+                    self._take(worlds, place, share, left.get(each.id, np.full(count, NEVER)))
+
+    def _take(self, worlds: Places, place: Places, share: int, until: FloatArray) -> None:
+        """A share of a device, in these worlds."""
+        self._free[worlds, place] -= share
+        self._ends[worlds, self._used] = until
+        self._places[worlds, self._used] = place
+        self._shares[self._used] = share
+        self._used += 1
 
     def peek(self, share: int, devices: int) -> FloatArray:
         """When so many devices have this share free."""
-        return self.copy().earliest(share, devices)
-
-    def copy(self) -> _Pool:
-        """Another that may be played on alone."""
-        other = object.__new__(_Pool)
-        other.count, other._whole, other._none = self.count, self._whole, self._none
-        other._free, other._now = self._free.copy(), self._now.copy()
-        other._ends, other._places, other._shares = self._ends.copy(), self._places.copy(), self._shares.copy()
-        other._used = self._used
-        return other
+        other = copy(self)
+        other._free, other._now, other._ends = self._free.copy(), self._now.copy(), self._ends.copy()
+        return other.earliest(share, devices)
 
     def earliest(self, share: int, devices: int) -> FloatArray:
         """Play on until so many devices have this share free; when that is."""
-        if self._none or share > self._whole:
-            self._now = np.full(self.count, NEVER)
-            return self._now
         rows = np.flatnonzero(self._fitting(self._free, share) < devices)
         while len(rows):
-            self._now[rows] = np.maximum(self._now[rows], self._ends[rows].min(axis=1, initial=NEVER))
+            ends = self._ends[rows, : self._used]
+            self._now[rows] = np.maximum(self._now[rows], ends.min(axis=1, initial=NEVER))
             self._release(rows)
             ended = np.isfinite(self._now[rows])
             rows = rows[ended & (self._fitting(self._free[rows], share) < devices)]
@@ -366,44 +369,22 @@ class _Pool:
 
     def _release(self, rows: Places) -> None:
         """Give back what has ended by now in these worlds."""
-        over, columns = np.nonzero(self._ends[rows] <= self._now[rows, None])
+        ends = self._ends[rows, : self._used]
+        over, columns = np.nonzero((ends <= self._now[rows, None]) & np.isfinite(ends))
         at = rows[over]
-        live = np.isfinite(self._ends[at, columns])
-        at, columns = at[live], columns[live]
         np.add.at(self._free, (at, self._places[at, columns]), self._shares[columns])
         self._ends[at, columns] = NEVER
 
     def wait_until(self, moment: FloatArray) -> None:
         """Nobody is given anything before this."""
-        later = np.flatnonzero((moment > self._now) & np.isfinite(moment))
-        if len(later):
-            self._now[later] = moment[later]
-            self._release(later)
-        self._now = np.where(np.isfinite(moment), self._now, NEVER)
+        self._now = np.maximum(self._now, moment)
+        self._release(np.arange(len(moment)))
 
-    def give(self, share: int, devices: int, at: FloatArray, life: FloatArray, only: Places | None = None) -> None:
-        """So many devices, the fullest that fit, at this moment, for as long."""
-        rows = np.flatnonzero(np.isfinite(at)) if only is None else only[np.isfinite(at[only])]
-        if only is not None:
-            self.wait_until(np.where(np.isin(np.arange(self.count), rows), at, self._now))
-        if not len(rows):
-            return
-        free = self._free[rows]
-        fitting = np.where(free >= share, free, self._whole + 1)
-        fullest = fitting.argmin(axis=1)[:, None] if devices == 1 else fitting.argsort(axis=1, kind="stable")
-        for place in fullest[:, :devices].T:
-            self._free[rows, place] -= share
-            column = self._column()
-            self._ends[rows, column] = at[rows] + life[rows]
-            self._places[rows, column] = place
-            self._shares[column] = share
-
-    def _column(self) -> int:
-        """Room for one more end."""
-        if self._used == self._ends.shape[1]:
-            more = max(16, self._used // 2)
-            self._ends = np.concatenate((self._ends, np.full((self.count, more), NEVER)), axis=1)
-            self._places = np.concatenate((self._places, np.zeros((self.count, more), dtype=np.int64)), axis=1)
-            self._shares = np.concatenate((self._shares, np.zeros(more, dtype=np.int32)))
-        self._used += 1
-        return self._used - 1
+    def give(self, share: int, devices: int, at: FloatArray, life: FloatArray, worlds: Places) -> None:
+        """So many devices, the fullest that fit, at this moment, for as long, in these worlds."""
+        rows = worlds[np.isfinite(at[worlds])]
+        fitting = np.where(self._free[rows] >= share, self._free[rows], NEVER)
+        for _ in range(devices):
+            place = fitting.argmin(axis=1)
+            fitting[np.arange(len(rows)), place] = NEVER
+            self._take(rows, place, share, at[rows] + life[rows])

@@ -16,8 +16,8 @@ Not here: asking (``adapters/oidc.py``), and ending (``authenticator/session_end
 
 from __future__ import annotations
 
-import hashlib
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,8 +28,8 @@ AT_ONCE = 5
 JITTER = 0.2
 """A session is due up to this part of the time earlier, each by another, so that not all come at once."""
 
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 2.0, 120.0
-"""After a question without an answer none is put for so long; each time twice as long."""
+PAUSES_SECONDS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 120.0)
+"""After a question without an answer none is put for so long; each time twice as long, up to the last."""
 
 _ACCOUNT_GONE = re.compile(
     r"^(?!.*\bsession\b).*\b(user|account)\b.*\b(disabled|deleted|not found|does not exist)\b",
@@ -80,7 +80,7 @@ class RecheckFailure:
     @property
     def again_at(self) -> float:
         """It is not asked about before: one session that has no answer keeps nobody else waiting."""
-        return self.at + min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(self.times - 1, 10))
+        return self.at + PAUSES_SECONDS[min(self.times, len(PAUSES_SECONDS)) - 1]
 
 
 def due(
@@ -113,4 +113,4 @@ def due(
 
 def _early(session: str) -> float:
     """0 to `JITTER`: always the same for a session."""
-    return JITTER * hashlib.sha256(session.encode()).digest()[0] / 256
+    return JITTER * zlib.crc32(session.encode()) / 2**32

@@ -75,11 +75,11 @@ class Forecaster:
         """Learn, then compute for as long as the service runs."""
         loop = asyncio.get_running_loop()
         asked_at = computed_at = -EVERY
-        computed = -1
+        computed: int | None = None
         while True:
             began = loop.time()
             if began - asked_at >= IMPORTS_EVERY and await self.refresh():
-                computed = -1
+                computed = None
             asked_at = began if began - asked_at >= IMPORTS_EVERY else asked_at
             if self.state.foresight.revision != computed or began - computed_at >= EVERY:
                 computed, computed_at = self.state.foresight.revision, began
@@ -227,7 +227,7 @@ class Forecaster:
                         await transaction.write(Changes(forecasts=given))
             if sizes is not None:
                 async with self._transaction() as transaction:
-                    await transaction.write(Changes(meta={POOL_SIZES: json.dumps(sizes, sort_keys=True)}))
+                    await transaction.write(Changes(meta={POOL_SIZES: json.dumps(sizes)}))
                 self._sizes = found.sizes
         except Refused as problem:
             log.debug("no forecast is kept: %s", problem)

@@ -374,7 +374,7 @@ class State:
             StoreUnavailable: a new pool's name cannot be kept, so it is not offered yet; nothing has changed.
         """
         if dict(snapshot.survey.names) != dict(self.pool_names):
-            await self.commit(Changes(meta={POOL_NAMES: json.dumps(dict(snapshot.survey.names), sort_keys=True)}))
+            await self.commit(Changes(meta={POOL_NAMES: json.dumps(dict(snapshot.survey.names))}))
         if snapshot.offers.offers != self._offers_before:
             await self._store_offers(snapshot.offers.offers)
         self.read_at = self.clock.now()

@@ -71,7 +71,7 @@ class Tickets:
         self.rights = Rights(state, hub)
         self._prepare: Callable[[Lease], Awaitable[None]] | None = None
         self._changed = asyncio.Event()
-        self._published_revision = -1
+        self._published_revision: int | None = None
         self.transaction = Transactions(state, self.admit_waiting, self._send)
 
     def on_restart(self, prepare: Callable[[Lease], Awaitable[None]]) -> None:
@@ -283,9 +283,8 @@ class Tickets:
         if self._unjudged and not self.state.unread:
             await self._judge(transaction)
         if self.state.hub_up:
-            for _ in range(len(self.state.tickets) + 1):
-                if not await self._admit_once(transaction):
-                    break
+            while await self._admit_once(transaction):
+                log.debug("a right was lost, so others may be able to start")  # an offer less each time: it ends
         self.state.last_admission_seconds = asyncio.get_running_loop().time() - began
         if self.state.revision != self._published_revision:
             self._changed.set()

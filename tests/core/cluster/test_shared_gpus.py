@@ -182,6 +182,7 @@ def test_a_card_under_hami_is_of_one_user_and_all_its_cores_where_the_list_does_
     bare = json.dumps([{"id": "GPU-0", "devmem": 40960}])
     assert under_hami(bare) == (1, {WHOLE: 1}, 0)
     assert under_hami(bare, part("p", "GPU-0,NVIDIA,1024,0:;")) == (1, {}, 1)
+    assert under_hami(json.dumps([{"id": "GPU-0", "devmem": 40960, "count": 0}])) == (1, {}, 0), "nobody may use it"
     shared = json.dumps([{"id": "GPU-0", "devmem": 40960, "count": 3}])
     assert under_hami(shared, part("p", "GPU-0,NVIDIA,10240,99:;")) == (1, {750: 1}, 1)
     assert under_hami(shared, part("p", "GPU-0,NVIDIA,10240,100:;")) == (1, {}, 1)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hub_extensions.core.gpu.devices import WHOLE, DeviceState, Foreign
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.admission import admit
-from hub_extensions.core.queue.durations import Left
-from hub_extensions.core.queue.foretell import ENDING, FIRST_START, Foreteller, Question, simulation_of
+from hub_extensions.core.queue.durations import Left, UseHolder
+from hub_extensions.core.queue.foretell import ENDING, FIRST_START, Foreteller, Question, alike, simulation_of
 from hub_extensions.core.queue.interval import Interval
 from hub_extensions.core.queue.model import (
     Lease,
@@ -28,7 +28,7 @@ from hub_extensions.core.queue.model import (
     WantedOffer,
 )
 from hub_extensions.core.queue.outlook import KnownEnd, Stay
-from hub_extensions.core.queue.play import Brake, GivenUp, SimulationState, Wish, play_lives
+from hub_extensions.core.queue.play import Brake, GivenUp, SimulationState, Waiting, Wish, play_lives
 from tests.core.queue.test_admission import NOW, OFFERS, large, lease, small, snapshot, ticket, whole
 from tests.core.queue.test_counted_pools import cards
 from tests.examples import many
@@ -295,3 +295,110 @@ def test_an_offers_wait_is_that_of_who_joins_now() -> None:
     found = teller.answer(Question(snap, NOW), 1)
     assert found.offers.keys() == {SMALL} and found.offers[SMALL].played.p50 > found.tickets["t1"].played.p50
     assert found.sizes == {SMALL: 1}
+
+
+# ------------------------------------------------------------------ to the last one
+
+
+def test_a_record_is_known_again_until_a_thousand_others_came() -> None:
+    teller = Foreteller()
+    teller.learn(stays(1000))
+    teller.learn(stays(1))
+    assert teller.finished(SMALL) == 1000 and teller.finished(LARGE) == 0
+    teller.learn([replace(stays(1)[0], key="one more")])
+    teller.learn(stays(1))
+    assert teller.finished(SMALL) == 1002
+
+
+def test_a_start_takes_as_long_as_the_median_of_the_last_fifty() -> None:
+    teller = Foreteller()
+    teller.learn(replace(each, starting=float(n)) for n, each in enumerate(stays(60)))
+    assert teller.starting == 35.0
+
+
+def test_uses_are_alike_that_have_as_much_for_as_long() -> None:
+    assert alike(1, 500) == (1, 500) and alike(2, 500, 60.0) == (2, 500, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "people", "ending"),
+    [
+        ([{}, {}], 2, 2),
+        ([{}, {"user": "holder0"}], 1, 2),
+        ([{}, {"pool": LARGE}], 1, 1),
+        ([{}, {"state": LeaseState.ENDED}], 1, 1),
+        ([{}, {"state": LeaseState.LOST}], 2, 1),
+        ([{}, {"share": 500}], 0, 2),
+    ],
+)
+def test_a_view_is_of_those_who_hold_one_of_a_pool(changes: list[dict[str, Any]], people: int, ending: int) -> None:
+    teller = Foreteller()
+    teller.learn(stays())
+    leases = tuple(replace(lease(small(n), n=n), **each) for n, each in enumerate(changes))
+    ends = {each.id: KnownEnd(3600.0) for each in leases}
+    view = teller.answer(Question(snapshot((small(0), small(1)), (), leases), NOW, ends=ends), 1).pools[SMALL]
+    assert (view.people, view.ending) == (people, ending)
+
+
+def test_of_a_pool_of_parts_no_count_of_people_has_a_name() -> None:
+    teller = Foreteller()
+    teller.learn(stays(pool=GPU))
+    found = teller.answer(Question(snapshot((whole(0),), (), (lease(whole(0)),)), NOW), 1).pools
+    assert (found[GPU].people, found[GPU].held, found[GPU].finished) == (0, 1, 30)
+
+
+def test_a_ticket_is_played_with_what_it_may_hold_and_for_how_long() -> None:
+    gone, known = OfferId("mig-7g.40gb"), ticket(1, SMALL)
+    snap = snapshot((small(0), whole(0)), (known, ticket(2, gone, HALF), ticket(3, gone)), lifetime=60 * MINUTE)
+    found, asks = simulation_of(Question(snap, NOW, asked={"t2": 7.0}), 30.0)
+    limit = (snap.start_allowance + 60 * MINUTE).total_seconds()
+    assert found.waiting == (
+        Waiting("t1", (Wish(SMALL, WHOLE, UseHolder("u1", (1, WHOLE), NOW.timestamp(), None, limit)),)),
+        Waiting("t2", (Wish(GPU, 500, UseHolder("u2", (1, 500), 7.0, None, limit)),)),
+    )
+    assert asks == {
+        offer: Wish(pool, share, UseHolder("", (1, share), NOW.timestamp()))
+        for offer, pool, share in ((SMALL, SMALL, WHOLE), (LARGE, LARGE, WHOLE), (GPU, GPU, WHOLE), (HALF, GPU, 500),
+                                   (OfferId("gpu-0.25"), GPU, 250))
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("room", "waiting", "free"), [({WHOLE: 9}, 0, 1), ({WHOLE: 9}, 2, 3), ({WHOLE: 2}, 5, 2), ({500: 9}, 2, 0)]
+)
+def test_of_counted_devices_so_many_are_free_as_can_be_asked_for(room: dict[int, int], waiting: int, free: int) -> None:
+    counted = replace(cards(9), id="gpu", total=9, room=room)
+    tickets = tuple(ticket(n, GPU) for n in range(waiting))
+    only = tuple(each for each in OFFERS if each.id == GPU)
+    snap = replace(snapshot(None, tickets), offers=only, pools={GPU: counted})
+    assert line(snap).pools == {GPU: tuple(f"free {n}" for n in range(free))}
+    two = tuple(each for each in OFFERS if each.id in (GPU, HALF))
+    assert line(replace(snap, offers=two)).pools == {}
+
+
+@pytest.mark.parametrize(("most", "brake"), [(3, None), (2, Brake(2, 30.0, (20.0,))), (1, Brake(1, 30.0, (20.0,)))])
+def test_the_brake_is_played_where_those_who_wait_may_meet_it(most: int, brake: Brake | None) -> None:
+    starting = replace(ticket(1, "cpu", state=TicketState.ADMITTED), admitted_at=NOW - timedelta(seconds=10))
+    held_back = replace(ticket(4, "cpu", state=TicketState.ADMITTED), admitted_at=NOW)
+    tickets = (starting, ticket(2, SMALL), ticket(3, SMALL), held_back)
+    snap = replace(snapshot((small(0),), tickets, (), QueueLimits(max_starting=most)), held_back=frozenset({"t4"}))
+    assert line(snap).brake == brake
+    over = replace(starting, admitted_at=NOW - MINUTE)
+    late = line(replace(snap, tickets=(over, *tickets[1:]))).brake
+    assert late == (None if brake is None else replace(brake, starting=(0.0,)))
+
+
+def test_who_would_also_take_cpu_only_needs_no_more_than_a_start() -> None:
+    snap = snapshot((small(0),), (ticket(1, SMALL, "cpu"), ticket(2, SMALL)), (), QueueLimits(max_starting=1))
+    assert [(each.id, len(each.wishes)) for each in line(snap).waiting] == [("t1", 0), ("t2", 1)]
+
+
+def test_lines_that_go_round_in_a_circle_are_played_by_the_first_place() -> None:
+    def both(name: str, first: int, second: int) -> Ticket:
+        return Ticket(name, name, "", (WantedOffer(SMALL, first), WantedOffer(LARGE, second)), NOW)
+
+    circle = (both("a", 11, 2), both("b", 1, 12))
+    another = (both("c", 13, 24), both("d", 23, 14))
+    behind = (both("e", 31, 30), Ticket("f", "f", "", (WantedOffer(LARGE, 25),), NOW))
+    for tickets in ((*circle, *another, *behind), (*behind, *another, *circle)):
+        assert [each.id for each in line(snapshot((small(0), large(0)), tickets)).waiting] == list("bacdfe")

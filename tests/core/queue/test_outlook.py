@@ -76,6 +76,7 @@ def test_nothing_is_said_of_what_was_not_computed() -> None:
     [
         (PoolView(99, 5, 3, 1), "usually-end"),
         (PoolView(99, 5, 3, 0), "usually-longer"),
+        (PoolView(99, 2, 3, 1), "usually-end"),
         (PoolView(99, 5, 2, 3), ""),
         (PoolView(99, 1, 3, 1), ""),
         (PoolView(99, 0, 3, 0), ""),
@@ -97,6 +98,7 @@ def test_forecasts_are_judged_by_what_came_true() -> None:
     found = accuracy_of("p", [given(50.0), given(200.0), given(250.0), given(900.0)])
     assert (found.matured, found.coverage_90, found.coverage_80, found.median_error) == (4, 0.75, 0.5, 100.0)
     assert not found.rough
+    assert accuracy_of("p", [given(200.0), given(250.0), given(900.0)]).median_error == 50.0
 
 
 def test_who_left_is_no_error() -> None:

@@ -15,7 +15,17 @@ from hub_extensions.core.queue.durations import Draws, DurationHistory, Left, Pa
 from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.interval import Correction, Interval, read
 from hub_extensions.core.queue.outlook import PoolView, with_likely
-from hub_extensions.core.queue.play import Brake, HeldShares, SimulationState, Waiting, Wish, draws_for, play_lives
+from hub_extensions.core.queue.play import (
+    Brake,
+    HeldShares,
+    SimulationState,
+    Waiting,
+    Wish,
+    draws_for,
+    equal_slots,
+    play,
+    play_lives,
+)
 from hub_extensions.core.queue.wait_forecast import likely_waits
 from tests.examples import many
 
@@ -79,7 +89,7 @@ def lines(
 
 
 @many(80)
-@given(lines())
+@given(lines() | lines(equal=True))
 def test_with_the_true_ends_the_play_is_what_happens(line) -> None:  # type: ignore[no-untyped-def]
     assert starts(*line) == real(*line)
 
@@ -214,6 +224,88 @@ def test_the_start_brake_holds_back_also_where_a_device_is_free() -> None:
     line = SimulationState({"p": ("a", "b", "c")}, (), (Waiting("cpu", ()), *waiting), Brake(2, 60.0, (30.0,)))
     found, _ = play_lives(line, {}, lambda wish: np.full(1, HOUR), 1)
     assert [found[name][0] for name in ("cpu", "0", "1", "2")] == [0, 30, 60, 90]
+
+
+def test_an_offer_has_the_wait_of_who_comes_last_and_two_of_them_take_nothing_from_each_other() -> None:
+    held = (HeldShares("a", person(), (("a", WHOLE),)),)
+    line = SimulationState({"p": ("a",), "q": ("b",)}, held, (Waiting("cpu", ()),), Brake(1, 60.0, (30.0,)))
+    asks = (Wish("p", WHOLE, person()), Wish("q", WHOLE, person()), Wish("q", WHOLE, person()), Wish("r", 1, person()))
+    left = {"a": np.array([500.0])}
+    found, asked = play_lives(line, left, lambda wish: np.full(1, HOUR), 1, asks)
+    assert found["cpu"].tolist() == [30] and [each.tolist() for each in asked] == [[500], [90], [90], [np.inf]]
+    found, asked = play_lives(replace(line, brake=None), left, lambda wish: np.full(1, HOUR), 1, asks)
+    assert found["cpu"].tolist() == [0] and [each.tolist() for each in asked] == [[500], [0], [0], [np.inf]]
+    stopped = replace(line, brake=None, held_up=frozenset({"q"}))
+    assert [at.tolist() for at in play_lives(stopped, left, lambda wish: np.full(1, HOUR), 1, asks)[1]] == [
+        [500], [np.inf], [np.inf], [np.inf],
+    ]  # fmt: skip
+
+
+def test_of_offers_that_are_free_at_once_the_preferred_is_taken_and_one_that_is_held_up_is_none() -> None:
+    both = Waiting("1", (Wish("x", WHOLE, person()), Wish("y", WHOLE, person())))
+    behind = tuple(Waiting(f"of {pool}", (Wish(pool, WHOLE, person()),)) for pool in ("x", "y"))
+    line = SimulationState({"x": ("a",), "y": ("b",)}, (), (both, *behind))
+    found, _ = play_lives(line, {}, lambda wish: np.full(3, 5.0), 3)
+    assert {name: at.tolist() for name, at in found.items()} == {"1": [0] * 3, "of x": [5] * 3, "of y": [0] * 3}
+    found, _ = play_lives(replace(line, held_up=frozenset({"x"})), {}, lambda wish: np.full(3, 5.0), 3)
+    assert {name: at.tolist() for name, at in found.items()} == {"1": [0] * 3, "of x": [np.inf] * 3, "of y": [5] * 3}
+
+
+def test_a_device_that_is_not_ours_any_more_is_waited_for_by_nobody() -> None:
+    """Who holds two of which one is gone ends with the one that is there."""
+    both = HeldShares("both", person(age=600.0, left=Left(120.0)), (("gone", WHOLE), ("a", WHOLE)))
+    line = SimulationState({"p": ("a",)}, (both,), (Waiting("w", (Wish("p", WHOLE, person()),)),))
+    assert play(line, {"p": history()}, 1).starts["w"].tolist() == [120.0] * 200
+    other = replace(both, shares=(("a", WHOLE), ("gone", WHOLE)))
+    assert play(replace(line, held=(other,)), {"p": history()}, 1).starts["w"].tolist() == [120.0] * 200
+
+
+def test_so_many_worlds_are_played_as_holders_and_tickets_allow() -> None:
+    held = tuple(HeldShares(f"h{n}", person(age=1.0, left=Left(60.0)), ((f"d{n}", WHOLE),)) for n in range(300))
+    tickets = tuple(Waiting(f"w{n}", ()) for n in range(100))
+    line = SimulationState({"p": tuple(f"d{n}" for n in range(300))}, held, tickets)
+    assert {len(at) for at in play(line, {"p": history()}, 1).starts.values()} == {75}
+
+
+def test_of_two_lines_each_has_worlds_of_its_own() -> None:
+    past = {"p": history(), "q": history()}
+    held = tuple(HeldShares(pool, person(age=1.0), ((f"of {pool}", WHOLE),)) for pool in past)
+    line = SimulationState({pool: (f"of {pool}",) for pool in past}, held, ())
+    left = play(line, past, 1).left
+    assert left["p"].tolist() != left["q"].tolist()
+    assert play(line, {"p": history()}, 1).left["p"].tolist() == left["p"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("held", "wishes", "slots"),
+    [
+        ([("a", 500), ("a", 500), ("b", 500)], [(500, 1)], 6),
+        ([("a", 500), ("b", 1000)], [(500, 1)], 0),
+        ([], [(500, 1), (250, 1)], 0),
+        ([], [(500, 2)], 0),
+        ([], [(500, 1), (500, 2)], 0),
+        ([("a", 500), ("a", 500), ("a", 500)], [(500, 1)], 0),
+        ([("a", 500), ("a", 500), ("a", 500), ("b", 500)], [(500, 1)], 0),
+        ([("a", 300)] * 3, [(300, 1)], 9),
+        ([("a", 1000)], [], 3),
+        ([], [(1000, 1)], 3),
+        ([], [(1001, 1)], 0),
+        ([], [], 0),
+    ],
+)
+def test_equal_shares_of_one_device_are_slots(
+    held: list[tuple[str, int]], wishes: list[tuple[int, int]], slots: int
+) -> None:
+    holders = [HeldShares(str(n), person(), (share,)) for n, share in enumerate(held)]
+    asked = [Wish("p", share, person(), devices) for share, devices in wishes]
+    assert equal_slots(("a", "b", "c"), holders, asked) == slots
+
+
+def test_who_holds_two_devices_holds_no_slot() -> None:
+    two, one = ((("a", 500), ("b", 500)), (("a", 500),))
+    holders = [HeldShares(str(n), person(), shares) for n, shares in enumerate((two, one))]
+    assert equal_slots(("a", "b"), holders, [Wish("p", 500, person())]) == 0
+    assert equal_slots(("a", "b"), holders[1:], [Wish("p", 500, person())]) == 4
 
 
 @pytest.mark.parametrize("pools", [{"p": ("a",)}, {"p": ()}, {"q": ("a",)}])

@@ -130,6 +130,14 @@ def test_a_servers_own_token_is_found_again_and_a_note_alone_makes_none(
     assert (None if token is None else token.id) == found
 
 
+def test_of_tokens_of_one_moment_the_later_number_is_the_servers_and_without_a_start_the_last() -> None:
+    found = server_token([a_token(3), a_token(9), a_token(5)], "/user/ada/", NOW)
+    assert found is not None and found.id == 9
+    found = server_token([a_token(9), a_token(3, minutes=5)], "/user/ada/", None)
+    assert found is not None and found.id == 3
+    assert server_token([a_token(1, minutes=0)], "/user/ada/", NOW) is not None
+
+
 def test_an_event_is_one_line_whatever_its_names_hold() -> None:
     event = SignOnEvent(NOW, "ended", "ada\n\u2028", session="0123abcd", by="root\r", cause="by-admin", tokens=2)
     line = event.as_json()

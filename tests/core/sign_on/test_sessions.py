@@ -92,6 +92,8 @@ def test_an_address_is_kept_as_its_network(address: str, short: str) -> None:
         ("python-requests/2.32", "Another program"),
         ("", "Another program"),
         ("<script>Firefox/1</script>" * 90_000, "Firefox"),
+        (" " * 504 + "Firefox/", "Firefox"),
+        (" " * 505 + "Firefox/", "Another program"),
     ],
 )
 def test_a_browser_is_named_as_its_owner_knows_it(header: str, words: str) -> None:

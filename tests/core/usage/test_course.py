@@ -57,6 +57,12 @@ def test_a_start_that_never_was_ready_is_no_use_of_a_gpu() -> None:
     assert (record.mean_use_percent, record.use_measured, record.lifetime_seconds) == (None, None, None)
 
 
+def test_of_what_ended_in_the_moment_it_was_ready_nothing_was_measured() -> None:
+    use = usage.ready(usage.admitted(TICKET, LEASE, moment(10)), moment(11), None)
+    record = usage.ended(use, UseEnd.USER, moment(11))
+    assert (record.ran_seconds, record.use_measured, record.memory_measured) == (0.0, None, None)
+
+
 def test_a_server_without_a_gpu_has_a_row_of_its_own() -> None:
     ticket = replace(TICKET, wanted_offers=(WantedOffer(CPU, 1),), options={"offers": ["cpu"]})
     use = usage.ready(usage.admitted(ticket, None, moment(0)), moment(1), timedelta(hours=12))
@@ -101,7 +107,7 @@ def test_what_was_measured_is_told_with_the_part_of_the_time_that_it_was_measure
 
 def test_first_and_last_use_are_of_the_gpu_and_a_gap_in_the_figures_counts_for_nothing() -> None:
     use = usage.ready(usage.admitted(TICKET, LEASE, moment(0)), moment(0), None)
-    for minutes, used in ((1.0, 2.0), (2.0, 50.0), (3.0, 90.0), (60.0, 4.0)):
+    for minutes, used in ((1.0, 2.0), (2.0, 50.0), (3.0, 5.0), (60.0, 4.9)):
         use = usage.measured(use, Figure(used, None, "dcgm"), moment(minutes), 5.0)
     assert (use.first_used, use.last_used) == (moment(2).utc, moment(3).utc)
     assert use.sums.use_seconds == 3 * LASTS
@@ -120,6 +126,7 @@ def test_keeps_and_warnings_are_counted_once_each() -> None:
         (warned, kept),
         (kept, again),
         (again, replace(again, keeps=())),
+        (replace(again, keeps=(NOON - timedelta(days=1), NOON)), again),  # the older one counts no more
     ]
     for before, after in steps:
         use = usage.faced(use, before, after)

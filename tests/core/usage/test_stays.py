@@ -71,6 +71,20 @@ def test_who_used_the_time_to_the_full_was_ended_by_the_limit(changes: dict[str,
     assert found is not None and found.at_limit is at_limit
 
 
+@pytest.mark.parametrize(
+    ("changes", "lasted"),
+    [
+        ({"held_seconds": 0.0}, 0.0),
+        ({"held_seconds": None, "admitted": None}, 89 * 60.0),
+        ({"held_seconds": None, "admitted": None, "ready": None, "source": "csv"}, 7200.0),
+        ({"held_seconds": None, "adopted": True, "ready": None}, 5400.0),
+    ],
+)
+def test_a_use_lasted_from_the_first_that_is_known_of_it(changes: dict[str, object], lasted: float) -> None:
+    found = stay_of(replace(USE, **changes))  # type: ignore[arg-type]
+    assert found is not None and found.lasted == lasted
+
+
 def test_an_imported_row_and_an_adopted_server_have_no_start() -> None:
     for changes in ({"source": "sacct", "ready": None}, {"adopted": True}):
         found = stay_of(replace(USE, **changes))  # type: ignore[arg-type]

@@ -21,12 +21,7 @@ from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, Ticket, WantedOffer
 from hub_extensions.hub_service.engine import local_leases, reconcile
-from hub_extensions.hub_service.engine.cluster_leases import SETTLES
-from hub_extensions.hub_service.engine.culler import OTHER_PAGES, REPORTS_LAST, SAVING
-from hub_extensions.hub_service.engine.engine import PRUNE_EVERY
-from hub_extensions.hub_service.engine.reconcile import AT_A_TIME
 from hub_extensions.hub_service.engine.rights import KEPT, LAST, UNANSWERED
-from hub_extensions.hub_service.engine.state import INVENTORY_GOES_STALE, NOTICES_LAST
 from hub_extensions.hub_service.engine.tickets import SLICE
 from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
 from tests.fakes.machine import small
@@ -37,25 +32,6 @@ from tests.patience import soon
 
 SECOND = timedelta(seconds=1)
 ADA, BEN = ("ada", ""), ("ben", "")
-
-
-@pytest.mark.parametrize(
-    ("limit", "value"),
-    [
-        (SETTLES, 30 * SECOND),
-        (INVENTORY_GOES_STALE, 60 * SECOND),
-        (NOTICES_LAST, timedelta(days=1)),
-        (SAVING, 10 * SECOND),
-        (OTHER_PAGES, 3 * SECOND),
-        (REPORTS_LAST, 45 * SECOND),
-        (LAST, 30 * SECOND),
-        (KEPT, 1000),
-        (AT_A_TIME, 5),
-        (PRUNE_EVERY, 6 * 60 * 60),
-    ],
-)
-def test_the_times_and_numbers_of_the_service_that_no_setting_moves(limit: object, value: object) -> None:
-    assert limit == value
 
 
 async def waits(

@@ -1,0 +1,262 @@
+"""What the culler knows of each server, and what each is shown of itself."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from hub_extensions.core.culling import Cause, CullDecision, DueStop, StopPause
+from hub_extensions.core.culling.decision import Action
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.gpu.samples import DeviceSample
+from hub_extensions.core.messages import Report, ServerState
+from hub_extensions.core.queue.model import LeaseState
+from hub_extensions.core.reasons import explain
+from hub_extensions.hub_service.engine.culler import REPORTS_LAST
+from tests.hub_service.engine.room import Room
+from tests.hub_service.engine.test_followed_uses import LARGE, SMALL, four, lease
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+GIB = 2**30
+
+
+def stop(at: datetime | None) -> CullDecision:
+    return CullDecision(Action.STOP, at, Cause.IDLE, explain("left"), False, None)
+
+
+def shown(r: Room, user: str, trespassed: bool = False) -> ServerState:
+    found = r.engine.culler.server_state(user, "", trespassed)
+    assert found is not None
+    return found
+
+
+async def test_a_server_is_shown_what_it_has(tmp_path: Path) -> None:
+    async with four(tmp_path) as r:
+        await r.ask("eve", "cpu")
+        await r.ask("fay", SMALL)
+        found = {user: shown(r, user) for user in ("ada", "ben", "cid", "dan", "eve", "fay")}
+        assert {user: (s.offer, s.share, s.uuid, s.lease_state) for user, s in found.items()} == {
+            "ada": (SMALL, 1.0, "MIG-small-0", "running"),
+            "ben": ("cpu", 0.0, None, "none"),
+            "cid": (LARGE, 1.0, "MIG-large-0", "starting"),
+            "dan": ("cpu", 0.0, None, "none"),
+            "eve": ("cpu", 0.0, None, "none"),
+            "fay": ("cpu", 0.0, None, "none"),
+        }
+        assert [found[user].title for user in ("ada", "ben")] == ["MIG 1g.5gb", "CPU only"]
+        assert (found["ada"].memory_bytes, found["ben"].memory_bytes) == (GIB * 19 // 4, None)
+        assert r.engine.culler.server_state("nobody", "", False) is None
+        assert r.engine.culler.server_state("ada", "other", False) is None
+        assert [offer.id for offer in found["ada"].waits] == [LARGE, "cpu"]
+        assert [offer.id for offer in found["ben"].waits] == [SMALL, LARGE]
+        keep = found["ada"].keep
+        assert keep is not None and (keep.minutes, keep.left, keep.of) == (3.0, 2, 2)
+        assert found["eve"].keep is None, "it does not run yet"
+        assert found["ada"].ends_at == r.hands.wall + 29 * MINUTE and found["cid"].ends_at is None
+        assert not any((s.save, s.simulated, s.warnings, s.figures) != (False, False, (), None) for s in found.values())
+        r.engine.state.offers = tuple(o for o in r.engine.state.offers if o.id != SMALL)
+        assert (shown(r, "ada").title, shown(r, "ada").memory_enforced) == (SMALL, True)
+
+
+async def test_a_server_is_shown_no_offer_that_its_user_may_not_have(tmp_path: Path) -> None:
+    async with four(tmp_path) as r:
+        state = r.engine.state
+        state.offers = tuple(replace(o, groups=("ml",)) if o.id == LARGE else o for o in state.offers)
+        state.revision += 1
+        state.people = {}
+        assert [offer.id for offer in shown(r, "ada").waits] == ["cpu"]
+        for groups, admin in ((("ml",), False), ((), True)):
+            state.people = {"ada": (groups, admin)}
+            assert [offer.id for offer in shown(r, "ada").waits] == [LARGE, "cpu"]
+
+
+async def test_a_server_is_warned_of_a_lost_device_and_of_a_stranger_on_it(tmp_path: Path) -> None:
+    async with four(tmp_path) as r:
+        state, held = r.engine.state, lease(r.engine.state, "ada")
+        assert shown(r, "ada", True).warnings == (explain("other-program"),)
+        state.leases[held.id] = replace(held, state=LeaseState.LOST)
+        assert shown(r, "ada").warnings == (explain("gpu-lost"),)
+        assert shown(r, "ada", True).warnings == (explain("gpu-lost"), explain("other-program"))
+        assert shown(r, "ben").warnings == ()
+        state.saving["ada", ""] = state.clock.now()
+        assert shown(r, "ada").save and not shown(r, "ben").save
+
+
+async def test_without_enforced_limits_there_is_nothing_to_keep_a_server_from(tmp_path: Path) -> None:
+    async with four(tmp_path) as r:
+        r.engine.state.policy = replace(r.engine.state.policy, enabled=False)
+        assert {(s.keep, s.rule, s.ends_at) for s in (shown(r, "ada"), shown(r, "ben"))} == {(None, None, None)}
+        r.engine.state.policy = replace(r.engine.state.policy, enabled=True, cpu_idle=None)
+        assert shown(r, "ben").rule is None
+
+
+# ------------------------------------------------------------------ whose turn it is to be stopped
+
+
+async def test_a_stop_that_is_due_says_what_it_frees_and_who_waits_for_that(tmp_path: Path) -> None:
+    async with four(tmp_path) as r:
+        await r.ask("eve", SMALL)
+        await r.ask("fay", LARGE)
+        await r.ask("gus", LARGE)
+        state, culler, now = r.engine.state, r.engine.culler, r.engine.state.clock.now()
+        decision = stop(now - MINUTE)
+        assert culler._due(state.facts["ada", ""], decision, now) == DueStop(("ada", ""), now - MINUTE, WHOLE, 1)
+        assert culler._due(state.facts["ben", ""], decision, now) == DueStop(("ben", ""), now - MINUTE, 0, 0)
+        never = replace(decision, stops_at=None)
+        gone = replace(state.facts["ada", ""], lease="gone")
+        assert culler._due(gone, never, now) == DueStop(("ada", ""), now, 0, 0)
+        state.offers = ()
+        state.revision += 1
+        assert culler._due(state.facts["ada", ""], decision, now).waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "begins"),
+    [
+        ({}, {"ada", "ben"}),
+        ({"saving": ("ada",)}, {"ben"}),
+        ({"stopping": ("ben",)}, {"ben"}),
+        ({"stopping": ()}, set()),
+        ({"back": 1 * SECOND}, set()),
+        ({"back": REPORTS_LAST}, {"ada", "ben"}),
+        ({"at_once": 1}, {"ada"}),
+        ({"at_once": 1, "saving": ("dan",)}, set()),
+        ({"begun": 59.9 * SECOND}, {"ada"}),
+        ({"begun": MINUTE}, {"ada", "ben"}),
+        ({"pause": SECOND}, {"ben"}),
+    ],
+)
+async def test_stops_begin_that_are_due_and_not_under_way(
+    tmp_path: Path, changes: dict[str, object], begins: set[str]
+) -> None:
+    async with four(tmp_path) as r:
+        state, culler, now = r.engine.state, r.engine.culler, r.engine.state.clock.now()
+        stopping = changes.get("stopping", ("ada", "ben"))
+        for user in stopping:  # type: ignore[attr-defined]
+            state.facts[user, ""] = replace(state.facts[user, ""], stopping=now, cause=Cause.IDLE)
+        for user in changes.get("saving", ()):  # type: ignore[attr-defined]
+            state.saving[user, ""] = now
+        state.policy = replace(state.policy, stops_per_minute=2, stops_at_once=changes.get("at_once", 9))  # type: ignore[arg-type]
+        state.hub_back = now - changes["back"] if "back" in changes else None  # type: ignore[operator]
+        if "begun" in changes:
+            culler._begun.append(now - changes["begun"])  # type: ignore[operator]
+        culler._pauses["gone", ""] = StopPause(1, now + MINUTE)
+        if "pause" in changes:
+            culler._pauses["ada", ""] = StopPause(1, now + changes["pause"])  # type: ignore[operator]
+        decision = stop(now)
+        judged = [(facts, facts, decision) for facts in state.facts.values()]
+        assert {user for user, _ in culler._stops_to_begin(judged, now)} == begins
+        assert set(culler._pauses) == ({("ada", "")} if "pause" in changes else set())
+        kept = 1 if changes.get("begun", MINUTE) != MINUTE else 0
+        assert len(culler._begun) == kept + len(begins)
+
+
+# ------------------------------------------------------------------ evidence
+
+
+async def test_what_a_stop_was_decided_on_is_written_down(tmp_path: Path) -> None:
+    async with four(tmp_path) as r:
+        state, culler = r.engine.state, r.engine.culler
+        facts, now = state.facts["ada", ""], state.clock.now()
+        idle = replace(facts, idle_since=now - MINUTE, warned=now, opened=None)
+        assert culler._evidence_text(idle, lease(state, "ada")) == (
+            "use 0 % by nvml, idle since 2026-01-05T12:00:00+00:00, warned 2026-01-05T12:01:00+00:00"
+        )
+        state.samples = {}
+        state.activity["ben", ""] = state.activity["ada", ""] = now
+        opened = replace(facts, idle_since=None, warned=None, opened=now)
+        assert culler._evidence_text(opened, lease(state, "ada")) == (
+            "use not known, last opened 2026-01-05T12:01:00+00:00"
+        )
+        quiet = replace(state.facts["ben", ""], opened=None)
+        assert culler._evidence_text(quiet, None) == "last activity 2026-01-05T12:01:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("percent", "memory", "shared", "expected"),
+    [
+        (40.0, GIB, False, (40.0, GIB)),
+        (4.9, GIB, True, (4.9, None)),
+        (5.0, GIB, True, (None, None)),
+        (None, GIB, False, (None, GIB)),
+    ],
+)
+async def test_of_a_card_that_several_have_only_its_idleness_is_anybodys(
+    tmp_path: Path, percent: float | None, memory: int, shared: bool, expected: tuple[float | None, int | None]
+) -> None:
+    async with four(tmp_path) as r:
+        state, held = r.engine.state, replace(lease(r.engine.state, "ada"), share=500)
+        state.leases[held.id] = held
+        if shared:
+            state.leases["other"] = replace(held, id="other", user="eve")
+        sample = DeviceSample(held.uuid, r.hands.wall, percent, memory, (), "nvml" if percent is not None else "none")
+        state.samples = {held.uuid: sample}
+        figure = r.engine.culler.figure_of(held)
+        assert (figure.used_percent, figure.memory_bytes) == expected
+        whole = replace(held, share=WHOLE)
+        assert r.engine.culler.figure_of(whole).memory_bytes == memory
+        state.samples = {}
+        assert r.engine.culler.figure_of(held).memory_bytes is None
+
+
+async def test_what_a_server_says_of_its_use_is_taken_where_nobody_else_knows_it(tmp_path: Path) -> None:
+    async with four(tmp_path) as r:
+        state, held = r.engine.state, lease(r.engine.state, "ada")
+        report = Report(opened=True, kernels=1, busy_kernels=0, used_percent=70.0)
+        await r.engine.report("ada", "", report)
+        assert r.engine.culler.measured(held) == (0.0, "nvml")
+        for samples in ({}, {held.uuid: replace(state.samples[held.uuid], used_percent=None, source="none")}):
+            state.samples = samples
+            assert r.engine.culler.measured(held) == (70.0, "report")
+        await r.engine.report("ada", "", replace(report, used_percent=None))
+        assert r.engine.culler.measured(held) == (None, "none")
+
+
+@pytest.mark.parametrize(
+    ("percent", "busy", "used_before", "used"),
+    [
+        (4.9, 0, False, False),
+        (5.0, 0, False, True),
+        (4.9, 1, False, True),
+        (4.9, 0, True, True),
+        (None, None, False, False),
+    ],
+)
+async def test_a_gpu_was_used_if_it_is_now_or_was_or_a_cell_runs(
+    tmp_path: Path, percent: float | None, busy: int | None, used_before: bool, used: bool
+) -> None:
+    async with four(tmp_path) as r:
+        state, held = r.engine.state, lease(r.engine.state, "ada")
+        r.gpus.used[held.uuid] = percent
+        await r.engine.watcher.refresh()
+        if busy is not None:
+            await r.engine.report("ada", "", Report(opened=True, kernels=1, busy_kernels=busy))
+        if used_before:
+            state.uses[held.id] = replace(state.uses[held.id], first_used=r.hands.wall)
+        assert r.engine.culler._used(held) is used
+        del state.uses[held.id]
+        assert r.engine.culler._used(held) is (used and not used_before)
+
+
+async def test_a_dry_run_says_once_a_day_what_it_would_do_to_each(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with four(tmp_path) as r:
+        caplog.set_level(logging.INFO)
+        culler, now = r.engine.culler, r.engine.state.clock.now()
+        facts, would = r.engine.state.facts["ada", ""], stop(None)
+
+        def logged(user: str, later: timedelta, decision: CullDecision) -> int:
+            caplog.clear()
+            culler._dry_run(replace(facts, user=user), decision, now + later)
+            return len(caplog.records)
+
+        off = replace(would, action=Action.KEEP, would=would)
+        assert logged("ada", timedelta(0), stop(None)) == 0
+        assert logged("ada", timedelta(0), replace(off, would=replace(would, action=Action.WARN))) == 0
+        assert [logged("ada", timedelta(0), off), logged("ben", timedelta(0), off)] == [1, 1]
+        assert [logged("ada", timedelta(days=1), off), logged("ada", timedelta(days=1) + SECOND, off)] == [0, 1]

@@ -1,0 +1,55 @@
+"""The times and numbers of the engine that no setting moves."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from hub_extensions.hub_service.engine import (
+    cluster_leases,
+    culler,
+    dcgm,
+    engine,
+    forecaster,
+    foresight,
+    forgotten_pods,
+    local_leases,
+    notifier,
+    orphans,
+    queue_view,
+    reconcile,
+    rights,
+    state,
+    tickets,
+    usage,
+)
+
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [
+        ((cluster_leases.GONE_FOR, cluster_leases.SETTLES), (1.0, 30 * SECOND)),
+        ((culler.EVERY, culler.SAVING, culler.OTHER_PAGES), (5.0, 10 * SECOND, 3 * SECOND)),
+        ((culler.REPORTS_LAST, culler.SAMPLES_LAST), (45 * SECOND, 30 * SECOND)),
+        ((dcgm.EVERY, dcgm.ECHO_SECONDS, dcgm.KINDS_EVERY), (10.0, 180.0, 60.0)),
+        (engine.PRUNE_EVERY, 21_600.0),
+        ((forecaster.SEED, forecaster.PAUSE, forecaster.EVERY), (1, 1.0, 30.0)),
+        ((forecaster.AT_ONCE, forecaster.GIVEN_AT_ONCE, foresight.UNREAD), (1000, 200, 20_000)),
+        (forgotten_pods.REMOVE_AGAIN, 60.0),
+        ((local_leases.TERM_THEN_KILL_SECONDS, local_leases.UNSEEN_SECONDS), (10.0, 60.0)),
+        ((notifier.AT_ONCE, notifier.VERSION), (4, 1)),
+        ((orphans.PROVED_SECONDS, orphans.TERM_THEN_KILL_SECONDS), (60.0, 10.0)),
+        (queue_view.MOST_SOONER, 2),
+        ((reconcile.EVERY, reconcile.MISSING), (30.0, 60 * SECOND)),
+        ((reconcile.AT_A_TIME, reconcile.SHORT_OUTAGE), (5, 15 * SECOND)),
+        ((rights.LAST, rights.KEPT, rights.ANSWER_WITHIN), (30 * SECOND, 1000, 3.0)),
+        ((state.INVENTORY_GOES_STALE, state.NOTICES_LAST), (60 * SECOND, 24 * HOUR)),
+        (tickets.SLICE, 50),
+        (usage.HEARD_LATE, 60 * SECOND),
+    ],
+)
+def test_the_times_and_numbers_of_the_engine_that_no_setting_moves(limit: object, value: object) -> None:
+    assert limit == value
