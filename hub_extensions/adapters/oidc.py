@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import re
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +25,7 @@ from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 from tornado.httputil import HTTPInputError, HTTPOutputError
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
+from hub_extensions.adapters.provider_address import address_problem
 from hub_extensions.core.sign_on.claims import SIGNING_ALGORITHMS, algorithm_problem, shown
 from hub_extensions.core.sign_on.id_token import LARGEST_TOKEN
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
@@ -44,7 +44,6 @@ KEYS_SECONDS = 3600.0
 """So old keys, and a document, are asked for again; what is there stays good while the provider is away."""
 SHORTEST_RSA_BITS = 2048
 
-_LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|::1)\Z")
 _KINDS = {"RS": ("RSA", None), "PS": ("RSA", None), "ES256": ("EC", "P-256"), "EdDSA": ("OKP", "Ed25519")}
 """How an algorithm's name begins -> the type and curve of its keys."""
 _NOT_ABOUT_A_PERSON = {"invalid_client", "unauthorized_client"}
@@ -336,20 +335,6 @@ class Provider:
         if self._client is not None:
             self._client.close()
             self._client = None
-
-
-def address_problem(address: str) -> str:
-    """Why this is no address that a secret is sent to, to stand behind its name; "": it is one."""
-    try:
-        parts = urlsplit(address)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        return "is no address"
-    if not host or parts.username or parts.fragment or not address.isprintable() or " " in address:
-        return "is no address"
-    if parts.scheme == "https" or (parts.scheme == "http" and _LOOPBACK.match(host)):
-        return ""
-    return "has to begin with https://"
 
 
 def _no_tokens(answer: HTTPResponse) -> Exception:

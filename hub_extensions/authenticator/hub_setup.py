@@ -10,20 +10,19 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from traitlets import TraitError
-from traitlets.config.loader import LazyConfigValue
-
 from hub_extensions.authenticator.scopes import ADMIN_ROLE, SCOPES
+from hub_extensions.authenticator.setup_checks import (
+    CACHE,
+    ProviderSettingsWrong,
+    is_single_sign_on,
+    refuse_misfits,
+    remarks,
+    value_of,
+)
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.core.sign_on.server_key import VARIABLE, server_key
 
 TEMPLATES = Path(__file__).parent / "templates"
-CACHE = "--HubOAuth.cache_max_age="
-OWN_ENTRY, OWN_CLASS = "single-sign-on", "SingleSignOnOIDCAuthenticator"
-
-
-class ProviderSettingsWrong(ValueError, TraitError):
-    """What is set for our own authenticator does not fit. A hub ends with this sentence alone, without a traceback."""
 
 
 class AuthenticatorUnknown(ValueError):
@@ -39,12 +38,15 @@ def add_sign_on(c: Any, config: SignOnConfig, notes: list[str], *, resolve: bool
     Raises:
         AuthenticatorUnknown: it cannot be loaded. ProviderSettingsWrong: it is ours, and its settings do not fit.
     """
-    if not config.enabled and not _brings_sessions(_value(c, "JupyterHub", "authenticator_class")):
+    is_ours = is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class"))  # it has sessions without a setting
+    if not config.enabled and not is_ours:
         return
+    if is_ours:
+        refuse_misfits(c)
     if resolve:
         from hub_extensions.authenticator.mixin import with_sessions  # JupyterHub's handlers take their time to load
 
-        loaded = _loaded(_value(c, "JupyterHub", "authenticator_class"))
+        loaded = _loaded(value_of(c, "JupyterHub", "authenticator_class"))
         problem = loaded.problem_in(c) if hasattr(loaded, "problem_in") else ""
         if problem:
             raise ProviderSettingsWrong(problem)
@@ -54,13 +56,7 @@ def add_sign_on(c: Any, config: SignOnConfig, notes: list[str], *, resolve: bool
     _add_server_key(c)
     if config.server_cache_seconds is not None:
         _add_cache_age(c, config.server_cache_seconds)
-    _note_others(c, config, notes)
-
-
-def _brings_sessions(named: Any) -> bool:
-    """Our own authenticator has sessions without a setting."""
-    names = [each.__name__ for each in named.__mro__] if isinstance(named, type) else [str(named).rpartition(".")[2]]
-    return bool({OWN_ENTRY, OWN_CLASS} & set(names))
+    notes += remarks(c, config)
 
 
 def _loaded(named: Any) -> type:
@@ -88,8 +84,8 @@ def _loaded(named: Any) -> type:
 
 
 def _add_scopes(c: Any) -> None:
-    c.JupyterHub.custom_scopes = {**SCOPES, **_value(c, "JupyterHub", "custom_scopes", {})}
-    roles = [dict(role) for role in _value(c, "JupyterHub", "load_roles", [])]
+    c.JupyterHub.custom_scopes = {**SCOPES, **value_of(c, "JupyterHub", "custom_scopes", {})}
+    roles = [dict(role) for role in value_of(c, "JupyterHub", "load_roles", [])]
     if not any(role.get("name") == ADMIN_ROLE for role in roles):
         description = "What the hub's admins may do with sign-on sessions. Given to them by itself."
         roles.append({"name": ADMIN_ROLE, "description": description, "scopes": sorted(SCOPES)})
@@ -97,7 +93,7 @@ def _add_scopes(c: Any) -> None:
 
 
 def _add_templates(c: Any) -> None:
-    paths = list(_value(c, "JupyterHub", "template_paths", []))
+    paths = list(value_of(c, "JupyterHub", "template_paths", []))
     if str(TEMPLATES) not in paths:
         c.JupyterHub.template_paths = [*paths, str(TEMPLATES)]
 
@@ -106,7 +102,7 @@ def _add_cache_age(c: Any, seconds: int) -> None:
     """In each section of a spawner that sets arguments, and in the one that all read."""
     sections = {"Spawner", *(name for name in c if name.endswith("Spawner") and "args" in c[name])}
     for name in sorted(sections):
-        args = list(_value(c, name, "args", []))
+        args = list(value_of(c, name, "args", []))
         if not any(str(each).startswith(CACHE) for each in args):
             c[name].args = [*args, f"{CACHE}{seconds}"]
 
@@ -114,42 +110,8 @@ def _add_cache_age(c: Any, seconds: int) -> None:
 def _add_server_key(c: Any) -> None:
     """In each section of a spawner that sets an environment, and in the one that all read."""
     for name in sorted({"Spawner", *(each for each in c if each.endswith("Spawner") and "environment" in c[each])}):
-        c[name].environment = {**_value(c, name, "environment", {}), VARIABLE: _server_key}
+        c[name].environment = {**value_of(c, name, "environment", {}), VARIABLE: _server_key}
 
 
 def _server_key(spawner: Any) -> str:
     return server_key(spawner.user.settings["cookie_secret"], spawner.user.id, spawner.name)
-
-
-def _note_others(c: Any, config: SignOnConfig, notes: list[str]) -> None:
-    age = _value(c, "Authenticator", "auth_refresh_age")
-    if age is not None:
-        notes.append(
-            f"c.Authenticator.auth_refresh_age ({age}) is how often your authenticator itself is asked; sessions are "
-            "looked at on every request."
-        )
-    days = _value(c, "JupyterHub", "cookie_max_age_days", 14)
-    if config.lifetime is None or config.lifetime.total_seconds() > days * 86400:
-        notes.append(
-            f"c.JupyterHub.cookie_max_age_days ({days:g}) is shorter than c.SignOn.lifetime_hours: everybody signs in "
-            "again after that."
-        )
-    if _value(c, "JupyterHub", "shutdown_on_logout"):
-        notes.append(
-            "c.JupyterHub.shutdown_on_logout stops servers at every sign-out, whatever c.SignOn.servers_at_sign_out is."
-        )
-    wanted = config.server_cache_seconds
-    for name in (each for each in c if each.endswith("Spawner") and wanted is not None):
-        for written in _value(c, name, "args", []):
-            if str(written).startswith(CACHE) and str(written) != f"{CACHE}{wanted}":
-                notes.append(
-                    f"c.{name}.args is left alone ({written}): so long a server believes a token after its session "
-                    "has ended, where it does not run our extension."
-                )
-
-
-def _value(c: Any, section: str, key: str, default: Any = None) -> Any:
-    if section not in c or key not in c[section]:
-        return default
-    value = c[section][key]
-    return value.get_value(default) if isinstance(value, LazyConfigValue) else value

@@ -473,7 +473,7 @@ def _pin_table(database_url: str, work: Callable[[Any], Any]) -> Any:
 def sign_on_forget(database_url: str) -> None:
     """Drop the tables of sessions and their audit log, while the hub is stopped.
 
-    For a hub without c.SignOn, whose people then sign in as before; with it, everybody signs in once more.
+    Everybody signs in once afterwards: a session that was ended would go on otherwise, by the hub's own cookie.
     """
     from hub_extensions.adapters.store.sign_on import forget  # the database's library takes its time to load
 

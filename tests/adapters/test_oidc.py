@@ -20,7 +20,6 @@ from hub_extensions.adapters.oidc import (
     ProviderAway,
     ProviderRefused,
     ProviderUnusable,
-    address_problem,
 )
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 from tests.fakes.oidc_provider import (
@@ -400,29 +399,3 @@ async def test_keys_are_not_looked_for_elsewhere(op: OidcProvider, asked: Provid
     op.fault = ThatRedirects("keys", "http://127.0.0.2:9/keys")
     with pytest.raises(ProviderUnusable, match="not followed"):
         await asked.verified(op.logout_token(sub="u-1"))
-
-
-@pytest.mark.parametrize(
-    ("address", "fits"),
-    [
-        ("https://login.site.example", True),
-        ("https://login.site.example:8443/realms/uni/", True),
-        ("http://127.0.0.1:8080/", True),
-        ("http://localhost:8080", True),
-        ("http://[::1]:8080", True),
-        ("http://login.site.example", False),
-        ("http://127.0.0.1.site.example", False),
-        ("http://localhost.site.example", False),
-        ("ftp://127.0.0.1", False),
-        ("https://", False),
-        ("https://ada:pw@login.site.example", False),
-        ("https://login.site.example:port", False),
-        ("https://login.site.example/ x", False),
-        ("https://login.site.example/#x", False),
-        ("https://login.site.example\n", False),
-        ("login.site.example", False),
-        ("", False),
-    ],
-)
-def test_a_secret_goes_over_tls_or_nowhere(address: str, fits: bool) -> None:
-    assert (address_problem(address) == "") is fits

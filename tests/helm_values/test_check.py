@@ -30,6 +30,9 @@ from tests.examples import many
 HERE = Path(__file__).parent
 BASE = "../../../helm-values/gpu.yaml"
 IMAGES = "../../../helm-values/own-images.yaml"
+SIGN_ON = "../../../helm-values/sign-on.yaml"
+"""Beside the base for the examples whose name begins so."""
+
 CODE = HERE.parents[1] / "hub_extensions"
 NO_VALUES = {"chart-version", "helm", "rendered", "no-such-offer", "unchecked"}
 """Rules that ask the real chart, Helm or a cluster: ``test_check_chart.py``, ``test_check_cluster.py``."""
@@ -55,6 +58,8 @@ def asked(name: str) -> CheckOptions:
     before, first, manifests = (
         [file] if Path(file).exists() else [] for file in (f"{name}.{kind}.yaml" for kind in BESIDE)
     )
+    if name.startswith("sign-on-"):
+        base = [*base, SIGN_ON]
     return CheckOptions([*before, *base, *first, f"{name}.yaml"], [Path(file) for file in manifests])
 
 

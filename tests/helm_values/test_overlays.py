@@ -24,7 +24,7 @@ from tests.hubs import ROOT
 FOLDER = ROOT / "helm-values"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
 OVERLAYS = sorted(path.name for path in FOLDER.glob("*.yaml"))
-EXAMPLES = sorted(path.name for path in (FOLDER / "examples").iterdir())
+EXAMPLES = sorted(path.parent.name for path in FOLDER.glob("examples/*/values.yaml"))
 CLASSES = {section.__name__: section for section in (*SECTIONS, GpuKubeSpawner)}
 APART = [("fractions-kai.yaml", "kueue.yaml"), ("time-slicing.yaml", "mps.yaml"), ("dra.yaml", "packing.yaml")]
 """Pairs that the README says not to take together."""

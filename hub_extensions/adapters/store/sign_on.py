@@ -8,6 +8,7 @@ Not here: which session ends and why (``core/sign_on``), and what is kept in mem
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -68,7 +69,7 @@ STOPS = sa.Table(
     sa.Column("started", UtcTime),
     sa.Column("at", UtcTime, nullable=False),
 )
-HUB_USERS = sa.table("users", sa.column("id", sa.Integer), sa.column("name", sa.Unicode))
+HUB_USERS = sa.table("users", sa.column("id", sa.Integer), sa.column("name", sa.Unicode), sa.column("cookie_id"))
 
 
 class SignOnTablesUnusable(ValueError):
@@ -198,6 +199,9 @@ def migrate(engine: Engine) -> None:
 def forget(url: str) -> tuple[str, ...]:
     """Drop the tables from the database at this address; which there were.
 
+    Each user gets another `cookie_id`: a session that was ended would go on otherwise, by the hub's own cookie, which
+    is one for all browsers of a person.
+
     Raises:
         ValueError: the database cannot be reached; the text has no password.
     """
@@ -211,6 +215,10 @@ def forget(url: str) -> tuple[str, ...]:
         with engine.begin() as connection:
             for name in gone:
                 sa.Table(name, sa.MetaData()).drop(connection)
+            if gone and HUB_USERS.name in there:
+                for user in connection.execute(sa.select(HUB_USERS.c.id)).scalars().all():
+                    renewed = sa.update(HUB_USERS).where(HUB_USERS.c.id == user)
+                    connection.execute(renewed.values(cookie_id=secrets.token_hex(16)))
     except (SQLAlchemyError, ImportError) as problem:
         raise ValueError(f"the hub's database cannot be reached: {type(problem).__name__}") from None
     engine.dispose()

@@ -26,8 +26,8 @@ from hub_extensions.adapters.oidc import (
     ProviderRefused,
     ProviderTokens,
     ProviderUnusable,
-    address_problem,
 )
+from hub_extensions.adapters.provider_address import issuer_wrong
 from hub_extensions.adapters.store.sign_on_provider import ProviderStore
 from hub_extensions.authenticator.openid.backchannel import BackchannelLogout, LogoutTokens
 from hub_extensions.authenticator.openid.failure import SignOnFailed, failed_by
@@ -40,10 +40,10 @@ from hub_extensions.core.sign_on import EndCause, SignOnEvent
 from hub_extensions.core.sign_on.claims import NEVER_ALGORITHMS, SIGNING_ALGORITHMS, Claims
 from hub_extensions.core.sign_on.id_token import Expected, IdToken, judge_id_token, userinfo_problem
 from hub_extensions.core.sign_on.identity import Adoption, Identity, Pinned, groups_of, name_of, name_taken, pin_of
+from hub_extensions.core.sign_on.provider_settings import LEFT_OVER, SECRET_VARIABLE
 from hub_extensions.core.sign_on.recheck import ProviderLink
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
-SECRET_VARIABLE = "JUPYTERHUB_SIGN_ON_CLIENT_SECRET"
 NO_KEY = f"the hub has no key to keep tokens with: set c.CryptKeeper.keys or {KEY_ENV}"
 
 
@@ -152,10 +152,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     def settings_problem(self) -> str:
         """What is wrong with the settings, to stand behind the class's name; "": nothing."""
         secrets = [self.client_secret] if isinstance(self.client_secret, str) else self.client_secret
-        if problem := address_problem(self.issuer):
-            return f"issuer {problem} (http only on this machine itself)" if self.issuer else "issuer is not set"
-        if "?" in self.issuer:
-            return "issuer has a query, as no issuer has"
+        if wrong := issuer_wrong(self.issuer):
+            return f"issuer {wrong}"
         if not self.client_id:
             return "client_id is not set"
         if not secrets or not all(secrets) or len(secrets) > 2:
@@ -169,19 +167,25 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return ""
 
     @classmethod
-    def problem_in(cls, c: Any) -> str:
-        """What is wrong with a configuration, as a sentence; "": nothing."""
-        section = c.get(cls.__name__, {})
-        unknown = sorted(name for name in section if name not in cls.class_trait_names(config=True))
-        if unknown:
-            return f"c.{cls.__name__} has no setting {unknown[0]!r}."
+    def problem_in(cls, c: Any, *, whole: bool = True) -> str:
+        """What is wrong with a configuration, as a sentence; "": nothing.
+
+        Args:
+            whole: False: without what the hub's environment may bring, the secret and the key.
+        """
+        for name in sorted(set(c.get(cls.__name__, {})) - set(cls.class_trait_names(config=True)) - LEFT_OVER.keys()):
+            return f"c.{cls.__name__}.{name} is not a setting."
         try:
-            problem = cls(config=c).settings_problem()
+            made = cls(config=c)
+            if not whole and not made.client_secret:
+                made.client_secret = "in the hub's environment"
+            problem = made.settings_problem()
         except (TraitError, ValueError) as error:
             return f"c.{cls.__name__}: {error}"
+        if problem:
+            return f"c.{cls.__name__}.{problem}."
         has_key = bool(os.environ.get(KEY_ENV) or ("CryptKeeper" in c and c.CryptKeeper.get("keys")))
-        problem = problem or ("" if has_key else NO_KEY)
-        return f"c.{cls.__name__}: {problem}." if problem else ""
+        return "" if has_key or not whole else f"c.{cls.__name__}: {NO_KEY}."
 
     # ------------------------------------------------------------------ signing in
 

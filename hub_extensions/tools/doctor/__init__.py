@@ -12,7 +12,7 @@ from traitlets.config import Config
 from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
 
 from hub_extensions.configuration import dry_run, settings_of
-from hub_extensions.tools.doctor.config import apart, culling, limits, notices, prometheus, wiring
+from hub_extensions.tools.doctor.config import apart, culling, limits, notices, prometheus, sign_on, wiring
 from hub_extensions.tools.doctor.diagnosis import Diagnosis, sentence
 from hub_extensions.tools.doctor.machine import gpus, hub_version, other_accounts, package, place_of_gpus, proxy, python
 from hub_extensions.tools.doctor.service import clock, database, evidence, health_of, port, secret_apart, state_dir
@@ -28,6 +28,7 @@ def examine(config: Path | None) -> tuple[Diagnosis, ...]:
         return (*findings, *gpus(None), problem)
     settings = settings_of(loaded)
     findings += [problem, *place_of_gpus(settings, apart=apart(loaded)), *wiring(loaded), *limits(loaded)]
+    findings += sign_on(loaded)
     if apart(loaded):
         text = f"The GPU service is not started by the hub; hub and proxy reach it at {settings.origin}."
         health = health_of(settings, secret_apart(loaded, settings.shared_secret))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from importlib.util import find_spec
 from typing import Any
 
 from traitlets.config import Config
 
 from hub_extensions.adapters.prometheus import DcgmReading
+from hub_extensions.authenticator.setup_checks import is_single_sign_on, provider_value, value_of
 from hub_extensions.configuration import (
     ACCESS_SCOPE,
     ROLE_NAME,
@@ -67,6 +69,26 @@ def limits(config: Config) -> Iterator[Diagnosis]:
     if hub.get("active_server_limit", 0):
         text = f"active_server_limit is {hub.active_server_limit}: servers in line count against it."
         yield Diagnosis("limits", "warning", text, "Set it to 0, or high enough for everybody who may wait.")
+
+
+def sign_on(config: Config) -> Iterator[Diagnosis]:
+    """Where people sign in with ``single-sign-on``, and what its class says of the settings."""
+    if not is_single_sign_on(value_of(config, "JupyterHub", "authenticator_class")):
+        return
+    if missing := [name for name in ("oauthenticator", "jwt") if find_spec(name) is None]:
+        text = f"single-sign-on needs {' and '.join(missing)}, which this Python has not."
+        yield Diagnosis("sign-on", "problem", text, 'pip install "jupyterhub-gpu[hub,sign-on]" where the hub runs.')
+        return
+    from hub_extensions.authenticator.openid.authenticator import SingleSignOnOIDCAuthenticator
+
+    if problem := SingleSignOnOIDCAuthenticator.problem_in(config, whole=False):
+        yield Diagnosis("sign-on", "problem", problem, "Correct it: the hub does not start with it.")
+    elif lacking := SingleSignOnOIDCAuthenticator.problem_in(config):
+        fix = "Where the hub's own environment has it, all is well; else see docs/howto/sign-on.md."
+        yield Diagnosis("sign-on", "warning", f"Seen from here: {lacking}", fix)
+    else:
+        issuer = provider_value(config, "issuer")[1]
+        yield Diagnosis("sign-on", "ok", f"People sign in at {issuer}.")
 
 
 def culling(settings: Settings) -> Iterator[Diagnosis]:

@@ -33,5 +33,5 @@ def failed(findings: tuple[Diagnosis, ...]) -> bool:
 
 
 def sentence(text: str) -> str:
-    """It begins with a capital."""
-    return text[:1].upper() + text[1:]
+    """It begins with a capital, but for a setting's name."""
+    return text if text.startswith("c.") else text[:1].upper() + text[1:]

@@ -46,6 +46,7 @@ from hub_extensions.tools.helm_check.rules.offers import check_offers
 from hub_extensions.tools.helm_check.rules.pods import check_pods
 from hub_extensions.tools.helm_check.rules.rights import check_rights
 from hub_extensions.tools.helm_check.rules.shape import check_shape
+from hub_extensions.tools.helm_check.rules.sign_on import check_sign_on
 from hub_extensions.tools.helm_check.rules.use import who_measures
 
 NO_TOKEN = "0" * 64
@@ -173,6 +174,7 @@ def _by_rules(run: _CheckRun) -> None:
         return
     scopes = (*SERVICE_SCOPES, SETTINGS_SCOPE) if is_apart(release) else SERVICE_SCOPES
     findings += check_service_role(release, scopes)
+    findings += check_sign_on(release)
     try:
         config = hub_config(
             release.values,

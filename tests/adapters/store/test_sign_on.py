@@ -144,8 +144,13 @@ def test_jupyterhubs_own_upgrade_goes_on_to_work_before_and_after(tmp_path: Path
 def test_forgetting_drops_our_tables_and_nothing_else(db: Any, hub_url: str, tmp_path: Path) -> None:
     SignOnStore.opened(db)
     before = set(sa.inspect(db.get_bind()).get_table_names())
+    cookies = {user.name: user.cookie_id for user in db.query(orm.User)}
     db.commit()
     gone = forget(hub_url)
+    renewed = {user.name: user.cookie_id for user in db.query(orm.User)}
+    assert renewed.keys() == cookies.keys()
+    assert not set(renewed.values()) & set(cookies.values()), "a cookie of an ended session goes on nowhere"
+    db.commit()
     assert set(gone) == {*METADATA.tables, VERSION_TABLE}
     assert set(sa.inspect(db.get_bind()).get_table_names()) == before - set(gone)
     again = CliRunner().invoke(main, ["sign-on", "forget", "--database-url", hub_url], catch_exceptions=False)

@@ -8,8 +8,9 @@ import pytest
 from traitlets.config import Config
 
 from hub_extensions.authenticator.hub_setup import ProviderSettingsWrong, add_sign_on
-from hub_extensions.authenticator.openid.authenticator import SECRET_VARIABLE, SingleSignOnOIDCAuthenticator
+from hub_extensions.authenticator.openid.authenticator import SingleSignOnOIDCAuthenticator
 from hub_extensions.core.sign_on import SignOnConfig
+from hub_extensions.core.sign_on.provider_settings import GO_ON, LEFT_OVER, NAMES, OWN, SECRET_VARIABLE
 
 GOOD = {"issuer": "https://login.site.example/realms/uni/", "client_id": "hub", "client_secret": "a secret"}
 
@@ -41,7 +42,9 @@ def config(**changed: Any) -> Config:
         ({"adopt_existing_users": "maybe"}, "adopt_existing_users"),
         ({"scope": ["openid", "offline_access"]}, "offline_access"),
         ({"scope": ["profile"]}, "scope"),
-        ({"isuer": "x"}, "no setting 'isuer'"),
+        ({"isuer": "x"}, "isuer is not a setting. Did you mean issuer?"),
+        ({"admin_groups": {"admins"}, "groups_claim": ""}, "admin_groups needs the provider's groups"),
+        ({"admin_groups": {"admins"}, "manage_groups": False}, "admin_groups needs the provider's groups"),
     ],
 )
 def test_each_wrong_setting_is_named(changed: dict[str, Any], words: str) -> None:
@@ -76,3 +79,70 @@ def test_every_setting_has_a_help_text() -> None:
     traits = SingleSignOnOIDCAuthenticator.class_own_traits(config=True)
     assert {"issuer", "groups_claim", "ca_file"} <= set(traits)
     assert all(trait.help for trait in traits.values())
+
+
+@pytest.mark.parametrize("resolve", [True, False])
+def test_groups_of_the_hubs_own_are_refused_beside_the_providers(resolve: bool) -> None:
+    c = config()
+    c.JupyterHub.load_groups = {"thesis": {"users": ["ada"]}}
+    with pytest.raises(ProviderSettingsWrong, match=r"c\.JupyterHub\.load_groups cannot be beside"):
+        add_sign_on(c, SignOnConfig(), [], resolve=resolve)
+    c.SingleSignOnOIDCAuthenticator.manage_groups = False
+    add_sign_on(c, SignOnConfig(), [], resolve=resolve)
+
+
+def test_a_dry_run_without_the_extra_names_what_needs_no_class() -> None:
+    c = config(isuer="x")
+    c.JupyterHub.authenticator_class = "single-sign-on"
+    with pytest.raises(ProviderSettingsWrong, match="Did you mean issuer"):
+        add_sign_on(c, SignOnConfig(), [], resolve=False)
+
+
+def test_a_class_of_the_admins_own_may_have_settings_of_its_own() -> None:
+    from traitlets import Unicode
+
+    c = config(campus="north")
+    c.JupyterHub.authenticator_class = type(
+        "OfTheSite", (SingleSignOnOIDCAuthenticator,), {"campus": Unicode(config=True)}
+    )
+    add_sign_on(c, SignOnConfig(), [])
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        ("GenericOAuthenticator", "token_url", "https://login.site.example/token"),
+        ("OAuthenticator", "auth_state_groups_key", "groups"),
+        ("SingleSignOnOIDCAuthenticator", "enable_pkce", True),
+        ("Authenticator", "auth_refresh_age", 60),
+        ("OAuthenticator", "auth_refresh_strict", True),
+    ],
+)
+def test_what_an_oauthenticator_left_over_is_remarked_on(section: str, name: str, value: object) -> None:
+    c = config()
+    c[section][name] = value
+    notes: list[str] = []
+    add_sign_on(c, SignOnConfig(), notes)
+    assert notes == [f"c.{section}.{name} does nothing with single-sign-on: {LEFT_OVER[name]}."]
+
+
+def test_groups_that_are_not_taken_over_and_are_named_elsewhere_are_remarked_on() -> None:
+    c = config(groups_kept=["thesis", "staff"])
+    c.GpuOffers.groups = {"gpu-a100": ["thesis", "labs"]}
+    c.OAuthenticator.allowed_groups = {"staff"}
+    c.OAuthenticator.admin_groups = {"admins"}
+    notes: list[str] = []
+    add_sign_on(c, SignOnConfig(), notes)
+    assert [note.partition(", which")[0] for note in notes] == [
+        "c.SingleSignOnOIDCAuthenticator.groups_kept lacks labs",
+        "c.SingleSignOnOIDCAuthenticator.groups_kept lacks admins",
+    ]
+
+
+def test_each_setting_that_there_is_goes_on_or_has_something_in_its_place() -> None:
+    there = set(SingleSignOnOIDCAuthenticator.class_trait_names(config=True))
+    assert there <= NAMES
+    assert set(SingleSignOnOIDCAuthenticator.class_own_traits(config=True)) == OWN
+    assert not (OWN & GO_ON or OWN & LEFT_OVER.keys() or GO_ON & LEFT_OVER.keys())
+    newer = {"auth_refresh_strict", "reconcile_auth_state_hook"}  # not on JupyterHub 5.5
+    assert NAMES - newer <= there

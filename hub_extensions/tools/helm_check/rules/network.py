@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 
 from hub_extensions.tools.helm_check.model import Finding, Release, found
 from hub_extensions.tools.helm_check.network_policy import CallRefused, Direction, Pod, is_rule, lets_out, refused
 from hub_extensions.tools.helm_check.rules.hub import SPAWNERS, given_leaves
+from hub_extensions.tools.helm_check.rules.sign_on import has_single_sign_on, provider_setting
 from hub_extensions.tools.helm_check.rules.state import DATABASE_VARIABLE, is_service_deployment
 
 Tree = Mapping[str, Any]
@@ -27,8 +29,13 @@ _TO_ANYWHERE = (443, 6443, 5432, 9090, 587, 465)
 _API_PORTS = (443, 6443)
 """The API server's Service, and where most clusters really have it: networks judge by the one or the other."""
 
-_ELSEWHERE = ("api", "database", "prometheus", "mail", "webhook")
+_ELSEWHERE = ("api", "database", "prometheus", "mail", "webhook", "provider")
 """Called at an address that these values do not tell."""
+
+_PUBLIC = "198.51.100.1"
+"""Stands for an address outside the cluster and its network."""
+_INSIDE = re.compile(r"[^.]+|.+\.(svc|local|internal|lan|home|intranet)")
+"""A host that has, by its name, an address inside."""
 
 _CHART_NAME = "jupyterhub"
 _PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
@@ -43,6 +50,7 @@ _NAMES = {
     "prometheus": "your Prometheus",
     "mail": "your mail server",
     "webhook": "the receiver of the webhook",
+    "provider": "the provider where people sign in",
 }
 
 
@@ -102,6 +110,7 @@ def pods_of(release: Release) -> dict[str, Pod]:
         "server": pod("server", own, 4, {"notebook-port": 8888}),
         "service": pod("service", service, 5, {"http": _port(release)}),
         **{name: Pod(name, None, "", f"10.43.0.{number}") for number, name in enumerate(_ELSEWHERE, 1)},
+        **({"provider": Pod("provider", None, "", _PUBLIC)} if _is_outside(release) else {}),
     }
 
 
@@ -158,7 +167,7 @@ def calls_of(release: Release) -> tuple[Call, ...]:
             Call("hub", service, port, "no server with a GPU starts"),
             Call(service, "hub", 8081, "the service gets no settings and stops no idle server"),
         ]
-    return (*calls, *_to_others(release, service), *_from_servers(release, service, port))
+    return (*calls, *_to_others(release, service), *_to_provider(release), *_from_servers(release, service, port))
 
 
 def _ports(call: Call) -> Sequence[int]:
@@ -182,6 +191,25 @@ def _to_others(release: Release, service: str) -> Iterator[Call]:
         host, port = _host_and_port(url)
         if host:
             yield Call(service, name, port or (443 if url.startswith("https") else usual), why)
+
+
+def _to_provider(release: Release) -> Iterator[Call]:
+    host, port = _host_and_port(_issuer(release))
+    if host:
+        yield Call("hub", "provider", port or 443, "nobody can sign in")
+
+
+def _issuer(release: Release) -> str:
+    return str(provider_setting(release, "issuer")[1] or "") if has_single_sign_on(release) else ""
+
+
+def _is_outside(release: Release) -> bool:
+    """Is the provider's address a public one, by its name?"""
+    host = _host_and_port(_issuer(release))[0]
+    try:
+        return ip_address(host).is_global
+    except ValueError:
+        return _INSIDE.fullmatch(host) is None
 
 
 def _from_servers(release: Release, service: str, port: int) -> Iterator[Call]:
@@ -380,15 +408,17 @@ def _maybe_cut_off(release: Release, call: Call, cut: CallRefused) -> Finding:
     ports = " or ".join(map(str, _ports(call)))
     section = _SECTIONS.get(cut.side)
     policy = "the policy" if len(cut.policies) == 1 else "the policies"
+    is_outside = call.called == "provider" and _is_outside(release)
+    kind, rule = ("public", "nonPrivateIPs") if is_outside else ("private", "privateIPs")
     text = (
         f"{caller[:1].upper()}{caller[1:]} may be cut off from {_NAMES[call.called]}, and then {call.why}: no rule of "
-        f"{policy} {names} opens port {ports}{' to a private address' if section else ''}."
+        f"{policy} {names} opens port {ports}{f' to a {kind} address' if section else ''}."
     )
     if section is None:
         fix = f"Open port {call.port} there; service-deployment/networkpolicy.yaml has the rule."
         return Finding("network", "look at", f"NetworkPolicy {names}", text, fix)
-    fix = f"Add a rule for its address to {section}.egress, or set {section}.egressAllowRules.privateIPs to true."
-    return found(release, "network", _key(release, section, call, cut), text, fix, severity="look at")
+    fix = f"Add a rule for its address to {section}.egress, or set {section}.egressAllowRules.{rule} to true."
+    return found(release, "network", _key(release, section, call, cut, rule), text, fix, severity="look at")
 
 
 def _is_by_manifests(release: Release, call: Call) -> bool:
@@ -403,7 +433,9 @@ def _name_of(release: Release, name: str) -> str:
     return "the hub's pod, where the GPU service runs," if inside else _NAMES[name]
 
 
-def _key(release: Release, section: str, call: Call, cut: CallRefused) -> str | tuple[str, ...]:
+def _key(
+    release: Release, section: str, call: Call, cut: CallRefused, rule: str = "privateIPs"
+) -> str | tuple[str, ...]:
     """The key that closed it: the one of the files that has to do with this direction."""
     if _is_own_port(release, call):
         return "hub.config.GpuService.port"
@@ -411,7 +443,7 @@ def _key(release: Release, section: str, call: Call, cut: CallRefused) -> str | 
         return ("singleuser", "extraLabels", HUB_ACCESS)
     names = ("egress", "enabled") if cut.direction == "Egress" else ("ingress", "Ingress", "enabled")
     given = [key for key in given_leaves(release, section) if any(name in key for name in names)]
-    private = f"{section}.egressAllowRules.privateIPs"
+    private = f"{section}.egressAllowRules.{rule}"
     return private if private in given and cut.direction == "Egress" else next(iter(given), section)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME
 from hub_extensions.tools.helm_check.model import Finding, Release, found
+from hub_extensions.tools.helm_check.rules.sign_on import has_sessions
 
 HUB_FOLDER = "/srv/jupyterhub"
 """Where the chart's hub runs; with ``hub.db.type: sqlite-pvc`` the chart's volume is mounted there."""
@@ -22,6 +23,8 @@ def check_state(release: Release) -> Iterator[Finding]:
     strategy = release.at("hub.deploymentStrategy.type")
     if strategy not in (None, "Recreate"):
         text = f"It is {strategy}: two hubs would run at once during an upgrade, and two GPU services on one database."
+        if has_sessions(release):
+            text = f"{text[:-1]}. A session that ends at one hub would go on at the other."
         yield found(release, "two-hubs", "hub.deploymentStrategy.type", text, "Leave it at Recreate.")
     service = release.tree("hub.config.GpuService")
     deployments = [each for each in release.manifests if is_service_deployment(each)]

@@ -1,0 +1,142 @@
+"""What ``configure(c)`` refuses of a configuration with sign-on, and what it remarks on. It reads and changes nothing.
+
+Not here: what is added (``hub_setup.py``), and settings of a wrong type, which the authenticator's class knows.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Any
+
+from traitlets import TraitError
+from traitlets.config.loader import LazyConfigValue
+
+from hub_extensions.adapters.provider_address import issuer_wrong
+from hub_extensions.core.sign_on import SignOnConfig
+from hub_extensions.core.sign_on.provider_settings import CLASS, ENTRY, LEFT_OVER, NAMES, SECTIONS
+
+CACHE = "--HubOAuth.cache_max_age="
+
+
+class ProviderSettingsWrong(ValueError, TraitError):
+    """What is set for our own authenticator does not fit. A hub ends with this sentence alone, without a traceback."""
+
+
+def is_single_sign_on(named: Any) -> bool:
+    """Is this ``authenticator_class`` ours, or made from ours?"""
+    names = [each.__name__ for each in named.__mro__] if isinstance(named, type) else [str(named).rpartition(".")[2]]
+    return bool({ENTRY, CLASS} & set(names))
+
+
+def refuse_misfits(c: Any) -> None:
+    """What no hub with ``single-sign-on`` starts with, as far as no class is needed to see it. Raises the above."""
+    named = value_of(c, "JupyterHub", "authenticator_class")
+    for name in sorted(set(c.get(CLASS, {})) - NAMES):
+        if isinstance(named, type) and named.__name__ != CLASS:
+            break  # a class of the admin's own, which may have more
+        close = difflib.get_close_matches(name, NAMES, n=1)
+        raise ProviderSettingsWrong(
+            f"c.{CLASS}.{name} is not a setting.{f' Did you mean {close[0]}?' if close else ''}"
+        )
+    section, issuer = provider_value(c, "issuer")
+    if wrong := issuer_wrong(issuer):
+        raise ProviderSettingsWrong(f"c.{section}.issuer {wrong}.")
+    has_groups = _has_groups(c)
+    if has_groups and value_of(c, "JupyterHub", "load_groups"):
+        raise ProviderSettingsWrong(
+            "c.JupyterHub.load_groups cannot be beside groups from the provider, and the hub does not start with both. "
+            f"Leave it out, or set c.{CLASS}.manage_groups to False."
+        )
+    section, admins = provider_value(c, "admin_groups")
+    if admins and not (has_groups and provider_value(c, "groups_claim", "groups")[1]):
+        raise ProviderSettingsWrong(
+            f"c.{section}.admin_groups needs the provider's groups: set c.{CLASS}.groups_claim, and leave "
+            "manage_groups at True."
+        )
+
+
+def remarks(c: Any, config: SignOnConfig) -> Iterator[str]:
+    """What works against sessions, or does nothing, a sentence each."""
+    if is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class")):
+        yield from _left_over(c)
+        yield from _groups_that_nobody_gets(c)
+    else:
+        yield from _own_refresh(c)
+    days = value_of(c, "JupyterHub", "cookie_max_age_days", 14)
+    if config.lifetime is None or config.lifetime.total_seconds() > days * 86400:
+        yield (
+            f"c.JupyterHub.cookie_max_age_days ({days:g}) is shorter than c.SignOn.lifetime_hours: everybody signs in "
+            "again after that."
+        )
+    if value_of(c, "JupyterHub", "shutdown_on_logout"):
+        yield (
+            "c.JupyterHub.shutdown_on_logout stops servers at every sign-out, whatever c.SignOn.servers_at_sign_out is."
+        )
+    yield from _cache_ages(c, config.server_cache_seconds)
+
+
+def _own_refresh(c: Any) -> Iterator[str]:
+    for name in sorted(each for each in c if each.endswith("Authenticator")):
+        age = value_of(c, name, "auth_refresh_age")
+        if age is not None:
+            yield (
+                f"c.{name}.auth_refresh_age ({age}) is how often your authenticator itself is asked; sessions are "
+                "looked at on every request."
+            )
+
+
+def _left_over(c: Any) -> Iterator[str]:
+    """Settings that `GenericOAuthenticator` or the hub has, and that do nothing here."""
+    for section in SECTIONS:
+        for name in sorted(LEFT_OVER.keys() & set(c.get(section, {}))):
+            yield f"c.{section}.{name} does nothing with {ENTRY}: {LEFT_OVER[name]}."
+
+
+def _groups_that_nobody_gets(c: Any) -> Iterator[str]:
+    """Groups that other settings name, and that are not taken over from the provider."""
+    kept = provider_value(c, "groups_kept")[1]
+    if not kept or not _has_groups(c):
+        return
+    offers = value_of(c, "GpuOffers", "groups", {})
+    named = {"c.GpuOffers.groups": [name for names in offers.values() for name in names]}
+    for setting in ("allowed_groups", "admin_groups"):
+        section, groups = provider_value(c, setting)
+        named[f"c.{section}.{setting}"] = list(groups or ())
+    for setting, names in named.items():
+        if lacking := sorted(set(names) - set(kept)):
+            yield (
+                f"c.{CLASS}.groups_kept lacks {', '.join(lacking)}, which {setting} names: nobody is in it by the "
+                "provider."
+            )
+
+
+def _cache_ages(c: Any, wanted: int | None) -> Iterator[str]:
+    for name in (each for each in c if each.endswith("Spawner") and wanted is not None):
+        for written in value_of(c, name, "args", []):
+            if str(written).startswith(CACHE) and str(written) != f"{CACHE}{wanted}":
+                yield (
+                    f"c.{name}.args is left alone ({written}): so long a server believes a token after its session "
+                    "has ended, where it does not run our extension."
+                )
+
+
+def _has_groups(c: Any) -> bool:
+    return provider_value(c, "manage_groups", True)[1] is not False
+
+
+def provider_value(c: Any, name: str, default: Any = None) -> tuple[str, Any]:
+    """The section that has the last word about a setting of ours, and its value."""
+    for section in SECTIONS:
+        value = value_of(c, section, name)
+        if value is not None:
+            return section, value
+    return CLASS, default
+
+
+def value_of(c: Any, section: str, key: str, default: Any = None) -> Any:
+    """``c.<section>.<key>``; `default` where nobody has set it."""
+    if section not in c or key not in c[section]:
+        return default
+    value = c[section][key]
+    return value.get_value(default) if isinstance(value, LazyConfigValue) else value

@@ -1,0 +1,65 @@
+"""The settings of ``single-sign-on``: its own, those of oauthenticator that go on, and what took the others' place.
+
+Read where the class itself may not be at hand: at a hub's start before it is made, by ``doctor``, by ``helm check``.
+Not here: the settings' types and defaults (``authenticator/openid/authenticator.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ENTRY, CLASS = "single-sign-on", "SingleSignOnOIDCAuthenticator"
+SECTIONS = (CLASS, "GenericOAuthenticator", "OAuthenticator", "Authenticator")
+"""Where its settings may stand, the strongest first."""
+SECRET_VARIABLE = "JUPYTERHUB_SIGN_ON_CLIENT_SECRET"
+CALLBACK = "hub/oauth_callback"
+"""Where the provider sends a browser back, below the hub's base address."""
+
+OWN = frozenset({
+    "issuer", "client_secret", "username_claim", "groups_claim", "group_names", "groups_kept",
+    "adopt_existing_users", "signing_algorithms", "leeway_seconds", "ca_file", "manage_groups",
+})  # fmt: skip
+GO_ON = frozenset({
+    "admin_groups", "admin_users", "allow_all", "allow_existing_users", "allowed_groups", "allowed_users",
+    "any_allow_config", "auto_login", "auto_login_oauth2_authorize", "blocked_users", "client_id",
+    "delete_invalid_users", "enable_auth_state", "extra_authorize_params", "login_service", "logout_redirect_url",
+    "modify_auth_state_hook", "oauth_callback_url", "post_auth_hook", "reconcile_auth_state_hook",
+    "refresh_pre_spawn", "refresh_pre_stop", "refresh_user_hook", "scope", "username_map", "username_pattern",
+    "whitelist",
+})  # fmt: skip
+"""Of `GenericOAuthenticator` and of the hub: they work as there."""
+
+_DOCUMENT = "the provider's document, found by issuer, says it"
+_ALWAYS = "it is always so"
+_GROUPS = "groups_claim takes its place"
+_CA = "ca_file takes its place"
+_NOBODY = "single-sign-on does not ask for it"
+LEFT_OVER: Mapping[str, str] = {
+    "authorize_url": _DOCUMENT,
+    "token_url": _DOCUMENT,
+    "userdata_url": _DOCUMENT,
+    "basic_auth": _DOCUMENT,
+    "enable_pkce": _ALWAYS,
+    "userdata_from_id_token": "the id token is always read, its signature checked, and userinfo asked too",
+    "auth_state_groups_key": _GROUPS,
+    "claim_groups_key": _GROUPS,
+    "username_key": "username_claim takes its place",
+    "extra_params": "extra_authorize_params takes its place",
+    "allowed_scopes": "allowed_groups takes its place: what was granted is not asked about again",
+    "tls_verify": _CA,
+    "validate_server_cert": _CA,
+    "http_request_kwargs": _CA,
+    "token_params": _NOBODY,
+    "userdata_params": _NOBODY,
+    "userdata_token_method": _NOBODY,
+    "custom_403_message": "the page says which account it was and what to do",
+    "manage_roles": "the provider gives groups: c.JupyterHub.load_roles gives them roles",
+    "reset_managed_roles_on_startup": "the provider gives groups: c.JupyterHub.load_roles gives them roles",
+    "otp_prompt": "the provider asks for it",
+    "request_otp": "the provider asks for it",
+    "auth_refresh_age": "c.SignOn.recheck_seconds says how often the provider is asked",
+    "auth_refresh_strict": "an admin could not stop the server of who may not sign in any more",
+}
+"""What `GenericOAuthenticator` and the hub have beside, and what is there instead."""
+
+NAMES = OWN | GO_ON | LEFT_OVER.keys()

@@ -1,0 +1,153 @@
+"""What single sign-on needs of a chart: a secret out of sight, a key, https, and an address that the provider knows.
+
+Not here: settings that fit no hub, which `configure` names (``authenticator/setup_checks.py``); the way to the provider
+(``network.py``).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from fnmatch import fnmatch
+from typing import Any
+from urllib.parse import urlsplit
+
+from hub_extensions.authenticator.setup_checks import is_single_sign_on
+from hub_extensions.core.sign_on.provider_settings import CALLBACK, CLASS, SECRET_VARIABLE, SECTIONS
+from hub_extensions.tools.helm_check.extra_config import python_of
+from hub_extensions.tools.helm_check.model import Finding, Release, found
+
+VARIABLE = f"hub.extraEnv.{SECRET_VARIABLE}"
+KEYS = "hub.config.CryptKeeper.keys"
+KEY_BYTES = 32
+_NO_KEYS = re.compile(r"(?m)^ *c\.CryptKeeper\.keys = (?:\[\]|None|'')$")
+_FROM_A_SECRET = (
+    f"Put it into a Secret, and name that in {VARIABLE}.valueFrom.secretKeyRef, as helm-values/sign-on.yaml does."
+)
+
+
+def has_single_sign_on(release: Release) -> bool:
+    """Do people of this hub sign in at an OpenID provider by our authenticator?"""
+    return is_single_sign_on(release.tree("hub.config.JupyterHub").get("authenticator_class"))
+
+
+def has_sessions(release: Release) -> bool:
+    """Has this hub sign-on sessions, with whichever authenticator?"""
+    return has_single_sign_on(release) or release.at("hub.config.SignOn.enabled") is True
+
+
+def provider_setting(release: Release, name: str) -> tuple[str, Any]:
+    """The key that has the last word about a setting of the authenticator, and its value; None: no key has it."""
+    for section in SECTIONS:
+        if name in release.tree(f"hub.config.{section}"):
+            return f"hub.config.{section}.{name}", release.at(f"hub.config.{section}.{name}")
+    return f"hub.config.{CLASS}.{name}", None
+
+
+def check_sign_on(release: Release) -> Iterator[Finding]:
+    """Every rule of this file, where people sign in at a provider."""
+    if not has_single_sign_on(release):
+        return
+    yield from _secret(release)
+    yield from _key(release)
+    yield from _callback(release)
+    yield from _https(release)
+
+
+def _secret(release: Release) -> Iterator[Finding]:
+    key, written = provider_setting(release, "client_secret")
+    if written:
+        text = "The client's secret stands in plain values: `helm get values` prints it to whoever may ask."
+        yield found(release, "sign-on-secret", key, text, f"{_FROM_A_SECRET} Have the provider make a new one.")
+        return
+    variable = release.variables("hub.extraEnv").get(SECRET_VARIABLE)
+    is_a_reference = isinstance(variable, Mapping) and "valueFrom" in variable
+    if variable and not is_a_reference:
+        text = "The client's secret stands in plain values, as a variable's own text: `helm get values` prints it."
+        yield found(release, "sign-on-secret", VARIABLE, text, f"{_FROM_A_SECRET} Have the provider make a new one.")
+    elif not variable and not any("client_secret" in code or SECRET_VARIABLE in code for _, code in python_of(release)):
+        text = "Nothing brings the client's secret: the hub does not start."
+        yield found(release, "sign-on-secret", VARIABLE, text, _FROM_A_SECRET)
+
+
+def _key(release: Release) -> Iterator[Finding]:
+    """The chart makes a key, unless values bring another or take it away."""
+    given = release.at(KEYS)
+    keys = given.split(";") if isinstance(given, str) else given if isinstance(given, list) else []
+    if any(not _is_key(each) for each in keys):
+        text = f"One of its keys has not {KEY_BYTES} bytes: the hub does not start."
+        fix = "Leave it out: the chart makes one and keeps it. Else write what `openssl rand -hex 32` prints."
+        yield found(release, "sign-on-key", KEYS, text, fix)
+    for path, code in python_of(release):
+        if _NO_KEYS.search(code):
+            text = "It takes the key away that the chart makes (c.CryptKeeper.keys): sign-on keeps tokens with it."
+            yield found(release, "sign-on-key", path, text, "Take that line out.")
+
+
+def _is_key(given: object) -> bool:
+    """As JupyterHub reads one: 64 hexadecimal digits, or base64 of 32 bytes."""
+    if not isinstance(given, str):
+        return False
+    try:
+        return len(bytes.fromhex(given)) == KEY_BYTES
+    except ValueError:
+        pass
+    try:
+        return len(base64.b64decode(given, validate=True)) == KEY_BYTES
+    except ValueError:
+        return False
+
+
+def _callback(release: Release) -> Iterator[Finding]:
+    key, given = provider_setting(release, "oauth_callback_url")
+    if not isinstance(given, str) or not given:
+        return
+    wanted = f"{release.base_url}{CALLBACK}"
+    parts, host = urlsplit(""), ""
+    with suppress(ValueError):  # no address at all
+        parts = urlsplit(given)
+        host = parts.hostname or ""
+    if parts.scheme != "https" or not host:
+        text = "It is no address with https: providers send nobody to another."
+        yield found(release, "sign-on-callback", key, text, f"Write https://YOUR-HOST{wanted}.")
+        return
+    if parts.path != wanted:
+        text = f"It ends in {parts.path or '/'}, where the hub does not listen: nobody can sign in."
+        fix = f"Write https://{parts.netloc.rpartition('@')[2]}{wanted}, here and at the provider."
+        yield found(release, "sign-on-callback", key, text, fix)
+    hosts = _hosts(release)
+    if hosts and not any(fnmatch(host, each.lower()) for each in hosts):
+        text = f"People come to {', '.join(hosts)}, and the provider sends them to {host}: cookies stay behind."
+        yield found(
+            release, "sign-on-callback", key, text, "Name the host here that people open, and tell the provider."
+        )
+
+
+def _hosts(release: Release) -> list[str]:
+    """By which names values let people in."""
+    ways = (
+        ("ingress.enabled", "ingress.hosts"),
+        ("httpRoute.enabled", "httpRoute.hostnames"),
+        ("proxy.https.enabled", "proxy.https.hosts"),
+    )
+    return list(dict.fromkeys(str(host) for on, key in ways if release.at(on) is True for host in release.items(key)))
+
+
+def _https(release: Release) -> Iterator[Finding]:
+    """Where TLS ends before the cluster, values show it by the address that they name."""
+    named = (provider_setting(release, "oauth_callback_url")[1], release.at("hub.config.JupyterHub.public_url"))
+    ends_here = release.at("proxy.https.enabled") is True or release.at("httpRoute.enabled") is True
+    by_ingress = release.at("ingress.enabled") is True and bool(release.items("ingress.tls"))
+    if ends_here or by_ingress or any(str(each or "").startswith("https:") for each in named):
+        return
+    if named[0]:
+        return  # said of the address itself
+    text = "Nothing here shows that people come by https: providers send nobody back to http, and cookies can be read."
+    fix = (
+        "Set ingress.tls or proxy.https. Where TLS ends before the cluster, set "
+        f"hub.config.{CLASS}.oauth_callback_url to https://YOUR-HOST{release.base_url}{CALLBACK}."
+    )
+    key = "ingress.tls" if release.at("ingress.enabled") is True else "proxy.https.enabled"
+    yield found(release, "sign-on-https", key, text, fix, severity="look at")
