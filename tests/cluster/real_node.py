@@ -1,4 +1,4 @@
-"""A real node on this machine: a kubelet with containerd, a bridge, and a device plugin that offers MIG slices.
+"""A real node on this machine: kubelet, containerd, a bridge, a device plugin that offers MIG slices and a shared card.
 
     with RealNode(control_plane, folder) as node:
         …a pod of the image JUPYTERLAB answers on its own address…
@@ -34,16 +34,17 @@ from tests.cluster.programs.build import HERE, cache, programs
 from tests.patience import patient
 from tests.ports import free_ports
 
-LAB = {"nvidia.com/mig-1g.5gb": 5, "nvidia.com/mig-2g.10gb": 1}
+LAB = {"nvidia.com/mig-1g.5gb": 5, "nvidia.com/mig-2g.10gb": 1, "nvidia.com/gpu.shared": 2}
 LABELS = {
     "nvidia.com/gpu.present": "true",
-    "nvidia.com/gpu.count": "1",
+    "nvidia.com/gpu.count": "2",
     "nvidia.com/gpu.product": "NVIDIA-A100-PCIE-40GB",
     "nvidia.com/gpu.memory": "40960",
     "nvidia.com/mig.capable": "true",
     "nvidia.com/mig.strategy": "mixed",
     "nvidia.com/mig.config.state": "success",
-    "nvidia.com/gpu.replicas": "0",
+    "nvidia.com/gpu.replicas": "2",
+    "nvidia.com/gpu.sharing-strategy": "time-slicing",
     "nvidia.com/mig-1g.5gb.count": "5",
     "nvidia.com/mig-1g.5gb.memory": "4864",
     "nvidia.com/mig-1g.5gb.multiprocessors": "14",
@@ -53,7 +54,7 @@ LABELS = {
     "nvidia.com/mig-2g.10gb.multiprocessors": "28",
     "nvidia.com/mig-2g.10gb.product": "NVIDIA-A100-PCIE-40GB-MIG-2g.10gb",
 }
-"""As GPU Feature Discovery and the MIG manager label a node with one A100 in mixed strategy."""
+"""As GPU Feature Discovery and the MIG manager label a node with two A100: one cut in mixed strategy, one shared."""
 
 START_SECONDS = 60.0
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import requests
 from playwright.sync_api import Browser, Page, TimeoutError, expect, sync_playwright
 
+from tests.fakes.leaping_service import LATER
 from tests.fakes.signed import Signs
 from tests.hubs import ROOT, SINGLEUSER, Hub, free_port, until
 from tests.machine_needs import CHROMIUM_FLAGS
@@ -20,12 +21,14 @@ from tests.patience import patient
 
 PATIENCE = 60.0
 """Seconds on a quiet machine."""
-SERVICES = ("hub_extensions.hub_service", "tests.fakes.turned_service")
+SERVICES = ("hub_extensions.hub_service", "tests.fakes.turned_service", "tests.fakes.leaping_service")
 TURNED = f"""
 from hub_extensions import configuration
 configuration.COMMAND = ["-m", {SERVICES[1]!r}]
 """
 """In the `config` of a place: its service's running clock is turned (``tests/fakes/turned_service.py``)."""
+LEAPING = TURNED.replace(*SERVICES[1:])
+"""It can be set an hour on, once (``tests/fakes/leaping_service.py``)."""
 THREE_SMALL = """
 title: "One A100-40GB with three small parts, for tests"
 gpus:
@@ -113,6 +116,10 @@ configure(c)
 
     def kill_service(self) -> None:
         os.kill(self.service_pid(), signal.SIGKILL)
+
+    def leap(self) -> None:
+        """An hour passes at once for a service that is `LEAPING`."""
+        (self.state / LATER).touch()
 
     def line(self) -> list[tuple[str, int]]:
         """(user, position) of all live tickets, in order, as admins see them."""

@@ -28,11 +28,10 @@ from hub_extensions.adapters.store.history import JOURNAL
 from hub_extensions.adapters.store.schema_upgrade import refuse_other
 from hub_extensions.adapters.store.servers import META
 from hub_extensions.adapters.store.usage import SAMPLES, USAGE, VISIBLE
-from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.messages.usage import OWN
 
-AT_ONCE = 2000
+AT_ONCE = 500
 """So many rows are in memory at once."""
 CSV_NAMES = {
     "submit": "",
@@ -112,21 +111,11 @@ class Archive:
             yield from _pieces(connection, chosen)
 
     def pool_sizes(self) -> dict[str, int]:
-        """Pool -> its devices, of every pool that records are of.
-
-        As the service saw it last; of a pool that it never saw as many as were held at once at most.
-        """
-        held: dict[str, list[tuple[datetime, int]]] = {}
-        begun = sa.func.coalesce(USAGE.c.admitted, USAGE.c.began, type_=USAGE.c.began.type)
-        chosen = sa.select(USAGE.c.pool, begun, USAGE.c.ended, USAGE.c.devices * USAGE.c.share)
+        """Pool -> its devices, of every pool that the service has seen, as it saw them last."""
         with self._engine.connect() as connection, connection.begin():
             kept = connection.scalar(sa.select(META.c.value).where(META.c.name == "pool-sizes"))
-            known: dict[str, int] = json.loads(kept) if kept else {}
-            for pool, began, ended, share in connection.execute(chosen.where(VISIBLE, USAGE.c.devices > 0)):
-                changes = held.setdefault(pool, [])
-                if pool not in known:
-                    changes += [(began, share), (ended, -share)]
-        return {pool: known.get(pool) or _most(changes) for pool, changes in held.items()}
+        sizes: dict[str, int] = json.loads(kept) if kept else {}
+        return sizes
 
     def journal(self, which: JournalFilter) -> Iterator[Sequence[tuple[Any, ...]]]:
         """Rows of the journal in the order in which they were written, in pieces: the columns `JOURNAL_NAMES`."""
@@ -181,8 +170,8 @@ class Archive:
     def _since(self, first: datetime) -> Any:
         """Seconds from the first begin to this one, to the thousandth."""
         if self._postgresql():
-            seconds = sa.extract("epoch", USAGE.c.began) - first.timestamp()
-            return sa.cast(sa.func.round(sa.cast(seconds, sa.Numeric), 3), sa.Double)
+            seconds = sa.func.date_part("epoch", USAGE.c.began, type_=sa.Double) - first.timestamp()
+            return sa.func.round(seconds * 1000, type_=sa.Double) / 1000.0
         day = sa.func.julianday(sa.literal(first, USAGE.c.began.type))
         return sa.func.round((sa.func.julianday(USAGE.c.began) - day) * timedelta(days=1).total_seconds(), 3)
 
@@ -219,15 +208,6 @@ class Archive:
         with self._engine.begin() as connection:
             if not usage.end_import(connection, batch, going.rows):
                 raise StoreUnavailable("Another import was begun meanwhile, and took this one away. Import again.")
-
-
-def _most(changes: Sequence[tuple[datetime, int]]) -> int:
-    """Devices that were held at once; who ends at a moment makes room for who begins then."""
-    most = now = 0
-    for _, share in sorted(changes, key=lambda each: (each[0], each[1])):
-        now += share
-        most = max(most, now)
-    return max(1, -(-most // WHOLE))
 
 
 class Import:

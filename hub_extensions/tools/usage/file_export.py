@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import lru_cache
+from itertools import islice, repeat
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
 
+from pydantic import TypeAdapter
+
 from hub_extensions.adapters.store.archive import (
+    AT_ONCE,
     CSV_NAMES,
     JOURNAL_NAMES,
     OUR_NAMES,
@@ -21,8 +28,10 @@ from hub_extensions.adapters.store.archive import (
     JournalFilter,
 )
 from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.tools.usage.pool_sizes import OF_A_USE, PoolSizes
 
 NAMES = (*CSV_NAMES, *OUR_NAMES)
+_OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 Rows = Iterable[Sequence[Sequence[Any]]]
 
 
@@ -32,11 +41,17 @@ def export(archive: Archive, out: Path, kind: str, *, names: bool) -> str:
     Args:
         kind: ``csv`` or ``json``. names: False writes numbers for users and choices, and neither servers nor groups.
     """
-    rows: Rows = archive.uses() if names else _numbered(archive.uses())
+    described = kind == "csv" and str(out) != "-"
+    pools = PoolSizes(archive.pool_sizes()) if described else None
+    rows: Rows = archive.uses()
+    if pools is not None:
+        rows = _seen_by(pools, rows)
+    if not names:
+        rows = _numbered(rows)
     with _new_file(out) as stream:
         count = _write_csv(stream, NAMES, rows) if kind == "csv" else _write_json(stream, NAMES, rows)
-    if kind == "csv" and str(out) != "-":
-        _describe(out, count, archive.pool_sizes())
+    if pools is not None:
+        _describe(out, count, pools.sizes())
     return f"{count} uses were written to {out}."
 
 
@@ -54,22 +69,39 @@ def samples(archive: Archive, out: Path, since: datetime | None, until: datetime
     return f"{count} minutes were written to {out}."
 
 
+def _seen_by(pools: PoolSizes, pieces: Rows) -> Rows:
+    """The same; the sizes of pools are found on the way."""
+    use = itemgetter(*map(NAMES.index, OF_A_USE))
+    for rows in pieces:
+        pools.add(map(use, rows))
+        yield rows
+
+
 def _numbered(pieces: Rows) -> Rows:
     """Numbers for users, and for what they type themselves; keys and tickets lead to a journal that has names."""
-    user, server, groups, choice, ticket, key = (
-        NAMES.index(name) for name in ("user", "server", "groups", "choice", "ticket", "key")
-    )
-    users: dict[str, int] = {}
-    choices: dict[str, int] = {"": 0}
-    rows_before = 0
-    for piece in pieces:
-        rows = [list(row) for row in piece]
-        for number, row in enumerate(rows, rows_before):
-            row[user] = f"u{users.setdefault(row[user], len(users)):04d}"
-            row[choice] = f"c{choices.setdefault(row[choice], len(choices)):04d}" if row[choice] else ""
-            row[server], row[groups], row[ticket], row[key] = "", "[]", "", f"r{number:07d}"
-        rows_before += len(rows)
-        yield rows
+    users, choices, keys = _Numbers("u{:04d}"), _Numbers("c{:04d}"), map("r{:07d}".format, itertools.count())
+    choices[""] = ""
+    unnamed = {"server": repeat(""), "groups": repeat("[]"), "ticket": repeat("")}
+    for rows in pieces:
+        columns = dict(zip(NAMES, zip(*rows, strict=True), strict=True))
+        numbered = {
+            "user": map(users.__getitem__, columns["user"]),
+            "choice": map(choices.__getitem__, columns["choice"]),
+            "key": islice(keys, len(rows)),
+        }
+        yield list(zip(*(columns | unnamed | numbered).values()))  # noqa: B905, what is repeated has no end
+
+
+class _Numbers(dict[str, str]):
+    """A number for each text, in the order in which they are first asked for."""
+
+    def __init__(self, pattern: str) -> None:
+        super().__init__()
+        self._pattern = pattern
+
+    def __missing__(self, text: str) -> str:
+        self[text] = number = self._pattern.format(len(self))
+        return number
 
 
 def _write_csv(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
@@ -83,17 +115,14 @@ def _write_csv(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
 
 def _write_json(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
     """One array, with an object a line."""
-    encode, groups = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode, names.index("groups")
-    adopted, count = names.index("adopted"), 0
+    groups_of, count = lru_cache(AT_ONCE)(json.loads), 0
     stream.write("[")
-    for piece in pieces:
-        lines = []
-        for row in piece:
-            values = list(row)
-            values[groups], values[adopted] = json.loads(values[groups]), bool(values[adopted])
-            lines.append(encode(dict(zip(names, values, strict=True))))
-        stream.write(("\n" if count == 0 else ",\n") + ",\n".join(lines))
-        count += len(piece)
+    for rows in pieces:
+        columns: dict[str, Iterable[Any]] = dict(zip(names, zip(*rows, strict=True), strict=True))
+        columns["groups"], columns["adopted"] = map(groups_of, columns["groups"]), map(bool, columns["adopted"])
+        lines = [_OBJECT.dump_json(dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+        stream.write(("\n" if count == 0 else ",\n") + b",\n".join(lines).decode())
+        count += len(rows)
     stream.write("\n]\n")
     return count
 

@@ -41,6 +41,17 @@ MINUTES = (
     Minute("l1", AT, "MIG-1", "gpm", 12.5, 40.0, 2**33, 60.0),
     Minute("l1", AT + timedelta(minutes=1), "MIG-1", "none", None, None, None, 0.0),
 )
+WRITTEN = """\
+submit,duration,num_gpu,slices,user,limit,key,server,offer,pool,ended,end,ticket,groups,choice,device_class,node,\
+device,asked,admitted,ready,first_used,last_used,adopted,waited_seconds,ran_seconds,outage_seconds,mean_use_percent,\
+highest_use_percent,use_measured,peak_memory_bytes,memory_measured,keeps,warnings,source
+0.0,3510.0,1,1000,ada,43200.0,l1,"=lab, 1",mig-1g.5gb,mig-1g.5gb,2026-11-20T13:00:00.250000+00:00,idle,t1,\
+"[""ml"",""\\u00c5""]",profile=torch,,,,2026-11-20T12:00:00.250000+00:00,2026-11-20T12:01:30.250000+00:00,\
+2026-11-20T12:01:40.250000+00:00,,,0,90.0,3500.0,,12.5,,0.9,8589934592,,1,2,own
+60.0,60.0,0,0,ben,,l2,,cpu,cpu,2026-11-20T14:00:00.250000+00:00,user,,[],,,,,2026-11-20T12:01:00.250000+00:00,\
+2026-11-20T12:01:00.250000+00:00,,,,1,,,,,,,,,,,own
+"""
+"""The two as CSV: spreadsheets and scripts of sites read this."""
 T = TypeVar("T")
 
 
@@ -102,7 +113,10 @@ def check_export(state: Path, out: Path) -> None:
     )
     assert (first["peak_memory_bytes"], first["highest_use_percent"], first["adopted"]) == (str(2**33), "", "0")
     assert (second["submit"], second["num_gpu"], second["slices"], second["limit"]) == ("60.0", "0", "0", "")
-    assert json.loads(out.with_suffix(".json").read_text())["slices_per_gpu"] == 1000
+    assert out.read_text() == WRITTEN
+    about = json.loads(out.with_suffix(".json").read_text())
+    assert about["slices_per_gpu"] == 1000
+    assert about["pools"] == [{"pool": "mig-1g.5gb", "gpus": 1, "policy": "strict"}], "CPU only has no devices"
     sheet = run(state, "usage", "export", "--out", "-", "--without-names").stdout
     assert [row["user"] for row in table(sheet)] == ["u0000", "u0001"]
     assert "ada" not in sheet and "ben" not in sheet and "lab" not in sheet
@@ -113,6 +127,15 @@ def check_export(state: Path, out: Path) -> None:
     assert "torch" not in sheet
     listed = json.loads(run(state, "usage", "export", "--out", "-", "--format", "json").stdout)
     assert (listed[0]["groups"], listed[1]["adopted"], listed[1]["limit"]) == (["ml", "Å"], True, None)
+    rows = table(WRITTEN)
+    assert [list(each) for each in listed] == [list(row) for row in rows], "the same columns in the same order"
+    assert [_as_text(each) for each in listed] == rows, "and the same values"
+
+
+def _as_text(listed: dict[str, object]) -> dict[str, str]:
+    """A record of the JSON as one of the CSV."""
+    special = {"groups": json.dumps(listed["groups"], separators=(",", ":")), "adopted": int(bool(listed["adopted"]))}
+    return {name: "" if value is None else str(value) for name, value in (listed | special).items()}
 
 
 def check_journal(state: Path) -> None:

@@ -1,0 +1,67 @@
+"""How many devices the pools of an export have, for the description that stands beside it.
+
+As the service saw it last; of a pool that it never saw, as many as were held at once at most. That is found while the
+uses go by, in the memory of those that are not over: a history is longer than memory.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from hub_extensions.core.gpu.devices import WHOLE
+
+OF_A_USE = ("pool", "num_gpu", "slices", "asked", "admitted", "ready", "ended")
+Use = tuple[str, int, int, str | None, str | None, str | None, str]
+"""These columns of a use. Moments are texts of one form, which stand in their order."""
+
+
+class PoolSizes:
+    """See the top of this file."""
+
+    def __init__(self, known: Mapping[str, int]) -> None:
+        """`known`: pool -> its devices, as the service saw them."""
+        self._known = known
+        self._pools: defaultdict[str, _Held] = defaultdict(_Held)
+
+    def add(self, uses: Iterable[Use]) -> None:
+        """Uses in the order in which they began, none of them before those that were added."""
+        began = ""
+        for pool, devices, share, asked, admitted, ready, ended in uses:
+            began = asked or admitted or ready or ended
+            if devices:
+                changes = self._pools[pool].changes
+                if pool not in self._known:
+                    part = devices * share
+                    changes += ((admitted or began, part), (ended, -part))
+        for held in self._pools.values():
+            held.count(began)
+
+    def sizes(self) -> dict[str, int]:
+        """Pool -> its devices, of every pool that uses were of."""
+        return {pool: self._known.get(pool) or held.devices() for pool, held in sorted(self._pools.items())}
+
+
+@dataclass(slots=True)
+class _Held:
+    """Thousandths of a pool's devices: held now, and at once at most; `changes` are not counted yet."""
+
+    now: int = 0
+    most: int = 0
+    changes: list[tuple[str, int]] = field(default_factory=list)
+
+    def count(self, until: str | None = None) -> None:
+        """Count the changes before a moment, or all. Who ends at a moment makes room for who begins then."""
+        self.changes.sort()
+        end = len(self.changes) if until is None else bisect_left(self.changes, (until,))
+        held = list(accumulate((change for _, change in self.changes[:end]), initial=self.now))
+        self.now, self.most = held[-1], max(self.most, *held)
+        del self.changes[:end]
+
+    def devices(self) -> int:
+        """Whole ones, at least one."""
+        self.count()
+        return max(1, -(-self.most // WHOLE))
