@@ -56,6 +56,9 @@ def test_a_log_becomes_a_table_json_and_a_picture(folder: Path, tmp_path: Path) 
     assert {"limits, played", "user's last two, played", "head of line", "boosting on the state"} <= set(
         figures["others"]
     )
+    best = min(other["mae"] for other in figures["others"].values())
+    low, high = figures["best_other"]
+    assert low < figures["ours"]["mae"] / best < high and len(figures["best_loss"]) == 2
     assert (tmp_path / "out.svg").read_text().startswith("<svg")
     assert run(folder, "--pool", "lab:1", "--json", tmp_path / "again.json").exit_code == 0
     again = json.loads((tmp_path / "again.json").read_text())["runs"][0]
@@ -69,6 +72,14 @@ def test_what_happens_after_a_forecast_does_not_change_it(folder: Path) -> None:
     other = Log(log.name, tuple(s if s.number <= cut else changed(s) for s in log.sessions), log.pools)
     before, after = ({each.number: each.ours for each in played(one) if each.number <= cut} for one in (log, other))
     assert len(before) > 10 and before == after
+
+
+def test_a_replay_from_a_given_session_on_has_nothing_of_before_to_correct_by(folder: Path) -> None:
+    (log,) = read_logs(folder)
+    first = len(log.sessions) - 60
+    found = sorted(Replay(log, log.pools[0], (1,), first=first).run(), key=lambda each: each.number)
+    assert len(found) > 10 and found[0].number >= first
+    assert (found[0].ours[0].p10, found[0].ours[0].p50) == (found[0].raw[0].p10, found[0].raw[0].p50)
 
 
 def changed(session: LogSession) -> LogSession:

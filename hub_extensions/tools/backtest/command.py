@@ -55,8 +55,8 @@ def backtest(options: BacktestOptions, console: Console) -> None:
     if not runs:
         raise BacktestRefused("There is nothing to compare: nobody had to wait.")
     console.print(table(runs))
-    for name, value in summary(runs):
-        console.print(f"{name}: {value:.2f}", markup=False)
+    for figure in summary(runs):
+        console.print(str(figure), markup=False)
     if options.json_file is not None:
         _write(options.json_file, as_json(runs))
     if options.picture_file is not None:

@@ -67,10 +67,21 @@ class _Forecaster:
 
 
 class Replay:
-    """One log on one pool."""
+    """One log on one pool.
+
+    Args:
+        first: the place in the log of the first session whose forecast counts, where nothing is foretold before it;
+            None: the protocol's, with its warm-up.
+    """
 
     def __init__(
-        self, log: Log, pool: ReplayPool, seeds: tuple[int, ...], progress: float = 0.0, every: int = 1
+        self,
+        log: Log,
+        pool: ReplayPool,
+        seeds: tuple[int, ...],
+        progress: float = 0.0,
+        every: int = 1,
+        first: int | None = None,
     ) -> None:
         self._log, self._pool, self._progress, self._every = log, pool, progress, every
         self._world = World(pool.gpus, pool.slices, pool.policy)
@@ -83,6 +94,8 @@ class Replay:
         limits = [session.limit for session in log.sessions]
         self._longest = max((each for each in limits if each is not None), default=None) if all(limits) else None
         self._episode = 0
+        self._first = int(HISTORY * len(log.sessions)) if first is None else first
+        self._warm_up = WARM_UP * len(log.sessions) if first is None else 0.0
         self._reports = {
             session.number: random.Random(f"{session.number}").uniform(1 - REPORTED, 1 + REPORTED)
             for session in log.sessions
@@ -92,10 +105,8 @@ class Replay:
 
     def run(self) -> list[ScoredForecast]:
         """All of it; what was told of the last part, and came true."""
-        sessions = self._log.sessions
-        first = int(HISTORY * len(sessions))
-        queued = 0
-        for session in sessions:
+        first, queued = self._first, 0
+        for session in self._log.sessions:
             self._until(session.submit)
             if session.number == first:
                 self._others.fit()
@@ -107,7 +118,7 @@ class Replay:
             if self._start(session.submit, asked=session):
                 continue
             queued += 1
-            if session.number >= first - WARM_UP * len(sessions):
+            if session.number >= first - self._warm_up:
                 if queued % self._every == 0:
                     self._ask(session, counts=session.number >= first)
             else:

@@ -5,29 +5,37 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
 from hub_extensions.tools.backtest.baselines import TSAFRIR
 from hub_extensions.tools.backtest.replay import ScoredForecast
-from hub_extensions.tools.backtest.scores import HOUR, Run, geometric_mean
+from hub_extensions.tools.backtest.resampling import Ratios, geometric_mean, geometric_means, spread
+from hub_extensions.tools.backtest.scores import HOUR, Run
+
+REDRAWN = ("last_two", "best_other", "best_loss")
+"""Fields of a run that are ratios of redrawn logs."""
 
 
 def table(runs: Sequence[Run]) -> Table:
-    """One row a run, hours; the baselines' best beside."""
+    """One row a run, hours; beside our figures those of others, and in brackets how sure the ratio is (90 %)."""
     found = Table(
-        "pool", "waits", "mean wait", "MAE", "last two", "best other", "ratio (90 %)", "P90 loss", "best other",
-        "P90 covers", "raw", "P10-P90", "near", "P(<1 h) off", "at most / real", "p95 ms", box=None, pad_edge=False,
+        "pool", "waits", "mean wait", "MAE", "last two", "ratio (90 %)", "best other", "ratio (90 %)", "P90 loss",
+        "best other", "ratio (90 %)", "P90 covers", "raw", "P10-P90", "near", "P(<1 h) off", "at most / real", "p95 ms",
+        box=None, pad_edge=False,
     )  # fmt: skip
     for run in runs:
         last_two = run.others[TSAFRIR].mae if TSAFRIR in run.others else math.nan
         found.add_row(
             run.pool,
             str(run.forecasts),
-            *(f"{value:.2f}" for value in (run.mean_wait, run.ours.mae, last_two, run.best_mae)),
-            f"{run.ours.mae / last_two:.2f} ({run.ratio_low:.2f}-{run.ratio_high:.2f})",
+            *(f"{value:.2f}" for value in (run.mean_wait, run.ours.mae, last_two)),
+            _with_spread(run.ours.mae / last_two, spread(run.last_two)),
+            f"{run.best_mae:.2f}",
+            _with_spread(run.ours.mae / run.best_mae, spread(run.best_other)),
             *(f"{value:.3f}" for value in (run.ours.pinball_90, run.best_pinball)),
+            _with_spread(run.ours.pinball_90 / run.best_pinball, spread(run.best_loss)),
             *(f"{value:.2f}" for value in (run.ours.coverage_90, run.raw.coverage_90, run.ours.coverage_80)),
             f"{run.ours.near:.0%}",
             f"{run.soon_error:.2f}",
@@ -37,37 +45,67 @@ def table(runs: Sequence[Run]) -> Table:
     return found
 
 
-def summary(runs: Sequence[Run]) -> list[tuple[str, float]]:
-    """The figures over all runs: geometric means of ratios, and coverage by forecast."""
-    lines: list[tuple[str, float]] = []
+def _with_spread(value: float, sure: tuple[float, float] | None) -> str:
+    return f"{value:.2f}" if sure is None else f"{value:.2f} ({sure[0]:.2f}-{sure[1]:.2f})"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure over all runs; `sure`: nine of ten redrawn logs have one from here to there."""
+
+    name: str
+    value: float
+    sure: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}: {_with_spread(self.value, self.sure)}"
+
+
+def summary(runs: Sequence[Run]) -> list[Figure]:
+    """Geometric means of ratios, and coverage by forecast."""
+    found: list[Figure] = []
     users, none = [run for run in runs if run.has_users], [run for run in runs if not run.has_users]
     played = [run for run in users if TSAFRIR in run.others]
     if played:
         ratios = [run.ours.mae / run.others[TSAFRIR].mae for run in played]
-        lines.append(("MAE / user's last two played, with users", geometric_mean(ratios)))
+        found.append(_mean_ratio("MAE / user's last two played, with users", ratios, [r.last_two for r in played]))
     for name, some in (("with users", users), ("without users", none)):
         if some:
-            lines.append((f"MAE / best other, {name}", geometric_mean([r.ours.mae / r.best_mae for r in some])))
+            errors = [run.ours.mae / run.best_mae for run in some]
+            found.append(_mean_ratio(f"MAE / best other, {name}", errors, [run.best_other for run in some]))
             losses = [run.ours.pinball_90 / run.best_pinball for run in some]
-            lines.append((f"P90 loss / best other, {name}", geometric_mean(losses)))
-    count = sum(run.forecasts for run in runs)
-    lines.append(("P90 covers, all", sum(run.ours.coverage_90 * run.forecasts for run in runs) / count))
-    lines.append(("P90 covers, worst run", min(run.ours.coverage_90 for run in runs)))
+            found.append(_mean_ratio(f"P90 loss / best other, {name}", losses, [run.best_loss for run in some]))
+    found.append(Figure("P90 covers, all", _by_forecast([(run.ours.coverage_90, run.forecasts) for run in runs])))
+    found.append(Figure("P90 covers, worst run", min(run.ours.coverage_90 for run in runs)))
     reported = [run.ours.mae / run.without_reports for run in runs if run.without_reports]
     if reported:
-        lines.append(("MAE with reports of the end / without", geometric_mean(reported)))
+        found.append(Figure("MAE with reports of the end / without", geometric_mean(reported)))
     bounds = [run.bound_ratio for run in runs if run.bound_ratio is not None]
     if bounds:
-        lines.append(("at most / real wait, worst pool", max(bounds)))
+        found.append(Figure("at most / real wait, worst pool", max(bounds)))
     if users:
-        count = sum(run.forecasts for run in users)
-        lines.append(("within 10 min or 30 %, with users", sum(run.ours.near * run.forecasts for run in users) / count))
-    return lines
+        near = _by_forecast([(run.ours.near, run.forecasts) for run in users])
+        found.append(Figure("within 10 min or 30 %, with users", near))
+    return found
+
+
+def _mean_ratio(name: str, ratios: Sequence[float], redrawn: Sequence[Ratios]) -> Figure:
+    return Figure(name, geometric_mean(ratios), spread(geometric_means(redrawn)))
+
+
+def _by_forecast(shares: Sequence[tuple[float, int]]) -> float:
+    return sum(share * count for share, count in shares) / sum(count for _, count in shares)
 
 
 def as_json(runs: Sequence[Run]) -> str:
-    """Everything, in hours and shares."""
-    found = {"runs": [asdict(run) for run in runs], "all": dict(summary(runs))}
+    """Everything, in hours and shares; of the redrawn ratios from where to where nine of ten lie."""
+    listed = [asdict(run) | {name: spread(getattr(run, name)) for name in REDRAWN} for run in runs]
+    figures = summary(runs)
+    found = {
+        "runs": listed,
+        "all": {each.name: each.value for each in figures},
+        "all_90": {each.name: each.sure for each in figures if each.sure is not None},
+    }
     return json.dumps(_plain(found), indent=2, allow_nan=False)
 
 

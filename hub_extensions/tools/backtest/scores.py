@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 from hub_extensions.core.queue.interval import SOON, Interval
 from hub_extensions.tools.backtest.baselines import TSAFRIR
 from hub_extensions.tools.backtest.replay import ScoredForecast
+from hub_extensions.tools.backtest.resampling import Ratios, resampled
 
 HOUR = 3600.0
-RESAMPLED = 200
 NEAR_SECONDS, NEAR = 600.0, 0.3
 
 
@@ -37,7 +35,8 @@ class Run:
     Attributes:
         ours: the mean over the seeds. raw: before the correction. others: by name.
         soon_error: how far P(start within an hour) is off, on average over five bins of it.
-        ratio_low, ratio_high: 90 % of the resampled ratios of MAE to the user's last two, played.
+        last_two, best_other, best_loss: ratios of redrawn logs: of MAE to the user's last two, played, and to the best
+            other's; of P90 loss to the best other's.
         bound_ratio: "at most" of the limits to the real wait, the median; None: nothing is enforced.
         without_reports: our MAE of the same run where nobody reports his end; None: nobody does.
     """
@@ -51,8 +50,9 @@ class Run:
     others: Mapping[str, Score]
     soon_error: float
     slowest: float
-    ratio_low: float
-    ratio_high: float
+    last_two: Ratios
+    best_other: Ratios
+    best_loss: Ratios
     bound_ratio: float | None = None
     without_reports: float | None = None
 
@@ -72,24 +72,26 @@ def score_run(pool: str, has_users: bool, forecasts: Sequence[ScoredForecast]) -
     seeds = range(len(forecasts[0].ours))
     names = [name for name in forecasts[0].others if all(name in each.others for each in forecasts)]
     took = sorted(each.took for each in forecasts)
-    low, high = _resampled(forecasts)
+    others = {name: score_of([(each.others[name], each.real) for each in forecasts]) for name in names}
     return Run(
         pool,
         has_users,
         len(forecasts),
         sum(each.real for each in forecasts) / len(forecasts) / HOUR,
-        _mean([_score([(each.ours[seed], each.real) for each in forecasts]) for seed in seeds]),
-        _mean([_score([(each.raw[seed], each.real) for each in forecasts]) for seed in seeds]),
-        {name: _score([(each.others[name], each.real) for each in forecasts]) for name in names},
+        mean_score([score_of([(each.ours[seed], each.real) for each in forecasts]) for seed in seeds]),
+        mean_score([score_of([(each.raw[seed], each.real) for each in forecasts]) for seed in seeds]),
+        others,
         _soon_error(forecasts),
         took[min(len(took) - 1, int(0.95 * len(took)))],
-        low,
-        high,
+        resampled(forecasts, TSAFRIR, _off),
+        resampled(forecasts, min(names, key=lambda name: others[name].mae), _off),
+        resampled(forecasts, min(names, key=lambda name: others[name].pinball_90), _loss_90),
         _bound_ratio(forecasts),
     )
 
 
-def _score(pairs: Sequence[tuple[Interval, float]]) -> Score:
+def score_of(pairs: Sequence[tuple[Interval, float]]) -> Score:
+    """Of forecasts and real waits, both in seconds."""
     count = len(pairs)
     errors = sorted(abs(forecast.p50 - real) for forecast, real in pairs)
     return Score(
@@ -104,12 +106,21 @@ def _score(pairs: Sequence[tuple[Interval, float]]) -> Score:
     )
 
 
-def _mean(scores: Sequence[Score]) -> Score:
+def mean_score(scores: Sequence[Score]) -> Score:
+    """Each figure's mean, over seeds."""
     return Score(*(sum(each) / len(scores) for each in zip(*map(astuple, scores), strict=True)))
 
 
 def _pinball(share: float, forecast: float, real: float) -> float:
     return share * (real - forecast) if real >= forecast else (1 - share) * (forecast - real)
+
+
+def _off(forecast: Interval, real: float) -> float:
+    return abs(forecast.p50 - real)
+
+
+def _loss_90(forecast: Interval, real: float) -> float:
+    return _pinball(0.9, forecast.p90, real)
 
 
 def _bound_ratio(forecasts: Sequence[ScoredForecast]) -> float | None:
@@ -125,26 +136,3 @@ def _soon_error(forecasts: Sequence[ScoredForecast]) -> float:
         bins.setdefault(min(4, int(5 * forecast)), []).append((forecast, each.real <= SOON[1]))
     off = sum(abs(sum(p for p, _ in found) - sum(came for _, came in found)) for found in bins.values())
     return off / len(forecasts)
-
-
-def _resampled(forecasts: Sequence[ScoredForecast]) -> tuple[float, float]:
-    """Waits of one busy episode are alike, so whole episodes are drawn."""
-    episodes: dict[int, list[float]] = {}
-    for each in forecasts:
-        if TSAFRIR in each.others:
-            sums = episodes.setdefault(each.episode, [0.0, 0.0])
-            sums[0] += abs(each.ours[0].p50 - each.real)
-            sums[1] += abs(each.others[TSAFRIR].p50 - each.real)
-    if not episodes:
-        return math.nan, math.nan
-    rng, found, known = random.Random(1), [], list(episodes.values())
-    for _ in range(RESAMPLED):
-        drawn = rng.choices(known, k=len(known))
-        found.append(sum(a for a, _ in drawn) / max(1e-9, sum(b for _, b in drawn)))
-    found.sort()
-    return found[int(0.05 * RESAMPLED)], found[int(0.95 * RESAMPLED)]
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """Of ratios."""
-    return math.exp(sum(math.log(max(value, 1e-9)) for value in values) / len(values)) if values else math.nan
