@@ -20,7 +20,6 @@ from typing import Any
 import pytest
 
 from hub_extensions.tools.demo import (
-    MARK,
     Demo,
     DemoOptions,
     DemoRefused,
@@ -29,10 +28,10 @@ from hub_extensions.tools.demo import (
     choose_ports,
     clean_environment,
     configuration_of,
-    marked,
     people,
     run,
 )
+from hub_extensions.tools.demo_processes import MARK, marked
 from tests.patience import patient
 from tests.plain_account import PlainAccount, plain_account, until
 
