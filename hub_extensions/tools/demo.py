@@ -52,10 +52,8 @@ class DemoRefused(Exception):
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What the command line asks for.
-
-    `port` 0 takes any free one; `layout` None prefers this machine's own GPUs; `sso`: the folder of a sign-in service.
-    """
+    """What the command line asks for. `port` 0: any free one; `layout` None: this machine's own GPUs, if it has some;
+    `sso`: the folder of a sign-in service."""
 
     folder: Path
     port: int = 8000
@@ -110,7 +108,7 @@ def run(options: DemoOptions, echo: Echo) -> int:
         DemoRefused: it cannot start; nothing was started.
     """
     _check_account()
-    _check_programs(options.sso)
+    check_programs(options.sso)
     folder = _own_folder(options.folder, clean=options.clean)
     with _locked(folder), _stop_requests() as stop:
         end_marked(folder, echo, "An earlier demo of this folder left processes behind")
@@ -242,7 +240,8 @@ def _check_account() -> None:
         )
 
 
-def _check_programs(sso: Path | None) -> None:
+def check_programs(sso: Path | None) -> None:
+    """Raises DemoRefused where one is missing. `sso`: the folder of the sign-in service, if there is to be one."""
     if shutil.which("configurable-http-proxy") is None:
         raise DemoRefused(
             "configurable-http-proxy is not on the PATH: JupyterHub needs it. "
@@ -337,7 +336,8 @@ def choose_ports(public: int, sign_in: int = 0) -> Ports:
     with ExitStack() as stack:
         other = f"--port {public + 1}"
         held = [_listening(stack, port, other) for port in (public, 0, 0, 0)]
-        return Ports(*held, _listening(stack, sign_in, f"--dir FOLDER --port {public + 2}"))
+        held.append(_listening(stack, sign_in, f"--dir FOLDER --port {public + 2}"))
+        return Ports(*held)
 
 
 def _listening(stack: ExitStack, port: int, other: str) -> int:

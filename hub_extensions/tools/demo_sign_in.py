@@ -11,7 +11,7 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +20,7 @@ from hub_extensions.hub_service.setup.settings import write_private
 
 CLIENT = "hub"
 THESIS = "thesis"
-PEOPLE = {"ada": ("course", THESIS), "ben": ("course",), "admin": ("course",)}
+PEOPLE: Mapping[str, Sequence[str]] = {"ada": ("course", THESIS), "ben": ("course",), "admin": ("course",)}
 """Who there is, and in which groups."""
 STARTS_IN_SECONDS = 30.0
 FACTS = "sign-in.json"
@@ -39,6 +39,7 @@ class SignInService:
     offer: str
     secret: str = field(repr=False)
     key: str = field(repr=False)
+    people: Mapping[str, Sequence[str]] = field(default_factory=lambda: PEOPLE)
 
     @property
     def url(self) -> str:
@@ -67,7 +68,7 @@ c.GpuOffers.groups = {{{self.offer!r}: [{THESIS!r}]}}
 
     def facts(self, hub: str) -> str:
         """What the program is started with; `hub`: the hub's address."""
-        people = [{"name": name, "title": name.title(), "groups": groups} for name, groups in PEOPLE.items()]
+        people = [{"name": name, "title": name.title(), "groups": groups} for name, groups in self.people.items()]
         return json.dumps(
             {"port": self.port, "hub": hub, "client": CLIENT, "secret": self.secret, "people": people}, indent=2
         )
