@@ -57,8 +57,12 @@ export function signingOut(ctx, form) {
   const submit = "<script>document.querySelector('button').click()</script>";
   ctx.body = page(
     known ? 'Signing out' : 'Do you want to sign out?',
-    `<p>You are signed out of this sign-in service, and of all that you opened with it.</p>${form}${yes}${known ? submit : ''}`
+    `<p>This ends your sign-on here and in all that you opened with it, in this browser.</p>${form}${yes}${known ? submit : ''}`
   );
+}
+
+export function signedOut(ctx) {
+  ctx.body = page('You are signed out', '<p>You can close this page.</p>');
 }
 
 export function trouble(out) {

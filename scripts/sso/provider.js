@@ -12,7 +12,7 @@ import { readFileSync } from 'node:fs';
 import Provider, { interactionPolicy } from 'oidc-provider';
 
 import { Directory } from './directory.js';
-import { board, events, signIn, signingOut, trouble } from './pages.js';
+import { board, events, signedOut, signIn, signingOut, trouble } from './pages.js';
 
 const facts = JSON.parse(readFileSync(process.argv[2], 'utf8'));
 const issuer = `http://localhost:${facts.port}`; // not the hub's host: cookies know no ports
@@ -74,7 +74,11 @@ const provider = new Provider(issuer, {
   features: {
     backchannelLogout: { enabled: true },
     devInteractions: { enabled: false },
-    rpInitiatedLogout: { enabled: true, logoutSource: signingOut }
+    rpInitiatedLogout: {
+      enabled: true,
+      logoutSource: signingOut,
+      postLogoutSuccessSource: signedOut
+    }
   },
   fetch: fetchFromLoopback,
   findAccount: (_, sub) => directory.account(sub),
