@@ -21,3 +21,4 @@ lock: ## the lock files of Python and npm, anew
 	./requirements/lock.sh
 	npm install --package-lock-only --ignore-scripts
 	cd requirements/browser && npm install --package-lock-only --ignore-scripts
+	cd scripts/sso && npm install --package-lock-only --ignore-scripts

@@ -127,6 +127,18 @@ def _node() -> str:
     return "no Node and configurable-http-proxy on the path"
 
 
+def _oidc_provider() -> str:
+    if reason := _node():
+        return reason
+    return "" if sign_in_service() else "no sign-in service in .work/sso (./scripts/test makes one)"
+
+
+def sign_in_service() -> Path | None:
+    """The folder of ``scripts/sso`` with its packages."""
+    folder = TREE / ".work" / "sso"
+    return folder if (folder / "node_modules" / "oidc-provider").is_dir() else None
+
+
 def _chart() -> str:
     if not (chart := os.environ.get("TEST_CHART")):
         return "needs the zero-to-jupyterhub chart, which no package registry has: --chart FILE.tgz"
@@ -192,6 +204,7 @@ _ASK: dict[str, Callable[[], str]] = {
     "gpu": _gpu,
     "chart": _chart,
     "node": _node,
+    "oidc-provider": _oidc_provider,
     "cluster": _cluster,
     "own-cluster": _own_cluster,
     "kueue": _kueue,

@@ -12,6 +12,7 @@ from typing import Any
 from jupyterhub.handlers import BaseHandler
 from jupyterhub.handlers.login import LoginHandler, LogoutHandler
 from tornado import web
+from tornado.httputil import url_concat
 
 from hub_extensions.core.sign_on import EndCause, end_words
 from hub_extensions.core.sign_on.events import SESSION_LETTERS
@@ -64,12 +65,14 @@ class BeginsSessions:
         if session is None or session.cause in SILENT:
             return
         self.authenticator.sign_on.clear_cookie(self)
+        stops = self.authenticator.sign_on.registry.store.stops()
         html = await self.render_template(
             "sign_on_ended.html",
             message=end_words(session.cause),
             ended=session.ended,
+            stops_at=max((each.at for each in stops if each.user_id == session.user_id), default=None),
             number=session.id[:SESSION_LETTERS],
-            again=self.request.uri,
+            again=url_concat(self.authenticator.login_url(self.hub.base_url), {"next": self.get_argument("next", "")}),
         )
         self.finish(html)
 

@@ -19,7 +19,7 @@ from hub_extensions.authenticator.requests import as_row, asker_name, has_scope,
 from hub_extensions.authenticator.scopes import END_SCOPE, LIST_SCOPE
 from hub_extensions.authenticator.session_ender import of_one_user
 from hub_extensions.core.sign_on import EndCause, EndReport, SignOnConfig
-from hub_extensions.core.wording import duration
+from hub_extensions.core.wording import at_most, duration
 
 MOST_PEOPLE = 100
 EVENTS_SHOWN = 20
@@ -142,8 +142,8 @@ def limits_in_words(config: SignOnConfig) -> str:
     if config.idle is not None:
         parts.append(f"when it was not used for {duration(config.idle)}")
     if config.lifetime is not None:
-        parts.append(f"{duration(config.lifetime)} after it began")
-    return f"A session ends {', or '.join(parts)}." if parts else ""
+        parts.append(f"at the latest {at_most(config.lifetime.total_seconds())} after it began")
+    return f"A session ends {', and '.join(parts)}." if parts else ""
 
 
 def _number(text: str) -> int | None:

@@ -56,12 +56,17 @@ def main() -> None:
     help="GPUs to simulate: lab-a100, two-whole, mixed, or a YAML file. Default: this machine's own, else lab-a100.",
 )
 @click.option("--clean", is_flag=True, help="Start anew: delete what an earlier demo left in the folder.")
-def demo(port: int, folder: Path, users: int, layout: str | None, clean: bool) -> None:
+@click.option(
+    "--sso",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of a sign-in service, instead of passwords; ./scripts/demo --sso sets one up. Its people are three.",
+)
+def demo(port: int, folder: Path, users: int, layout: str | None, clean: bool, sso: Path | None) -> None:
     """Run a JupyterHub on this machine to try everything. Ctrl-C stops it.
 
     It listens on 127.0.0.1 only. All demo users share one Unix account: for trying, not for use.
     """
-    options = DemoOptions(folder=folder, port=port, users=users, layout=layout, clean=clean)
+    options = DemoOptions(folder=folder, port=port, users=users, layout=layout, clean=clean, sso=sso)
     try:
         sys.exit(run_demo(options, _print))
     except DemoRefused as refused:

@@ -26,12 +26,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
 
-from hub_extensions.adapters.procfs import send_signal, start_time
 from hub_extensions.core.gpu.devices import GpusUnavailable
 from hub_extensions.hub_service.setup.settings import write_private
-
-MARK = "JUPYTERHUB_GPU_DEMO"
-"""Every process of a demo carries its folder's path in this environment variable: that is how left-overs are found."""
+from hub_extensions.tools import demo_sign_in
+from hub_extensions.tools.demo_processes import MARK, end_marked
+from hub_extensions.tools.demo_sign_in import SignInService, SignInServiceFailed
 
 WARNING = "one Unix account for all demo users: for trying, not for use"
 ADMIN = "admin"
@@ -42,7 +41,6 @@ FIRST_NAMES = (
 DEFAULT_LAYOUT = "lab-a100"
 READY_WITHIN_SECONDS = 120.0
 HUB_STOPS_WITHIN_SECONDS = 9.0
-LEFT_OVERS_STOP_WITHIN_SECONDS = 2.0
 DROPPED = ("JUPYTERHUB_", "CONFIGPROXY_", "JUPYTER_", "JPY_", "IPYTHON", "PYTHONPATH", "PYTHONHOME", "XDG_RUNTIME_DIR")
 
 Echo = Callable[[str], None]
@@ -54,13 +52,15 @@ class DemoRefused(Exception):
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What the command line asks for. `port` 0 takes any free one; `layout` None prefers this machine's own GPUs."""
+    """What the command line asks for. `port` 0: any free one; `layout` None: this machine's own GPUs, if it has some;
+    `sso`: the folder of a sign-in service."""
 
     folder: Path
     port: int = 8000
     users: int = 8
     layout: str | None = None
     clean: bool = False
+    sso: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ class Ports:
     hub: int
     proxy: int
     service: int
+    sign_in: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Demo:
     simulate: str | None
     password: str = field(repr=False)
     admin_password: str = field(repr=False)
+    sign_in: SignInService | None = None
 
     @property
     def url(self) -> str:
@@ -106,10 +108,10 @@ def run(options: DemoOptions, echo: Echo) -> int:
         DemoRefused: it cannot start; nothing was started.
     """
     _check_account()
-    _check_programs()
+    check_programs(options.sso)
     folder = _own_folder(options.folder, clean=options.clean)
     with _locked(folder), _stop_requests() as stop:
-        _end_marked(folder, echo, "An earlier demo of this folder left processes behind")
+        end_marked(folder, echo, "An earlier demo of this folder left processes behind")
         simulate, sentence = choose_gpus(options.layout)
         echo(sentence)
         demo = _plan(folder, options, simulate)
@@ -117,7 +119,7 @@ def run(options: DemoOptions, echo: Echo) -> int:
         for stale in ("demo.json", "proxy.pid"):
             (folder / stale).unlink(missing_ok=True)
         write_private(folder / "jupyterhub_config.py", configuration_of(demo))
-        return _run_hub(demo, stop, echo)
+        return _run(demo, stop, echo)
 
 
 def people(count: int) -> tuple[str, ...]:
@@ -163,6 +165,7 @@ def configuration_of(demo: Demo) -> str:
     """The demo's ``jupyterhub_config.py``."""
     folder, ports = demo.folder, demo.ports
     simulate = "" if demo.simulate is None else f"c.GpuOffers.simulate = {demo.simulate!r}\n"
+    sign_in = _passwords_configuration(demo) if demo.sign_in is None else demo.sign_in.configuration
     return f'''"""Written by `jupyterhub-gpu demo` at each start: {WARNING}."""
 # ruff: noqa
 from hub_extensions import configure
@@ -179,14 +182,9 @@ c.JupyterHub.db_url = {"sqlite:///" + str(folder / "jupyterhub.sqlite")!r}
 c.JupyterHub.cookie_secret_file = {str(folder / "cookie_secret")!r}
 c.JupyterHub.cleanup_servers = True
 c.JupyterHub.allow_named_servers = True
-c.JupyterHub.template_vars = {{"announcement": {"A demo: " + WARNING + "."!r}}}
+c.JupyterHub.template_vars = {{"announcement": {_announcement(demo)!r}}}
 
-c.JupyterHub.authenticator_class = "jupyterhub.authenticators.shared.SharedPasswordAuthenticator"
-c.SharedPasswordAuthenticator.user_password = {demo.password!r}
-c.SharedPasswordAuthenticator.admin_password = {demo.admin_password!r}
-c.Authenticator.allowed_users = {set(demo.users)!r}
-c.Authenticator.admin_users = {{{ADMIN!r}}}
-
+{sign_in}
 c.JupyterHub.spawner_class = "hub_extensions.spawner.local.GpuDemoSpawner"
 c.SimpleLocalProcessSpawner.home_dir_template = {str(folder / "homes" / "{username}")!r}
 c.Spawner.cmd = [{sys.executable!r}, "-m", "jupyterhub.singleuser"]
@@ -216,6 +214,21 @@ service_environment(c)[{MARK!r}] = {str(folder)!r}
 '''
 
 
+def _announcement(demo: Demo) -> str:
+    if demo.sign_in is None:
+        return f"A demo: {WARNING}."
+    return f'A demo: {WARNING}. Its <a href="{demo.sign_in.url}/" target="_blank">sign-in service</a>.'
+
+
+def _passwords_configuration(demo: Demo) -> str:
+    return f"""c.JupyterHub.authenticator_class = "jupyterhub.authenticators.shared.SharedPasswordAuthenticator"
+c.SharedPasswordAuthenticator.user_password = {demo.password!r}
+c.SharedPasswordAuthenticator.admin_password = {demo.admin_password!r}
+c.Authenticator.allowed_users = {set(demo.users)!r}
+c.Authenticator.admin_users = {{{ADMIN!r}}}
+"""
+
+
 # ------------------------------------------------------------------ before anything starts
 
 
@@ -227,12 +240,15 @@ def _check_account() -> None:
         )
 
 
-def _check_programs() -> None:
+def check_programs(sso: Path | None) -> None:
+    """Raises DemoRefused where one is missing. `sso`: the folder of the sign-in service, if there is to be one."""
     if shutil.which("configurable-http-proxy") is None:
         raise DemoRefused(
             "configurable-http-proxy is not on the PATH: JupyterHub needs it. "
             "scripts/demo brings it along; else: npm install -g configurable-http-proxy."
         )
+    if sso is not None and not (sso / "node_modules" / "oidc-provider").is_dir():
+        raise DemoRefused(f"There is no sign-in service in {sso}. ./scripts/demo --sso sets one up.")
 
 
 def _own_folder(folder: Path, *, clean: bool) -> Path:
@@ -251,7 +267,7 @@ def _own_folder(folder: Path, *, clean: bool) -> Path:
         raise DemoRefused(f"The folder {folder} holds other files and is not a demo's. Choose another one: --dir.")
     if clean and known:
         with _locked(folder):
-            _end_marked(folder, lambda text: None, "")
+            end_marked(folder, lambda text: None, "")
             for entry in folder.iterdir():
                 _remove(entry)
     folder.chmod(0o700)
@@ -281,13 +297,20 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _plan(folder: Path, options: DemoOptions, simulate: str | None) -> Demo:
     passwords = _passwords(folder / "passwords.json")
+    ports, sign_in = (
+        choose_ports(options.port, demo_sign_in.wanted_port(folder, options.port) if options.sso else 0),
+        None,
+    )
+    if options.sso is not None:
+        sign_in = demo_sign_in.planned(folder, options.sso.absolute(), ports.sign_in, simulate)
     return Demo(
         folder=folder,
-        ports=choose_ports(options.port),
-        users=people(options.users),
+        ports=ports,
+        users=people(options.users if sign_in is None else 2),
         simulate=simulate,
         password=passwords["password"],
         admin_password=passwords["admin_password"],
+        sign_in=sign_in,
     )
 
 
@@ -304,18 +327,20 @@ def _passwords(path: Path) -> Mapping[str, str]:
     return fresh
 
 
-def choose_ports(public: int) -> Ports:
-    """The wanted port and three free ones.
+def choose_ports(public: int, sign_in: int = 0) -> Ports:
+    """The wanted ports, and free ones for the others.
 
     Raises:
         DemoRefused: the wanted port is taken or may not be used.
     """
     with ExitStack() as stack:
-        held = [_listening(stack, port) for port in (public, 0, 0, 0)]
+        other = f"--port {public + 1}"
+        held = [_listening(stack, port, other) for port in (public, 0, 0, 0)]
+        held.append(_listening(stack, sign_in, f"--dir FOLDER --port {public + 2}"))
         return Ports(*held)
 
 
-def _listening(stack: ExitStack, port: int) -> int:
+def _listening(stack: ExitStack, port: int, other: str) -> int:
     holder = stack.enter_context(socket.socket())
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -324,7 +349,7 @@ def _listening(stack: ExitStack, port: int) -> int:
     except PermissionError:
         raise DemoRefused(f"Port {port} may only be used by root. Choose one above 1023: --port 8000.") from None
     except OSError:
-        raise DemoRefused(f"Port {port} is taken by another program. Choose another one: --port {port + 1}.") from None
+        raise DemoRefused(f"Port {port} is taken by another program. Choose another one: {other}.") from None
     number: int = holder.getsockname()[1]
     return number
 
@@ -364,13 +389,29 @@ def _stop_requests() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _run_hub(demo: Demo, stop: threading.Event, echo: Echo) -> int:
+def _run(demo: Demo, stop: threading.Event, echo: Echo) -> int:
+    """The hub, and before it the sign-in service where there is one. What is left of them is ended by its mark."""
+    environment = clean_environment(demo.folder, os.environ)
+    with ExitStack() as stack:
+        if demo.sign_in is not None:
+            try:
+                stack.enter_context(demo_sign_in.serving(demo.sign_in, demo.folder, demo.url, environment, _answers))
+            except SignInServiceFailed as failed:
+                raise DemoRefused(str(failed)) from None
+            environment |= demo.sign_in.variables
+        code = _run_hub(demo, stop, echo, environment)
+    end_marked(demo.folder, echo, "Some processes did not stop by themselves")
+    echo("Stopped. Nothing is left running.")
+    return code
+
+
+def _run_hub(demo: Demo, stop: threading.Event, echo: Echo, environment: Mapping[str, str]) -> int:
     log = demo.folder / "hub.log"
     with log.open("wb") as output:
         hub = subprocess.Popen(
             [sys.executable, "-m", "jupyterhub", "-f", str(demo.folder / "jupyterhub_config.py")],
             cwd=demo.folder,
-            env=clean_environment(demo.folder, os.environ),
+            env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -416,19 +457,24 @@ def _answers(url: str) -> bool:
 
 
 def _publish(demo: Demo, echo: Echo) -> None:
-    facts = {
-        "url": demo.url,
-        "users": list(demo.users),
-        "password": demo.password,
-        "admin": ADMIN,
-        "admin_password": demo.admin_password,
-    }
+    facts: dict[str, object] = {"url": demo.url, "users": list(demo.users), "admin": ADMIN}
+    if demo.sign_in is None:
+        facts |= {"password": demo.password, "admin_password": demo.admin_password}
+        access = (
+            f"  people    {', '.join(demo.users)}\n"
+            f"  password  {demo.password}\n"
+            f"  admin     {ADMIN}, password {demo.admin_password}\n"
+        )
+    else:
+        facts["sign_in_url"] = demo.sign_in.url
+        access = (
+            f"  people          {', '.join(demo.users)}, {ADMIN}; no passwords\n"
+            f"  sign-in service {demo.sign_in.url}/ disables people, takes them out of groups, signs them out\n"
+        )
     write_private(demo.folder / "demo.json", json.dumps(facts, indent=2) + "\n")
     echo(
         f"\nJupyterHub runs at {demo.url}\n\n"
-        f"  people    {', '.join(demo.users)}\n"
-        f"  password  {demo.password}\n"
-        f"  admin     {ADMIN}, password {demo.admin_password}\n\n"
+        f"{access}\n"
         f"Also in {demo.folder / 'demo.json'}. The hub's log is {demo.folder / 'hub.log'}.\n"
         f"Note: {WARNING}.\n"
         "A server stops when its GPU was idle for 3 min (a warning comes 1 min before), or after 30 min.\n"
@@ -443,7 +489,7 @@ def _last_lines(log: Path) -> str:
 
 
 def _end(demo: Demo, hub: subprocess.Popen[bytes], echo: Echo) -> None:
-    """The hub stops its servers, its service and its proxy; what is left after that is ended by its mark."""
+    """The hub stops its servers, its service and its proxy."""
     if hub.poll() is None:
         echo("Stopping the hub and all servers.")
         hub.terminate()
@@ -452,36 +498,3 @@ def _end(demo: Demo, hub: subprocess.Popen[bytes], echo: Echo) -> None:
     except subprocess.TimeoutExpired:
         hub.kill()
         hub.wait()
-    _end_marked(demo.folder, echo, "Some processes did not stop by themselves")
-    echo("Stopped. Nothing is left running.")
-
-
-def _end_marked(folder: Path, echo: Echo, reason: str) -> None:
-    if not marked(folder):
-        return
-    for number, name in ((signal.SIGTERM, "ended"), (signal.SIGKILL, "killed")):
-        left = marked(folder)
-        if left and reason:
-            echo(f"{reason}: {len(left)} {name}.")
-        for pid, started in left:
-            send_signal(pid, started, number)
-        deadline = time.monotonic() + LEFT_OVERS_STOP_WITHIN_SECONDS
-        while marked(folder) and time.monotonic() < deadline:
-            time.sleep(0.05)
-
-
-def marked(folder: Path) -> list[tuple[int, int]]:
-    """(pid, start time) of every live process of this folder's demo but this one."""
-    found = []
-    wanted = f"{MARK}={folder}".encode()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            environment = (entry / "environ").read_bytes().split(b"\0")
-        except OSError:  # another account's, or it ended meanwhile
-            continue
-        started = start_time(int(entry.name)) if wanted in environment else None
-        if started is not None:
-            found.append((int(entry.name), started))
-    return found

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from account import for_child
 from kept import command
-from place import NODE, NPM, ROOT, search_path
+from place import NODE, NPM, ROOT, SSO, search_path
 from python_env import install
 from steps import NOTE, digest, interpreter, step
 
@@ -89,6 +89,22 @@ def prepare_panel(env: Mapping[str, str]) -> None:
 
     inputs = digest(SOURCES, ROOT / "package-lock.json")
     step("The panel for JupyterLab", PANEL / NOTE, inputs, make, shared=True)
+
+
+def prepare_sso(env: Mapping[str, str]) -> None:
+    """``.work/sso``: the sign-in service of ``scripts/sso`` with its packages."""
+    source = ROOT / "scripts" / "sso"
+    manifests = [source / "package.json", source / "package-lock.json"]
+
+    def make() -> None:
+        for file in (*manifests, ROOT / ".npmrc"):
+            shutil.copyfile(file, SSO / file.name)
+        words = ["npm", "ci", "--ignore-scripts", "--no-progress"]
+        command("npm", "The sign-in service", words, env=env, cwd=SSO)
+
+    step("The sign-in service", SSO / NOTE, digest(interpreter(), *manifests), make, shared=True)
+    for file in source.glob("*.js"):
+        shutil.copyfile(file, SSO / file.name)
 
 
 def copy_panel_sources() -> None:

@@ -59,6 +59,20 @@ def prepare_venv(venv: Path, lock: str, env: Mapping[str, str]) -> None:
     step(title, venv / NOTE, inputs[lock], make, anew=not grows, shared=not grows)
 
 
+def prepare_sign_on(venv: Path, env: Mapping[str, str]) -> None:
+    """What a hub with a sign-in service needs beside the demo's packages; the tests' have it."""
+    lock = digest(interpreter(), LOCKS / "sso.txt")
+    if noted(venv / NOTE) == digest(interpreter(), LOCKS / "test.txt"):
+        return
+    step(
+        "Python packages (sso)",
+        venv / ".sso",
+        lock,
+        lambda: install("Python packages (sso)", "sso", ["--python", venv], env),
+        anew=False,
+    )
+
+
 def install_package(venv: Path, env: Mapping[str, str]) -> None:
     """Our package with the built panel, as a wheel, into ``venv``."""
     panel = noted(NPM / "hub_extensions" / "labextension" / NOTE)

@@ -18,7 +18,7 @@ from checks import checks
 from cluster import preparing_cluster
 from demo import WAITING, prepare
 from lanes import Job, Over, run_lanes
-from node_env import copy_panel_sources
+from node_env import copy_panel_sources, prepare_sso
 from place import ROOT, RUN, VENV, VENV_HUB5, WORK, environment
 from python_env import install_package, prepare_venv
 from steps import Trouble, beating, only_one, pass_on, report
@@ -65,6 +65,7 @@ def _prepare(env: dict[str, str], tier: str, *, with_cluster: bool) -> None:
     with preparing_cluster(env, wanted=with_cluster):
         prepare(env, "test")
         if tier != "quick":
+            prepare_sso(env)
             prepare_venv(VENV_HUB5, "hub5", env)
             install_package(VENV_HUB5, env)
         env["C_COMPILER_MISSING"] = prepare_compiler(env)

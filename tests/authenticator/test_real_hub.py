@@ -51,7 +51,7 @@ def test_two_browsers_a_stolen_cookie_and_every_way_to_end_a_session(tmp_path: P
         page = second.get(f"{hub.url}/hub/home", timeout=patient(20))
         assert "You ended this session from another browser." in page.text
         assert "Sign in again" in page.text
-        number = re.search(r"session ([0-9a-f]{8})<", page.text)
+        number = re.search(r"administrator: <code>([0-9a-f]{8})<", page.text)
         assert number and f'"session":"{number[1]}"' in hub.log(), "an admin finds it"
         assert "another browser" not in second.get(f"{hub.url}/hub/home", timeout=patient(20)).text, "said once"
         assert hub.api("GET", "user", token=token).json()["name"] == "ada"

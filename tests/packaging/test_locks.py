@@ -33,7 +33,8 @@ def test_a_lock_file_hashes_everything_and_names_no_host(lock: Path) -> None:
 
 
 def test_npm_lock_files_name_no_host() -> None:
-    for file in (ROOT / "package-lock.json", ROOT / "requirements" / "browser" / "package-lock.json"):
+    for folder in ("", "requirements/browser", "scripts/sso"):
+        file = ROOT / folder / "package-lock.json"
         packages = json.loads(file.read_text())["packages"]
         assert not [name for name, entry in packages.items() if "://" in entry.get("resolved", "")]
         assert all(
@@ -49,8 +50,10 @@ def test_the_two_generations_of_jupyterhub_are_locked() -> None:
 
 
 def test_the_tests_lock_is_the_demos_and_more() -> None:
-    demo, test = pinned("demo"), pinned("test")
-    assert {name: test.get(name) for name in demo} == demo
+    test = pinned("test")
+    for name in ("demo", "sso"):
+        there = pinned(name)
+        assert {name: test.get(name) for name in there} == there
 
 
 def test_what_the_package_asks_for_is_what_is_locked() -> None:

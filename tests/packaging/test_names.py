@@ -84,7 +84,8 @@ NAMED = {
     "hub_service/engine/rights.py": {"ANSWER_WITHIN"},
     "tools/helm_check/network_policy.py": {"_within"},
     "hub_service/http/limits.py": {"room_within"},
-    "tools/demo.py": {"HUB_STOPS_WITHIN_SECONDS", "LEFT_OVERS_STOP_WITHIN_SECONDS", "READY_WITHIN_SECONDS"},
+    "tools/demo.py": {"HUB_STOPS_WITHIN_SECONDS", "READY_WITHIN_SECONDS"},
+    "tools/demo_processes.py": {"LEFT_OVERS_STOP_WITHIN_SECONDS"},
     "adapters/port_holder.py": {"stand_in"},
     "spawner/pages/profiles.py": {"choice", "choices"},  # KubeSpawner's word for those of its profiles
 }

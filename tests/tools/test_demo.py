@@ -20,19 +20,21 @@ from typing import Any
 import pytest
 
 from hub_extensions.tools.demo import (
-    MARK,
     Demo,
     DemoOptions,
     DemoRefused,
     Ports,
+    check_programs,
     choose_gpus,
     choose_ports,
     clean_environment,
     configuration_of,
-    marked,
     people,
     run,
 )
+from hub_extensions.tools.demo_processes import MARK, marked
+from hub_extensions.tools.demo_sign_in import FACTS, SignInService, planned, wanted_port
+from tests.machine_needs import sign_in_service
 from tests.patience import patient
 from tests.plain_account import PlainAccount, plain_account, until
 
@@ -105,6 +107,33 @@ def test_the_written_configuration_is_one_python_can_read_whatever_the_folder_is
     assert "127.0.0.1" in text
     assert "0.0.0.0" not in text
     assert "allow-root" not in text
+
+
+def with_sign_in(folder: Path) -> Demo:
+    service = SignInService(folder / "sso", 5, "mig-2g.10gb", "a secret", "a key")
+    return Demo(folder, Ports(1, 2, 3, 4, 5), ("ada", "ben"), "lab-a100", "p" * 12, "q" * 32, service)
+
+
+def test_with_a_sign_in_service_nobody_has_a_password_and_no_secret_is_in_the_configuration(tmp_path: Path) -> None:
+    text = configuration_of(with_sign_in(tmp_path))
+    compile(text, "jupyterhub_config.py", "exec")
+    assert "http://localhost:5" in text
+    assert "assword" not in text
+    assert "a secret" not in text and "a key" not in text
+
+
+def test_a_sign_in_service_stays_at_its_address_since_people_are_known_by_it(tmp_path: Path) -> None:
+    assert (wanted_port(tmp_path, 8000), wanted_port(tmp_path, 0)) == (8001, 0)
+    service = planned(tmp_path, tmp_path, 5, "lab-a100")
+    (tmp_path / FACTS).write_text(service.facts("http://127.0.0.1:1"))
+    assert wanted_port(tmp_path, 8000) == 5
+    assert service.offer == "mig-2g.10gb", "the largest is for the group"
+    assert planned(tmp_path, tmp_path, 5, "lab-a100").key == service.key
+
+
+def test_a_sign_in_service_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DemoRefused, match=r"There is no sign-in service in .*\./scripts/demo --sso"):
+        check_programs(tmp_path)
 
 
 @pytest.mark.needs("root")
@@ -203,6 +232,25 @@ def test_a_demo_runs_the_loop_survives_its_own_death_and_leaves_nothing(account:
     child.communicate(timeout=patient(1))
     assert child.returncode is not None
     assert "Traceback" not in said
+
+
+@pytest.mark.whole
+@pytest.mark.needs("oidc-provider")
+def test_a_demo_with_a_sign_in_service_says_where_it_is_and_leaves_nothing(account: PlainAccount) -> None:
+    folder = account.folder / "demo"
+    process = demo(
+        account, "--port", "0", "--dir", str(folder), "--layout", "lab-a100", "--sso", str(sign_in_service())
+    )
+    facts = until(lambda: _facts(folder), 120, process)
+    assert "password" not in facts
+    with urllib.request.urlopen(facts["sign_in_url"], timeout=patient(30)) as answer:
+        assert "Take Ada out of thesis" in answer.read().decode()
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=patient(STOPS_WITHIN_SECONDS))
+    assert process.returncode == 0, said
+    assert "did not stop by themselves" not in said
+    assert facts["sign_in_url"] in said
+    assert not marked(folder), said
 
 
 @pytest.mark.programs

@@ -108,15 +108,15 @@ FAILURES: Mapping[str, SignOnFailure] = {
         403,
         "Your name belongs to another account here",
         "Somebody else signed in to this hub under the name {name} before. You do not get that person's files.",
-        "If that was you, with an account that was made anew since, an administrator can give you the name again: tell "
-        "the number below.",
+        "If that was you, with an account that was made anew since, an administrator can give you the name again. "
+        "Tell them the number below.",
         FailureAction.OTHER_ACCOUNT,
     ),
     "name-from-before": SignOnFailure(
         403,
         "Your name has to be given to you first",
         "There is a user {name} here from before this way to sign in.",
-        "If that is you, an administrator can give you the name: tell the number below.",
+        "If that is you, an administrator can give you the name. Tell them the number below.",
         FailureAction.OTHER_ACCOUNT,
     ),
     "no-name": SignOnFailure(

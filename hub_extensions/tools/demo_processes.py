@@ -1,0 +1,51 @@
+"""What a demo started, found by a mark in its environment, and ended.
+
+Not here: how the hub itself is stopped (``demo.py``).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hub_extensions.adapters.procfs import send_signal, start_time
+
+MARK = "JUPYTERHUB_GPU_DEMO"
+"""Every process of a demo carries its folder's path in this environment variable: that is how left-overs are found."""
+
+LEFT_OVERS_STOP_WITHIN_SECONDS = 2.0
+
+
+def end_marked(folder: Path, echo: Callable[[str], None], reason: str) -> None:
+    """End what a demo of this folder left behind; `reason` is said before, where there is one."""
+    if not marked(folder):
+        return
+    for number, name in ((signal.SIGTERM, "ended"), (signal.SIGKILL, "killed")):
+        left = marked(folder)
+        if left and reason:
+            echo(f"{reason}: {len(left)} {name}.")
+        for pid, started in left:
+            send_signal(pid, started, number)
+        deadline = time.monotonic() + LEFT_OVERS_STOP_WITHIN_SECONDS
+        while marked(folder) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
+def marked(folder: Path) -> list[tuple[int, int]]:
+    """(pid, start time) of every live process of this folder's demo but this one."""
+    found = []
+    wanted = f"{MARK}={folder}".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes().split(b"\0")
+        except OSError:  # another account's, or it ended meanwhile
+            continue
+        started = start_time(int(entry.name)) if wanted in environment else None
+        if started is not None:
+            found.append((int(entry.name), started))
+    return found

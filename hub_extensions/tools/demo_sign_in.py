@@ -1,0 +1,136 @@
+"""``demo --sso``: three people sign in at an OpenID provider of the demo's own, instead of with a password.
+
+The provider is a program of Node's, which ``scripts/demo`` sets up (``scripts/sso``). Not here: the demo itself
+(``demo.py``), and what the provider does.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hub_extensions.hub_service.setup.settings import write_private
+
+CLIENT = "hub"
+THESIS = "thesis"
+PEOPLE: Mapping[str, Sequence[str]] = {"ada": ("course", THESIS), "ben": ("course",), "admin": ("course",)}
+"""Who there is, and in which groups."""
+STARTS_IN_SECONDS = 30.0
+FACTS = "sign-in.json"
+
+
+class SignInServiceFailed(Exception):
+    """It does not run; the text says why."""
+
+
+@dataclass(frozen=True)
+class SignInService:
+    """One sign-in service, planned. `program`: its folder. `offer`: the one that is for the group `thesis` alone."""
+
+    program: Path
+    port: int
+    offer: str
+    secret: str = field(repr=False)
+    key: str = field(repr=False)
+    people: Mapping[str, Sequence[str]] = field(default_factory=lambda: PEOPLE)
+
+    @property
+    def url(self) -> str:
+        """Its address, which is its issuer. Not on the hub's host: a browser's cookies know no ports."""
+        return f"http://localhost:{self.port}"
+
+    @property
+    def configuration(self) -> str:
+        """What the demo's ``jupyterhub_config.py`` says of signing in."""
+        return f"""c.JupyterHub.authenticator_class = (
+    "hub_extensions.authenticator.openid.authenticator.SingleSignOnOIDCAuthenticator"
+)
+c.SingleSignOnOIDCAuthenticator.issuer = {self.url!r}
+c.SingleSignOnOIDCAuthenticator.client_id = {CLIENT!r}
+c.OAuthenticator.allowed_groups = {{"course", {THESIS!r}}}
+c.Authenticator.admin_users = {{"admin"}}
+c.SignOn.recheck_seconds = 5
+c.SignOn.drain_minutes = 1
+c.GpuOffers.groups = {{{self.offer!r}: [{THESIS!r}]}}
+"""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What the hub's environment has in addition."""
+        return {"JUPYTERHUB_SIGN_ON_CLIENT_SECRET": self.secret, "JUPYTERHUB_CRYPT_KEY": self.key}
+
+    def facts(self, hub: str) -> str:
+        """What the program is started with; `hub`: the hub's address."""
+        people = [{"name": name, "title": name.title(), "groups": groups} for name, groups in self.people.items()]
+        return json.dumps(
+            {"port": self.port, "hub": hub, "client": CLIENT, "secret": self.secret, "people": people}, indent=2
+        )
+
+
+def wanted_port(folder: Path, public: int) -> int:
+    """The port of an earlier start, for people are known by its address; else the one after the hub's (0: any)."""
+    try:
+        return int(json.loads((folder / FACTS).read_text(encoding="utf-8"))["port"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return public + 1 if public else 0
+
+
+def planned(folder: Path, program: Path, port: int, layout: str | None) -> SignInService:
+    """A sign-in service for a demo in `folder`; the key of what the hub keeps stays from start to start."""
+    key = folder / "crypt_key"
+    if not key.exists():
+        write_private(key, secrets.token_hex(32))
+    return SignInService(program, port, _largest_offer(layout), secrets.token_hex(16), key.read_text(encoding="ascii"))
+
+
+def _largest_offer(layout: str | None) -> str:
+    from hub_extensions.tools.offer_list import offers_of_this_machine
+
+    found = [each for each in offers_of_this_machine(layout) if each.pool]
+    return str(max(found, key=lambda each: each.memory_bytes or 0).id)
+
+
+@contextmanager
+def serving(
+    service: SignInService,
+    folder: Path,
+    hub: str,
+    environment: Mapping[str, str],
+    answers: Callable[[str], bool],
+) -> Iterator[None]:
+    """It runs while the block does.
+
+    Args:
+        answers: whether something answers at an address.
+
+    Raises:
+        SignInServiceFailed: it did not start.
+    """
+    facts, log = folder / FACTS, folder / "sign-in.log"
+    write_private(facts, service.facts(hub))
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [shutil.which("node", path=environment.get("PATH")) or "node", str(service.program / "provider.js"), facts],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + STARTS_IN_SECONDS
+        while not answers(f"{service.url}/.well-known/openid-configuration"):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SignInServiceFailed(f"The sign-in service did not start. Its log is {log}.")
+            time.sleep(0.1)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
