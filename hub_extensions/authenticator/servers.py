@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +18,9 @@ from jupyterhub.utils import make_ssl_context
 from tornado.httpclient import HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
+from hub_extensions.adapters.gpu_service import ServiceRefused, gpu_service
 from hub_extensions.adapters.signer import Signer
+from hub_extensions.core.messages import SignedOut
 from hub_extensions.core.sign_on import ServerFact
 from hub_extensions.core.sign_on.server_key import server_key
 from hub_extensions.core.sign_on.session_end import TokenFact, server_token
@@ -38,7 +41,7 @@ class UserServers:
     def facts(self, user: Any) -> Sequence[ServerFact]:
         """The person's servers that run or wait."""
         return [
-            ServerFact(spawner.name, has_lease=_has_lease(spawner), waits=spawner.pending == "spawn")
+            ServerFact(spawner.name, has_lease=bool(_lease(spawner)), waits=spawner.pending == "spawn")
             for spawner in _active(user)
         ]
 
@@ -91,6 +94,23 @@ class UserServers:
         own: str = spawner.api_token
         return own or server_key(self._app.cookie_secret, spawner.user.id, spawner.name)
 
+    async def hand_over(self, spawner: Any, left: timedelta, cause: str) -> timedelta | None:
+        """Leave a server's stop to the GPU service, which has its lease: how long until then; None: it is the hub's.
+
+        Raises:
+            ServiceAway: the service does not answer.
+        """
+        lease = _lease(spawner)
+        if not lease or not getattr(spawner, "gpu_service_url", ""):
+            return None
+        service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
+        message = SignedOut(spawner.user.name, spawner.name, lease, max(0.0, left.total_seconds()), cause)
+        try:
+            state = await service.signed_out(message)
+        except ServiceRefused:  # a service that has no such route
+            return None
+        return None if state.left_seconds is None else timedelta(seconds=state.left_seconds)
+
     async def stop(self, user: Any, name: str) -> None:
         """Stop a server, or end its place in line, as the hub does by its API."""
         spawner = user.spawners[name]
@@ -121,6 +141,6 @@ def _token_facts(user: Any) -> list[TokenFact]:
     ]
 
 
-def _has_lease(spawner: Any) -> bool:
+def _lease(spawner: Any) -> str:
     """By the state that our spawners keep; another spawner's server has no lease."""
-    return bool((spawner.get_state() or {}).get("gpu_lease"))
+    return str((spawner.get_state() or {}).get("gpu_lease") or "")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.core.messages import Stopped
+from hub_extensions.core.messages import SignedOut, Stopped
 from tests.authenticator.signed_hub import home, rest, sessions
 from tests.fakes.service import GpuServiceInATest
 from tests.hubs import Hub, until
@@ -50,6 +50,9 @@ def test_servers_follow_the_settings_and_a_killed_hub_goes_on_with_them(
         ada.get(f"{hub.url}/hub/logout", timeout=patient(30))
         until(lambda: hub.server("ada") is None, what="the server with the GPU stops")
         until(lambda: service.told_of(Stopped), what="the service hears of it")
+        [order] = service.told_of(SignedOut)
+        assert (order.user, order.server, order.cause, order.left_seconds) == ("ada", "", "sign-out", 0.0)
+        assert order.lease.startswith("lease-"), "and no word to the service of a server without one"
         assert hub.ready("ada", "desk")
         hub.wait_ready("cem")
         # the right is lost: a place in line ends at once, a server at its promised time; also by a hub that is killed
