@@ -13,8 +13,10 @@ from jupyterhub.handlers import BaseHandler
 from jupyterhub.handlers.login import LoginHandler, LogoutHandler
 from tornado import web
 
+from hub_extensions.authenticator.requests import language_of
 from hub_extensions.core.sign_on import EndCause, end_words
 from hub_extensions.core.sign_on.events import SESSION_LETTERS
+from hub_extensions.core.translation import halves
 
 SILENT = frozenset({EndCause.SIGN_OUT.value, EndCause.REPLACED.value})
 """Ends that nobody has to be told of."""
@@ -64,9 +66,13 @@ class BeginsSessions:
         if session is None or session.cause in SILENT:
             return
         self.authenticator.sign_on.clear_cookie(self)
+        t = language_of(self)
         html = await self.render_template(
             "sign_on_ended.html",
-            message=end_words(session.cause),
+            t=t,
+            halves=halves,
+            stops=self.authenticator.sign_on.stops_of(session.user_id),
+            message=end_words(session.cause, t),
             ended=session.ended,
             number=session.id[:SESSION_LETTERS],
             again=self.request.uri,

@@ -42,6 +42,7 @@ from hub_extensions.core.sign_on.id_token import Expected, IdToken, judge_id_tok
 from hub_extensions.core.sign_on.identity import Adoption, Identity, Pinned, groups_of, name_of, name_taken, pin_of
 from hub_extensions.core.sign_on.recheck import ProviderLink
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
+from hub_extensions.core.translation import ENGLISH, Catalogue
 
 SECRET_VARIABLE = "JUPYTERHUB_SIGN_ON_CLIENT_SECRET"
 NO_KEY = f"the hub has no key to keep tokens with: set c.CryptKeeper.keys or {KEY_ENV}"
@@ -411,15 +412,13 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
     # ------------------------------------------------------------------ what admins see
 
-    def provider_words(self) -> str:
+    def provider_words(self, t: Catalogue = ENGLISH) -> str:
         """How the provider is doing, for the admins' page."""
         if self.recheck.away_since is None:
-            return f"The sign-in service {self.issuer} answers."
+            return t("The sign-in service %1 answers.", self.issuer)
         since = self.recheck.away_since.isoformat(timespec="seconds")
-        return (
-            f"The sign-in service {self.issuer} has not answered since {since}. Nobody is signed out for it. "
-            f"{self.recheck.away_because}"
-        )
+        words = t("The sign-in service %1 has not answered since %2. Nobody is signed out for it.", self.issuer, since)
+        return f"{words} {self.recheck.away_because}"
 
     def note_failure(self, code: str) -> None:
         """Somebody was shown a page with a failure."""
