@@ -69,7 +69,9 @@ STOPS = sa.Table(
     sa.Column("at", UtcTime, nullable=False),
     sa.Column("cause", CleanText, nullable=False),
 )
-HUB_USERS = sa.table("users", sa.column("id", sa.Integer), sa.column("name", sa.Unicode))
+HUB_USERS = sa.table(
+    "users", sa.column("id", sa.Integer), sa.column("name", sa.Unicode), sa.column("created", sa.DateTime)
+)
 
 
 class SignOnTablesUnusable(ValueError):

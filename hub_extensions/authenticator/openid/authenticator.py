@@ -198,6 +198,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         identity = Identity(token.iss, token.sub)
         users = [name] if orm.User.find(self._app.db, name) is not None else []
         adoption = Adoption(self.adopt_existing_users)
+        with self.sign_on.registry.store.transaction():
+            self.links.store.follow_users()
         pins = self.links.store.pins_of(identity, name)
         pinned = pin_of(identity, name, pins=pins, users=users, adoption=adoption)
         if isinstance(pinned, Pinned) and pinned.adopted and self._is_somebody_elses(name, identity):
@@ -254,6 +256,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         )
         with registry.store.transaction():
             self.links.put([link])
+            self.links.store.note_user(str(user.name))
 
     async def hint_of(self, handler: Any) -> str:
         """The id token of the session that this browser has, or had a moment ago; "": none is known."""
