@@ -20,6 +20,9 @@ POLICIES = """
 c.SignOn.servers_at_sign_out = "stop-gpu"
 c.SignOn.servers_at_lost_right = "drain"
 c.SignOn.drain_minutes = 0.1
+c.JupyterHub.load_roles.append(
+    {"name": "server", "scopes": ["users:activity!user", "access:servers!server", "read:users:name!user"]}
+)
 """
 
 
@@ -68,7 +71,9 @@ def test_servers_follow_the_settings_and_a_killed_hub_goes_on_with_them(
         hub.start()
         assert home(hub, admin) == 200
         # every token of hers ends, but for the server's own, as long as the server runs
-        assert hub.api("POST", "users/dora/tokens", {"note": "Server at /user/dora/"}).ok
+        forged = {"note": "Server at /user/dora/"}
+        assert hub.api("POST", "users/dora/tokens", forged).ok
+        assert hub.api("POST", "users/dora/tokens", {**forged, "scopes": ["tokens!user=dora"]}).ok
         rest(hub, admin, "DELETE", "users/dora/sessions?lost_right=true")
         assert [each["note"] for each in hub.api("GET", "users/dora/tokens").json()["api_tokens"]] == [
             "Server at /user/dora/"
