@@ -30,7 +30,17 @@ from hub_extensions.adapters.service_connection import ServiceConnection
 from hub_extensions.adapters.signer import ATTEMPTS, Signer, Unproved
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core.form_cache import form_for
-from hub_extensions.core.messages import Ask, Ended, FormState, Problem, Started, Stopped, TicketStatus
+from hub_extensions.core.messages import (
+    Ask,
+    DrainState,
+    Ended,
+    FormState,
+    Problem,
+    SignedOut,
+    Started,
+    Stopped,
+    TicketStatus,
+)
 from hub_extensions.core.signing import ANSWER_HEADER
 
 log = logging.getLogger("jupyterhub.gpu")
@@ -181,6 +191,10 @@ class GpuServiceClient:
     async def stopped(self, message: Stopped) -> None:
         """A hint; has its own connections and ends within one second, so that no stop waits for it."""
         await self._send(self._stops, "POST", "hub/stopped", None, message, STOP_SECONDS)
+
+    async def signed_out(self, message: SignedOut) -> DrainState:
+        """Hand over the stop of a server that holds a lease. Raises ServiceAway, ServiceRefused."""
+        return await self._send(self._reports, "POST", "hub/signed-out", DrainState, message, REPORT_SECONDS)
 
     async def form(
         self, user: str, server: str, groups: tuple[str, ...], admin: bool, seconds: float = FORM_SECONDS

@@ -96,6 +96,15 @@ def _add_templates(c: Any) -> None:
     paths = list(value_of(c, "JupyterHub", "template_paths", []))
     if str(TEMPLATES) not in paths:
         c.JupyterHub.template_paths = [*paths, str(TEMPLATES)]
+    words = _value(c, "JupyterHub", "template_vars", {})
+    c.JupyterHub.template_vars = {**words, "sign_on_language": _language_of_page}
+
+
+def _language_of_page(user: object) -> Any:
+    """The hub calls this for each page, with its reader."""
+    from hub_extensions.authenticator.requests import language_of_page  # JupyterHub's handlers take their time to load
+
+    return language_of_page
 
 
 def _add_cache_age(c: Any, seconds: int) -> None:

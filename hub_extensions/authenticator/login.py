@@ -14,8 +14,10 @@ from jupyterhub.handlers.login import LoginHandler, LogoutHandler
 from tornado import web
 from tornado.httputil import url_concat
 
+from hub_extensions.authenticator.requests import language_of
 from hub_extensions.core.sign_on import EndCause, end_words
 from hub_extensions.core.sign_on.events import SESSION_LETTERS
+from hub_extensions.core.translation import halves
 
 SILENT = frozenset({EndCause.SIGN_OUT.value, EndCause.REPLACED.value})
 """Ends that nobody has to be told of."""
@@ -65,12 +67,14 @@ class BeginsSessions:
         if session is None or session.cause in SILENT:
             return
         self.authenticator.sign_on.clear_cookie(self)
-        stops = self.authenticator.sign_on.registry.store.stops()
+        t = language_of(self)
         html = await self.render_template(
             "sign_on_ended.html",
-            message=end_words(session.cause),
+            t=t,
+            halves=halves,
+            stops=self.authenticator.sign_on.stops_of(session.user_id),
+            message=end_words(session.cause, t),
             ended=session.ended,
-            stops_at=max((each.at for each in stops if each.user_id == session.user_id), default=None),
             number=session.id[:SESSION_LETTERS],
             again=url_concat(self.authenticator.login_url(self.hub.base_url), {"next": self.get_argument("next", "")}),
         )

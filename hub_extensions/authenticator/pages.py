@@ -7,6 +7,7 @@ Not here: who may (``requests.py``), REST (``rest.py``).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,10 +16,11 @@ from jupyterhub.handlers import BaseHandler
 from jupyterhub.user import User
 from tornado import web
 
-from hub_extensions.authenticator.requests import as_row, asker_name, has_scope, sign_on_of
+from hub_extensions.authenticator.requests import as_row, asker_name, has_scope, language_of, sign_on_of
 from hub_extensions.authenticator.scopes import END_SCOPE, LIST_SCOPE
 from hub_extensions.authenticator.session_ender import of_one_user
 from hub_extensions.core.sign_on import EndCause, EndReport, SignOnConfig
+from hub_extensions.core.translation import ENGLISH, Catalogue, halves
 from hub_extensions.core.wording import at_most, duration
 
 MOST_PEOPLE = 100
@@ -34,12 +36,14 @@ class SessionsPage(BaseHandler):  # type: ignore[misc]  # jupyterhub has no type
         user = _person(self)
         sign_on = sign_on_of(self)
         current = sign_on.session_of(self)
-        rows = [as_row(each, current) for each in sign_on.registry.of_user(user.id)]
+        t = language_of(self)
+        rows = [as_row(each, current, t) for each in sign_on.registry.of_user(user.id)]
         html = await self.render_template(
             "sign_on_sessions.html",
+            t=t,
             sessions=rows,
             ended=_number(self.get_argument("ended", "")),
-            limits=limits_in_words(sign_on.config),
+            limits=limits_in_words(sign_on.config, t),
             keeps_servers=sign_on.config.servers_at_sign_out == "keep",
             may_list=has_scope(self, LIST_SCOPE),
         )
@@ -99,18 +103,20 @@ class AdminPage(BaseHandler):  # type: ignore[misc]
             raise web.HTTPError(403, f"This page needs the scope {LIST_SCOPE}.")
         sign_on = sign_on_of(self)
         search = self.get_argument("search", "").strip()
+        t = language_of(self)
         html = await self.render_template(
             "sign_on_admin.html",
-            people=_people(self, search),
+            t=t,
+            halves=halves,
+            people=_people(self, search, t),
             most=MOST_PEOPLE,
             search=search,
             report=report,
             report_name=name,
             events=sign_on.registry.store.events(None, EVENTS_SHOWN),
             may_end=has_scope(self, END_SCOPE),
-            drain=duration(sign_on.config.drain),
-            config=sign_on.config,
-            provider=self.authenticator.provider_words() if hasattr(self.authenticator, "provider_words") else "",
+            ends_too=ends_too(sign_on.config, t),
+            provider=self.authenticator.provider_words(t) if hasattr(self.authenticator, "provider_words") else "",
         )
         self.set_header("Cache-Control", "no-store")
         self.finish(html)
@@ -122,7 +128,7 @@ def _person(handler: Any) -> Any:
     return handler.current_user
 
 
-def _people(handler: Any, search: str) -> Sequence[dict[str, Any]]:
+def _people(handler: Any, search: str, t: Catalogue) -> Sequence[dict[str, Any]]:
     """Who has a session, by name; at most `MOST_PEOPLE`."""
     sign_on = sign_on_of(handler)
     current = sign_on.session_of(handler)
@@ -131,19 +137,33 @@ def _people(handler: Any, search: str) -> Sequence[dict[str, Any]]:
     named = handler.db.query(orm.User.id, orm.User.name).order_by(orm.User.name)
     found = [(user_id, name) for user_id, name in named if user_id in by_user and search.lower() in name.lower()]
     return [
-        {"name": name, "sessions": [as_row(each, current) for each in by_user[user_id]]}
+        {"name": name, "sessions": [as_row(each, current, t) for each in by_user[user_id]]}
         for user_id, name in found[:MOST_PEOPLE]
     ]
 
 
-def limits_in_words(config: SignOnConfig) -> str:
+def limits_in_words(config: SignOnConfig, t: Catalogue = ENGLISH) -> str:
     """When sessions end by themselves; "": never."""
-    parts = []
-    if config.idle is not None:
-        parts.append(f"when it was not used for {duration(config.idle)}")
-    if config.lifetime is not None:
-        parts.append(f"at the latest {at_most(config.lifetime.total_seconds())} after it began")
-    return f"A session ends {', and '.join(parts)}." if parts else ""
+    if config.idle is None and config.lifetime is None:
+        return ""
+    if config.lifetime is None:
+        return t("A session ends when it was not used for %1.", duration(config.idle or timedelta(), t))
+    if config.idle is None:
+        return t("A session ends %1 after it began.", at_most(config.lifetime.total_seconds(), t))
+    idle, lifetime = duration(config.idle, t), at_most(config.lifetime.total_seconds(), t)
+    return t("A session ends when it was not used for %1, or %2 after it began.", idle, lifetime)
+
+
+def ends_too(config: SignOnConfig, t: Catalogue = ENGLISH) -> list[str]:
+    """What a person loses beside the sessions who may not sign in any more."""
+    servers = {
+        "keep": [],
+        "stop": [t("servers")],
+        "stop-gpu": [t("servers with a GPU")],
+        "drain": [t("servers after %1", duration(config.drain, t))],
+    }
+    tokens = [t("API tokens")] if config.tokens_at_lost_right == "all" else []
+    return [*tokens, t("places in line"), *servers[config.servers_at_lost_right]]
 
 
 def _number(text: str) -> int | None:

@@ -11,8 +11,10 @@ from typing import Any
 from jupyterhub.user import User
 from tornado import web
 
+from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.authenticator.sign_on import HubSignOn
-from hub_extensions.core.sign_on import SignOnSession
+from hub_extensions.core.sign_on import SignOnSession, browser_text
+from hub_extensions.core.translation import ENGLISH, Catalogue
 
 
 def sign_on_of(handler: Any) -> HubSignOn:
@@ -55,11 +57,22 @@ def asker_name(handler: Any) -> str:
     return str(asker.name) if isinstance(asker, User) else f"service {asker.name}"
 
 
-def as_row(session: SignOnSession, current: SignOnSession | None) -> dict[str, Any]:
+def language_of(handler: Any) -> Catalogue:
+    """The language that the browser of a request asks for; English where no request is known."""
+    request = getattr(handler, "request", None)
+    return catalogue_for(request.headers.get("Accept-Language", "") if request is not None else "")
+
+
+def language_of_page(static_url: object) -> Catalogue:
+    """The same from inside a page: of its names `static_url` is the one that is a method of its request."""
+    return language_of(getattr(static_url, "__self__", None))
+
+
+def as_row(session: SignOnSession, current: SignOnSession | None, t: Catalogue = ENGLISH) -> dict[str, Any]:
     """A session as its person, or an admin, may see it."""
     return {
         "id": session.id,
-        "browser": session.browser,
+        "browser": browser_text(session.browser, t),
         "address": session.address,
         "begun": session.begun.isoformat(timespec="seconds"),
         "last_use": session.last_use.isoformat(timespec="seconds"),

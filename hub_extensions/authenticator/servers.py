@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,10 +18,12 @@ from jupyterhub.utils import make_ssl_context
 from tornado.httpclient import HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
+from hub_extensions.adapters.gpu_service import ServiceRefused, gpu_service
 from hub_extensions.adapters.signer import Signer
+from hub_extensions.core.messages import SignedOut
 from hub_extensions.core.sign_on import ServerFact
 from hub_extensions.core.sign_on.server_key import server_key
-from hub_extensions.core.sign_on.session_end import TokenFact, server_token
+from hub_extensions.core.sign_on.session_end import TokenFact, server_scopes, server_token
 
 RECHECK = "gpu/sign-on/recheck"
 CONNECT_SECONDS, ANSWER_SECONDS = 1.0, 5.0
@@ -38,7 +41,7 @@ class UserServers:
     def facts(self, user: Any) -> Sequence[ServerFact]:
         """The person's servers that run or wait."""
         return [
-            ServerFact(spawner.name, has_lease=_has_lease(spawner), waits=spawner.pending == "spawn")
+            ServerFact(spawner.name, has_lease=bool(_lease(spawner)), waits=spawner.pending == "spawn")
             for spawner in _active(user)
         ]
 
@@ -52,7 +55,8 @@ class UserServers:
                 found.add(token.id)
             elif spawner.server is not None:
                 facts = _token_facts(user) if facts is None else facts
-                own = server_token(facts, spawner.server.base_url, spawner.orm_spawner.started)
+                allowed = server_scopes(_wanted_scopes(self._app.db, spawner), user.name, spawner.name)
+                own = server_token(facts, spawner.server.base_url, spawner.orm_spawner.started, allowed)
                 found |= set() if own is None else {own.id}
         return found
 
@@ -91,6 +95,23 @@ class UserServers:
         own: str = spawner.api_token
         return own or server_key(self._app.cookie_secret, spawner.user.id, spawner.name)
 
+    async def hand_over(self, spawner: Any, left: timedelta, cause: str) -> timedelta | None:
+        """Leave a server's stop to the GPU service, which has its lease: how long until then; None: it is the hub's.
+
+        Raises:
+            ServiceAway: the service does not answer.
+        """
+        lease = _lease(spawner)
+        if not lease or not getattr(spawner, "gpu_service_url", ""):
+            return None
+        service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
+        message = SignedOut(spawner.user.name, spawner.name, lease, max(0.0, left.total_seconds()), cause)
+        try:
+            state = await service.signed_out(message)
+        except ServiceRefused:  # a service that has no such route
+            return None
+        return None if state.left_seconds is None else timedelta(seconds=state.left_seconds)
+
     async def stop(self, user: Any, name: str) -> None:
         """Stop a server, or end its place in line, as the hub does by its API."""
         spawner = user.spawners[name]
@@ -121,6 +142,14 @@ def _token_facts(user: Any) -> list[TokenFact]:
     ]
 
 
-def _has_lease(spawner: Any) -> bool:
+def _wanted_scopes(db: Any, spawner: Any) -> Sequence[str]:
+    """As the hub asks at a start; of a function of the admin's own nothing is known here."""
+    wanted = spawner.server_token_scopes
+    if callable(wanted):
+        return ()
+    return wanted or orm.Role.find(db, "server").scopes  # type: ignore[no-any-return]
+
+
+def _lease(spawner: Any) -> str:
     """By the state that our spawners keep; another spawner's server has no lease."""
-    return bool((spawner.get_state() or {}).get("gpu_lease"))
+    return str((spawner.get_state() or {}).get("gpu_lease") or "")

@@ -18,6 +18,7 @@ from typing import Any
 
 from jupyterhub import orm
 
+from hub_extensions.adapters.gpu_service import ServiceAway
 from hub_extensions.adapters.store.sign_on import PendingStop
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.authenticator.servers import UserServers
@@ -29,6 +30,10 @@ LATE_SECONDS = 5.0
 """So long after an end tokens are looked for that a request under way got meanwhile."""
 AGAIN_SECONDS = 5.0
 """A server that cannot be stopped now is tried again after this."""
+ASK_SERVICE_SECONDS = 15.0
+SERVICE_STOPS = timedelta(seconds=60)
+"""So long the GPU service has for a stop: notebooks are saved first, and others may have their turn before."""
+MOVED = timedelta(seconds=1)
 LEFT_SECONDS = 5.0
 """So long after its start was cancelled a place in line has been left for certain (see ``CONFIRM_SECONDS``)."""
 COMES_BACK_SECONDS = 120.0
@@ -82,14 +87,17 @@ class SessionEnder:
                 user.orm_user.cookie_id = orm.new_token()
             # a start that waits is none that could be told from the next one
             waiting = {each.name for each in facts if each.waits}
-            stops = [
-                PendingStop(
-                    user_id, order.server, None if order.server in waiting else _started(user, order.server), order.at
-                )
-                for order in plan.stops
+            wanted = [
+                PendingStop(user_id, each.server, _run_of(user, each.server, waiting), each.at, cause.value)
+                for each in plan.stops
             ]
+            # the first order for a run stands: its time was said to its user
+            first = {_order_of(each): each for each in store.stops() if each.started is not None}
+            stops = [each for each in wanted if _order_of(each) not in first]
+            ordered = [first.get(_order_of(each), each) for each in wanted]
             store.order_stops(stops)
-            events = _events(ended, None if user is None else str(user.name), tokens, len(stops), cause, by, now, began)
+            name = None if user is None else str(user.name)
+            events = _events(ended, name, tokens, len(ordered), cause, by, now, began)
             for event in events:
                 store.record(event)
         for session in ended:
@@ -106,8 +114,8 @@ class SessionEnder:
             sessions=tuple(each.id for each in ended),
             tokens=tokens,
             tokens_kept=kept,
-            servers_stopped=tuple(stop.server for stop in stops),
-            stops_at=max((stop.at for stop in stops), default=None),
+            servers_stopped=tuple(stop.server for stop in ordered),
+            stops_at=max((stop.at for stop in ordered), default=None),
             servers_kept=plan.kept,
         )
         return self._later(self._recheck_servers(user, report, began))
@@ -156,8 +164,7 @@ class SessionEnder:
             self.delete_late_tokens()
         except Exception:
             self._app.log.exception("Tokens of an ended session are looked for again within a minute")
-            with suppress(Exception):
-                self._app.db.rollback()
+            self._roll_back()
 
     def deleted_users(self) -> Sequence[int]:
         """Who has a session and an account that the hub does not know any more."""
@@ -180,27 +187,69 @@ class SessionEnder:
 
     async def _stop(self, stop: PendingStop) -> None:
         """Stop this run of a server at its time; whatever fails is tried again, until there is nothing to stop."""
-        await asyncio.sleep(max(0.0, (stop.at - self._now()).total_seconds()))
+        await self._wait_until_due(stop)
         while True:
-            user = self._user(stop.user_id)
-            if user is None or stop.server not in user.orm_spawners:
-                break
-            if _started(user, stop.server) != stop.started and stop.started is not None:
-                break  # another run
-            spawner = user.spawners[stop.server]
-            if spawner.orm_spawner.server is None and not spawner.active:
-                break
-            if spawner.active and spawner.pending != "check":
-                try:
-                    await self._servers.stop(user, stop.server)
+            try:
+                spawner = self._spawner(stop)
+                if spawner is None:
                     break
-                except Exception:
-                    self._app.log.exception("%s was not stopped at the end of a session", spawner._log_name)
+                if spawner.active and spawner.pending != "check":
+                    await self._servers.stop(spawner.user, stop.server)
+                    break
+            except Exception:
+                self._app.log.exception("A server was not stopped at the end of a session")
+                self._roll_back()
             await asyncio.sleep(AGAIN_SECONDS)
         if stop.started is None:
             await asyncio.sleep(LEFT_SECONDS)
         with self._registry.store.transaction():
             self._registry.store.remove_stop(stop)
+
+    async def _wait_until_due(self, stop: PendingStop) -> None:
+        """Until the hub itself is to stop a server. What the GPU service takes over it stops, with its lease.
+
+        It is asked again and again, as it may have been away, or have moved the time by its own absence. Where it does
+        not stop the server at its time the hub does, a little later.
+        """
+        taken = False
+        while True:
+            try:
+                spawner = self._spawner(stop)
+                if spawner is None:
+                    return
+                left = None if stop.started is None else await self._hand_over(spawner, stop)
+                taken = left is not None
+                if left is not None and self._now() + left - stop.at > MOVED:
+                    stop = replace(stop, at=self._now() + left)
+                    with self._registry.store.transaction():
+                        self._registry.store.order_stops([stop])
+            except ServiceAway:
+                pass
+            except Exception:
+                self._app.log.exception("The stop of a server is ordered again")
+                self._roll_back()
+            rest = (stop.at + (SERVICE_STOPS if taken else timedelta(0)) - self._now()).total_seconds()
+            if rest <= 0:
+                return
+            await asyncio.sleep(min(rest, ASK_SERVICE_SECONDS))
+
+    async def _hand_over(self, spawner: Any, stop: PendingStop) -> timedelta | None:
+        return await self._servers.hand_over(spawner, stop.at - self._now(), stop.cause)
+
+    def _spawner(self, stop: PendingStop) -> Any:
+        """What is still to stop; None: that run of the server is over."""
+        user = self._user(stop.user_id)
+        if user is None or stop.server not in user.orm_spawners:
+            return None
+        if stop.started is not None and _started(user, stop.server) != stop.started:
+            return None  # another run
+        spawner = user.spawners[stop.server]
+        return None if spawner.orm_spawner.server is None and not spawner.active else spawner
+
+    def _roll_back(self) -> None:
+        """After a database that took nothing, so that the next work begins afresh."""
+        with suppress(Exception):
+            self._app.db.rollback()
 
     async def _stop_what_comes_back(self, stop: PendingStop) -> None:
         """A place in line outlives a killed hub: whoever keeps it starts the server again, and that start ends too."""
@@ -256,6 +305,14 @@ def of_one_user(sessions: Iterable[SignOnSession]) -> dict[int, list[SignOnSessi
     for session in sessions:
         found.setdefault(session.user_id, []).append(session)
     return found
+
+
+def _order_of(stop: PendingStop) -> tuple[int, str, datetime | None]:
+    return stop.user_id, stop.server, stop.started
+
+
+def _run_of(user: Any, server: str, waiting: Collection[str]) -> datetime | None:
+    return None if server in waiting else _started(user, server)
 
 
 def _started(user: Any, server: str) -> datetime | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from jupyterhub import orm, roles
 
-from hub_extensions.adapters.store.sign_on import SignOnStore
+from hub_extensions.adapters.store.sign_on import PendingStop, SignOnStore
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.authenticator.scopes import ADMIN_ROLE
 from hub_extensions.authenticator.session_ender import SessionEnder
@@ -109,6 +109,10 @@ class HubSignOn:
             longest = self.config.lifetime
             options["expires_days"] = COOKIE_DAYS if longest is None else longest / timedelta(days=1)
         return options
+
+    def stops_of(self, user_id: int) -> list[PendingStop]:
+        """Which servers of a person are still to stop, the first one first."""
+        return [each for each in self.registry.store.stops() if each.user_id == user_id]
 
     # ---------------------------------------------------------------- everything else
 

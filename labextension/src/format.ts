@@ -391,9 +391,10 @@ export function ruleText(server: ServerState, now: number, trans: TranslationBun
   return reasonText(server.rule, now, trans) || trans.__('No end is planned.');
 }
 
-/** The warning as one sentence: "This server stops at 14:52. Idle for 21 min." */
+/** The warning as one text: "This server stops at 14:52. Idle for 21 min."; who was signed out reads to save, too. */
 export function warningText(countdown: Countdown, now: number, trans: TranslationBundle): string {
-  return `${stopText(countdown, now, trans)} ${reasonText(countdown.reason, now, trans)}`;
+  const words = `${stopText(countdown, now, trans)} ${reasonText(countdown.reason, now, trans)}`;
+  return countdown.cause === 'signed-out' ? `${words} ${trans.__('Save your work.')}` : words;
 }
 
 /** What interrupts a screen reader, once a countdown: the time alone, because reasons count on. */

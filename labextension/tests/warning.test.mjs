@@ -23,7 +23,10 @@ register(
 
 const START = Date.parse('2026-11-21T14:00:00Z');
 const MINUTE = 60_000;
-const trans = { __: (text, ...words) => text.replace(/%(\d)/g, (_, at) => String(words[at - 1])) };
+const trans = {
+  __: (text, ...words) => text.replace(/%(\d)/g, (_, at) => String(words[at - 1])),
+  _p: (context, code) => code
+};
 
 /** JupyterLab's notifications: what is shown now, by id. */
 const shown = {
@@ -121,6 +124,20 @@ test('a countdown is warned of once, with the button, however often it is told',
     one.actions.map(action => action.label),
     ['Keep 30\u00a0min']
   );
+});
+
+test('who was signed out reads why and to save, and has nothing to keep', () => {
+  new Warning(model, trans);
+  const reason = {
+    reason: 'account-disabled',
+    params: {},
+    message: 'Your account is disabled.',
+    log_message: ''
+  };
+  model.say({ end: warned(countdown(600, { cause: 'signed-out', reason, can_keep: false })) });
+  const [one] = shown.now.values();
+  assert.match(one.text, /^This server stops at .* Your account is disabled\. Save your work\.$/);
+  assert.deepEqual(one.actions ?? [], []);
 });
 
 test('who closed the warning is not warned again, also not after an outage of the service', () => {

@@ -48,6 +48,10 @@ def test_two_browsers_a_stolen_cookie_and_every_way_to_end_a_session(tmp_path: P
         token = hub.token_of("ada")
         assert rest(hub, first, "DELETE", f"users/ada/sessions/{ids(hub, first, 'ada')[False][0]}").ok
         assert (home(hub, first), home(hub, second)) == (200, 302)
+        finnish = {"Accept-Language": "fi, en;q=0.5"}
+        html = first.get(f"{hub.url}/hub/sso/sessions", headers=finnish, timeout=patient(20)).content.decode()
+        assert "Missä olet kirjautuneena" in html
+        assert re.search(r'lang="fi-FI"\s+href="/hub/sso/sessions">Istunnot<', html), "the hub's menu too"
         page = second.get(f"{hub.url}/hub/home", timeout=patient(20))
         assert "You ended this session from another browser." in page.text
         assert "Sign in again" in page.text

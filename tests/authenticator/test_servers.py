@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.core.messages import Stopped
+from hub_extensions.core.messages import SignedOut, Stopped
 from tests.authenticator.signed_hub import home, rest, sessions
 from tests.fakes.service import GpuServiceInATest
 from tests.hubs import Hub, until
@@ -20,6 +20,9 @@ POLICIES = """
 c.SignOn.servers_at_sign_out = "stop-gpu"
 c.SignOn.servers_at_lost_right = "drain"
 c.SignOn.drain_minutes = 0.1
+c.JupyterHub.load_roles.append(
+    {"name": "server", "scopes": ["users:activity!user", "access:servers!server", "read:users:name!user"]}
+)
 """
 
 
@@ -50,6 +53,9 @@ def test_servers_follow_the_settings_and_a_killed_hub_goes_on_with_them(
         ada.get(f"{hub.url}/hub/logout", timeout=patient(30))
         until(lambda: hub.server("ada") is None, what="the server with the GPU stops")
         until(lambda: service.told_of(Stopped), what="the service hears of it")
+        [order] = service.told_of(SignedOut)
+        assert (order.user, order.server, order.cause, order.left_seconds) == ("ada", "", "sign-out", 0.0)
+        assert order.lease.startswith("lease-"), "and no word to the service of a server without one"
         assert hub.ready("ada", "desk")
         hub.wait_ready("cem")
         # the right is lost: a place in line ends at once, a server at its promised time; also by a hub that is killed
@@ -65,7 +71,9 @@ def test_servers_follow_the_settings_and_a_killed_hub_goes_on_with_them(
         hub.start()
         assert home(hub, admin) == 200
         # every token of hers ends, but for the server's own, as long as the server runs
-        assert hub.api("POST", "users/dora/tokens", {"note": "Server at /user/dora/"}).ok
+        forged = {"note": "Server at /user/dora/"}
+        assert hub.api("POST", "users/dora/tokens", forged).ok
+        assert hub.api("POST", "users/dora/tokens", {**forged, "scopes": ["tokens!user=dora"]}).ok
         rest(hub, admin, "DELETE", "users/dora/sessions?lost_right=true")
         assert [each["note"] for each in hub.api("GET", "users/dora/tokens").json()["api_tokens"]] == [
             "Server at /user/dora/"

@@ -24,12 +24,14 @@ from tornado.netutil import bind_sockets
 
 from hub_extensions.core.messages import (
     Ask,
+    DrainState,
     Ended,
     FormState,
     LeaseGrant,
     Notice,
     OfferState,
     Problem,
+    SignedOut,
     Started,
     Stopped,
     TicketStatus,
@@ -161,6 +163,7 @@ class GpuServiceInATest:
             (f"{prefix}/hub/tickets", _Ask, facts),
             (f"{prefix}/hub/tickets/([^/]+)/(started|ended)", _Tell, facts),
             (f"{prefix}/hub/stopped", _Stopped, facts),
+            (f"{prefix}/hub/signed-out", _SignedOut, facts),
             (f"{prefix}/hub/form", _Form, facts),
             (f"{prefix}/hub/events", _Events, facts),
         ]
@@ -476,6 +479,13 @@ class _Stopped(_Base):
     def post(self) -> None:
         self.service.stopped(self.read(Stopped))
         self.set_status(204)
+
+
+class _SignedOut(_Base):
+    def post(self) -> None:
+        """Takes nothing over: every stop stays the hub's."""
+        self.service.told.append(self.read(SignedOut))
+        self.say(DrainState(None))
 
 
 class _Form(_Base):

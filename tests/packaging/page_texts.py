@@ -8,20 +8,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hub_extensions.core.reasons import REASON, TO_THE_HUB, TO_THE_PANEL, Plural, key_of, numbered, parameters
+from hub_extensions.core.sign_on.failures import FAILURES
 from hub_extensions.core.translation import CONTEXT
 
 PACKAGE = Path(__file__).parents[2] / "hub_extensions"
 PAGES = PACKAGE / "hub_service" / "http" / "pages"
 START = PACKAGE / "spawner" / "pages"
+SIGN_ON = PACKAGE / "authenticator"
 TEMPLATES = (
     *(PAGES / "templates" / f"{name}.html" for name in ("layout", "error", "your_gpu")),
     *(START / "templates" / f"{name}.html" for name in ("form", "spawn_pending")),
+    *(SIGN_ON / "templates").glob("*.html"),
 )
 SCRIPTS = (START / "templates" / "gpu_waiting.js",)
 SOURCES = (
     *START.glob("*.py"),
     PAGES / "labels.py",
     PAGES / "pages.py",
+    SIGN_ON / "pages.py",
+    SIGN_ON / "openid" / "authenticator.py",
+    *(PACKAGE / "core" / "sign_on" / f"{name}.py" for name in ("sessions", "failures")),
     *(PACKAGE / "core" / f"{name}.py" for name in ("offer_texts", "wording", "reasons")),
 )
 NAMED = {
@@ -29,6 +35,7 @@ NAMED = {
     START / "spawn_form.py": ("NO_SERVICE", "ISOLATION"),
     START / "start_progress.py": ("KEPT_START", "SILENT"),
     PACKAGE / "hub_service" / "engine" / "engine.py": ("UNREAD",),
+    PACKAGE / "core" / "sign_on" / "sessions.py": ("WORDS",),
 }
 """Constants that are translated where they are shown."""
 DATA = (
@@ -50,6 +57,8 @@ DATA = (
 """Titles and sentences of ours about offers, and the four sides on which they are separated."""
 ASKED = re.compile(r"""\b(?:t|timed)\(\s*(?:"([^"]+)"|'([^']+)')""")
 
+ASKED_PLURAL = re.compile(r'''\bt\.plural\(\s*"([^"]+)",\s*"([^"]+)"''')
+
 Key = tuple[str, str]
 """A text, and its plural; "" where it has none."""
 
@@ -60,12 +69,17 @@ def page_texts() -> dict[Key, str]:
     for path in (*TEMPLATES, *SCRIPTS):
         for match in ASKED.finditer(path.read_text(encoding="utf-8")):
             found.setdefault((match[1] or match[2], ""), path.name)
+        for match in ASKED_PLURAL.finditer(path.read_text(encoding="utf-8")):
+            found.setdefault((match[1], match[2]), path.name)
     for path in SOURCES:
         for key in asked_in(path):
             found.setdefault(key, path.name)
     for path, names in NAMED.items():
         for text in constants(path, names):
             found.setdefault((text, ""), path.name)
+    for failure in FAILURES.values():
+        for text in (failure.title, key_of(failure.text), failure.advice):
+            found.setdefault((text, ""), "failures.py")
     return found | {(text, ""): "offers" for text in DATA}
 
 
@@ -112,6 +126,6 @@ def constants(path: Path, names: tuple[str, ...]) -> Iterator[str]:
         if not isinstance(target, ast.Name) or target.id not in names:
             continue
         seen.add(target.id)
-        value = ast.literal_eval(node.value)  # type: ignore[union-attr]
-        yield from value.values() if isinstance(value, dict) else [value]
+        values = node.value.values if isinstance(node.value, ast.Dict) else [node.value]  # type: ignore[union-attr]
+        yield from map(ast.literal_eval, values)
     assert seen == set(names), path

@@ -1,26 +1,41 @@
-"""No text of the form, the waiting page and one's own page stands outside the catalogues; each is in all of them."""
+"""No text of the form, the waiting page, one's own and sign-on's stands outside the catalogues; all have each."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from babel.messages.catalog import Message
 from babel.messages.pofile import read_po
+from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader, Undefined
 
 from hub_extensions.adapters.catalogues import catalogue_for, catalogues
+from hub_extensions.adapters.store.sign_on import PendingStop
+from hub_extensions.authenticator.pages import ends_too, limits_in_words
 from hub_extensions.core.messages import FormState, Keep, Notice, Wait
 from hub_extensions.core.reasons import SENTENCES, explain, key_of, parameters
-from hub_extensions.core.translation import CONTEXT, ENGLISH, Catalogue
+from hub_extensions.core.sign_on import EndReport, SignOnConfig, browser_text, end_words
+from hub_extensions.core.sign_on.failures import failure_of
+from hub_extensions.core.translation import CONTEXT, ENGLISH, Catalogue, halves
 from hub_extensions.hub_service.http.pages import labels
 from hub_extensions.spawner.pages.reader import texts_of_script
 from hub_extensions.spawner.pages.spawn_form import form_html
 from tests.fakes.service import an_offer
-from tests.packaging.page_texts import PACKAGE, SCRIPTS, TEMPLATES, page_texts, panel_keys, reason_codes, reason_texts
+from tests.packaging.page_texts import (
+    PACKAGE,
+    SCRIPTS,
+    SIGN_ON,
+    TEMPLATES,
+    page_texts,
+    panel_keys,
+    reason_codes,
+    reason_texts,
+)
 
 SOURCES = sorted((PACKAGE / "locale").glob("*.po"))
 NAMES = {"JupyterHub", "GiB", "UTC"}
@@ -81,7 +96,7 @@ def test_a_template_says_nothing_by_itself(path: Path) -> None:
     source = re.sub(r"{#.*?#}", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     for made in re.findall(r"{{.*?}}|{%.*?%}", source, re.DOTALL):
         assert not re.findall(
-            r"""["'][A-Za-z][a-z]+ [^"']*["']""", re.sub(r"\b(?:t|timed)\(\s*(\"[^\"]+\"|'[^']+')", "", made)
+            r"""["'][A-Za-z][a-z]+ [^"']*["']""", re.sub(r"\b(?:t|t\.plural|timed)\(\s*(\"[^\"]+\"|'[^']+')", "", made)
         ), made
     bare = re.sub(r"{{.*?}}|{%.*?%}", "", source, flags=re.DOTALL)
     for attribute in re.findall(r"""\b(?:aria-label|title|alt|placeholder)="([^"]*)\"""", bare):
@@ -177,9 +192,55 @@ def test_all_that_the_form_says_can_be_translated(away: str) -> None:
     assert 'lang="x"' in html and ("⟦likely waits as of " in html) == (not away)
 
 
+ROW = {"id": "1", "browser": "⟦%1 on %2⟧", "address": "", "begun": "2026-11-20T14:02:00+00:00"}
+ROWS = [{**ROW, "last_use": ROW["begun"], "this_one": mine} for mine in (True, False)]
+PENDING = [PendingStop(1, name, None, NOW) for name in ("", "42")]
+REPORT = EndReport(("1", "2"), 1, 2, ("1",), NOW, ("2", "3"), ("4",), 5)
+ENDS_TOO = [ends_too(SignOnConfig(servers_at_lost_right=each), MARKED) for each in ("stop", "stop-gpu", "drain")]
+LIMITS = [
+    limits_in_words(SignOnConfig(idle=idle, lifetime=lifetime), MARKED)
+    for idle in (None, timedelta(hours=24))
+    for lifetime in (None, timedelta(hours=336))
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [
+        ("logout", {}),
+        ("sign_on_ended", {"message": end_words("idle", MARKED), "ended": NOW, "stops": PENDING, "number": "42"}),
+        *(
+            ("sign_on_failed", {"failure": failure_of(code, {"off": "1"}, MARKED), "number": "42"})
+            for code in ("clock", "not-allowed", "token")
+        ),
+        *(
+            (
+                "sign_on_sessions",
+                {"sessions": ROWS, "ended": ended, "may_list": True, "keeps_servers": ended == 1, "limits": LIMITS[3]},
+            )
+            for ended in (None, 0, 1, 2)
+        ),
+        ("sign_on_admin", {"people": [{"name": "1", "sessions": ROWS}], "most": 1, "report": REPORT, "may_end": True}),
+        ("sign_on_admin", {"people": [], "search": "42", "report": None}),
+        ("sign_on_admin", {"people": [], "report": None}),
+    ],
+)
+def test_all_that_the_pages_of_sign_on_say_can_be_translated(name: str, facts: dict[str, Any]) -> None:
+    base = "{% block title %}{% endblock %}{% block main %}{% endblock %}{% block nav_bar_left_items %}{% endblock %}"
+    loader = ChoiceLoader([FileSystemLoader(SIGN_ON / "templates"), DictLoader({"templates/page.html": base})])
+    environment = Environment(loader=loader, autoescape=True, undefined=Undefined)
+    names = {"t": MARKED, "halves": halves, "sign_on_language": lambda _: MARKED, "ends_too": ENDS_TOO[2], **facts}
+    html = environment.get_template(f"{name}.html").render(names)
+    assert outside("".join(Texts(html).found)) == set()
+    assert 'lang="x"' in html and "⟦Sessions⟧" in html
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        *LIMITS,
+        *(", ".join(each) for each in ENDS_TOO),
+        *(browser_text(each, MARKED) for each in ("A browser on Linux", "Another program")),
         *(labels.wait(each, MARKED) for each in (LIKELY, SOON, FEW, ENDS, UNKNOWN)),
         *(
             labels.place(state, position, MARKED)

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes
 from hub_extensions.adapters.store.schema import METADATA, CleanText, JsonColumn, OfferIds, UtcTime, upsert
-from hub_extensions.core.culling import Cause, ServerFacts
+from hub_extensions.core.culling import Cause, Drain, ServerFacts
 
 FACTS = sa.Table(
     "gpu_server_facts",
@@ -30,6 +30,8 @@ FACTS = sa.Table(
     sa.Column("stopping", UtcTime),
     sa.Column("cause", CleanText),
     sa.Column("promised", UtcTime),
+    sa.Column("drain_at", UtcTime),
+    sa.Column("drain_why", CleanText),
 )
 
 META = sa.Table(
@@ -67,14 +69,19 @@ def forget(connection: Connection, user: str) -> None:
 
 
 def _facts_values(each: ServerFacts) -> dict[str, object]:
-    values = {column.name: getattr(each, column.name) for column in FACTS.columns}
+    values = {column.name: getattr(each, column.name, None) for column in FACTS.columns}
     return {
         **values,
         "keeps": [at.isoformat() for at in each.keeps],
         "cause": None if each.cause is None else each.cause.value,
+        "drain_at": None if each.drain is None else each.drain.at,
+        "drain_why": None if each.drain is None else each.drain.why,
     }
 
 
 def _facts(row: Any) -> ServerFacts:
-    keeps = tuple(datetime.fromisoformat(at) for at in row["keeps"])
-    return ServerFacts(**{**row, "keeps": keeps, "cause": None if row["cause"] is None else Cause(row["cause"])})
+    values = dict(row)
+    at, why = values.pop("drain_at"), values.pop("drain_why")
+    values["keeps"] = tuple(datetime.fromisoformat(each) for each in values["keeps"])
+    values["cause"] = None if values["cause"] is None else Cause(values["cause"])
+    return ServerFacts(**values, drain=None if at is None else Drain(at, why))

@@ -68,8 +68,15 @@ STOPS = sa.Table(
     sa.Column("server", CleanText, primary_key=True),
     sa.Column("started", UtcTime),
     sa.Column("at", UtcTime, nullable=False),
+    sa.Column("cause", CleanText, nullable=False),
 )
-HUB_USERS = sa.table("users", sa.column("id", sa.Integer), sa.column("name", sa.Unicode), sa.column("cookie_id"))
+HUB_USERS = sa.table(
+    "users",
+    sa.column("id", sa.Integer),
+    sa.column("name", sa.Unicode),
+    sa.column("created", sa.DateTime),
+    sa.column("cookie_id"),
+)
 
 
 class SignOnTablesUnusable(ValueError):
@@ -78,12 +85,13 @@ class SignOnTablesUnusable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PendingStop:
-    """A server that is to stop. `started`: which run of it; another run is not stopped."""
+    """A server that is to stop. `started`: which run of it; another run is not stopped. `cause`: as of the session."""
 
     user_id: int
     server: str
     started: datetime | None
     at: datetime
+    cause: str = ""
 
 
 class SignOnStore:

@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from hub_extensions.adapters.store.schema import CleanText, UtcTime, upsert
-from hub_extensions.adapters.store.sign_on import METADATA
+from hub_extensions.adapters.store.sign_on import HUB_USERS, METADATA
 from hub_extensions.core.sign_on.identity import Identity
 from hub_extensions.core.sign_on.recheck import ProviderLink
 
@@ -31,6 +31,8 @@ IDENTITIES = sa.Table(
     sa.Column("sub", CleanText, primary_key=True),
     sa.Column("user", CleanText, nullable=False, unique=True),
     sa.Column("pinned", UtcTime, nullable=False),
+    sa.Column("user_id", sa.Integer),
+    sa.Column("user_created", sa.DateTime),
 )
 LINKS = sa.Table(
     "gpu_signon_links",
@@ -69,6 +71,14 @@ class ProviderStore:
         row = {"iss": identity.iss, "sub": identity.sub, "user": user, "pinned": now}
         self._connection.execute(sa.insert(IDENTITIES), row)
 
+    def note_user(self, user: str) -> None:
+        """Which of the hub's accounts the pin of this name is for, from now on whatever it is called."""
+        note_user(self._connection, user)
+
+    def follow_users(self) -> None:
+        """Pins get the names that their users have now."""
+        follow_users(self._connection)
+
     def links(self) -> list[ProviderLink]:
         """What the sessions have from their provider."""
         return [ProviderLink(**row) for row in self._connection.execute(sa.select(LINKS)).mappings()]
@@ -100,6 +110,40 @@ class ProviderStore:
         return connection
 
 
+def note_user(connection: Connection, user: str) -> None:
+    """The account with this name is the pin's. Numbers are used again after a deletion, so the time is kept too."""
+    account = sa.select(HUB_USERS.c.id, HUB_USERS.c.created).where(HUB_USERS.c.name == user)
+    found = connection.execute(account).first()
+    if found is not None and found.created is not None:
+        change = sa.update(IDENTITIES).where(IDENTITIES.c.user == user)
+        connection.execute(change.values(user_id=found.id, user_created=found.created))
+
+
+def follow_users(connection: Connection) -> None:
+    """An admin may have given users new names: each keeps its person.
+
+    Whoever had such a name and has no account any more, has it no more: it is another account's now.
+    """
+    same = sa.and_(HUB_USERS.c.id == IDENTITIES.c.user_id, HUB_USERS.c.created == IDENTITIES.c.user_created)
+    query = sa.select(IDENTITIES.c.iss, IDENTITIES.c.sub, HUB_USERS.c.name).join(HUB_USERS, same)
+    renamed = {Identity(iss, sub): name for iss, sub, name in connection.execute(query.where(_HAS_NEW_NAME))}
+    if not renamed:
+        return
+    for identity in renamed:  # first all away: two may have changed their names with each other
+        _rename(connection, identity, f"/{identity.iss}/{identity.sub}")
+    connection.execute(sa.delete(IDENTITIES).where(IDENTITIES.c.user.in_(list(renamed.values()))))
+    for identity, name in renamed.items():
+        _rename(connection, identity, name)
+
+
+_HAS_NEW_NAME = HUB_USERS.c.name != IDENTITIES.c.user
+
+
+def _rename(connection: Connection, identity: Identity, user: str) -> None:
+    same = sa.and_(IDENTITIES.c.iss == identity.iss, IDENTITIES.c.sub == identity.sub)
+    connection.execute(sa.update(IDENTITIES).where(same).values(user=user))
+
+
 class PinTable:
     """The pins, for an admin's command.
 
@@ -122,20 +166,24 @@ class PinTable:
     def all(self) -> list[tuple[str, Identity]]:
         """User and person, by the user's name."""
         with self._begun() as connection:
+            follow_users(connection)
             query = sa.select(IDENTITIES.c.user, IDENTITIES.c.iss, IDENTITIES.c.sub).order_by(IDENTITIES.c.user)
             return [(user, Identity(iss, sub)) for user, iss, sub in connection.execute(query)]
 
     def pin(self, user: str, identity: Identity, now: datetime) -> None:
         """This user is this person from now on; whoever it was before is nobody's."""
         with self._begun() as connection:
+            follow_users(connection)
             taken = sa.and_(IDENTITIES.c.iss == identity.iss, IDENTITIES.c.sub == identity.sub)
             connection.execute(sa.delete(IDENTITIES).where(sa.or_(taken, IDENTITIES.c.user == user)))
             row = {"iss": identity.iss, "sub": identity.sub, "user": user, "pinned": now}
             connection.execute(sa.insert(IDENTITIES), row)
+            note_user(connection, user)
 
     def unpin(self, user: str) -> bool:
         """The next one who comes with this name may get it; False: nobody had it."""
         with self._begun() as connection:
+            follow_users(connection)
             return connection.execute(sa.delete(IDENTITIES).where(IDENTITIES.c.user == user)).rowcount > 0
 
     @contextmanager

@@ -43,6 +43,7 @@ from hub_extensions.core.sign_on.identity import Adoption, Identity, Pinned, gro
 from hub_extensions.core.sign_on.provider_settings import LEFT_OVER, SECRET_VARIABLE
 from hub_extensions.core.sign_on.recheck import ProviderLink
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
+from hub_extensions.core.translation import ENGLISH, Catalogue
 
 NO_KEY = f"the hub has no key to keep tokens with: set c.CryptKeeper.keys or {KEY_ENV}"
 
@@ -201,6 +202,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         identity = Identity(token.iss, token.sub)
         users = [name] if orm.User.find(self._app.db, name) is not None else []
         adoption = Adoption(self.adopt_existing_users)
+        with self.sign_on.registry.store.transaction():
+            self.links.store.follow_users()
         pins = self.links.store.pins_of(identity, name)
         pinned = pin_of(identity, name, pins=pins, users=users, adoption=adoption)
         if isinstance(pinned, Pinned) and pinned.adopted and self._is_somebody_elses(name, identity):
@@ -257,6 +260,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         )
         with registry.store.transaction():
             self.links.put([link])
+            self.links.store.note_user(str(user.name))
 
     async def hint_of(self, handler: Any) -> str:
         """The id token of the session that this browser has, or had a moment ago; "": none is known."""
@@ -415,15 +419,13 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
     # ------------------------------------------------------------------ what admins see
 
-    def provider_words(self) -> str:
+    def provider_words(self, t: Catalogue = ENGLISH) -> str:
         """How the provider is doing, for the admins' page."""
         if self.recheck.away_since is None:
-            return f"The sign-in service {self.issuer} answers."
+            return t("The sign-in service %1 answers.", self.issuer)
         since = self.recheck.away_since.isoformat(timespec="seconds")
-        return (
-            f"The sign-in service {self.issuer} has not answered since {since}. Nobody is signed out for it. "
-            f"{self.recheck.away_because}"
-        )
+        words = t("The sign-in service %1 has not answered since %2. Nobody is signed out for it.", self.issuer, since)
+        return f"{words} {self.recheck.away_because}"
 
     def note_failure(self, code: str) -> None:
         """Somebody was shown a page with a failure."""

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from tornado import web
 
 from hub_extensions.adapters.oidc import ProviderAway, ProviderRefused, ProviderUnusable
+from hub_extensions.authenticator.requests import language_of
 from hub_extensions.core.sign_on.failures import failure_of
 from hub_extensions.core.sign_on.recheck import RecheckOutcome, outcome_of_no
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
@@ -50,10 +51,11 @@ class ShowsFailures:
         number = secrets.token_hex(4)
         self.log.warning("sign-on refused (%s) %s: %s", number, failure.code, failure.sentence)
         self.authenticator.note_failure(failure.code)
-        page = failure_of(failure.code, failure.parameters)
+        t = language_of(self)
+        page = failure_of(failure.code, failure.parameters, t)
         self.set_status(page.status)
         self.set_header("Cache-Control", "no-store")
-        html = await self.render_template("sign_on_failed.html", failure=page, number=number)
+        html = await self.render_template("sign_on_failed.html", t=t, failure=page, number=number)
         self.finish(html)
 
     def _request_summary(self: Any) -> str:

@@ -6,8 +6,10 @@ Not here: who reads the samples, who asks the user to save, and who stops the se
 """
 
 from hub_extensions.core.culling.decision import SHOWN_AFTER, Action, CullDecision, decide, lifetime_end, settle
+from hub_extensions.core.culling.drains import drain
 from hub_extensions.core.culling.evidence import (
     Cause,
+    Drain,
     Evidence,
     ServerFacts,
     activity_counts,
@@ -35,6 +37,7 @@ __all__ = [
     "Cause",
     "CullDecision",
     "CullPolicy",
+    "Drain",
     "DueStop",
     "Evidence",
     "PolicyError",
@@ -45,6 +48,7 @@ __all__ = [
     "culling_rule",
     "culling_sentence",
     "decide",
+    "drain",
     "ends_at",
     "evidence_of",
     "is_forged",

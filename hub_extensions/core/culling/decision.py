@@ -72,7 +72,7 @@ def decide(
 ) -> CullDecision:
     """What to do with one server now. The earliest end wins; no end comes before its warning was shown for `warn`.
 
-    Nor does one come before a countdown for it said so, whatever the limits are by now.
+    Nor does one come before a countdown for it said so, whatever the limits are by now. A drain comes at its time.
 
     Args:
         warned: since when a warning is shown (`ServerFacts.warned`), None: none is.
@@ -81,10 +81,13 @@ def decide(
         promised: the end that the last countdown showed (`ServerFacts.promised`), None: none was shown yet.
     """
     ends = _ends(evidence, policy, now)
+    drained = _drain_end(evidence, now, warned)
+    if not policy.enabled and drained:
+        return _judge(evidence, policy, now, drained)  # no limit of culling: a dry run does not hold it up
     if policy.enabled:
         dues = ((end, *_due(end, policy, now, warned, warned_for)) for end in ends)
         kept = [(*_as_promised(end, at, promised, warned_for), since) for end, at, since in dues]
-        return _judge(evidence, policy, now, kept)
+        return _judge(evidence, policy, now, [*kept, *drained])
     would = _judge(evidence, policy, now, [(end, end.at, now) for end in ends])
     return CullDecision(Action.KEEP, None, None, None, can_keep=False, ends_at=None, would=would)
 
@@ -164,6 +167,14 @@ def _lifetime_end(started: datetime, policy: CullPolicy) -> _End | None:
     return _End(Cause.LIFETIME, started + policy.lifetime, False, reason)
 
 
+def _drain_end(evidence: Evidence, now: datetime, warned: datetime | None) -> list[tuple[_End, datetime, datetime]]:
+    """Warned of from the order on, so it waits for no other warning."""
+    if evidence.drain is None:
+        return []
+    end = _End(Cause.SIGNED_OUT, evidence.drain.at, True, explain(evidence.drain.why))
+    return [(end, end.at, now if warned is None else min(warned, now))]
+
+
 def _cpu_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | None:
     if policy.cpu_idle is None or evidence.last_activity is None or evidence.busy_kernels:
         return None  # no limit, nobody can tell, or a cell is running
@@ -197,7 +208,8 @@ def _judge(
         return CullDecision(Action.KEEP, None, None, _why_kept(evidence, policy), can_keep=False, ends_at=None)
     # of two at the same time the one that no *keep* moves
     end, stops_at, since = min(dues, key=lambda due: (due[1], due[0].cause is Cause.IDLE))
-    action = Action.STOP if now >= stops_at else Action.WARN if stops_at - now <= policy.warn else Action.KEEP
+    warns = end.cause is Cause.SIGNED_OUT or stops_at - now <= policy.warn
+    action = Action.STOP if now >= stops_at else Action.WARN if warns else Action.KEEP
     if action is Action.KEEP and not any(due[0].shown for due in dues):
         return CullDecision(Action.KEEP, None, None, _why_kept(evidence, policy), can_keep=False, ends_at=limit)
     return CullDecision(

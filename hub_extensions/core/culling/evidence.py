@@ -18,10 +18,23 @@ class Cause(Enum):
     LIFETIME = "lifetime"
     UNOPENED = "unopened"
     CPU_IDLE = "cpu-idle"
+    SIGNED_OUT = "signed-out"
 
 
 SAME_CLOCK = timedelta(seconds=60)
 """Clocks that differ by more are not compared with each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Its user signed out, or may not sign in any more: it stops at a time that nothing moves.
+
+    Attributes:
+        why: the code of the reason for its user (``core/reasons.py``).
+    """
+
+    at: datetime
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +52,7 @@ class Evidence:
         kept_until: the last *keep* promised that it is not stopped for idleness before then.
         last_activity: the hub's figure (CPU only).
         busy_kernels: from the server's report; None is not known (CPU only).
+        drain: it stops at a time whatever it does; None: nothing like that was ordered.
     """
 
     offer: OfferId
@@ -52,6 +66,7 @@ class Evidence:
     last_activity: datetime | None = None
     busy_kernels: int | None = None
     used: bool = False
+    drain: Drain | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,7 @@ class ServerFacts:
         stopping: the stop was decided (and journaled) then; None: it runs.
         cause: what the countdown, the warning or the stop is for, or was last; None: there was none.
         promised: the end that the countdown shows, or showed last; no change of limits takes it back.
+        drain: what the hub ordered when its user was signed out; None: nothing.
     """
 
     user: str
@@ -83,6 +99,7 @@ class ServerFacts:
     stopping: datetime | None = None
     cause: Cause | None = None
     promised: datetime | None = None
+    drain: Drain | None = None
 
 
 def activity_counts(hub_clock_ahead: timedelta | None) -> bool:
@@ -116,6 +133,7 @@ def evidence_of(
         last_activity=last_activity,
         busy_kernels=busy_kernels,
         used=used,
+        drain=facts.drain,
     )
 
 

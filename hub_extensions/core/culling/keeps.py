@@ -21,7 +21,7 @@ def keep(
 ) -> ServerFacts | Reason:
     """Move the idle end of a server by `policy.keep`, for one of its user's keeps. It never moves an end to the front.
 
-    Refused, with the reason, where it would move nothing: no countdown, the lifetime's end, none left.
+    Refused, with the reason, where it would move nothing: no countdown, the lifetime's end, a sign-out, none left.
 
     Args:
         pressed: when its user pressed *keep*, for whatever server. used: as in `Evidence`.
@@ -38,6 +38,8 @@ def keep(
         return explain("keep-lifetime", limit=decision.reason.params["limit"])
     if decision.cause is Cause.UNOPENED:
         return explain("keep-unopened")
+    if decision.cause is Cause.SIGNED_OUT:
+        return explain("keep-signed-out")
     if decision.stops_at is None:
         return explain("keep-no-countdown")
     if keeps_left(policy, now, pressed) == 0:

@@ -21,7 +21,16 @@ from hub_extensions.core.messages.admin import (
 )
 from hub_extensions.core.messages.errors import Problem
 from hub_extensions.core.messages.forms import FormState, Notice, OfferState, Wait
-from hub_extensions.core.messages.hub import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
+from hub_extensions.core.messages.hub import (
+    Ask,
+    DrainState,
+    Ended,
+    LeaseGrant,
+    SignedOut,
+    Started,
+    Stopped,
+    TicketStatus,
+)
 from hub_extensions.core.messages.notices import WebhookNotice
 from hub_extensions.core.messages.panel import EndEvent, GpuReading, History, Holder, Numbers, Push, Series, Snapshot
 from hub_extensions.core.messages.server import Countdown, Figures, Keep, Progress, Report, ServerState
@@ -31,6 +40,7 @@ __all__ = [
     "Ask",
     "ClusterInfo",
     "Countdown",
+    "DrainState",
     "EndEvent",
     "Ended",
     "Figures",
@@ -59,6 +69,7 @@ __all__ = [
     "Report",
     "Series",
     "ServerState",
+    "SignedOut",
     "Snapshot",
     "Started",
     "Stopped",

@@ -124,3 +124,26 @@ class Stopped:
     reason: str = ""
     asked: bool = False
     closing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SignedOut:
+    """The user of a server signed out, or may not sign in any more: the server is to stop.
+
+    Attributes:
+        lease: which run of it. left_seconds: until then; 0: now.
+        cause: the hub's word, as in ``core.sign_on.EndCause``.
+    """
+
+    user: str
+    server: str
+    lease: str
+    left_seconds: float
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainState:
+    """Seconds until the service stops the server; None: it will not, as no such lease is held here."""
+
+    left_seconds: float | None

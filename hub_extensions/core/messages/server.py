@@ -60,7 +60,8 @@ class Countdown:
     """When this server stops and why. No countdown, no object.
 
     Attributes:
-        stops_at: wall-clock; cause: ``idle``, ``lifetime``, ``unopened``, ``cpu-idle``.
+        stops_at: wall-clock; cause: ``idle``, ``lifetime``, ``unopened``, ``cpu-idle``,
+            ``signed-out``.
         can_keep: *keep* moves this end.
     """
 

@@ -11,6 +11,7 @@ from hub_extensions.core.sign_on.session_end import EndPlan, EndReport, ServerFa
 from hub_extensions.core.sign_on.sessions import (
     EndCause,
     SignOnSession,
+    browser_text,
     browser_words,
     end_words,
     limit_passed,
@@ -27,6 +28,7 @@ __all__ = [
     "SignOnEvent",
     "SignOnSession",
     "StopOrder",
+    "browser_text",
     "browser_words",
     "end_words",
     "limit_passed",

@@ -98,7 +98,7 @@ def clock_refusal(ahead: timedelta, what: str) -> SignOnRefusal:
     where = "ahead of" if ahead > timedelta(0) else "behind"
     off = about(abs(ahead).total_seconds())
     sentence = f"{what}: the provider's clock is {off} {where} the hub's, or the token is an old one."
-    return SignOnRefusal("clock", sentence, {"off": off, "where": where})
+    return SignOnRefusal("clock", sentence, {"off": f"{abs(ahead).total_seconds():g}", "where": where})
 
 
 def shown(value: Any) -> str:

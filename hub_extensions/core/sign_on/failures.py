@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from hub_extensions.core.reasons import key_of, parameters
+from hub_extensions.core.translation import ENGLISH, Catalogue
+from hub_extensions.core.wording import about
+
 
 class FailureAction(str, Enum):
     """The button of the page."""
@@ -60,7 +64,13 @@ FAILURES: Mapping[str, SignOnFailure] = {
     "clock": SignOnFailure(
         502,
         "The clocks do not agree",
-        "The clock of your sign-in service is {off} {where} this hub's, so its answer is not taken.",
+        "The clock of your sign-in service is {off} ahead of this hub's, so its answer is not taken.",
+        _ADMIN,
+    ),
+    "clock-behind": SignOnFailure(
+        502,
+        "The clocks do not agree",
+        "The clock of your sign-in service is {off} behind this hub's, so its answer is not taken.",
         _ADMIN,
     ),
     "token": SignOnFailure(
@@ -137,11 +147,15 @@ FAILURES: Mapping[str, SignOnFailure] = {
 }
 """By the code of what went wrong; what is not in it is ``token``."""
 
-PARAMETERS = ("off", "where", "account", "name", "claim")
+PARAMETERS = ("off", "account", "name", "claim")
 
 
-def failure_of(code: str, parameters: Mapping[str, str]) -> SignOnFailure:
-    """The page for a code, with what it names filled in."""
-    found = FAILURES.get(code, FAILURES["token"])
-    known = {name: parameters.get(name) or "unknown" for name in PARAMETERS}
-    return SignOnFailure(found.status, found.title, found.text.format(**known), found.advice, found.action)
+def failure_of(code: str, known: Mapping[str, str], t: Catalogue = ENGLISH) -> SignOnFailure:
+    """The page for a code, in its reader's language, with what it names filled in. `off` is in seconds."""
+    behind = code == "clock" and known.get("where") == "behind"
+    found = FAILURES["clock-behind"] if behind else FAILURES.get(code, FAILURES["token"])
+    named = {name: known.get(name) or t("not known") for name, _ in parameters(found.text)}
+    if known.get("off"):
+        named["off"] = about(float(known["off"]), t)
+    text = t(key_of(found.text), *(named[name] for name, _ in parameters(found.text)))
+    return SignOnFailure(found.status, t(found.title), text, t(found.advice), found.action)

@@ -11,7 +11,8 @@ no user               a user's without a pin   that user with ``adopt_existing_u
 no user               pinned to another sub    refused, and shown to admins
 ====================  =======================  ==========================================================
 
-A pin outlives its user: the name has files, and a new person would get them. An admin takes it away.
+A pin follows its user to a new name, and outlives it: the name has files, and a new person would get them. An admin
+takes it away.
 Groups that the provider does not say are *unknown* (None), never none.
 Not here: the table of pins, and the hub's own lists of whom it lets in.
 """

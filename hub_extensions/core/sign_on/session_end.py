@@ -83,18 +83,35 @@ class TokenFact:
     created: datetime
 
 
-def server_token(tokens: Sequence[TokenFact], address: str, started: datetime | None) -> TokenFact | None:
+def server_scopes(wanted: Collection[str], user: str, server: str) -> frozenset[str]:
+    """What a server's own token may have: what it has to, and what the hub's configuration gives it, as tokens say it.
+
+    Args:
+        wanted: of the role ``server``, or ``server_token_scopes``.
+    """
+    filters = {"server": f"!server={user}/{server}", "user": f"!user={user}"}
+    found = set(wanted)
+    for scope in wanted:
+        name, mark, kind = scope.rpartition("!")
+        if mark and kind in filters:
+            found.add(name + filters[kind])
+    return frozenset(found)
+
+
+def server_token(
+    tokens: Sequence[TokenFact], address: str, started: datetime | None, allowed: frozenset[str] = frozenset()
+) -> TokenFact | None:
     """The token that the hub gave to the server at this address, a moment before that `started`.
 
-    Anybody can write a note; so it counts only where no browser got the token, where it can no more than a server
-    has to, and for one token, the last before the start.
+    Anybody can write a note; so it counts only where no browser got the token, where it can no more than this server
+    may (`allowed`), and for one token, the last before the start.
     """
     own = [
         each
         for each in tokens
         if each.note == f"Server at {address}"
         and each.session is None
-        and all(scope.startswith(_SERVER_SCOPES) for scope in each.scopes)
+        and all(scope.startswith(_SERVER_SCOPES) or scope in allowed for scope in each.scopes)
         and (started is None or each.created <= started)
     ]
     return max(own, key=lambda each: (each.created, each.id), default=None)

@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import Enum
 
 from hub_extensions.core.sign_on.config import SignOnConfig
+from hub_extensions.core.translation import ENGLISH, Catalogue
 
 
 class EndCause(str, Enum):
@@ -113,7 +114,14 @@ def browser_words(user_agent: str) -> str:
     return browser or (f"A browser on {system}" if system else "Another program")
 
 
-_WORDS = {
+def browser_text(browser: str, t: Catalogue) -> str:
+    """A browser in its reader's language, from the words that are kept of it."""
+    name, on, system = browser.partition(" on ")
+    name = {"A browser": t("A browser"), "Another program": t("Another program")}.get(name, name)
+    return t("%1 on %2", name, system) if on else name
+
+
+WORDS = {
     EndCause.SIGN_OUT: "You signed out.",
     EndCause.BY_OWNER: "You ended this session from another browser.",
     EndCause.BY_ADMIN: "An admin ended this session.",
@@ -128,6 +136,6 @@ _WORDS = {
 }
 
 
-def end_words(cause: str) -> str:
+def end_words(cause: str, t: Catalogue = ENGLISH) -> str:
     """Who or what ended a session, for its user; an admin has no name there."""
-    return _WORDS.get(EndCause(cause), "") if cause in set(EndCause) else "This session ended."
+    return t(WORDS[EndCause(cause)]) if cause in set(EndCause) else t("This session ended.")

@@ -38,6 +38,7 @@ _OF_CAUSE: Mapping[Cause, UseEnd] = {
     Cause.CPU_IDLE: UseEnd.IDLE,
     Cause.UNOPENED: UseEnd.UNOPENED,
     Cause.LIFETIME: UseEnd.LIFETIME,
+    Cause.SIGNED_OUT: UseEnd.SIGNED_OUT,
 }
 _OF_TICKET: Mapping[TicketEnd, UseEnd] = {
     TicketEnd.LEFT: UseEnd.LEFT,

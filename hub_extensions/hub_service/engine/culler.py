@@ -89,6 +89,10 @@ class Culler:
             except Refused as problem:
                 log.debug("nothing is culled: %s", problem)
 
+    def decide_soon(self) -> None:
+        """Something was ordered."""
+        self._soon.set()
+
     async def decide_all(self) -> None:
         """Fold the samples in, decide about every server, and begin what has to be done."""
         async with self.transaction() as transaction:

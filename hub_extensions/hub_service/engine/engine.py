@@ -22,7 +22,7 @@ from hub_extensions.core import culling, messages
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
-from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine import drains, presenters
 from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.dcgm import EVERY as ASK_EVERY
 from hub_extensions.hub_service.engine.dcgm import Dcgm, open_prometheus
@@ -208,6 +208,12 @@ class Engine:
         """See `Tickets.stopped`."""
         await self.queue.stopped(report)
         self.watcher.refresh_soon()
+
+    async def signed_out(self, report: messages.SignedOut) -> messages.DrainState:
+        """The user of a server was signed out: it stops in time. See `drains.order`."""
+        drained = await drains.order(self.state, self.queue.transaction, report)
+        self.culler.decide_soon()
+        return drained
 
     async def changes(self) -> AsyncIterator[messages.TicketStatus]:
         """All live tickets, then every change; the end of it means that the hub may have been restarted."""

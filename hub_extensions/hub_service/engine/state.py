@@ -314,6 +314,8 @@ class State:
     def _as_enforced(self, lease: Lease) -> Lease:
         """A lease with the end that its server really has: none comes before its warning, or before a promised one."""
         facts = self.facts.get((lease.user, lease.server))
+        if facts is not None and facts.lease == lease.id and facts.drain is not None:
+            return replace(lease, ends_at=min(facts.drain.at, lease.ends_at or facts.drain.at))
         if lease.ends_at is None or facts is None or facts.lease != lease.id:
             return lease
         now = self.clock.now()

@@ -29,8 +29,8 @@ from hub_extensions.core.queue.model import (
     TicketState,
 )
 from hub_extensions.core.reasons import Reason, explain
-from hub_extensions.core.usage import end_of_stop
 from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine.drains import end_of_report
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.queue_view import QueueView, content_of
 from hub_extensions.hub_service.engine.rights import UNANSWERED, Rights
@@ -240,7 +240,7 @@ class Tickets:
             if report.message:
                 notices = (NoticeRow(self.state.clock.utc_now(), report.user, report.server, report.message),)
                 self.state.count("server-end", report.reason or "unknown")
-            server, end = (report.user, report.server), end_of_stop(report.reason, report.asked, report.closing)
+            server, end = (report.user, report.server), end_of_report(self.state, report)
             lease = self.state.lease_of(*server)
             gone = (server,) if server in self.state.facts else ()
             why = report.message or "the hub stopped its server"

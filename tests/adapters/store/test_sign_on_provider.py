@@ -29,6 +29,8 @@ LINK = ProviderLink("s1", 1, ADA.iss, ADA.sub, "sid-1", b"\x00kept\xff", NOW)
 def db(tmp_path: Path) -> Iterator[Session]:
     engine = sa.create_engine(f"sqlite:///{tmp_path / 'hub.sqlite'}")
     migrate(engine)
+    with engine.begin() as connection:  # as the hub has it
+        connection.execute(sa.text("create table users (id integer primary key, name text unique, created datetime)"))
     with Session(engine) as session:
         yield session
     engine.dispose()
@@ -50,6 +52,44 @@ def test_a_person_is_one_user_and_a_user_is_one_person(db: Session) -> None:
         db.rollback()
     assert store.pins_of(ADA, "ben") == store.pins_of(Identity(ADA.iss, "u-2"), "ada") == {ADA: "ada"}
     assert store.pins_of(Identity(ADA.iss, "u-2"), "ben") == {}
+
+
+BEN = Identity(ADA.iss, "u-2")
+
+
+@pytest.mark.parametrize(
+    ("changes", "pins"),
+    [
+        (["update users set name = 'gil' where id = 1"], {"gil": ADA, "ben": BEN}),
+        # a deleted user's pin outlives it, and no later account with its number gets it
+        (
+            ["delete from users where id = 1", "insert into users values (1, 'eve', '2026-11-21 00:00:00.000000')"],
+            {"ada": ADA, "ben": BEN},
+        ),
+        # two names change places
+        (
+            [f"update users set name = '{name}' where id = {id}" for id, name in ((1, ""), (2, "ada"), (1, "ben"))],
+            {"ben": ADA, "ada": BEN},
+        ),
+        # a name whose account is gone is another account's now
+        (["delete from users where id = 2", "update users set name = 'ben' where id = 1"], {"ben": ADA}),
+    ],
+)
+def test_a_pin_is_an_accounts_and_follows_it_to_its_new_name(
+    db: Session, tmp_path: Path, changes: list[str], pins: dict[str, Identity]
+) -> None:
+    store = ProviderStore(db)
+    for number, (user, identity) in enumerate({"ada": ADA, "ben": BEN}.items(), 1):
+        store.pin(identity, user, NOW)
+        values = {"id": number, "name": user}
+        db.execute(sa.text("insert into users values (:id, :name, '2026-11-20 00:00:00.000000')"), values)
+        store.note_user(user)
+    for change in changes:
+        db.execute(sa.text(change))
+    db.commit()
+    assert dict(PinTable(f"sqlite:///{tmp_path / 'hub.sqlite'}").all()) == pins
+    for user, identity in pins.items():
+        assert store.pins_of(identity, user) == {identity: user}
 
 
 def test_an_admin_gives_a_name_to_somebody_else(db: Session, tmp_path: Path) -> None:

@@ -285,6 +285,9 @@ def test_a_name_is_its_first_owners_and_each_page_says_what_to_do(tmp_path: Path
         assert hub.api("PATCH", "users/ada", {"name": "gil"}).ok
         op.add("gil", groups=["thesis"])
         refused_page(hub, "Your name belongs to another account here")
+        # and is still that person's, who signs in to it; without an admin's pin
+        op.who = ada
+        assert sign_in(hub).get(f"{hub.url}/hub/api/user", timeout=patient(20)).json()["name"] == "gil"
         # the number of the page is in the log
         number = page.text.partition("<code>")[2].partition("</code>")[0]
         assert len(number) == 8

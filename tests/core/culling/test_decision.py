@@ -20,6 +20,7 @@ from hub_extensions.core.culling import (
     check_policy,
     culling_sentence,
     decide,
+    drain,
     ends_at,
     evidence_of,
     keep,
@@ -552,3 +553,66 @@ def test_a_warning_and_a_stop_are_remembered_with_their_cause(action: Action, st
     decided = CullDecision(action, minute(6), Cause.LIFETIME, "", can_keep=False, ends_at=minute(6), warned=minute(3))
     after = settle(FACTS, decided, minute(6))
     assert (after.warned, after.cause, after.stopping) == (minute(3), Cause.LIFETIME, stopping)
+
+
+DRAINED = drain(FACTS, timedelta(minutes=10), "disabled", minute(75))
+
+
+@pytest.mark.parametrize("policy", [ON, CullPolicy(enabled=False)], ids=["culling", "dry run"])
+@pytest.mark.parametrize(
+    ("evidence", "at", "expected"),
+    [
+        (BUSY, 75, (Action.WARN, Cause.SIGNED_OUT, minute(85))),
+        (BUSY, 84.9, (Action.WARN, Cause.SIGNED_OUT, minute(85))),
+        (BUSY, 85, (Action.STOP, Cause.SIGNED_OUT, minute(85))),
+        (CPU, 85, (Action.STOP, Cause.SIGNED_OUT, minute(85))),
+        (replace(GPU, use_known=False), 85, (Action.STOP, Cause.SIGNED_OUT, minute(85))),
+        (replace(GPU, kept_until=minute(300)), 85, (Action.STOP, Cause.SIGNED_OUT, minute(85))),
+    ],
+)
+def test_who_was_signed_out_loses_the_server_at_the_time_that_was_said_and_nothing_moves_it(
+    evidence: Evidence, policy: CullPolicy, at: float, expected: tuple[Action, Cause, datetime]
+) -> None:
+    decision = decide(replace(evidence, drain=DRAINED.drain), policy, minute(at))
+    assert told(decision) == expected
+    assert (message(decision), decision.can_keep) == ("Your account is disabled.", False)
+
+
+def test_an_earlier_end_still_comes_first_and_once_it_is_kept_away_the_drain_is_left() -> None:
+    facts = replace(DRAINED, idle_since=minute(50))
+    decision = decide(evidence_of(facts, use_known=True), ON, minute(75))
+    assert told(decision) == (Action.WARN, Cause.SIGNED_OUT, minute(85)), "the idle end has a warning to give first"
+    earlier = decide(evidence_of(facts, use_known=True), ON, minute(75), minute(65), Cause.IDLE)
+    assert told(earlier) == (Action.WARN, Cause.IDLE, minute(80))
+    kept = kept_by(replace(facts, warned=minute(65), cause=Cause.IDLE, promised=minute(80)), ON, minute(75))
+    assert isinstance(kept, ServerFacts)
+    again = kept_by(kept, ON, minute(76))
+    assert isinstance(again, Reason) and again.reason == "keep-signed-out"
+    assert told(decide(evidence_of(kept, use_known=True), ON, minute(76))) == (
+        Action.WARN,
+        Cause.SIGNED_OUT,
+        minute(85),
+    )
+
+
+@pytest.mark.parametrize("left", [0.0, 5.0, 60.0])
+def test_a_second_order_neither_shortens_nor_stretches_what_was_promised(left: float) -> None:
+    assert drain(DRAINED, timedelta(minutes=left), "by-admin", minute(76)) is DRAINED
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason"),
+    [
+        ("sign-out", "signed-out"),
+        ("by-owner", "signed-out"),
+        ("by-admin", "access-ended"),
+        ("provider", "sign-in-ended"),
+        ("disabled", "account-disabled"),
+        ("not-allowed", "account-not-allowed"),
+        ("of a later version", "access-ended"),
+    ],
+)
+def test_the_cause_is_said_to_the_servers_user(cause: str, reason: str) -> None:
+    ordered = drain(FACTS, timedelta(minutes=-1), cause, minute(75)).drain
+    assert ordered is not None and (ordered.at, ordered.why) == (minute(75), reason)
+    assert explain(ordered.why).message.endswith(".")

@@ -17,7 +17,7 @@ from hub_extensions.core.sign_on import (
     StopOrder,
     plan_end,
 )
-from hub_extensions.core.sign_on.session_end import TokenFact, server_token
+from hub_extensions.core.sign_on.session_end import TokenFact, server_scopes, server_token
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=timezone.utc)
 LATER = NOW + timedelta(minutes=10)
@@ -136,6 +136,27 @@ def test_of_tokens_of_one_moment_the_later_number_is_the_servers_and_without_a_s
     found = server_token([a_token(9), a_token(3, minutes=5)], "/user/ada/", None)
     assert found is not None and found.id == 3
     assert server_token([a_token(1, minutes=0)], "/user/ada/", NOW) is not None
+
+
+@pytest.mark.parametrize(
+    ("scopes", "known"),
+    [
+        ({"access:services!service=gpu"}, True),
+        ({"read:users:name!user=ada"}, True),
+        ({"shares!server=ada/"}, True),
+        ({"read:users:name!user=ben"}, False),
+        ({"shares!server=ada/train"}, False),
+        ({"shares"}, False),
+        ({"access:services"}, False),
+        ({"tokens!user=ada"}, False),
+    ],
+)
+def test_a_token_with_the_scopes_that_an_admin_gives_to_servers_is_a_servers_own(scopes: set[str], known: bool) -> None:
+    role = ["users:activity!user", "access:servers!server", "access:services!service=gpu"]
+    allowed = server_scopes([*role, "read:users:name!user", "shares!server"], "ada", "")
+    scopes |= {"access:servers!server=ada/", "users:activity!user=ada"}
+    token = server_token([a_token(1, scopes=frozenset(scopes))], "/user/ada/", NOW, allowed)
+    assert (token is not None) is known
 
 
 def test_an_event_is_one_line_whatever_its_names_hold() -> None:

@@ -159,6 +159,7 @@ def test_every_way_to_end_has_a_word() -> None:
         Cause.CPU_IDLE: "idle",
         Cause.UNOPENED: "unopened",
         Cause.LIFETIME: "lifetime",
+        Cause.SIGNED_OUT: "signed-out",
     }
     told = {
         reason: end_of_stop(reason, asked=False).value

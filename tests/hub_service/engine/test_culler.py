@@ -11,13 +11,13 @@ import pytest
 
 from hub_extensions.adapters.jupyterhub_api import StopRefused
 from hub_extensions.core.gpu.devices import Device
-from hub_extensions.core.messages import Report, Stopped
+from hub_extensions.core.messages import DrainState, Report, SignedOut, Stopped
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.http.api.answers import problem_of
-from tests.fakes.machine import StoreThatIsFull, small
+from tests.fakes.machine import HubAsTold, StoreThatIsFull, small
 from tests.hub_service.engine.room import Hands, Room, room, settings
 from tests.patience import soon
 
@@ -556,3 +556,73 @@ async def test_the_saving_of_notebooks_is_no_activity_of_their_user(tmp_path: Pa
                 ("ada", ""): before[("ada", "")] if saving else now,
                 ("ben", ""): now,
             }
+
+
+DRAIN_OF = {"user": "ada", "server": "", "left_seconds": 600.0, "cause": "disabled"}
+
+
+@pytest.mark.parametrize("culls", [True, False])
+async def test_who_may_not_sign_in_any_more_is_counted_down_and_stopped_as_at_a_cull(
+    tmp_path: Path, culls: bool
+) -> None:
+    """Also by a service that was killed meanwhile; the GPU goes to the next in line."""
+    policy = replace(settings(tmp_path).culling, enabled=culls, lifetime=None)
+    hub, hands = HubAsTold(), Hands()
+    async with room(tmp_path, small(0), hub=hub, hands=hands, culling=policy) as r:
+        state, child = await r.run("ada", "mig-1g.5gb")
+        assert state.grant is not None
+        other = await r.engine.signed_out(SignedOut(**{**DRAIN_OF, "lease": "another run"}))
+        assert other == DrainState(None)
+        order = SignedOut(**DRAIN_OF, lease=state.grant.lease)
+        assert await r.engine.signed_out(order) == DrainState(600.0)
+        hands.pass_time(MINUTE)
+        assert await r.engine.signed_out(replace(order, left_seconds=0.0)) == DrainState(540.0), "never shortened"
+        shown = r.engine.server_state("ada", "")
+        assert shown is not None and shown.countdown is not None
+        assert (shown.countdown.cause, shown.countdown.warn, shown.countdown.can_keep) == ("signed-out", True, False)
+        assert shown.countdown.reason.message == "Your account is disabled."
+        assert shown.countdown.stops_at == hands.wall + 9 * MINUTE
+        with pytest.raises(Refused, match=r"cannot be moved|nothing to keep"):
+            await r.engine.keep("ada", "")
+        ben = await r.ask("ben", "mig-1g.5gb")
+        assert ben.answer == "wait"
+        r.children.clear()  # the server outlives this service
+    async with room(tmp_path, small(0), hub=hub, hands=hands, culling=policy) as r:  # as after a kill
+        r.children.append(child)
+        await minutes(r, 8)
+        assert not r.hub.stopped and not r.engine.server_state("ada", "").save  # type: ignore[union-attr]
+        await minutes(r, 1)
+        assert r.engine.server_state("ada", "").save  # type: ignore[union-attr]
+        await r.engine.report("ada", "", replace(OPEN, saved=True))
+        await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
+        child.kill()
+        child.wait()
+        await r.engine.watcher.refresh()
+        assert r.engine.state.live_ticket("ben", "").state.value == "admitted"  # type: ignore[union-attr]
+        [record] = (await r.engine.usage("ada", None)).uses
+        assert record.end == "signed-out"
+        rows = [(row.kind, row.text) for row in await r.engine.store.journal()]
+        assert ("culled", "Your account is disabled.") in rows
+        assert [kind for kind, _ in rows].count("drained") == 1
+
+
+@pytest.mark.parametrize("left", [-1.0, float("nan"), float("inf"), 1e12])
+async def test_a_time_that_is_none_is_refused_by_its_field(tmp_path: Path, left: float) -> None:
+    async with room(tmp_path, small(0)) as r:
+        with pytest.raises(Refused, match="left_seconds") as refused:
+            await r.engine.signed_out(SignedOut(**{**DRAIN_OF, "left_seconds": left, "lease": "x"}))
+        assert (refused.value.status, refused.value.field) == (400, "left_seconds")
+
+
+async def test_a_server_that_the_hub_stopped_at_its_time_ended_by_the_sign_out_too(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        state, child = await r.run("ada", "mig-1g.5gb")
+        assert state.grant is not None
+        await r.engine.signed_out(SignedOut(**{**DRAIN_OF, "left_seconds": 0.0}, lease=state.grant.lease))
+        child.kill()
+        child.wait()
+        await r.engine.stopped(Stopped("ada", "", asked=True))
+        await r.engine.watcher.refresh()
+        [record] = (await r.engine.usage(None, None)).uses
+        assert record.end == "signed-out"

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from tornado.iostream import StreamClosedError
 
-from hub_extensions.core.messages import Ask, Ended, Started, Stopped, TicketStatus
+from hub_extensions.core.messages import Ask, Ended, SignedOut, Started, Stopped, TicketStatus
 from hub_extensions.hub_service.http.api.base import JsonRoute, Parts
 from hub_extensions.hub_service.http.api.codec import BadInput, write
 from hub_extensions.hub_service.http.auth import Forbidden, Who
@@ -64,6 +64,16 @@ class HubStopped(JsonRoute):
         """Look at the server's lease now instead of at the next round."""
         await self.engine.stopped(self.message(Stopped))
         self.no_content()
+
+
+class HubSignedOut(JsonRoute):
+    """POST: the user of a server was signed out, so it is to stop at a time."""
+
+    who = Who.HUB
+
+    async def post(self) -> None:
+        """Take over the stop of a server that holds a lease; asked again, say how long is left."""
+        self.answer(await self.engine.signed_out(self.message(SignedOut)))
 
 
 class HubForm(JsonRoute):

@@ -13,6 +13,7 @@ from hub_extensions.core.access import ApiAction
 from hub_extensions.core.messages import (
     Ask,
     ClusterInfo,
+    DrainState,
     Ended,
     ForecastReport,
     FormState,
@@ -21,6 +22,7 @@ from hub_extensions.core.messages import (
     Progress,
     Report,
     ServerState,
+    SignedOut,
     Started,
     Stopped,
     TicketInfo,
@@ -232,6 +234,18 @@ ROUTES: tuple[Address, ...] = (
         "hub/stopped",
         hub.HubStopped,
         {"post": Method("The hub stopped a server.", takes=Stopped, status=204, errors=(*BODY, 503))},
+    ),
+    Address(
+        "hub/signed-out",
+        hub.HubSignedOut,
+        {
+            "post": Method(
+                "The user of a server was signed out: it stops in time.",
+                takes=SignedOut,
+                gives=DrainState,
+                errors=(*BODY, 503),
+            )
+        },
     ),
     Address(
         "hub/form",

@@ -1,0 +1,30 @@
+"""What a sign-out or a lost right does to one run of a server: it stops at a time, and nobody moves that time.
+
+Not here: who lost which right, and the time given (``core/sign_on``); the countdown itself (``decision.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from hub_extensions.core.culling.evidence import Drain, ServerFacts
+
+WHY: Mapping[str, str] = {
+    "sign-out": "signed-out",
+    "by-owner": "signed-out",
+    "by-admin": "access-ended",
+    "provider": "sign-in-ended",
+    "disabled": "account-disabled",
+    "not-allowed": "account-not-allowed",
+}
+"""By the hub's word for the cause: the code of the reason that the server's user reads."""
+UNKNOWN_WHY = "access-ended"
+
+
+def drain(facts: ServerFacts, left: timedelta, cause: str, now: datetime) -> ServerFacts:
+    """The facts with the order to stop in `left`. The first order stands: a countdown that was shown is a promise."""
+    if facts.drain is not None:
+        return facts
+    return replace(facts, drain=Drain(now + max(left, timedelta(0)), WHY.get(cause, UNKNOWN_WHY)))

@@ -1,0 +1,58 @@
+"""Servers that stop because their user was signed out: the hub orders it, and culling carries it out.
+
+Not here: the decision (``core/culling``), saving and the stop (``culler.py``), who was signed out (the hub).
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from hub_extensions.adapters.store import Changes, JournalRow
+from hub_extensions.core import culling
+from hub_extensions.core.messages import DrainState, SignedOut, Stopped
+from hub_extensions.core.reasons import explain
+from hub_extensions.core.usage import UseEnd, end_of_stop
+from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.state import State
+from hub_extensions.hub_service.engine.transaction import Transactions
+
+MOST_SECONDS = 366 * 86400.0
+log = logging.getLogger("hub_extensions.hub_service")
+
+
+async def order(state: State, transaction: Transactions, report: SignedOut) -> DrainState:
+    """Take over the end of a run that holds a lease. Asked again it says how long is left; the first order stands."""
+    if not 0 <= report.left_seconds <= MOST_SECONDS:
+        raise Refused(400, f"left_seconds has to be between 0 and {MOST_SECONDS:g}.", "left_seconds", "bad-input")
+    async with transaction() as changing:
+        facts, now = state.facts.get((report.user, report.server)), state.clock.now()
+        if facts is None or not facts.lease or facts.lease != report.lease:
+            return DrainState(None)
+        drained = culling.drain(facts, timedelta(seconds=report.left_seconds), report.cause, now)
+        ordered = drained.drain
+        if ordered is None:
+            return DrainState(None)
+        if drained is not facts:
+            why, stops = explain(ordered.why).message, state.clock.wall(ordered.at)
+            row = JournalRow(
+                state.clock.utc_now(),
+                "drained",
+                None,
+                facts.lease,
+                facts.user,
+                facts.server,
+                f"{why} It stops at {stops.isoformat(timespec='seconds')}.",
+                "hub",
+                f"signed out: {report.cause}",
+            )
+            await changing.write(Changes(facts=(drained,), journal=(row,)))
+            log.info("drained: %s", why, extra={"user": facts.user, "server": facts.server})
+        return DrainState((ordered.at - now).total_seconds())
+
+
+def end_of_report(state: State, report: Stopped) -> UseEnd:
+    """How a server ended whose stop the hub reports: where its time had come by our order, by the sign-out."""
+    end, facts = end_of_stop(report.reason, report.asked, report.closing), state.facts.get((report.user, report.server))
+    due = facts is not None and facts.drain is not None and facts.drain.at <= state.clock.now()
+    return UseEnd.SIGNED_OUT if due and end is UseEnd.USER else end
