@@ -96,7 +96,7 @@ def _add_templates(c: Any) -> None:
     paths = list(value_of(c, "JupyterHub", "template_paths", []))
     if str(TEMPLATES) not in paths:
         c.JupyterHub.template_paths = [*paths, str(TEMPLATES)]
-    words = _value(c, "JupyterHub", "template_vars", {})
+    words = value_of(c, "JupyterHub", "template_vars", {})
     c.JupyterHub.template_vars = {**words, "sign_on_language": _language_of_page}
 
 
