@@ -97,7 +97,8 @@ def test_scopes_roles_templates_and_the_servers_cache_are_added_to_what_is_there
 @pytest.mark.parametrize(
     ("section", "key", "value", "word"),
     [
-        ("Authenticator", "auth_refresh_age", 60, "auth_refresh_age (60)"),
+        ("Authenticator", "auth_refresh_age", 60, "c.Authenticator.auth_refresh_age (60)"),
+        ("LDAPAuthenticator", "auth_refresh_age", 60, "c.LDAPAuthenticator.auth_refresh_age (60)"),
         ("JupyterHub", "cookie_max_age_days", 7, "cookie_max_age_days (7)"),
         ("JupyterHub", "shutdown_on_logout", True, "shutdown_on_logout"),
     ],
