@@ -115,13 +115,14 @@ def _write_csv(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
 
 def _write_json(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
     """One array, with an object a line."""
-    groups_of, count = lru_cache(AT_ONCE)(json.loads), 0
+    groups_of, count, between = lru_cache(AT_ONCE)(json.loads), 0, "\n"
     stream.write("[")
     for rows in pieces:
         columns: dict[str, Iterable[Any]] = dict(zip(names, zip(*rows, strict=True), strict=True))
         columns["groups"], columns["adopted"] = map(groups_of, columns["groups"]), map(bool, columns["adopted"])
-        lines = [_OBJECT.dump_json(dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)]
-        stream.write(("\n" if count == 0 else ",\n") + b",\n".join(lines).decode())
+        for row in zip(*columns.values(), strict=True):
+            stream.write(between + _OBJECT.dump_json(dict(zip(names, row, strict=True))).decode())
+            between = ",\n"
         count += len(rows)
     stream.write("\n]\n")
     return count
