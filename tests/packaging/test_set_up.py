@@ -240,6 +240,38 @@ def test_a_clone_that_is_closed_to_others_is_refused_before_anything_starts(clon
     assert not (clone / ".work").exists()
 
 
+KEEP = """
+import os
+from account import keep_bytecode
+from place import ROOT
+(ROOT / "tests" / "core").mkdir(parents=True)
+(ROOT / "tests" / "core" / "test_it.py").write_text("")
+os.chown(ROOT, {owner}, -1)
+print(keep_bytecode(ROOT / "tests"))
+for path in ROOT.rglob("__pycache__"):
+    print(path.relative_to(ROOT), path.stat().st_uid)
+"""
+
+
+def test_who_is_not_root_keeps_bytecode_as_python_does(clone: Path) -> None:
+    assert run(clone, "import account\naccount.is_root = lambda: False\n" + KEEP.format(owner=-1)) == "True\n"
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize(
+    ("owner", "printed"),
+    [
+        (0, "True\ntests/core/__pycache__ 65534\n"),
+        (65534, "True\ntests/core/__pycache__ 65534\n"),
+        (1, "False\n"),
+    ],
+)
+def test_root_lets_the_tests_uid_keep_bytecode_but_not_in_somebody_elses_clone(
+    clone: Path, owner: int, printed: str
+) -> None:
+    assert run(clone, KEEP.format(owner=owner)) == printed
+
+
 # ------------------------------------------------------------------ the cluster's programs
 
 BUILDS = """
