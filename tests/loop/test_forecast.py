@@ -1,4 +1,4 @@
-"""The likely wait as eight people meet it: "few data yet", then a range, which moves when somebody stops.
+"""The likely wait as eight people meet it: "few data yet", then a range, which moves, and "few data yet" once more.
 
 The card is simulated, and the history is made up (``scripts/make-habits.py``) and imported under that name. Takes
 pictures into the folder ``PICTURES`` names, else into a temporary one.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,13 @@ def import_habits(place: Place) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
+
+
+def empty_history(place: Place) -> None:
+    """Beside the running service, which goes on."""
+    with closing(sqlite3.connect(place.state / "gpu.sqlite", timeout=patient(10))) as database, database:
+        database.execute("DELETE FROM gpu_usage")
+        database.execute("DELETE FROM gpu_imports")
 
 
 def row(person: Person, offer: str) -> Locator:
@@ -126,6 +135,13 @@ def test_eight_people_see_a_likely_wait_once_there_is_a_history_and_it_moves_whe
         expect(panel).to_contain_text("Free now: MIG 2g.10gb. To have one instead, stop this server")
         ada.page.add_style_tag(content=".Toastify { display: none; }")  # JupyterLab's own question about its news
         panel.screenshot(path=pictures / "forecast-panel-light.png")
+
+        # a store without a history says so again, whatever was told before
+        expect(second).to_have_text(LIKELY)
+        empty_history(place)
+        expect(second).to_have_text("few data yet")
+        hana.form("other")
+        expect(row(hana, SMALL)).to_contain_text("few data yet")
         for person in (gus, hana, ada):
             assert "Traceback" not in person.page.inner_text("body")
 

@@ -246,7 +246,7 @@ class Draws:
         masses *= lives > age
         total = masses.sum()
         sure = masses.cumsum()
-        drawn = self._random.random(self._count)
+        drawn = self._even()
         if not siblings:
             return self._from(lives, sure, drawn * total, age) if total > 0 else self._beyond(age)
         of_siblings = np.array([each for _, _, each in siblings])
@@ -257,6 +257,14 @@ class Draws:
         others = self._from(lives, sure, np.maximum(point - steps[-1], 0.0), age) if total > 0 else self._beyond(age)
         picked: FloatArray = np.where(point < steps[-1], copied, others)
         return picked
+
+    def _even(self) -> FloatArray:
+        """One number from 0 to 1 for each world, one of each `count`-th part (Latin hypercube: McKay and others 1979).
+
+        So few worlds have the whole range of each life, whatever the seed is.
+        """
+        parts: FloatArray = self._random.permutation(self._count) + self._random.random(self._count)
+        return parts / self._count
 
     def _lives(self, whose: Hashable, uses: Sequence[PastUse], limit: float | None) -> FloatArray:
         """What these say to somebody with this limit: who used his time to the full did so."""

@@ -193,8 +193,7 @@ class Replay:
         }
         name = str(session.number)
         most = {} if limits is None else {name: limits}
-        seed = ours.seed * 1_000_003 + session.number
-        return ours.foreteller.waits(self._state(now), seed, (), so_far, most).tickets[name]
+        return ours.foreteller.waits(self._state(now), ours.seed, (), so_far, most).tickets[name]
 
     def _state(self, now: float) -> SimulationState:
         held = tuple(self._held(running, now) for running in self._world.running.values())

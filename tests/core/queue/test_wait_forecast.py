@@ -196,6 +196,12 @@ def test_the_longer_it_has_lasted_the_longer_it_lasts() -> None:
     assert (Draws(past, [], 200, 1).life(person()) < 2 * HOUR).mean() > 0.3
 
 
+def test_each_life_is_drawn_as_often_as_it_is_likely_whatever_the_seed_is() -> None:
+    past = DurationHistory(PastUse("ada", "gpu", float(n), (HOUR, 10 * HOUR)[n % 2]) for n in range(40))
+    short = [(Draws(past, [], 200, seed).life(person("ben")) < 2 * HOUR).sum() for seed in range(50)]
+    assert all(abs(each - 100) <= 6 for each in short)  # drawn by chance alone they are up to 20 off
+
+
 def test_a_use_that_its_limit_ended_says_that_the_next_runs_to_its_limit() -> None:
     past = DurationHistory(PastUse("ada", "gpu", float(n), HOUR, at_limit=True) for n in range(40))
     assert np.median(Draws(past, [], 200, 1).life(person(limit=5 * HOUR))) > 4 * HOUR
