@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 
 from hub_extensions.hub_service.setup.settings import write_private
@@ -91,10 +92,13 @@ def planned(folder: Path, program: Path, port: int, layout: str | None) -> SignI
 
 
 def _largest_offer(layout: str | None) -> str:
-    from hub_extensions.tools.offer_list import offers_of_this_machine
+    from hub_extensions.adapters.nvml.reader import Nvml
+    from hub_extensions.adapters.simulated.gpus import SimulatedGpus
+    from hub_extensions.adapters.simulated.layouts import load_layout
 
-    found = [each for each in offers_of_this_machine(layout) if each.pool]
-    return str(max(found, key=lambda each: each.memory_bytes or 0).id)
+    gpus = Nvml() if layout is None else SimulatedGpus(load_layout(layout), lambda: ())
+    found = [each for each in gpus.read(datetime.now(timezone.utc)).devices if each.usable]
+    return str(max(found, key=lambda each: each.memory_bytes or 0).pool)
 
 
 @contextmanager

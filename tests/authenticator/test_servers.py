@@ -35,7 +35,7 @@ def service() -> Iterator[GpuServiceInATest]:
 def test_servers_follow_the_settings_and_a_killed_hub_goes_on_with_them(
     tmp_path: Path, service: GpuServiceInATest
 ) -> None:
-    with Hub(tmp_path / "hub", sessions(POLICIES, ours(service))) as hub:
+    with Hub(tmp_path / "hub", sessions(POLICIES + ours(service))) as hub:
         hub.add_users("ada", "ben", "cem", "dora")
         ada, other = hub.login("ada"), hub.login("ada")
         admin = hub.login("root-admin")
@@ -74,7 +74,9 @@ def test_servers_follow_the_settings_and_a_killed_hub_goes_on_with_them(
         forged = {"note": "Server at /user/dora/"}
         assert hub.api("POST", "users/dora/tokens", forged).ok
         assert hub.api("POST", "users/dora/tokens", {**forged, "scopes": ["tokens!user=dora"]}).ok
+        dora = hub.login("dora")
         rest(hub, admin, "DELETE", "users/dora/sessions?lost_right=true")
+        assert "Your default server:" in dora.get(f"{hub.url}/hub/home", timeout=patient(20)).text
         assert [each["note"] for each in hub.api("GET", "users/dora/tokens").json()["api_tokens"]] == [
             "Server at /user/dora/"
         ]
