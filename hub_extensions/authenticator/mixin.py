@@ -40,10 +40,10 @@ class SignOnMixin:
 
     def provider_words(self, t: Catalogue = ENGLISH) -> str:
         """What admins read of where accounts are; an authenticator that asks there has words of its own."""
-        behind = super()
+        behind: Any = super()
         if hasattr(behind, "provider_words"):
             return str(behind.provider_words(t))
-        if behind.refresh_user.__func__ is not Authenticator.refresh_user:  # type: ignore[misc]
+        if behind.refresh_user.__func__ is not Authenticator.refresh_user:
             return ""
         return t("This hub's authenticator cannot say when an account ends: end its sessions here.")
 

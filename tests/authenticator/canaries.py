@@ -16,8 +16,8 @@ from tests.hubs import Hub
 from tests.patience import patient
 
 PAGES = ("hub/home", "hub/sso/sessions", "hub/sso/admin", "hub/token", "hub/api/sso/events", "services/gpu/")
-IN_THE_DATABASE = "jupyterhub-session-id"
-"""The hub itself keeps it there, beside its tokens; alone it opens nothing."""
+THE_HUBS_OWN = "jupyterhub-session-id"
+"""The hub itself keeps it beside its tokens, and logs it with a new XSRF cookie; alone it opens nothing."""
 NO_SECRETS = ("_xsrf",)
 
 
@@ -29,10 +29,10 @@ def shown(hub: Hub, secrets: Iterable[str], *browsers: requests.Session, more: I
     """
     cookies = [each for browser in browsers for each in browser.cookies if each.name not in NO_SECRETS and each.value]
     known = {*secrets, *(each.value or "" for each in cookies), *of_the_hub(hub)}
-    ids = {each.value or "" for each in cookies if each.name == IN_THE_DATABASE}
+    ids = {each.value or "" for each in cookies if each.name == THE_HUBS_OWN}
     found = []
     for place, text in readable(hub, browsers, more).items():
-        wanted = known - ids if place == "database" else known
+        wanted = known - ids if place in ("database", "log") else known
         found += [f"{secret[:12]} in {place}" for secret in wanted if secret in text]
     return found
 
