@@ -79,6 +79,16 @@ def _postgresql() -> str:
     return ""
 
 
+def slapd() -> Path | None:
+    """The LDAP server, which Debian keeps where a plain user's path does not lead."""
+    found = shutil.which("slapd", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
+    return Path(found) if found else None
+
+
+def _slapd() -> str:
+    return "" if slapd() else "no LDAP server (Debian package: slapd)"
+
+
 def _prometheus() -> str:
     return "" if shutil.which("prometheus") else "no Prometheus (Debian package: prometheus)"
 
@@ -197,6 +207,7 @@ _ASK: dict[str, Callable[[], str]] = {
     "browser": _browser,
     "postgresql": _postgresql,
     "prometheus": _prometheus,
+    "slapd": _slapd,
     "c-compiler": _c_compiler,
     "root": _root,
     "plain-user": _plain_user,

@@ -13,6 +13,7 @@ import time
 from datetime import datetime, timezone
 from typing import Any, ClassVar
 
+from jupyterhub.auth import Authenticator
 from jupyterhub.utils import maybe_future
 
 from hub_extensions.authenticator.login import with_sign_on
@@ -20,6 +21,7 @@ from hub_extensions.authenticator.pages import PAGES
 from hub_extensions.authenticator.rest import REST
 from hub_extensions.authenticator.sign_on import HubSignOn
 from hub_extensions.core.sign_on import EndCause, SignOnConfig
+from hub_extensions.core.translation import ENGLISH, Catalogue
 
 EVERY_REQUEST = -1
 
@@ -35,6 +37,15 @@ class SignOnMixin:
         super().__init__(*args, **kwargs)
         self._own_refresh_age, self.auth_refresh_age = self.auth_refresh_age, EVERY_REQUEST
         self._refreshed: dict[int, float] = {}
+
+    def provider_words(self, t: Catalogue = ENGLISH) -> str:
+        """What admins read of where accounts are; an authenticator that asks there has words of its own."""
+        behind: Any = super()
+        if hasattr(behind, "provider_words"):
+            return str(behind.provider_words(t))
+        if behind.refresh_user.__func__ is not Authenticator.refresh_user:
+            return ""
+        return t("This hub's authenticator cannot say when an account ends: end its sessions here.")
 
     def sign_on_now(self) -> datetime:
         """The hub's clock."""

@@ -116,7 +116,7 @@ class AdminPage(BaseHandler):  # type: ignore[misc]
             events=sign_on.registry.store.events(None, EVENTS_SHOWN),
             may_end=has_scope(self, END_SCOPE),
             ends_too=ends_too(sign_on.config, t),
-            provider=self.authenticator.provider_words(t) if hasattr(self.authenticator, "provider_words") else "",
+            provider=self.authenticator.provider_words(t),
         )
         self.set_header("Cache-Control", "no-store")
         self.finish(html)

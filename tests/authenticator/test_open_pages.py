@@ -13,12 +13,20 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from hub_extensions.server_extension.recheck import SIGNED_OUT
+from tests.authenticator.canaries import shown
 from tests.authenticator.signed_hub import ids, rest
-from tests.hubs import Hub
+from tests.hubs import Hub, until
 from tests.loop.place import Place
 from tests.patience import patient
 
 pytestmark = pytest.mark.hub
+
+
+CONFIG = """
+c.SignOn.enabled = True
+c.SignOn.server_cache_seconds = 300
+c.Spawner.debug = True
+"""
 
 
 class Browser:
@@ -74,9 +82,7 @@ async def closed(connection: WebSocketClientConnection) -> int | None:
 
 
 async def test_an_ended_sessions_pages_close_at_once_and_the_kernel_lives_on(tmp_path: Path) -> None:
-    place = Place(
-        tmp_path / "hub", layout="lab-a100", config="c.SignOn.enabled = True\nc.SignOn.server_cache_seconds = 300"
-    )
+    place = Place(tmp_path / "hub", layout="lab-a100", config=CONFIG)
     with place.open():
         hub = place.hub
         hub.add_users("ada")
@@ -104,3 +110,18 @@ async def test_an_ended_sessions_pages_close_at_once_and_the_kernel_lives_on(tmp
         # a new session finds the kernel again
         three = Browser(hub, "ada")
         await answers(await three.open(f"{channels}three"))
+        # a hub that was killed has forgotten the server's token, and proves itself by the key that it gave the server
+        hub.kill()
+        hub.start()
+        until(lambda: hub.ready("ada"), 60, "the hub knows its server again")
+        theirs = [await three.open("gpu/live")]
+        for other in ids(hub, one.hub_session, "ada")[False]:
+            report = rest(hub, one.hub_session, "DELETE", f"users/ada/sessions/{other}")
+            assert report.json()["servers_asked"] == [""]
+        assert [await closed(each) for each in theirs] == [SIGNED_OUT]
+        assert three.ask("GET", "api/kernels").status_code == 403
+        assert one.ask("GET", f"api/kernels/{kernel}").ok
+        # no secret of all this stands where somebody could read it: hub, service and server talk at their most
+        kept = [each for each in place.state.rglob("*") if each.is_file() and each.name != "secrets.json"]
+        people = (each.hub_session for each in (one, two, three))
+        assert shown(hub, {place.secret()}, *people, more=kept) == []

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
+import sqlite3
+import time
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 import requests
@@ -93,7 +98,7 @@ def again(hub: Hub, browser: requests.Session, name: str) -> None:
 
 
 def test_an_admin_ends_anybodys_sessions_and_nobody_else_does(tmp_path: Path) -> None:
-    with Hub(tmp_path / "hub", sessions()) as hub:
+    with Hub(tmp_path / "hub", sessions(APP)) as hub:
         admin, ada, ben = hub.login("root-admin"), hub.login("ada"), hub.login("ben")
         for method, path in (
             ("GET", "users/ada/sessions"),
@@ -137,6 +142,7 @@ def test_an_admin_ends_anybodys_sessions_and_nobody_else_does(tmp_path: Path) ->
         # who is no admin any more has the right no more
         assert hub.api("PATCH", "users/root-admin", {"admin": False}, token=hub.token_of("root-admin")).ok
         assert rest(hub, admin, "GET", "users/ada/sessions").status_code == 404
+        codes_are_good_once_and_for_their_app(hub, ben)
         # every form wants the hub's token
         assert '"kind":"ended","user":"ada"' in hub.log()
         without = copy_of(ben)
@@ -145,6 +151,44 @@ def test_an_admin_ends_anybodys_sessions_and_nobody_else_does(tmp_path: Path) ->
         # a deleted account's sessions end with it
         assert hub.api("DELETE", "users/ben").ok
         assert home(hub, ben) == 302
+
+
+APP = """
+c.JupyterHub.oauth_require_pkce = True
+c.JupyterHub.services.append({
+    "name": "app", "api_token": "secret-of-the-app", "oauth_client_id": "service-app", "oauth_no_confirm": True,
+    "oauth_redirect_uri": "http://127.0.0.1:9/services/app/oauth_callback",
+})
+c.JupyterHub.load_roles.append({"name": "user", "scopes": ["self", "access:services!service=app"]})
+"""
+
+
+def codes_are_good_once_and_for_their_app(hub: Hub, browser: requests.Session) -> None:
+    """ASVS 10.4.1, 10.4.2, 10.4.3 and 10.4.6: the hub's own part, on which apps behind it rely."""
+    verifier = "v" * 64
+    challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
+    back = "http://127.0.0.1:9/services/app/oauth_callback"
+    wanted = {"client_id": "service-app", "response_type": "code", "redirect_uri": back, "state": "s"}
+    proof = {"code_challenge": challenge, "code_challenge_method": "S256"}
+
+    def asked(**query: str) -> tuple[int, dict[str, str]]:
+        url = f"{hub.url}/hub/api/oauth2/authorize"
+        answer = browser.get(url, params=query, allow_redirects=False, timeout=patient(20))
+        return answer.status_code, dict(parse_qsl(urlsplit(answer.headers.get("Location", "")).query))
+
+    for query in ({**wanted, **proof, "redirect_uri": f"{back}/other"}, wanted):
+        status, found = asked(**query)
+        assert "code" not in found and (status >= 400 or "error" in found), query
+    status, found = asked(**wanted, **proof)
+    assert (status, found["state"]) == (302, "s")
+    with sqlite3.connect(hub.folder / "jupyterhub.sqlite") as kept:
+        [(expires,)] = kept.execute("select expires_at from oauth_codes")
+    assert expires <= time.time() + 600
+    grant = {"grant_type": "authorization_code", "code": found["code"], "redirect_uri": back, "code_verifier": verifier}
+    client = {"client_id": "service-app", "client_secret": "secret-of-the-app"}
+    token = f"{hub.url}/hub/api/oauth2/token"
+    first, second = (requests.post(token, {**grant, **client}, timeout=patient(20)).status_code for _ in range(2))
+    assert first == 200 and second >= 400
 
 
 @pytest.mark.whole
@@ -178,87 +222,6 @@ def test_limits_end_sessions_and_neither_a_restart_nor_a_kill_ends_one(tmp_path:
         hub.login("ben")
         ahead.write_text("14600")
         until(lambda: re.search(r'"ended","user":"ben".*"cause":"idle"', hub.log()), what="the idle session ends")
-
-
-AUTHENTICATORS = {
-    "shared-password": """
-c.JupyterHub.authenticator_class = "shared-password"
-c.SharedPasswordAuthenticator.user_password = "anything"
-c.SharedPasswordAuthenticator.admin_password = "x" * 32
-""",
-    "pam": """
-import pamela
-pamela.authenticate = lambda name, password, service="login", **more: None  # no account of this machine is asked
-pamela.open_session = pamela.close_session = lambda *some, **more: None
-pamela.check_account = lambda *some, **more: None
-c.JupyterHub.authenticator_class = "pam"
-c.PAMAuthenticator.create_system_users = False
-""",
-    "header": """
-from jupyterhub.auth import Authenticator
-class HeaderAuthenticator(Authenticator):
-    # as behind a proxy that says who it is
-    auto_login = True
-    async def authenticate(self, handler, data):
-        return handler.request.headers.get("Remote-User")
-c.JupyterHub.authenticator_class = HeaderAuthenticator
-""",
-    "login-handler": """
-from jupyterhub.auth import Authenticator
-from jupyterhub.handlers import BaseHandler
-class CallbackHandler(BaseHandler):
-    # signs in by `set_login_cookie` alone, as some authenticators do
-    def get(self):
-        self.set_login_cookie(self.user_from_username(self.request.headers["Remote-User"]))
-        self.redirect(self.get_next_url())
-class CallbackAuthenticator(Authenticator):
-    auto_login = True
-    def login_url(self, base_url):
-        return base_url.rstrip("/") + "/callback"
-    def get_handlers(self, app):
-        return [("/callback", CallbackHandler)]
-c.JupyterHub.authenticator_class = CallbackAuthenticator
-""",
-}
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("kind", AUTHENTICATORS)
-def test_whatever_the_authenticator_a_session_begins_ends_and_is_told_of(tmp_path: Path, kind: str) -> None:
-    name = "nobody" if kind == "pam" else "ada"  # PAM lets in accounts of this machine
-    with Hub(tmp_path / "hub", sessions(AUTHENTICATORS[kind])) as hub:
-
-        def sign_in() -> requests.Session:
-            if kind in ("shared-password", "pam"):
-                return hub.login(name, "anything")
-            browser = requests.Session()
-            browser.headers.update({"Remote-User": name, "Connection": "close"})
-            assert browser.get(f"{hub.url}/hub/home", timeout=patient(20)).ok
-            browser.headers["X-XSRFToken"] = browser.cookies.get("_xsrf", path="/hub/") or ""
-            return browser
-
-        if kind == "shared-password":
-            refused(hub)
-        one, two = sign_in(), sign_in()
-        assert home(hub, one) == home(hub, two) == 200
-        assert home(hub, copy_of(one, COOKIE)) == 302
-        assert len(ids(hub, one, name)[False]) == 1
-        assert rest(hub, two, "DELETE", f"users/{name}/sessions/{ids(hub, two, name)[False][0]}").ok
-        assert (home(hub, one), home(hub, two)) == (302, 200)
-        page = one.get(f"{hub.url}/hub/home", timeout=patient(20))
-        assert "You ended this session from another browser." in page.text, "and nobody is signed in again by itself"
-        assert rest(hub, two, "DELETE", f"users/{name}/sessions").ok
-        assert home(hub, two) == 302
-
-
-def refused(hub: Hub) -> None:
-    """A wrong password is written down, without the name that was typed."""
-    browser = requests.Session()
-    browser.get(f"{hub.url}/hub/login", timeout=patient(20))
-    data = {"username": "my-secret", "password": "wrong", "_xsrf": browser.cookies.get("_xsrf", path="/hub/")}
-    assert browser.post(f"{hub.url}/hub/login", data=data, timeout=patient(20)).status_code == 403
-    [line] = [line for line in hub.log().splitlines() if '"kind":"refused"' in line]
-    assert '"user":null' in line
 
 
 @pytest.mark.whole

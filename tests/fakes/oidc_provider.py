@@ -363,6 +363,7 @@ class _Handler(RequestHandler):
 
     async def answer_token(self) -> None:
         body = dict(parse_qsl(self.request.body.decode()))
+        self.op.given |= {body["code_verifier"]} if body.get("code_verifier") else set()
         if not self._is_client(body):
             return self._error(401, "invalid_client")
         if body.get("grant_type") == "refresh_token":

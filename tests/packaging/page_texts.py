@@ -25,6 +25,7 @@ SOURCES = (
     *START.glob("*.py"),
     PAGES / "labels.py",
     PAGES / "pages.py",
+    SIGN_ON / "mixin.py",
     SIGN_ON / "pages.py",
     SIGN_ON / "openid" / "authenticator.py",
     *(PACKAGE / "core" / "sign_on" / f"{name}.py" for name in ("sessions", "failures")),

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from tests.authenticator.signed_hub import COOKIE
+from tests.authenticator.canaries import shown
 from tests.fakes.oidc_provider import CLIENT, SECRET, OidcProvider
 from tests.hubs import Hub
 from tests.patience import patient
@@ -77,11 +77,8 @@ def events(hub: Hub) -> list[dict[str, Any]]:
 
 
 def secrets_shown(hub: Hub, provider: OidcProvider, *browsers: requests.Session) -> list[str]:
-    """Secrets that stand in the hub's log or database, shortened."""
-    cookies = [cookie.value for browser in browsers for cookie in browser.cookies if cookie.name == COOKIE]
-    kept = b"".join(path.read_bytes() for path in hub.folder.glob("jupyterhub.sqlite*"))
-    seen = hub.log() + kept.decode("latin-1")
-    return [secret[:12] for secret in {*provider.given, *cookies, SECRET} if secret in seen]
+    """Secrets of either side that stand where somebody could read them."""
+    return shown(hub, {*provider.given, SECRET, *provider.secrets}, *browsers)
 
 
 def go(browser: requests.Session, address: str) -> requests.Response:
