@@ -205,7 +205,7 @@ class _Same(Generic[T]):
         return id(self.value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.value is self.value
+        return getattr(other, "value", None) is self.value
 
 
 class _Cards:

@@ -234,7 +234,7 @@ class Draws:
         trust = history.trust(holder.user)
         over = [False] * len(siblings) + [True] * len(own)
         weights = trust[:4] @ profiles(holder.offer, holder.asked, looked, over)
-        of_same = np.full(len(same), trust[POOL_OFFER] / max(1, len(same)))
+        of_same = np.full(len(same), trust[POOL_OFFER]) / len(same)
         lives = np.concatenate(
             (
                 self._lives(("user", holder.user), own, limit),

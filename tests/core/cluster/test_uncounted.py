@@ -1,0 +1,19 @@
+"""What the figures of a cluster do not count is said to users."""
+
+from __future__ import annotations
+
+import pytest
+
+from hub_extensions.core.cluster.model import ClusterView
+from hub_extensions.core.cluster.pools import uncounted
+
+WRITTEN = "How many GPUs there are is what an administrator wrote down."
+OTHERS = "What others in the cluster use is not counted, so fewer may be free."
+
+
+@pytest.mark.parametrize(
+    ("nodes", "own_pods_only", "said"),
+    [(True, False, ""), (False, False, WRITTEN), (True, True, OTHERS), (False, True, f"{WRITTEN} {OTHERS}")],
+)
+def test_what_is_not_counted_is_said(nodes: bool, own_pods_only: bool, said: str) -> None:
+    assert uncounted(ClusterView({} if nodes else None, {}, own_pods_only)) == said
