@@ -122,6 +122,6 @@ async def test_an_ended_sessions_pages_close_at_once_and_the_kernel_lives_on(tmp
         assert three.ask("GET", "api/kernels").status_code == 403
         assert one.ask("GET", f"api/kernels/{kernel}").ok
         # no secret of all this stands where somebody could read it: hub, service and server talk at their most
-        kept = [each for each in place.state.rglob("*") if each.is_file() and each.name != "secrets.json"]
+        kept = [each for each in place.state.rglob("*") if each.is_file() and each.suffix != ".json"]
         people = (each.hub_session for each in (one, two, three))
         assert shown(hub, {place.secret()}, *people, more=kept) == []
