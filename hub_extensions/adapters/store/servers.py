@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -30,6 +30,12 @@ FACTS = sa.Table(
     sa.Column("stopping", UtcTime),
     sa.Column("cause", CleanText),
     sa.Column("promised", UtcTime),
+    sa.Column("busy_since", UtcTime),
+    sa.Column("run_ended", UtcTime),
+    sa.Column("unknown_since", UtcTime),
+    sa.Column("missed", sa.Float, nullable=False, server_default="0"),
+    sa.Column("ends_at", UtcTime),
+    sa.Column("extensions", sa.Integer, nullable=False, server_default="0"),
 )
 
 META = sa.Table(
@@ -72,9 +78,11 @@ def _facts_values(each: ServerFacts) -> dict[str, object]:
         **values,
         "keeps": [at.isoformat() for at in each.keeps],
         "cause": None if each.cause is None else each.cause.value,
+        "missed": each.missed.total_seconds(),
     }
 
 
 def _facts(row: Any) -> ServerFacts:
     keeps = tuple(datetime.fromisoformat(at) for at in row["keeps"])
-    return ServerFacts(**{**row, "keeps": keeps, "cause": None if row["cause"] is None else Cause(row["cause"])})
+    cause = None if row["cause"] is None else Cause(row["cause"])
+    return ServerFacts(**{**row, "keeps": keeps, "cause": cause, "missed": timedelta(seconds=row["missed"])})

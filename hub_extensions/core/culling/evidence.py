@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from hub_extensions.core.culling.policy import CullPolicy
-from hub_extensions.core.gpu.samples import ServerReport
+from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.offers.offer_id import OfferId
 
 
@@ -27,6 +27,8 @@ PAUSE = timedelta(minutes=1)
 """What pauses for no longer goes on: between two epochs a GPU is idle for a moment."""
 MISSED = 10
 """One part in so many of an idle window may be without samples."""
+A_CONTEXT = 256 * 2**20
+"""Bytes: a program that has opened a GPU holds more, and a driver alone less."""
 SAME_CLOCK = timedelta(seconds=60)
 """Clocks that differ by more are not compared with each other."""
 
@@ -200,6 +202,28 @@ def _window_goes_on(facts: ServerFacts, policy: CullPolicy, now: datetime) -> Se
 
 def _limit(facts: ServerFacts, policy: CullPolicy) -> timedelta:
     return policy.idle_by_offer.get(facts.offer, policy.idle)
+
+
+def holds_memory(sample: DeviceSample) -> bool | None:
+    """Whether something holds memory of the device: a program on it, or more than an empty one has; None: not known."""
+    if sample.pids:
+        return True
+    return None if sample.memory_used_bytes is None else sample.memory_used_bytes >= A_CONTEXT
+
+
+def decisive_use(measured: float | None, report: ServerReport | None, policy: CullPolicy) -> float | None:
+    """The use that is decided on, in percent: what was measured, beside what the server reports of itself.
+
+    Its user can forge a report. A high one protects the server until its lifetime ends it, as a loop of multiplications
+    on the GPU would. A low one counts where nobody measures, if the admin trusts it and no kernel or terminal is busy.
+    """
+    reported = None if report is None else report.used_percent
+    if report is None or reported is None:
+        return measured
+    if reported >= policy.idle_below_percent:
+        return max(reported, measured or 0.0)
+    at_work = bool(report.busy_kernels) or bool(report.busy_terminals)
+    return reported if measured is None and policy.trust_reports and not at_work else measured
 
 
 def opened(facts: ServerFacts, now: datetime) -> ServerFacts:

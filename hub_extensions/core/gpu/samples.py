@@ -54,6 +54,7 @@ class ServerReport:
         kernels, busy_kernels: counts; None is not known.
         saved: the open notebooks were saved after the last request to do so.
         used_percent: 0 to 100, the highest use of its devices since the report before; None is not known.
+        busy_terminals: terminals in which a program runs; None is not known.
     """
 
     at: datetime
@@ -62,3 +63,4 @@ class ServerReport:
     busy_kernels: int | None
     saved: bool = False
     used_percent: float | None = None
+    busy_terminals: int | None = None

@@ -96,6 +96,7 @@ def health_rows(health: Health) -> list[tuple[str, str]]:
         ("GPUs were read", NOT_KNOWN if age is None else f"{about(age)} ago"),
         *([] if health.prometheus is None else [("Prometheus", health.prometheus)]),
         *((f"Notices by {channel}", last) for channel, last in (health.notices or {}).items()),
+        *([] if health.policy_file is None else [("Policy file of culling", health.policy_file)]),
         ("Port", health.port or NOT_KNOWN),
         ("Version", health.version or NOT_KNOWN),
     ]
