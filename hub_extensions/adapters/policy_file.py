@@ -239,7 +239,7 @@ def _names(written: Any) -> Any:
 
 Names = Annotated[frozenset[str], BeforeValidator(_names)]
 Zone = Annotated[Any, BeforeValidator(_zone)]
-Minute = Annotated[int, BeforeValidator(_minute)]
+ClockTime = Annotated[int, BeforeValidator(_minute)]
 
 
 class _Shape(BaseModel):
@@ -248,8 +248,8 @@ class _Shape(BaseModel):
 
 class _WindowShape(_Shape):
     days: Annotated[frozenset[int], BeforeValidator(_days)] = frozenset(range(7))
-    begins: Minute = Field(0, alias="from")
-    ends: Minute = Field(DAY_MINUTES, alias="to")
+    begins: ClockTime = Field(0, alias="from")
+    ends: ClockTime = Field(DAY_MINUTES, alias="to")
     zone: Zone | None = None
     first: date | None = None
     last: date | None = None

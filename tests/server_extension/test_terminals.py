@@ -1,11 +1,12 @@
-"""Which terminals of a server run a program, with real shells under real pseudo-terminals."""
+"""Which terminals of a server run a program, by real shells."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
-from terminado import NamedTermManager
 
 from hub_extensions.server_extension.terminals import busy_terminals
 from tests.patience import soon
@@ -14,27 +15,33 @@ pytestmark = [pytest.mark.programs, pytest.mark.quick]
 
 
 @pytest.fixture
-async def manager() -> Iterator[NamedTermManager]:  # type: ignore[misc]
-    made = NamedTermManager(shell_command=["sh"], max_terminals=9)
+def shells() -> Iterator[list[subprocess.Popen[str]]]:
+    made = [subprocess.Popen(["sh"], stdin=subprocess.PIPE, text=True) for _ in range(2)]
     yield made
-    await made.kill_all()
+    for each in made:
+        each.kill()
+        each.communicate()
 
 
-async def test_a_terminal_is_busy_while_a_program_runs_in_it(manager: NamedTermManager) -> None:
-    assert busy_terminals(manager) == 0
-    one, other = manager.get_terminal("1"), manager.get_terminal("2")
+def typed(shell: subprocess.Popen[str], text: str) -> None:
+    assert shell.stdin is not None
+    shell.stdin.write(text)
+    shell.stdin.flush()
+
+
+async def test_a_terminal_is_busy_while_a_program_runs_in_it(shells: list[subprocess.Popen[str]]) -> None:
+    """Here as Jupyter Server has them: in its manager's `terminals`, each with a `ptyproc`."""
+    manager = SimpleNamespace(terminals={str(each.pid): SimpleNamespace(ptyproc=each) for each in shells})
+    one, other = shells
     assert busy_terminals(manager) == 0, "a shell that waits is no work"
-    one.ptyproc.write("cat\n")
+    typed(other, "sleep 100 &\n")  # in the background, and silent
     await soon(lambda: busy_terminals(manager) == 1)
-    other.ptyproc.write("cat <&9 9<&0 & exec 8>&1; sleep 1000 &\n")
+    typed(one, "cat\n")
     await soon(lambda: busy_terminals(manager) == 2)
-    one.ptyproc.write("\x04")
+    typed(other, "kill $!; wait\n")
     await soon(lambda: busy_terminals(manager) == 1)
 
 
 def test_what_cannot_be_seen_is_not_known() -> None:
-    class Elsewhere:
-        terminals = {"1": object()}
-
     assert busy_terminals(None) is None
-    assert busy_terminals(Elsewhere()) is None
+    assert busy_terminals(SimpleNamespace(terminals={"1": object()})) is None

@@ -59,8 +59,9 @@ def _extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) ->
         return replace(facts, ends_at=end, extensions=facts.extensions + 1, warned=None, cause=None)
     if policy.extend_lifetime_times == 0:
         return explain("keep-lifetime", limit=decision.reason.params["limit"])
-    left = facts.extensions < policy.extend_lifetime_times
-    return explain("extend-idle" if left else "extend-none-left", times=policy.extend_lifetime_times)
+    if facts.extensions < policy.extend_lifetime_times:
+        return explain("extend-idle")
+    return explain("extend-none-left", times=policy.extend_lifetime_times)
 
 
 def keeps_left(policy: CullPolicy, now: datetime, pressed: Sequence[datetime]) -> int:

@@ -19,9 +19,9 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 5.0
 """Seconds from one glance at the file to the next."""
-Groups = Callable[[], Awaitable[Collection[str] | None]]
+AskGroups = Callable[[], Awaitable[Collection[str] | None]]
 """Asks for the groups that users are in; None: not known."""
-Offers = Callable[[], tuple[Collection[str], Collection[str]]]
+KnownOffers = Callable[[], tuple[Collection[str], Collection[str]]]
 """Gives the offers and pools that there are now."""
 
 
@@ -55,7 +55,7 @@ class Policies:
             self._stamp = stamp_of(self.base.policy_file)
             self._take(read_policy_file(self.base.policy_file, self.base))
 
-    async def run(self, groups: Groups, offers: Offers) -> None:
+    async def run(self, groups: AskGroups, offers: KnownOffers) -> None:
         """Read the file whenever it has changed, until cancelled."""
         while True:
             await self.refresh()
@@ -83,7 +83,7 @@ class Policies:
         self._kept, self._groups = {}, None
         self.on_change()
 
-    async def note_doubts(self, groups: Groups, offers: Offers) -> None:
+    async def note_doubts(self, groups: AskGroups, offers: KnownOffers) -> None:
         """Find what is surely not meant, with the groups as they were when the rules came into force."""
         if self._groups is None:
             self._groups = await groups()
