@@ -47,7 +47,7 @@ class DeviceSample:
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What a server's own extension says about it. A user can forge it: it may only protect or harm that very server.
+    """What a server's own extension says about it. A user can forge it: it protects that very server, or harms it.
 
     Attributes:
         opened: a browser has opened this server since its start.

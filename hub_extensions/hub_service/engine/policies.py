@@ -31,15 +31,15 @@ class Policies:
     Attributes:
         base: the settings. rules: of the file. problem: why the file as it is now is not in force; "": it is, or there
             is none. doubts: what of it is surely not meant.
-        on_change: called when other rules are in force.
     """
 
-    def __init__(self, base: CullPolicy) -> None:
+    def __init__(self, base: CullPolicy, on_change: Callable[[], None]) -> None:
+        """`on_change`: called when other rules are in force."""
         self.base = base
         self.rules: tuple[CullRule, ...] = ()
         self.problem = ""
         self.doubts: tuple[str, ...] = ()
-        self.on_change: Callable[[], None] = lambda: None
+        self._on_change = on_change
         self._stamp: FileStamp | None = None
         self._groups: Collection[str] | None = None
         self._minute: datetime | None = None
@@ -81,7 +81,7 @@ class Policies:
     def _take(self, rules: Sequence[CullRule]) -> None:
         self.rules, self.problem = tuple(rules), ""
         self._kept, self._groups = {}, None
-        self.on_change()
+        self._on_change()
 
     async def note_doubts(self, groups: AskGroups, offers: KnownOffers) -> None:
         """Find what is surely not meant, with the groups as they were when the rules came into force."""

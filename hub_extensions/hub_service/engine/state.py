@@ -106,8 +106,7 @@ class State:
         self.store = store
         self.clock = clock
         self.config = config
-        self.policies = Policies(policy)
-        self.policies.on_change = self.renew_ends
+        self.policies = Policies(policy, self.renew_ends)
         self.offer_config = offers
         self.start_allowance = start_allowance
         self.notice_config = notice_config or NoticeConfig()
