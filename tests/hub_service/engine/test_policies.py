@@ -130,6 +130,7 @@ async def test_other_rules_do_not_take_a_promise_back(tmp_path: Path) -> None:
         (lease,) = r.engine.state.leases.values()
         assert lease.ends_at == r.engine.state.facts["ada", ""].ends_at, "nor do others count with less"
         await minutes(r, 2)
+        await r.engine.report("ada", "", replace(OPEN, saved=True))
         await stops_finish(r)
         assert r.hub.stopped == [("ada", "")]
         row = next(row for row in await r.engine.store.journal() if row.kind == "culled")
@@ -193,5 +194,6 @@ async def test_the_lifetime_is_put_off_by_keep_while_the_gpu_works(tmp_path: Pat
         with pytest.raises(Refused, match="put off once already"):
             await r.engine.keep("ada", "")
         await minutes(r, 1)
+        await r.engine.report("ada", "", replace(OPEN, saved=True))
         await stops_finish(r)
         assert r.hub.stopped == [("ada", "")]
