@@ -111,11 +111,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "keep-cpu": "A CPU-only server stays as long as it is used: there is nothing to keep.",
     "keep-lifetime": "The time limit of {limit:duration} ends. That end cannot be moved.",
     "extend-idle": "The time limit can be put off only while the GPU is in use.",
-    "extend-none-left": Plural(
-        "times",
-        "The time limit was put off once already, which is all.",
-        "The time limit was put off {times:number} times already, which is all.",
-    ),
+    "extend-none-left": "The time limit was put off as often as it can be.",
     "keep-unopened": "Open this server to keep it.",
     "keep-no-countdown": "There is no countdown: this server is not about to stop.",
     "keep-not-offered": "Keeping a server is not offered here.",

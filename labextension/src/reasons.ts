@@ -89,11 +89,6 @@ export const SENTENCES = new Map<string, ISentence>([
     params: [['limit', 'duration']],
     text: (trans, parts) => trans.__('The time limit of %1 ends. That end cannot be moved.', ...parts)
   }],
-  ['extend-none-left', {
-    params: [['times', 'number']],
-    count: 'times',
-    text: (trans, parts, count) => trans._n('The time limit was put off once already, which is all.', 'The time limit was put off %1 times already, which is all.', count)
-  }],
   ['keep-none-left', {
     params: [['times', 'number'], ['day', 'duration'], ['wait', 'duration']],
     count: 'times',

@@ -59,9 +59,8 @@ def _extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) ->
         return replace(facts, ends_at=end, extensions=facts.extensions + 1, warned=None, cause=None)
     if policy.extend_lifetime_times == 0:
         return explain("keep-lifetime", limit=decision.reason.params["limit"])
-    if facts.extensions < policy.extend_lifetime_times:
-        return explain("extend-idle")
-    return explain("extend-none-left", times=policy.extend_lifetime_times)
+    left = facts.extensions < policy.extend_lifetime_times
+    return explain("extend-idle") if left else explain("extend-none-left")
 
 
 def keeps_left(policy: CullPolicy, now: datetime, pressed: Sequence[datetime]) -> int:

@@ -180,7 +180,7 @@ def test_a_lifetime_is_put_off_while_the_gpu_works_and_so_often() -> None:
         (LAST_MINUTES, ON, {}, explain("keep-lifetime", limit=12 * HOUR)),
         (LAST_MINUTES, EXTENDS, {"idle_since": minute(700)}, explain("extend-idle")),
         (LAST_MINUTES, EXTENDS, {"use_known": False}, explain("extend-idle")),
-        (replace(LAST_MINUTES, extensions=2), EXTENDS, {}, explain("extend-none-left", times=2)),
+        (replace(LAST_MINUTES, extensions=2), EXTENDS, {}, explain("extend-none-left")),
     ],
 )
 def test_an_extension_that_is_not_to_be_had_says_why(

@@ -191,7 +191,7 @@ async def test_the_lifetime_is_put_off_by_keep_while_the_gpu_works(tmp_path: Pat
         assert next(row.kind for row in await r.engine.store.journal()) == "extended"
         await minutes(r, 10)
         assert not countdown(r).can_keep
-        with pytest.raises(Refused, match="put off once already"):
+        with pytest.raises(Refused, match="put off as often as it can be"):
             await r.engine.keep("ada", "")
         await minutes(r, 1)
         await r.engine.report("ada", "", replace(OPEN, saved=True))
