@@ -22,7 +22,7 @@ from jupyterhub.utils import make_ssl_context
 from hub_extensions.adapters.jupyterhub_api import HubApi
 from hub_extensions.adapters.mig_tables import packed_tables
 from hub_extensions.adapters.nvml.reader import Nvml
-from hub_extensions.adapters.policy_file import PolicyFileError
+from hub_extensions.adapters.policy_file import PolicyFileError, read_policy_file
 from hub_extensions.adapters.procfs import marked
 from hub_extensions.adapters.simulated.gpus import SimulatedGpus, of_service
 from hub_extensions.adapters.simulated.layouts import LayoutError, load_layout
@@ -86,6 +86,8 @@ async def _served(settings: Settings, lifetime: Lifetime, remote: RemoteSettings
     except TemplateProblem as problem:
         raise SettingsError(str(problem)) from problem
     try:
+        if settings.culling.policy_file:  # before it waits for anything
+            read_policy_file(settings.culling.policy_file, settings.culling)
         async with _answering(settings, lifetime, remote) as started:
             if started:
                 log.info("answering at %s", settings.url)
