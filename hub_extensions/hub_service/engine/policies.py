@@ -41,6 +41,7 @@ class Policies:
         self.doubts: tuple[str, ...] = ()
         self._on_change = on_change
         self._stamp: FileStamp | None = None
+        self._named_users = self._named_groups = frozenset[str]()
         self._groups: Collection[str] | None = None
         self._minute: datetime | None = None
         self._kept: dict[RuledServer, tuple[CullPolicy, str]] = {}
@@ -81,6 +82,8 @@ class Policies:
     def _take(self, rules: Sequence[CullRule]) -> None:
         self.rules, self.problem = tuple(rules), ""
         self._kept, self._groups = {}, None
+        self._named_users = frozenset(name for rule in rules for name in rule.users)
+        self._named_groups = frozenset(name for rule in rules for name in rule.groups)
         self._on_change()
 
     async def note_doubts(self, groups: AskGroups, offers: KnownOffers) -> None:
@@ -99,9 +102,13 @@ class Policies:
         minute = now.replace(second=0, microsecond=0)
         if minute != self._minute:
             self._minute, self._kept = minute, {}
-        if server not in self._kept:
-            self._kept[server] = culling.policy_for(server, self.rules, self.base, now)
-        return self._kept[server]
+        # whom no rule names is as good as anybody: few kinds of servers are left to be found for
+        groups = None if server.groups is None else server.groups & self._named_groups
+        user = server.user if server.user in self._named_users else ""
+        kind = RuledServer(user, groups, server.offer, server.pool)
+        if kind not in self._kept:
+            self._kept[kind] = culling.policy_for(kind, self.rules, self.base, now)
+        return self._kept[kind]
 
     def longest(self, server: RuledServer) -> timedelta | None:
         """How long a server runs at most by any rule that may come to fit it; None: nothing ends it surely."""
