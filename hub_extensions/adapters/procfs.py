@@ -148,6 +148,16 @@ def age_seconds(started: int) -> float:
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started / _TICK)
 
 
+def has_children(pid: int) -> bool | None:
+    """Whether a process has started others that live; None: it cannot be seen, or is gone."""
+    found, seen = False, False
+    for thread in _threads(pid):
+        children = _read(f"/proc/{pid}/task/{thread}/children")
+        seen = seen or children is not None
+        found = found or bool(children)
+    return found if seen else None
+
+
 def script(pid: int) -> str:
     """Base name of the Python script a process runs; "" where it runs none. For its owner only: it is an argument."""
     arguments = (_read(f"/proc/{pid}/cmdline") or b"").split(b"\0")
@@ -324,6 +334,13 @@ def _marks(pid: int, stat: _Stat) -> _Marks | None:
         service=_text(values.get(b"JUPYTERHUB_GPU_SERVICE_URL")),
         session=session,
     )
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
 
 
 def _other_threads(pid: int) -> Iterator[str]:

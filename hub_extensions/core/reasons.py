@@ -72,6 +72,9 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "few-data": "Few data yet: how long people keep it is not known.",
     # the end of a server
     "idle": "Idle for {idle:duration}.",
+    "idle-memory": "Its GPU holds memory and has computed nothing for {idle:duration}.",
+    "idle-never-used": "Its GPU has not been used since it started {idle:duration} ago.",
+    "idle-wanted": "Idle for {idle:duration}, and somebody waits for such a GPU.",
     "unopened": "Nobody has opened it since it started {since:duration} ago.",
     "lifetime": "The time limit of {limit:duration} ends.",
     "no-activity": "No activity for {quiet:duration}.",
@@ -97,6 +100,14 @@ TO_THE_PANEL: Mapping[str, Text] = {
         "Stops when its GPU is idle for {idle:duration} to {longest:duration}, depending on the offer "
         "(you are warned {warn:duration} before); at most {limit:duration}."
     ),
+    "rule-wanted": (
+        "Stops when its GPU is idle for {idle:duration}, or for {wanted:duration} while somebody waits for one "
+        "(you are warned {warn:duration} before)."
+    ),
+    "rule-wanted-at-most": (
+        "Stops when its GPU is idle for {idle:duration}, or for {wanted:duration} while somebody waits for one "
+        "(you are warned {warn:duration} before); at most {limit:duration}."
+    ),
     "rule-cpu": "Stops after {quiet:duration} without activity.",
     "rule-use-not-known": "The use of its GPU is not known now, so it is not stopped for being idle.",
     # keep was refused
@@ -104,6 +115,8 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "keep-dry-run": "There is nothing to keep: no server is stopped for idleness here.",
     "keep-cpu": "A CPU-only server stays as long as it is used: there is nothing to keep.",
     "keep-lifetime": "The time limit of {limit:duration} ends. That end cannot be moved.",
+    "extend-idle": "The time limit can be put off only while the GPU is in use.",
+    "extend-none-left": "The time limit was put off as often as it can be.",
     "keep-unopened": "Open this server to keep it.",
     "keep-signed-out": "This server stops because its user was signed out. That end cannot be moved.",
     "keep-no-countdown": "There is no countdown: this server is not about to stop.",
@@ -310,6 +323,9 @@ TO_THE_HUB: Mapping[str, Text] = {
     # of the admin's page
     "cpu-not-stopped": "CPU-only servers are not stopped.",
     "cell-runs": "A cell is running.",
+    "terminal-busy": "A program runs in a terminal.",
+    "kept-by-rule": "A rule of the admins keeps it running.",
+    "idle-not-wanted": "Its GPU is idle, and nobody waits for one.",
     "activity-not-known": "Its activity is not known.",
     "used-lately": "It was used lately.",
     # of the spawn form

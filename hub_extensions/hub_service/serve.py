@@ -22,6 +22,7 @@ from jupyterhub.utils import make_ssl_context
 from hub_extensions.adapters.jupyterhub_api import HubApi
 from hub_extensions.adapters.mig_tables import packed_tables
 from hub_extensions.adapters.nvml.reader import Nvml
+from hub_extensions.adapters.policy_file import PolicyFileError, read_policy_file
 from hub_extensions.adapters.procfs import marked
 from hub_extensions.adapters.simulated.gpus import SimulatedGpus, of_service
 from hub_extensions.adapters.simulated.layouts import LayoutError, load_layout
@@ -85,10 +86,14 @@ async def _served(settings: Settings, lifetime: Lifetime, remote: RemoteSettings
     except TemplateProblem as problem:
         raise SettingsError(str(problem)) from problem
     try:
+        if settings.culling.policy_file:  # before it waits for anything
+            read_policy_file(settings.culling.policy_file, settings.culling)
         async with _answering(settings, lifetime, remote) as started:
             if started:
                 log.info("answering at %s", settings.url)
                 await lifetime.stopping.wait()
+    except PolicyFileError as problem:
+        raise SettingsError(f"c.GpuCulling.policy_file: {problem}") from problem
     except (StoreUnavailable, LayoutError, CannotServe) as problem:
         log.critical("%s", problem)
         return EXIT_UNAVAILABLE

@@ -10,6 +10,7 @@ import inspect
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from hub_extensions.server_extension.sampler import (
     leased_uuids,
 )
 from hub_extensions.server_extension.service_client import REQUEST_SECONDS, ServiceLink, address_in
+from hub_extensions.server_extension.terminals import busy_terminals
 
 if TYPE_CHECKING:
     from hub_extensions.server_extension.metrics import GpuCollector
@@ -156,10 +158,12 @@ class GpuExtension(ExtensionApp):
         if self._sampler is not None:
             # a report that follows soon must not come without a look: three of them at least
             used = self._sampler.highest_since(min(since, monotonic() - 3 * UNWATCHED_SECONDS))
+        terminals = busy_terminals(settings.get("terminal_manager"))
+        said = Report(opened=opened, kernels=None, busy_kernels=None, used_percent=used, busy_terminals=terminals)
         if states is None:
-            return Report(opened=opened, kernels=None, busy_kernels=None, used_percent=used)
+            return said
         busy = sum(state == "busy" for state in states)
-        return Report(opened=opened, kernels=len(states), busy_kernels=busy, used_percent=used)
+        return replace(said, kernels=len(states), busy_kernels=busy)
 
     async def _kernel_states(self) -> list[str] | None:
         """Each kernel's execution state; None where the kernels cannot be listed."""

@@ -383,7 +383,9 @@ export function keepLeft(keep: Keep, trans: TranslationBundle): string {
   if (keep.left < 1) {
     return trans.__('Keep is used up: %1 of %1 in 24\u00a0h.', keep.of);
   }
-  return trans.__('%1 of %2 left in 24\u00a0h', keep.left, keep.of);
+  return keep.of_server
+    ? trans.__('%1 of %2 left', keep.left, keep.of)
+    : trans.__('%1 of %2 left in 24\u00a0h', keep.left, keep.of);
 }
 
 /** When the server stops by itself, while nothing is counted down. */

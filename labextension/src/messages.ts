@@ -64,11 +64,12 @@ export interface Holder {
   idle_since: string | null;
 }
 
-/** The *keep* budget of this server: minutes each adds, how many of how many are left in 24 hours. */
+/** The *keep* budget: minutes each adds, how many of how many are left in 24 hours. */
 export interface Keep {
   minutes: number;
   left: number;
   of: number;
+  of_server: boolean;
 }
 
 /** What moves of one device: all there is to say while nothing else changes. */

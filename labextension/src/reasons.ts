@@ -33,6 +33,18 @@ export const SENTENCES = new Map<string, ISentence>([
     params: [['idle', 'duration']],
     text: (trans, parts) => trans.__('Idle for %1.', ...parts)
   }],
+  ['idle-memory', {
+    params: [['idle', 'duration']],
+    text: (trans, parts) => trans.__('Its GPU holds memory and has computed nothing for %1.', ...parts)
+  }],
+  ['idle-never-used', {
+    params: [['idle', 'duration']],
+    text: (trans, parts) => trans.__('Its GPU has not been used since it started %1 ago.', ...parts)
+  }],
+  ['idle-wanted', {
+    params: [['idle', 'duration']],
+    text: (trans, parts) => trans.__('Idle for %1, and somebody waits for such a GPU.', ...parts)
+  }],
   ['unopened', {
     params: [['since', 'duration']],
     text: (trans, parts) => trans.__('Nobody has opened it since it started %1 ago.', ...parts)
@@ -60,6 +72,14 @@ export const SENTENCES = new Map<string, ISentence>([
   ['rule-by-offer-at-most', {
     params: [['idle', 'duration'], ['longest', 'duration'], ['warn', 'duration'], ['limit', 'duration']],
     text: (trans, parts) => trans.__('Stops when its GPU is idle for %1 to %2, depending on the offer (you are warned %3 before); at most %4.', ...parts)
+  }],
+  ['rule-wanted', {
+    params: [['idle', 'duration'], ['wanted', 'duration'], ['warn', 'duration']],
+    text: (trans, parts) => trans.__('Stops when its GPU is idle for %1, or for %2 while somebody waits for one (you are warned %3 before).', ...parts)
+  }],
+  ['rule-wanted-at-most', {
+    params: [['idle', 'duration'], ['wanted', 'duration'], ['warn', 'duration'], ['limit', 'duration']],
+    text: (trans, parts) => trans.__('Stops when its GPU is idle for %1, or for %2 while somebody waits for one (you are warned %3 before); at most %4.', ...parts)
   }],
   ['rule-cpu', {
     params: [['quiet', 'duration']],

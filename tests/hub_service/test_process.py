@@ -18,9 +18,11 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
+from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.hub_service import process
 from hub_extensions.hub_service.setup.settings import Settings
+from hub_extensions.tools.doctor.config import culling as doctor_on_culling
 from tests import warm
 from tests.fakes.signed import Signs
 from tests.patience import patient, soon, until
@@ -249,6 +251,22 @@ def test_a_missing_settings_file_is_a_sentence_and_no_traceback(tmp_path: Path) 
     )
     assert ran.returncode == 78
     assert "cannot be read" in ran.stderr and "Traceback" not in ran.stderr
+
+
+def test_a_policy_file_that_cannot_be_used_stops_the_start_with_line_and_field(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text("rules:\n  - name: course\n    idle: 20\n")
+    culling = CullPolicy(policy_file=str(tmp_path / "policy.yaml"))
+    made = Settings(state_dir=str(tmp_path), hub_secret="s" * 16, api_token="t" * 16, culling=culling)
+    made.dump(tmp_path / "service.json")
+    command = [sys.executable, "-m", "hub_extensions.hub_service", "--config", str(tmp_path / "service.json")]
+    ran = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=patient(60)
+    )
+    assert ran.returncode == 78 and "Traceback" not in ran.stderr
+    assert "c.GpuCulling.policy_file" in ran.stderr
+    assert "policy.yaml: line 3: idle: it has no unit: write 20 min, 20 h or 20 d" in ran.stderr
+    (finding,) = (each for each in doctor_on_culling(made) if each.check == "policy")
+    assert finding.state == "problem" and "line 3: idle" in finding.text
 
 
 def test_no_secret_is_in_the_log_of_a_whole_life(place: Place) -> None:

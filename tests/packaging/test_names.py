@@ -87,6 +87,8 @@ NAMED = {
     "tools/demo.py": {"HUB_STOPS_WITHIN_SECONDS", "READY_WITHIN_SECONDS"},
     "tools/demo_processes.py": {"LEFT_OVERS_STOP_WITHIN_SECONDS"},
     "adapters/port_holder.py": {"stand_in"},
+    "adapters/policy_file.py": {"line", "lines", "_line"},  # of a text file
+    "core/culling/rules.py": {"line", "lines"},
     "spawner/pages/profiles.py": {"choice", "choices"},  # KubeSpawner's word for those of its profiles
 }
 """Names that stay, by their file."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -32,6 +32,12 @@ FACTS = sa.Table(
     sa.Column("promised", UtcTime),
     sa.Column("drain_at", UtcTime),
     sa.Column("drain_why", CleanText),
+    sa.Column("busy_since", UtcTime),
+    sa.Column("run_ended", UtcTime),
+    sa.Column("unknown_since", UtcTime),
+    sa.Column("missed", sa.Float, nullable=False, server_default="0"),
+    sa.Column("ends_at", UtcTime),
+    sa.Column("extensions", sa.Integer, nullable=False, server_default="0"),
 )
 
 META = sa.Table(
@@ -76,6 +82,7 @@ def _facts_values(each: ServerFacts) -> dict[str, object]:
         "cause": None if each.cause is None else each.cause.value,
         "drain_at": None if each.drain is None else each.drain.at,
         "drain_why": None if each.drain is None else each.drain.why,
+        "missed": each.missed.total_seconds(),
     }
 
 
@@ -84,4 +91,5 @@ def _facts(row: Any) -> ServerFacts:
     at, why = values.pop("drain_at"), values.pop("drain_why")
     values["keeps"] = tuple(datetime.fromisoformat(each) for each in values["keeps"])
     values["cause"] = None if values["cause"] is None else Cause(values["cause"])
+    values["missed"] = timedelta(seconds=values["missed"])
     return ServerFacts(**values, drain=None if at is None else Drain(at, why))

@@ -5,7 +5,15 @@ One round of the service for one server: `observe` its sample, `decide`, `settle
 Not here: who reads the samples, who asks the user to save, and who stops the server.
 """
 
-from hub_extensions.core.culling.decision import SHOWN_AFTER, Action, CullDecision, decide, lifetime_end, settle
+from hub_extensions.core.culling.decision import (
+    SHOWN_AFTER,
+    Action,
+    CullDecision,
+    decide,
+    idle_limit,
+    lifetime_end,
+    settle,
+)
 from hub_extensions.core.culling.drains import drain
 from hub_extensions.core.culling.evidence import (
     Cause,
@@ -13,7 +21,9 @@ from hub_extensions.core.culling.evidence import (
     Evidence,
     ServerFacts,
     activity_counts,
+    decisive_use,
     evidence_of,
+    holds_memory,
     is_forged,
     observe,
     opened,
@@ -26,7 +36,18 @@ from hub_extensions.core.culling.policy import (
     check_policy,
     culling_rule,
     culling_sentence,
-    ends_at,
+    longest_use,
+)
+from hub_extensions.core.culling.rules import (
+    CullRule,
+    RuledServer,
+    RuleProblem,
+    RuleWindow,
+    check_rules,
+    doubts,
+    longest_for,
+    longest_of_all,
+    policy_for,
 )
 from hub_extensions.core.culling.stops import DueStop, StopPause, pause_after, stops_to_begin
 
@@ -37,27 +58,39 @@ __all__ = [
     "Cause",
     "CullDecision",
     "CullPolicy",
+    "CullRule",
     "Drain",
     "DueStop",
     "Evidence",
     "PolicyError",
+    "RuleProblem",
+    "RuleWindow",
+    "RuledServer",
     "ServerFacts",
     "StopPause",
     "activity_counts",
     "check_policy",
+    "check_rules",
     "culling_rule",
     "culling_sentence",
     "decide",
+    "decisive_use",
+    "doubts",
     "drain",
-    "ends_at",
     "evidence_of",
+    "holds_memory",
+    "idle_limit",
     "is_forged",
     "keep",
     "keeps_left",
     "lifetime_end",
+    "longest_for",
+    "longest_of_all",
+    "longest_use",
     "observe",
     "opened",
     "pause_after",
+    "policy_for",
     "recent_keeps",
     "reported",
     "settle",

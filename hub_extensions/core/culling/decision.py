@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
-from hub_extensions.core.culling.evidence import Cause, Evidence, ServerFacts
+from hub_extensions.core.culling.evidence import MISSED, Cause, Evidence, ServerFacts, evidence_of
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.reasons import Reason, explain
@@ -31,7 +31,7 @@ class CullDecision:
         stops_at: when it stops if nothing changes; None: no end in sight (or a dry run: ask `would_stop_at`).
         cause: None with action KEEP and no end in sight.
         reason: why, for its user ("Idle for 21 min."); None in a dry run.
-        can_keep: a *keep* would move this end (never the lifetime's).
+        can_keep: a *keep* would move this end (the lifetime's only while the GPU works, where the policy lets it).
         ends_at: the lifetime's end, whatever is done; None without a lifetime, and in a dry run.
         warned: with WARN and STOP: the warning of this countdown is shown since then (now, when it is a new one).
         would: in a dry run what would have been decided, as if the warnings had been given; for the log.
@@ -50,6 +50,10 @@ class CullDecision:
     def would_stop_at(self) -> datetime | None:
         """When the server would stop if this were no dry run; the same as `stops_at` where it is none."""
         return self.stops_at if self.would is None else self.would.stops_at
+
+
+START_OF_USE = timedelta(minutes=2)
+"""So long after a start its first samples may come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,8 @@ def decide(
 ) -> CullDecision:
     """What to do with one server now. The earliest end wins; no end comes before its warning was shown for `warn`.
 
-    Nor does one come before a countdown for it said so, whatever the limits are by now. A drain comes at its time.
+    Nor does one come before a countdown said so, whatever the limits are by now, and whatever its cause was. A drain
+    comes at its time.
 
     Args:
         warned: since when a warning is shown (`ServerFacts.warned`), None: none is.
@@ -86,7 +91,7 @@ def decide(
         return _judge(evidence, policy, now, drained)  # no limit of culling: a dry run does not hold it up
     if policy.enabled:
         dues = ((end, *_due(end, policy, now, warned, warned_for)) for end in ends)
-        kept = [(*_as_promised(end, at, promised, warned_for), since) for end, at, since in dues]
+        kept = [(*_as_promised(end, at, promised), since) for end, at, since in dues]
         return _judge(evidence, policy, now, [*kept, *drained])
     would = _judge(evidence, policy, now, [(end, end.at, now) for end in ends])
     return CullDecision(Action.KEEP, None, None, None, can_keep=False, ends_at=None, would=would)
@@ -97,46 +102,75 @@ def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datet
 
     None: no limit is enforced.
     """
-    found = _lifetime_end(facts.started, policy)
-    if found is None or not policy.enabled:
+    found = _lifetime_end(evidence_of(facts, use_known=False), policy)
+    if found is None or not policy.enabled or policy.never:
         return None
     due, _ = _due(found, policy, now, facts.warned, facts.cause)
-    return _as_promised(found, due, facts.promised, facts.cause)[1]
+    return _as_promised(found, due, facts.promised)[1]
 
 
 def settle(facts: ServerFacts, decision: CullDecision, now: datetime) -> ServerFacts:
-    """The facts after a decision: when it was warned or stopped, and why; the end that a countdown shows is kept.
+    """The facts after a decision: when it was warned or stopped, and why; the ends that its user is shown are kept.
 
-    A countdown that goes away was a promise all the same: the next one for the same cause is not shorter.
+    A countdown that goes away was a promise all the same: the next one is not shorter.
     """
     if facts.stopping is not None:
         return facts  # a stop that was decided is carried out, whatever is sampled meanwhile
     if decision.stops_at is not None:
         facts = replace(facts, promised=decision.stops_at, cause=decision.cause)
+    if decision.ends_at is not None and (facts.ends_at is None or decision.ends_at > facts.ends_at):
+        facts = replace(facts, ends_at=decision.ends_at)
     stopping = now if decision.action is Action.STOP else None
     return replace(facts, warned=decision.warned, stopping=stopping)
 
 
 def _ends(evidence: Evidence, policy: CullPolicy, now: datetime) -> list[_End]:
-    if evidence.offer == CPU:
+    if policy.never:
+        found: list[_End | None] = []
+    elif evidence.offer == CPU:
         found = [_cpu_end(evidence, policy, now)]
     else:
         found = [
             _idle_end(evidence, policy, now),
             _unopened_end(evidence, policy, now),
-            _lifetime_end(evidence.started, policy),
+            _lifetime_end(evidence, policy),
         ]
     return [end for end in found if end is not None]
 
 
 def _idle_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | None:
-    if not evidence.use_known or evidence.idle_since is None:
+    if evidence.idle_since is None:
         return None  # busy, or nobody can tell
-    limit = policy.idle_by_offer.get(evidence.offer, policy.idle)
-    counted = max(evidence.idle_since, evidence.started + policy.grace, _first_use(evidence, policy))
-    at = counted + limit if evidence.kept_until is None else max(counted + limit, evidence.kept_until)
-    shown = now - evidence.idle_since >= min(SHOWN_AFTER, limit / 4)
-    return _End(Cause.IDLE, at, shown, explain("idle", idle=_so_far(now - evidence.idle_since)))
+    limit, code = idle_limit(evidence, policy)
+    ran = evidence.started if evidence.run_ended is None else evidence.run_ended + policy.after_run
+    counted = max(evidence.idle_since, evidence.started + policy.grace, _first_use(evidence, policy), ran)
+    at = max(counted + limit, evidence.idle_since + evidence.missed * MISSED)  # of the window 90 % is known by then
+    if evidence.kept_until is not None:
+        at = max(at, evidence.kept_until)
+    idle = now - evidence.idle_since
+    # what is shown is a promise, and who waits from then on would wait for the longer limit
+    shown = idle >= min(SHOWN_AFTER, limit / 4) and (policy.wanted is None or evidence.wanted)
+    return _End(Cause.IDLE, at, shown, explain(code, idle=_so_far(idle)))
+
+
+def idle_limit(evidence: Evidence, policy: CullPolicy) -> tuple[timedelta, str]:
+    """How long this GPU may be idle now, and the code of the reason that says why it is this long."""
+    limit, code = policy.idle_by_offer.get(evidence.offer, policy.idle), "idle"
+    held = policy.holds_memory
+    if held is not None and held > limit and evidence.memory_held is not False:
+        limit, code = held, "idle" if evidence.memory_held is None else "idle-memory"
+    if policy.never_used is not None and policy.never_used < limit and _is_untouched(evidence, policy):
+        limit, code = policy.never_used, "idle-never-used"
+    if policy.wanted is not None and policy.wanted < limit and evidence.wanted:
+        limit, code = policy.wanted, "idle-wanted"
+    return limit, code
+
+
+def _is_untouched(evidence: Evidence, policy: CullPolicy) -> bool:
+    """Nothing has used it since the start, and that is known: one idle window, which began with it."""
+    if evidence.used or evidence.adopted or evidence.memory_held or evidence.idle_since is None:
+        return False
+    return evidence.idle_since <= evidence.started + max(policy.grace, START_OF_USE)
 
 
 def _first_use(evidence: Evidence, policy: CullPolicy) -> datetime:
@@ -160,11 +194,12 @@ def _unopened_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End
     return _End(Cause.UNOPENED, evidence.started + policy.unopened, True, reason)
 
 
-def _lifetime_end(started: datetime, policy: CullPolicy) -> _End | None:
+def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> _End | None:
     if policy.lifetime is None:
         return None
-    reason = explain("lifetime", limit=policy.lifetime)
-    return _End(Cause.LIFETIME, started + policy.lifetime, False, reason)
+    at = evidence.started + policy.lifetime
+    at = at if evidence.ends_at is None else max(at, evidence.ends_at)
+    return _End(Cause.LIFETIME, at, False, explain("lifetime", limit=at - evidence.started))
 
 
 def _drain_end(evidence: Evidence, now: datetime, warned: datetime | None) -> list[tuple[_End, datetime, datetime]]:
@@ -176,8 +211,8 @@ def _drain_end(evidence: Evidence, now: datetime, warned: datetime | None) -> li
 
 
 def _cpu_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | None:
-    if policy.cpu_idle is None or evidence.last_activity is None or evidence.busy_kernels:
-        return None  # no limit, nobody can tell, or a cell is running
+    if policy.cpu_idle is None or evidence.last_activity is None or evidence.busy_kernels or evidence.busy_terminals:
+        return None  # no limit, nobody can tell, or a cell or a program in a terminal is running
     quiet_since = max(min(evidence.last_activity, now), evidence.started)
     reason = explain("no-activity", quiet=_so_far(now - quiet_since))
     return _End(Cause.CPU_IDLE, quiet_since + policy.cpu_idle, False, reason)
@@ -193,9 +228,9 @@ def _due(
     return max(end.at, since + policy.warn), since
 
 
-def _as_promised(end: _End, at: datetime, promised: datetime | None, cause: Cause | None) -> tuple[_End, datetime]:
-    """Not before what a countdown for it showed. The lifetime's end is moved by no evidence: other limits moved it."""
-    if promised is None or promised < at or (end.cause is not cause and end.cause is not Cause.LIFETIME):
+def _as_promised(end: _End, at: datetime, promised: datetime | None) -> tuple[_End, datetime]:
+    """Not before what a countdown showed, whatever it was for: its user counts on that time."""
+    if promised is None or promised < at:
         return end, at
     return replace(end, shown=True), promised
 
@@ -208,8 +243,9 @@ def _judge(
         return CullDecision(Action.KEEP, None, None, _why_kept(evidence, policy), can_keep=False, ends_at=None)
     # of two at the same time the one that no *keep* moves
     end, stops_at, since = min(dues, key=lambda due: (due[1], due[0].cause is Cause.IDLE))
+    known = evidence.use_known or end.cause is not Cause.IDLE
     warns = end.cause is Cause.SIGNED_OUT or stops_at - now <= policy.warn
-    action = Action.STOP if now >= stops_at else Action.WARN if warns else Action.KEEP
+    action = Action.STOP if now >= stops_at and known else Action.WARN if warns else Action.KEEP
     if action is Action.KEEP and not any(due[0].shown for due in dues):
         return CullDecision(Action.KEEP, None, None, _why_kept(evidence, policy), can_keep=False, ends_at=limit)
     return CullDecision(
@@ -217,22 +253,33 @@ def _judge(
         stops_at=stops_at,
         cause=end.cause,
         reason=end.reason,
-        can_keep=end.cause is Cause.IDLE,
+        can_keep=end.cause is Cause.IDLE or (end.cause is Cause.LIFETIME and _can_extend(evidence, policy)),
         ends_at=limit,
         warned=None if action is Action.KEEP else since,
     )
 
 
+def _can_extend(evidence: Evidence, policy: CullPolicy) -> bool:
+    """Its GPU computes just now, which is known, and its user has an extension left."""
+    at_work = evidence.use_known and evidence.idle_since is None
+    return at_work and evidence.extensions < policy.extend_lifetime_times
+
+
 def _why_kept(evidence: Evidence, policy: CullPolicy) -> Reason:
+    if policy.never:
+        return explain("kept-by-rule")
     if evidence.offer == CPU:
         if policy.cpu_idle is None:
             return explain("cpu-not-stopped")
-        if evidence.busy_kernels:
-            return explain("cell-runs")
+        if evidence.busy_kernels or evidence.busy_terminals:
+            return explain("cell-runs" if evidence.busy_kernels else "terminal-busy")
         return explain("activity-not-known" if evidence.last_activity is None else "used-lately")
-    if not evidence.use_known:
+    if not evidence.use_known and evidence.idle_since is None:
         return explain("use-not-known")
-    return explain("gpu-in-use" if evidence.idle_since is None else "gpu-used-just-now")
+    if evidence.idle_since is None:
+        return explain("gpu-in-use")
+    waits = policy.wanted is not None and not evidence.wanted
+    return explain("idle-not-wanted" if waits else "gpu-used-just-now")
 
 
 def _so_far(length: timedelta) -> timedelta:

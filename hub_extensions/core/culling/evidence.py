@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
 from hub_extensions.core.culling.policy import CullPolicy
-from hub_extensions.core.gpu.samples import ServerReport
+from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.offers.offer_id import OfferId
 
 
@@ -21,6 +22,14 @@ class Cause(Enum):
     SIGNED_OUT = "signed-out"
 
 
+LONG_RUN = timedelta(minutes=10)
+"""Work of at least this long is a run: whoever was away wants to read its results (`CullPolicy.after_run`)."""
+PAUSE = timedelta(minutes=1)
+"""What pauses for no longer goes on: between two epochs a GPU is idle for a moment."""
+MISSED = 10
+"""One part in so many of an idle window may be without samples."""
+A_CONTEXT = 256 * 2**20
+"""Bytes: a program that has opened a GPU holds more, and a driver alone less."""
 SAME_CLOCK = timedelta(seconds=60)
 """Clocks that differ by more are not compared with each other."""
 
@@ -48,10 +57,16 @@ class Evidence:
         opened: first opened by a browser; None: not yet. `opened_known` says whether somebody would have told us.
         used: its device was measured in use at some time since the start: somebody works on it, opened or not.
         idle_since: the device has been below the limit since; None: busy, or not known.
-        use_known: False: the card or its driver cannot tell the use; never idle then.
+        use_known: False: nobody can tell the use now; then nothing is stopped as idle. `idle_since` is still there
+            where only a few samples were missed; `missed`: how much of the time since then has none.
         kept_until: the last *keep* promised that it is not stopped for idleness before then.
         last_activity: the hub's figure (CPU only).
-        busy_kernels: from the server's report; None is not known (CPU only).
+        busy_kernels, busy_terminals: from the server's report; None is not known (CPU only).
+        memory_held: something holds memory of the device; None is not known.
+        wanted: somebody waits for such a GPU.
+        run_ended: when the last work of at least `LONG_RUN` ended.
+        ends_at: the end of its lifetime that its user was shown, or was given; it does not come sooner.
+        extensions: how often its user has put the lifetime off.
         drain: it stops at a time whatever it does; None: nothing like that was ordered.
     """
 
@@ -67,6 +82,13 @@ class Evidence:
     busy_kernels: int | None = None
     used: bool = False
     drain: Drain | None = None
+    busy_terminals: int | None = None
+    memory_held: bool | None = None
+    wanted: bool = False
+    run_ended: datetime | None = None
+    missed: timedelta = timedelta(0)
+    ends_at: datetime | None = None
+    extensions: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,7 +102,10 @@ class ServerFacts:
         warned: a warning was shown for the present countdown since.
         stopping: the stop was decided (and journaled) then; None: it runs.
         cause: what the countdown, the warning or the stop is for, or was last; None: there was none.
-        promised: the end that the countdown shows, or showed last; no change of limits takes it back.
+        promised: the end that the countdown shows, or showed last; nothing takes it back.
+        busy_since: its GPU works, or worked last, since then. run_ended: as in `Evidence`.
+        unknown_since: since then samples are missed of a window that is idle. missed: how many were before, as a time.
+        ends_at, extensions: as in `Evidence`.
         drain: what the hub ordered when its user was signed out; None: nothing.
     """
 
@@ -100,6 +125,12 @@ class ServerFacts:
     cause: Cause | None = None
     promised: datetime | None = None
     drain: Drain | None = None
+    busy_since: datetime | None = None
+    run_ended: datetime | None = None
+    unknown_since: datetime | None = None
+    missed: timedelta = timedelta(0)
+    ends_at: datetime | None = None
+    extensions: int = 0
 
 
 def activity_counts(hub_clock_ahead: timedelta | None) -> bool:
@@ -118,7 +149,10 @@ def evidence_of(
     use_known: bool,
     last_activity: datetime | None = None,
     busy_kernels: int | None = None,
+    busy_terminals: int | None = None,
     used: bool = False,
+    memory_held: bool | None = None,
+    wanted: bool = False,
 ) -> Evidence:
     """What is remembered of a server, with what is known of it just now (see `Evidence`)."""
     return Evidence(
@@ -127,21 +161,87 @@ def evidence_of(
         adopted=facts.adopted,
         opened=facts.opened,
         opened_known=facts.opened_known,
-        idle_since=facts.idle_since if use_known else None,
+        idle_since=facts.idle_since,
         use_known=use_known,
         kept_until=facts.kept_until,
         last_activity=last_activity,
         busy_kernels=busy_kernels,
         used=used,
         drain=facts.drain,
+        busy_terminals=busy_terminals,
+        memory_held=memory_held,
+        wanted=wanted,
+        run_ended=facts.run_ended,
+        missed=facts.missed,
+        ends_at=facts.ends_at,
+        extensions=facts.extensions,
     )
 
 
 def observe(facts: ServerFacts, sample_percent: float | None, policy: CullPolicy, now: datetime) -> ServerFacts:
     """Fold one sample of the server's device into its facts. None (or no number) is not known, and never idle."""
-    if sample_percent is None or not sample_percent < policy.idle_below_percent:
-        return replace(facts, idle_since=None)
-    return replace(facts, idle_since=now if facts.idle_since is None else min(facts.idle_since, now))
+    if sample_percent is None or not math.isfinite(sample_percent):
+        return _missed(facts, policy, now)
+    if sample_percent >= policy.idle_below_percent:
+        paused = facts.idle_since is not None and now - facts.idle_since > PAUSE
+        busy_since = now if facts.busy_since is None or paused else min(facts.busy_since, now)
+        return replace(_not_idle(facts), busy_since=busy_since)
+    facts = _window_goes_on(facts, policy, now)
+    if facts.idle_since is not None:
+        return replace(facts, idle_since=min(facts.idle_since, now))
+    ran = facts.busy_since is not None and now - facts.busy_since >= LONG_RUN
+    return replace(facts, idle_since=now, run_ended=now if ran else facts.run_ended)
+
+
+def _not_idle(facts: ServerFacts) -> ServerFacts:
+    return replace(facts, idle_since=None, unknown_since=None, missed=timedelta(0))
+
+
+def _missed(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts:
+    """Without a sample an idle window stays for a tenth of the limit; then it is not known what has been done in it."""
+    if facts.idle_since is None:
+        return _not_idle(facts)
+    since = now if facts.unknown_since is None else min(facts.unknown_since, now)
+    if now - since > _limit(facts, policy) / MISSED:
+        return _not_idle(facts)
+    return replace(facts, unknown_since=since)
+
+
+def _window_goes_on(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts:
+    """Idle before a gap and after it: one window, where the gap and all gaps of it are short enough."""
+    if facts.idle_since is None or facts.unknown_since is None:
+        return facts
+    limit, gap = _limit(facts, policy), max(now - facts.unknown_since, timedelta(0))
+    missed = facts.missed + gap
+    if gap > limit / MISSED or missed > max(limit, now - facts.idle_since) / MISSED:
+        return replace(_not_idle(facts), idle_since=now)
+    return replace(facts, unknown_since=None, missed=missed)
+
+
+def _limit(facts: ServerFacts, policy: CullPolicy) -> timedelta:
+    return policy.idle_by_offer.get(facts.offer, policy.idle)
+
+
+def holds_memory(sample: DeviceSample) -> bool | None:
+    """Whether something holds memory of the device: a program on it, or more than an empty one has; None: not known."""
+    if sample.pids:
+        return True
+    return None if sample.memory_used_bytes is None else sample.memory_used_bytes >= A_CONTEXT
+
+
+def decisive_use(measured: float | None, report: ServerReport | None, policy: CullPolicy) -> float | None:
+    """The use that is decided on, in percent: what was measured, beside what the server reports of itself.
+
+    Its user can forge a report. A high one protects the server until its lifetime ends it, as a loop of multiplications
+    on the GPU would. A low one counts where nobody measures, if the admin trusts it and no kernel or terminal is busy.
+    """
+    reported = None if report is None else report.used_percent
+    if report is None or reported is None:
+        return measured
+    if reported >= policy.idle_below_percent:
+        return max(reported, measured or 0.0)
+    at_work = bool(report.busy_kernels) or bool(report.busy_terminals)
+    return reported if measured is None and policy.trust_reports and not at_work else measured
 
 
 def opened(facts: ServerFacts, now: datetime) -> ServerFacts:

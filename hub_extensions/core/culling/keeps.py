@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from hub_extensions.core.culling.decision import decide
-from hub_extensions.core.culling.evidence import Cause, ServerFacts, evidence_of
+from hub_extensions.core.culling.decision import CullDecision, decide
+from hub_extensions.core.culling.evidence import Cause, Evidence, ServerFacts
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.reasons import Reason, explain
@@ -17,14 +17,15 @@ DAY = timedelta(hours=24)
 
 
 def keep(
-    facts: ServerFacts, policy: CullPolicy, now: datetime, pressed: Sequence[datetime], *, used: bool = False
+    evidence: Evidence, facts: ServerFacts, policy: CullPolicy, now: datetime, pressed: Sequence[datetime]
 ) -> ServerFacts | Reason:
     """Move the idle end of a server by `policy.keep`, for one of its user's keeps. It never moves an end to the front.
 
-    Refused, with the reason, where it would move nothing: no countdown, the lifetime's end, a sign-out, none left.
+    Where the lifetime ends a server at work, its end moves by `policy.extend_lifetime`, if the policy lets it.
+    Refused, with the reason, where it would move nothing: no countdown, an end that is fixed, a sign-out, none left.
 
     Args:
-        pressed: when its user pressed *keep*, for whatever server. used: as in `Evidence`.
+        evidence: what is known of the server just now. pressed: when its user pressed *keep*, for whatever server.
     """
     if facts.stopping is not None:
         return explain("keep-stopping")
@@ -32,10 +33,9 @@ def keep(
         return explain("keep-dry-run")
     if facts.offer == CPU:
         return explain("keep-cpu")
-    known = evidence_of(facts, use_known=facts.idle_since is not None, used=used)
-    decision = decide(known, policy, now, facts.warned, facts.cause, facts.promised)
-    if decision.cause is Cause.LIFETIME and decision.reason is not None:
-        return explain("keep-lifetime", limit=decision.reason.params["limit"])
+    decision = decide(evidence, policy, now, facts.warned, facts.cause, facts.promised)
+    if decision.cause is Cause.LIFETIME:
+        return _extended(facts, policy, decision)
     if decision.cause is Cause.UNOPENED:
         return explain("keep-unopened")
     if decision.cause is Cause.SIGNED_OUT:
@@ -51,6 +51,18 @@ def keep(
         warned=None,
         cause=None,
     )
+
+
+def _extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) -> ServerFacts | Reason:
+    """The facts with the lifetime put off, once more; while the GPU works."""
+    assert decision.stops_at is not None and decision.reason is not None
+    if decision.can_keep:
+        end = decision.stops_at + policy.extend_lifetime
+        return replace(facts, ends_at=end, extensions=facts.extensions + 1, warned=None, cause=None)
+    if policy.extend_lifetime_times == 0:
+        return explain("keep-lifetime", limit=decision.reason.params["limit"])
+    left = facts.extensions < policy.extend_lifetime_times
+    return explain("extend-idle") if left else explain("extend-none-left")
 
 
 def keeps_left(policy: CullPolicy, now: datetime, pressed: Sequence[datetime]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, ClassVar
 
 from hub_extensions.core.offers.offer_id import CPU, OfferId, OfferIdError
@@ -52,6 +52,15 @@ class CullPolicy:
         name="lifetime_hours",
         least=0,
     )
+    extend_lifetime: timedelta = setting(
+        timedelta(hours=1),
+        "How much one press of Keep puts off the end of the lifetime, while the GPU is in use.",
+        name="extend_lifetime_hours",
+        least=0,
+    )
+    extend_lifetime_times: int = setting(
+        0, "How often the end of one server's lifetime may be put off; the longest waits are counted with it.", least=0
+    )
     grace: timedelta = setting(
         timedelta(minutes=10),
         "No idle time is counted this long after a server's start.",
@@ -65,16 +74,56 @@ class CullPolicy:
         name="unopened_minutes",
         least=0,
     )
+    holds_memory: timedelta | None = setting(
+        None,
+        "The idle limit of a GPU that computes nothing but holds memory, also where the memory is not known. It counts "
+        "where it is longer. None: the usual one.",
+        name="holds_memory_minutes",
+        least=0,
+    )
+    never_used: timedelta | None = setting(
+        None,
+        "The idle limit of a GPU that nothing has used since its server's start. It counts where it is shorter. None: "
+        "the usual one.",
+        name="never_used_minutes",
+        least=0,
+    )
+    after_run: timedelta = setting(
+        timedelta(0),
+        "No idle time is counted this long after work of at least 10 minutes has ended.",
+        name="after_run_minutes",
+        least=0,
+    )
+    wanted: timedelta | None = setting(
+        None,
+        "The idle limit while somebody waits for such a GPU. It counts where it is shorter. With it a countdown is "
+        "shown only while somebody waits, or in the time of the warning. None: the usual one.",
+        name="wanted_minutes",
+        least=0,
+    )
     cpu_idle: timedelta | None = setting(
         timedelta(hours=12),
-        "A server without a GPU is stopped when its user was away for this long and no kernel is busy. None: never.",
+        "A server without a GPU is stopped when its user was away for this long and neither a kernel nor a terminal is "
+        "busy. None: never.",
         name="cpu_idle_minutes",
         least=0,
+    )
+    trust_reports: bool = setting(
+        False,
+        "True: where nobody else can measure a GPU, a low use that its own server reports counts as idle, unless a "
+        "kernel or terminal is busy. A user can forge such a report. False: it protects the server and stops nobody.",
+    )
+    policy_file: str = setting(
+        "",
+        "A YAML file with rules: other limits by group, user, offer, pool and time, as the service finds it. It is "
+        "read again when it changes. Empty: the limits here are everybody's.",
     )
     stops_at_once: int = setting(10, "So many servers are being stopped at the same time at most.", least=1)
     stops_per_minute: int = setting(
         30, "So many stops begin within a minute at most; those whose GPU is wanted most come first.", least=1
     )
+    never: bool = False
+    """A rule of the policy file says that no server it is about is stopped."""
 
 
 class PolicyError(ValueError):
@@ -91,27 +140,39 @@ class PolicyError(ValueError):
         self.text = text
 
 
-def ends_at(started: datetime, policy: CullPolicy) -> datetime | None:
-    """When the lifetime ends a GPU server that was ready at `started`; None: no limit is enforced (a dry run, too)."""
-    return started + policy.lifetime if policy.enabled and policy.lifetime is not None else None
-
-
-def culling_rule(policy: CullPolicy) -> Reason | None:
-    """When a GPU server stops; None in a dry run."""
-    if not policy.enabled:
+def longest_use(policy: CullPolicy) -> timedelta | None:
+    """How long a GPU server runs at most, its lifetime put off as often as it can be; None: no limit is enforced."""
+    if not policy.enabled or policy.never or policy.lifetime is None:
         return None
-    limits = (policy.idle, *policy.idle_by_offer.values())
-    code, lengths = "rule", dict[str, Any](idle=min(limits), warn=policy.warn)
+    return policy.lifetime + policy.extend_lifetime * policy.extend_lifetime_times
+
+
+def culling_rule(*policies: CullPolicy) -> Reason | None:
+    """When a GPU server stops that is under one of these; None where none stops by itself (a dry run, too).
+
+    Of what differs the shortest warning and the longest lifetime are named: nothing happens sooner, or later.
+    """
+    policies = tuple(policy for policy in policies if policy.enabled)
+    stopping = [policy for policy in policies if not policy.never]
+    if not stopping:
+        return None
+    limits = [limit for policy in stopping for limit in (policy.idle, *policy.idle_by_offer.values())]
+    code, lengths = "rule", dict[str, Any](idle=min(limits), warn=min(policy.warn for policy in stopping))
+    wanted = [policy.wanted for policy in stopping if policy.wanted is not None and policy.wanted < min(limits)]
     if min(limits) != max(limits):
         code, lengths["longest"] = f"{code}-by-offer", max(limits)
-    if policy.lifetime is not None:
-        code, lengths["limit"] = f"{code}-at-most", policy.lifetime
+    elif wanted:
+        code, lengths["wanted"] = f"{code}-wanted", min(wanted)
+    ends = [None if policy.never else policy.lifetime for policy in policies]
+    known = [end for end in ends if end is not None]
+    if len(known) == len(ends):
+        code, lengths["limit"] = f"{code}-at-most", max(known)
     return explain(code, **lengths)
 
 
-def culling_sentence(policy: CullPolicy) -> str:
+def culling_sentence(*policies: CullPolicy) -> str:
     """When a GPU server stops, for the spawn form; empty in a dry run."""
-    rule = culling_rule(policy)
+    rule = culling_rule(*policies)
     return "" if rule is None else rule.message
 
 
@@ -126,22 +187,36 @@ def check_policy(policy: CullPolicy) -> None:
     if not 0 < policy.idle_below_percent <= 100:
         text = f"it has to be above 0 and at most 100, not {policy.idle_below_percent:g}"
         raise PolicyError("idle_below_percent", text)
-    if policy.keeps_per_day < 0:
-        raise PolicyError("keeps_per_day", f"it has to be 0 or more, not {policy.keeps_per_day}")
+    for name, number in (
+        ("keeps_per_day", policy.keeps_per_day),
+        ("extend_lifetime_times", policy.extend_lifetime_times),
+    ):
+        if number < 0:
+            raise PolicyError(name, f"it has to be 0 or more, not {number}")
     for name, number in (("stops_at_once", policy.stops_at_once), ("stops_per_minute", policy.stops_per_minute)):
         if number < 1:
             raise PolicyError(name, f"it has to be 1 or more, not {number}")
-    if policy.grace < timedelta(0):
-        raise PolicyError("grace", "it has to be 0 or more")
-    for name, value in (("warn", policy.warn), ("keep", policy.keep)):
+    for name, value in (("grace", policy.grace), ("after_run", policy.after_run)):
+        if value < timedelta(0):
+            raise PolicyError(name, "it has to be 0 or more")
+    lengths = {"warn": policy.warn, "keep": policy.keep, "extend_lifetime": policy.extend_lifetime}
+    for name, value in lengths.items():
         if value <= timedelta(0):
             raise PolicyError(name, "it has to be longer than 0")
+    _check_limits(policy)
+
+
+def _check_limits(policy: CullPolicy) -> None:
+    """A limit that is shorter than its warning would stop nobody in its time."""
     limits = {
         "idle": policy.idle,
         **{f"idle_by_offer[{offer!r}]": limit for offer, limit in policy.idle_by_offer.items()},
         "lifetime": policy.lifetime,
         "unopened": policy.unopened,
         "cpu_idle": policy.cpu_idle,
+        "holds_memory": policy.holds_memory,
+        "never_used": policy.never_used,
+        "wanted": policy.wanted,
     }
     for name, limit in limits.items():
         if limit is not None and limit <= timedelta(0):

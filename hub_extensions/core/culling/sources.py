@@ -29,10 +29,11 @@ TEXTS: Mapping[str, str] = {
     "shared": "Others may be on the same card: while that is busy it cannot be told whose work it is, and nobody there "
     "counts as idle.",
     "no-prometheus": "Set c.GpuService.prometheus_url to a Prometheus that reads dcgm-exporter (in the chart "
-    "helm-values/monitoring.yaml). Until then none is stopped as idle unless its own server says so.",
+    "helm-values/monitoring.yaml). Until then none is stopped as idle, unless c.GpuCulling.trust_reports is True and "
+    "its own server says so.",
     "not-asked-yet": "Prometheus has not been asked yet.",
-    "away": "Prometheus gives no figures; health and doctor say why. Until it does none is stopped as idle unless its "
-    "own server says so.",
+    "away": "Prometheus gives no figures; health and doctor say why. Until it does none is stopped as idle, unless "
+    "c.GpuCulling.trust_reports is True and its own server says so.",
     "not-exported": "Prometheus has no figures of such GPUs on the nodes that have them: let dcgm-exporter run there, "
     "collect DCGM_FI_PROF_GR_ENGINE_ACTIVE, and be read by Prometheus.",
     "cut-on-demand": "It is cut for a claim when a server wants one: whether DCGM measures it shows with the first. "

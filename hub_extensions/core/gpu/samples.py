@@ -47,13 +47,14 @@ class DeviceSample:
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What a server's own extension says about it. A user can forge it: it may only protect or harm that very server.
+    """What a server's own extension says about it. A user can forge it: it protects that very server, or harms it.
 
     Attributes:
         opened: a browser has opened this server since its start.
         kernels, busy_kernels: counts; None is not known.
         saved: the open notebooks were saved after the last request to do so.
         used_percent: 0 to 100, the highest use of its devices since the report before; None is not known.
+        busy_terminals: terminals in which a program runs; None is not known.
     """
 
     at: datetime
@@ -62,3 +63,4 @@ class ServerReport:
     busy_kernels: int | None
     saved: bool = False
     used_percent: float | None = None
+    busy_terminals: int | None = None

@@ -173,6 +173,8 @@ class Health:
         prometheus_answers: it answered the last question, or had none to answer; None: none is configured.
         notices: channel -> how the last sending to a user went; None: no channel is configured.
         notices_sent: by no channel did the last sending fail; None: no channel is configured.
+        policy_file: how it stands with the rules of culling. policy_file_valid: the file as it is now is in force.
+            None: there is no such file.
     """
 
     ready: bool
@@ -187,6 +189,8 @@ class Health:
     evidence: tuple[OfferEvidence, ...] = ()
     notices: Mapping[str, str] | None = None
     notices_sent: bool | None = None
+    policy_file: str | None = None
+    policy_file_valid: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

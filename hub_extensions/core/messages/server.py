@@ -16,8 +16,9 @@ class Report:
     """A server's extension about its own server. It can say something of its own server only.
 
     Attributes:
-        used_percent: the highest use of its devices since the report before; None is not known. The service leans on
-            it only where it cannot measure the device itself.
+        used_percent: the highest use of its devices since the report before; None is not known. A high one protects
+            the server; a low one counts only where nobody else measures, and where the admin trusts reports.
+        busy_terminals: those in which a program runs; None is not known.
     """
 
     opened: bool
@@ -25,6 +26,7 @@ class Report:
     busy_kernels: int | None
     saved: bool = False
     used_percent: float | None = None
+    busy_terminals: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,16 @@ class Countdown:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The *keep* budget of this server: minutes each adds, how many of how many are left in 24 hours."""
+    """The *keep* budget: minutes each adds, how many of how many are left in 24 hours.
+
+    Attributes:
+        of_server: it puts the lifetime off, and the number is for this run of the server, not for a day.
+    """
 
     minutes: float
     left: int
     of: int
+    of_server: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def turn_notices(
     """
     if facts.lease is None or ticket.options.get(NOTIFY) is not True:
         return ()
-    limit = policy.unopened if policy.enabled else None
+    limit = policy.unopened if policy.enabled and not policy.never else None
     until = None if limit is None else facts.started + max(limit, policy.warn)
     made = Delivery(
         id, "", READY, ticket.user, ticket.server, facts.offer, title, facts.started, until, facts.started + after

@@ -19,7 +19,7 @@ from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, 
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core import culling, messages
-from hub_extensions.core.culling import Action, CullDecision, DueStop, Evidence, ServerFacts, StopPause
+from hub_extensions.core.culling import Action, Cause, CullDecision, DueStop, Evidence, ServerFacts, StopPause
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.offers.offer_id import CPU, OfferId
@@ -144,14 +144,17 @@ class Culler:
 
     def _due(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> DueStop:
         lease = self.state.leases.get(facts.lease) if facts.lease else None
-        line = (each.waiting for each in self.state.availability() if each.offer.id == facts.offer)
-        waiting = next(line, 0) if lease is not None else 0
+        waiting = self._waiting(facts.offer) if lease is not None else 0
         return DueStop((facts.user, facts.server), decision.stops_at or now, lease.share if lease else 0, waiting)
+
+    def _waiting(self, offer: OfferId) -> int:
+        """How many wait for what a server of this offer has."""
+        return next((each.waiting for each in self.state.availability() if each.offer.id == offer), 0)
 
     def decision(self, facts: ServerFacts) -> CullDecision:
         """What is to be done about a server now."""
-        now = self.state.clock.now()
-        return culling.decide(self._evidence(facts), self.state.policy, now, facts.warned, facts.cause, facts.promised)
+        now, policy = self.state.clock.now(), self.state.policy_of(facts.user, facts.offer)
+        return culling.decide(self.evidence(facts), policy, now, facts.warned, facts.cause, facts.promised)
 
     # -------------------------------------------------------------- evidence
 
@@ -161,13 +164,19 @@ class Culler:
             use, highest = self.use_of(lease), self.state.highest_use.get(lease.uuid)
             if use is not None and highest is not None:
                 use = max(use, highest)  # short work between two decisions is work
-            facts = culling.observe(facts, use, self.state.policy, now)
+            facts = culling.observe(facts, use, self.state.policy_of(facts.user, facts.offer), now)
         report = self.report(facts.user, facts.server)
         return facts if report is None else culling.reported(facts, report, now)
 
     def use_of(self, lease: Lease) -> float | None:
-        """Percent of the lease's own use of its device; None: not known."""
-        return self.measured(lease)[0]
+        """Percent of the lease's own use of its device, as it is decided on; None: not known."""
+        used, source = self.measured(lease)
+        policy = self.state.policy_of(lease.user, lease.offer)
+        return culling.decisive_use(None if source == "report" else used, self._own_report(lease), policy)
+
+    def _own_report(self, lease: Lease) -> ServerReport | None:
+        """What its server reports, if that may be more than the echo of figures that it was handed."""
+        return None if self.dcgm.handed_out_lately(lease) else self.report(lease.user, lease.server)
 
     def measured(self, lease: Lease) -> tuple[float | None, str]:
         """The lease's use of its GPU, and who measured it (``none``: not known)."""
@@ -186,12 +195,12 @@ class Culler:
         use = self.dcgm.use(lease)
         sample = merged(self.state.samples.get(lease.uuid), use)
         if use is not None and use.card_percent is not None:
-            return replace(sample, used_percent=self._if_idle(use.card_percent)) if sample is not None else None
+            return replace(sample, used_percent=self._if_idle(lease, use.card_percent)) if sample is not None else None
         if sample is None or sample.used_percent is None:
             sample = self._sample_by_server(lease, sample)
         sharers = sum(1 for other in self.state.leases.values() if other.device == lease.device)
         if sample is not None and lease.share < WHOLE and sharers > 1:
-            return replace(sample, used_percent=self._if_idle(sample.used_percent), memory_used_bytes=None)
+            return replace(sample, used_percent=self._if_idle(lease, sample.used_percent), memory_used_bytes=None)
         return sample
 
     def figure_of(self, lease: Lease) -> Figure:
@@ -206,17 +215,16 @@ class Culler:
         use = self.dcgm.use(lease)
         return lease.uuid or by_claim or (use.uuid if use is not None else "")
 
-    def _if_idle(self, percent: float | None) -> float | None:
-        return percent if percent is not None and percent < self.state.policy.idle_below_percent else None
+    def _if_idle(self, lease: Lease, percent: float | None) -> float | None:
+        return None if self._is_work(lease, percent) else percent
+
+    def _is_work(self, lease: Lease, percent: float | None) -> bool:
+        return percent is not None and percent >= self.state.policy_of(lease.user, lease.offer).idle_below_percent
 
     def _sample_by_server(self, lease: Lease, sample: DeviceSample | None) -> DeviceSample | None:
-        """With what the server's own extension measured, used only where nobody else could.
-
-        Its user can forge it, which gains nothing. A low figure stops that user's own server and no other. A high one
-        keeps a server until its lifetime ends it, as a loop of multiplications on the GPU would.
-        """
-        report = self.report(lease.user, lease.server)
-        if report is None or report.used_percent is None or self.dcgm.handed_out_lately(lease):
+        """With what the server's own extension measured, used only where nobody else could. Its user can forge it."""
+        report = self._own_report(lease)
+        if report is None or report.used_percent is None:
             return sample
         reported = sample or DeviceSample(lease.uuid, report.at, None, None, None, "none")
         return replace(reported, at=report.at, used_percent=report.used_percent, source="report")
@@ -228,24 +236,29 @@ class Culler:
             return None
         return known[0]
 
-    def _evidence(self, facts: ServerFacts) -> Evidence:
+    def evidence(self, facts: ServerFacts) -> Evidence:
+        """What is known of a server now."""
         lease = self.state.leases.get(facts.lease) if facts.lease else None
+        sample = self.sample_of(lease) if lease is not None else None
         report = self.report(facts.user, facts.server)
         return culling.evidence_of(
             facts,
             use_known=lease is not None and self.use_of(lease) is not None,
             last_activity=self.state.activity.get((facts.user, facts.server)),
             busy_kernels=report.busy_kernels if report else None,
+            busy_terminals=report.busy_terminals if report else None,
             used=lease is not None and self._used(lease),
+            memory_held=None if sample is None else culling.holds_memory(sample),
+            wanted=lease is not None and self._waiting(facts.offer) > 0,
         )
 
     def _used(self, lease: Lease) -> bool:
         """Its GPU was measured in use since its start, or is just now, or a cell runs."""
         noted, percent = self.state.uses.get(lease.id), self.use_of(lease)
         report = self.report(lease.user, lease.server)
-        in_use = percent is not None and percent >= self.state.policy.idle_below_percent
-        runs = report is not None and bool(report.busy_kernels)  # where nobody can tell the use, a running cell is work
-        return in_use or runs or (noted is not None and noted.first_used is not None)
+        # where nobody can tell the use, a running cell or program is work
+        runs = report is not None and bool(report.busy_kernels or report.busy_terminals)
+        return self._is_work(lease, percent) or runs or (noted is not None and noted.first_used is not None)
 
     def _dry_run(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> None:
         """While culling is off, log once a day a server what would have been done."""
@@ -365,6 +378,8 @@ class Culler:
         if lease is not None:
             used, source = self.measured(lease)
             found.append("use not known" if used is None else f"use {used:g} % by {source}")
+        _, rule = self.state.policies.of(self.state.ruled(facts.user, facts.offer), clock.utc_now())
+        found += [f"by the rule {rule!r}"] if rule else []
         times = {"idle since": facts.idle_since, "warned": facts.warned, "last opened": facts.opened}
         times["last activity"] = self.state.activity.get((facts.user, facts.server)) if lease is None else None
         found += [f"{name} {clock.wall(at).isoformat(timespec='seconds')}" for name, at in times.items() if at]
@@ -383,6 +398,7 @@ class Culler:
                 report.busy_kernels,
                 report.saved,
                 report.used_percent,
+                report.busy_terminals,
             ),
             now,
         )
@@ -406,14 +422,16 @@ class Culler:
             if facts is None:
                 raise Refused(404, "This server is not known to run.", "server", "unknown-server")
             lease, pressed = self.state.leases.get(facts.lease) if facts.lease else None, self.state.keeps.get(user, ())
-            used = lease is not None and self._used(lease)
-            kept = culling.keep(facts, self.state.policy, self.state.clock.now(), pressed, used=used)
+            policy, now = self.state.policy_of(user, facts.offer), self.state.clock.now()
+            kept = culling.keep(self.evidence(facts), facts, policy, now, pressed)
             if isinstance(kept, Reason):
                 raise Refused.because(409, kept, "keep")
-            until = self.state.clock.wall(kept.kept_until) if kept.kept_until else None
-            at, text = self.state.clock.utc_now(), f"kept until {until}"
+            longer = kept.extensions > facts.extensions
+            until = kept.ends_at if longer else kept.kept_until
+            at, kind = self.state.clock.utc_now(), "extended" if longer else "kept"
+            text = f"{kind} until {self.state.clock.wall(until) if until else None}"
             evidence = self._evidence_text(facts, lease)
-            row = JournalRow(at, "kept", None, facts.lease, user, server, text, "user", evidence)
+            row = JournalRow(at, kind, None, facts.lease, user, server, text, "user", evidence)
             try:
                 await transaction.write(Changes(facts=(kept,), journal=(row,)))
             except StoreUnavailable as problem:
@@ -430,12 +448,7 @@ class Culler:
         offer = self.state.offer(offer_id)
         device = self.state.device(lease.device) if lease else None
         decision = self.decision(facts) if facts else None
-        policy = self.state.policy
-        now = self.state.clock.now()
-        keep = None
-        if facts is not None and policy.enabled:
-            left = culling.keeps_left(policy, now, self.state.keeps.get(user, ()))
-            keep = messages.Keep(policy.keep.total_seconds() / 60, left, policy.keeps_per_day)
+        keep = self._keep_budget(facts, decision) if facts and decision else None
         allowed = presenters.allowed(self.state.availability(), *self.state.people.get(user, ((), False)))
         return messages.ServerState(
             user=user,
@@ -454,9 +467,21 @@ class Culler:
             save=(user, server) in self.state.saving,
             warnings=self._warnings(lease, trespassed),
             waits=tuple(presenters.offer_state(a) for a in allowed if a.offer.id != offer_id),
-            rule=self._rule(lease, offer_id),
+            rule=self._rule(user, lease, offer_id, facts),
             figures=self._figures(lease),
         )
+
+    def _keep_budget(self, facts: ServerFacts, decision: CullDecision) -> messages.Keep | None:
+        """What a press of *keep* gives now: time against idleness, or a longer lifetime; None: none is offered."""
+        policy = self.state.policy_of(facts.user, facts.offer)
+        if not policy.enabled or policy.never:
+            return None
+        if decision.cause is Cause.LIFETIME and policy.extend_lifetime_times:
+            left = policy.extend_lifetime_times - facts.extensions
+            minutes = policy.extend_lifetime.total_seconds() / 60
+            return messages.Keep(minutes, max(0, left), policy.extend_lifetime_times, of_server=True)
+        left = culling.keeps_left(policy, self.state.clock.now(), self.state.keeps.get(facts.user, ()))
+        return messages.Keep(policy.keep.total_seconds() / 60, left, policy.keeps_per_day)
 
     def _figures(self, lease: Lease | None) -> messages.Figures | None:
         """What DCGM measured of this server's own device, where the machine itself measures nothing."""
@@ -470,18 +495,19 @@ class Culler:
             return None
         return messages.Figures(use.uuid, use.at, use.used_percent, use.source, use.counters)
 
-    def _rule(self, lease: Lease | None, offer_id: OfferId) -> Reason | None:
+    def _rule(self, user: str, lease: Lease | None, offer: OfferId, facts: ServerFacts | None) -> Reason | None:
         """When this server stops by itself; None where nothing stops it."""
-        policy = self.state.policy
-        if not policy.enabled:
+        policy = self.state.policy_of(user, offer)
+        if not policy.enabled or policy.never:
             return None
         if lease is None:
             quiet = policy.cpu_idle
             return None if quiet is None else explain("rule-cpu", quiet=quiet)
         if self.use_of(lease) is None:
             return explain("rule-use-not-known")
-        own_limit = policy.idle_by_offer.get(offer_id, policy.idle)
-        return culling.culling_rule(replace(policy, idle=own_limit, idle_by_offer={}))
+        known = None if facts is None else replace(self.evidence(facts), wanted=False)
+        own_limit = policy.idle if known is None else culling.idle_limit(known, policy)[0]
+        return culling.culling_rule(replace(policy, idle=own_limit))
 
     def _warnings(self, lease: Lease | None, trespassed: bool) -> tuple[Reason, ...]:
         warnings = []

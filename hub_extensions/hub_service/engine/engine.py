@@ -19,9 +19,10 @@ from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused
 from hub_extensions.adapters.server_processes import mark_of
 from hub_extensions.adapters.store import Changes, Store, StoreUnavailable
 from hub_extensions.core import culling, messages
+from hub_extensions.core.culling import CullPolicy, RuledServer
 from hub_extensions.core.gpu.devices import WHOLE
-from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
+from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.queue.model import Availability, Lease, LeaseState, Ticket, TicketState
 from hub_extensions.hub_service.engine import drains, presenters
 from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.dcgm import EVERY as ASK_EVERY
@@ -101,6 +102,7 @@ class Engine:
         """Read the store and the machine once. GPUs that cannot be read are an answer, not an error."""
         allowance = timedelta(seconds=settings.start_seconds)
         state = await State.open(store, settings.queue, settings.culling, settings.offers, allowance, settings)
+        state.policies.read_first()
         await state.commit(Changes(uses=healed(state), forecasts=lost(state)))
         engine = cls(settings, store, state, hub, gpus, apart)
         await engine.watcher.refresh()
@@ -108,6 +110,7 @@ class Engine:
 
     def start(self) -> None:
         """Begin to refresh, decide, reconcile and publish."""
+        settings_file = self.settings.culling.policy_file
         self._loops = [
             asyncio.ensure_future(self._run_loop(what, work))
             for what, work in (
@@ -118,6 +121,7 @@ class Engine:
                 ("publishing", self.queue.publish_changes),
                 ("forecasting waits", self.forecaster.run),
                 *self.notifier.loops(),
+                *([("reading the policy file", self._read_policies)] if settings_file else []),
                 *([("ending orphans", self.orphans.run)] if self.orphans.mark else []),
                 ("forgetting what is old", self._prune_old),
             )
@@ -148,6 +152,20 @@ class Engine:
             await self.dcgm.refresh()
             self.sources.info()  # since when it stands so is known to who looks
             await asyncio.sleep(ASK_EVERY)
+
+    async def _read_policies(self) -> None:
+        await self.state.policies.run(self._groups, self._offers_and_pools)
+
+    async def _groups(self) -> frozenset[str] | None:
+        try:
+            return frozenset(group for user in await self.hub.users() for group in user.groups)
+        except (HubAway, HubRefused) as problem:
+            log.debug("the groups are not known: %s", problem)
+            return None
+
+    def _offers_and_pools(self) -> tuple[frozenset[str], frozenset[str]]:
+        offers = self.state.offers
+        return frozenset(each.id for each in offers), frozenset(each.pool for each in offers if each.pool)
 
     async def _prune_old(self) -> None:
         while True:
@@ -230,6 +248,7 @@ class Engine:
     def form(self, user: str, server: str, groups: Sequence[str], admin: bool) -> messages.FormState:
         """Everything the spawn form of this user needs."""
         stands = presenters.allowed(self.state.availability(), groups, admin)
+        policies = self._policies(user, groups, stands)
         at = self.state.clock.wall(self.state.read_at) if self.state.read_at else None
         held = (LeaseState.STARTING, LeaseState.RUNNING)
         offers = {a.offer.id for a in stands}
@@ -237,7 +256,7 @@ class Engine:
             offers=tuple(presenters.offer_state(a) for a in stands),
             simulated=any(a.offer.simulated for a in stands),
             as_of=at,
-            culling=culling.culling_sentence(self.state.policy),
+            culling=culling.culling_sentence(*policies),
             gpu_servers=tuple(
                 lease.server for lease in self.state.leases.values() if lease.user == user and lease.state in held
             ),
@@ -247,8 +266,14 @@ class Engine:
             in_line=tuple(ticket.server for ticket in self.state.tickets.values() if ticket.user == user),
             silent=tuple(a.offer.id for a in stands if a.offer.pool and self._is_silent(a.offer.pool)),
             default_offer=next((offer for offer in offers if offer == self.state.offer_config.default_offer), None),
-            rule=culling.culling_rule(self.state.policy),
+            rule=culling.culling_rule(*policies),
         )
+
+    def _policies(self, user: str, groups: Sequence[str], stands: Sequence[Availability]) -> tuple[CullPolicy, ...]:
+        """The limits that a server of this user would have now, of each kind that has a GPU."""
+        known, now = frozenset(groups), self.state.clock.utc_now()
+        asked = (RuledServer(user, known, each.offer.id, each.offer.pool) for each in stands if each.offer.id != CPU)
+        return tuple(self.state.policies.of(server, now)[0] for server in asked) or (self.state.policy,)
 
     def _is_silent(self, pool: str) -> bool:
         found = self.state.cluster.survey.pools.get(OfferId(pool)) if self.state.cluster is not None else None
@@ -415,6 +440,8 @@ class Engine:
             evidence=self.sources.info(),
             notices=self.notifier.status(),
             notices_sent=self.notifier.sent(),
+            policy_file=self.state.policies.status(),
+            policy_file_valid=self.state.policies.valid(),
         )
 
 

@@ -187,7 +187,9 @@ class Reconciler:
         listed = {item.user: (item.groups, item.admin) for item in servers.values()}
         in_line = {ticket.user for ticket in self.state.tickets.values()}
         asked = {user: known for user, known in self.state.people.items() if user in in_line}
-        self.state.people = {**asked, **listed}
+        before, self.state.people = self.state.people, {**asked, **listed}
+        if self.state.policies.rules and before != self.state.people:
+            self.state.renew_ends()  # rules are by group
         await self._note_forged(active, transaction)
 
     def _compare_clocks(self) -> bool:

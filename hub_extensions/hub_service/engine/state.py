@@ -17,7 +17,7 @@ from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.store import Changes, NoticeRow, Store, StoreUnavailable
 from hub_extensions.adapters.timeouts import unbroken
 from hub_extensions.core.cluster.placement import NodeSets
-from hub_extensions.core.culling import DAY, CullPolicy, ServerFacts, lifetime_end, recent_keeps
+from hub_extensions.core.culling import DAY, CullPolicy, RuledServer, ServerFacts, lifetime_end, recent_keeps
 from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.messages import UsageRecord
@@ -52,6 +52,7 @@ from hub_extensions.hub_service.engine.meta import (
     read_sendings,
     write_offers,
 )
+from hub_extensions.hub_service.engine.policies import Policies
 from hub_extensions.hub_service.engine.snapshots import ClusterSnapshot, Listing
 
 log = logging.getLogger("hub_extensions.hub_service")
@@ -105,7 +106,7 @@ class State:
         self.store = store
         self.clock = clock
         self.config = config
-        self.policy = policy
+        self.policies = Policies(policy, self.renew_ends)
         self.offer_config = offers
         self.start_allowance = start_allowance
         self.notice_config = notice_config or NoticeConfig()
@@ -180,11 +181,8 @@ class State:
         state.deliveries = {each.key: each for each in stored.deliveries}
         state.facts = {(facts.user, facts.server): facts for facts in stored.facts}
         state.uses = {use.key: use for use in stored.uses}
-        promised = {facts.lease: facts.promised for facts in stored.facts if facts.promised is not None}
         for lease in stored.leases:
-            ends = state.end_of(lease)
-            shown = promised.get(lease.id, ends)
-            state.leases[lease.id] = replace(lease, ends_at=max(ends, shown) if ends and shown else ends)
+            state.leases[lease.id] = state._ending(lease)
             state._index(lease)
         state.foresight.goes_on_with(stored.forecasts)
         state.next_place = stored.next_place
@@ -304,12 +302,42 @@ class State:
         elif self._lease_of_ticket.get(lease.ticket) == lease.id:
             del self._lease_of_ticket[lease.ticket]
 
+    @property
+    def policy(self) -> CullPolicy:
+        """The settings of culling. What one server's limits are is said by `policy_of`."""
+        return self.policies.base
+
+    def policy_of(self, user: str, offer: OfferId) -> CullPolicy:
+        """The limits of a server now."""
+        if not self.policies.rules and not self.policy.idle_by_offer:
+            return self.policy
+        return self.policies.of(self.ruled(user, offer), self.clock.utc_now())[0]
+
+    def ruled(self, user: str, offer: OfferId) -> RuledServer:
+        """What the rules ask about a server."""
+        known, found = self.people.get(user), self.offer(offer)
+        groups = None if known is None else frozenset(known[0])
+        return RuledServer(user, groups, offer, found.pool if found is not None else "")
+
+    def renew_ends(self) -> None:
+        """Other rules are in force, or fit others: leases end by them."""
+        self.leases = {lease.id: self._ending(lease) for lease in self.leases.values()}
+        self.revision += 1
+
+    def _ending(self, lease: Lease) -> Lease:
+        """A lease with the end that the limits of today give it, and no earlier one than its user was shown."""
+        ends, facts = self.end_of(lease), self.facts.get((lease.user, lease.server))
+        if ends is None or facts is None or facts.lease != lease.id:
+            return replace(lease, ends_at=ends)
+        return replace(lease, ends_at=max(ends, facts.ends_at or ends, facts.promised or ends))
+
     def end_of(self, lease: Lease) -> datetime | None:
         """When the lifetime ends a lease at the latest, by the limits of today; None: nothing enforces an end."""
-        if not self.policy.enabled or self.policy.lifetime is None:
+        longest = self.policies.longest(self.ruled(lease.user, lease.offer))
+        if longest is None:
             return None
         begins = lease.since + self.start_allowance if lease.ready_at is None else lease.ready_at
-        return begins + self.policy.lifetime
+        return begins + longest
 
     def _as_enforced(self, lease: Lease) -> Lease:
         """A lease with the end that its server really has: none comes before its warning, or before a promised one."""
@@ -318,11 +346,12 @@ class State:
             return replace(lease, ends_at=min(facts.drain.at, lease.ends_at or facts.drain.at))
         if lease.ends_at is None or facts is None or facts.lease != lease.id:
             return lease
-        now = self.clock.now()
-        if facts.promised is None and lease.ends_at > now + self.policy.warn:
-            return lease  # it is as far away as it looks
-        end = lifetime_end(facts, self.policy, now)
-        return lease if end is None or end <= lease.ends_at else replace(lease, ends_at=end)
+        now, policy = self.clock.now(), self.policy_of(lease.user, lease.offer)
+        known = max(lease.ends_at, facts.ends_at or lease.ends_at)
+        if facts.promised is None and known > now + policy.warn:
+            return lease if known == lease.ends_at else replace(lease, ends_at=known)  # as far away as it looks
+        end = max(known, lifetime_end(facts, policy, now) or known)
+        return lease if end == lease.ends_at else replace(lease, ends_at=end)
 
     def touch(self, user: str, server: str) -> None:
         """Something was said of this server just now: a listing of the hub from before knows nothing of it."""
@@ -432,7 +461,6 @@ class State:
             asked: ids of offers that somebody asks for now. On a cluster that has not been read yet they have a line,
                 as those have that anybody waits for.
         """
-        lifetime = self.policy.lifetime if self.policy.enabled else None
         offers = (*self.offers, *self._by_name(asked)) if self.unread else self.offers
         pools = pools_of(offers)
         if pools != self._queues.pool_of:
@@ -443,7 +471,7 @@ class State:
             tuple(self.tickets.values()),
             tuple(map(self._as_enforced, self.leases.values())),
             self.config,
-            lifetime,
+            self.policies.longest_of_all(),
             self.start_allowance,
             queues=self._queues.queues(),
         )

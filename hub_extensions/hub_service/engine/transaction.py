@@ -154,7 +154,7 @@ class Transaction:
             ticket,
             facts,
             offer.title if offer else facts.offer,
-            self.state.policy,
+            self.state.policy_of(ticket.user, facts.offer),
             notice_config.notice_after,
             channels_of(notice_config),
             id=secrets.token_hex(8),

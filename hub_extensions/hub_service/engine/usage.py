@@ -129,7 +129,7 @@ class _Following:
             use = usage.adopted(lease.id, lease.user, lease.server, lease, self.moment, behind)
         use = self._placed(use, lease)
         if lease.ready_at is not None and use.ready_at is None:
-            use = usage.ready(use, self.moment, self._lifetime())
+            use = usage.ready(use, self.moment, self._lifetime(lease))
         was = before.state if before is not None else None
         if lease.state in (LeaseState.ENDING, LeaseState.ENDED) and was is not LeaseState.ENDING:
             use = usage.ending(use, self._end_of(lease, was))
@@ -198,8 +198,9 @@ class _Following:
         kind = device.product if device else offer.product if offer else ""
         return use if not kind or use.device_class == kind else replace(use, device_class=kind)
 
-    def _lifetime(self) -> timedelta | None:
-        return self.state.policy.lifetime if self.state.policy.enabled else None
+    def _lifetime(self, lease: Lease) -> timedelta | None:
+        policy = self.state.policy_of(lease.user, lease.offer)
+        return policy.lifetime if policy.enabled and not policy.never else None
 
 
 @dataclass
@@ -247,7 +248,8 @@ class Measuring:
         if use is None:
             return
         since = use.measured_at or moment.running
-        seen = usage.measured(use, figure, moment, self.state.policy.idle_below_percent)
+        limit = self.state.policy_of(lease.user, lease.offer).idle_below_percent
+        seen = usage.measured(use, figure, moment, limit)
         seen = self.state.uses[lease.id] = replace(seen, node=node or use.node, device=device or use.device)
         bucket = self._buckets.setdefault(lease.id, _Bucket(moment.utc, seen.device))
         bucket.device = seen.device

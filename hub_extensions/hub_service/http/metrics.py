@@ -231,6 +231,14 @@ class EngineCollector(Collector):
         if health.prometheus_answers is not None:
             answers.add_metric([], float(health.prometheus_answers))
         yield answers
+        valid = GaugeMetricFamily(
+            PREFIX + "policy_file_valid",
+            "1: the policy file of culling is in force as it is. 0: it cannot be used, and the rules of before are. "
+            "Absent where there is none.",
+        )
+        if health.policy_file_valid is not None:
+            valid.add_metric([], float(health.policy_file_valid))
+        yield valid
         seconds = self._engine.state.last_admission_seconds
         yield GaugeMetricFamily(PREFIX + "admission_seconds", "How long the last admission took.", value=seconds)
 

@@ -15,7 +15,16 @@ from hub_extensions.configuration import dry_run, settings_of
 from hub_extensions.tools.doctor.config import apart, culling, limits, notices, prometheus, sign_on, wiring
 from hub_extensions.tools.doctor.diagnosis import Diagnosis, sentence
 from hub_extensions.tools.doctor.machine import gpus, hub_version, other_accounts, package, place_of_gpus, proxy, python
-from hub_extensions.tools.doctor.service import clock, database, evidence, health_of, port, secret_apart, state_dir
+from hub_extensions.tools.doctor.service import (
+    clock,
+    database,
+    evidence,
+    health_of,
+    policy_file,
+    port,
+    secret_apart,
+    state_dir,
+)
 
 
 def examine(config: Path | None) -> tuple[Diagnosis, ...]:
@@ -32,7 +41,7 @@ def examine(config: Path | None) -> tuple[Diagnosis, ...]:
     if apart(loaded):
         text = f"The GPU service is not started by the hub; hub and proxy reach it at {settings.origin}."
         health = health_of(settings, secret_apart(loaded, settings.shared_secret))
-        findings += [Diagnosis("place", "ok", text), *clock(health), *evidence(health)]
+        findings += [Diagnosis("place", "ok", text), *clock(health), *evidence(health), *policy_file(health)]
     else:
         findings += [*state_dir(settings), *database(settings), *port(settings)]
     return (*findings, *culling(settings), *prometheus(settings), *notices(settings))

@@ -10,6 +10,7 @@ from typing import Any
 
 from traitlets.config import Config
 
+from hub_extensions.adapters.policy_file import PolicyFileError, read_policy_file
 from hub_extensions.adapters.prometheus import DcgmReading
 from hub_extensions.authenticator.setup_checks import is_single_sign_on, provider_value, value_of
 from hub_extensions.configuration import (
@@ -18,6 +19,7 @@ from hub_extensions.configuration import (
     SERVICE_SCOPES,
     SETTINGS_SCOPE,
 )
+from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.gpu.dcgm import WHY
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings
@@ -98,6 +100,20 @@ def culling(settings: Settings) -> Iterator[Diagnosis]:
     else:
         text = "No server is stopped for idleness yet: the service only logs what it would stop."
         yield Diagnosis("culling", "warning", text, "When the log looks right: c.GpuCulling.enabled = True.")
+    if settings.culling.policy_file and settings.started_by_hub:  # else it is where the service is
+        yield _policy_file(settings.culling)
+
+
+def _policy_file(policy: CullPolicy) -> Diagnosis:
+    """The file as it is now; what the service has in force is in its health."""
+    try:
+        rules = read_policy_file(policy.policy_file, policy)
+    except PolicyFileError as problem:
+        fix = (
+            "Mend it before the service starts again (docs/howto/gpu-policy.md); until then the rules of before count."
+        )
+        return Diagnosis("policy", "problem", f"c.GpuCulling.policy_file: {problem}.", fix)
+    return Diagnosis("policy", "ok", f"{policy.policy_file} has {len(rules)} rule(s) that can be followed.")
 
 
 def notices(settings: Settings) -> Iterator[Diagnosis]:

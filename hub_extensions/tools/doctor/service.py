@@ -122,6 +122,7 @@ def _own_port(settings: Settings, where: str) -> Iterator[Diagnosis]:
         yield Diagnosis("port", "ok", f"The GPU service answers at {settings.origin}.")
         yield from clock(health)
         yield from evidence(health)
+        yield from policy_file(health)
         return
     fix = "If the hub is just starting, ask again. Else: ss -ltnp shows what it is, or c.GpuService.port = another one."
     yield Diagnosis("port", "warning", f"{where} is held by the hub's account, and no GPU service answers.", fix)
@@ -172,6 +173,20 @@ def evidence(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
         text = f"{each['offer']}: its use is measured by {WHO[each['source']]}{servers}, so since {each['since']}."
         known = each["reason"] in KNOWN_OF
         yield Diagnosis("evidence", "ok" if known else "warning", text, "" if known else each["text"])
+
+
+def policy_file(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
+    """Whether the rules of culling are those of the file as it is now, and whether they are surely meant."""
+    status, valid = (health or {}).get("policy_file"), (health or {}).get("policy_file_valid")
+    if not status:
+        return
+    fix = "Mend the file (docs/howto/gpu-policy.md); it is read again within seconds."
+    if not valid:
+        yield Diagnosis("policy", "problem", f"The policy file of culling: {status}.", fix)
+    elif "; " in status:
+        yield Diagnosis("policy", "warning", f"The policy file of culling: {status}.", fix)
+    else:
+        yield Diagnosis("policy", "ok", f"The policy file of culling is in force: {status}.")
 
 
 def clock(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:

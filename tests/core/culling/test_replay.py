@@ -37,7 +37,8 @@ def use(minutes: str, ended: int = 0, **changes: object) -> MeasuredUse:
         ("w" + "." * 25 + "w" + "." * 9, 21, Cause.IDLE, True),
         ("w" + "." * 30 + "w" + "." * 9, 21, Cause.IDLE, True),  # 10 min after it
         ("w" + "." * 31 + "w" + "." * 9, 21, Cause.IDLE, False),
-        ("w" + "." * 10 + "?" + "." * 19, None, None, False),  # unknown is never idle
+        ("w" + "." * 10 + "???" + "." * 19, None, None, False),  # unknown is never idle
+        ("w" + "." * 10 + "?" + "." * 19, 21, Cause.IDLE, False),  # and one look that was missed is no work
         ("?" * 90, None, None, False),
         ("." * 70, 50, Cause.IDLE, False),  # nobody came: first the time to open it, then the idle limit
     ],

@@ -325,7 +325,9 @@ async def test_a_countdown_is_not_shortened_by_a_restart_with_shorter_limits(tmp
             assert abs(after.countdown.stops_at - before.countdown.stops_at) < timedelta(seconds=1)
             if limit == "lifetime":
                 (lease,) = r.engine.state.leases.values()
-                assert lease.ends_at == r.engine.state.facts["ada", ""].promised, "what others are told"
+                assert lease.ends_at == r.engine.state.facts["ada", ""].ends_at == before.ends_at, (
+                    "what others are told"
+                )
             await minutes(r, 14)
             assert not r.engine.server_state("ada", "").save  # type: ignore[union-attr]
             await minutes(r, 1)

@@ -191,9 +191,12 @@ async def test_without_an_address_nobody_is_asked_and_health_says_nothing_of_it(
         assert (evidence.source, evidence.measured, evidence.reason) == ("nvml", 1, "measured")
 
 
-async def test_where_nobody_else_measures_the_server_is_believed_about_itself(tmp_path: Path) -> None:
+async def test_where_nobody_else_measures_and_reports_are_trusted_the_server_is_believed_about_itself(
+    tmp_path: Path,
+) -> None:
     idle, busy = replace(OPEN, used_percent=0.0), replace(OPEN, used_percent=60.0)
     async with a100(tmp_path) as lab:
+        lab.engine.state.policies.base = replace(lab.engine.state.policy, trust_reports=True)
         await lab.room.run("ada", "mig-1g.5gb")
         await lab.turn(busy)
         await lab.minutes(10, busy)

@@ -61,7 +61,7 @@ async def pods(path: Path, cluster: ClusterTable | None = None) -> AsyncIterator
     try:
         async with pod_room(path, cluster, hands=hands, prometheus_url=told.url) as r:
             # nobody tells of an opening: idleness counts from the start, and not from the end of the time to open it
-            r.engine.state.policy = replace(r.engine.state.policy, unopened=None)
+            r.engine.state.policies.base = replace(r.engine.state.policy, unopened=None)
             yield Pods(r, told)
     finally:
         await told.stop()

@@ -103,7 +103,7 @@ async def test_real_figures_stop_the_idle_and_nobody_else_and_a_prometheus_that_
     tmp_path: Path,
 ) -> None:
     async with cluster_with_prometheus(tmp_path) as (r, a, b, prometheus):
-        r.engine.state.policy = replace(r.engine.state.policy, lifetime=None, unopened=None)
+        r.engine.state.policies.base = replace(r.engine.state.policy, lifetime=None, unopened=None)
         for user, on in (("idle", "a"), ("busy", "a"), ("moved", "c")):
             await r.run(user, on=on)
         for user in ("neighbour", "quiet"):

@@ -126,6 +126,7 @@ async def test_every_hub_route_names_the_field(service: Running, path: str, body
     [
         ({"opened": True, "kernels": -1, "busy_kernels": 0}, "kernels"),
         ({"opened": True, "kernels": 1, "busy_kernels": 2}, "busy_kernels"),
+        ({"opened": True, "kernels": 1, "busy_kernels": 0, "busy_terminals": -1}, "busy_terminals"),
         ({"opened": "yes", "kernels": 1, "busy_kernels": 0}, "opened"),
         ({"kernels": 1, "busy_kernels": 0}, "opened"),
         ({"opened": True, "kernels": 1, "busy_kernels": 0, "used_percent": -0.1}, "used_percent"),

@@ -121,6 +121,8 @@ async def test_health_tells_the_hub_and_admins_more(service: Running, token: str
         "version": "1.2.3",
         "prometheus": "answers, with figures of 2 of 2 devices",
         "prometheus_answers": True,
+        "policy_file": None,
+        "policy_file_valid": None,
         "port": None,
         "clock": clock,
         "notices": None,

@@ -184,7 +184,7 @@ def _check_ended(ended: Ended) -> None:
 
 
 def _check_report(report: Report) -> None:
-    _at_least(0, kernels=report.kernels, busy_kernels=report.busy_kernels)
+    _at_least(0, kernels=report.kernels, busy_kernels=report.busy_kernels, busy_terminals=report.busy_terminals)
     if report.kernels is not None and report.busy_kernels is not None and report.busy_kernels > report.kernels:
         raise BadInput("busy_kernels is more than kernels; it has to be that or less.", "busy_kernels")
     used = report.used_percent

@@ -36,6 +36,8 @@ def keep(budget: Keep, t: Catalogue = ENGLISH) -> str:
 
 def keep_left(budget: Keep, t: Catalogue = ENGLISH) -> str:
     """How often *keep* can still be pressed."""
+    if budget.of_server:
+        return t("%1 of %2 left", budget.left, budget.of)
     return t("%1 of %2 left in 24\u00a0h", budget.left, budget.of)
 
 
@@ -96,6 +98,7 @@ def health_rows(health: Health) -> list[tuple[str, str]]:
         ("GPUs were read", NOT_KNOWN if age is None else f"{about(age)} ago"),
         *([] if health.prometheus is None else [("Prometheus", health.prometheus)]),
         *((f"Notices by {channel}", last) for channel, last in (health.notices or {}).items()),
+        *([] if health.policy_file is None else [("Policy file of culling", health.policy_file)]),
         ("Port", health.port or NOT_KNOWN),
         ("Version", health.version or NOT_KNOWN),
     ]

@@ -1,0 +1,210 @@
+"""Rules of the policy file: which limits one server has now. The first rule that fits counts, and no other.
+
+Where no rule fits, the limits of ``c.GpuCulling`` count. A rule with windows fits in them only, by the local time of
+their zone: a window that a clock change leaves out is not there that day, and one it repeats is there twice.
+Pure. Not here: the file (``adapters/policy_file.py``), and what follows from the limits (``decision.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime, timedelta, timezone, tzinfo
+from typing import Any
+
+from hub_extensions.core.culling.policy import CullPolicy, PolicyError, check_policy, longest_use
+from hub_extensions.core.settings import settings_in
+
+OF_THE_SERVICE = frozenset(
+    {"enabled", "idle_by_offer", "stops_at_once", "stops_per_minute", "trust_reports", "policy_file"}
+)
+"""Settings of culling that no rule sets: they are one for all, or a rule says it in another way."""
+LIMITS = tuple(name for name in settings_in(CullPolicy) if name not in OF_THE_SERVICE)
+"""What a rule may set: these fields of `CullPolicy`."""
+DAY_MINUTES = 24 * 60
+ALL_DAYS = frozenset(range(7))
+GROUPS_NOT_KNOWN = "groups not known yet"
+"""In place of a rule's name: whether a rule by group fits is not known, and until then nothing is stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleWindow:
+    """A time of the day on some days of the week.
+
+    Attributes:
+        days: 0 is Monday. begins, ends: minutes of the day on the wall's clock; `ends` is not in it.
+        first, last: of the dates on which it counts, a term's; None: always.
+    """
+
+    begins: int = 0
+    ends: int = DAY_MINUTES
+    days: frozenset[int] = ALL_DAYS
+    zone: tzinfo = timezone.utc
+    first: date | None = None
+    last: date | None = None
+
+    def holds(self, now: datetime) -> bool:
+        """Whether it is now (aware)."""
+        local = now.astimezone(self.zone)
+        day, minute = local.date(), local.hour * 60 + local.minute
+        in_term = (self.first is None or self.first <= day) and (self.last is None or day <= self.last)
+        return in_term and day.weekday() in self.days and self.begins <= minute < self.ends
+
+
+@dataclass(frozen=True, slots=True)
+class CullRule:
+    """Other limits for some servers. An empty condition fits everybody.
+
+    Attributes:
+        windows: it fits within one of them; none: always. never: what it fits is not stopped.
+        limits: field of `CullPolicy` -> its value here. lines: field of the file -> its line, for sentences about it.
+    """
+
+    name: str
+    groups: frozenset[str] = frozenset()
+    users: frozenset[str] = frozenset()
+    offers: frozenset[str] = frozenset()
+    pools: frozenset[str] = frozenset()
+    windows: tuple[RuleWindow, ...] = ()
+    never: bool = False
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RuledServer:
+    """What rules ask about a server. `groups` None: they are not known yet."""
+
+    user: str
+    groups: frozenset[str] | None
+    offer: str
+    pool: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleProblem:
+    """Something about a rule that is wrong, or surely not meant: where it is written, and what would be right."""
+
+    line: int
+    field: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.field}: {self.text}"
+
+
+def policy_for(
+    server: RuledServer, rules: Sequence[CullRule], base: CullPolicy, now: datetime
+) -> tuple[CullPolicy, str]:
+    """The limits of one server now, and the name of the rule that sets them; "": none does.
+
+    `now`: on the wall's clock, aware.
+    """
+    for rule in rules:
+        fits = _fits(rule, server)
+        if fits is False or (rule.windows and not any(window.holds(now) for window in rule.windows)):
+            continue
+        if fits is None:
+            return replace(_of_offer(base, server.offer), never=True), GROUPS_NOT_KNOWN
+        return merged(rule, base, server.offer), rule.name
+    return _of_offer(base, server.offer), ""
+
+
+def longest_for(server: RuledServer, rules: Sequence[CullRule], base: CullPolicy) -> timedelta | None:
+    """How long a server runs at most by any rule that may come to fit it; None: nothing ends it surely."""
+    found = []
+    for rule in rules:
+        fits = _fits(rule, server)
+        if fits is None:
+            return None
+        if fits:
+            found.append(longest_use(merged(rule, base, server.offer)))
+            if not rule.windows:
+                break
+    else:
+        found.append(longest_use(base))
+    return _longest(found)
+
+
+def longest_of_all(rules: Sequence[CullRule], base: CullPolicy) -> timedelta | None:
+    """How long any server runs at most; None: of one of them nobody knows."""
+    return _longest([longest_use(base), *(longest_use(merged(rule, base, "")) for rule in rules)])
+
+
+def merged(rule: CullRule, base: CullPolicy, offer: str) -> CullPolicy:
+    """The limits of a server that the rule fits."""
+    return replace(_of_offer(base, offer), never=rule.never, **rule.limits)
+
+
+def check_rules(rules: Sequence[CullRule], base: CullPolicy) -> Iterator[RuleProblem]:
+    """What cannot be followed: a limit that does not fit the others, those of ``c.GpuCulling`` among them."""
+    for rule in rules:
+        for offer in sorted(rule.offers) or ["", *base.idle_by_offer]:
+            try:
+                check_policy(merged(rule, base, offer))
+            except PolicyError as problem:
+                yield _of_limits(rule, problem)
+                break
+
+
+def doubts(
+    rules: Sequence[CullRule], groups: Collection[str] | None, offers: Collection[str], pools: Collection[str]
+) -> Iterator[RuleProblem]:
+    """What is kept and surely not meant: a name that nothing has, a rule that never has its turn.
+
+    `groups`, `offers`, `pools`: those that are known; none known (or None): nothing is said about them.
+    """
+    for place, rule in enumerate(rules):
+        for kind, named, known in (
+            ("groups", rule.groups, groups),
+            ("offers", rule.offers, offers),
+            ("pools", rule.pools, pools),
+        ):
+            for name in sorted(named - set(known or named)):
+                text = f"{name!r} is none of the {kind} here now ({', '.join(sorted(known or ()))})"
+                yield RuleProblem(rule.lines.get(kind, 0), f"rule {rule.name!r}, {kind}", text)
+        before = next((each for each in rules[:place] if _covers(each, rule)), None)
+        if before is not None:
+            text = f"it never has its turn: rule {before.name!r} before it fits all that this one does"
+            yield RuleProblem(rule.lines.get("", 0), f"rule {rule.name!r}", text)
+
+
+def _fits(rule: CullRule, server: RuledServer) -> bool | None:
+    """Whether a rule is about a server, at any time; None: its groups decide, which are not known."""
+    for named, own in ((rule.users, server.user), (rule.offers, server.offer), (rule.pools, server.pool)):
+        if named and own not in named:
+            return False
+    if not rule.groups:
+        return True
+    return None if server.groups is None else not rule.groups.isdisjoint(server.groups)
+
+
+def _covers(before: CullRule, rule: CullRule) -> bool:
+    conditions = (
+        (before.groups, rule.groups),
+        (before.users, rule.users),
+        (before.offers, rule.offers),
+        (before.pools, rule.pools),
+    )
+    always = not before.windows or (rule.windows and set(rule.windows) <= set(before.windows))
+    return bool(always) and all(not wide or (narrow and narrow <= wide) for wide, narrow in conditions)
+
+
+def _of_offer(base: CullPolicy, offer: str) -> CullPolicy:
+    """The limits of ``c.GpuCulling`` for one offer."""
+    if not base.idle_by_offer:
+        return base
+    return replace(base, idle=base.idle_by_offer.get(offer, base.idle), idle_by_offer={})
+
+
+def _longest(found: Sequence[timedelta | None]) -> timedelta | None:
+    known = [each for each in found if each is not None]
+    return max(known) if known and len(known) == len(found) else None
+
+
+def _of_limits(rule: CullRule, problem: PolicyError) -> RuleProblem:
+    """A limit that is wrong together with another one: the one that is written here is named."""
+    name = problem.field.partition("[")[0]
+    written = name if name in rule.limits else next((each for each in ("warn", "idle") if each in rule.limits), name)
+    text = problem.text if written == name else f"with it {name} cannot be followed: {problem.text}"
+    return RuleProblem(rule.lines.get(written, rule.lines.get("", 0)), f"rule {rule.name!r}, {written}", text)
