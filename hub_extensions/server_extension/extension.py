@@ -11,14 +11,17 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from jupyter_core.paths import jupyter_config_dir
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool
 
 from hub_extensions.adapters.procfs import LEASE_MARK
 from hub_extensions.core.messages import Report
+from hub_extensions.server_extension.before_stop import HOOK, BeforeStop
 from hub_extensions.server_extension.broadcast import Broadcast
 from hub_extensions.server_extension.events import SCHEMA_FILE, EndEvents
 from hub_extensions.server_extension.gpu_processes import GpuProcesses, KernelReader
@@ -100,8 +103,17 @@ class GpuExtension(ExtensionApp):
         assert events is not None  # made before any extension
         events.register_event_schema(SCHEMA_FILE)
         end_events = EndEvents(events.emit)
+        before_stop = BeforeStop(
+            self.serverapp.kernel_manager,
+            Path(jupyter_config_dir()) / HOOK,
+            has_pages=lambda: live.watched,
+        )
         link = self._link = ServiceLink(
-            address, self._report, on_state=end_events.take, on_answer=end_events.keep_alive
+            address,
+            self._report,
+            on_state=end_events.take,
+            on_answer=end_events.keep_alive,
+            before_stop=before_stop,
         )
         live.use(link)
         self._sampler.use(server=None if address is None else lambda: link.state, after_reading=live.wake)

@@ -20,6 +20,7 @@ from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError, S
 from hub_extensions.adapters.listeners import proving
 from hub_extensions.core.messages import Problem, Report, ServerState
 from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.server_extension.before_stop import BeforeStop
 from hub_extensions.server_extension.codec import CodecError, decode, encode
 from hub_extensions.server_extension.sampler import NOT_UNDER_A_HUB
 
@@ -93,6 +94,7 @@ class ServiceLink:
             last report that arrived.
         on_state: is given each state as it comes.
         on_answer: is called after each question of the loop, answered or not.
+        before_stop: what this server does once its stop has begun.
         pace: the periods are divided by this (tests).
     """
 
@@ -103,12 +105,16 @@ class ServiceLink:
         *,
         on_state: Callable[[ServerState], None] = lambda state: None,
         on_answer: Callable[[], None] = lambda: None,
+        before_stop: BeforeStop | None = None,
         pace: float = 1.0,
     ) -> None:
         self._address = address
         self._report = report
         self._on_state = on_state
         self._on_answer = on_answer
+        self._before_stop = before_stop
+        if before_stop is not None:
+            before_stop.on_change = self.soon
         self._pace = pace
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
@@ -140,6 +146,8 @@ class ServiceLink:
         """Stop asking."""
         if self._task is not None:
             self._task.cancel()
+        if self._before_stop is not None:
+            self._before_stop.stop()
         if self._client is not None:
             self._client.close()
 
@@ -160,6 +168,8 @@ class ServiceLink:
             Refused: as with `keep`.
         """
         self._saved = True
+        if self._before_stop is not None:
+            self._before_stop.saved()
         await self._post_report()
 
     def soon(self) -> None:
@@ -221,7 +231,8 @@ class ServiceLink:
     async def _full_report(self) -> Report:
         self._made_at = monotonic()
         report = await self._report(float("-inf") if self._reported is None else self._reported[1])
-        return replace(report, saved=self._saved)
+        draining = None if self._before_stop is None else self._before_stop.draining
+        return replace(report, saved=self._saved, draining=draining)
 
     def _take(self, state: ServerState) -> None:
         if not state.save:
@@ -229,6 +240,8 @@ class ServiceLink:
         if self.note is not None:
             log.info("The GPU service answers again.")
         steady = _steady(state, self.state)
+        if self._before_stop is not None:
+            steady = self._before_stop.take(steady)
         self.state, self.note, self._away_since, self._strangers = steady, None, None, 0
         self._safely("told", lambda: self._on_state(steady))
 

@@ -160,6 +160,7 @@ export interface ServerState {
   waits: OfferState[];
   rule: Reason | null;
   figures: Figures | null;
+  drain_seconds: number;
 }
 
 /** What the panel shows. `version` is the wire's version. */

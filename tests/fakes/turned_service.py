@@ -13,6 +13,7 @@ import sys
 import time
 from datetime import datetime
 
+from hub_extensions.core.culling import saving
 from hub_extensions.hub_service.engine import culler, engine, notifier, reconcile, rights, state
 from hub_extensions.hub_service.engine.clock import RunningClock
 
@@ -39,7 +40,7 @@ class TurnedClock(RunningClock):
 LOOKS = ((culler, "EVERY"), (engine, "ASK_EVERY"), (notifier, "EVERY"), (reconcile, "EVERY"))
 """Pauses of the machine's time between two looks at what the running clock decides."""
 AGES = (
-    (culler, "SAMPLES_LAST"), (culler, "REPORTS_LAST"), (culler, "SAVING"), (culler, "OTHER_PAGES"),
+    (culler, "SAMPLES_LAST"), (culler, "REPORTS_LAST"), (saving, "SAVING"), (saving, "OTHER_PAGES"),
     (state, "INVENTORY_GOES_STALE"), (rights, "LAST"), (reconcile, "MISSING"),
 )  # fmt: skip
 """Lengths of running time that stand for a length of the machine's."""

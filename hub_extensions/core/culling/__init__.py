@@ -49,6 +49,7 @@ from hub_extensions.core.culling.rules import (
     longest_of_all,
     policy_for,
 )
+from hub_extensions.core.culling.saving import may_stop_now
 from hub_extensions.core.culling.stops import DueStop, StopPause, pause_after, stops_to_begin
 
 __all__ = [
@@ -87,6 +88,7 @@ __all__ = [
     "longest_for",
     "longest_of_all",
     "longest_use",
+    "may_stop_now",
     "observe",
     "opened",
     "pause_after",

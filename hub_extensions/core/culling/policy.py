@@ -118,6 +118,13 @@ class CullPolicy:
         "A YAML file with rules: other limits by group, user, offer, pool and time, as the service finds it. It is "
         "read again when it changes. Empty: the limits here are everybody's.",
     )
+    drain: timedelta = setting(
+        timedelta(seconds=60),
+        "How long a server may take, once its stop has begun, to interrupt its cells, save its open notebooks and run "
+        "its user's gpu-before-stop.",
+        name="drain_seconds",
+        least=0,
+    )
     stops_at_once: int = setting(10, "So many servers are being stopped at the same time at most.", least=1)
     stops_per_minute: int = setting(
         30, "So many stops begin within a minute at most; those whose GPU is wanted most come first.", least=1

@@ -55,6 +55,7 @@ class ServerReport:
         saved: the open notebooks were saved after the last request to do so.
         used_percent: 0 to 100, the highest use of its devices since the report before; None is not known.
         busy_terminals: terminals in which a program runs; None is not known.
+        draining: since its stop began it has not done yet what it does before; None: it does nothing.
     """
 
     at: datetime
@@ -64,3 +65,4 @@ class ServerReport:
     saved: bool = False
     used_percent: float | None = None
     busy_terminals: int | None = None
+    draining: bool | None = None

@@ -19,6 +19,7 @@ class Report:
         used_percent: the highest use of its devices since the report before; None is not known. A high one protects
             the server; a low one counts only where nobody else measures, and where the admin trusts reports.
         busy_terminals: those in which a program runs; None is not known.
+        draining: its stop has begun, and cells, pages or its user's hook are not done; None: it does none of that.
     """
 
     opened: bool
@@ -27,6 +28,7 @@ class Report:
     saved: bool = False
     used_percent: float | None = None
     busy_terminals: int | None = None
+    draining: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class ServerState:
         waits: the other offers with their waits.
         rule: when this server stops by itself; None where nothing stops it (a dry run, too).
         figures: use of this server's own device from elsewhere, where the card cannot tell it to the server.
+        drain_seconds: how long the user's own hook may run once the stop has begun.
     """
 
     user: str
@@ -122,3 +125,4 @@ class ServerState:
     waits: tuple[OfferState, ...]
     rule: Reason | None = None
     figures: Figures | None = None
+    drain_seconds: float = 60.0

@@ -38,10 +38,6 @@ from hub_extensions.hub_service.engine.usage import Measuring
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 5.0
-SAVING = timedelta(seconds=10)
-"""How long JupyterLab has to save open notebooks before a stop; it is asked at once and usually needs a second."""
-OTHER_PAGES = timedelta(seconds=3)
-"""A server can be open in several pages, and "saved" is the report of one: the others get at least this long."""
 REPORTS_LAST = timedelta(seconds=45)
 SAMPLES_LAST = timedelta(seconds=30)
 
@@ -285,7 +281,7 @@ class Culler:
     async def _stop(self, facts: ServerFacts, decision: CullDecision) -> None:
         key = (facts.user, facts.server)
         try:
-            await self._wait_until_saved(key)
+            await self._drained(facts)
             current = await self._still_to_stop(facts)
             if current is None or not await self.hub.stop(*key):
                 await self._cancel_stop(facts)
@@ -307,13 +303,12 @@ class Culler:
             self.state.saving.pop(key, None)
             self._soon.set()
 
-    async def _wait_until_saved(self, key: tuple[str, str]) -> None:
-        began = self.state.clock.now()
-        while self.state.clock.now() - began < SAVING:
-            known = self.state.reports.get(key)
-            if known is None:
-                return  # nobody there to save anything
-            if known[0].saved and known[1] >= began and self.state.clock.now() - began >= OTHER_PAGES:
+    async def _drained(self, facts: ServerFacts) -> None:
+        """Its cells are interrupted, its notebooks saved and its user's hook has ended; or it took too long."""
+        key, began = (facts.user, facts.server), self.state.clock.now()
+        drain = self.state.policy_of(facts.user, facts.offer).drain
+        while True:
+            if culling.may_stop_now(self.state.reports.get(key), began, self.state.clock.now(), drain):
                 return
             await asyncio.sleep(0.2)
 
@@ -399,6 +394,7 @@ class Culler:
                 report.saved,
                 report.used_percent,
                 report.busy_terminals,
+                report.draining,
             ),
             now,
         )
@@ -469,6 +465,7 @@ class Culler:
             waits=tuple(presenters.offer_state(a) for a in allowed if a.offer.id != offer_id),
             rule=self._rule(user, lease, offer_id, facts),
             figures=self._figures(lease),
+            drain_seconds=self.state.policy_of(user, offer_id).drain.total_seconds(),
         )
 
     def _keep_budget(self, facts: ServerFacts, decision: CullDecision) -> messages.Keep | None:

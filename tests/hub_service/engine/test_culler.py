@@ -369,6 +369,25 @@ async def test_the_word_saved_of_an_earlier_time_is_not_the_answer_to_this_stop(
         assert r.hands.wall - began >= timedelta(seconds=10), "nobody has said since that the notebooks are saved"
 
 
+async def test_a_stop_waits_for_the_users_own_hook_and_no_longer_than_it_may_take(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 3)
+        assert r.engine.server_state("ada", "").drain_seconds == 60  # type: ignore[union-attr]
+        began = r.hands.wall
+        await r.engine.report("ada", "", replace(OPEN, saved=True, draining=True))
+
+        async def over() -> bool:
+            r.hands.pass_time(timedelta(seconds=1))
+            await r.engine.watcher.refresh()
+            return not r.engine.culler._stops
+
+        await soon(over)
+        assert r.hub.stopped == [("ada", "")]
+        assert r.hands.wall - began >= timedelta(seconds=59)
+
+
 async def test_a_stop_that_was_decided_of_one_run_of_a_server_is_not_carried_out_on_the_next(tmp_path: Path) -> None:
     """Both runs are idle and due; the second one has its own time to save."""
     second = timedelta(seconds=1)

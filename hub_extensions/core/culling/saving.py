@@ -1,0 +1,32 @@
+"""How long a server whose stop has begun is waited for: cells, open notebooks, and its user's own hook."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from hub_extensions.core.gpu.samples import ServerReport
+
+SAVING = timedelta(seconds=10)
+"""How long JupyterLab has to save open notebooks before a stop; it is asked at once and usually needs a second."""
+OTHER_PAGES = timedelta(seconds=3)
+"""A server can be open in several pages, and "saved" is the report of one: the others get at least this long."""
+
+
+def may_stop_now(
+    report: tuple[ServerReport, datetime] | None, began: datetime, now: datetime, drain: timedelta
+) -> bool:
+    """Whether the stop that `began` then may be carried out now.
+
+    Args:
+        report: what its extension reported last, and when; None: nobody is there who could save anything.
+        drain: how long it may take at most (`CullPolicy.drain`).
+    """
+    if report is None:
+        return True
+    said, at = report
+    waited = now - began
+    if at >= began and said.draining:
+        return waited >= max(drain, SAVING)
+    if at >= began and said.saved:
+        return waited >= OTHER_PAGES
+    return waited >= SAVING

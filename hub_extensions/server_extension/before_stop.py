@@ -1,0 +1,195 @@
+"""What a server does once its stop has begun: interrupt its cells, let its pages save, run its user's own hook.
+
+A cell that is interrupted can still save itself (``except KeyboardInterrupt``); then the open pages save what it
+printed; then ``gpu-before-stop`` in the user's Jupyter configuration folder runs, if there is one. The service waits
+for all of it, for ``c.GpuCulling.drain_seconds`` at most. Not here: whether and when a server is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import signal
+import stat
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hub_extensions.core.messages import ServerState
+
+HOOK = "gpu-before-stop"
+OUTPUT = "gpu-before-stop.log"
+MOST_OUTPUT_BYTES = 1_000_000
+INTERRUPT_SECONDS = 5.0
+"""How long an interrupted cell may go on before the pages save."""
+PAGES_SECONDS = 8.0
+"""How long a page may take to save, as ``save.ts`` has it."""
+STEP_SECONDS = 0.1
+
+log = logging.getLogger("hub_extensions.server_extension")
+
+
+class BeforeStop:
+    """One stop after the other; a stop that was given up can be followed by another.
+
+    Args:
+        kernels: Jupyter Server's ``kernel_manager``. hook: the program of the user's, which need not be there.
+        has_pages: a page of this server is open.
+
+    Attributes:
+        on_change: the service should hear of it now.
+    """
+
+    def __init__(self, kernels: Any, hook: Path, *, has_pages: Callable[[], bool]) -> None:
+        self._kernels = kernels
+        self._hook = hook
+        self._has_pages = has_pages
+        self.on_change: Callable[[], None] = lambda: None
+        self._task: asyncio.Task[None] | None = None
+        self._interrupted = False
+        self._saved = asyncio.Event()
+
+    @property
+    def draining(self) -> bool:
+        """Something of it is still going on."""
+        return self._task is not None and not self._task.done()
+
+    def take(self, state: ServerState) -> ServerState:
+        """The state for this server's pages: they save once its cells are interrupted."""
+        if not state.save:
+            self._saved.clear()
+            if not self.draining:
+                self._task, self._interrupted = None, False
+        elif self._task is None:
+            cause = state.countdown.cause if state.countdown is not None else ""
+            self._task = asyncio.get_running_loop().create_task(self._run(cause, state.drain_seconds))
+            self._task.add_done_callback(lambda _: self.on_change())
+            self.on_change()
+        return replace(state, save=state.save and self._interrupted)
+
+    def saved(self) -> None:
+        """The pages have saved."""
+        self._saved.set()
+
+    def stop(self) -> None:
+        """The server ends."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self, cause: str, seconds: float) -> None:
+        try:
+            await self._interrupt()
+        except Exception as error:  # noqa: BLE001 - kernels of a site's own; what comes after is as important
+            log.warning("Cells could not be interrupted before the stop: %r", error)
+        self._interrupted = True
+        self.on_change()
+        if self._has_pages():
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._saved.wait(), PAGES_SECONDS)
+        await run_hook(self._hook, {**os.environ, "JUPYTERHUB_GPU_STOP_CAUSE": cause}, seconds)
+
+    async def _interrupt(self) -> None:
+        """Interrupt what runs, and give it a moment to end."""
+        busy = await self._busy()
+        for kernel in busy:
+            sent = self._kernels.interrupt_kernel(kernel)
+            if inspect.isawaitable(sent):
+                await asyncio.wait_for(sent, INTERRUPT_SECONDS)
+        if busy:
+            log.info("%d running cells were interrupted before the stop.", len(busy))
+        left = INTERRUPT_SECONDS
+        while left > 0 and busy and set(busy) & set(await self._busy()):
+            await asyncio.sleep(STEP_SECONDS)
+            left -= STEP_SECONDS
+
+    async def _busy(self) -> list[str]:
+        listed = self._kernels.list_kernels()
+        models = await asyncio.wait_for(listed, INTERRUPT_SECONDS) if inspect.isawaitable(listed) else listed
+        return [str(model["id"]) for model in models if model.get("execution_state") == "busy"]
+
+
+async def run_hook(hook: Path, environ: Mapping[str, str], seconds: float) -> None:
+    """Run the user's program, with what it prints in a file beside it. It, and what it forked, is ended in time."""
+    problem = await asyncio.to_thread(_problem_with, hook)  # a home can be on a disk that hangs
+    if problem is None:
+        return
+    if problem:
+        log.warning("%s is not run: %s", hook, problem)
+        await asyncio.to_thread(_write, hook, f"{hook.name} was not run: {problem}\n".encode())
+        return
+    printed = bytearray()
+    readable, writable = os.pipe()  # ours: asyncio's own is waited for until all who were forked have closed it
+    try:
+        process = await asyncio.create_subprocess_exec(
+            str(hook),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=writable,
+            stderr=writable,
+            env=dict(environ),
+            cwd=Path.home(),
+            start_new_session=True,
+        )
+    except OSError as error:
+        os.close(readable)
+        log.warning("%s cannot be run: %s", hook, error)
+        await asyncio.to_thread(_write, hook, f"{hook.name} cannot be run: {error}\n".encode())
+        return
+    finally:
+        os.close(writable)
+    reading = asyncio.ensure_future(_read(readable, printed))
+    try:
+        code = await asyncio.wait_for(process.wait(), seconds)
+        last = f"{hook.name} ended with status {code}.\n"
+        await asyncio.wait([reading], timeout=STEP_SECONDS)  # what it forked may hold the pipe for ever
+    except asyncio.TimeoutError:
+        last = f"{hook.name} was ended after {seconds:g} s.\n"
+    finally:
+        reading.cancel()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    log.info("%s", last.strip())
+    await asyncio.to_thread(_write, hook, bytes(printed) + last.encode())
+
+
+def _problem_with(hook: Path) -> str | None:
+    """Why this file is not taken for the user's own program; "": it is. None: there is no such file."""
+    if not os.path.lexists(hook):
+        return None
+    try:
+        found = hook.stat()
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+    if not stat.S_ISREG(found.st_mode):
+        return "it is not a file"
+    if found.st_uid != os.geteuid():
+        return "it belongs to somebody else"
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "others can write to it (chmod go-w)"
+    return "" if os.access(hook, os.X_OK) else "it is not executable (chmod u+x)"
+
+
+async def _read(readable: int, into: bytearray) -> None:
+    """Keep the first part of what is printed, and go on reading, so that the program never waits for us."""
+    stream = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(readable, "rb", 0)
+    )
+    try:
+        while piece := await stream.read(65_536):
+            into += piece[: max(0, MOST_OUTPUT_BYTES - len(into))]
+    finally:
+        transport.close()
+
+
+def _write(hook: Path, text: bytes) -> None:
+    """A new file of the user's own beside the hook, in place of what was there."""
+    file = hook.with_name(OUTPUT)
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(text)

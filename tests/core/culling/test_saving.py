@@ -1,0 +1,46 @@
+"""How long a server whose stop has begun is waited for."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from hub_extensions.core.culling import may_stop_now
+from hub_extensions.core.gpu.samples import ServerReport
+
+NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("reported", "draining", "saved", "waited", "drained"),
+    [
+        (None, None, False, 0, True),  # nobody is there
+        (1, None, False, 9.9, False),  # an extension of before, whose pages may be saving
+        (1, None, False, 10, True),
+        (1, None, True, 2.9, False),  # other pages
+        (1, None, True, 3, True),
+        (-1, None, True, 3, False),  # "saved" of an earlier stop
+        (-1, True, False, 10, True),  # so is "draining"
+        (1, True, False, 59, False),  # cells, or the user's hook
+        (1, True, True, 59, False),
+        (1, True, False, 60, True),  # never longer
+        (1, False, True, 3, True),
+        (1, False, False, 9, False),
+        (1, False, False, 10, True),
+    ],
+)
+def test_a_stop_waits_for_cells_pages_and_hook_and_for_no_more(
+    reported: float | None, draining: bool | None, saved: bool, waited: float, drained: bool
+) -> None:
+    began = NOW - waited * SECOND
+    said = ServerReport(NOW, True, 1, 0, saved=saved, draining=draining)
+    report = None if reported is None else (said, began + reported * SECOND)
+    assert may_stop_now(report, began, NOW, 60 * SECOND) is drained
+
+
+def test_a_short_drain_still_lets_pages_save() -> None:
+    said = (ServerReport(NOW, True, 1, 0, draining=True), NOW)
+    assert not may_stop_now(said, NOW, NOW + 9 * SECOND, 5 * SECOND)
+    assert may_stop_now(said, NOW, NOW + 10 * SECOND, 5 * SECOND)
