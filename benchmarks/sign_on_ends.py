@@ -9,6 +9,7 @@ with the Python of each generation.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import secrets
@@ -23,7 +24,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
-import websocket
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import websocket_connect
 
 from hub_extensions.tools.demo_sign_in import CLIENT, SignInService, serving
 from tests.authenticator.signed_hub import copy_of, ids, rest
@@ -85,8 +87,10 @@ class Visitor:
         self.token = hub.token_of(name)
         self.copy = copy_of(self.browser)
         self.copy.headers["X-XSRFToken"] = self.browser.cookies.get("_xsrf", path="/hub/") or ""
-        self.closed = threading.Event()
-        threading.Thread(target=self._hold, args=(self._kernel_socket(),), daemon=True).start()
+        self.opened, self.closed = threading.Event(), threading.Event()
+        listening = self._hold(self._kernel_socket())
+        threading.Thread(target=asyncio.run, args=(listening,), daemon=True).start()
+        assert self.opened.wait(60), "the kernel's WebSocket is open"
 
     def _signed_in(self) -> requests.Session:
         browser = requests.Session()
@@ -97,20 +101,20 @@ class Visitor:
         browser.headers["X-XSRFToken"] = browser.cookies.get("_xsrf", path="/hub/") or ""
         return browser
 
-    def _kernel_socket(self) -> websocket.WebSocket:
+    def _kernel_socket(self) -> HTTPRequest:
+        """What opens it."""
         place = f"{self.hub.url}/user/{self.name}/"
         xsrf = self.browser.cookies.get("_xsrf", path=f"/user/{self.name}/") or ""
         made = self.browser.post(f"{place}api/kernels", json={}, headers={"X-XSRFToken": xsrf}, timeout=60)
         assert made.ok, made.text
         cookies = "; ".join(f"{each.name}={each.value}" for each in self.browser.cookies if each.path != "/hub/")
         address = f"{place}api/kernels/{made.json()['id']}/channels".replace("http:", "ws:")
-        return websocket.create_connection(address, cookie=cookies, origin=self.hub.url, timeout=300)
+        return HTTPRequest(address, headers={"Cookie": cookies, "Origin": self.hub.url})
 
-    def _hold(self, socket: websocket.WebSocket) -> None:
-        try:
-            while socket.recv():
-                pass
-        except (websocket.WebSocketException, OSError):
+    async def _hold(self, request: HTTPRequest) -> None:
+        connection = await websocket_connect(request)
+        self.opened.set()
+        while await connection.read_message() is not None:
             pass
         self.closed.set()
 

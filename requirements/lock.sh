@@ -14,7 +14,7 @@ lock() {
 }
 lock demo
 lock test --constraint demo.txt
-lock sso --constraint test.txt
+lock sso --no-deps --constraint test.txt
 lock hub5
 lock bootstrap
 lock node

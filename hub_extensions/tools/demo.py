@@ -215,9 +215,8 @@ service_environment(c)[{MARK!r}] = {str(folder)!r}
 
 
 def _announcement(demo: Demo) -> str:
-    if demo.sign_in is None:
-        return f"A demo: {WARNING}."
-    return f'A demo: {WARNING}. Its <a href="{demo.sign_in.url}/" target="_blank">sign-in service</a>.'
+    service = f' Its <a href="{demo.sign_in.url}/" target="_blank">sign-in service</a>.' if demo.sign_in else ""
+    return f"A demo: {WARNING}.{service}"
 
 
 def _passwords_configuration(demo: Demo) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +56,13 @@ def test_the_tests_lock_is_the_demos_and_more() -> None:
     for name in ("demo", "sso"):
         there = pinned(name)
         assert {name: test.get(name) for name in there} == there
+
+
+def test_the_demos_hub_with_a_sign_in_service_has_all_that_its_packages_ask_for() -> None:
+    there = {canonicalize_name(name) for lock in ("demo", "sso") for name in pinned(lock)}
+    asked = [Requirement(text) for name in pinned("sso") for text in requires(name) or ()]
+    needed = {canonicalize_name(one.name) for one in asked if not one.marker or one.marker.evaluate({"extra": ""})}
+    assert needed | {"cryptography"} <= there
 
 
 def test_what_the_package_asks_for_is_what_is_locked() -> None:
