@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from rich.table import Table
 
 from hub_extensions.tools.backtest.baselines import TSAFRIR
+from hub_extensions.tools.backtest.bootstrap import Ratios, geometric_mean, geometric_means, spread
 from hub_extensions.tools.backtest.replay import ScoredForecast
-from hub_extensions.tools.backtest.resampling import Ratios, geometric_mean, geometric_means, spread
 from hub_extensions.tools.backtest.scores import HOUR, Run
 
 REDRAWN = ("last_two", "best_other", "best_loss")
@@ -50,7 +50,7 @@ def _with_spread(value: float, sure: tuple[float, float] | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Summary:
     """A figure over all runs; `sure`: nine of ten redrawn logs have one from here to there."""
 
     name: str
@@ -61,9 +61,9 @@ class Figure:
         return f"{self.name}: {_with_spread(self.value, self.sure)}"
 
 
-def summary(runs: Sequence[Run]) -> list[Figure]:
+def summary(runs: Sequence[Run]) -> list[Summary]:
     """Geometric means of ratios, and coverage by forecast."""
-    found: list[Figure] = []
+    found: list[Summary] = []
     users, none = [run for run in runs if run.has_users], [run for run in runs if not run.has_users]
     played = [run for run in users if TSAFRIR in run.others]
     if played:
@@ -75,22 +75,22 @@ def summary(runs: Sequence[Run]) -> list[Figure]:
             found.append(_mean_ratio(f"MAE / best other, {name}", errors, [run.best_other for run in some]))
             losses = [run.ours.pinball_90 / run.best_pinball for run in some]
             found.append(_mean_ratio(f"P90 loss / best other, {name}", losses, [run.best_loss for run in some]))
-    found.append(Figure("P90 covers, all", _by_forecast([(run.ours.coverage_90, run.forecasts) for run in runs])))
-    found.append(Figure("P90 covers, worst run", min(run.ours.coverage_90 for run in runs)))
+    found.append(Summary("P90 covers, all", _by_forecast([(run.ours.coverage_90, run.forecasts) for run in runs])))
+    found.append(Summary("P90 covers, worst run", min(run.ours.coverage_90 for run in runs)))
     reported = [run.ours.mae / run.without_reports for run in runs if run.without_reports]
     if reported:
-        found.append(Figure("MAE with reports of the end / without", geometric_mean(reported)))
+        found.append(Summary("MAE with reports of the end / without", geometric_mean(reported)))
     bounds = [run.bound_ratio for run in runs if run.bound_ratio is not None]
     if bounds:
-        found.append(Figure("at most / real wait, worst pool", max(bounds)))
+        found.append(Summary("at most / real wait, worst pool", max(bounds)))
     if users:
         near = _by_forecast([(run.ours.near, run.forecasts) for run in users])
-        found.append(Figure("within 10 min or 30 %, with users", near))
+        found.append(Summary("within 10 min or 30 %, with users", near))
     return found
 
 
-def _mean_ratio(name: str, ratios: Sequence[float], redrawn: Sequence[Ratios]) -> Figure:
-    return Figure(name, geometric_mean(ratios), spread(geometric_means(redrawn)))
+def _mean_ratio(name: str, ratios: Sequence[float], redrawn: Sequence[Ratios]) -> Summary:
+    return Summary(name, geometric_mean(ratios), spread(geometric_means(redrawn)))
 
 
 def _by_forecast(shares: Sequence[tuple[float, int]]) -> float:

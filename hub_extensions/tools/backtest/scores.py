@@ -7,8 +7,8 @@ from dataclasses import astuple, dataclass
 
 from hub_extensions.core.queue.interval import SOON, Interval
 from hub_extensions.tools.backtest.baselines import TSAFRIR
+from hub_extensions.tools.backtest.bootstrap import Ratios, resampled
 from hub_extensions.tools.backtest.replay import ScoredForecast
-from hub_extensions.tools.backtest.resampling import Ratios, resampled
 
 HOUR = 3600.0
 NEAR_SECONDS, NEAR = 600.0, 0.3
