@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,7 +51,7 @@ class Keycloak:
             until(self._up, 600, "Keycloak answers")
             yield self
         finally:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGKILL)  # kc.sh and its Java
             process.wait(60)
 
     def _up(self) -> bool:
