@@ -39,6 +39,9 @@ CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)|24:00")
 Place = tuple[str | int, ...]
 
 
+LONGEST = timedelta(days=3650)
+
+
 class PolicyFileError(Exception):
     """The file cannot be used; `problems` are in the order of the lines."""
 
@@ -52,6 +55,7 @@ class FileStamp:
     """By what it shows that a file is another one now."""
 
     modified: int
+    changed: int
     size: int
     inode: int
 
@@ -62,7 +66,7 @@ def stamp_of(path: str) -> FileStamp | None:
         found = os.stat(path)
     except OSError:
         return None
-    return FileStamp(found.st_mtime_ns, found.st_size, found.st_ino)
+    return FileStamp(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
 
 
 def read_policy_file(path: str, base: CullPolicy) -> tuple[CullRule, ...]:
@@ -196,10 +200,9 @@ def _length(written: Any) -> Any:
         raise ValueError(f"{unit!r} is no unit: s, min, h and d are")
     if float(number) < 0:
         raise ValueError("it has to be 0 or more")
-    try:
-        return UNITS[unit] * float(number)
-    except OverflowError:
-        raise ValueError("it is too long") from None
+    if float(number) * UNITS[unit].total_seconds() > LONGEST.total_seconds():
+        raise ValueError(f"it is longer than {LONGEST.days} d; write null where there is no limit")
+    return UNITS[unit] * float(number)
 
 
 def _length_or_none(written: Any) -> Any:

@@ -51,6 +51,8 @@ def _dump(kernel: socket.socket, family: int, size: int, port: int) -> Iterator[
             if kind == _ERROR or flags & _DUMP_INTERRUPTED:
                 raise OSError("the kernel does not list its sockets by sock_diag")
             if kind == _DONE:
+                if length >= _HEADER.size + 4 and struct.unpack_from("=i", answer, _HEADER.size)[0]:
+                    raise OSError("the kernel has no list of TCP sockets for sock_diag")
                 return
             body = answer[_HEADER.size : length]
             if body[4:6] == struct.pack("!H", port):

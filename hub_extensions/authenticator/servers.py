@@ -20,7 +20,7 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from hub_extensions.adapters.gpu_service import ServiceRefused, gpu_service
 from hub_extensions.adapters.signer import Signer
-from hub_extensions.core.messages import SignedOut
+from hub_extensions.core.messages import DrainState, SignedOut
 from hub_extensions.core.sign_on import ServerFact
 from hub_extensions.core.sign_on.server_key import server_key
 from hub_extensions.core.sign_on.session_end import TokenFact, server_scopes, server_token
@@ -95,8 +95,8 @@ class UserServers:
         own: str = spawner.api_token
         return own or server_key(self._app.cookie_secret, spawner.user.id, spawner.name)
 
-    async def hand_over(self, spawner: Any, left: timedelta, cause: str) -> timedelta | None:
-        """Leave a server's stop to the GPU service, which has its lease: how long until then; None: it is the hub's.
+    async def hand_over(self, spawner: Any, left: timedelta, cause: str) -> DrainState | None:
+        """Leave a server's stop to the GPU service, which has its lease; None: it is the hub's.
 
         Raises:
             ServiceAway: the service does not answer.
@@ -110,7 +110,7 @@ class UserServers:
             state = await service.signed_out(message)
         except ServiceRefused:  # a service that has no such route
             return None
-        return None if state.left_seconds is None else timedelta(seconds=state.left_seconds)
+        return None if state.left_seconds is None else state
 
     async def stop(self, user: Any, name: str) -> None:
         """Stop a server, or end its place in line, as the hub does by its API."""

@@ -22,6 +22,7 @@ from hub_extensions.adapters.gpu_service import ServiceAway
 from hub_extensions.adapters.store.sign_on import PendingStop
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.authenticator.servers import UserServers
+from hub_extensions.core.messages import DrainState
 from hub_extensions.core.sign_on import EndCause, EndPlan, EndReport, SignOnConfig, SignOnEvent, SignOnSession, plan_end
 from hub_extensions.core.sign_on.events import SESSION_LETTERS
 
@@ -32,7 +33,7 @@ AGAIN_SECONDS = 5.0
 """A server that cannot be stopped now is tried again after this."""
 ASK_SERVICE_SECONDS = 15.0
 SERVICE_STOPS = timedelta(seconds=60)
-"""So long the GPU service has for a stop: notebooks are saved first, and others may have their turn before."""
+"""So long a GPU service has for a stop that it has taken over, and of which it says no more."""
 MOVED = timedelta(seconds=1)
 LEFT_SECONDS = 5.0
 """So long after its start was cancelled a place in line has been left for certain (see ``CONFIRM_SECONDS``)."""
@@ -91,10 +92,10 @@ class SessionEnder:
                 PendingStop(user_id, each.server, _run_of(user, each.server, waiting), each.at, cause.value)
                 for each in plan.stops
             ]
-            # the first order for a run stands: its time was said to its user
+            # the first order for a run stands, as its time was said to its user; but not against a sooner one
             first = {_order_of(each): each for each in store.stops() if each.started is not None}
-            stops = [each for each in wanted if _order_of(each) not in first]
-            ordered = [first.get(_order_of(each), each) for each in wanted]
+            ordered = [min(first.get(_order_of(each), each), each, key=lambda stop: stop.at) for each in wanted]
+            stops = [each for each in ordered if each is not first.get(_order_of(each))]
             store.order_stops(stops)
             name = None if user is None else str(user.name)
             events = _events(ended, name, tokens, len(ordered), cause, by, now, began)
@@ -211,29 +212,39 @@ class SessionEnder:
         It is asked again and again, as it may have been away, or have moved the time by its own absence. Where it does
         not stop the server at its time the hub does, a little later.
         """
-        taken = False
+        handed_over: datetime | None = None
         while True:
+            until = stop.at
             try:
                 spawner = self._spawner(stop)
                 if spawner is None:
                     return
-                left = None if stop.started is None else await self._hand_over(spawner, stop)
-                taken = left is not None
-                if left is not None and self._now() + left - stop.at > MOVED:
-                    stop = replace(stop, at=self._now() + left)
-                    with self._registry.store.transaction():
-                        self._registry.store.order_stops([stop])
+                state = None if stop.started is None else await self._hand_over(spawner, stop)
+                if state is not None and state.left_seconds is not None:
+                    handed_over = handed_over or self._now()
+                    begins = self._now() + timedelta(seconds=state.left_seconds)
+                    if begins - stop.at > MOVED:
+                        stop = self._moved(stop, begins)
+                    until = max(stop.at, handed_over) + timedelta(seconds=state.takes_seconds)
             except ServiceAway:
-                pass
+                until = stop.at + SERVICE_STOPS if handed_over else stop.at
             except Exception:
                 self._app.log.exception("The stop of a server is ordered again")
                 self._roll_back()
-            rest = (stop.at + (SERVICE_STOPS if taken else timedelta(0)) - self._now()).total_seconds()
+            rest = (until - self._now()).total_seconds()
             if rest <= 0:
                 return
             await asyncio.sleep(min(rest, ASK_SERVICE_SECONDS))
 
-    async def _hand_over(self, spawner: Any, stop: PendingStop) -> timedelta | None:
+    def _moved(self, stop: PendingStop, at: datetime) -> PendingStop:
+        """The order with a later time, as the service was away; where another order is written by now that stays."""
+        moved = replace(stop, at=at)
+        with self._registry.store.transaction():
+            if stop in self._registry.store.stops():
+                self._registry.store.order_stops([moved])
+        return moved
+
+    async def _hand_over(self, spawner: Any, stop: PendingStop) -> DrainState | None:
         return await self._servers.hand_over(spawner, stop.at - self._now(), stop.cause)
 
     def _spawner(self, stop: PendingStop) -> Any:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from hub_extensions.core.messages import ServerState
@@ -26,6 +27,10 @@ OUTPUT = "gpu-before-stop.log"
 MOST_OUTPUT_BYTES = 1_000_000
 INTERRUPT_SECONDS = 5.0
 """How long an interrupted cell may go on before the pages save."""
+ANSWER_SECONDS = 3.0
+"""Until the service has heard that all is done."""
+INTERRUPTED = frozenset({"lifetime", "signed-out"})
+"""Ends that come whatever runs. At another end a cell that begins in the last moment keeps the server."""
 PAGES_SECONDS = 8.0
 """How long a page may take to save, as ``save.ts`` has it."""
 STEP_SECONDS = 0.1
@@ -61,15 +66,20 @@ class BeforeStop:
     def take(self, state: ServerState) -> ServerState:
         """The state for this server's pages: they save once its cells are interrupted."""
         if not state.save:
-            self._saved.clear()
-            if not self.draining:
-                self._task, self._interrupted = None, False
+            self._give_up()
         elif self._task is None:
             cause = state.countdown.cause if state.countdown is not None else ""
             self._task = asyncio.get_running_loop().create_task(self._run(cause, state.drain_seconds))
             self._task.add_done_callback(lambda _: self.on_change())
             self.on_change()
         return replace(state, save=state.save and self._interrupted)
+
+    def _give_up(self) -> None:
+        """The stop did not come: the next one begins anew."""
+        if self._task is not None:
+            self._task.cancel()
+        self._task, self._interrupted = None, False
+        self._saved.clear()
 
     def saved(self) -> None:
         """The pages have saved."""
@@ -81,8 +91,10 @@ class BeforeStop:
             self._task.cancel()
 
     async def _run(self, cause: str, seconds: float) -> None:
+        deadline = monotonic() + seconds - ANSWER_SECONDS
         try:
-            await self._interrupt()
+            if cause in INTERRUPTED:
+                await self._interrupt()
         except Exception as error:  # noqa: BLE001 - kernels of a site's own; what comes after is as important
             log.warning("Cells could not be interrupted before the stop: %r", error)
         self._interrupted = True
@@ -90,21 +102,26 @@ class BeforeStop:
         if self._has_pages():
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._saved.wait(), PAGES_SECONDS)
-        await run_hook(self._hook, {**os.environ, "JUPYTERHUB_GPU_STOP_CAUSE": cause}, seconds)
+        environ = {**os.environ, "JUPYTERHUB_GPU_STOP_CAUSE": cause}
+        await run_hook(self._hook, environ, max(0.0, deadline - monotonic()))
 
     async def _interrupt(self) -> None:
         """Interrupt what runs, and give it a moment to end."""
         busy = await self._busy()
-        for kernel in busy:
-            sent = self._kernels.interrupt_kernel(kernel)
-            if inspect.isawaitable(sent):
-                await asyncio.wait_for(sent, INTERRUPT_SECONDS)
+        sent = await asyncio.gather(*map(self._interrupt_one, busy), return_exceptions=True)
+        if failed := [each for each in sent if each is not None]:
+            log.warning("%d kernels could not be interrupted before the stop: %r", len(failed), failed[0])
         if busy:
             log.info("%d running cells were interrupted before the stop.", len(busy))
         left = INTERRUPT_SECONDS
         while left > 0 and busy and set(busy) & set(await self._busy()):
             await asyncio.sleep(STEP_SECONDS)
             left -= STEP_SECONDS
+
+    async def _interrupt_one(self, kernel: str) -> None:
+        sent = self._kernels.interrupt_kernel(kernel)
+        if inspect.isawaitable(sent):
+            await asyncio.wait_for(sent, INTERRUPT_SECONDS)
 
     async def _busy(self) -> list[str]:
         listed = self._kernels.list_kernels()
@@ -146,7 +163,10 @@ async def run_hook(hook: Path, environ: Mapping[str, str], seconds: float) -> No
         last = f"{hook.name} ended with status {code}.\n"
         await asyncio.wait([reading], timeout=STEP_SECONDS)  # what it forked may hold the pipe for ever
     except asyncio.TimeoutError:
-        last = f"{hook.name} was ended after {seconds:g} s.\n"
+        last = f"{hook.name} was ended after {seconds:.3g} s.\n"
+    except asyncio.CancelledError:
+        _write(hook, bytes(printed) + f"{hook.name} was ended with its server, or as the stop did not come.\n".encode())
+        raise
     finally:
         reading.cancel()
         with suppress(ProcessLookupError):

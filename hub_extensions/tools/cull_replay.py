@@ -56,6 +56,10 @@ def run_replay(
     except (StoreUnavailable, OSError) as problem:
         _refuse(str(problem), 1)
     console.print(as_table(found))
+    if policy.policy_file:
+        console.print(
+            f"The rules of {policy.policy_file} are not played, only the limits of c.GpuCulling.", markup=False
+        )
     console.print("\n".join(as_sentences(found)), soft_wrap=True, markup=False, highlight=False)
 
 
@@ -63,10 +67,16 @@ def replay(archive: Archive, span: timedelta, policy: CullPolicy) -> ReplaySumma
     """Every use with a GPU that ended in this last span of time, and was ready once."""
 
     def played() -> Iterator[PlayedUse]:
-        for record, used in archive.measured_uses(span):
+        for record, known in archive.measured_uses(span):
+            used = {at: percent for at, (percent, source) in known.items() if _counts(percent, source, policy)}
             yield play(MeasuredUse(**record, used=used), policy)
 
     return summarized(played())
+
+
+def _counts(percent: float, source: str, policy: CullPolicy) -> bool:
+    """A low use that only the server reported stops nobody, unless the admin trusts it."""
+    return source != "report" or policy.trust_reports or percent >= policy.idle_below_percent
 
 
 def as_table(found: ReplaySummary) -> Table:

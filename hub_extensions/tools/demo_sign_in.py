@@ -98,7 +98,7 @@ def _largest_offer(layout: str | None) -> str:
 
     gpus = Nvml() if layout is None else SimulatedGpus(load_layout(layout), lambda: ())
     found = [each for each in gpus.read(datetime.now(timezone.utc)).devices if each.usable]
-    return str(max(found, key=lambda each: each.memory_bytes or 0).pool)
+    return str(max(found, key=lambda each: each.memory_bytes or 0).pool) if found else "gpu"
 
 
 @contextmanager

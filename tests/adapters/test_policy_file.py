@@ -102,7 +102,7 @@ def rule(*lines: str) -> str:
         (rule("idle: 20 weeks"), "line 3: idle: 'weeks' is no unit: s, min, h and d are"),
         (rule("idle: a while"), "line 3: idle: it has to be a number with a unit, such as 30 min"),
         (rule("idle: none"), "line 3: idle: it has to be a number with a unit"),
-        (rule("idle: 99999999999 d"), "line 3: idle: it is too long"),
+        (rule("idle: 99999999999 d"), "line 3: idle: it is longer than 3650 d; write null where there is no limit"),
         (rule("idle: 0 min"), "line 3: rule 'r', idle: it has to be longer than 0"),
         (rule("idle: 5 min"), "line 3: rule 'r', idle: it has to be as long as the warning at least (10 min)"),
         (rule("lifetime: 2 h", "warn: 40 min"), "line 4: rule 'r', warn: with it idle cannot be followed"),

@@ -222,7 +222,7 @@ def changed_by_an_admin(folder: Path, namespace: str) -> Path:
     return copied
 
 
-OPTIONAL = ("dra.yaml", "dra-templates.yaml", "kueue.yaml", "metadata-policy.yaml", "monitoring.yaml")
+OPTIONAL = ("dra.yaml", "dra-templates.yaml", "kueue.yaml", "metadata-policy.yaml", "monitoring.yaml", "sign-on.yaml")
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ class TurnedClock(RunningClock):
 LOOKS = ((culler, "EVERY"), (engine, "ASK_EVERY"), (notifier, "EVERY"), (reconcile, "EVERY"))
 """Pauses of the machine's time between two looks at what the running clock decides."""
 AGES = (
-    (culler, "SAMPLES_LAST"), (culler, "REPORTS_LAST"), (saving, "SAVING"), (saving, "OTHER_PAGES"),
+    (culler, "SAMPLES_LAST"), (culler, "REPORTS_LAST"), (saving, "SAVING"), (saving, "HEARD"), (saving, "OTHER_PAGES"),
     (state, "INVENTORY_GOES_STALE"), (rights, "LAST"), (reconcile, "MISSING"),
 )  # fmt: skip
 """Lengths of running time that stand for a length of the machine's."""

@@ -48,24 +48,33 @@ def output(folder: Path) -> str:
     return (folder / OUTPUT).read_text()
 
 
-@pytest.mark.parametrize(("busy", "pages"), [((), False), (("two",), False), (("two",), True)])
+@pytest.mark.parametrize(
+    ("cause", "busy", "pages", "interrupted"),
+    [
+        ("lifetime", (), False, []),
+        ("lifetime", ("two",), False, ["two"]),
+        ("signed-out", ("two",), True, ["two"]),
+        ("idle", ("two",), True, []),  # a cell that begins now keeps the server
+        ("unopened", ("two",), True, []),
+    ],
+)
 async def test_cells_are_interrupted_then_pages_save_then_the_hook_runs(
-    tmp_path: Path, busy: tuple[str, ...], pages: bool
+    tmp_path: Path, cause: str, busy: tuple[str, ...], pages: bool, interrupted: list[str]
 ) -> None:
     kernels, heard = Kernels(*busy), []
     stop = BeforeStop(kernels, hook(tmp_path, 'echo "cause $JUPYTERHUB_GPU_STOP_CAUSE"'), has_pages=lambda: pages)
     stop.on_change = lambda: heard.append((stop.draining, stop.take(asked).save))
-    asked = a_state(save=True, countdown=replace(a_countdown(), cause="idle"))
+    asked = a_state(save=True, countdown=replace(a_countdown(), cause=cause))
     calm = a_state(save=False)
     assert stop.take(calm) == calm and not stop.draining
     assert stop.take(asked).save is False, "the pages wait for the cells"
     await soon(lambda: stop.take(asked).save)
-    assert kernels.interrupted == list(busy)
+    assert kernels.interrupted == interrupted
     if pages:
         assert stop.draining and not (tmp_path / OUTPUT).exists()
         stop.saved()
     await soon(lambda: not stop.draining)
-    assert output(tmp_path) == "cause idle\ngpu-before-stop ended with status 0.\n"
+    assert output(tmp_path) == f"cause {cause}\ngpu-before-stop ended with status 0.\n"
     assert heard == [(True, False), (True, True), (False, True)]
     # the stop was given up; the next one is another
     (tmp_path / OUTPUT).unlink()
@@ -83,9 +92,21 @@ async def test_a_cell_that_goes_on_or_cannot_be_interrupted_holds_nothing_up_for
     monkeypatch.setattr(before_stop, "INTERRUPT_SECONDS", 0.3)
     monkeypatch.setattr(before_stop, "PAGES_SECONDS", 0.1)
     stop = BeforeStop(kernels, hook(tmp_path, "echo here"), has_pages=lambda: True)
-    stop.take(a_state(save=True))
+    stop.take(a_state(save=True, countdown=replace(a_countdown(), cause="lifetime")))
     await soon(lambda: not stop.draining)
     assert "here" in output(tmp_path)
+
+
+async def test_a_stop_that_does_not_come_ends_the_hook_and_the_next_one_begins_anew(tmp_path: Path) -> None:
+    stop = BeforeStop(Kernels(), hook(tmp_path, f"echo begun >> {tmp_path}/runs; sleep 300"), has_pages=lambda: False)
+    for count in (1, 2):
+        stop.take(a_state(save=True))
+        await soon(lambda count=count: _lines(tmp_path / "runs") == count)  # type: ignore[misc]
+        stop.take(a_state(save=False))
+        assert not stop.draining and stop.take(a_state(save=False)).save is False
+        await soon((tmp_path / OUTPUT).exists)
+        assert "was ended with its server, or as the stop did not come" in output(tmp_path)
+        (tmp_path / OUTPUT).unlink()
 
 
 async def test_no_hook_is_no_fault(tmp_path: Path) -> None:
@@ -149,6 +170,10 @@ async def test_a_hook_that_prints_without_end_fills_no_disk(tmp_path: Path) -> N
     text = output(tmp_path)
     assert len(text) < MOST_OUTPUT_BYTES + 100 and text.endswith("gpu-before-stop ended with status 3.\n")
     assert (tmp_path / OUTPUT).stat().st_mode & 0o077 == 0
+
+
+def _lines(file: Path) -> int:
+    return len(file.read_text().splitlines()) if file.exists() else 0
 
 
 def _ended(pid: int) -> bool:

@@ -142,12 +142,12 @@ class Archive:
         with self._engine.connect() as connection, connection.begin():
             yield from _pieces(connection, chosen)
 
-    def measured_uses(self, span: timedelta) -> Iterator[tuple[dict[str, Any], dict[datetime, float]]]:
-        """Our own uses of a GPU that ended in the last `span`: `MEASURED_NAMES`, and minute -> highest use in percent.
+    def measured_uses(self, span: timedelta) -> Iterator[tuple[dict[str, Any], dict[datetime, tuple[float, str]]]]:
+        """Our own uses of a GPU that ended in the last `span`: `MEASURED_NAMES`, and minute -> highest use and source.
 
         A use that never was ready is none.
         """
-        measured = (SAMPLES.c.at, SAMPLES.c.highest_percent)
+        measured = (SAMPLES.c.at, SAMPLES.c.highest_percent, SAMPLES.c.source)
         columns = (USAGE.c.key, *(USAGE.c[name] for name in MEASURED_NAMES), *measured)
         both = USAGE.outerjoin(SAMPLES, SAMPLES.c.key == USAGE.c.key)
         chosen = (
@@ -161,8 +161,8 @@ class Archive:
             rows = (row for piece in _pieces(connection, chosen) for row in piece)
             for _, minutes in groupby(rows, key=itemgetter(0)):
                 first, *others = minutes
-                used = {at: percent for *_, at, percent in (first, *others) if percent is not None}
-                yield dict(zip(MEASURED_NAMES, first[1:-2], strict=True)), used
+                known = {at: (percent, who) for *_, at, percent, who in (first, *others) if percent is not None}
+                yield dict(zip(MEASURED_NAMES, first[1:-3], strict=True)), known
 
     def _postgresql(self) -> bool:
         return self._engine.dialect.name == "postgresql"

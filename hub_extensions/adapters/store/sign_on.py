@@ -170,8 +170,9 @@ class SignOnStore:
         upsert(self._connection, STOPS, map(asdict, stops))
 
     def remove_stop(self, stop: PendingStop) -> None:
-        """It has stopped, or there is nothing to stop."""
-        same = sa.and_(STOPS.c.user_id == stop.user_id, STOPS.c.server == stop.server)
+        """It has stopped, or there is nothing to stop. An order for another run of the server stays."""
+        run = STOPS.c.started.is_(None) if stop.started is None else STOPS.c.started == stop.started
+        same = sa.and_(STOPS.c.user_id == stop.user_id, STOPS.c.server == stop.server, run)
         self._connection.execute(sa.delete(STOPS).where(same))
 
     @property

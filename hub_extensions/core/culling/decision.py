@@ -168,7 +168,7 @@ def idle_limit(evidence: Evidence, policy: CullPolicy) -> tuple[timedelta, str]:
 
 def _is_untouched(evidence: Evidence, policy: CullPolicy) -> bool:
     """Nothing has used it since the start, and that is known: one idle window, which began with it."""
-    if evidence.used or evidence.adopted or evidence.memory_held or evidence.idle_since is None:
+    if evidence.used or evidence.adopted or evidence.memory_held is not False or evidence.idle_since is None:
         return False
     return evidence.idle_since <= evidence.started + max(policy.grace, START_OF_USE)
 
@@ -241,8 +241,10 @@ def _judge(
     limit = next((stops_at for end, stops_at, _ in dues if end.cause is Cause.LIFETIME), None)
     if not dues:
         return CullDecision(Action.KEEP, None, None, _why_kept(evidence, policy), can_keep=False, ends_at=None)
+    # an idle end that is due in a gap of the samples holds up no other end
+    sure = [due for due in dues if due[1] <= now and (evidence.use_known or due[0].cause is not Cause.IDLE)]
     # of two at the same time the one that no *keep* moves
-    end, stops_at, since = min(dues, key=lambda due: (due[1], due[0].cause is Cause.IDLE))
+    end, stops_at, since = min(sure or dues, key=lambda due: (due[1], due[0].cause is Cause.IDLE))
     known = evidence.use_known or end.cause is not Cause.IDLE
     warns = end.cause is Cause.SIGNED_OUT or stops_at - now <= policy.warn
     action = Action.STOP if now >= stops_at and known else Action.WARN if warns else Action.KEEP

@@ -24,7 +24,13 @@ UNKNOWN_WHY = "access-ended"
 
 
 def drain(facts: ServerFacts, left: timedelta, cause: str, now: datetime) -> ServerFacts:
-    """The facts with the order to stop in `left`. The first order stands: a countdown that was shown is a promise."""
-    if facts.drain is not None:
+    """The facts with the order to stop in `left`.
+
+    The first order stands, as its countdown was shown, but not against another that is sooner: who lost a right after
+    a sign-out stops when the lost right says.
+    """
+    ordered = Drain(now + max(left, timedelta(0)), WHY.get(cause, UNKNOWN_WHY))
+    first = facts.drain
+    if first is not None and (first.why == ordered.why or first.at <= ordered.at):
         return facts
-    return replace(facts, drain=Drain(now + max(left, timedelta(0)), WHY.get(cause, UNKNOWN_WHY)))
+    return replace(facts, drain=ordered)

@@ -240,8 +240,8 @@ def decisive_use(measured: float | None, report: ServerReport | None, policy: Cu
         return measured
     if reported >= policy.idle_below_percent:
         return max(reported, measured or 0.0)
-    at_work = bool(report.busy_kernels) or bool(report.busy_terminals)
-    return reported if measured is None and policy.trust_reports and not at_work else measured
+    at_rest = report.busy_kernels == 0 and not report.busy_terminals  # kernels that cannot be listed may be at work
+    return reported if measured is None and policy.trust_reports and at_rest else measured
 
 
 def opened(facts: ServerFacts, now: datetime) -> ServerFacts:

@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 
 from hub_extensions.core.gpu.samples import ServerReport
 
+HEARD = timedelta(seconds=13)
+"""A server without a countdown asks every 10 s: so long it may not have heard that its stop began."""
 SAVING = timedelta(seconds=10)
 """How long JupyterLab has to save open notebooks before a stop; it is asked at once and usually needs a second."""
 OTHER_PAGES = timedelta(seconds=3)
@@ -25,8 +27,10 @@ def may_stop_now(
         return True
     said, at = report
     waited = now - began
-    if at >= began and said.draining:
+    if at < began:
+        return waited >= HEARD
+    if said.draining:
         return waited >= max(drain, SAVING)
-    if at >= began and said.saved:
+    if said.saved:
         return waited >= OTHER_PAGES
     return waited >= SAVING

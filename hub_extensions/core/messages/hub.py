@@ -144,6 +144,12 @@ class SignedOut:
 
 @dataclass(frozen=True, slots=True)
 class DrainState:
-    """Seconds until the service stops the server; None: it will not, as no such lease is held here."""
+    """Whether the service stops the server.
+
+    Attributes:
+        left_seconds: until it begins; None: it will not, as no such lease is held here.
+        takes_seconds: how long it may take then, with its turn among others that stop too.
+    """
 
     left_seconds: float | None
+    takes_seconds: float = 60.0

@@ -15,8 +15,8 @@ ServerPolicy = Literal["keep", "stop", "stop-gpu", "drain"]
 TokenPolicy = Literal["session", "all"]
 
 _POLICIES = (
-    "keep: they run on. stop: all of them stop at once. stop-gpu: those with a GPU stop at once. drain: all of them "
-    "stop after drain_minutes."
+    "keep: they run on. stop: all of them stop at once (with a GPU: once notebooks are saved). stop-gpu: those with a "
+    "GPU stop at once. drain: all of them stop after drain_minutes."
 )
 _TOKENS = "session: those that the hub gave out to the ended sessions. all: also the person's own API tokens."
 

@@ -73,6 +73,7 @@ class Culler:
         self._begun: deque[datetime] = deque()
         self._pauses: dict[tuple[str, str], StopPause] = {}
         self._soon = asyncio.Event()
+        self._since: datetime | None = None
 
     async def run(self) -> None:
         """Decide every few seconds, and once a stop is over, until cancelled."""
@@ -93,6 +94,7 @@ class Culler:
         """Fold the samples in, decide about every server, and begin what has to be done."""
         async with self.transaction() as transaction:
             now = self.state.clock.now()
+            self._since = self._since or now
             judged = [self._judge(facts, now) for facts in tuple(self.state.facts.values())]
             looked = dict(self.state.highest_use)
             beginning = self._stops_to_begin(judged, now)
@@ -308,7 +310,9 @@ class Culler:
         key, began = (facts.user, facts.server), self.state.clock.now()
         drain = self.state.policy_of(facts.user, facts.offer).drain
         while True:
-            if culling.may_stop_now(self.state.reports.get(key), began, self.state.clock.now(), drain):
+            report, now = self.state.reports.get(key), self.state.clock.now()
+            may_come = report is None and now - (self._since or now) < REPORTS_LAST  # after a start of ours
+            if not may_come and culling.may_stop_now(report, began, now, drain):
                 return
             await asyncio.sleep(0.2)
 
@@ -330,7 +334,7 @@ class Culler:
         async with self.transaction() as transaction:
             current = self.state.facts.get(key)
             if current is None or current.started != facts.started:
-                del self._pauses[key]
+                self._pauses.pop(key, None)
             else:
                 await transaction.write(Changes(facts=(replace(current, stopping=None, cause=None),)))
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.core import culling
+from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.messages import DrainState, SignedOut, Stopped
 from hub_extensions.core.reasons import explain
 from hub_extensions.core.usage import UseEnd, end_of_stop
@@ -17,6 +18,8 @@ from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transactions
 
+A_TURN = timedelta(seconds=60)
+"""What a stop may take beside that: the culler's pause, evidence after an outage, the hub's own stop."""
 MOST_SECONDS = 366 * 86400.0
 log = logging.getLogger("hub_extensions.hub_service")
 
@@ -48,7 +51,14 @@ async def order(state: State, transaction: Transactions, report: SignedOut) -> D
             )
             await changing.write(Changes(facts=(drained,), journal=(row,)))
             log.info("drained: %s", why, extra={"user": facts.user, "server": facts.server})
-        return DrainState((ordered.at - now).total_seconds())
+        return DrainState((ordered.at - now).total_seconds(), _takes(state, facts).total_seconds())
+
+
+def _takes(state: State, facts: ServerFacts) -> timedelta:
+    """How long cells, notebooks and hooks may take, for as many turns as there are servers that are drained."""
+    drained = sum(1 for each in state.facts.values() if each.drain is not None)
+    turns = 1 + drained // max(1, state.policy.stops_at_once)
+    return turns * state.policy_of(facts.user, facts.offer).drain + A_TURN
 
 
 def end_of_report(state: State, report: Stopped) -> UseEnd:

@@ -156,6 +156,8 @@ def test_the_idle_are_warned_and_stopped_by_prometheus_and_the_next_in_line_star
         assert bare.status_code == 404, "it has no extension of ours"
 
         until(lambda: measured(place) == {}, 90, lambda: f"the last figure gets old: {measured(place)}")
+        known = "of bare it is noted that nobody knows"
+        until(lambda: "bare" in remembered(place, "unknown_since") or not remembered(place, "idle_since"), 60, known)
         place.leap()
         until(lambda: remembered(place, "warned") != {}, 60, "all were judged after the hour")
         assert set(remembered(place, "warned")) == {"far"}, "nobody opened it; of nobody it is known that he is idle"

@@ -545,9 +545,32 @@ def test_an_earlier_end_still_comes_first_and_once_it_is_kept_away_the_drain_is_
     )
 
 
-@pytest.mark.parametrize("left", [0.0, 5.0, 60.0])
-def test_a_second_order_neither_shortens_nor_stretches_what_was_promised(left: float) -> None:
-    assert drain(DRAINED, timedelta(minutes=left), "by-admin", minute(76)) is DRAINED
+@pytest.mark.parametrize(
+    ("left", "cause", "moves"),
+    [
+        (0.0, "disabled", False),  # the same order again, after an outage: what was promised stands
+        (5.0, "disabled", False),
+        (60.0, "disabled", False),
+        (60.0, "by-admin", False),
+        (9.0, "by-admin", False),
+        (5.0, "by-admin", True),  # another right is lost, and that says sooner
+        (0.0, "by-admin", True),
+    ],
+)
+def test_the_same_order_moves_nothing_and_another_moves_the_end_to_the_front_only(
+    left: float, cause: str, moves: bool
+) -> None:
+    found = drain(DRAINED, timedelta(minutes=left), cause, minute(76))
+    assert (found is not DRAINED) is moves
+    if moves:
+        assert found.drain is not None and found.drain.at == minute(76 + left) and found.drain.why == "access-ended"
+
+
+def test_an_idle_end_in_a_gap_of_the_samples_holds_up_no_other_end() -> None:
+    """It was due a minute ago, and nobody knows the use just now."""
+    facts = replace(DRAINED, idle_since=minute(0), opened=minute(0))
+    decision = decide(evidence_of(facts, use_known=False), ON, minute(86), minute(75), Cause.IDLE, None)
+    assert (decision.action, decision.cause) == (Action.STOP, Cause.SIGNED_OUT)
 
 
 @pytest.mark.parametrize(

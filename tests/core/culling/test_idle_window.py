@@ -110,7 +110,8 @@ def test_a_run_is_work_of_ten_minutes(samples: list[tuple[float, float]], run_en
         ({"holds_memory": HOUR}, {"memory_held": False}, 90, "idle"),
         ({"holds_memory": HOUR}, {}, 120, "idle"),  # in doubt about work the longer limit
         ({"holds_memory": 10 * MINUTE}, {"memory_held": True}, 90, "idle"),
-        ({"never_used": 15 * MINUTE}, {"idle_since": minute(0)}, 25, "idle-never-used"),
+        ({"never_used": 15 * MINUTE}, {"idle_since": minute(0), "memory_held": False}, 25, "idle-never-used"),
+        ({"never_used": 15 * MINUTE}, {"idle_since": minute(0)}, 40, "idle"),  # perhaps a program holds its memory
         ({"never_used": 15 * MINUTE}, {"idle_since": minute(0), "used": True}, 40, "idle"),
         ({"never_used": 15 * MINUTE}, {"idle_since": minute(0), "memory_held": True}, 40, "idle"),
         ({"never_used": 15 * MINUTE}, {"idle_since": minute(0), "adopted": True}, 40, "idle"),

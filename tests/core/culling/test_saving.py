@@ -22,7 +22,8 @@ SECOND = timedelta(seconds=1)
         (1, None, True, 2.9, False),  # other pages
         (1, None, True, 3, True),
         (-1, None, True, 3, False),  # "saved" of an earlier stop
-        (-1, True, False, 10, True),  # so is "draining"
+        (-1, True, False, 12.9, False),  # so is "draining": it may not have heard of this one
+        (-1, True, False, 13, True),
         (1, True, False, 59, False),  # cells, or the user's hook
         (1, True, True, 59, False),
         (1, True, False, 60, True),  # never longer

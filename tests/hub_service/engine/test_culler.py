@@ -595,9 +595,11 @@ async def test_who_may_not_sign_in_any_more_is_counted_down_and_stopped_as_at_a_
         other = await r.engine.signed_out(SignedOut(**{**DRAIN_OF, "lease": "another run"}))
         assert other == DrainState(None)
         order = SignedOut(**DRAIN_OF, lease=state.grant.lease)
-        assert await r.engine.signed_out(order) == DrainState(600.0)
+        assert await r.engine.signed_out(order) == DrainState(600.0, 120.0)
         hands.pass_time(MINUTE)
-        assert await r.engine.signed_out(replace(order, left_seconds=0.0)) == DrainState(540.0), "never shortened"
+        assert await r.engine.signed_out(replace(order, left_seconds=0.0)) == DrainState(540.0, 120.0), (
+            "never shortened"
+        )
         shown = r.engine.server_state("ada", "")
         assert shown is not None and shown.countdown is not None
         assert (shown.countdown.cause, shown.countdown.warn, shown.countdown.can_keep) == ("signed-out", True, False)
