@@ -6,7 +6,7 @@ lock() {
     name=$1
     shift
     uv pip compile --quiet --universal --python-version 3.10 --generate-hashes --only-binary :all: \
-        --no-header --no-annotate --no-emit-index-url --no-emit-find-links --override overrides.txt "$name.in" "$@" \
+        --no-header --no-annotate --no-emit-index-url --no-emit-find-links --override overrides.in "$name.in" "$@" \
         --output-file "$name.txt"
     printf '# Made by requirements/lock.sh from %s.in: change that one.\n' "$name" | cat - "$name.txt" >"$name.tmp"
     mv "$name.tmp" "$name.txt"

@@ -53,7 +53,7 @@ def other(trait: Any) -> Any:
         return next(each for each in trait.values if each not in (default, ""))
     if isinstance(trait, Bool):
         return not default
-    return default + 1 if isinstance(trait, Int | Float) else "other"
+    return (default or 0) + 1 if isinstance(trait, Int | Float) else "other"
 
 
 FITTING: dict[str, Any] = {
@@ -66,6 +66,7 @@ FITTING: dict[str, Any] = {
     "c.GpuOffers.hidden": ["mig-1g.5gb"],
     "c.GpuOffers.simulate": "two-whole",
     "c.GpuCulling.idle_minutes_by_offer": {"gpu": 15.5},
+    **{f"c.GpuCulling.{limit}_minutes": 12.5 for limit in ("holds_memory", "never_used", "wanted")},
     "c.SignOn.enabled": False,  # of the hub alone, and it would load the authenticator
     "c.GpuCluster.capacity": {"gpu": 3},
     "c.GpuService.url": "http://gpu.example:8192",

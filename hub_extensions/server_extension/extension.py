@@ -15,7 +15,6 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from jupyter_core.paths import jupyter_config_dir
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool
 
@@ -105,7 +104,7 @@ class GpuExtension(ExtensionApp):
         end_events = EndEvents(events.emit)
         before_stop = BeforeStop(
             self.serverapp.kernel_manager,
-            Path(jupyter_config_dir()) / HOOK,
+            Path(self.serverapp.config_dir) / HOOK,
             has_pages=lambda: live.watched,
         )
         link = self._link = ServiceLink(

@@ -45,4 +45,5 @@ def test_where_nobody_said_anything_it_is_no_and_none() -> None:
         **dict.fromkeys(("UsageRecord.devices", "OpenUse.devices", "Wish.devices"), 1),
         **dict.fromkeys(("Ticket.attempt", "RecheckFailure.times"), 1),
         "SimulationState.whole": 1000,
+        "RuleWindow.ends": 24 * 60,
     }

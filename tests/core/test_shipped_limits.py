@@ -72,8 +72,16 @@ def test_what_holds_where_an_admin_says_nothing() -> None:
         keeps_per_day=2,
         lifetime=12 * hour,
         grace=10 * minute,
+        extend_lifetime=hour,
+        extend_lifetime_times=0,
         unopened=15 * minute,
+        holds_memory=None,
+        never_used=None,
+        after_run=0 * minute,
+        wanted=None,
         cpu_idle=12 * hour,
+        trust_reports=False,
+        drain=minute,
     )
     assert (ClusterConfig().forgotten_after, ClusterConfig().outside_after) == (5 * minute, 30 * timedelta(seconds=1))
 
@@ -96,6 +104,8 @@ def test_what_holds_where_an_admin_says_nothing() -> None:
                     (
                         "idle_minutes", "idle_minutes_by_offer", "warn_minutes", "keep_minutes", "keeps_per_day",
                         "lifetime_hours", "grace_minutes", "unopened_minutes", "cpu_idle_minutes",
+                        "extend_lifetime_hours", "extend_lifetime_times", "holds_memory_minutes", "never_used_minutes",
+                        "after_run_minutes", "wanted_minutes", "drain_seconds",
                     ),
                     (0, None),
                 ),

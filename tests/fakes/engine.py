@@ -129,6 +129,10 @@ class EngineInMemory:
     async def stopped(self, report: messages.Stopped) -> None:
         self.told.append(("stopped", report))
 
+    async def signed_out(self, report: messages.SignedOut) -> messages.DrainState:
+        self.told.append(("signed-out", report))
+        return messages.DrainState(report.left_seconds)
+
     async def changes(self) -> AsyncIterator[messages.TicketStatus]:
         queue: asyncio.Queue[messages.TicketStatus] = asyncio.Queue()
         for state in self.queue.values():

@@ -13,7 +13,7 @@ import sys
 import time
 from datetime import datetime
 
-from hub_extensions.core.culling import saving
+from hub_extensions.core.culling import drain_time
 from hub_extensions.hub_service.engine import culler, engine, notifier, reconcile, rights, state
 from hub_extensions.hub_service.engine.clock import RunningClock
 
@@ -40,7 +40,8 @@ class TurnedClock(RunningClock):
 LOOKS = ((culler, "EVERY"), (engine, "ASK_EVERY"), (notifier, "EVERY"), (reconcile, "EVERY"))
 """Pauses of the machine's time between two looks at what the running clock decides."""
 AGES = (
-    (culler, "SAMPLES_LAST"), (culler, "REPORTS_LAST"), (saving, "SAVING"), (saving, "HEARD"), (saving, "OTHER_PAGES"),
+    (culler, "SAMPLES_LAST"), (culler, "REPORTS_LAST"),
+    (drain_time, "SAVING"), (drain_time, "HEARD"), (drain_time, "OTHER_PAGES"),
     (state, "INVENTORY_GOES_STALE"), (rights, "LAST"), (reconcile, "MISSING"),
 )  # fmt: skip
 """Lengths of running time that stand for a length of the machine's."""

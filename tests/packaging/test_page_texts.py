@@ -227,7 +227,8 @@ LIMITS = [
 )
 def test_all_that_the_pages_of_sign_on_say_can_be_translated(name: str, facts: dict[str, Any]) -> None:
     base = "{% block title %}{% endblock %}{% block main %}{% endblock %}{% block nav_bar_left_items %}{% endblock %}"
-    loader = ChoiceLoader([FileSystemLoader(SIGN_ON / "templates"), DictLoader({"templates/page.html": base})])
+    hubs = {"templates/page.html": base, "templates/logout.html": '{% extends "page.html" %}'}
+    loader = ChoiceLoader([FileSystemLoader(SIGN_ON / "templates"), DictLoader(hubs)])
     environment = Environment(loader=loader, autoescape=True, undefined=Undefined)
     names = {"t": MARKED, "halves": halves, "sign_on_language": lambda _: MARKED, "ends_too": ENDS_TOO[2], **facts}
     html = environment.get_template(f"{name}.html").render(names)

@@ -152,10 +152,13 @@ async def test_numbers_that_move_are_no_new_snapshot() -> None:
 
 async def test_what_the_service_says_anew_is_one_more_snapshot() -> None:
     async with a_live() as (live, link, sampler):
-        await soon(lambda: sampler.latest().state == "ok")
+        live.join(PanelThatListens())  # else it is looked seldom
+        link.state = a_state()
+        # its share says whose the line of the GPU is, from the next look on: that is a snapshot of its own
+        await soon(lambda: [gpu.shared for gpu in sampler.latest().gpus] == [False])
         panel = PanelThatListens()
         live.join(panel)
-        link.state = a_state(title="changed")
+        link.state = replace(link.state, title="changed")
         await soon(lambda: len(panel.snapshots()) == 2)
         link.state = a_state(title="changed", ends_at=link.state.ends_at)
         before = len(panel.numbers())

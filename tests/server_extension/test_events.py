@@ -124,7 +124,7 @@ def test_the_event_has_the_countdown_and_the_budget() -> None:
     assert event["schema_id"] == END_EVENT_SCHEMA
     assert event["data"]["kind"] == "warn"
     assert event["data"]["countdown"]["cause"] == "idle"
-    assert event["data"]["keep"] == {"minutes": 30, "left": 1, "of": 2}
+    assert event["data"]["keep"] == {"minutes": 30, "left": 1, "of": 2, "of_server": False}
 
 
 def test_the_panel_listens_for_the_schema_that_the_server_sends() -> None:

@@ -14,6 +14,7 @@ from hub_extensions.core.culling.decision import (
     lifetime_end,
     settle,
 )
+from hub_extensions.core.culling.drain_time import may_stop_now
 from hub_extensions.core.culling.drains import drain
 from hub_extensions.core.culling.evidence import (
     Cause,
@@ -49,7 +50,6 @@ from hub_extensions.core.culling.rules import (
     longest_of_all,
     policy_for,
 )
-from hub_extensions.core.culling.saving import may_stop_now
 from hub_extensions.core.culling.stops import DueStop, StopPause, pause_after, stops_to_begin
 
 __all__ = [

@@ -140,7 +140,8 @@ def picked(
     sure += [(to_the_limit(use), trust[4] / len(same)) for use in same]
     sure += [(life if limit is None else min(life, limit), trust[5] * part) for life, part in pool]
     sure = [(life, part) for life, part in sure if life > age and part > 0]
-    points = random.random(count)
+    parts = random.permutation(count).tolist()  # each world has one part of the range to itself
+    points = [(parts[world] + off) / count for world, off in enumerate(random.random(count).tolist())]
     tail = random.random(count) if not sure else points
     found = []
     for world in range(count):

@@ -40,17 +40,17 @@ def at_most(r: Room | PodRoom, user: str) -> timedelta | None:
 
 
 async def test_a_server_that_is_over_a_new_limit_is_warned_first_and_so_long_the_next_one_waits(tmp_path: Path) -> None:
-    long = replace(settings(tmp_path).culling, idle=20 * HOUR, warn=10 * MINUTE, lifetime=12 * HOUR)
-    async with room(tmp_path, small(0), culling=long) as r:
+    without = replace(settings(tmp_path).culling, idle=20 * HOUR, warn=10 * MINUTE, lifetime=None)
+    async with room(tmp_path, small(0), culling=without) as r:
         _, child = await r.run("ada", SMALL)
         await r.ask("ben", SMALL)
         r.hands.pass_time(3 * HOUR)
         await one_turn(r)
-        assert at_most(r, "ben") == 9 * HOUR + AFTER
+        assert at_most(r, "ben") is None
         hub, hands = r.hub, r.hands
         r.children.clear()
     try:
-        async with room(tmp_path, small(0), hub=hub, hands=hands, culling=replace(long, lifetime=HOUR)) as r:
+        async with room(tmp_path, small(0), hub=hub, hands=hands, culling=replace(without, lifetime=HOUR)) as r:
             assert at_most(r, "ben") == 10 * MINUTE + AFTER
             await one_turn(r)
             assert r.engine.server_state("ada", "").countdown.warn  # type: ignore[union-attr]
@@ -60,6 +60,31 @@ async def test_a_server_that_is_over_a_new_limit_is_warned_first_and_so_long_the
             assert not r.engine.server_state("ada", "").save  # type: ignore[union-attr]
             await minutes(r, 1)
             assert r.engine.server_state("ada", "").save  # type: ignore[union-attr]
+    finally:
+        child.kill()
+        child.wait()
+
+
+async def test_a_server_that_was_shown_its_end_keeps_it_under_a_shorter_limit_and_so_long_the_next_one_waits(
+    tmp_path: Path,
+) -> None:
+    long = replace(settings(tmp_path).culling, idle=20 * HOUR, warn=10 * MINUTE, lifetime=12 * HOUR)
+    async with room(tmp_path, small(0), culling=long) as r:
+        _, child = await r.run("ada", SMALL)
+        await r.ask("ben", SMALL)
+        r.hands.pass_time(3 * HOUR)
+        await one_turn(r)
+        assert at_most(r, "ben") == 9 * HOUR + AFTER
+        ends = r.engine.server_state("ada", "").ends_at  # type: ignore[union-attr]
+        hub, hands = r.hub, r.hands
+        r.children.clear()
+    try:
+        async with room(tmp_path, small(0), hub=hub, hands=hands, culling=replace(long, lifetime=HOUR)) as r:
+            await one_turn(r)
+            shown, wait = r.engine.server_state("ada", ""), at_most(r, "ben")
+            assert shown is not None and shown.countdown is None and shown.ends_at is not None and ends is not None
+            assert abs(shown.ends_at - ends) < timedelta(seconds=1)
+            assert wait is not None and abs(wait - (9 * HOUR + AFTER)) < timedelta(seconds=1)
     finally:
         child.kill()
         child.wait()

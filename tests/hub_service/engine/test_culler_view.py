@@ -88,9 +88,9 @@ async def test_a_server_is_warned_of_a_lost_device_and_of_a_stranger_on_it(tmp_p
 
 async def test_without_enforced_limits_there_is_nothing_to_keep_a_server_from(tmp_path: Path) -> None:
     async with four(tmp_path) as r:
-        r.engine.state.policy = replace(r.engine.state.policy, enabled=False)
+        r.engine.state.policies.base = replace(r.engine.state.policy, enabled=False)
         assert {(s.keep, s.rule, s.ends_at) for s in (shown(r, "ada"), shown(r, "ben"))} == {(None, None, None)}
-        r.engine.state.policy = replace(r.engine.state.policy, enabled=True, cpu_idle=None)
+        r.engine.state.policies.base = replace(r.engine.state.policy, enabled=True, cpu_idle=None)
         assert shown(r, "ben").rule is None
 
 
@@ -140,7 +140,7 @@ async def test_stops_begin_that_are_due_and_not_under_way(
             state.facts[user, ""] = replace(state.facts[user, ""], stopping=now, cause=Cause.IDLE)
         for user in changes.get("saving", ()):  # type: ignore[attr-defined]
             state.saving[user, ""] = now
-        state.policy = replace(state.policy, stops_per_minute=2, stops_at_once=changes.get("at_once", 9))  # type: ignore[arg-type]
+        state.policies.base = replace(state.policy, stops_per_minute=2, stops_at_once=changes.get("at_once", 9))  # type: ignore[arg-type]
         state.hub_back = now - changes["back"] if "back" in changes else None  # type: ignore[operator]
         if "begun" in changes:
             culler._begun.append(now - changes["begun"])  # type: ignore[operator]

@@ -180,7 +180,7 @@ async def test_a_use_has_the_limit_that_is_enforced_when_it_is_ready(
 ) -> None:
     async with four(tmp_path) as r:
         state, held = r.engine.state, lease(r.engine.state, "cid")
-        state.policy = replace(state.policy, enabled=enabled)
+        state.policies.base = replace(state.policy, enabled=enabled)
         ready = replace(held, state=LeaseState.RUNNING, ready_at=state.clock.now())
         (found,) = followed(state, Changes(leases=(ready,))).uses
         assert (found.lifetime_seconds, found.ready, found.ready_at) == (

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from hub_extensions.core.culling import saving
+from hub_extensions.core.culling import drain_time
 from hub_extensions.hub_service.engine import (
     cluster_leases,
     culler,
@@ -33,7 +33,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
     ("limit", "value"),
     [
         ((cluster_leases.GONE_FOR, cluster_leases.SETTLES), (1.0, 30 * SECOND)),
-        ((culler.EVERY, saving.SAVING, saving.OTHER_PAGES), (5.0, 10 * SECOND, 3 * SECOND)),
+        ((culler.EVERY, drain_time.SAVING, drain_time.OTHER_PAGES), (5.0, 10 * SECOND, 3 * SECOND)),
         ((culler.REPORTS_LAST, culler.SAMPLES_LAST), (45 * SECOND, 30 * SECOND)),
         ((dcgm.EVERY, dcgm.ECHO_SECONDS, dcgm.KINDS_EVERY), (10.0, 180.0, 60.0)),
         (engine.PRUNE_EVERY, 21_600.0),

@@ -111,7 +111,7 @@ async def test_a_lease_ends_by_the_lifetime_where_one_is_enforced(
     async with four(tmp_path) as r:
         state = r.engine.state
         span = None if lifetime is None else lifetime * MINUTE
-        state.policy = replace(state.policy, enabled=enabled, lifetime=span)
+        state.policies.base = replace(state.policy, enabled=enabled, lifetime=span)
         runs, starts = lease(state, "ada"), lease(state, "cid")
         assert runs.ready_at is not None
         ends = span is not None and enabled
