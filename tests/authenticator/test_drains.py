@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from hub_extensions.adapters.store.sign_on import PendingStop
+from hub_extensions.core.messages import DrainState
 from hub_extensions.core.sign_on import SignOnConfig
 from tests.patience import patient
 
@@ -32,7 +33,7 @@ class Servers:
         self.stopped: list[str] = []
         self.now = NOON
 
-    async def hand_over(self, spawner: Any, left: timedelta, cause: str) -> timedelta | None:
+    async def hand_over(self, spawner: Any, left: timedelta, cause: str) -> DrainState:
         from hub_extensions.adapters.gpu_service import ServiceAway
 
         self.asked.append((left / timedelta(minutes=1), cause))
@@ -41,7 +42,9 @@ class Servers:
             raise ServiceAway("silent", NOON)
         if answer == BROKEN:
             raise OSError("database is locked")
-        return NOON + timedelta(minutes=float(answer)) - self.now if isinstance(answer, (int, float)) else None
+        if not isinstance(answer, float):
+            return DrainState(None)
+        return DrainState((NOON + timedelta(minutes=answer) - self.now).total_seconds())
 
     async def stop(self, user: Any, name: str) -> None:
         self.stopped.append(name)
@@ -122,6 +125,6 @@ def an_ender(ending: Any, servers: Servers, written: list[PendingStop], now: Any
 
 def iter_of(written: list[PendingStop]) -> Any:
     def stops() -> Iterator[PendingStop]:
-        return iter(written)
+        return iter([TEN, *written])
 
     return stops
