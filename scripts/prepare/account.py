@@ -45,11 +45,12 @@ def asked_as_unprivileged(question: Callable[[], bool]) -> bool:
 def keep_bytecode(*tops: Path) -> bool:
     """Let the tests' uid keep bytecode beside the sources below ``tops``: all of it takes a worker ten seconds to make.
 
-    Returns whether it may: not in a clone of somebody else, who could not remove the folders.
+    Returns whether it may: not in a clone of root, who would run what that uid wrote, nor in one of somebody else, who
+    could not remove the folders.
     """
     if not is_root():
         return True
-    if ROOT.stat().st_uid not in (0, UNPRIVILEGED):
+    if ROOT.stat().st_uid != UNPRIVILEGED:
         return False
     for folder in {source.parent for top in tops for source in top.rglob("*.py")}:
         (folder / "__pycache__").mkdir(exist_ok=True)
