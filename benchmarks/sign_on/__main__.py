@@ -201,16 +201,18 @@ def place(folder: Path, keycloak: Keycloak, ours: bool) -> Iterator[Hub]:
 @click.option("--keycloak", "home", type=click.Path(path_type=Path, exists=True), required=True)
 @click.option("--seconds", default=40.0, show_default=True, help="How long a surface may live on before it counts.")
 @click.option("--only", default="", help="Events whose name has this word.")
-def main(home: Path, seconds: float, only: str) -> None:
-    """Print the table."""
+@click.option("--without-stock", is_flag=True, help="Ours alone.")
+def main(home: Path, seconds: float, only: str, without_stock: bool) -> None:
+    """Print a table for each of the two."""
     console = Console(width=150)
     with tempfile.TemporaryDirectory() as temporary, Keycloak(home, Path(temporary) / "keycloak").open() as keycloak:
-        for ours in (False, True):
+        for ours in (True,) if without_stock else (False, True):
             with place(Path(temporary) / f"hub-{ours}", keycloak, ours) as hub:
                 addresses = (
                     f"{hub.url}/hub/oauth_callback", f"{hub.url}/hub/sso/backchannel-logout", f"{hub.url}/hub/login"
                 )  # fmt: skip
-                (keycloak.point_client_at if ours else keycloak.make_realm)(*addresses)
+                first = without_stock or not ours
+                (keycloak.make_realm if first else keycloak.point_client_at)(*addresses)
                 title = "ours" if ours else "GenericOAuthenticator"
                 table = Table("seconds until dead", *SURFACES, title=f"JupyterHub {jupyterhub.__version__}, {title}")
                 for number, (name, event) in enumerate(events(keycloak, hub).items()):
