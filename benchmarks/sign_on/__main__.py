@@ -124,7 +124,8 @@ def events(keycloak: Keycloak, hub: Hub) -> dict[str, Callable[[Person], object]
         keycloak.sign_in(person.browser, f"{hub.url}/hub/logout", person.name)
 
     def ended_on_our_page(person: Person) -> None:
-        hub.api("DELETE", f"sso/users/{person.name}/sessions?lost_right=true", token=admin_token(hub))
+        address = f"sso/users/{person.name}/sessions?lost_right=true"
+        hub.api("DELETE", address, token=admin_token(hub)).raise_for_status()
 
     users = f"{REALM}/users"
     return {
