@@ -80,7 +80,9 @@ FAULTS: dict[str, tuple[Change, str, str]] = {
 
 def well(machine: FakeNvml) -> None:
     """The lab machine as it was, whatever happened to it."""
-    fresh = lab_machine(machine.folder)
+    aside = machine.folder / "aside"
+    aside.mkdir(exist_ok=True)
+    fresh = lab_machine(aside)  # which writes: in the machine's own folder a look could fall between two machines
     machine.init, machine.gpus, machine.rows = 0, fresh.gpus, fresh.rows
     machine.write()
 
