@@ -305,15 +305,19 @@ c.JupyterHub.hub_bind_url = c.JupyterHub.hub_bind_url.replace("http:", "https:")
 c.ConfigurableHTTPProxy.api_url = c.ConfigurableHTTPProxy.api_url.replace("http:", "https:")
 service = {{"name": "tls", "url": "https://127.0.0.1:{port}", "environment": {{"PORT": "{port}"}}}}
 service["command"] = [sys.executable, "-c", {program!r}]
-service["timeout"] = 2
+service.update({timeout})
 c.JupyterHub.services = [*c.JupyterHub.services, service]
 """
 
 
-@pytest.mark.skipif(JUPYTERHUB < 6, reason="JupyterHub 5.5 comes up there")
 def test_a_stock_hub_ends_where_a_service_of_its_own_listens_with_the_certificate_it_made(tmp_path: Path) -> None:
-    """So ours listens by plain HTTP, also with internal_ssl: the hub asks with a context that is for listeners only."""
-    hub = Hub(tmp_path, INTERNAL_SSL.format(port=free_port(), program=TLS_SERVICE), warm=False)
+    """So ours listens by plain HTTP, also with internal_ssl: 6.1 asks with a context that is for listeners only."""
+    timeout = {"timeout": 2} if JUPYTERHUB >= 6 else {}  # a field that 5.5 does not know
+    hub = Hub(tmp_path, INTERNAL_SSL.format(port=free_port(), program=TLS_SERVICE, timeout=timeout), warm=False)
+    if JUPYTERHUB < 6:
+        with hub:
+            assert "Cannot create a client socket" not in hub.log()
+        return
     with pytest.raises(AssertionError, match="the hub ended with 1"), hub:
         pass
     assert "Cannot create a client socket with a PROTOCOL_TLS_SERVER context" in hub.log()
