@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -239,9 +240,17 @@ class Import:
 
 
 def _pieces(connection: Connection, chosen: Any) -> Iterator[Sequence[tuple[Any, ...]]]:
-    """The rows as the driver has them, `AT_ONCE` at a time."""
+    """The rows as the driver has them, `AT_ONCE` at a time. A database server sends the next while one is looked at."""
     result = connection.execution_options(stream_results=True, max_row_buffer=AT_ONCE).execute(chosen)
-    yield from result.partitions(AT_ONCE)
+    pieces = result.partitions(AT_ONCE)
+    if connection.dialect.name == "sqlite":
+        yield from pieces
+        return
+    with ThreadPoolExecutor(1) as ahead:
+        coming = ahead.submit(next, pieces, None)
+        while (piece := coming.result()) is not None:
+            coming = ahead.submit(next, pieces, None)
+            yield piece
 
 
 def label_of(file: Path) -> str:
