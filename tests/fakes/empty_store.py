@@ -9,7 +9,11 @@ import functools
 import tempfile
 from pathlib import Path
 
+from sqlalchemy.engine import Engine
+
 from hub_extensions.adapters.store import Store
+
+_ENGINES: dict[str, Engine] = {}
 
 
 def open_store(url: str) -> Store:
@@ -18,7 +22,14 @@ def open_store(url: str) -> Store:
     if not file.exists():
         file.touch(0o600)
         file.write_bytes(_empty())
-    return Store.open(url)
+    return _as_compiled_before(Store.open(url))
+
+
+def _as_compiled_before(store: Store) -> Store:
+    """One engine compiles each statement once; those of a worker's tests share what the first has compiled."""
+    first = _ENGINES.setdefault("first", store._engine)
+    store._engine.dialect, store._engine._compiled_cache = first.dialect, first._compiled_cache
+    return store
 
 
 @functools.cache

@@ -155,6 +155,7 @@ def test_a_wish_is_bounded(wanted: float, given: float) -> None:
     assert sampler.latest().period_seconds == given
 
 
+@pytest.mark.slow
 def test_a_slow_driver_lengthens_the_period_and_looks_never_overlap() -> None:
     reader = GpuThatIsSlow(0.08)
     sampler = sampler_of(reader, hung_after=5.0)
@@ -282,6 +283,7 @@ def test_unknown_use_stays_unknown_and_says_why() -> None:
     sampler.stop()
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_always_slow_is_not_said_to_hang(caplog: pytest.LogCaptureFixture) -> None:
     reader = GpuThatIsSlow(patient(0.15))
     sampler = sampler_of(reader, hung_after=patient(0.1))

@@ -226,6 +226,7 @@ async def test_a_redirect_never_takes_the_token_along(service: PanelService) -> 
 UNREADABLE = explain("unreadable")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "odd",
     ["", "[]", "{}", "[" * 100_000, encode(a_state()).replace('"share":1.0', '"share":1e999')],

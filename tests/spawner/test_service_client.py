@@ -76,6 +76,7 @@ async def test_a_stream_that_breaks_is_told_and_comes_back_with_the_whole_line(
         assert client.away_since is None
 
 
+@pytest.mark.slow
 async def test_a_service_that_is_slow_is_away_and_delays_no_stop() -> None:
     with ServiceThatIsSlow({"gpu": 1}) as line:
         client = GpuServiceClient(line.url, SECRET)
@@ -87,6 +88,7 @@ async def test_a_service_that_is_slow_is_away_and_delays_no_stop() -> None:
         await client.close()
 
 
+@pytest.mark.slow
 async def test_a_loop_that_something_else_holds_makes_no_service_away(
     line: GpuServiceInATest, client: GpuServiceClient
 ) -> None:

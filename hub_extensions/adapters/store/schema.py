@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -90,7 +91,12 @@ def upsert(connection: Connection, table: sa.Table, rows: Iterable[Mapping[str, 
     values = list(rows)
     if not values:
         return
-    insert = postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+    connection.execute(_upsert_of(connection.dialect.name, table, tuple(values[0])), values)
+
+
+@lru_cache(maxsize=64)  # there are so many tables; making one takes longer than running it
+def _upsert_of(dialect: str, table: sa.Table, names: tuple[str, ...]) -> sa.Insert:
+    insert = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
     keys = [column.name for column in table.primary_key.columns]
-    others = {name: insert.excluded[name] for name in values[0] if name not in keys}
-    connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=others), values)
+    others = {name: insert.excluded[name] for name in names if name not in keys}
+    return insert.on_conflict_do_update(index_elements=keys, set_=others)

@@ -5,6 +5,7 @@ Not here: how the database is opened (``database.py``).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from alembic import command
@@ -28,15 +29,14 @@ def migrate(engine: Engine, migrations: Path = MIGRATIONS) -> None:
     Raises:
         StoreTooNew: its schema is newer than that. StoreUnavailable: its schema is none of ours.
     """
-    config = Config()
-    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
-    script = ScriptDirectory.from_config(config)
-    ours = script.get_current_head() or ""
+    config = _config(migrations)
+    ours = _newest(migrations)
     with engine.connect() as connection:
         found = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
     if found == ours:
         return
-    if found is not None and found not in {each.revision for each in script.walk_revisions()}:
+    revisions = ScriptDirectory.from_config(config).walk_revisions()
+    if found is not None and found not in {each.revision for each in revisions}:
         raise _unknown(found, ours)
     if found is not None and engine.url.database and engine.dialect.name == "sqlite":
         copy_before(Path(engine.url.database), ours)
@@ -51,9 +51,7 @@ def refuse_other(engine: Engine) -> None:
     Raises:
         StoreTooNew: a newer version wrote it. StoreUnavailable: an older one did, or it is none of ours.
     """
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    ours = ScriptDirectory.from_config(config).get_current_head() or ""
+    ours = _newest(MIGRATIONS)
     with engine.connect() as connection:
         found = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
     if found == ours:
@@ -64,6 +62,17 @@ def refuse_other(engine: Engine) -> None:
             f"service of this version once: it brings the database up to date."
         )
     raise _unknown(found, ours)
+
+
+def _config(migrations: Path) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
+    return config
+
+
+@lru_cache
+def _newest(migrations: Path) -> str:
+    return ScriptDirectory.from_config(_config(migrations)).get_current_head() or ""
 
 
 def copy_before(file: Path, revision: str) -> Path:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from jinja2 import StrictUndefined, Template, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
@@ -45,8 +46,7 @@ class NoticeTexts:
     @classmethod
     def of(cls, config: NoticeConfig) -> NoticeTexts:
         """Read and try them. Raises TemplateProblem."""
-        environment = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False)  # plain text
-        made = cls(*(_tried(environment, config, name) for name in ("notice_subject", "notice_text", "mail_to")))
+        made = cls(*(_tried(name, getattr(config, name)) for name in ("notice_subject", "notice_text", "mail_to")))
         if MAIL in channels_of(config) and all(address_problem(made.address(str(each["user"]))) for each in TRIALS):
             raise TemplateProblem(
                 f"{spelled(NoticeConfig, 'mail_to')} makes {made.address('ada')!r} of the name 'ada', which is no "
@@ -67,10 +67,11 @@ class NoticeTexts:
         return self._address.render(user=user).strip()
 
 
-def _tried(environment: SandboxedEnvironment, config: NoticeConfig, name: str) -> Template:
+@lru_cache(maxsize=16)
+def _tried(name: str, text: str) -> Template:
     setting = spelled(NoticeConfig, name)
     try:
-        template = environment.from_string(getattr(config, name))
+        template = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False).from_string(text)  # plain text
         for values in TRIALS:
             template.render({"user": values["user"]} if name == "mail_to" else values)
     except WRONG as problem:

@@ -151,6 +151,7 @@ async def _cut_until(server: ApiServerAsTold, path: str, version: str) -> None:
         await server.until_watched(path)
 
 
+@pytest.mark.slow
 async def test_a_watch_ends_in_time_and_is_opened_again(tmp_path: Path):
     async with ApiServerAsTold() as server, watching(server, tmp_path, Pace(first=0.02, watch=1.0)) as watch:
         await server.until_asked("watch", NODES, 3)
@@ -158,6 +159,7 @@ async def test_a_watch_ends_in_time_and_is_opened_again(tmp_path: Path):
         assert watch.view(now()).problem == ""
 
 
+@pytest.mark.slow
 async def test_a_watch_that_falls_silent_is_opened_again(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     async with ApiServerAsTold() as server, watching(server, tmp_path, Pace(first=0.02, silence=patient(0.4))):
         await server.until_asked("watch", NODES, 3)
@@ -209,6 +211,7 @@ async def test_an_error_in_the_stream_that_says_too_old_is_listed_again(tmp_path
         await until(watch, lambda view: "after" in (view.nodes or ()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [429, 503])
 async def test_an_api_server_that_is_busy_is_left_alone_for_as_long_as_it_says(tmp_path: Path, status: int):
     async with ApiServerThatIsBusy(times=1, seconds=1, status=status) as server:

@@ -102,6 +102,7 @@ def test_a_proof_that_comes_a_moment_later_is_seen(street: Street) -> None:
     assert late in street.served
 
 
+@pytest.mark.slow
 async def test_who_waits_is_served_without_anybody_new(street: Street) -> None:
     for _ in range(3):
         street.come()

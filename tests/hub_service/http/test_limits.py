@@ -123,6 +123,7 @@ async def all_of(reader: asyncio.StreamReader) -> bytes:
     return b""
 
 
+@pytest.mark.slow
 async def test_half_a_request_keeps_nobody_out_and_ends_in_time(attacked: Running) -> None:
     attackers = [await send(attacked, "POST /x HTTP/1.1\r\nHost: x\r\n") for _ in range(200)]
     assert attacked.parts.connections.strangers <= 30

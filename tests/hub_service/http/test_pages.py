@@ -92,6 +92,7 @@ async def test_an_admin_sees_the_line_the_leases_and_the_health_with_reasons_and
     assert Outline(text).all("caption")
 
 
+@pytest.mark.slow
 async def test_an_admins_page_shows_the_beginning_of_a_long_line_and_the_api_lists_all(service: Running) -> None:
     for number in range(QUEUE_ROWS + 3):
         await join(service, f"user-{number:03}")
