@@ -40,6 +40,8 @@ def test_the_service_and_the_server_extension_write_one_language() -> None:
 def test_a_newer_service_may_say_more() -> None:
     text = json.dumps({"message": "no", "field": "", "reason": "w", "colour": "blue"})
     assert decode(Problem, text) == Problem("no", "", "w")
+    text = encode(a_state())
+    assert decode(ServerState, json.dumps({**json.loads(text), "colour": "blue"})) == decode(ServerState, text)
 
 
 @pytest.mark.parametrize(
