@@ -23,7 +23,16 @@ from hub_extensions.adapters.store.sign_on import PendingStop
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.authenticator.servers import UserServers
 from hub_extensions.core.messages import DrainState
-from hub_extensions.core.sign_on import EndCause, EndPlan, EndReport, SignOnConfig, SignOnEvent, SignOnSession, plan_end
+from hub_extensions.core.sign_on import (
+    EndCause,
+    EndPlan,
+    EndReport,
+    ServerFact,
+    SignOnConfig,
+    SignOnEvent,
+    SignOnSession,
+    plan_end,
+)
 from hub_extensions.core.sign_on.events import SESSION_LETTERS
 
 QUIET = timedelta(seconds=5)
@@ -75,51 +84,63 @@ class SessionEnder:
             lost_right: the person may not sign in any more.
         """
         began, now = time.monotonic(), self._now()
-        user = self._user(user_id)
-        living = self._registry.of_user(user_id)
+        user, living = self._user(user_id), self._registry.of_user(user_id)
         facts = self._servers.facts(user)
         plan = plan_end(sessions, living, facts, self._config, cause, now, lost_right=lost_right)
         ended = [replace(each, ended=now, cause=cause.value, by=by) for each in sessions]
+        name = None if user is None else str(user.name)
         store = self._registry.store
         with store.transaction():
             tokens, kept = self._delete_tokens(user_id, user, plan)
-            store.put(ended)
             if plan.is_last and user is not None:
                 user.orm_user.cookie_id = orm.new_token()
-            # a start that waits is none that could be told from the next one
-            waiting = {each.name for each in facts if each.waits}
-            wanted = [
-                PendingStop(user_id, each.server, _run_of(user, each.server, waiting), each.at, cause.value)
-                for each in plan.stops
-            ]
-            # the first order for a run stands, as its time was said to its user; but not against a sooner one
-            first = {_order_of(each): each for each in store.stops() if each.started is not None}
-            ordered = [min(first.get(_order_of(each), each), each, key=lambda stop: stop.at) for each in wanted]
-            stops = [each for each in ordered if each is not first.get(_order_of(each))]
-            store.order_stops(stops)
-            name = None if user is None else str(user.name)
+            store.put(ended)
+            ordered, new = self._order_stops(user_id, user, plan, facts, cause)
             events = _events(ended, name, tokens, len(ordered), cause, by, now, began)
             for event in events:
                 store.record(event)
+        self._follow(user_id, ended, events, new)
+        if lost_right:
+            self._judged[user_id] = self._runs(user)
+        report = _report(ended, tokens, kept, ordered, plan)
+        return self._later(self._recheck_servers(user, report, began))
+
+    def _order_stops(
+        self, user_id: int, user: Any, plan: EndPlan, facts: Sequence[ServerFact], cause: EndCause
+    ) -> tuple[list[PendingStop], list[PendingStop]]:
+        """The orders that stand for the servers of a plan, and those of them that are written now.
+
+        The first order for a run stands, as its time was said to its user; but not against a sooner one.
+        """
+        store = self._registry.store
+        # a start that waits is none that could be told from the next one
+        waiting = {each.name for each in facts if each.waits}
+        wanted = [
+            PendingStop(user_id, each.server, _run_of(user, each.server, waiting), each.at, cause.value)
+            for each in plan.stops
+        ]
+        first = {_order_of(each): each for each in store.stops() if each.started is not None}
+        ordered = [min(first.get(_order_of(each), each), each, key=lambda stop: stop.at) for each in wanted]
+        new = [each for each in ordered if each is not first.get(_order_of(each))]
+        store.order_stops(new)
+        return ordered, new
+
+    def _follow(
+        self,
+        user_id: int,
+        ended: Sequence[SignOnSession],
+        events: Sequence[SignOnEvent],
+        stops: Sequence[PendingStop],
+    ) -> None:
+        """What is written comes true in memory, in the log, and at the servers."""
         for session in ended:
             self._registry.put(session)
         self._registry.be_quiet(user_id, QUIET)
-        if lost_right:
-            self._judged[user_id] = self._runs(user)
         self._later(self._delete_late_tokens_soon())
         for event in events:
             self._log_event(event)
         for stop in stops:
             self._later(self._stop(stop))
-        report = EndReport(
-            sessions=tuple(each.id for each in ended),
-            tokens=tokens,
-            tokens_kept=kept,
-            servers_stopped=tuple(stop.server for stop in ordered),
-            stops_at=max((stop.at for stop in ordered), default=None),
-            servers_kept=plan.kept,
-        )
-        return self._later(self._recheck_servers(user, report, began))
 
     async def _recheck_servers(self, user: Any, report: EndReport, began: float) -> EndReport:
         asked = await self._servers.ask_again(user) if user is not None else ()
@@ -308,6 +329,20 @@ def _events(
         )
         for number, session in enumerate([each.id[:SESSION_LETTERS] for each in ended] or [""])
     ]
+
+
+def _report(
+    ended: Sequence[SignOnSession], tokens: int, tokens_kept: int, stops: Sequence[PendingStop], plan: EndPlan
+) -> EndReport:
+    """What is known of an end before the servers have been asked."""
+    return EndReport(
+        sessions=tuple(each.id for each in ended),
+        tokens=tokens,
+        tokens_kept=tokens_kept,
+        servers_stopped=tuple(stop.server for stop in stops),
+        stops_at=max((stop.at for stop in stops), default=None),
+        servers_kept=plan.kept,
+    )
 
 
 def of_one_user(sessions: Iterable[SignOnSession]) -> dict[int, list[SignOnSession]]:

@@ -14,6 +14,9 @@ export const PROTOCOL_VERSION = 5;
 /** The schema of our events in Jupyter Server's event stream. */
 export const END_EVENT = 'https://jupyterhub-gpu.invalid/events/server-end/v1';
 
+/** The code with which our server closes the connection of a session that has ended. */
+const SIGNED_OUT = 4401;
+
 const KINDS = new Set<unknown>(['warn', 'over', 'save']);
 
 /** The server said no. */
@@ -30,14 +33,20 @@ export interface IListener {
   /** The server speaks another version of the wire: nothing it says can be read. */
   outdated(): void;
   /** Called once, when the connection ends, cannot be made, or says what is no message. */
-  ended(): void;
+  ended(signedOut: boolean): void;
 }
 
-/** Whether the server has our extension: false when it answers that there is no such page. */
-export async function isThere(settings: ServerConnection.ISettings): Promise<boolean> {
+/** What our page of the server answers: ``absent``: there is none; ``signed-out``: not to this browser. */
+export type Answer = 'there' | 'absent' | 'signed-out';
+
+/** Ask it: a connection that cannot be made does not say why. */
+export async function ask(settings: ServerConnection.ISettings): Promise<Answer> {
   const url = URLExt.join(settings.baseUrl, 'gpu', 'snapshot');
-  const response = await ServerConnection.makeRequest(url, {}, settings);
-  return response.status !== 404;
+  const { status } = await ServerConnection.makeRequest(url, {}, settings);
+  if (status === 404) {
+    return 'absent';
+  }
+  return status === 401 || status === 403 ? 'signed-out' : 'there';
 }
 
 /**
@@ -78,7 +87,7 @@ export function listen(
     const push = messageIn(String(event.data));
     if (push === null) {
       end();
-      listener.ended();
+      listener.ended(false);
     } else if (push.version !== PROTOCOL_VERSION) {
       end();
       listener.outdated();
@@ -86,7 +95,7 @@ export function listen(
       listener.taken(push);
     }
   };
-  socket.onclose = () => listener.ended();
+  socket.onclose = event => listener.ended(event.code === SIGNED_OUT);
   return end;
 }
 

@@ -82,7 +82,8 @@ export function viewOf(snapshot: Snapshot | null, connection: Connection): View 
     return 'outdated';
   }
   if (snapshot === null) {
-    return connection === 'absent' || connection === 'lost' ? connection : 'loading';
+    const isLost = connection === 'lost' || connection === 'signed-out';
+    return connection === 'absent' ? 'absent' : isLost ? 'lost' : 'loading';
   }
   if (snapshot.gpus.length > 0) {
     return 'gpu';
@@ -102,6 +103,11 @@ export function unreachedText(
 ): string {
   if (connection === 'outdated') {
     return trans.__('This page is older than its server: reload it.');
+  }
+  if (connection === 'signed-out') {
+    return trans.__(
+      'You are signed out. Sign in again in another tab and come back: what is open on this page stays.'
+    );
   }
   if (connection !== 'lost') {
     return '';
@@ -410,7 +416,7 @@ export function stopText(countdown: Countdown, now: number, trans: TranslationBu
  * What is older tells nothing of the GPU, and its countdown runs to an end that may have moved.
  */
 export function isReached(snapshot: Snapshot, connection: Connection, now: number): boolean {
-  if (connection === 'lost' || connection === 'outdated') {
+  if (connection === 'lost' || connection === 'signed-out' || connection === 'outdated') {
     return false;
   }
   return connection === 'open' || !isLongAgo(snapshot.at, snapshot, now);
@@ -432,7 +438,9 @@ export function statusText(
       ? ''
       : connection === 'outdated'
         ? trans.__('GPU: reload this page')
-        : trans.__('GPU: server not reached');
+        : connection === 'signed-out'
+          ? trans.__('GPU: signed out')
+          : trans.__('GPU: server not reached');
   }
   const parts: string[] = [];
   if (snapshot.gpus.some(reading => isOld(reading, snapshot, now))) {

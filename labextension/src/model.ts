@@ -10,7 +10,7 @@ import { Token } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { endEventIn, isThere, keep, listen, Refusal, saved, PROTOCOL_VERSION } from './api.js';
+import { ask, endEventIn, keep, listen, Refusal, saved, PROTOCOL_VERSION } from './api.js';
 import {
   fromSeries,
   shifted,
@@ -49,8 +49,12 @@ const SET_FORWARD_MS = 10_000;
 // until then the same request to save may still come by the other way
 const ANSWERED_MS = 10_000;
 
-/** How the page's connection stands; ``outdated``: the server speaks another version, only a reload helps. */
-export type Connection = 'connecting' | 'open' | 'lost' | 'absent' | 'hidden' | 'outdated';
+/**
+ * How the page's connection stands; ``outdated``: the server speaks another version, only a reload helps;
+ * ``signed-out``: it is there, and not for this browser any more.
+ */
+export type Connection =
+  'connecting' | 'open' | 'lost' | 'signed-out' | 'absent' | 'hidden' | 'outdated';
 
 /** How the last *keep* went. */
 export type Keeping = 'idle' | 'asking' | 'kept' | { refused: Problem | null };
@@ -65,6 +69,8 @@ export interface IGpuModel {
   readonly settings: GpuSettings;
   /** The last word about this server's end; null: none, or the service that knows is away. */
   readonly end: EndEvent | null;
+  /** Where one signs in to this server again. */
+  readonly signInUrl: string;
   /** Something of the above changed. */
   readonly changed: ISignal<IGpuModel, void>;
   /** The service asks to save the open notebooks; emitted once a request. */
@@ -124,6 +130,10 @@ export class GpuModel implements IGpuModel, IDisposable {
 
   get end(): EndEvent | null {
     return this._end;
+  }
+
+  get signInUrl(): string {
+    return this._parts.server.baseUrl;
   }
 
   get changed(): ISignal<IGpuModel, void> {
@@ -236,7 +246,7 @@ export class GpuModel implements IGpuModel, IDisposable {
     this._hangUpNow = listen(this._parts.server, this._settings.intervalSeconds, {
       taken: push => this._take(push),
       outdated: () => this._outdated(),
-      ended: () => void this._lost()
+      ended: signedOut => void this._lost(signedOut)
     });
     this._checking = window.setTimeout(this._check, CHECK_MS);
   }
@@ -343,24 +353,39 @@ export class GpuModel implements IGpuModel, IDisposable {
     }
   }
 
-  private async _lost(): Promise<void> {
+  private async _lost(signedOut = false): Promise<void> {
     this._hangUp();
-    if (this._snapshot === null && !this._asked) {
-      // asked once only: a request that is repeated would keep the server from ever being idle
+    // asked once only: a request that is repeated would keep the server from ever being idle
+    let asks = this._retryMs === FIRST_RETRY_MS && !signedOut;
+    if (this._snapshot === null && !this._asked && !signedOut) {
       this._asked = true;
-      const there = await isThere(this._parts.server).catch(() => true);
-      if (!there) {
+      asks = false;
+      const answer = await ask(this._parts.server).catch(() => 'there');
+      if (answer === 'absent') {
         this._setConnection('absent');
         return;
       }
+      signedOut = answer === 'signed-out';
     }
     if (this._disposed || document.hidden || this._hangUpNow !== null) {
       return; // nobody looks, or it was seen again meanwhile
     }
-    this._setConnection('lost');
+    const wasSignedOut = signedOut || this._connection === 'signed-out';
+    this._setConnection(wasSignedOut ? 'signed-out' : 'lost');
+    if (asks) {
+      void this._learnWhy();
+    }
     const wait = this._retryMs * (0.8 + 0.4 * Math.random());
     this._retryMs = Math.min(LONGEST_RETRY_MS, this._retryMs * 2);
     this._retry = window.setTimeout(() => this._connect(), wait);
+  }
+
+  /** Whether it is lost to this browser alone: its session has ended. */
+  private async _learnWhy(): Promise<void> {
+    const answer = await ask(this._parts.server).catch(() => 'there');
+    if (!this._disposed && (this._connection === 'lost' || this._connection === 'signed-out')) {
+      this._setConnection(answer === 'signed-out' ? 'signed-out' : 'lost');
+    }
   }
 
   private _outdated(): void {

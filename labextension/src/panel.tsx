@@ -114,6 +114,13 @@ function Top({
       {unreached && view !== 'lost' && view !== 'outdated' ? (
         <p className="jp-gpu-Warning">{unreached}</p>
       ) : null}
+      {connection === 'signed-out' ? (
+        <p>
+          <a href={model.signInUrl} target="_blank" rel="noreferrer">
+            {trans.__('Sign in again')}
+          </a>
+        </p>
+      ) : null}
       {(view === 'outdated' ? [] : (server?.warnings ?? [])).map(warning => (
         <p className="jp-gpu-Warning" key={warning.reason}>
           {reasonText(warning, now, trans)}

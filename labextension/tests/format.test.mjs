@@ -402,6 +402,7 @@ test('a server that is not reached says nothing about its GPU, and nothing runs 
   assert.equal(words(near, {}, NOW, 'lost'), 'GPU: server not reached');
   assert.equal(words(near, {}, NOW + 60_000, 'lost'), 'GPU: server not reached');
   assert.equal(words(near, {}, NOW, 'outdated'), 'GPU: reload this page');
+  assert.equal(words(near, {}, NOW, 'signed-out'), 'GPU: signed out');
   assert.equal(words(near, {}, NOW, 'connecting'), `${NUMBERS} · stops in 9 min`);
   assert.equal(words(near, {}, NOW + 60_000, 'connecting'), 'GPU: server not reached');
   assert.equal(words(near, {}, NOW + 60_000, 'open'), 'GPU not answering · stops in 8 min');
@@ -427,6 +428,7 @@ test('every state has its view', () => {
   assert.equal(viewOf(null, 'connecting'), 'loading');
   assert.equal(viewOf(null, 'absent'), 'absent');
   assert.equal(viewOf(null, 'lost'), 'lost');
+  assert.equal(viewOf(null, 'signed-out'), 'lost');
   assert.equal(viewOf(null, 'hidden'), 'loading');
   assert.equal(viewOf(snapshot(), 'outdated'), 'outdated');
   assert.equal(viewOf(snapshot({ gpus: [], state: 'starting' }), 'open'), 'loading');
@@ -586,4 +588,5 @@ test('a page that lost its server says what the server was about to do', () => {
   );
   assert.match(unreachedText('lost', null, NOW, trans), /^This page cannot reach its server/);
   assert.equal(unreachedText('open', end, NOW, trans), '');
+  assert.match(unreachedText('signed-out', end, NOW, trans), /^You are signed out\. Sign in again/);
 });

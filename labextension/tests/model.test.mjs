@@ -58,9 +58,9 @@ class SilentSocket {
     this.onmessage?.({ data: typeof message === 'string' ? message : JSON.stringify(message) });
   }
 
-  break() {
+  break(code = 1006) {
     this.closed = true;
-    this.onclose?.({});
+    this.onclose?.({ code });
   }
 }
 
@@ -453,6 +453,60 @@ test('a server that refuses the connection for now is not taken for one without 
     await settled();
   }
   assert.equal(server.asked.length, 1);
+});
+
+test('a connection that its server closed as signed out says so, and comes back after a sign-in', async () => {
+  const model = aModel();
+  assert.equal(model.signInUrl, 'http://lab.invalid/user/ada/');
+  socket().tell(first());
+  socket().break(4401);
+  await settled();
+  assert.equal(model.connection, 'signed-out');
+  mock.timers.tick(RETRY);
+  socket().break();
+  await settled();
+  assert.equal(model.connection, 'signed-out');
+  assert.deepEqual(server.asked, [], 'it was known');
+  mock.timers.tick(80_000);
+  socket().tell(first());
+  assert.equal(model.connection, 'open');
+});
+
+test('a lost connection is asked about once: refused for its session, or not reached', async () => {
+  for (const [status, connection] of [
+    [403, 'signed-out'],
+    [401, 'signed-out'],
+    [503, 'lost'],
+    [404, 'lost'] // the hub's, whose server is gone
+  ]) {
+    server.asked = [];
+    server.answers['/user/ada/gpu/snapshot'] = [status, {}];
+    const model = aModel();
+    socket().tell(first());
+    for (const _ of [1, 2, 3]) {
+      socket().break();
+      await settled();
+      assert.equal(model.connection, connection, String(status));
+      mock.timers.tick(80_000);
+    }
+    assert.equal(server.asked.length, 1);
+    model.dispose();
+  }
+});
+
+test('who opens a page and is signed out already reads that', async () => {
+  server.answers['/user/ada/gpu/snapshot'] = [403, {}];
+  const model = aModel();
+  socket().break();
+  await settled();
+  assert.equal(model.connection, 'signed-out');
+  page.become(true);
+  assert.equal(model.connection, 'hidden');
+  server.answers['/user/ada/gpu/snapshot'] = [200, {}];
+  page.become(false);
+  socket().break();
+  await settled();
+  assert.equal(model.connection, 'lost', 'signed in again, and the server does not answer');
 });
 
 test('a server of another version: the page says so and leaves it alone', () => {

@@ -106,6 +106,11 @@ def test_every_state_fits_and_has_no_findings_of_axe(
     expect(panel).not_to_contain_text("Memory")
     look_in_both_widths("outdated")
     live.refuses = True
+    page.route("**/gpu/snapshot*", lambda route: route.fulfill(status=403, body="{}"))
+    live.open()
+    expect(panel).to_contain_text("You are signed out.")
+    expect(panel.get_by_role("link", name="Sign in again")).to_have_attribute("target", "_blank")
+    look_in_both_widths("signed-out")
     page.route("**/gpu/snapshot*", lambda route: route.fulfill(status=404, body="{}"))
     live.open()
     expect(panel).to_contain_text("not installed or not switched on. Whoever runs this hub can change that.")

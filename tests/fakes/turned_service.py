@@ -14,7 +14,7 @@ import time
 from datetime import datetime
 
 from hub_extensions.core.culling import drain_time
-from hub_extensions.hub_service.engine import culler, engine, notifier, reconcile, rights, state
+from hub_extensions.hub_service.engine import culler, engine, inventory, notifier, reconcile, rights, state
 from hub_extensions.hub_service.engine.clock import RunningClock
 
 RATE = 6
@@ -42,7 +42,7 @@ LOOKS = ((culler, "EVERY"), (engine, "ASK_EVERY"), (notifier, "EVERY"), (reconci
 AGES = (
     (culler, "SAMPLES_LAST"), (culler, "REPORTS_LAST"),
     (drain_time, "SAVING"), (drain_time, "HEARD"), (drain_time, "OTHER_PAGES"),
-    (state, "INVENTORY_GOES_STALE"), (rights, "LAST"), (reconcile, "MISSING"),
+    (inventory, "INVENTORY_GOES_STALE"), (rights, "LAST"), (reconcile, "MISSING"),
 )  # fmt: skip
 """Lengths of running time that stand for a length of the machine's."""
 

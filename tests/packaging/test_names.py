@@ -64,7 +64,7 @@ OF_A_TEXT = {
     "adapters/server_processes.py", "adapters/signer.py", "core/signing.py", "hub_service/http/api/base.py",
     "hub_service/http/api/hub.py", "hub_service/http/limits.py", "hub_service/http/signatures.py",
     "hub_service/setup/logs.py", "hub_service/supervisor.py", "server_extension/attribution.py",
-    "server_extension/broadcast.py", "spawner/pods/launch.py", "tools/backtest/report.py", "tools/cli.py",
+    "server_extension/broadcast.py", "spawner/pods/launch.py", "tools/backtest/report.py",
     "tools/demo.py", "tools/doctor/service.py", "tools/store.py",
 }  # fmt: skip
 """Here a line is one of a text, a log or a stream. So it is in ``tools/helm_check`` and ``tools/usage``."""

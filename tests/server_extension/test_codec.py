@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from hub_extensions.core.messages import Problem, ServerState
 from hub_extensions.server_extension.codec import PROTOCOL_VERSION, CodecError, decode, encode
+from hub_extensions.server_extension.recheck import SIGNED_OUT
 from tests.fakes.panel_service import a_countdown, a_state
 from tests.patience import patient
 
@@ -40,6 +41,8 @@ def test_the_service_and_the_server_extension_write_one_language() -> None:
 def test_a_newer_service_may_say_more() -> None:
     text = json.dumps({"message": "no", "field": "", "reason": "w", "colour": "blue"})
     assert decode(Problem, text) == Problem("no", "", "w")
+    text = encode(a_state())
+    assert decode(ServerState, json.dumps({**json.loads(text), "colour": "blue"})) == decode(ServerState, text)
 
 
 @pytest.mark.parametrize(
@@ -99,3 +102,4 @@ def test_the_panel_reads_the_wire_that_is_spoken() -> None:
     """Else every page says that it is older than its server."""
     text = (ROOT / "labextension" / "src" / "api.ts").read_text(encoding="utf-8")
     assert re.findall(r"^export const PROTOCOL_VERSION = (\d+);$", text, re.MULTILINE) == [str(PROTOCOL_VERSION)]
+    assert re.findall(r"^const SIGNED_OUT = (\d+);$", text, re.MULTILINE) == [str(SIGNED_OUT)]

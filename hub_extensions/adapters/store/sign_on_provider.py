@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hub_extensions.adapters.store.schema import CleanText, UtcTime, upsert
 from hub_extensions.adapters.store.sign_on import HUB_USERS, METADATA
-from hub_extensions.core.sign_on.identity import Identity
+from hub_extensions.core.sign_on.identity import Identity, was_there
 from hub_extensions.core.sign_on.recheck import ProviderLink
 
 IDENTITIES = sa.Table(
@@ -75,6 +75,10 @@ class ProviderStore:
         """Which of the hub's accounts the pin of this name is for, from now on whatever it is called."""
         note_user(self._connection, user)
 
+    def note_users(self) -> None:
+        """Pins that no account is known of, as all were before 0004, are for those that had the names at that time."""
+        note_users(self._connection)
+
     def follow_users(self) -> None:
         """Pins get the names that their users have now."""
         follow_users(self._connection)
@@ -117,6 +121,15 @@ def note_user(connection: Connection, user: str) -> None:
     if found is not None and found.created is not None:
         change = sa.update(IDENTITIES).where(IDENTITIES.c.user == user)
         connection.execute(change.values(user_id=found.id, user_created=found.created))
+
+
+def note_users(connection: Connection) -> None:
+    """Each pin without an account is for the account with its name, where that was there when it was written."""
+    query = sa.select(IDENTITIES.c.user, IDENTITIES.c.pinned, HUB_USERS.c.created)
+    query = query.join(HUB_USERS, HUB_USERS.c.name == IDENTITIES.c.user).where(IDENTITIES.c.user_id.is_(None))
+    for user, pinned, created in connection.execute(query).all():
+        if created is not None and was_there(created.replace(tzinfo=timezone.utc), pinned):
+            note_user(connection, user)
 
 
 def follow_users(connection: Connection) -> None:

@@ -145,6 +145,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             raise ValueError(f"SingleSignOnOIDCAuthenticator: {problem}.")
         self._app = app
         self.links = ProviderLinks(ProviderStore(app.db))
+        with self.sign_on.registry.store.transaction():
+            self.links.store.note_users()
         self._end_sessions_of_others()
         self.recheck = ProviderRecheck(self, app)
         tokens = LogoutTokens(self)

@@ -15,7 +15,7 @@ from tornado import web
 from hub_extensions.adapters.oidc import ProviderAway, ProviderRefused, ProviderUnusable
 from hub_extensions.authenticator.requests import language_of
 from hub_extensions.core.sign_on.failures import failure_of
-from hub_extensions.core.sign_on.recheck import RecheckOutcome, outcome_of_no
+from hub_extensions.core.sign_on.recheck import RIGHT_LOST, end_of_no
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
 
@@ -38,8 +38,8 @@ def failed_by(problem: Exception | SignOnRefusal) -> SignOnFailed:
     if isinstance(problem, ProviderUnusable):
         return SignOnFailed(problem.code, str(problem))
     if isinstance(problem, ProviderRefused):
-        gone = outcome_of_no(str(problem)) is RecheckOutcome.RIGHT_LOST
-        return SignOnFailed("disabled" if gone else "code", str(problem))
+        end = end_of_no(str(problem))
+        return SignOnFailed(end.value if end in RIGHT_LOST else "code", str(problem))
     raise problem
 
 

@@ -22,11 +22,12 @@ from hub_extensions.core.sign_on import EndCause
 from hub_extensions.core.sign_on.recheck import (
     AT_ONCE,
     PAUSES_SECONDS,
+    RIGHT_LOST,
     ProviderLink,
     RecheckFailure,
     RecheckOutcome,
     due,
-    outcome_of_no,
+    end_of_no,
 )
 
 TICK_SECONDS = 2.0
@@ -146,7 +147,7 @@ class ProviderRecheck:
         try:
             tokens = await auth.provider.refresh(kept.refresh)
         except ProviderRefused as no:
-            return self._ends(link, outcome_of_no(str(no)))
+            return self._ends(link, end_of_no(str(no)))
         # first of all: the old one may be good no more
         fresh = KeptTokens(tokens.refresh or kept.refresh, tokens.id_token or kept.id_token)
         before, link = link.checked, replace(link, kept=await encrypted(fresh), checked=auth.sign_on_now())
@@ -163,7 +164,7 @@ class ProviderRecheck:
             else:
                 claims = await auth.user_information(tokens, link.sub)
         except ProviderRefused as no:
-            return self._ends(link, outcome_of_no(str(no)))
+            return self._ends(link, end_of_no(str(no)))
         if await auth.take_over(user, claims, tokens):
             return RecheckOutcome.STAYS
         self._drop(link)
@@ -174,15 +175,14 @@ class ProviderRecheck:
         self._write(replace(link, checked=self._auth.sign_on_now()))
         return RecheckOutcome.STAYS
 
-    def _ends(self, link: ProviderLink, outcome: RecheckOutcome) -> RecheckOutcome:
-        sign_on, lost = self._auth.sign_on, outcome is RecheckOutcome.RIGHT_LOST
+    def _ends(self, link: ProviderLink, cause: EndCause) -> RecheckOutcome:
+        sign_on, lost = self._auth.sign_on, cause in RIGHT_LOST
         theirs = sign_on.registry.of_user(link.user_id)
         sessions = [each for each in theirs if lost or each.id == link.session]
         if sessions or lost:
-            cause = EndCause.DISABLED if lost else EndCause.PROVIDER
             sign_on.ender.end(link.user_id, sessions, cause, lost_right=lost)
         self._drop(link)
-        return outcome
+        return RecheckOutcome.RIGHT_LOST if lost else RecheckOutcome.ENDS
 
     def _drop(self, link: ProviderLink) -> None:
         """It is worth nothing any more; nobody is asked about by it again."""

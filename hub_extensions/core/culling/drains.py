@@ -17,6 +17,7 @@ WHY: Mapping[str, str] = {
     "by-admin": "access-ended",
     "provider": "sign-in-ended",
     "disabled": "account-disabled",
+    "deleted": "sign-in-ended",
     "not-allowed": "account-not-allowed",
 }
 """By the hub's word for the cause: the code of the reason that the server's user reads."""

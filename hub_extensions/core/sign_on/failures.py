@@ -114,6 +114,13 @@ FAILURES: Mapping[str, SignOnFailure] = {
         "Ask those who run your sign-in service.",
         FailureAction.OTHER_ACCOUNT,
     ),
+    "deleted": SignOnFailure(
+        403,
+        "This account does not exist any more",
+        "Your sign-in service does not know it any more.",
+        "Ask those who run your sign-in service.",
+        FailureAction.OTHER_ACCOUNT,
+    ),
     "name-taken": SignOnFailure(
         403,
         "Your name belongs to another account here",

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from enum import Enum
 
 from hub_extensions.core.sign_on.claims import Claims, claim_at, shown
@@ -29,6 +30,8 @@ from hub_extensions.core.sign_on.refusal import SignOnRefusal
 LONGEST_NAME = 255
 """Of a user or a group: the hub's columns are as wide."""
 MOST_GROUPS = 2_000
+MADE_BY_SIGN_IN = timedelta(minutes=1)
+"""So long after a first sign-in was pinned the hub has made its account."""
 
 
 class Adoption(str, Enum):
@@ -77,6 +80,14 @@ def pin_of(
         f"The user {name!r} is from before this sign-on, and adopt_existing_users is 'none': an admin has to pin it.",
         {"name": name},
     )
+
+
+def was_there(created: datetime, pinned: datetime) -> bool:
+    """Whether a pin may be for the account that has its name now: it was there, or was made by that first sign-in.
+
+    A later one may be somebody else's, to whom an admin gave the name.
+    """
+    return created <= pinned + MADE_BY_SIGN_IN
 
 
 def name_taken(name: str) -> SignOnRefusal:

@@ -5,7 +5,7 @@ what the provider says                  what follows
 ======================================  ==================================================================
 here is who it is, and we let them in   it stays; its groups are taken over, where they are known
 here is who it is; not let in any more  all sessions of the person end, and the right is lost
-no (``invalid_grant``, 401)             this session ends; a no also comes when a sign-in there ran out
+no (``invalid_grant``, 401)             this session ends: it ran out there, or the account is gone
 no, and it says that the account is     all sessions of the person end, and the right is lost
 disabled or gone
 nothing that can be read                it stays: nobody is signed out because a provider is away
@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
+from hub_extensions.core.sign_on.sessions import EndCause
+
 AT_ONCE = 5
 """So many are asked about at a time."""
 JITTER = 0.2
@@ -32,10 +34,14 @@ PAUSES_SECONDS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 120.0)
 """After a question without an answer none is put for so long; each time twice as long, up to the last."""
 
 _ACCOUNT_GONE = re.compile(
-    r"^(?!.*\bsession\b).*\b(user|account)\b.*\b(disabled|deleted|not found|does not exist)\b",
+    r"^(?!.*\bsession\b).*\b(user|account)\b.*\b((?P<disabled>disabled)|deleted|not found|does not exist)\b",
     re.IGNORECASE | re.DOTALL,
 )
 """Not where a session is gone, and not for a lock: whoever knows a name can have it locked for a while."""
+
+
+RIGHT_LOST = frozenset({EndCause.DISABLED, EndCause.DELETED})
+"""Ends after which the person may not sign in any more."""
 
 
 class RecheckOutcome(str, Enum):
@@ -65,9 +71,15 @@ class ProviderLink:
     checked: datetime | None
 
 
-def outcome_of_no(description: str) -> RecheckOutcome:
-    """What a *no* means, by the words that came with it."""
-    return RecheckOutcome.RIGHT_LOST if _ACCOUNT_GONE.search(description) else RecheckOutcome.ENDS
+def end_of_no(description: str) -> EndCause:
+    """Why a session ends to which the provider says no, by the words that came with it.
+
+    Keycloak says of a deleted account what it says of a session that ran out: then it is not known which it is.
+    """
+    found = _ACCOUNT_GONE.search(description)
+    if found is None:
+        return EndCause.NOT_RENEWED
+    return EndCause.DISABLED if found["disabled"] else EndCause.DELETED
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,9 @@ class EndCause(str, Enum):
     REPLACED = "replaced"
     USER_DELETED = "user-deleted"
     PROVIDER = "provider"
+    NOT_RENEWED = "not-renewed"
     DISABLED = "disabled"
+    DELETED = "deleted"
     NOT_ALLOWED = "not-allowed"
 
 
@@ -131,7 +133,10 @@ WORDS = {
     EndCause.REPLACED: "You signed in again in this browser.",
     EndCause.USER_DELETED: "This account is no longer known here.",
     EndCause.PROVIDER: "Your sign-in service ended this session.",
+    EndCause.NOT_RENEWED: "Your sign-in service does not renew this session: you signed out there, it ran out, "
+    "or this account is disabled or deleted there.",
     EndCause.DISABLED: "Your sign-in service says that this account is disabled.",
+    EndCause.DELETED: "Your sign-in service says that this account does not exist any more.",
     EndCause.NOT_ALLOWED: "This account may not use this hub any more.",
 }
 

@@ -240,7 +240,7 @@ class ClusterLeases:
             # for want of anything else (processors, storage) it holds up nobody but itself
             for_a_gpu = not pod.unscheduled_why or why_unschedulable(pod.unscheduled_why).lacks_device
             if late and not queue and offer != CPU and for_a_gpu:
-                nodes, before = self.state.node_sets.get(ticket.id), up.get(offer, frozenset())
+                nodes, before = self.state.ticket_index.node_sets.get(ticket.id), up.get(offer, frozenset())
                 up[offer] = None if nodes is None or before is None else nodes | before
                 if ticket.id not in self._held_up_before:
                     log.warning(

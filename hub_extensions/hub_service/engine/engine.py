@@ -175,9 +175,7 @@ class Engine:
                 await self._forget_deleted_users()
             except (StoreUnavailable, HubAway, HubRefused) as problem:
                 log.debug("nothing is forgotten: %s", problem)
-            self.state.notices = {
-                user: rows for user in self.state.notices if (rows := [*self.state.recent_notices(user)])
-            }
+            self.state.notices.forget_old(self.state.clock.utc_now())
             await asyncio.sleep(PRUNE_EVERY)
 
     async def _copy_store(self) -> None:

@@ -109,7 +109,7 @@ class Notifier:
 
     async def send_due(self, channel: str) -> None:
         """One round: everything that is on its way by this channel is looked at, and tried where it is due."""
-        mine = [each for each in self.state.deliveries.values() if each.channel == channel]
+        mine = [each for each in self.state.notices.deliveries.values() if each.channel == channel]
         await asyncio.gather(*(self._handle(each) for each in sorted(mine, key=lambda each: each.due)))
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class Notifier:
         return all(self._sending(channel).went for channel in self.channels) if self.channels else None
 
     def _sending(self, channel: str) -> Sending:
-        return self.state.sendings.get(channel, Sending())
+        return self.state.notices.sendings.get(channel, Sending())
 
     async def _handle(self, delivery: Delivery) -> None:
         async with self._room[delivery.channel]:
@@ -231,7 +231,7 @@ class Notifier:
             await transaction.write(changes)
 
     def _meta(self, delivery: Delivery, sending: Sending) -> Mapping[str, str]:
-        return {SENDINGS: write_sendings({**self.state.sendings, delivery.channel: sending})}
+        return {SENDINGS: write_sendings({**self.state.notices.sendings, delivery.channel: sending})}
 
     def _row(self, kind: str, delivery: Delivery, why: str) -> JournalRow:
         text = f"{delivery.kind} by {delivery.channel}{f': {why}' if why else ''}"

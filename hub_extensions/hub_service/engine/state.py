@@ -1,30 +1,29 @@
 """The state: what is true now, in memory, and written to the store before anybody is told.
 
-`State.write` is the one place where anything changes: the store's transaction first, then memory. When the store cannot
-write, nothing has changed. Not here: what to change (``tickets.py``, ``local_leases.py``, ``culler.py``,
-``reconcile.py``).
+`State.commit` is the one place where anything changes: the store's transaction first, then memory. When the store
+cannot write, nothing has changed. Parts with a subject of their own are `inventory.py`, `ticket_index.py`,
+`user_notices.py`, `foresight.py` and `policies.py`. Not here: what to change (``tickets.py``, ``local_leases.py``,
+``culler.py``, ``reconcile.py``).
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, replace
 from datetime import datetime, timedelta
 
-from hub_extensions.adapters.mig_tables import sm_of_product
-from hub_extensions.adapters.store import Changes, NoticeRow, Store, StoreUnavailable
+from hub_extensions.adapters.store import Changes, NoticeRow, Store, Stored, StoreUnavailable
 from hub_extensions.adapters.timeouts import unbroken
-from hub_extensions.core.cluster.placement import NodeSets
-from hub_extensions.core.culling import DAY, CullPolicy, RuledServer, ServerFacts, lifetime_end, recent_keeps
-from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReading
-from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
+from hub_extensions.core.culling import DAY, CullPolicy, RuledServer, ServerFacts, recent_keeps
+from hub_extensions.core.culling.lease_end import enforced_end, limit_end, shown_end
+from hub_extensions.core.gpu.devices import DeviceState, InventoryReading
+from hub_extensions.core.gpu.samples import ServerReport
 from hub_extensions.core.messages import UsageRecord
-from hub_extensions.core.notices import Delivery, NoticeConfig, Sending
-from hub_extensions.core.offers.model import GpuOffer, OfferConfig, arranged, cpu_offer, derive_offers, named_offer
-from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.offers.pod_request import PodAsk
+from hub_extensions.core.notices import NoticeConfig
+from hub_extensions.core.offers.model import GpuOffer, OfferConfig
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.admission import availability
 from hub_extensions.core.queue.forecast import START_ALLOWANCE
 from hub_extensions.core.queue.heads import pools_of
@@ -38,127 +37,100 @@ from hub_extensions.core.queue.model import (
     TicketState,
 )
 from hub_extensions.core.queue.outlook import LikelyWaits
-from hub_extensions.core.queue.pool_queue import PoolQueueIndex
 from hub_extensions.core.usage import OpenUse, UseEnd
 from hub_extensions.hub_service.engine.clock import RunningClock
 from hub_extensions.hub_service.engine.foresight import Foresight
-from hub_extensions.hub_service.engine.meta import (
-    CLOCK,
-    OFFERS,
-    POOL_NAMES,
-    SENDINGS,
-    TOKEN_NAME,
-    read_offers,
-    read_sendings,
-    write_offers,
-)
+from hub_extensions.hub_service.engine.inventory import Inventory
+from hub_extensions.hub_service.engine.meta import CLOCK, OFFERS, POOL_NAMES, TOKEN_NAME, read_offers, write_offers
 from hub_extensions.hub_service.engine.policies import Policies
 from hub_extensions.hub_service.engine.snapshots import ClusterSnapshot, Listing
+from hub_extensions.hub_service.engine.ticket_index import TicketIndex
+from hub_extensions.hub_service.engine.user_notices import NOTICES_LAST, UserNotices
 
 log = logging.getLogger("hub_extensions.hub_service")
 
 ServerKey = tuple[str, str]
-INVENTORY_GOES_STALE = timedelta(seconds=60)
-NOTICES_LAST = timedelta(hours=24)
 
 
-class State:
-    """Tickets, leases, facts of servers, devices and offers.
+@dataclass(eq=False, kw_only=True)
+class State(Inventory):
+    """Tickets, leases, facts of servers, devices and offers: what the parts of the engine share."""
 
-    Attributes:
-        tickets: live ones (waiting, admitted) by id. leases: not ended, by id. facts: by (user, server).
-        uses: not over, by key, with what was measured by now. last_uses: of each server the record that was written
-            last, while it is not known how it ended.
-        reading: the last inventory that could be read; None: none yet. read_at: running time of it.
-        highest_use: of each device, of all readings since the last decision about idle servers.
-        problem: why the inventory cannot be read now; "" when it can.
-        on_cluster: devices are a cluster's. cluster: as it was read last; None: it has not been read yet.
-        hub_up: the hub answers; hub_back: again since then, None: it was never away. listed: the servers it has, as its
-            list said last, None: not known; listing: with their processes; listed_pods: the names of their pods.
-            people: user -> groups and admin or not, as it said last. activity: of each server. hub_clock_ahead: by how
-            much the hub's clock is, None: not known. gone_unseen: servers that went while hub or service was away: the
-            first list after it lacked them, and each one since.
-        node_sets: ticket -> the nodes of the cluster that its server may use, where that is known.
-        touched: servers of which something was said, and when (the machine's seconds): an older listing knows less.
-        compared: what the hub runs was compared with this at least once: else a lease may be of a server long gone.
-        resumed: ticket -> the attempt after which the hub was asked to start its server again, by us.
-        notice_config: how users are told who have no page open. deliveries: the notices on their way there, by their
-            keys.
-            sendings: channel -> how the last ones went.
-        reports: what each server's own extension said last, and when. saving: since when its notebooks are being saved.
-        keeps: user -> when *keep* was pressed in the last 24 hours, for whatever server (the journal has it).
-        foresight: what is known of likely waits.
-        counts: (what, reason) -> how often since the start; last_admission_seconds: how long the last admission
-            took. Both for the metrics.
-        revision: grows with every change; what is computed from the state may be kept as long as it stands.
-    """
+    store: Store
+    config: QueueLimits
+    cull_policy: InitVar[CullPolicy]
+    policies: Policies = field(init=False)
+    start_allowance: timedelta
+    notices: UserNotices
+    """What users without an open page are told."""
+    revision: int = 0
+    """Grows with every change; what is computed from the state may be kept as long as it stands."""
 
-    def __init__(
-        self,
-        store: Store,
-        clock: RunningClock,
-        config: QueueLimits,
-        policy: CullPolicy,
-        offers: OfferConfig,
-        start_allowance: timedelta = START_ALLOWANCE,
-        notice_config: NoticeConfig | None = None,
-    ) -> None:
-        self.store = store
-        self.clock = clock
-        self.config = config
-        self.policies = Policies(policy, self.renew_ends)
-        self.offer_config = offers
-        self.start_allowance = start_allowance
-        self.notice_config = notice_config or NoticeConfig()
-        self.deliveries: dict[tuple[str, str], Delivery] = {}
-        self.sendings: Mapping[str, Sending] = {}
-        self.tickets: dict[str, Ticket] = {}
-        self._ticket_of: dict[ServerKey, str] = {}
-        self._queues = PoolQueueIndex({})
-        self._matched = NodeSets()
-        self.node_sets: dict[str, frozenset[str]] = {}
-        self.leases: dict[str, Lease] = {}
-        self._lease_of_ticket: dict[str, str] = {}
-        self.facts: dict[tuple[str, str], ServerFacts] = {}
-        self.uses: dict[str, OpenUse] = {}
-        self.last_uses: dict[ServerKey, UsageRecord] = {}
-        self.notices: dict[str, list[NoticeRow]] = {}
-        self.last_offers_by_user: dict[str, tuple[OfferId, ...]] = {}
-        self.next_place = 1
-        self.offers: tuple[GpuOffer, ...] = derive_offers((), offers, sm_of_product=sm_of_product)
-        self.devices: dict[str, DeviceState] = {}
-        self.samples: Mapping[str, DeviceSample] = {}
-        self.highest_use: dict[str, float] = {}
-        self.reading: InventoryReading | None = None
-        self.read_at: datetime | None = None
-        self.on_cluster = False
-        self.cluster: ClusterSnapshot | None = None
-        self._offers_before: tuple[GpuOffer, ...] = ()
-        self.pool_names: Mapping[str, str] = {}
-        self.token_name = ""
-        self.problem = ""
-        self.first_start = False
-        self.revision = 0
-        self.store_problem = ""
-        self.port_problem = ""
-        self.hub_up = True
-        self.hub_back: datetime | None = None
-        self.counts: dict[tuple[str, str], int] = {}
-        self.last_admission_seconds = 0.0
-        self.touched: dict[ServerKey, float] = {}
-        self.resumed: dict[str, int] = {}
-        self.people: dict[str, tuple[tuple[str, ...], bool]] = {}
-        self.reports: dict[ServerKey, tuple[ServerReport, datetime]] = {}
-        self.activity: dict[ServerKey, datetime] = {}
-        self.hub_clock_ahead: timedelta | None = None
-        self.saving: dict[ServerKey, datetime] = {}
-        self.keeps: dict[str, tuple[datetime, ...]] = {}
-        self.listed: frozenset[ServerKey] | None = None
-        self.gone_unseen: frozenset[ServerKey] = frozenset()
-        self.listing: Listing | None = None
-        self.listed_pods: frozenset[str] = frozenset()
-        self.foresight = Foresight()
-        self._availability: tuple[int, LikelyWaits | None, datetime, tuple[Availability, ...]] | None = None
+    # people in line
+    tickets: dict[str, Ticket] = field(default_factory=dict)
+    """Live ones (waiting, admitted), by id."""
+    ticket_index: TicketIndex = field(default_factory=TicketIndex)
+    next_place: int = 1
+    last_offers_by_user: dict[str, tuple[OfferId, ...]] = field(default_factory=dict)
+    resumed: dict[str, int] = field(default_factory=dict)
+    """Ticket -> the attempt after which the hub was asked to start its server again, by us."""
+    foresight: Foresight = field(default_factory=Foresight)
+    """What is known of likely waits."""
+
+    # servers
+    leases: dict[str, Lease] = field(default_factory=dict)
+    """Not ended, by id."""
+    facts: dict[ServerKey, ServerFacts] = field(default_factory=dict)
+    uses: dict[str, OpenUse] = field(default_factory=dict)
+    """Not over, by key, with what was measured by now."""
+    last_uses: dict[ServerKey, UsageRecord] = field(default_factory=dict)
+    """Of each server the record that was written last, while it is not known how it ended."""
+    reports: dict[ServerKey, tuple[ServerReport, datetime]] = field(default_factory=dict)
+    """What each server's own extension said last, and when."""
+    activity: dict[ServerKey, datetime] = field(default_factory=dict)
+    saving: dict[ServerKey, datetime] = field(default_factory=dict)
+    """Since when its notebooks are being saved."""
+    keeps: dict[str, tuple[datetime, ...]] = field(default_factory=dict)
+    """User -> when *keep* was pressed in the last 24 hours, for whatever server (the journal has it)."""
+
+    # the hub
+    hub_up: bool = True
+    """It answers."""
+    hub_back: datetime | None = None
+    """It answers again since then; None: it was never away."""
+    hub_clock_ahead: timedelta | None = None
+    """By how much its clock is; None: not known."""
+    token_name: str = ""
+    people: dict[str, tuple[tuple[str, ...], bool]] = field(default_factory=dict)
+    """User -> groups and admin or not, as it said last."""
+    listed: frozenset[ServerKey] | None = None
+    """The servers it has, as its list said last; None: not known."""
+    listing: Listing | None = None
+    """The same with their processes."""
+    listed_pods: frozenset[str] = frozenset()
+    """The names of their pods."""
+    gone_unseen: frozenset[ServerKey] = frozenset()
+    """Servers that went while hub or service was away: the first list after it lacked them, and each one since."""
+    touched: dict[ServerKey, float] = field(default_factory=dict)
+    """Servers of which something was said, and when (the machine's seconds): an older listing knows less."""
+
+    # this service
+    pool_names: Mapping[str, str] = field(default_factory=dict)
+    """The name of each pool of a cluster, kept so that it stays."""
+    first_start: bool = False
+    store_problem: str = ""
+    port_problem: str = ""
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(What, reason) -> how often since the start, for the metrics."""
+    last_admission_seconds: float = 0.0
+    """How long the last admission took, for the metrics."""
+
+    _lease_of_ticket: dict[str, str] = field(default_factory=dict)
+    _availability: tuple[int, LikelyWaits | None, datetime, tuple[Availability, ...]] | None = None
+
+    def __post_init__(self, cull_policy: CullPolicy) -> None:
+        super().__post_init__()
+        self.policies = Policies(cull_policy, self.renew_ends)
 
     @classmethod
     async def open(
@@ -174,30 +146,39 @@ class State:
         stored = await store.load()
         kept = stored.meta.get(CLOCK)
         clock = RunningClock(datetime.fromisoformat(kept) if kept else None)
-        state = cls(store, clock, config, policy, offers, start_allowance, notice_config)
-        for ticket in stored.tickets:
-            state._remember_ticket(ticket)
-        state.sendings = read_sendings(stored.meta.get(SENDINGS, "{}"))
-        state.deliveries = {each.key: each for each in stored.deliveries}
-        state.facts = {(facts.user, facts.server): facts for facts in stored.facts}
-        state.uses = {use.key: use for use in stored.uses}
-        for lease in stored.leases:
-            state.leases[lease.id] = state._ending(lease)
-            state._index(lease)
-        state.foresight.goes_on_with(stored.forecasts)
-        state.next_place = stored.next_place
-        state.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
-        state.token_name = stored.meta.get(TOKEN_NAME, "")
-        state._offers_before = read_offers(stored.meta.get(OFFERS, "[]"))
+        notices = UserNotices(notice_config or NoticeConfig())
+        state = cls(
+            store=store,
+            clock=clock,
+            config=config,
+            cull_policy=policy,
+            offer_config=offers,
+            start_allowance=start_allowance,
+            notices=notices,
+        )
+        state._restore(stored)
         state.last_offers_by_user = dict(await store.last_offers_by_user())
-        for notice in reversed(await store.notices(None, state.clock.utc_now() - NOTICES_LAST)):
-            state.notices.setdefault(notice.user, []).append(notice)
+        notices.go_on_with(stored, await store.notices(None, clock.utc_now() - NOTICES_LAST))
         wall, now = state.clock.utc_now(), state.clock.now()
         for user, at in await store.keeps(wall - DAY):
             if at <= wall:  # else the clock was set back since
                 state._note_keep(user, now - (wall - at))
         state.first_start = not kept
         return state
+
+    def _restore(self, stored: Stored) -> None:
+        for ticket in stored.tickets:
+            self._remember_ticket(ticket)
+        self.facts = {(facts.user, facts.server): facts for facts in stored.facts}
+        self.uses = {use.key: use for use in stored.uses}
+        for lease in stored.leases:
+            self.leases[lease.id] = self._ending(lease)
+            self._index(lease)
+        self.foresight.goes_on_with(stored.forecasts)
+        self.next_place = stored.next_place
+        self.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
+        self.token_name = stored.meta.get(TOKEN_NAME, "")
+        self.offers_before = read_offers(stored.meta.get(OFFERS, "[]"))
 
     # -------------------------------------------------------------- the one way to change
 
@@ -246,20 +227,13 @@ class State:
             self.uses[use.key] = use
         for record in changes.usage:
             self._remember_last(record)
-        for delivered in changes.delivered:
-            self.deliveries.pop(delivered, None)
-        for delivery in changes.deliveries:
-            self.deliveries[delivery.key] = delivery
-        for notice in changes.notices:
-            self.notices.setdefault(notice.user, []).append(notice)
         for written in changes.journal:
             if written.kind == "kept" and written.user:
                 self._note_keep(written.user, self.clock.now())
         if POOL_NAMES in changes.meta:
             self.pool_names = json.loads(changes.meta[POOL_NAMES])
-        if SENDINGS in changes.meta:
-            self.sendings = read_sendings(changes.meta[SENDINGS])
         self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
+        self.notices.remember(changes)
         self.foresight.remember(changes)
         if not replace(changes, forecasts=(), meta={}).empty:  # what was foretold, or noted, changes nothing
             self.revision += 1
@@ -277,30 +251,32 @@ class State:
 
     def _remember_ticket(self, ticket: Ticket) -> None:
         self.tickets[ticket.id] = ticket
-        self._ticket_of[ticket.user, ticket.server] = ticket.id
-        self._queues.put(ticket)
-        self._match(ticket)
-
-    def _match(self, ticket: Ticket) -> None:
-        """Find the nodes that its server may use, as far as they are known."""
-        found = None if self.cluster is None else self._matched.of(ticket.demands)
-        if found is None:
-            self.node_sets.pop(ticket.id, None)
-        else:
-            self.node_sets[ticket.id] = found
+        self.ticket_index.put(ticket)
 
     def _drop(self, ticket: Ticket) -> None:
         self.tickets.pop(ticket.id, None)
-        if self._ticket_of.get((ticket.user, ticket.server)) == ticket.id:
-            del self._ticket_of[ticket.user, ticket.server]
-        self._queues.drop(ticket.id)
-        self.node_sets.pop(ticket.id, None)
+        self.ticket_index.drop(ticket)
 
     def _index(self, lease: Lease) -> None:
         if lease.state not in (LeaseState.ENDING, LeaseState.ENDED):
             self._lease_of_ticket[lease.ticket] = lease.id
         elif self._lease_of_ticket.get(lease.ticket) == lease.id:
             del self._lease_of_ticket[lease.ticket]
+
+    def touch(self, user: str, server: str) -> None:
+        """Something was said of this server just now: a listing of the hub from before knows nothing of it."""
+        self.touched[(user, server)] = self.clock.elapsed()
+
+    def count(self, what: str, reason: str) -> None:
+        """Count something for the metrics."""
+        self.counts[(what, reason)] = self.counts.get((what, reason), 0) + 1
+
+    def new_place(self) -> int:
+        """The next place in line (a serial number, never used twice)."""
+        self.next_place += 1
+        return self.next_place - 1
+
+    # -------------------------------------------------------------- limits
 
     @property
     def policy(self) -> CullPolicy:
@@ -324,79 +300,34 @@ class State:
         self.leases = {lease.id: self._ending(lease) for lease in self.leases.values()}
         self.revision += 1
 
-    def _ending(self, lease: Lease) -> Lease:
-        """A lease with the end that the limits of today give it, and no earlier one than its user was shown."""
-        ends, facts = self.end_of(lease), self.facts.get((lease.user, lease.server))
-        if ends is None or facts is None or facts.lease != lease.id:
-            return replace(lease, ends_at=ends)
-        return replace(lease, ends_at=max(ends, facts.ends_at or ends, facts.promised or ends))
-
     def end_of(self, lease: Lease) -> datetime | None:
         """When the lifetime ends a lease at the latest, by the limits of today; None: nothing enforces an end."""
-        longest = self.policies.longest(self.ruled(lease.user, lease.offer))
-        if longest is None:
-            return None
-        begins = lease.since + self.start_allowance if lease.ready_at is None else lease.ready_at
-        return begins + longest
+        return limit_end(lease, self.policies.longest(self.ruled(lease.user, lease.offer)), self.start_allowance)
+
+    def _ending(self, lease: Lease) -> Lease:
+        """A lease with the end that the limits of today give it, and no earlier one than its user was shown."""
+        return replace(lease, ends_at=shown_end(self.end_of(lease), self._facts_of(lease)))
 
     def _as_enforced(self, lease: Lease) -> Lease:
-        """A lease with the end that its server really has: none comes before its warning, or before a promised one."""
-        facts = self.facts.get((lease.user, lease.server))
-        if facts is not None and facts.lease == lease.id and facts.drain is not None:
-            return replace(lease, ends_at=min(facts.drain.at, lease.ends_at or facts.drain.at))
-        if lease.ends_at is None or facts is None or facts.lease != lease.id:
+        """A lease with the end that its server really has."""
+        facts = self._facts_of(lease)
+        if facts is None:
             return lease
-        now, policy = self.clock.now(), self.policy_of(lease.user, lease.offer)
-        known = max(lease.ends_at, facts.ends_at or lease.ends_at)
-        if facts.promised is None and known > now + policy.warn:
-            return lease if known == lease.ends_at else replace(lease, ends_at=known)  # as far away as it looks
-        end = max(known, lifetime_end(facts, policy, now) or known)
+        policy = self.policy_of(lease.user, lease.offer)
+        end = enforced_end(lease.ends_at, facts, policy, self.clock.now())
         return lease if end == lease.ends_at else replace(lease, ends_at=end)
 
-    def touch(self, user: str, server: str) -> None:
-        """Something was said of this server just now: a listing of the hub from before knows nothing of it."""
-        self.touched[(user, server)] = self.clock.elapsed()
-
-    def count(self, what: str, reason: str) -> None:
-        """Count something for the metrics."""
-        self.counts[(what, reason)] = self.counts.get((what, reason), 0) + 1
-
-    def new_place(self) -> int:
-        """The next place in line (a serial number, never used twice)."""
-        self.next_place += 1
-        return self.next_place - 1
+    def _facts_of(self, lease: Lease) -> ServerFacts | None:
+        """What is known of the server that runs under a lease."""
+        facts = self.facts.get((lease.user, lease.server))
+        return facts if facts is not None and facts.lease == lease.id else None
 
     # -------------------------------------------------------------- the inventory
 
-    def see(self, reading: InventoryReading, states: dict[str, DeviceState]) -> None:
-        """Take in a reading of the GPUs. `states` (by `Device.identity`) keeps devices that are gone under a lease."""
-        changed = states != self.devices
-        self.reading = reading
-        self.samples = reading.samples
-        for uuid, sample in reading.samples.items():
-            if sample.used_percent is not None:
-                self.highest_use[uuid] = max(sample.used_percent, self.highest_use.get(uuid, 0.0))
-        self.read_at = self.clock.now()
-        self.problem = " ".join(reading.problems)
-        if not changed and self.offers:
-            return
-        self.devices = states
-        self.offers = derive_offers(
-            [s.device for s in states.values() if s.present], self.offer_config, sm_of_product=sm_of_product
-        )
-        self.revision += 1
-        self.foresight.note_change()
-
-    def expect_cluster(self) -> None:
-        """The devices are a cluster's. Until it has been read, its offers are those of before, and none is counted."""
-        self.on_cluster = True
-        before = [each for each in self._offers_before if each.id != CPU and each.id not in self.offer_config.hidden]
-        self.offers = arranged([*before, cpu_offer()], self.offer_config)
-
-    @property
-    def unread(self) -> bool:
-        """On a cluster that has not been read yet: what is offered there is not known, which is not *nothing*."""
-        return self.on_cluster and self.cluster is None
+    def see(self, reading: InventoryReading, devices: dict[str, DeviceState]) -> None:
+        """Take in a reading of the GPUs. `devices` (by `Device.identity`) keeps those that are gone under a lease."""
+        if self.take_reading(reading, devices):
+            self._note_other_offers()
 
     async def see_cluster(self, snapshot: ClusterSnapshot) -> None:
         """Take in a snapshot of a cluster.
@@ -406,17 +337,13 @@ class State:
         """
         if dict(snapshot.survey.names) != dict(self.pool_names):
             await self.commit(Changes(meta={POOL_NAMES: json.dumps(dict(snapshot.survey.names))}))
-        if snapshot.offers.offers != self._offers_before:
+        if snapshot.offers.offers != self.offers_before:
             await self._store_offers(snapshot.offers.offers)
-        self.read_at = self.clock.now()
-        self.problem = ""
-        if snapshot == self.cluster:
-            return
-        self.cluster = snapshot
-        if self._matched.know(snapshot.nodes, snapshot.volumes):
-            for ticket in self.tickets.values():
-                self._match(ticket)
-        self.offers = snapshot.offers.offers
+        if self.take_cluster(snapshot):
+            self.ticket_index.see_nodes(snapshot.nodes, snapshot.volumes, self.tickets.values())
+            self._note_other_offers()
+
+    def _note_other_offers(self) -> None:
         self.revision += 1
         self.foresight.note_change()
 
@@ -427,30 +354,7 @@ class State:
         except StoreUnavailable as problem:
             log.debug("the offers are not kept: %s", problem.message)
             return
-        self._offers_before = offers
-
-    def ask_of(self, offer: OfferId) -> PodAsk | None:
-        """What an offer asks of a pod; None: this is one machine, or there is no such offer."""
-        return self.cluster.offers.asks.get(offer) if self.cluster is not None else None
-
-    def inventory_age(self) -> timedelta | None:
-        """Running time since the GPUs were last read; None: never yet."""
-        return None if self.read_at is None else self.clock.now() - self.read_at
-
-    def known_devices(self) -> tuple[DeviceState, ...] | None:
-        """The devices, or None while they are not known."""
-        if self.cluster is not None or not self._fresh():
-            return None
-        return tuple(self.devices.values())
-
-    def _fresh(self) -> bool:
-        age = self.inventory_age()
-        return age is not None and age <= INVENTORY_GOES_STALE
-
-    def device(self, identity: str) -> Device | None:
-        """A device by `Device.identity`, gone ones under a lease included."""
-        state = self.devices.get(identity)
-        return state.device if state else None
+        self.offers_before = offers
 
     # -------------------------------------------------------------- views
 
@@ -461,10 +365,7 @@ class State:
             asked: ids of offers that somebody asks for now. On a cluster that has not been read yet they have a line,
                 as those have that anybody waits for.
         """
-        offers = (*self.offers, *self._by_name(asked)) if self.unread else self.offers
-        pools = pools_of(offers)
-        if pools != self._queues.pool_of:
-            self._queues = PoolQueueIndex(pools, self.tickets.values())
+        offers = (*self.offers, *self.by_name([*asked, *self._asked_for()])) if self.unread else self.offers
         line = QueueSnapshot(
             offers,
             self.known_devices(),
@@ -473,12 +374,12 @@ class State:
             self.config,
             self.policies.longest_of_all(),
             self.start_allowance,
-            queues=self._queues.queues(),
+            queues=self.ticket_index.queues(pools_of(offers), self.tickets.values()),
         )
         snapshot = self.cluster
         if snapshot is None:
             return line
-        known = snapshot.survey.known and self._fresh()
+        known = snapshot.survey.known and self.is_fresh()
         return replace(
             line,
             pools=snapshot.survey.pools if known else None,
@@ -487,15 +388,12 @@ class State:
             held_up=snapshot.held_up,
             held_up_on=snapshot.held_up_on,
             held_back=snapshot.held_back,
-            node_sets=dict(self.node_sets),
+            node_sets=dict(self.ticket_index.node_sets),
             node_of=snapshot.node_of,
         )
 
-    def _by_name(self, asked: Sequence[OfferId]) -> tuple[GpuOffer, ...]:
-        """Offers that are asked for and not known, by their ids; what the admin hides is none."""
-        wanted = [*asked, *(choice.offer for ticket in self.tickets.values() for choice in ticket.wanted_offers)]
-        unknown = set(wanted) - {offer.id for offer in self.offers} - set(self.offer_config.hidden)
-        return arranged(map(named_offer, unknown), self.offer_config)
+    def _asked_for(self) -> Iterable[OfferId]:
+        return (choice.offer for ticket in self.tickets.values() for choice in ticket.wanted_offers)
 
     def availability(self) -> tuple[Availability, ...]:
         """How every offer stands; kept for a second as long as nothing changes."""
@@ -509,13 +407,9 @@ class State:
         self._availability = (self.revision, likely.waits, now, fresh)
         return fresh
 
-    def offer(self, offer_id: OfferId) -> GpuOffer | None:
-        """An offer by its id; None: there is none."""
-        return next((offer for offer in self.offers if offer.id == offer_id), None)
-
     def live_ticket(self, user: str, server: str) -> Ticket | None:
         """The ticket of a server that waits or starts; None: there is none."""
-        return self.tickets.get(self._ticket_of.get((user, server), ""))
+        return self.tickets.get(self.ticket_index.of_server(user, server))
 
     def lease_of(self, user: str, server: str) -> Lease | None:
         """The lease a server runs or starts under (not one that is ending)."""
@@ -538,8 +432,5 @@ class State:
         return sum(1 for ticket in self.tickets.values() if ticket.state is TicketState.WAITING)
 
     def recent_notices(self, user: str) -> tuple[NoticeRow, ...]:
-        """What this user is to be told at the next page (the last 24 h)."""
-        since = self.clock.utc_now() - NOTICES_LAST
-        kept = [notice for notice in self.notices.get(user, []) if notice.at >= since]
-        self.notices[user] = kept
-        return tuple(kept)
+        """What this user is to be told at the next page now."""
+        return self.notices.recent(user, self.clock.utc_now())

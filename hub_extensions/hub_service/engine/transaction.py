@@ -149,7 +149,7 @@ class Transaction:
 
     def _turn_notices(self, ticket: Ticket, facts: ServerFacts) -> tuple[Delivery, ...]:
         """What its user hears of it with the page closed; it is kept with the change itself, and nothing is lost."""
-        notice_config, offer = self.state.notice_config, self.state.offer(facts.offer)
+        notice_config, offer = self.state.notices.config, self.state.offer(facts.offer)
         return turn_notices(
             ticket,
             facts,

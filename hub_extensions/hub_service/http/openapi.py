@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from hub_extensions.core.access import NEEDED
 from hub_extensions.core.messages import Problem, WebhookNotice
 from hub_extensions.core.signing import SCHEME, SIGN_AGAIN
+from hub_extensions.hub_service.http.api.codec import OF_ANY_VERSION
 from hub_extensions.hub_service.http.api.routes import ID, ROUTES, Address, Method
 
 FILE = "openapi.json"
@@ -181,7 +182,7 @@ def _schemas(routes: tuple[Address, ...]) -> dict[str, Any]:
         ref_template="#/components/schemas/{model}",
     )
     schemas: dict[str, Any] = found["$defs"]
-    for kind in taken:
+    for kind in taken - OF_ANY_VERSION:
         schemas[kind.__name__]["additionalProperties"] = False
     return schemas
 

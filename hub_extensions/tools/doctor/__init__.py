@@ -1,7 +1,7 @@
 """``jupyterhub-gpu doctor``: what is wrong with this machine or with a configuration, and how to put it right.
 
 It looks and changes nothing: a configuration is loaded without writing its state folder. Not here: how findings are
-printed (``tools/cli.py``).
+printed (``tools/cli/``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commands of the history, for ``tools/cli.py``: options in, sentences and an exit status out."""
+"""The commands of the history, for ``tools/cli/records.py``: options in, sentences and an exit status out."""
 
 from __future__ import annotations
 

@@ -92,6 +92,30 @@ def test_a_pin_is_an_accounts_and_follows_it_to_its_new_name(
         assert store.pins_of(identity, user) == {identity: user}
 
 
+@pytest.mark.parametrize(
+    ("created", "follows"),
+    [
+        ("2026-11-19 00:00:00.000000", True),
+        ("2026-11-20 12:00:59.000000", True),
+        ("2026-11-20 12:01:01.000000", False),
+        (None, False),
+    ],
+    ids=["it was there", "made by that sign-in", "made later", "not known when"],
+)
+def test_a_pin_from_before_accounts_were_noted_follows_the_account_that_had_its_name(
+    db: Session, created: str | None, follows: bool
+) -> None:
+    store = ProviderStore(db)
+    store.pin(ADA, "ada", NOW)
+    store.pin(BEN, "ben", NOW)  # whose name is no user's
+    db.execute(sa.text("insert into users values (1, 'ada', :created)"), {"created": created})
+    store.note_users()
+    db.execute(sa.text("update users set name = 'gil'"))
+    store.follow_users()
+    assert store.pins_of(ADA, "") == {ADA: "gil" if follows else "ada"}
+    assert store.pins_of(BEN, "") == {BEN: "ben"}
+
+
 def test_an_admin_gives_a_name_to_somebody_else(db: Session, tmp_path: Path) -> None:
     ProviderStore(db).pin(ADA, "ada", NOW)
     db.commit()

@@ -14,11 +14,11 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
-from hub_extensions.adapters.oidc import ProviderAway, ProviderTokens
+from hub_extensions.adapters.oidc import ProviderAway, ProviderRefused, ProviderTokens
 from hub_extensions.adapters.store.sign_on import METADATA, SignOnStore
 from hub_extensions.adapters.store.sign_on_provider import ProviderStore
 from hub_extensions.authenticator.registry import SessionRegistry
-from hub_extensions.core.sign_on import SignOnConfig
+from hub_extensions.core.sign_on import EndCause, SignOnConfig
 from hub_extensions.core.sign_on.recheck import ProviderLink
 from tests.patience import patient
 
@@ -53,18 +53,21 @@ class FullLinks(ProviderStore):
 
 
 class RotatingProvider:
-    """A refresh token is good once; about `silent` nothing is answered."""
+    """A refresh token is good once; about `silent` nothing is answered. `refused`: why none is good any more."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
         self.good: dict[str, int] = {}
         self.silent: set[str] = set()
+        self.refused = ""
 
     async def refresh(self, token: str) -> ProviderTokens:
         session, _, number = token.partition(":")
         self.asked[session] += 1
         if session in self.silent:
             raise ProviderAway("interaction_required")
+        if self.refused:
+            raise ProviderRefused("invalid_grant", self.refused)
         assert self.good.setdefault(session, 0) == int(number), "an old refresh token ends the session at the provider"
         self.good[session] += 1
         return ProviderTokens("access", "", f"{session}:{self.good[session]}")
@@ -94,7 +97,9 @@ class Place:
             session, _cookie = registry.begin(1, "", "")
             registry.put(session)
             self.names.append(session.id)
-        self.sign_on = SimpleNamespace(registry=registry, config=SignOnConfig())
+        self.ends: list[tuple[EndCause, bool]] = []
+        ender = SimpleNamespace(end=lambda _, __, cause, *, lost_right: self.ends.append((cause, lost_right)))
+        self.sign_on = SimpleNamespace(registry=registry, config=SignOnConfig(), ender=ender)
         self.errors: list[str] = []
         log = SimpleNamespace(exception=self.errors.append, warning=lambda *_: None, info=lambda *_: None)
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -166,6 +171,23 @@ async def test_a_session_without_an_answer_keeps_nobody_else_waiting(monkeypatch
         await until(lambda: all(place.provider.asked[each] for each in others))
         await until(lambda: recheck.away_since is None and place.provider.asked[silent])
         assert place.links.of_session(silent) is not None, "nobody is signed out for it"
+
+
+@pytest.mark.parametrize(
+    ("why", "cause", "lost_right"),
+    [
+        ("Session not active", EndCause.NOT_RENEWED, False),  # as Keycloak says it of a deleted account, too
+        ("User disabled", EndCause.DISABLED, True),
+        ("The user does not exist", EndCause.DELETED, True),
+    ],
+)
+async def test_why_the_provider_says_no_is_the_cause_where_it_says_it(
+    monkeypatch: pytest.MonkeyPatch, why: str, cause: EndCause, lost_right: bool
+) -> None:
+    async with asking(1, monkeypatch) as (place, _):
+        place.provider.refused = f"The provider says no: {why!r}."
+        await until(lambda: place.ends)
+        assert place.ends == [(cause, lost_right)]
 
 
 async def test_a_database_that_takes_nothing_loses_no_refresh_token_and_the_loop_goes_on(

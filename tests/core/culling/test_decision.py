@@ -581,6 +581,7 @@ def test_an_idle_end_in_a_gap_of_the_samples_holds_up_no_other_end() -> None:
         ("by-admin", "access-ended"),
         ("provider", "sign-in-ended"),
         ("disabled", "account-disabled"),
+        ("deleted", "sign-in-ended"),
         ("not-allowed", "account-not-allowed"),
         ("of a later version", "access-ended"),
     ],

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.sign_on.recheck import JITTER, ProviderLink, RecheckFailure, RecheckOutcome, due, outcome_of_no
+from hub_extensions.core.sign_on import EndCause
+from hub_extensions.core.sign_on.recheck import JITTER, ProviderLink, RecheckFailure, due, end_of_no
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 EVERY = timedelta(minutes=5)
@@ -45,23 +46,21 @@ def test_sessions_that_began_together_are_not_all_due_together_and_none_is_late(
 
 
 @pytest.mark.parametrize(
-    ("description", "outcome"),
+    ("description", "cause"),
     [
-        ("The provider says no: 'User disabled'.", RecheckOutcome.RIGHT_LOST),
-        ("The provider says no: 'user not found'.", RecheckOutcome.RIGHT_LOST),
-        ("The provider says no: 'The account has been deleted.'.", RecheckOutcome.RIGHT_LOST),
-        ("The provider says no: 'AADSTS50034:\nThe user account does not exist'.", RecheckOutcome.RIGHT_LOST),
-        ("The provider says no: 'Session not active'.", RecheckOutcome.ENDS),
-        ("The provider says no: 'User session not found'.", RecheckOutcome.ENDS),
-        ("The provider says no: 'session of a user that was deleted'.", RecheckOutcome.ENDS),
-        ("The provider says no: 'Account is temporarily locked'.", RecheckOutcome.ENDS),
-        ("The provider says no: 'User account locked out'.", RecheckOutcome.ENDS),
-        ("The provider says no: 'Stale token'.", RecheckOutcome.ENDS),
-        ("The provider says no: 'invalid_grant'.", RecheckOutcome.ENDS),
-        ("", RecheckOutcome.ENDS),
+        ("The provider says no: 'User disabled'.", EndCause.DISABLED),
+        ("The provider says no: 'user not found'.", EndCause.DELETED),
+        ("The provider says no: 'The account has been deleted.'.", EndCause.DELETED),
+        ("The provider says no: 'AADSTS50034:\nThe user account does not exist'.", EndCause.DELETED),
+        ("The provider says no: 'Session not active'.", EndCause.NOT_RENEWED),
+        ("The provider says no: 'User session not found'.", EndCause.NOT_RENEWED),
+        ("The provider says no: 'session of a user that was deleted'.", EndCause.NOT_RENEWED),
+        ("The provider says no: 'Account is temporarily locked'.", EndCause.NOT_RENEWED),
+        ("The provider says no: 'User account locked out'.", EndCause.NOT_RENEWED),
+        ("The provider says no: 'Stale token'.", EndCause.NOT_RENEWED),
+        ("The provider says no: 'invalid_grant'.", EndCause.NOT_RENEWED),
+        ("", EndCause.NOT_RENEWED),
     ],
 )
-def test_a_right_is_lost_only_where_the_provider_says_that_the_account_is(
-    description: str, outcome: RecheckOutcome
-) -> None:
-    assert outcome_of_no(description) is outcome
+def test_a_right_is_lost_only_where_the_provider_says_that_the_account_is(description: str, cause: EndCause) -> None:
+    assert end_of_no(description) is cause

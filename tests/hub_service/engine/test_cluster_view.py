@@ -174,7 +174,7 @@ async def test_two_pods_without_a_place_hold_their_offer_up_on_the_nodes_of_both
         known(r, *(r.pod_for(each) for each in asked))
         sets = (frozenset("ab"), frozenset("bc"))
         for found, nodes in ((sets, frozenset("abc")), ((sets[0], None), None), ((None, sets[0]), None)):
-            r.engine.state.node_sets = {
+            r.engine.state.ticket_index.node_sets = {
                 each.ticket: nodes for each, nodes in zip(asked, found, strict=True) if nodes is not None
             }
             r.pods._without_a_place("")

@@ -33,7 +33,7 @@ async def test_the_form_is_that_of_its_user(tmp_path: Path) -> None:
         await r.ask("ada", "cpu", server="second")
         await r.ask("ada", SMALL, server="third")
         state = r.engine.state
-        state.notices = {"ada": [NoticeRow(r.hands.wall, "ada", "", "It was stopped.")], "ben": []}
+        state.notices.remember(Changes(notices=(NoticeRow(r.hands.wall, "ada", "", "It was stopped."),)))
         form = r.engine.form("ada", "", (), False)
         assert (form.gpu_servers, form.in_line, form.last_offers) == (("",), ("second",), ("cpu",))
         assert [notice.text for notice in form.notices] == ["It was stopped."]

@@ -128,7 +128,7 @@ async def test_a_kill_at_any_moment_loses_no_notice_and_a_repeat_has_the_same_id
             await send(r)
         async with room(tmp_path, small(0), hub=hub, hands=hands, **channels(webhook)) as r:
             await send(r)
-            assert not r.engine.state.deliveries
+            assert not r.engine.state.notices.deliveries
         assert [each["id"] for each in webhook.taken] == [webhook.taken[0]["id"]] * 2
         assert webhook.headers[0]["idempotency-key"] == webhook.taken[0]["id"]
     finally:
@@ -151,7 +151,7 @@ async def test_a_receiver_that_fails_is_tried_again_and_then_given_up_and_an_adm
             "The webhook answers with an error (500)."
         )
         assert (counts["notice-failed", "webhook"], counts["notice-given-up", "webhook"]) == (8, 1)
-        assert not r.engine.state.deliveries
+        assert not r.engine.state.notices.deliveries
         hub, hands = r.hub, r.hands
         (said,) = notices(r.engine.settings)
         assert (said.state, said.text) == ("warning", f"Users are told by webhook: {health.notices['webhook']}")
@@ -196,4 +196,4 @@ async def test_a_server_that_has_ended_or_was_opened_is_not_told_of(tmp_path: Pa
             await r.engine.watcher.refresh()
             r.hands.pass_time(MINUTE)
         await send(r)
-        assert (webhook.taken, r.engine.state.deliveries) == ([], {})
+        assert (webhook.taken, r.engine.state.notices.deliveries) == ([], {})

@@ -86,7 +86,7 @@ async def test_what_is_due_by_a_channel_is_sent_by_that_one_the_longest_due_firs
             (message,) = sent.taken[0]
             assert isinstance(message, EmailMessage) and message["To"] == "ada@example.org"
             assert message["Message-ID"] == "<first@example.org>" and message["Auto-Submitted"] == "auto-generated"
-        assert {key[0] for key in r.engine.state.deliveries} == {"later", "other"}
+        assert {key[0] for key in r.engine.state.notices.deliveries} == {"later", "other"}
         assert await written(r) == [
             ("told", f"ready by {channel}", f"notice {name}, try 1") for name in ("first", "second")
         ]
@@ -124,7 +124,7 @@ async def test_what_is_not_true_any_more_is_not_sent_and_written_down_unless_its
             facts, started=made.run + started * SECOND, opened=None if opened is None else now
         )
         await r.engine.notifier.send_due(WEBHOOK)
-        assert webhook.taken == [] and r.engine.state.deliveries == {}
+        assert webhook.taken == [] and r.engine.state.notices.deliveries == {}
         expected = [("not-told", f"ready by webhook: {verdict}", "notice n1, try 1")] if verdict else []
         assert await written(r) == expected
 
@@ -136,7 +136,7 @@ async def test_what_failed_is_tried_again_after_a_pause_and_given_up_after_the_l
         webhook.fails, state = NotSent("No answer."), r.engine.state
         for tries, pause in enumerate(PAUSES, start=1):
             await r.engine.notifier.send_due(WEBHOOK)
-            (kept,) = state.deliveries.values()
+            (kept,) = state.notices.deliveries.values()
             assert (kept.tries, kept.due) == (tries, state.clock.now() + pause)
             r.hands.pass_time(pause - SECOND)
             await r.engine.notifier.send_due(WEBHOOK)
@@ -144,7 +144,7 @@ async def test_what_failed_is_tried_again_after_a_pause_and_given_up_after_the_l
             r.hands.pass_time(SECOND)
         assert r.engine.notifier.sent() is False and await written(r) == []
         await r.engine.notifier.send_due(WEBHOOK)
-        assert state.deliveries == {} and state.counts["notice-given-up", WEBHOOK] == 1
+        assert state.notices.deliveries == {} and state.counts["notice-given-up", WEBHOOK] == 1
         assert await written(r) == [("not-told", "ready by webhook: No answer.", "notice n1, try 8")]
         at = r.hands.wall.isoformat(timespec="seconds")
         assert (r.engine.notifier.status() or {})[WEBHOOK] == f"none taken yet, failed last at {at}: No answer."
@@ -158,7 +158,7 @@ async def test_what_no_other_try_helps_is_given_up_at_once(tmp_path: Path) -> No
         await due(r, "n2", MAIL, user="no address")
         for channel in (WEBHOOK, MAIL):
             await r.engine.notifier.send_due(channel)
-        assert r.engine.state.deliveries == {} and mail.taken == []
+        assert r.engine.state.notices.deliveries == {} and mail.taken == []
         assert [text for _, text, _ in await written(r)] == [
             "ready by webhook: It is refused.", "ready by mail: The user's address is no plain e-mail address.",
         ]  # fmt: skip
@@ -171,10 +171,10 @@ async def test_what_was_taken_and_could_not_be_written_is_written_later_and_not_
         store, r.engine.state.store = r.engine.state.store, StoreThatIsFull()  # type: ignore[assignment]
         for _ in range(2):
             await r.engine.notifier.send_due(WEBHOOK)
-            assert len(webhook.taken) == 1 and len(r.engine.state.deliveries) == 1
+            assert len(webhook.taken) == 1 and len(r.engine.state.notices.deliveries) == 1
         r.engine.state.store = store
         await r.engine.notifier.send_due(WEBHOOK)
-        assert len(webhook.taken) == 1 and r.engine.state.deliveries == {} and len(await written(r)) == 1
+        assert len(webhook.taken) == 1 and r.engine.state.notices.deliveries == {} and len(await written(r)) == 1
         await due(r)
         await r.engine.notifier.send_due(WEBHOOK)
         assert len(webhook.taken) == 2, "another of that name is another"
@@ -195,6 +195,6 @@ async def test_one_channel_that_failed_last_is_enough_to_say_so(tmp_path: Path) 
             ({WEBHOOK: Sending(at - SECOND, at, "No.")}, False),
             ({WEBHOOK: Sending(at, at, "No.")}, False),
         ):
-            r.engine.state.sendings = sendings
+            r.engine.state.notices.sendings = sendings
             assert r.engine.notifier.sent() is went
         assert [name for name, _ in r.engine.notifier.loops()] == ["telling users by webhook", "telling users by mail"]

@@ -15,15 +15,16 @@ from hub_extensions.hub_service.engine import (
     forecaster,
     foresight,
     forgotten_pods,
+    inventory,
     local_leases,
     notifier,
     orphans,
     queue_view,
     reconcile,
     rights,
-    state,
     tickets,
     usage,
+    user_notices,
 )
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
@@ -47,7 +48,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
         ((reconcile.EVERY, reconcile.MISSING), (30.0, 60 * SECOND)),
         ((reconcile.AT_A_TIME, reconcile.SHORT_OUTAGE), (5, 15 * SECOND)),
         ((rights.LAST, rights.KEPT, rights.ANSWER_WITHIN), (30 * SECOND, 1000, 3.0)),
-        ((state.INVENTORY_GOES_STALE, state.NOTICES_LAST), (60 * SECOND, 24 * HOUR)),
+        ((inventory.INVENTORY_GOES_STALE, user_notices.NOTICES_LAST), (60 * SECOND, 24 * HOUR)),
         (tickets.SLICE, 50),
         (usage.HEARD_LATE, 60 * SECOND),
     ],

@@ -51,11 +51,15 @@ async def test_a_ticket_that_ends_is_forgotten_and_the_next_of_its_server_is_not
         fay = await r.ask("fay", SMALL)
         old = state.tickets[fay.ticket]
         new = replace(old, id="new")
-        state.node_sets[old.id] = frozenset("a")
+        state.ticket_index.node_sets[old.id] = frozenset("a")
         await state.commit(Changes(tickets=(TicketRow(new),)))
         assert state.live_ticket("fay", "") == new
         await state.commit(Changes(tickets=(TicketRow(old, TicketEnd.LEFT),)))
-        assert state.live_ticket("fay", "") == new and old.id not in state.tickets and old.id not in state.node_sets
+        assert (
+            state.live_ticket("fay", "") == new
+            and old.id not in state.tickets
+            and old.id not in state.ticket_index.node_sets
+        )
         await state.commit(Changes(tickets=(TicketRow(new, TicketEnd.LEFT),)))
         assert state.live_ticket("fay", "") is None and state.last_offers_by_user["fay"] == (SMALL,)
 
@@ -198,7 +202,9 @@ async def test_notices_of_the_last_day_are_a_users_own(tmp_path: Path) -> None:
         rows = [NoticeRow(now - ago, "ada", "", str(n)) for n, ago in enumerate((25 * HOUR, 24 * HOUR, HOUR))]
         await state.commit(Changes(notices=tuple(rows)))
         assert [notice.text for notice in state.recent_notices("ada")] == ["1", "2"]
-        assert len(state.notices["ada"]) == 2 and state.recent_notices("ben") == ()
+        assert state.recent_notices("ben") == ()
+        state.notices.forget_old(now)
+        assert len(state.notices.recent("ada", now - 24 * HOUR)) == 2, "the oldest is kept no longer"
 
 
 async def test_on_a_cluster_that_was_not_read_an_offer_that_is_asked_for_has_a_line(tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ T = TypeVar("T")
 BODY_LIMIT_BYTES = 64 * 1024
 """The longest request body; the longest honest one (many offers, long options) is far below 8 KiB."""
 
+OF_ANY_VERSION = frozenset({Report, Progress})
+"""What users' servers send: each has the version of its image. What a newer one says more is skipped, as in answers."""
+
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
 
 WHAT_IS_RIGHT = {
@@ -60,14 +63,15 @@ def read(kind: type[T], body: bytes) -> T:
     """One message from a request's body.
 
     Raises:
-        BadInput: not JSON, an unknown or a missing field, a wrong type, or a value out of range.
+        BadInput: not JSON, a missing field, a wrong type, a value out of range, or an unknown field of a message that
+            a person may have mistyped, or that may ask for more than is known here.
     """
     raw = _json(body)
     if not isinstance(raw, dict):
         raise BadInput("The body has to be a JSON object.")
     known = [field.name for field in fields(kind)] if is_dataclass(kind) else []
     unknown = sorted(set(raw) - set(known))
-    if unknown:
+    if unknown and kind not in OF_ANY_VERSION:
         name = foreign(unknown[0])
         raise BadInput(f"'{name}' is not a field here. Known: {', '.join(known)}.", name)
     try:

@@ -1,0 +1,61 @@
+"""The notices' part of the state: what users are told at their next page, and what is on its way to them.
+
+It follows the changes that are written, like the rest of the state. Not here: who sends (``notifier.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from hub_extensions.adapters.store import Changes, NoticeRow, Stored
+from hub_extensions.core.notices import Delivery, NoticeConfig, Sending
+from hub_extensions.hub_service.engine.meta import SENDINGS, read_sendings
+
+NOTICES_LAST = timedelta(hours=24)
+
+
+class UserNotices:
+    """What users without an open page are told.
+
+    Attributes:
+        config: how they are told.
+        deliveries: the notices on their way there, by their keys. sendings: channel -> how the last ones went.
+    """
+
+    def __init__(self, config: NoticeConfig) -> None:
+        self.config = config
+        self.deliveries: dict[tuple[str, str], Delivery] = {}
+        self.sendings: Mapping[str, Sending] = {}
+        self._by_user: dict[str, list[NoticeRow]] = {}
+
+    def go_on_with(self, stored: Stored, notices: Sequence[NoticeRow]) -> None:
+        """What the store kept.
+
+        Args:
+            notices: the latest first.
+        """
+        self.sendings = read_sendings(stored.meta.get(SENDINGS, "{}"))
+        self.deliveries = {each.key: each for each in stored.deliveries}
+        for notice in reversed(notices):
+            self._by_user.setdefault(notice.user, []).append(notice)
+
+    def remember(self, changes: Changes) -> None:
+        """What has been written."""
+        for delivered in changes.delivered:
+            self.deliveries.pop(delivered, None)
+        for delivery in changes.deliveries:
+            self.deliveries[delivery.key] = delivery
+        for notice in changes.notices:
+            self._by_user.setdefault(notice.user, []).append(notice)
+        if SENDINGS in changes.meta:
+            self.sendings = read_sendings(changes.meta[SENDINGS])
+
+    def recent(self, user: str, now: datetime) -> tuple[NoticeRow, ...]:
+        """What this user is to be told at the next page (the last 24 h)."""
+        since = now - NOTICES_LAST
+        return tuple(notice for notice in self._by_user.get(user, ()) if notice.at >= since)
+
+    def forget_old(self, now: datetime) -> None:
+        """Keep what is still told."""
+        self._by_user = {user: rows for user in self._by_user if (rows := [*self.recent(user, now)])}

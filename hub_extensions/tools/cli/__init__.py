@@ -1,0 +1,28 @@
+"""``jupyterhub-gpu``: an admin's shell. ``demo`` to try it, ``doctor`` for what is wrong, ``offers`` for what there is,
+``store`` for the service's database.
+
+Words and tables only: what is looked up and decided is in ``tools/demo.py``, ``tools/doctor/``,
+``tools/helm_check/check.py`` and beside them. Exit codes: 0 all is well, 1 something is wrong, 2 the command cannot run
+as it was typed.
+"""
+
+from __future__ import annotations
+
+import click
+
+from hub_extensions import __version__
+from hub_extensions.tools.cli import installation, records, sign_on
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="jupyterhub-gpu")
+def main() -> None:
+    """GPUs for JupyterHub: choose a slice, wait in line, use the GPU, give it back."""
+
+
+for command in (
+    *(installation.demo, installation.doctor, installation.offers, installation.helm),
+    *(records.store, records.usage, records.audit, records.forecast, records.cull),
+    sign_on.sign_on,
+):
+    main.add_command(command)

@@ -1,0 +1,8 @@
+"""``python -m hub_extensions.tools.cli``: the command where its name is not on the path."""
+
+from __future__ import annotations
+
+from hub_extensions.tools.cli import main
+
+if __name__ == "__main__":
+    main()
