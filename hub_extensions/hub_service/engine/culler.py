@@ -1,8 +1,7 @@
 """Stopping what holds a GPU for nothing: gather evidence, ask ``core.culling``, warn, save, check again, stop.
 
-The evidence is the service's own sample of the device; where the card tells it nothing, what DCGM measured; where
-nobody measured that, what the server reports of itself; else it is unknown, and unknown is never idle. Between the
-decision and the stop the server is checked once more: whoever came back keeps working.
+Between the decision and the stop the server is checked once more: whoever came back keeps working.
+Not here: the evidence (``server_evidence.py``), and what a server is shown of it (``server_view.py``).
 """
 
 from __future__ import annotations
@@ -16,21 +15,18 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer
-from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.adapters.timeouts import with_timeout
-from hub_extensions.core import culling, messages
-from hub_extensions.core.culling import Action, Cause, CullDecision, DueStop, Evidence, ServerFacts, StopPause
-from hub_extensions.core.gpu.devices import WHOLE
-from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
-from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core import culling
+from hub_extensions.core.culling import Action, CullDecision, DueStop, ServerFacts, StopPause
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
-from hub_extensions.core.queue.model import Lease, LeaseState
-from hub_extensions.core.reasons import Reason, explain
-from hub_extensions.core.usage import Figure, end_of_cull
+from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.usage import end_of_cull
 from hub_extensions.hub_service.engine import presenters
-from hub_extensions.hub_service.engine.dcgm import Dcgm, merged
+from hub_extensions.hub_service.engine.dcgm import Dcgm
 from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.server_evidence import REPORTS_LAST, ServerEvidence
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
 from hub_extensions.hub_service.engine.usage import Measuring
@@ -38,21 +34,10 @@ from hub_extensions.hub_service.engine.usage import Measuring
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 5.0
-REPORTS_LAST = timedelta(seconds=45)
-SAMPLES_LAST = timedelta(seconds=30)
 
 
-class Culler:
-    """Evidence and decisions about running servers.
-
-    Attributes:
-        reports: (user, server) -> what its own extension reported last (and the running time of it).
-        activity: (user, server) -> the hub's last activity, from the last listing.
-        saving: (user, server) -> running time since which its notebooks are being saved.
-        dcgm: what is known of a device's use where the card tells it to nobody here.
-        node_of: the node that a lease's server runs on; "" on one machine, and while it is not known.
-        people: user -> groups and admin or not, as the hub said last.
-    """
+class Culler(ServerEvidence):
+    """Decisions about running servers, carried out."""
 
     def __init__(
         self,
@@ -62,11 +47,9 @@ class Culler:
         dcgm: Dcgm,
         node_of: Callable[[Lease], str] = lambda _: "",
     ) -> None:
-        self.state = state
+        super().__init__(state, dcgm, node_of)
         self.transaction = transaction
         self.hub = hub
-        self.dcgm = dcgm
-        self.node_of = node_of
         self._stops: set[asyncio.Task[None]] = set()
         self.measuring = Measuring(state)
         self._dry: dict[tuple[str, str], datetime] = {}
@@ -116,7 +99,7 @@ class Culler:
 
     def _judge(self, facts: ServerFacts, now: datetime) -> tuple[ServerFacts, ServerFacts, CullDecision]:
         """The facts as they are kept, as they are after a look at the evidence, and what follows."""
-        seen = self._observe(facts, now)
+        seen = self.observe(facts, now)
         decision = self.decision(seen)
         return facts, culling.settle(seen, decision, now), decision
 
@@ -142,121 +125,8 @@ class Culler:
 
     def _due(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> DueStop:
         lease = self.state.leases.get(facts.lease) if facts.lease else None
-        waiting = self._waiting(facts.offer) if lease is not None else 0
+        waiting = self.waiting(facts.offer) if lease is not None else 0
         return DueStop((facts.user, facts.server), decision.stops_at or now, lease.share if lease else 0, waiting)
-
-    def _waiting(self, offer: OfferId) -> int:
-        """How many wait for what a server of this offer has."""
-        return next((each.waiting for each in self.state.availability() if each.offer.id == offer), 0)
-
-    def decision(self, facts: ServerFacts) -> CullDecision:
-        """What is to be done about a server now."""
-        now, policy = self.state.clock.now(), self.state.policy_of(facts.user, facts.offer)
-        return culling.decide(self.evidence(facts), policy, now, facts.warned, facts.cause, facts.promised)
-
-    # -------------------------------------------------------------- evidence
-
-    def _observe(self, facts: ServerFacts, now: datetime) -> ServerFacts:
-        lease = self.state.leases.get(facts.lease) if facts.lease else None
-        if lease is not None:
-            use, highest = self.use_of(lease), self.state.highest_use.get(lease.uuid)
-            if use is not None and highest is not None:
-                use = max(use, highest)  # short work between two decisions is work
-            facts = culling.observe(facts, use, self.state.policy_of(facts.user, facts.offer), now)
-        report = self.report(facts.user, facts.server)
-        return facts if report is None else culling.reported(facts, report, now)
-
-    def use_of(self, lease: Lease) -> float | None:
-        """Percent of the lease's own use of its device, as it is decided on; None: not known."""
-        used, source = self.measured(lease)
-        policy = self.state.policy_of(lease.user, lease.offer)
-        return culling.decisive_use(None if source == "report" else used, self._own_report(lease), policy)
-
-    def _own_report(self, lease: Lease) -> ServerReport | None:
-        """What its server reports, if that may be more than the echo of figures that it was handed."""
-        return None if self.dcgm.handed_out_lately(lease) else self.report(lease.user, lease.server)
-
-    def measured(self, lease: Lease) -> tuple[float | None, str]:
-        """The lease's use of its GPU, and who measured it (``none``: not known)."""
-        sample = self.sample_of(lease)
-        return (None, "none") if sample is None or sample.used_percent is None else (sample.used_percent, sample.source)
-
-    def sample_of(self, lease: Lease) -> DeviceSample | None:
-        """The figures of a lease's GPU as they are known now, with their time and who measured them; None: nothing.
-
-        Use and memory are the lease's own, None where they are not known. A device that several servers have tells one
-        thing for sure: when it is idle, everybody on it is. Busy, it does not say who.
-        """
-        age = self.state.inventory_age()
-        if age is None or age > SAMPLES_LAST:
-            return None
-        use = self.dcgm.use(lease)
-        sample = merged(self.state.samples.get(lease.uuid), use)
-        if use is not None and use.card_percent is not None:
-            return replace(sample, used_percent=self._if_idle(lease, use.card_percent)) if sample is not None else None
-        if sample is None or sample.used_percent is None:
-            sample = self._sample_by_server(lease, sample)
-        sharers = sum(1 for other in self.state.leases.values() if other.device == lease.device)
-        if sample is not None and lease.share < WHOLE and sharers > 1:
-            return replace(sample, used_percent=self._if_idle(lease, sample.used_percent), memory_used_bytes=None)
-        return sample
-
-    def figure_of(self, lease: Lease) -> Figure:
-        """What is kept of the lease's use of its device now."""
-        used, source = self.measured(lease)
-        sample = self.sample_of(lease)
-        return Figure(used, None if sample is None else sample.memory_used_bytes, source)
-
-    def device_of(self, lease: Lease) -> str:
-        """The UUID of the lease's device, by the machine, a claim, or DCGM; "" where nobody has told it yet."""
-        by_claim = self.state.cluster.device_of.get(lease.id, "") if self.state.cluster is not None else ""
-        use = self.dcgm.use(lease)
-        return lease.uuid or by_claim or (use.uuid if use is not None else "")
-
-    def _if_idle(self, lease: Lease, percent: float | None) -> float | None:
-        return None if self._is_work(lease, percent) else percent
-
-    def _is_work(self, lease: Lease, percent: float | None) -> bool:
-        return percent is not None and percent >= self.state.policy_of(lease.user, lease.offer).idle_below_percent
-
-    def _sample_by_server(self, lease: Lease, sample: DeviceSample | None) -> DeviceSample | None:
-        """With what the server's own extension measured, used only where nobody else could. Its user can forge it."""
-        report = self._own_report(lease)
-        if report is None or report.used_percent is None:
-            return sample
-        reported = sample or DeviceSample(lease.uuid, report.at, None, None, None, "none")
-        return replace(reported, at=report.at, used_percent=report.used_percent, source="report")
-
-    def report(self, user: str, server: str) -> ServerReport | None:
-        """What the server's own extension reported, if it is fresh."""
-        known = self.state.reports.get((user, server))
-        if known is None or self.state.clock.now() - known[1] > REPORTS_LAST:
-            return None
-        return known[0]
-
-    def evidence(self, facts: ServerFacts) -> Evidence:
-        """What is known of a server now."""
-        lease = self.state.leases.get(facts.lease) if facts.lease else None
-        sample = self.sample_of(lease) if lease is not None else None
-        report = self.report(facts.user, facts.server)
-        return culling.evidence_of(
-            facts,
-            use_known=lease is not None and self.use_of(lease) is not None,
-            last_activity=self.state.activity.get((facts.user, facts.server)),
-            busy_kernels=report.busy_kernels if report else None,
-            busy_terminals=report.busy_terminals if report else None,
-            used=lease is not None and self._used(lease),
-            memory_held=None if sample is None else culling.holds_memory(sample),
-            wanted=lease is not None and self._waiting(facts.offer) > 0,
-        )
-
-    def _used(self, lease: Lease) -> bool:
-        """Its GPU was measured in use since its start, or is just now, or a cell runs."""
-        noted, percent = self.state.uses.get(lease.id), self.use_of(lease)
-        report = self.report(lease.user, lease.server)
-        # where nobody can tell the use, a running cell or program is work
-        runs = report is not None and bool(report.busy_kernels or report.busy_terminals)
-        return self._is_work(lease, percent) or runs or (noted is not None and noted.first_used is not None)
 
     def _dry_run(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> None:
         """While culling is off, log once a day a server what would have been done."""
@@ -324,7 +194,7 @@ class Culler:
             current = self.state.facts.get((facts.user, facts.server))
             if current is None or current.started != facts.started or server is None or not server.ready:
                 return None
-            seen = self._observe(current, self.state.clock.now())
+            seen = self.observe(current, self.state.clock.now())
             return seen if self.decision(seen).action is Action.STOP else None
 
     async def _cancel_stop(self, facts: ServerFacts, pause: StopPause | None = None) -> None:
@@ -355,7 +225,7 @@ class Culler:
                 facts.server,
                 why,
                 SERVICE,
-                self._evidence_text(facts, lease),
+                self.evidence_text(facts, lease),
             )
             self.state.touch(facts.user, facts.server)
             self.state.count("culled", decision.cause.value if decision.cause else "unknown")
@@ -370,150 +240,3 @@ class Culler:
                 )
             )
             self.state.reports.pop((facts.user, facts.server), None)
-
-    def _evidence_text(self, facts: ServerFacts, lease: Lease | None) -> str:
-        """On what a stop was decided, for the audit log: figures, since when, who measured them, the limits."""
-        clock, found = self.state.clock, []
-        if lease is not None:
-            used, source = self.measured(lease)
-            found.append("use not known" if used is None else f"use {used:g} % by {source}")
-        _, rule = self.state.policies.of(self.state.ruled(facts.user, facts.offer), clock.utc_now())
-        found += [f"by the rule {rule!r}"] if rule else []
-        times = {"idle since": facts.idle_since, "warned": facts.warned, "last opened": facts.opened}
-        times["last activity"] = self.state.activity.get((facts.user, facts.server)) if lease is None else None
-        found += [f"{name} {clock.wall(at).isoformat(timespec='seconds')}" for name, at in times.items() if at]
-        return ", ".join(found)
-
-    # -------------------------------------------------------------- what a server reports, and its user sees
-
-    async def take_report(self, user: str, server: str, report: messages.Report) -> None:
-        """Remember what a server reports of itself; its first opening starts the idle clock."""
-        now = self.state.clock.now()
-        self.state.reports[(user, server)] = (
-            ServerReport(
-                self.state.clock.utc_now(),
-                report.opened,
-                report.kernels,
-                report.busy_kernels,
-                report.saved,
-                report.used_percent,
-                report.busy_terminals,
-                report.draining,
-            ),
-            now,
-        )
-        facts = self.state.facts.get((user, server))
-        if facts is None or culling.reported(facts, self.state.reports[(user, server)][0], now) == facts:
-            return
-        async with self.transaction() as transaction:
-            facts = self.state.facts.get((user, server))
-            if facts is not None:
-                seen = culling.reported(facts, self.state.reports[(user, server)][0], now)
-                await transaction.write(Changes(facts=(seen,)))
-
-    async def keep(self, user: str, server: str) -> None:
-        """Keep a server from being stopped as idle for a while.
-
-        Raises:
-            Refused: 404 no such running server; 409 the budget is used up, or there is nothing to keep it from.
-        """
-        async with self.transaction() as transaction:
-            facts = self.state.facts.get((user, server))
-            if facts is None:
-                raise Refused(404, "This server is not known to run.", "server", "unknown-server")
-            lease, pressed = self.state.leases.get(facts.lease) if facts.lease else None, self.state.keeps.get(user, ())
-            policy, now = self.state.policy_of(user, facts.offer), self.state.clock.now()
-            kept = culling.keep(self.evidence(facts), facts, policy, now, pressed)
-            if isinstance(kept, Reason):
-                raise Refused.because(409, kept, "keep")
-            longer = kept.extensions > facts.extensions
-            until = kept.ends_at if longer else kept.kept_until
-            at, kind = self.state.clock.utc_now(), "extended" if longer else "kept"
-            text = f"{kind} until {self.state.clock.wall(until) if until else None}"
-            evidence = self._evidence_text(facts, lease)
-            row = JournalRow(at, kind, None, facts.lease, user, server, text, "user", evidence)
-            try:
-                await transaction.write(Changes(facts=(kept,), journal=(row,)))
-            except StoreUnavailable as problem:
-                raise Refused(503, f"Not kept: {problem.message}", "keep", "store-unavailable") from problem
-
-    def server_state(self, user: str, server: str, trespassed: bool) -> messages.ServerState | None:
-        """What a server's own extension may know; None: the service knows no such server."""
-        facts = self.state.facts.get((user, server))
-        lease = self.state.lease_of(user, server)
-        ticket = self.state.live_ticket(user, server)
-        if facts is None and lease is None and ticket is None:
-            return None
-        offer_id = lease.offer if lease else facts.offer if facts else (ticket and ticket.admitted_offer) or CPU
-        offer = self.state.offer(offer_id)
-        device = self.state.device(lease.device) if lease else None
-        decision = self.decision(facts) if facts else None
-        keep = self._keep_budget(facts, decision) if facts and decision else None
-        allowed = presenters.allowed(self.state.availability(), *self.state.people.get(user, ((), False)))
-        return messages.ServerState(
-            user=user,
-            server=server,
-            offer=offer_id,
-            title=offer.title if offer else offer_id,
-            uuid=lease.uuid or None if lease else None,
-            share=lease.share / WHOLE if lease else 0.0,
-            memory_bytes=presenters.memory_of(lease, device, offer) if lease else None,
-            memory_enforced=offer.memory_enforced if offer else True,
-            simulated=device.simulated if device else False,
-            lease_state=lease.state.value if lease else "none",
-            countdown=presenters.countdown(decision, self.state.clock) if decision else None,
-            keep=keep,
-            ends_at=self.state.clock.wall(decision.ends_at) if decision and decision.ends_at else None,
-            save=(user, server) in self.state.saving,
-            warnings=self._warnings(lease, trespassed),
-            waits=tuple(presenters.offer_state(a) for a in allowed if a.offer.id != offer_id),
-            rule=self._rule(user, lease, offer_id, facts),
-            figures=self._figures(lease),
-            drain_seconds=self.state.policy_of(user, offer_id).drain.total_seconds(),
-        )
-
-    def _keep_budget(self, facts: ServerFacts, decision: CullDecision) -> messages.Keep | None:
-        """What a press of *keep* gives now: time against idleness, or a longer lifetime; None: none is offered."""
-        policy = self.state.policy_of(facts.user, facts.offer)
-        if not policy.enabled or policy.never:
-            return None
-        if decision.cause is Cause.LIFETIME and policy.extend_lifetime_times:
-            left = policy.extend_lifetime_times - facts.extensions
-            minutes = policy.extend_lifetime.total_seconds() / 60
-            return messages.Keep(minutes, max(0, left), policy.extend_lifetime_times, of_server=True)
-        left = culling.keeps_left(policy, self.state.clock.now(), self.state.keeps.get(facts.user, ()))
-        return messages.Keep(policy.keep.total_seconds() / 60, left, policy.keeps_per_day)
-
-    def _figures(self, lease: Lease | None) -> messages.Figures | None:
-        """What DCGM measured of this server's own device, where the machine itself measures nothing."""
-        if lease is None:
-            return None
-        sample = self.state.samples.get(lease.uuid)
-        if sample is not None and sample.used_percent is not None:
-            return None
-        use = self.dcgm.hand_out(lease)
-        if use is None or use.used_percent is None:
-            return None
-        return messages.Figures(use.uuid, use.at, use.used_percent, use.source, use.counters)
-
-    def _rule(self, user: str, lease: Lease | None, offer: OfferId, facts: ServerFacts | None) -> Reason | None:
-        """When this server stops by itself; None where nothing stops it."""
-        policy = self.state.policy_of(user, offer)
-        if not policy.enabled or policy.never:
-            return None
-        if lease is None:
-            quiet = policy.cpu_idle
-            return None if quiet is None else explain("rule-cpu", quiet=quiet)
-        if self.use_of(lease) is None:
-            return explain("rule-use-not-known")
-        known = None if facts is None else replace(self.evidence(facts), wanted=False)
-        own_limit = policy.idle if known is None else culling.idle_limit(known, policy)[0]
-        return culling.culling_rule(replace(policy, idle=own_limit))
-
-    def _warnings(self, lease: Lease | None, trespassed: bool) -> tuple[Reason, ...]:
-        warnings = []
-        if lease is not None and lease.state is LeaseState.LOST:
-            warnings.append(explain("gpu-lost"))
-        if trespassed:
-            warnings.append(explain("other-program"))
-        return tuple(warnings)
