@@ -8,6 +8,7 @@ export interface Countdown {
   reason: Reason;
   can_keep: boolean;
   warn: boolean;
+  last_warning: string | null;
 }
 
 /** What GPM or DCGM count beside the use: each 0 to 100, of this device alone; None is not known. */

@@ -51,9 +51,11 @@ from hub_extensions.core.culling.rules import (
     policy_for,
 )
 from hub_extensions.core.culling.stops import DueStop, StopPause, pause_after, stops_to_begin
+from hub_extensions.core.culling.warnings import PAGE, announced, begun_again, is_announced, last_warning, reached
 
 __all__ = [
     "DAY",
+    "PAGE",
     "SHOWN_AFTER",
     "Action",
     "Cause",
@@ -70,6 +72,8 @@ __all__ = [
     "ServerFacts",
     "StopPause",
     "activity_counts",
+    "announced",
+    "begun_again",
     "check_policy",
     "check_rules",
     "culling_rule",
@@ -81,9 +85,11 @@ __all__ = [
     "evidence_of",
     "holds_memory",
     "idle_limit",
+    "is_announced",
     "is_forged",
     "keep",
     "keeps_left",
+    "last_warning",
     "lifetime_end",
     "longest_for",
     "longest_of_all",
@@ -93,6 +99,7 @@ __all__ = [
     "opened",
     "pause_after",
     "policy_for",
+    "reached",
     "recent_keeps",
     "reported",
     "settle",

@@ -20,6 +20,7 @@ class Report:
             the server; a low one counts only where nobody else measures, and where the admin trusts reports.
         busy_terminals: those in which a program runs; None is not known.
         draining: its stop has begun, and cells, pages or its user's hook are not done; None: it does none of that.
+        warned: a page has shown the warning of the stop that was to come then; None: none has.
     """
 
     opened: bool
@@ -29,6 +30,7 @@ class Report:
     used_percent: float | None = None
     busy_terminals: int | None = None
     draining: bool | None = None
+    warned: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class Countdown:
         stops_at: wall-clock; cause: ``idle``, ``lifetime``, ``unopened``, ``cpu-idle``,
             ``signed-out``.
         can_keep: *keep* moves this end.
+        last_warning: wall-clock time of the second warning; None: it is not known.
     """
 
     stops_at: datetime
@@ -74,6 +77,7 @@ class Countdown:
     reason: Reason
     can_keep: bool
     warn: bool
+    last_warning: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,7 +19,8 @@ from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, 
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core import culling
-from hub_extensions.core.culling import Action, CullDecision, DueStop, ServerFacts, StopPause
+from hub_extensions.core.culling import Action, Cause, CullDecision, DueStop, ServerFacts, StopPause
+from hub_extensions.core.notices import Delivery, warning_channels, warning_notices
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
 from hub_extensions.core.queue.model import Lease
@@ -81,7 +83,7 @@ class Culler(ServerEvidence):
             judged = [self._judge(facts, now) for facts in tuple(self.state.facts.values())]
             looked = dict(self.state.highest_use)
             beginning = self._stops_to_begin(judged, now)
-            changed = []
+            changed, warnings = [], list[Delivery]()
             for facts, seen, decision in judged:
                 key = (seen.user, seen.server)
                 if key in beginning:
@@ -91,8 +93,9 @@ class Culler(ServerEvidence):
                 self._dry_run(seen, decision, now)
                 if seen != facts:
                     changed.append(seen)
+                    warnings += self._warnings(facts, seen, now)
             figures = self.measuring.take(self.figure_of, self.node_of, self.device_of)
-            await transaction.write(replace(figures, facts=tuple(changed)))
+            await transaction.write(replace(figures, facts=tuple(changed), deliveries=tuple(warnings)))
             for uuid, use in looked.items():
                 if self.state.highest_use.get(uuid) == use:
                     del self.state.highest_use[uuid]
@@ -101,7 +104,24 @@ class Culler(ServerEvidence):
         """The facts as they are kept, as they are after a look at the evidence, and what follows."""
         seen = self.observe(facts, now)
         decision = self.decision(seen)
-        return facts, culling.settle(seen, decision, now), decision
+        policy = self.state.policy_of(facts.user, facts.offer)
+        again = culling.begun_again(seen, decision, policy, now)
+        if again is not None:
+            why = decision.reason.message if decision.reason else ""
+            text = "nobody heard the warnings, so the countdown begins again, once: %s"
+            log.warning(text, why, extra={"user": facts.user, "server": facts.server})
+            seen, decision = again, self.decision(again)
+        return facts, culling.announced(culling.settle(seen, decision, now), decision), decision
+
+    def _warnings(self, before: ServerFacts, facts: ServerFacts, now: datetime) -> tuple[Delivery, ...]:
+        """What is sent of an end that is announced now, to who has no page open. Who signed out knows it."""
+        if facts.announced is None or facts.announced == before.announced or facts.cause is Cause.SIGNED_OUT:
+            return ()
+        notice_config, policy = self.state.notice_config, self.state.policy_of(facts.user, facts.offer)
+        channels = warning_channels(notice_config, self.state.policy)
+        offer = self.state.offer(facts.offer)
+        ids = secrets.token_hex(8), secrets.token_hex(8)
+        return warning_notices(facts, offer.title if offer else facts.offer, policy, channels, now, ids=ids)
 
     def _stops_to_begin(
         self, judged: Sequence[tuple[ServerFacts, ServerFacts, CullDecision]], now: datetime

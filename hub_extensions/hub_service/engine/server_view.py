@@ -6,6 +6,7 @@ Not here: what is known of its use (``server_evidence.py``), and who stops it (`
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from hub_extensions.adapters.store import Changes, JournalRow, StoreUnavailable
 from hub_extensions.core import culling, messages
@@ -47,13 +48,19 @@ class ServerView:
             now,
         )
         facts = self.state.facts.get((user, server))
-        if facts is None or culling.reported(facts, self.state.reports[(user, server)][0], now) == facts:
+        if facts is None or self._reported(facts, report.warned) == facts:
             return
         async with self.transaction() as transaction:
             facts = self.state.facts.get((user, server))
             if facts is not None:
-                seen = culling.reported(facts, self.state.reports[(user, server)][0], now)
-                await transaction.write(Changes(facts=(seen,)))
+                await transaction.write(Changes(facts=(self._reported(facts, report.warned),)))
+
+    def _reported(self, facts: ServerFacts, warned: datetime | None) -> ServerFacts:
+        """The facts with what the server reported last: it was opened, and a page has shown the warning."""
+        report, at = self.state.reports[(facts.user, facts.server)]
+        seen = culling.reported(facts, report, at)
+        shown = warned is not None and culling.is_announced(facts, self.state.clock.running(warned))
+        return culling.reached(seen, culling.PAGE) if shown else seen
 
     async def keep(self, user: str, server: str) -> None:
         """Keep a server from being stopped as idle for a while.
@@ -105,7 +112,7 @@ class ServerView:
             memory_enforced=offer.memory_enforced if offer else True,
             simulated=device.simulated if device else False,
             lease_state=lease.state.value if lease else "none",
-            countdown=presenters.countdown(decision, self.state.clock) if decision else None,
+            countdown=self._countdown(facts, decision) if facts and decision else None,
             keep=keep,
             ends_at=self.state.clock.wall(decision.ends_at) if decision and decision.ends_at else None,
             save=(user, server) in self.state.saving,
@@ -115,6 +122,10 @@ class ServerView:
             figures=self._figures(lease),
             drain_seconds=self.state.policy_of(user, offer_id).drain.total_seconds(),
         )
+
+    def _countdown(self, facts: ServerFacts, decision: CullDecision) -> messages.Countdown | None:
+        policy = self.state.policy_of(facts.user, facts.offer)
+        return presenters.countdown(decision, policy, self.state.clock)
 
     def _keep_budget(self, facts: ServerFacts, decision: CullDecision) -> messages.Keep | None:
         """What a press of *keep* gives now: time against idleness, or a longer lifetime; None: none is offered."""

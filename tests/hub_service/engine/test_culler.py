@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hub_extensions.adapters.jupyterhub_api import StopRefused
+from hub_extensions.core.culling import PAGE, reached
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.messages import DrainState, Report, SignedOut, Stopped
 from hub_extensions.core.offers.model import OfferConfig
@@ -34,13 +35,22 @@ async def minutes(r: Room, count: int, report: Report | None = OPEN, user: str =
         await one_turn(r, report, user)
 
 
-async def one_turn(r: Room, report: Report | None = OPEN, user: str = "ada") -> None:
+async def one_turn(r: Room, report: Report | None = OPEN, user: str = "ada", heard: bool = True) -> None:
+    """`heard`: by whatever way, its user hears of each warning."""
     await r.engine.watcher.refresh()
     if report is not None and (user, "") in r.engine.state.facts:
         await r.engine.report(user, "", report)
+    if heard:
+        reach(r)
     await r.engine.culler.decide_all()
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+def reach(r: Room) -> None:
+    """A page has shown each warning that stands."""
+    for key, facts in r.engine.state.facts.items():
+        r.engine.state.facts[key] = reached(facts, PAGE)
 
 
 async def stops_finish(r: Room) -> None:
