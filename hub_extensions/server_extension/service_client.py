@@ -238,8 +238,9 @@ class ServiceLink:
     async def _full_report(self) -> Report:
         self._made_at = monotonic()
         report = await self._report(float("-inf") if self._reported is None else self._reported[1])
-        draining = None if self._before_stop is None else self._before_stop.draining
-        return replace(report, saved=self._saved, draining=draining, warned=self._warned)
+        stop = self._before_stop
+        draining, hook_ran = (None, False) if stop is None else (stop.draining, stop.hook_ran)
+        return replace(report, saved=self._saved, draining=draining, warned=self._warned, hook_ran=hook_ran)
 
     def _take(self, state: ServerState) -> None:
         if not state.save:

@@ -14,7 +14,7 @@ from hub_extensions.core.culling.decision import (
     lifetime_end,
     settle,
 )
-from hub_extensions.core.culling.drain_time import may_stop_now
+from hub_extensions.core.culling.drain_time import may_be_work, may_stop_now
 from hub_extensions.core.culling.drains import drain
 from hub_extensions.core.culling.evidence import (
     Cause,
@@ -94,6 +94,7 @@ __all__ = [
     "longest_for",
     "longest_of_all",
     "longest_use",
+    "may_be_work",
     "may_stop_now",
     "observe",
     "opened",

@@ -21,6 +21,7 @@ class Report:
         busy_terminals: those in which a program runs; None is not known.
         draining: its stop has begun, and cells, pages or its user's hook are not done; None: it does none of that.
         warned: a page has shown the warning of the stop that was to come then; None: none has.
+        hook_ran: in the stop that has begun its user's hook runs, or has run.
     """
 
     opened: bool
@@ -31,6 +32,7 @@ class Report:
     busy_terminals: int | None = None
     draining: bool | None = None
     warned: datetime | None = None
+    hook_ran: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from hub_extensions.hub_service.engine.usage import Measuring
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 5.0
+SHORTEST_TURN = 0.2
 
 
 class Culler(ServerEvidence):
@@ -59,17 +60,23 @@ class Culler(ServerEvidence):
         self._pauses: dict[tuple[str, str], StopPause] = {}
         self._soon = asyncio.Event()
         self._since: datetime | None = None
+        self._next_end: datetime | None = None
 
     async def run(self) -> None:
         """Decide every few seconds, and once a stop is over, until cancelled."""
         while True:
             with suppress(asyncio.TimeoutError):  # first: the use of some devices is known from the second reading on
-                await with_timeout(EVERY, self._soon.wait())
+                await with_timeout(self.next_turn(), self._soon.wait())
             self._soon.clear()
             try:
                 await self.decide_all()
             except Refused as problem:
                 log.debug("nothing is culled: %s", problem)
+
+    def next_turn(self) -> float:
+        """Seconds until the next decision: a server whose end comes before waits for no further turn."""
+        left = (self._next_end - self.state.clock.now()).total_seconds() if self._next_end is not None else EVERY
+        return min(max(left, SHORTEST_TURN), EVERY) if self.state.hub_up else EVERY
 
     def decide_soon(self) -> None:
         """Something was ordered."""
@@ -81,6 +88,8 @@ class Culler(ServerEvidence):
             now = self.state.clock.now()
             self._since = self._since or now
             judged = [self._judge(facts, now) for facts in tuple(self.state.facts.values())]
+            ends = [each.stops_at for _, _, each in judged if each.action is Action.WARN and each.stops_at is not None]
+            self._next_end = min(ends, default=None)
             looked = dict(self.state.highest_use)
             beginning = self._stops_to_begin(judged, now)
             changed, warnings = [], list[Delivery]()
@@ -166,6 +175,7 @@ class Culler(ServerEvidence):
 
     def _begin_stop(self, facts: ServerFacts, decision: CullDecision) -> None:
         self.state.saving[(facts.user, facts.server)] = self.state.clock.now()
+        self.at_work.discard((facts.user, facts.server))
         task = asyncio.ensure_future(self._stop(facts, decision))
         self._stops.add(task)
         task.add_done_callback(self._stops.discard)

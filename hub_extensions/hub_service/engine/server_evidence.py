@@ -31,12 +31,14 @@ class ServerEvidence:
     Attributes:
         dcgm: what is known of a device's use where the card tells it to nobody here.
         node_of: the node that a lease's server runs on; "" on one machine, and while it is not known.
+        at_work: of the servers whose stop has begun, those that may have done other work since than their users' hooks.
     """
 
     def __init__(self, state: State, dcgm: Dcgm, node_of: Callable[[Lease], str]) -> None:
         self.state = state
         self.dcgm = dcgm
         self.node_of = node_of
+        self.at_work: set[tuple[str, str]] = set()
 
     def waiting(self, offer: OfferId) -> int:
         """How many wait for what a server of this offer has."""
@@ -50,13 +52,27 @@ class ServerEvidence:
     def observe(self, facts: ServerFacts, now: datetime) -> ServerFacts:
         """The facts after a look at its use, and at what it reports."""
         lease = self.state.leases.get(facts.lease) if facts.lease else None
-        if lease is not None:
+        if lease is not None and not self._is_hooks(facts):
             use, highest = self.use_of(lease), self.state.highest_use.get(lease.uuid)
             if use is not None and highest is not None:
                 use = max(use, highest)  # short work between two decisions is work
             facts = culling.observe(facts, use, self.state.policy_of(facts.user, facts.offer), now)
         report = self.report(facts.user, facts.server)
         return facts if report is None else culling.reported(facts, report, now)
+
+    def _is_hooks(self, facts: ServerFacts) -> bool:
+        """Its stop has begun, and what is used of its GPU is used by its user's own hook."""
+        key = (facts.user, facts.server)
+        began = self.state.saving.get(key)
+        if began is None or key in self.at_work:
+            return False
+        return not culling.may_be_work(self.state.reports.get(key), began)
+
+    def note_report(self, user: str, server: str) -> None:
+        """A cell that runs while its server drains is work, also once it has ended."""
+        said, key = self.state.reports[(user, server)][0], (user, server)
+        if key in self.state.saving and (said.busy_kernels != 0 or said.busy_terminals != 0):
+            self.at_work.add(key)
 
     def use_of(self, lease: Lease) -> float | None:
         """Percent of the lease's own use of its device, as it is decided on; None: not known."""

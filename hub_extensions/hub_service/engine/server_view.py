@@ -44,9 +44,11 @@ class ServerView:
                 report.used_percent,
                 report.busy_terminals,
                 report.draining,
+                report.hook_ran,
             ),
             now,
         )
+        self.evidence.note_report(user, server)
         facts = self.state.facts.get((user, server))
         if facts is None or self._reported(facts, report.warned) == facts:
             return

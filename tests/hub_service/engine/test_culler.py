@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -396,6 +397,54 @@ async def test_a_stop_waits_for_the_users_own_hook_and_no_longer_than_it_may_tak
         await soon(over)
         assert r.hub.stopped == [("ada", "")]
         assert r.hands.wall - began >= timedelta(seconds=59)
+
+
+@pytest.mark.parametrize(
+    ("before", "report", "stops"),
+    [
+        ({}, {"hook_ran": True}, True),
+        ({}, {}, False),  # without a hook somebody came back
+        ({"busy_kernels": 1}, {"hook_ran": True}, False),  # a cell while the pages saved
+        ({}, {"hook_ran": True, "busy_kernels": 1}, False),  # one beside the hook
+        ({}, {"hook_ran": True, "busy_terminals": None}, False),
+    ],
+)
+async def test_the_hook_that_uses_the_gpu_does_not_undo_its_stop_and_other_work_does(
+    tmp_path: Path, before: dict[str, Any], report: dict[str, Any], stops: bool
+) -> None:
+    calm = replace(OPEN, busy_terminals=0)
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r, calm)
+        await minutes(r, 3, calm)
+        assert r.engine.server_state("ada", "").save  # type: ignore[union-attr]
+        await r.engine.report("ada", "", replace(calm, draining=True, **before))
+        r.gpus.used["MIG-small-0"] = 80.0
+        await r.engine.report("ada", "", replace(calm, draining=True, **report))
+        await one_turn(r, replace(calm, **{**report, "busy_kernels": 0}, draining=False, saved=True))
+        await stops_finish(r)
+        assert r.hub.stopped == ([("ada", "")] if stops else [])
+
+
+async def test_the_next_turn_comes_when_an_end_does(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0), small(1)) as r:
+        culler = r.engine.culler
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        assert culler.next_turn() == 5.0
+        await minutes(r, 2)
+        r.hands.pass_time(timedelta(seconds=52))
+        await one_turn(r)
+        assert culler.next_turn() == 5.0
+        r.hands.pass_time(timedelta(seconds=6.5))
+        assert culler.next_turn() == pytest.approx(1.5)
+        r.hands.pass_time(timedelta(seconds=1.4))
+        await one_turn(r)
+        assert (culler.next_turn(), r.engine.state.saving) == (0.2, {}), "never before"
+        r.hands.pass_time(timedelta(seconds=0.1))
+        await one_turn(r)
+        assert ("ada", "") in r.engine.state.saving
+        assert culler.next_turn() == 5.0, "what is due already waits for nothing"
 
 
 async def test_a_stop_that_was_decided_of_one_run_of_a_server_is_not_carried_out_on_the_next(tmp_path: Path) -> None:
