@@ -12,6 +12,8 @@ import type { Countdown, Keep } from './messages';
 import type { IGpuModel } from './model';
 
 const MINUTE_MS = 60_000;
+/** The reason of a server that came back without the GPU that it had. */
+const WITHOUT_GPU = 'runs-without-gpu';
 
 /** Keep the server from outside the panel: a refusal is a notification, because the panel may be closed. */
 export async function keepAndTell(model: IGpuModel, trans: TranslationBundle): Promise<void> {
@@ -43,6 +45,12 @@ export class Warning {
 
   private _changed = (): void => {
     const { end, settings, snapshot, connection } = this._model;
+    const back = snapshot?.server?.warnings.find(one => one.reason === WITHOUT_GPU);
+    if (back && !this._isBack) {
+      this._isBack = true;
+      const text = reasonText(back, this._model.now(), this._trans);
+      Notification.info(text, { autoClose: false });
+    }
     const countdown = warnedOf(this._countdown, end);
     if (countdown !== this._countdown) {
       this._takeBack();
@@ -101,5 +109,6 @@ export class Warning {
   private _id: string | null = null;
   private _countdown: Countdown | null = null;
   private _given = Given.none;
+  private _isBack = false;
   private _timer = 0;
 }

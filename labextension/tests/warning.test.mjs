@@ -35,6 +35,9 @@ const shown = {
   warning(text, options) {
     return shown.show('warning', text, options);
   },
+  info(text, options) {
+    return shown.show('info', text, options);
+  },
   error(text, options) {
     return shown.show('error', text, options);
   },
@@ -227,6 +230,18 @@ test('who wants to be warned late is warned at the last warning at the latest', 
   assert.equal(shown.now.size, 1);
   mock.timers.tick(50_000);
   assert.equal(model.warnings, 1);
+});
+
+test('who comes to a server that came back without its GPU is told so, once', () => {
+  new Warning(model, trans);
+  const back = { reason: 'runs-without-gpu', params: {}, message: 'It runs again.', log_message: '' };
+  const other = { ...back, reason: 'gpu-lost', message: 'It is gone.' };
+  model.say({ snapshot: { server: { warnings: [other] } } });
+  assert.deepEqual(texts(), []);
+  model.say({ snapshot: { server: { warnings: [other, back] } } });
+  model.say({});
+  assert.deepEqual(texts(), ['It runs again.']);
+  assert.equal([...shown.now.values()][0].kind, 'info');
 });
 
 test('a warning that was waited for is not shown when the end is off meanwhile', () => {

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, 
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core import culling
-from hub_extensions.core.culling import Action, Cause, CullDecision, DueStop, ServerFacts, StopPause
+from hub_extensions.core.culling import Action, Cause, CullDecision, DueStop, ServerFacts, ServerReturn, StopPause
 from hub_extensions.core.notices import Delivery, warning_channels, warning_notices
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
@@ -28,6 +28,7 @@ from hub_extensions.core.usage import end_of_cull
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.dcgm import Dcgm
 from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.returns import with_return
 from hub_extensions.hub_service.engine.server_evidence import REPORTS_LAST, ServerEvidence
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
@@ -184,11 +185,12 @@ class Culler(ServerEvidence):
         key = (facts.user, facts.server)
         try:
             await self._drained(facts)
-            current = await self._still_to_stop(facts)
-            if current is None or not await self.hub.stop(*key):
+            server = await self.hub.server(*key)
+            current = await self._still_to_stop(facts, server)
+            if current is None or server is None or not await self.hub.stop(*key):
                 await self._cancel_stop(facts)
                 return
-            await self._stopped(current, decision)
+            await self._stopped(current, decision, server.user_options)
         except (HubAway, HubRefused) as problem:
             wished = problem.retry_after if isinstance(problem, HubRefused) else None
             pause = culling.pause_after(self._pauses.get(key), self.state.clock.now(), wished)
@@ -216,9 +218,8 @@ class Culler(ServerEvidence):
                 return
             await asyncio.sleep(0.2)
 
-    async def _still_to_stop(self, facts: ServerFacts) -> ServerFacts | None:
+    async def _still_to_stop(self, facts: ServerFacts, server: HubServer | None) -> ServerFacts | None:
         """The facts, if this very run of the server still has to be stopped; None: it is another one, or came back."""
-        server: HubServer | None = await self.hub.server(facts.user, facts.server)
         await self.dcgm.refresh()  # what was measured elsewhere is some seconds old
         async with self.transaction():
             current = self.state.facts.get((facts.user, facts.server))
@@ -238,7 +239,7 @@ class Culler(ServerEvidence):
             else:
                 await transaction.write(Changes(facts=(replace(current, stopping=None, cause=None),)))
 
-    async def _stopped(self, facts: ServerFacts, decision: CullDecision) -> None:
+    async def _stopped(self, facts: ServerFacts, decision: CullDecision, options: Mapping[str, object]) -> None:
         async with self.transaction() as transaction:
             lease = self.state.leases.get(facts.lease) if facts.lease else None
             ending = lifecycle.move(lease, Event.CULLED) if lease is not None else None
@@ -267,6 +268,15 @@ class Culler(ServerEvidence):
                     journal=(row,),
                     notices=(NoticeRow(wall, facts.user, facts.server, text),),
                     end=end_of_cull(decision.cause),
+                    meta=self._return(facts, decision, options),
                 )
             )
             self.state.reports.pop((facts.user, facts.server), None)
+
+    def _return(self, facts: ServerFacts, decision: CullDecision, options: Mapping[str, object]) -> Mapping[str, str]:
+        """What is noted of a server that comes back without a GPU."""
+        policy = self.state.policy_of(facts.user, facts.offer)
+        if not culling.comes_back(facts, decision.cause, policy):
+            return {}
+        kept, now = culling.cpu_options(options), self.state.clock.now()
+        return with_return(self.state, ServerReturn(facts.user, facts.server, kept, now))

@@ -36,6 +36,7 @@ from hub_extensions.hub_service.engine.notifier import Notifier
 from hub_extensions.hub_service.engine.offer_sources import OfferSources
 from hub_extensions.hub_service.engine.orphans import Orphans
 from hub_extensions.hub_service.engine.reconcile import Reconciler, ServiceApart
+from hub_extensions.hub_service.engine.returns import Returns
 from hub_extensions.hub_service.engine.server_view import ServerView
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.tickets import Tickets
@@ -90,6 +91,7 @@ class Engine:
         self.dcgm = Dcgm(state, open_prometheus(settings), pod_of)
         self.culler = Culler(state, transaction, hub, self.dcgm, self._node_of)
         self.servers = ServerView(state, transaction, self.culler)
+        self.returns = Returns(state, transaction, hub)
         self.sources = OfferSources(self.culler)
         self.notifier = Notifier(state, transaction, settings)
         self.reconciler = Reconciler(state, transaction, hub, self.watcher, apart)
@@ -120,6 +122,7 @@ class Engine:
                 ("asking Prometheus", self._ask_prometheus),
                 ("deciding about idle servers", self.culler.run),
                 ("comparing with the hub", self.reconciler.run),
+                ("bringing servers back", self.returns.run),
                 ("publishing", self.queue.publish_changes),
                 ("forecasting waits", self.forecaster.run),
                 *self.notifier.loops(),

@@ -118,7 +118,7 @@ class ServerView:
             keep=keep,
             ends_at=self.state.clock.wall(decision.ends_at) if decision and decision.ends_at else None,
             save=(user, server) in self.state.saving,
-            warnings=self._warnings(lease, trespassed),
+            warnings=self._warnings(facts, lease, trespassed),
             waits=tuple(presenters.offer_state(a) for a in allowed if a.offer.id != offer_id),
             rule=self._rule(user, lease, offer_id, facts),
             figures=self._figures(lease),
@@ -167,8 +167,11 @@ class ServerView:
         own_limit = policy.idle if known is None else culling.idle_limit(known, policy)[0]
         return culling.culling_rule(replace(policy, idle=own_limit))
 
-    def _warnings(self, lease: Lease | None, trespassed: bool) -> tuple[Reason, ...]:
+    def _warnings(self, facts: ServerFacts | None, lease: Lease | None, trespassed: bool) -> tuple[Reason, ...]:
         warnings = []
+        back = self.state.returns.get((facts.user, facts.server)) if facts is not None else None
+        if back is not None and facts is not None and back.run == facts.started:
+            warnings.append(explain("runs-without-gpu"))
         if lease is not None and lease.state is LeaseState.LOST:
             warnings.append(explain("gpu-lost"))
         if trespassed:

@@ -17,7 +17,15 @@ from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.store import Changes, NoticeRow, Store, StoreUnavailable
 from hub_extensions.adapters.timeouts import unbroken
 from hub_extensions.core.cluster.placement import NodeSets
-from hub_extensions.core.culling import DAY, CullPolicy, RuledServer, ServerFacts, lifetime_end, recent_keeps
+from hub_extensions.core.culling import (
+    DAY,
+    CullPolicy,
+    RuledServer,
+    ServerFacts,
+    ServerReturn,
+    lifetime_end,
+    recent_keeps,
+)
 from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.messages import UsageRecord
@@ -46,9 +54,11 @@ from hub_extensions.hub_service.engine.meta import (
     CLOCK,
     OFFERS,
     POOL_NAMES,
+    RETURNS,
     SENDINGS,
     TOKEN_NAME,
     read_offers,
+    read_returns,
     read_sendings,
     write_offers,
 )
@@ -86,6 +96,7 @@ class State:
             keys.
             sendings: channel -> how the last ones went.
         reports: what each server's own extension said last, and when. saving: since when its notebooks are being saved.
+        returns: of servers that come back without a GPU, or have.
         keeps: user -> when *keep* was pressed in the last 24 hours, for whatever server (the journal has it).
         foresight: what is known of likely waits.
         counts: (what, reason) -> how often since the start; last_admission_seconds: how long the last admission
@@ -112,6 +123,7 @@ class State:
         self.notice_config = notice_config or NoticeConfig()
         self.deliveries: dict[tuple[str, str], Delivery] = {}
         self.sendings: Mapping[str, Sending] = {}
+        self.returns: Mapping[ServerKey, ServerReturn] = {}
         self.tickets: dict[str, Ticket] = {}
         self._ticket_of: dict[ServerKey, str] = {}
         self._queues = PoolQueueIndex({})
@@ -178,6 +190,7 @@ class State:
         for ticket in stored.tickets:
             state._remember_ticket(ticket)
         state.sendings = read_sendings(stored.meta.get(SENDINGS, "{}"))
+        state.returns = _by_server(read_returns(stored.meta.get(RETURNS, "[]")))
         state.deliveries = {each.key: each for each in stored.deliveries}
         state.facts = {(facts.user, facts.server): facts for facts in stored.facts}
         state.uses = {use.key: use for use in stored.uses}
@@ -259,6 +272,8 @@ class State:
             self.pool_names = json.loads(changes.meta[POOL_NAMES])
         if SENDINGS in changes.meta:
             self.sendings = read_sendings(changes.meta[SENDINGS])
+        if RETURNS in changes.meta:
+            self.returns = _by_server(read_returns(changes.meta[RETURNS]))
         self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
         self.foresight.remember(changes)
         if not replace(changes, forecasts=(), meta={}).empty:  # what was foretold, or noted, changes nothing
@@ -543,3 +558,7 @@ class State:
         kept = [notice for notice in self.notices.get(user, []) if notice.at >= since]
         self.notices[user] = kept
         return tuple(kept)
+
+
+def _by_server(returns: Sequence[ServerReturn]) -> Mapping[ServerKey, ServerReturn]:
+    return {(each.user, each.server): each for each in returns}
