@@ -162,6 +162,8 @@ export interface ServerState {
   rule: Reason | null;
   figures: Figures | null;
   drain_seconds: number;
+  signs: UseSign[];
+  idle_below_percent: number;
 }
 
 /** What the panel shows. `version` is the wire's version. */
@@ -174,6 +176,15 @@ export interface Snapshot {
   server: ServerState | null;
   service_note: Reason | null;
   period_seconds: number;
+}
+
+/** One sign of use. */
+export interface UseSign {
+  kind: string;
+  value: string;
+  source: string;
+  at: string | null;
+  decides: boolean;
 }
 
 /** A wait forecast on the wire. Seconds; None is not known. */

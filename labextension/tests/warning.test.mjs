@@ -234,7 +234,12 @@ test('who wants to be warned late is warned at the last warning at the latest', 
 
 test('who comes to a server that came back without its GPU is told so, once', () => {
   new Warning(model, trans);
-  const back = { reason: 'runs-without-gpu', params: {}, message: 'It runs again.', log_message: '' };
+  const back = {
+    reason: 'runs-without-gpu',
+    params: {},
+    message: 'It runs again.',
+    log_message: ''
+  };
   const other = { ...back, reason: 'gpu-lost', message: 'It is gone.' };
   model.say({ snapshot: { server: { warnings: [other] } } });
   assert.deepEqual(texts(), []);

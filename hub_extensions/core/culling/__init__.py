@@ -58,6 +58,7 @@ from hub_extensions.core.culling.rules import (
     longest_of_all,
     policy_for,
 )
+from hub_extensions.core.culling.signs import UseSign, cpu_signs, gpu_signs
 from hub_extensions.core.culling.stops import DueStop, StopPause, pause_after, stops_to_begin
 from hub_extensions.core.culling.warnings import PAGE, announced, begun_again, is_announced, last_warning, reached
 
@@ -82,6 +83,7 @@ __all__ = [
     "ServerFacts",
     "ServerReturn",
     "StopPause",
+    "UseSign",
     "activity_counts",
     "announced",
     "begun_again",
@@ -89,6 +91,7 @@ __all__ = [
     "check_rules",
     "comes_back",
     "cpu_options",
+    "cpu_signs",
     "culling_rule",
     "culling_sentence",
     "decide",
@@ -96,6 +99,7 @@ __all__ = [
     "doubts",
     "drain",
     "evidence_of",
+    "gpu_signs",
     "holds_memory",
     "idle_limit",
     "is_announced",

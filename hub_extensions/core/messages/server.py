@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from hub_extensions.core.culling.signs import UseSign
 from hub_extensions.core.gpu.samples import Counters
 from hub_extensions.core.messages.forms import OfferState
 from hub_extensions.core.offers.offer_id import OfferId
@@ -111,6 +112,7 @@ class ServerState:
         rule: when this server stops by itself; None where nothing stops it (a dry run, too).
         figures: use of this server's own device from elsewhere, where the card cannot tell it to the server.
         drain_seconds: how long the user's own hook may run once the stop has begun.
+        signs: what is known of its use; none where nothing is culled. idle_below_percent: less use than that is idle.
     """
 
     user: str
@@ -132,3 +134,5 @@ class ServerState:
     rule: Reason | None = None
     figures: Figures | None = None
     drain_seconds: float = 60.0
+    signs: tuple[UseSign, ...] = ()
+    idle_below_percent: float = 5.0

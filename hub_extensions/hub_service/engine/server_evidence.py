@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core import culling
-from hub_extensions.core.culling import CullDecision, Evidence, ServerFacts
+from hub_extensions.core.culling import CullDecision, Evidence, ServerFacts, UseSign
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.offers.offer_id import OfferId
@@ -157,6 +157,17 @@ class ServerEvidence:
             memory_held=None if sample is None else culling.holds_memory(sample),
             wanted=lease is not None and self.waiting(facts.offer) > 0,
         )
+
+    def signs(self, facts: ServerFacts) -> tuple[UseSign, ...]:
+        """What is known of its use, as its user is shown it; nothing where nothing is culled."""
+        policy, report = self.state.policy_of(facts.user, facts.offer), self.report(facts.user, facts.server)
+        if not policy.enabled or policy.never:
+            return ()
+        lease = self.state.leases.get(facts.lease) if facts.lease else None
+        if lease is not None:
+            return culling.gpu_signs(self.sample_of(lease), report, policy, used=self.use_of(lease))
+        clock, last = self.state.clock, self.state.activity.get((facts.user, facts.server))
+        return culling.cpu_signs(None if last is None else clock.wall(last), report, clock.utc_now())
 
     def _used(self, lease: Lease) -> bool:
         """Its GPU was measured in use since its start, or is just now, or a cell runs."""

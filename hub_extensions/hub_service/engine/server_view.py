@@ -123,6 +123,8 @@ class ServerView:
             rule=self._rule(user, lease, offer_id, facts),
             figures=self._figures(lease),
             drain_seconds=self.state.policy_of(user, offer_id).drain.total_seconds(),
+            signs=self.evidence.signs(facts) if facts else (),
+            idle_below_percent=self.state.policy_of(user, offer_id).idle_below_percent,
         )
 
     def _countdown(self, facts: ServerFacts, decision: CullDecision) -> messages.Countdown | None:

@@ -51,6 +51,10 @@ async def test_a_server_is_shown_what_it_has(tmp_path: Path) -> None:
         assert (found["ada"].memory_bytes, found["ben"].memory_bytes) == (GIB * 19 // 4, None)
         assert r.engine.servers.server_state("nobody", "", False) is None
         assert r.engine.servers.server_state("ada", "other", False) is None
+        assert [(sign.kind, sign.value, sign.source, sign.decides) for sign in found["ada"].signs] == [
+            ("gpu", "idle", "nvml", True)
+        ]
+        assert [(sign.kind, sign.value) for sign in found["ben"].signs] == [("activity", "unknown")]
         assert [offer.id for offer in found["ada"].waits] == [LARGE, "cpu"]
         assert [offer.id for offer in found["ben"].waits] == [SMALL, LARGE]
         keep = found["ada"].keep
@@ -89,7 +93,8 @@ async def test_a_server_is_warned_of_a_lost_device_and_of_a_stranger_on_it(tmp_p
 async def test_without_enforced_limits_there_is_nothing_to_keep_a_server_from(tmp_path: Path) -> None:
     async with four(tmp_path) as r:
         r.engine.state.policies.base = replace(r.engine.state.policy, enabled=False)
-        assert {(s.keep, s.rule, s.ends_at) for s in (shown(r, "ada"), shown(r, "ben"))} == {(None, None, None)}
+        both = (shown(r, "ada"), shown(r, "ben"))
+        assert {(s.keep, s.rule, s.ends_at, s.signs) for s in both} == {(None, None, None, ())}
         r.engine.state.policies.base = replace(r.engine.state.policy, enabled=True, cpu_idle=None)
         assert shown(r, "ben").rule is None
 
