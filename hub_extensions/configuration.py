@@ -132,7 +132,7 @@ def build_settings(c: Any, sections: Sections) -> Settings:
     offers = _simulated(sections.offers)
     service, notices = _with_secrets(sections.service), _with_secrets(sections.notices)
     public_url = str(value_of(c, "JupyterHub", "public_url") or value_of(c, "JupyterHub", "subdomain_host") or "")
-    check_notices(notices, public_url, whole=_dry_run_notes.get() is None)
+    check_notices(notices, public_url, whole=_dry_run_notes.get() is None, notify_url=sections.culling.notify_url)
     NoticeTexts.of(notices)  # the service would end with it, too; here its sentence stands in the hub's log
     state_dir = Path(service.state_dir).expanduser().absolute()
     keys: dict[str, Any] = {**_keys(c, service, state_dir)}

@@ -67,6 +67,7 @@ FITTING: dict[str, Any] = {
     "c.GpuOffers.simulate": "two-whole",
     "c.GpuCulling.idle_minutes_by_offer": {"gpu": 15.5},
     **{f"c.GpuCulling.{limit}_minutes": 12.5 for limit in ("holds_memory", "never_used", "wanted")},
+    "c.GpuCulling.notify_url": "https://chat.example/stops",
     "c.SignOn.enabled": False,  # of the hub alone, and it would load the authenticator
     "c.GpuCluster.capacity": {"gpu": 3},
     "c.GpuService.url": "http://gpu.example:8192",

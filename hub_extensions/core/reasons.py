@@ -128,6 +128,9 @@ TO_THE_PANEL: Mapping[str, Text] = {
     ),
     # a server's warnings
     "gpu-lost": "The GPU of this server is gone from the machine. Save your work and stop the server.",
+    "runs-without-gpu": (
+        "The GPU of this server was taken back, so it runs again without one. Files are as before, variables are lost."
+    ),
     "other-program": "A program of another server uses this GPU. The administrators see it too.",
     # the service, as a server sees it
     "away": "The GPU service is not answering. Nothing was changed.",

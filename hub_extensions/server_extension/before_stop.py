@@ -56,12 +56,18 @@ class BeforeStop:
         self.on_change: Callable[[], None] = lambda: None
         self._task: asyncio.Task[None] | None = None
         self._interrupted = False
+        self._hook_ran = False
         self._saved = asyncio.Event()
 
     @property
     def draining(self) -> bool:
         """Something of it is still going on."""
         return self._task is not None and not self._task.done()
+
+    @property
+    def hook_ran(self) -> bool:
+        """The user's hook has begun in this stop: what is used of the GPU from now on may be its use."""
+        return self._hook_ran
 
     def take(self, state: ServerState) -> ServerState:
         """The state for this server's pages: they save once its cells are interrupted."""
@@ -78,7 +84,7 @@ class BeforeStop:
         """The stop did not come: the next one begins anew."""
         if self._task is not None:
             self._task.cancel()
-        self._task, self._interrupted = None, False
+        self._task, self._interrupted, self._hook_ran = None, False, False
         self._saved.clear()
 
     def saved(self) -> None:
@@ -103,7 +109,11 @@ class BeforeStop:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._saved.wait(), PAGES_SECONDS)
         environ = {**os.environ, "JUPYTERHUB_GPU_STOP_CAUSE": cause}
-        await run_hook(self._hook, environ, max(0.0, deadline - monotonic()))
+        await run_hook(self._hook, environ, max(0.0, deadline - monotonic()), self._hook_begins)
+
+    def _hook_begins(self) -> None:
+        self._hook_ran = True
+        self.on_change()
 
     async def _interrupt(self) -> None:
         """Interrupt what runs, and give it a moment to end."""
@@ -129,8 +139,13 @@ class BeforeStop:
         return [str(model["id"]) for model in models if model.get("execution_state") == "busy"]
 
 
-async def run_hook(hook: Path, environ: Mapping[str, str], seconds: float) -> None:
-    """Run the user's program, with what it prints in a file beside it. It, and what it forked, is ended in time."""
+async def run_hook(
+    hook: Path, environ: Mapping[str, str], seconds: float, begins: Callable[[], None] = lambda: None
+) -> None:
+    """Run the user's program, with what it prints in a file beside it. It, and what it forked, is ended in time.
+
+    `begins`: called before it is started.
+    """
     problem = await asyncio.to_thread(_problem_with, hook)  # a home can be on a disk that hangs
     if problem is None:
         return
@@ -138,6 +153,7 @@ async def run_hook(hook: Path, environ: Mapping[str, str], seconds: float) -> No
         log.warning("%s is not run: %s", hook, problem)
         await asyncio.to_thread(_write, hook, f"{hook.name} was not run: {problem}\n".encode())
         return
+    begins()
     printed = bytearray()
     readable, writable = os.pipe()  # ours: asyncio's own is waited for until all who were forked have closed it
     try:

@@ -38,18 +38,24 @@ class EndWatch:
         self._quiet_seconds = quiet_seconds
         self._warned: Countdown | None = None
         self._saving = False
+        self._last = False
         self._announced_at = 0.0
         self._sent_at: float | None = None
 
-    def due(self, state: ServerState, clock: float) -> tuple[str, ...]:
-        """The kinds to say now that the service has answered: of ``warn``, ``over``, ``save``, none or more."""
+    def due(self, state: ServerState, clock: float, wall: datetime | None = None) -> tuple[str, ...]:
+        """The kinds to say now that the service has answered: of ``warn``, ``over``, ``save``, none or more.
+
+        `wall`: the time now. A hidden page's own timers are late: it is waked for the last warning.
+        """
         kinds = []
-        before = self._warned
+        before, last = self._warned, self._last
+        self._last = _is_last(state, wall)
         countdown = state.countdown if state.countdown is not None and state.countdown.warn else None
         again = clock - self._announced_at >= self._repeat_seconds
         if countdown is None and before is not None:
             kinds.append("over")
-        if countdown is not None and (again or before is None or _of(before) != _of(countdown)):
+        waked = self._last and not last
+        if countdown is not None and (again or waked or before is None or _of(before) != _of(countdown)):
             kinds.append("warn")
         if state.save and (again or not self._saving):
             kinds.append("save")
@@ -84,7 +90,7 @@ class EndEvents:
 
     def take(self, state: ServerState) -> None:
         """The service has said something: pass on what the pages need to know of it."""
-        for kind in self._watch.due(state, self._clock()):
+        for kind in self._watch.due(state, self._clock(), datetime.now(timezone.utc)):
             self._send(kind, state.countdown, state.keep)
 
     def keep_alive(self) -> None:
@@ -95,6 +101,12 @@ class EndEvents:
     def _send(self, kind: str, countdown: Countdown | None, keep: Keep | None) -> None:
         event = EndEvent(PROTOCOL_VERSION, datetime.now(timezone.utc), kind, countdown, keep)
         self._emit(schema_id=END_EVENT_SCHEMA, data=json.loads(encode(event)))
+
+
+def _is_last(state: ServerState, wall: datetime | None) -> bool:
+    """The time of the last warning has come."""
+    last = state.countdown.last_warning if state.countdown is not None else None
+    return last is not None and wall is not None and wall >= last
 
 
 def _of(countdown: Countdown) -> tuple[str, datetime]:

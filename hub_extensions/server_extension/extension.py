@@ -63,7 +63,7 @@ def open_reader(environ: Mapping[str, str]) -> Reader:
 
 
 class GpuExtension(ExtensionApp):
-    """This server's GPU: `gpu/snapshot`, `gpu/history`, `gpu/live`, `gpu/keep`, `gpu/saved`."""
+    """This server's GPU: `gpu/snapshot`, `gpu/history`, `gpu/live`, `gpu/keep`, `gpu/saved`, `gpu/warned`."""
 
     name = "jupyterhub_gpu"
 

@@ -123,6 +123,25 @@ class SavedHandler(PanelHandler):
         self.finish()
 
 
+class WarnedHandler(PanelHandler):
+    """POST gpu/warned: a page has shown the warning of a stop.
+
+    It takes no body and answers 304: a proxy counts a body, and an answer below 300, as use of the server.
+    """
+
+    def initialize(self, link: ServiceLink) -> None:
+        """What it speaks for."""
+        self._link = link
+
+    @web.authenticated
+    @authorized
+    def post(self) -> None:
+        """See the class."""
+        self._link.warned()
+        self.set_status(304)
+        self.finish()
+
+
 class LiveHandler(WebSocketHandler, JupyterHandler):
     """GET gpu/live: a websocket that only tells; everything at first, then what changes. `?every=5`: each 5 s."""
 
@@ -227,6 +246,7 @@ ROUTES = (
     GpuHandler("/gpu/live", LiveHandler, "live", "Push"),
     GpuHandler("/gpu/keep", KeepHandler, "link", "ServerState"),
     GpuHandler("/gpu/saved", SavedHandler, "link", ""),
+    GpuHandler("/gpu/warned", WarnedHandler, "link", ""),
 )
 
 

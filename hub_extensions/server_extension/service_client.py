@@ -122,6 +122,7 @@ class ServiceLink:
         self._reported: tuple[Report, float] | None = None
         self._made_at = 0.0
         self._saved = False
+        self._warned: datetime | None = None
         self._away_since: datetime | None = None
         self._faults: dict[str, str] = {}
         self._strangers = 0
@@ -171,6 +172,12 @@ class ServiceLink:
         if self._before_stop is not None:
             self._before_stop.saved()
         await self._post_report()
+
+    def warned(self) -> None:
+        """A page has shown the warning of the stop that is counted down: the service hears of it now."""
+        if self.state is not None and self.state.countdown is not None:
+            self._warned = self.state.countdown.stops_at
+            self.soon()
 
     def soon(self) -> None:
         """Something happened that the service should hear of now (the panel was opened)."""
@@ -231,8 +238,9 @@ class ServiceLink:
     async def _full_report(self) -> Report:
         self._made_at = monotonic()
         report = await self._report(float("-inf") if self._reported is None else self._reported[1])
-        draining = None if self._before_stop is None else self._before_stop.draining
-        return replace(report, saved=self._saved, draining=draining)
+        stop = self._before_stop
+        draining, hook_ran = (None, False) if stop is None else (stop.draining, stop.hook_ran)
+        return replace(report, saved=self._saved, draining=draining, warned=self._warned, hook_ran=hook_ran)
 
     def _take(self, state: ServerState) -> None:
         if not state.save:
@@ -312,7 +320,8 @@ def _steady(state: ServerState, before: ServerState | None) -> ServerState:
         state = replace(state, ends_at=before.ends_at)
     now, was = state.countdown, before.countdown
     if now is not None and was is not None and now.cause == was.cause and _same(now.stops_at, was.stops_at):
-        state = replace(state, countdown=replace(now, stops_at=was.stops_at))
+        last = was.last_warning if _same(now.last_warning, was.last_warning) else now.last_warning
+        state = replace(state, countdown=replace(now, stops_at=was.stops_at, last_warning=last))
     return state
 
 

@@ -128,6 +128,16 @@ function liveUrl(settings: ServerConnection.ISettings, every: number): string {
   return url + URLExt.objectToQueryString(query);
 }
 
+/**
+ * Tell that a warning of a stop was shown; nobody waits for the answer.
+ *
+ * Without a body, and answered by 304: a proxy counts neither as use of the server.
+ */
+export async function warned(settings: ServerConnection.ISettings): Promise<void> {
+  const url = URLExt.join(settings.baseUrl, 'gpu', 'warned');
+  await ServerConnection.makeRequest(url, { method: 'POST' }, settings);
+}
+
 async function post(
   settings: ServerConnection.ISettings,
   what: 'keep' | 'saved'

@@ -18,6 +18,8 @@ interface IChart extends IShown {
   old: boolean;
   /** The value at the upper edge, where nothing was higher. */
   top: number;
+  /** A line at this value, below which something counts as idle; null: none. */
+  below?: number | null;
 }
 
 export function Chart(props: IChart): JSX.Element {
@@ -40,6 +42,9 @@ export function Chart(props: IChart): JSX.Element {
           <path className="jp-gpu-Line" d={line} />
           {top > props.top && props.top > 0 ? (
             <path className="jp-gpu-Limit" d={`M0 ${HEIGHT * (1 - props.top / top)}H${WIDTH}`} />
+          ) : null}
+          {props.below ? (
+            <path className="jp-gpu-Limit" d={`M0 ${HEIGHT * (1 - props.below / top)}H${WIDTH}`} />
           ) : null}
         </svg>
       )}

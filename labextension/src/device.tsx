@@ -21,6 +21,7 @@ import type { GpuReading, Snapshot } from './messages';
 import { Meter } from './meter';
 import type { IGpuModel } from './model';
 import type { IShown } from './seen';
+import { belowText, decidedBelow } from './signs';
 import { duration, percent } from './units';
 
 /** More than so many have one line each, that can be opened. */
@@ -90,6 +91,7 @@ function Device({
       ? ''
       : reasonText(reading.note, now, trans);
   const beside = besideText(reading, unit, trans);
+  const below = decidedBelow(reading, server);
   return (
     <div className={old ? 'jp-gpu-Device jp-mod-old' : 'jp-gpu-Device'}>
       {old ? (
@@ -127,9 +129,11 @@ function Device({
           value={texts.use}
           old={old}
           top={100}
+          below={below}
           {...shown}
         />
       )}
+      {below === null ? null : <p className="jp-gpu-Note">{belowText(below, trans)}</p>}
       {reading.source === 'dcgm' && reading.used_percent !== null ? (
         <p className="jp-gpu-Note">{sourceText(reading, server, now, trans)}</p>
       ) : null}

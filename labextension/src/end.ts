@@ -24,6 +24,11 @@ export function isPast(countdown: Countdown, now: number): boolean {
   return Date.parse(countdown.stops_at) <= now;
 }
 
+/** When the last warning of a stop is due, in ms; null: nobody says. */
+export function lastWarning(countdown: Countdown): number | null {
+  return countdown.last_warning ? Date.parse(countdown.last_warning) : null;
+}
+
 function isSame(one: Countdown, other: Countdown | null): boolean {
   return (
     one.cause === other?.cause &&

@@ -405,6 +405,20 @@ export function warningText(countdown: Countdown, now: number, trans: Translatio
   return countdown.cause === 'signed-out' ? `${words} ${trans.__('Save your work.')}` : words;
 }
 
+/** The last warning: "Your GPU is idle. The server stops in 1 min. Files are saved, variables are lost." */
+export function lastWarningText(
+  countdown: Countdown,
+  now: number,
+  trans: TranslationBundle
+): string {
+  const why =
+    countdown.cause === 'idle'
+      ? trans.__('Your GPU is idle.')
+      : reasonText(countdown.reason, now, trans);
+  const left = duration(secondsLeft(countdown, now) ?? 0, trans);
+  return `${why} ${trans.__('The server stops in %1. Files are saved, variables are lost.', left)}`;
+}
+
 /** What interrupts a screen reader, once a countdown: the time alone, because reasons count on. */
 export function stopText(countdown: Countdown, now: number, trans: TranslationBundle): string {
   return trans.__('This server stops at %1.', clock(countdown.stops_at, now));

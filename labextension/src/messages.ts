@@ -8,6 +8,7 @@ export interface Countdown {
   reason: Reason;
   can_keep: boolean;
   warn: boolean;
+  last_warning: string | null;
 }
 
 /** What GPM or DCGM count beside the use: each 0 to 100, of this device alone; None is not known. */
@@ -161,6 +162,8 @@ export interface ServerState {
   rule: Reason | null;
   figures: Figures | null;
   drain_seconds: number;
+  signs: UseSign[];
+  idle_below_percent: number;
 }
 
 /** What the panel shows. `version` is the wire's version. */
@@ -173,6 +176,15 @@ export interface Snapshot {
   server: ServerState | null;
   service_note: Reason | null;
   period_seconds: number;
+}
+
+/** One sign of use. */
+export interface UseSign {
+  kind: string;
+  value: string;
+  source: string;
+  at: string | null;
+  decides: boolean;
 }
 
 /** A wait forecast on the wire. Seconds; None is not known. */

@@ -10,7 +10,16 @@ import { Token } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { ask, endEventIn, keep, listen, Refusal, saved, PROTOCOL_VERSION } from './api.js';
+import {
+  ask,
+  endEventIn,
+  keep,
+  listen,
+  Refusal,
+  saved,
+  warned,
+  PROTOCOL_VERSION
+} from './api.js';
 import {
   fromSeries,
   shifted,
@@ -80,6 +89,8 @@ export interface IGpuModel {
   keep(): Promise<void>;
   /** The open notebooks are saved: tell the service. */
   saved(): Promise<void>;
+  /** A warning of the stop was shown: tell the service. */
+  warned(): void;
   /**
    * Ask the user, then shut the holder's kernel down.
    * @throws Error with a sentence for the user.
@@ -205,6 +216,10 @@ export class GpuModel implements IGpuModel, IDisposable {
       await saved(this._parts.server).catch(() => (this._saving = false));
     }
     this._savedAt = this.now();
+  }
+
+  warned(): void {
+    void warned(this._parts.server).catch(() => undefined); // then the service has others told
   }
 
   async endKernel(holder: Holder): Promise<void> {

@@ -7,6 +7,7 @@ import { keepLabel, keepLeft, reasonText, ruleText, secondsLeft } from './format
 import type { Reason, ServerState } from './messages';
 import type { Keeping } from './model';
 import type { IShown } from './seen';
+import { signWords } from './signs';
 import { clock, duration } from './units';
 
 interface IServer extends IShown {
@@ -96,6 +97,22 @@ function Stop({
           {trans.__('Ends at the latest at')}{' '}
           <time dateTime={server.ends_at}>{clock(server.ends_at, now)}</time>.
         </p>
+      ) : null}
+      {server.signs?.length ? (
+        <details>
+          <summary>{trans.__('What is known of its use')}</summary>
+          <dl>
+            {server.signs.map(sign => {
+              const { name, text } = signWords(sign, now, trans);
+              return (
+                <div className="jp-gpu-Row" key={sign.kind}>
+                  <dt>{name}</dt>
+                  <dd>{text}</dd>
+                </div>
+              );
+            })}
+          </dl>
+        </details>
       ) : null}
     </>
   );

@@ -1,17 +1,19 @@
 /**
- * The warning before a stop as a JupyterLab notification, with the same button as in the panel.
+ * The two warnings before a stop as JupyterLab notifications, with the same button as in the panel.
  *
- * It follows the model's word about the end, which comes also while the page is hidden.
+ * They follow the model's word about the end, which comes also while the page is hidden.
  */
 import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { isPast, warnedOf } from './end.js';
-import { keepLabel, reasonText, warningText } from './format.js';
+import { isPast, lastWarning, warnedOf } from './end.js';
+import { keepLabel, lastWarningText, reasonText, warningText } from './format.js';
 import type { Countdown, Keep } from './messages';
 import type { IGpuModel } from './model';
 
 const MINUTE_MS = 60_000;
+/** The reason of a server that came back without the GPU that it had. */
+const WITHOUT_GPU = 'runs-without-gpu';
 
 /** Keep the server from outside the panel: a refusal is a notification, because the panel may be closed. */
 export async function keepAndTell(model: IGpuModel, trans: TranslationBundle): Promise<void> {
@@ -24,7 +26,14 @@ export async function keepAndTell(model: IGpuModel, trans: TranslationBundle): P
   }
 }
 
-/** Warns once a countdown, also where the user closes the warning; takes it back when the server is kept. */
+/** Which warnings of a countdown were given. */
+enum Given {
+  none,
+  first,
+  last
+}
+
+/** Warns twice a countdown, also where the user closes the first; takes it back when the server is kept. */
 export class Warning {
   constructor(
     private _model: IGpuModel,
@@ -36,6 +45,12 @@ export class Warning {
 
   private _changed = (): void => {
     const { end, settings, snapshot, connection } = this._model;
+    const back = snapshot?.server?.warnings.find(one => one.reason === WITHOUT_GPU);
+    if (back && !this._isBack) {
+      this._isBack = true;
+      const text = reasonText(back, this._model.now(), this._trans);
+      Notification.info(text, { autoClose: false });
+    }
     const countdown = warnedOf(this._countdown, end);
     if (countdown !== this._countdown) {
       this._takeBack();
@@ -44,21 +59,24 @@ export class Warning {
     if (countdown && connection === 'lost' && isPast(countdown, this._model.now())) {
       this._dismiss(); // it has stopped as it said: there is nothing to keep any more
     }
-    if (countdown === null || this._warned || end === null) {
+    if (countdown === null || this._given === Given.last || end === null) {
       return; // nothing to say, said already, or nobody knows now whether it still holds
     }
     window.clearTimeout(this._timer);
-    const stops = Date.parse(countdown.stops_at);
-    const early =
-      settings.warnMinutes === null
-        ? 0
-        : stops - this._model.now() - settings.warnMinutes * MINUTE_MS;
-    if (early > 0) {
-      this._timer = window.setTimeout(this._changed, early);
-      return;
+    const now = this._model.now();
+    const early = (settings.warnMinutes ?? Infinity) * MINUTE_MS;
+    const first = Date.parse(countdown.stops_at) - early;
+    const last = lastWarning(countdown) ?? Infinity;
+    const due = last <= now ? Given.last : first <= now ? Given.first : Given.none;
+    if (due > this._given) {
+      this._dismiss();
+      this._given = due;
+      this._warn(countdown, end.keep ?? snapshot?.server?.keep ?? null);
     }
-    this._warned = true;
-    this._warn(countdown, end.keep ?? snapshot?.server?.keep ?? null);
+    const next = Math.min(...[first, last].filter(at => at > now));
+    if (Number.isFinite(next)) {
+      this._timer = window.setTimeout(this._changed, next - now);
+    }
   };
 
   private _warn(countdown: Countdown, keep: Keep | null): void {
@@ -69,14 +87,16 @@ export class Warning {
         callback: () => void keepAndTell(this._model, this._trans)
       });
     }
-    const words = warningText(countdown, this._model.now(), this._trans);
+    const text = this._given === Given.last ? lastWarningText : warningText;
+    const words = text(countdown, this._model.now(), this._trans);
     this._id = Notification.warning(words, { actions, autoClose: false });
+    this._model.warned();
   }
 
   private _takeBack(): void {
     window.clearTimeout(this._timer);
     this._dismiss();
-    this._warned = false;
+    this._given = Given.none;
   }
 
   private _dismiss(): void {
@@ -88,6 +108,7 @@ export class Warning {
 
   private _id: string | null = null;
   private _countdown: Countdown | null = null;
-  private _warned = false;
+  private _given = Given.none;
+  private _isBack = false;
   private _timer = 0;
 }

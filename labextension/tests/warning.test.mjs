@@ -35,6 +35,9 @@ const shown = {
   warning(text, options) {
     return shown.show('warning', text, options);
   },
+  info(text, options) {
+    return shown.show('info', text, options);
+  },
   error(text, options) {
     return shown.show('error', text, options);
   },
@@ -64,6 +67,11 @@ class ModelInHand {
   keeping = 'idle';
   settings = { warnMinutes: null, unit: 'GiB' };
   keeps = 0;
+  warnings = 0;
+
+  warned() {
+    this.warnings += 1;
+  }
 
   now() {
     return Date.now();
@@ -178,6 +186,67 @@ test('the warning waits until as little is left as the user chose', () => {
   assert.equal(shown.now.size, 1);
   model.say({ end: warned(countdown(105)) });
   assert.equal(shown.now.size, 1);
+});
+
+test('a tenth before the end it is said again, also to who closed the first, and the service hears of both', () => {
+  new Warning(model, trans);
+  const counted = countdown(600, { last_warning: new Date(START + 540_000).toISOString() });
+  model.say({ end: warned(counted) });
+  assert.equal(model.warnings, 1);
+  shown.now.clear();
+  mock.timers.tick(539_000);
+  model.say({ end: warned(counted) });
+  assert.deepEqual(texts(), []);
+  mock.timers.tick(1_000);
+  const [one, ...more] = shown.now.values();
+  assert.deepEqual(more, []);
+  assert.equal(
+    one.text,
+    'Your GPU is idle. The server stops in 1\u00a0min. Files are saved, variables are lost.'
+  );
+  assert.equal(one.actions.length, 1);
+  assert.equal(model.warnings, 2);
+  mock.timers.tick(30_000);
+  model.say({ end: warned(counted) });
+  assert.equal(model.warnings, 2);
+});
+
+test('who comes when the last warning is due reads that one alone, of whatever end', () => {
+  new Warning(model, trans);
+  const reason = { reason: 'gone', params: {}, message: 'The time limit ends.', log_message: '' };
+  const last_warning = new Date(START - 5_000).toISOString();
+  model.say({ end: warned(countdown(55, { cause: 'lifetime', reason, last_warning })) });
+  assert.deepEqual(texts(), [
+    'The time limit ends. The server stops in 55\u00a0s. Files are saved, variables are lost.'
+  ]);
+});
+
+test('who wants to be warned late is warned at the last warning at the latest', () => {
+  model.settings = { warnMinutes: 0.5, unit: 'GiB' };
+  new Warning(model, trans);
+  const last_warning = new Date(START + 45_000).toISOString();
+  model.say({ end: warned(countdown(105, { last_warning })) });
+  mock.timers.tick(45_000);
+  assert.equal(shown.now.size, 1);
+  mock.timers.tick(50_000);
+  assert.equal(model.warnings, 1);
+});
+
+test('who comes to a server that came back without its GPU is told so, once', () => {
+  new Warning(model, trans);
+  const back = {
+    reason: 'runs-without-gpu',
+    params: {},
+    message: 'It runs again.',
+    log_message: ''
+  };
+  const other = { ...back, reason: 'gpu-lost', message: 'It is gone.' };
+  model.say({ snapshot: { server: { warnings: [other] } } });
+  assert.deepEqual(texts(), []);
+  model.say({ snapshot: { server: { warnings: [other, back] } } });
+  model.say({});
+  assert.deepEqual(texts(), ['It runs again.']);
+  assert.equal([...shown.now.values()][0].kind, 'info');
 });
 
 test('a warning that was waited for is not shown when the end is off meanwhile', () => {

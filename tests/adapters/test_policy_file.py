@@ -75,7 +75,7 @@ rules:
 
 
 def test_every_limit_of_culling_can_be_set_by_a_rule(tmp_path: Path) -> None:
-    value = {"keeps_per_day": "3", "extend_lifetime_times": "3", "idle_below_percent": "3"}
+    value = {"keeps_per_day": "3", "extend_lifetime_times": "3", "idle_below_percent": "3", "soft": "true"}
     text = "".join(f"    {name}: {value.get(name, '20 min')}\n" for name in LIMITS)
     (every,) = read(tmp_path, f"rules:\n  - name: every\n{text}")
     assert set(every.limits) == set(LIMITS) >= {"holds_memory", "never_used", "after_run", "wanted", "extend_lifetime"}

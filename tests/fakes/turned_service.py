@@ -14,7 +14,15 @@ import time
 from datetime import datetime
 
 from hub_extensions.core.culling import drain_time
-from hub_extensions.hub_service.engine import culler, engine, inventory, notifier, reconcile, rights, state
+from hub_extensions.hub_service.engine import (
+    culler,
+    engine,
+    inventory,
+    notifier,
+    reconcile,
+    rights,
+    server_evidence,
+)
 from hub_extensions.hub_service.engine.clock import RunningClock
 
 RATE = 6
@@ -40,7 +48,7 @@ class TurnedClock(RunningClock):
 LOOKS = ((culler, "EVERY"), (engine, "ASK_EVERY"), (notifier, "EVERY"), (reconcile, "EVERY"))
 """Pauses of the machine's time between two looks at what the running clock decides."""
 AGES = (
-    (culler, "SAMPLES_LAST"), (culler, "REPORTS_LAST"),
+    (server_evidence, "SAMPLES_LAST"), (server_evidence, "REPORTS_LAST"), (culler, "REPORTS_LAST"),
     (drain_time, "SAVING"), (drain_time, "HEARD"), (drain_time, "OTHER_PAGES"),
     (inventory, "INVENTORY_GOES_STALE"), (rights, "LAST"), (reconcile, "MISSING"),
 )  # fmt: skip

@@ -29,7 +29,7 @@ SPEAKERS = [
     ROOT / "hub_extensions" / "core" / "culling" / "keeps.py",
     ROOT / "hub_extensions" / "core" / "culling" / "policy.py",
     ROOT / "hub_extensions" / "core" / "queue" / "forecast.py",
-    ROOT / "hub_extensions" / "hub_service" / "engine" / "culler.py",
+    ROOT / "hub_extensions" / "hub_service" / "engine" / "server_view.py",
 ]
 """What speaks to the panel alone."""
 

@@ -75,7 +75,7 @@ async def test_cells_are_interrupted_then_pages_save_then_the_hook_runs(
         stop.saved()
     await soon(lambda: not stop.draining)
     assert output(tmp_path) == f"cause {cause}\ngpu-before-stop ended with status 0.\n"
-    assert heard == [(True, False), (True, True), (False, True)]
+    assert heard == [(True, False), (True, True), (True, True), (False, True)] and stop.hook_ran
     # the stop was given up; the next one is another
     (tmp_path / OUTPUT).unlink()
     assert stop.take(calm) == calm

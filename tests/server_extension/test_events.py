@@ -38,6 +38,15 @@ def test_a_warning_is_said_once_and_again_each_minute() -> None:
     assert said == [0, 60, 120]
 
 
+def test_a_hidden_page_is_waked_for_the_last_warning() -> None:
+    countdown = a_countdown()
+    last = countdown.stops_at - timedelta(seconds=12)
+    watch, state = EndWatch(), a_state(countdown=replace(countdown, last_warning=last))
+    moments = range(-10, 12, 2)
+    said = [at for at in moments if watch.due(state, 1000.0 + at, last + timedelta(seconds=at)) == ("warn",)]
+    assert said == [-10, 0]
+
+
 def test_a_stream_is_never_silent_for_a_minute() -> None:
     """A proxy that cuts what is silent (nginx: 60 s) would leave a hidden page without its warning."""
     watch = EndWatch()

@@ -34,6 +34,7 @@ ROUTES = [
     ("GET", "gpu/live"),
     ("POST", "gpu/keep"),
     ("POST", "gpu/saved"),
+    ("POST", "gpu/warned"),
 ]
 
 
@@ -130,7 +131,7 @@ async def test_another_sites_page_gets_no_websocket_with_the_owners_cookie(serve
     assert refused.value.code == 403
 
 
-@pytest.mark.parametrize("path", ["gpu/keep", "gpu/saved"])
+@pytest.mark.parametrize("path", ["gpu/keep", "gpu/saved", "gpu/warned"])
 def test_another_sites_form_changes_nothing(server: UserServer, service: PanelService, path: str) -> None:
     before = service.keeps
     headers = {"Cookie": cookies_of(server), "Origin": "https://evil.example"}
@@ -149,11 +150,11 @@ async def answer_to(server: UserServer, method: str, path: str, *headers: str, b
         writer.close()
 
 
-@pytest.mark.parametrize("path", ["gpu/snapshot", "gpu/history", "gpu/keep", "gpu/saved"])
+@pytest.mark.parametrize("path", ["gpu/snapshot", "gpu/history", "gpu/keep", "gpu/saved", "gpu/warned"])
 async def test_no_byte_of_a_strangers_body_is_waited_for_and_little_of_the_owners_is_read(
     server: UserServer, service: PanelService, path: str
 ) -> None:
-    method, before = "POST" if path in ("gpu/keep", "gpu/saved") else "GET", service.keeps
+    method, before = "POST" if ("POST", path) in ROUTES else "GET", service.keeps
     said = await answer_to(server, method, path, "Content-Length: 1000")
     assert said.startswith(b"HTTP/1.1 403"), said
     owner = f"Authorization: token {LOGIN_TOKEN}"
@@ -217,6 +218,19 @@ def test_saved_goes_to_the_service(server: UserServer, service: PanelService) ->
     service.state = a_state(save=True)
     assert server.request("gpu/saved", "POST")[0] == 204
     assert service.reports[-1]["saved"] is True
+
+
+async def test_a_warning_that_a_page_has_shown_is_reported_and_is_no_use_of_the_server(
+    server: UserServer, service: PanelService
+) -> None:
+    countdown = a_countdown()
+    service.state = a_state(countdown=countdown)
+    server.request("gpu/saved", "POST")  # the service's answer has the countdown
+    shown = server.request("gpu/snapshot")[1]["server"]["countdown"]["stops_at"]
+    headers = (f"Authorization: token {LOGIN_TOKEN}", "Connection: close", "Content-Length: 0")
+    said = await answer_to(server, "POST", "gpu/warned", *headers)
+    assert said.startswith(b"HTTP/1.1 304"), "a proxy counts an answer below 300"
+    await soon(lambda: service.reports[-1]["warned"] == shown)
 
 
 async def test_the_websocket_tells_at_once_and_on_change(server: UserServer, service: PanelService) -> None:

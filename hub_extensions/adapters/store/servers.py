@@ -38,6 +38,9 @@ FACTS = sa.Table(
     sa.Column("missed", sa.Float, nullable=False, server_default="0"),
     sa.Column("ends_at", UtcTime),
     sa.Column("extensions", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("announced", UtcTime),
+    sa.Column("reached", JsonColumn, nullable=False, server_default="[]"),
+    sa.Column("unheard", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
 META = sa.Table(
@@ -79,6 +82,7 @@ def _facts_values(each: ServerFacts) -> dict[str, object]:
     return {
         **values,
         "keeps": [at.isoformat() for at in each.keeps],
+        "reached": list(each.reached),
         "cause": None if each.cause is None else each.cause.value,
         "drain_at": None if each.drain is None else each.drain.at,
         "drain_why": None if each.drain is None else each.drain.why,
@@ -90,6 +94,7 @@ def _facts(row: Any) -> ServerFacts:
     values = dict(row)
     at, why = values.pop("drain_at"), values.pop("drain_why")
     values["keeps"] = tuple(datetime.fromisoformat(each) for each in values["keeps"])
+    values["reached"] = tuple(values["reached"])
     values["cause"] = None if values["cause"] is None else Cause(values["cause"])
     values["missed"] = timedelta(seconds=values["missed"])
     return ServerFacts(**values, drain=None if at is None else Drain(at, why))

@@ -14,7 +14,7 @@ from hub_extensions.core.culling.decision import (
     lifetime_end,
     settle,
 )
-from hub_extensions.core.culling.drain_time import may_stop_now
+from hub_extensions.core.culling.drain_time import may_be_work, may_stop_now
 from hub_extensions.core.culling.drains import drain
 from hub_extensions.core.culling.evidence import (
     Cause,
@@ -39,6 +39,14 @@ from hub_extensions.core.culling.policy import (
     culling_sentence,
     longest_use,
 )
+from hub_extensions.core.culling.returns import (
+    ReturnSeen,
+    ReturnStep,
+    ServerReturn,
+    comes_back,
+    cpu_options,
+    next_step,
+)
 from hub_extensions.core.culling.rules import (
     CullRule,
     RuledServer,
@@ -50,10 +58,13 @@ from hub_extensions.core.culling.rules import (
     longest_of_all,
     policy_for,
 )
+from hub_extensions.core.culling.signs import UseSign, cpu_signs, gpu_signs
 from hub_extensions.core.culling.stops import DueStop, StopPause, pause_after, stops_to_begin
+from hub_extensions.core.culling.warnings import PAGE, announced, begun_again, is_announced, last_warning, reached
 
 __all__ = [
     "DAY",
+    "PAGE",
     "SHOWN_AFTER",
     "Action",
     "Cause",
@@ -64,14 +75,23 @@ __all__ = [
     "DueStop",
     "Evidence",
     "PolicyError",
+    "ReturnSeen",
+    "ReturnStep",
     "RuleProblem",
     "RuleWindow",
     "RuledServer",
     "ServerFacts",
+    "ServerReturn",
     "StopPause",
+    "UseSign",
     "activity_counts",
+    "announced",
+    "begun_again",
     "check_policy",
     "check_rules",
+    "comes_back",
+    "cpu_options",
+    "cpu_signs",
     "culling_rule",
     "culling_sentence",
     "decide",
@@ -79,20 +99,26 @@ __all__ = [
     "doubts",
     "drain",
     "evidence_of",
+    "gpu_signs",
     "holds_memory",
     "idle_limit",
+    "is_announced",
     "is_forged",
     "keep",
     "keeps_left",
+    "last_warning",
     "lifetime_end",
     "longest_for",
     "longest_of_all",
     "longest_use",
+    "may_be_work",
     "may_stop_now",
+    "next_step",
     "observe",
     "opened",
     "pause_after",
     "policy_for",
+    "reached",
     "recent_keeps",
     "reported",
     "settle",

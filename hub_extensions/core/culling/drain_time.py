@@ -34,3 +34,15 @@ def may_stop_now(
     if said.saved:
         return waited >= OTHER_PAGES
     return waited >= SAVING
+
+
+def may_be_work(report: tuple[ServerReport, datetime] | None, began: datetime) -> bool:
+    """Whether a use of the GPU, seen after a stop `began`, may be another one than that of its user's own hook.
+
+    A hook that saves from the GPU uses it, and does not undo the stop it belongs to. A cell or a program in a terminal
+    does. What is not known may be work.
+    """
+    if report is None or report[1] < began:
+        return True
+    said = report[0]
+    return not said.hook_ran or said.busy_kernels != 0 or said.busy_terminals != 0

@@ -107,6 +107,9 @@ class ServerFacts:
         unknown_since: since then samples are missed of a window that is idle. missed: how many were before, as a time.
         ends_at, extensions: as in `Evidence`.
         drain: what the hub ordered when its user was signed out; None: nothing.
+        announced: the end that its user is warned of; None: no warning stands.
+        reached: by which ways that warning was heard; none: by nobody, as far as is known.
+        unheard: its countdown has begun again, because nobody had heard of it.
     """
 
     user: str
@@ -131,6 +134,9 @@ class ServerFacts:
     missed: timedelta = timedelta(0)
     ends_at: datetime | None = None
     extensions: int = 0
+    announced: datetime | None = None
+    reached: tuple[str, ...] = ()
+    unheard: bool = False
 
 
 def activity_counts(hub_clock_ahead: timedelta | None) -> bool:

@@ -50,6 +50,8 @@ def keep(
         keeps=(*recent_keeps(now, facts.keeps), now),
         warned=None,
         cause=None,
+        announced=None,
+        unheard=False,
     )
 
 
@@ -58,7 +60,8 @@ def _extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) ->
     assert decision.stops_at is not None and decision.reason is not None
     if decision.can_keep:
         end = decision.stops_at + policy.extend_lifetime
-        return replace(facts, ends_at=end, extensions=facts.extensions + 1, warned=None, cause=None)
+        longer = replace(facts, ends_at=end, extensions=facts.extensions + 1)
+        return replace(longer, warned=None, cause=None, announced=None, unheard=False)
     if policy.extend_lifetime_times == 0:
         return explain("keep-lifetime", limit=decision.reason.params["limit"])
     left = facts.extensions < policy.extend_lifetime_times

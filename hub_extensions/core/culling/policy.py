@@ -118,6 +118,17 @@ class CullPolicy:
         "A YAML file with rules: other limits by group, user, offer, pool and time, as the service finds it. It is "
         "read again when it changes. Empty: the limits here are everybody's.",
     )
+    soft: bool = setting(
+        False,
+        "True: a server whose GPU is taken back comes back at once as CPU only, with the same name and home, and its "
+        "user is told. Variables are lost all the same.",
+    )
+    notify_url: str = setting(
+        "",
+        "Address that both warnings of a stop are sent to, as JSON, with POST, where no page of the server has shown "
+        "them. Empty: none is. By e-mail they go where c.GpuNotices has a mail server.",
+        secret=True,
+    )
     drain: timedelta = setting(
         timedelta(seconds=60),
         "How long a server may take, once its stop has begun, to interrupt its cells, save its open notebooks and run "

@@ -56,6 +56,7 @@ class ServerReport:
         used_percent: 0 to 100, the highest use of its devices since the report before; None is not known.
         busy_terminals: terminals in which a program runs; None is not known.
         draining: since its stop began it has not done yet what it does before; None: it does nothing.
+        hook_ran: since its stop began its user's own hook has begun.
     """
 
     at: datetime
@@ -66,3 +67,4 @@ class ServerReport:
     used_percent: float | None = None
     busy_terminals: int | None = None
     draining: bool | None = None
+    hook_ran: bool = False

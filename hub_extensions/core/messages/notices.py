@@ -14,11 +14,12 @@ class WebhookNotice:
 
     Attributes:
         id: the same at each try: whoever has seen it already may drop it. `version` is this message's.
-        kind: ``ready``: it is the user's turn, and the server is there.
+        kind: ``ready``: it is the user's turn, and the server is there. ``warning``, ``last-warning``: it stops soon.
         server: "" is the default server. url: where the user opens it. title: of the offer.
         at: when the server was ready. open_until: when its GPU goes to the next in line unless the server is opened;
             None: nothing stops an unopened server here.
-        subject, text: the admin's templates, filled in.
+        subject, text: the admin's templates, filled in; of a warning our own.
+        stops_at, cause: of a warning: when it stops, and for what (``idle``, ``lifetime``, ``unopened``, ``cpu-idle``).
     """
 
     version: int
@@ -33,3 +34,5 @@ class WebhookNotice:
     open_until: datetime | None
     subject: str
     text: str
+    stops_at: datetime | None = None
+    cause: str = ""

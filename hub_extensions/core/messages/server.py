@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from hub_extensions.core.culling.signs import UseSign
 from hub_extensions.core.gpu.samples import Counters
 from hub_extensions.core.messages.forms import OfferState
 from hub_extensions.core.offers.offer_id import OfferId
@@ -20,6 +21,8 @@ class Report:
             the server; a low one counts only where nobody else measures, and where the admin trusts reports.
         busy_terminals: those in which a program runs; None is not known.
         draining: its stop has begun, and cells, pages or its user's hook are not done; None: it does none of that.
+        warned: a page has shown the warning of the stop that was to come then; None: none has.
+        hook_ran: in the stop that has begun its user's hook runs, or has run.
     """
 
     opened: bool
@@ -29,6 +32,8 @@ class Report:
     used_percent: float | None = None
     busy_terminals: int | None = None
     draining: bool | None = None
+    warned: datetime | None = None
+    hook_ran: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ class Countdown:
         stops_at: wall-clock; cause: ``idle``, ``lifetime``, ``unopened``, ``cpu-idle``,
             ``signed-out``.
         can_keep: *keep* moves this end.
+        last_warning: wall-clock time of the second warning; None: it is not known.
     """
 
     stops_at: datetime
@@ -74,6 +80,7 @@ class Countdown:
     reason: Reason
     can_keep: bool
     warn: bool
+    last_warning: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,7 @@ class ServerState:
         rule: when this server stops by itself; None where nothing stops it (a dry run, too).
         figures: use of this server's own device from elsewhere, where the card cannot tell it to the server.
         drain_seconds: how long the user's own hook may run once the stop has begun.
+        signs: what is known of its use; none where nothing is culled. idle_below_percent: less use than that is idle.
     """
 
     user: str
@@ -126,3 +134,5 @@ class ServerState:
     rule: Reason | None = None
     figures: Figures | None = None
     drain_seconds: float = 60.0
+    signs: tuple[UseSign, ...] = ()
+    idle_below_percent: float = 5.0

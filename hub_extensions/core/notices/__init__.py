@@ -4,11 +4,34 @@ Not here: the words (``hub_service/setup/notice_texts.py``), and who carries the
 """
 
 from hub_extensions.core.notices.address import address_problem
-from hub_extensions.core.notices.config import MAIL, WEBHOOK, NoticeConfig, channels_of, notice_hint
-from hub_extensions.core.notices.delivery import Delivery, DeliveryAction, Sending, after_failure, judge, turn_notices
+from hub_extensions.core.notices.config import (
+    MAIL,
+    STOPS,
+    WEBHOOK,
+    NoticeConfig,
+    channels_of,
+    notice_hint,
+    warning_channels,
+)
+from hub_extensions.core.notices.delivery import (
+    LAST_WARNING,
+    READY,
+    WARNING,
+    Delivery,
+    DeliveryAction,
+    Sending,
+    after_failure,
+    judge,
+    turn_notices,
+    warning_notices,
+)
 
 __all__ = [
+    "LAST_WARNING",
     "MAIL",
+    "READY",
+    "STOPS",
+    "WARNING",
     "WEBHOOK",
     "Delivery",
     "DeliveryAction",
@@ -20,4 +43,6 @@ __all__ = [
     "judge",
     "notice_hint",
     "turn_notices",
+    "warning_channels",
+    "warning_notices",
 ]

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar, Literal
 
+from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.settings import setting
 
 WEBHOOK, MAIL = "webhook", "mail"
+STOPS = "stop-webhook"
+"""The channel of ``c.GpuCulling.notify_url``: warnings of stops, and nothing else."""
 
 TEXT = """\
 Your server{% if server %} {{ server }}{% endif %} runs on {{ title }}:
@@ -92,6 +95,11 @@ class NoticeConfig:
 def channels_of(config: NoticeConfig) -> tuple[str, ...]:
     """The channels that are set."""
     return tuple(name for name, place in ((WEBHOOK, config.webhook_url), (MAIL, config.smtp_host)) if place)
+
+
+def warning_channels(config: NoticeConfig, policy: CullPolicy) -> tuple[str, ...]:
+    """By what somebody without an open page is warned of a stop."""
+    return tuple(name for name, place in ((STOPS, policy.notify_url), (MAIL, config.smtp_host)) if place)
 
 
 def notice_hint(config: NoticeConfig) -> str:

@@ -1,11 +1,13 @@
 """One notice on its way to a user by one channel: when it is made, tried, tried again, and given up.
 
-| what is true                          | it is     |
-| ------------------------------------- | --------- |
-| its server has ended, or is another   | dropped   |
-| its user has opened the server        | dropped   |
-| it is not due yet                     | left      |
-| else                                  | sent      |
+| what is true                                              | it is     |
+| --------------------------------------------------------- | --------- |
+| its server has ended, or is another                       | dropped   |
+| of a turn: its user has opened the server                 | dropped   |
+| of a warning: another end is announced now, or none       | dropped   |
+| of a warning: a page of the server has shown it           | dropped   |
+| it is not due yet                                         | left      |
+| else                                                      | sent      |
 
 Times are on the running clock. Not here: who sends it and where it is kept.
 """
@@ -17,12 +19,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
-from hub_extensions.core.culling import CullPolicy, ServerFacts
+from hub_extensions.core.culling import PAGE, CullPolicy, ServerFacts, is_announced, last_warning
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.user_options import NOTIFY
 from hub_extensions.core.queue.model import Ticket
 
-READY = "ready"
+READY, WARNING, LAST_WARNING = "ready", "warning", "last-warning"
+PAGES_FIRST = timedelta(seconds=20)
+"""So long an open page has to show a warning, of which it hears within 10 s (or a quarter of a warning's time)."""
 PAUSES = tuple(timedelta(seconds=seconds) for seconds in (5, 15, 45, 135, 300, 300, 300))
 """Before the second try, the third, …; after the last it is given up, 18 min after the first."""
 
@@ -33,10 +37,11 @@ class Delivery:
 
     Attributes:
         id: of the notice: the same by each channel and at each try, so that a receiver knows a repeat.
-        kind: what is told: ``ready``.
+        kind: what is told: ``ready``, ``warning`` or ``last-warning``.
         title: the offer's, as it was called then.
         run: when its server was ready (`ServerFacts.started`): with user and server it names this run of the server.
-        open_until: when the GPU goes to the next unless the server is opened; None: nothing stops an unopened one.
+        open_until: when the GPU goes to the next unless the server is opened; None: nothing stops an unopened one. Of
+            a warning: when the server stops.
         due: not to be tried before. tries: how often it was.
     """
 
@@ -56,6 +61,11 @@ class Delivery:
     def key(self) -> tuple[str, str]:
         """Under which it is kept."""
         return self.id, self.channel
+
+    @property
+    def run_of(self) -> tuple[str, str]:
+        """The server whose run it is about."""
+        return self.user, self.server
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +97,8 @@ class DeliveryAction(Enum):
     LATER = "it is not due yet"
     GONE = "its server has ended"
     SEEN = "its user has opened the server"
+    OFF = "it is not about to stop then"
+    SHOWN = "a page has shown it"
 
 
 def turn_notices(
@@ -113,12 +125,32 @@ def turn_notices(
     return tuple(replace(made, channel=channel) for channel in channels)
 
 
+def warning_notices(
+    facts: ServerFacts, title: str, policy: CullPolicy, channels: Iterable[str], now: datetime, *, ids: tuple[str, str]
+) -> tuple[Delivery, ...]:
+    """Both warnings of the end that was announced just now, for each channel; one where no time is left for two."""
+    end = facts.announced
+    if end is None:
+        return ()
+    first, last = now + min(PAGES_FIRST, policy.warn / 4), last_warning(end, policy)
+    due = ((WARNING, first), (LAST_WARNING, last)) if first < last else ((LAST_WARNING, min(first, end)),)
+    return tuple(
+        Delivery(id, channel, kind, facts.user, facts.server, facts.offer, title, facts.started, end, at)
+        for id, (kind, at) in zip(ids, due, strict=False)
+        for channel in channels
+    )
+
+
 def judge(delivery: Delivery, facts: ServerFacts | None, now: datetime) -> DeliveryAction:
     """What is to be done with it now. `facts`: of its server, None where none runs."""
     if facts is None or facts.started != delivery.run:
         return DeliveryAction.GONE
-    if facts.opened is not None:
+    if delivery.kind == READY and facts.opened is not None:
         return DeliveryAction.SEEN
+    if delivery.kind != READY and not is_announced(facts, delivery.open_until):
+        return DeliveryAction.OFF
+    if delivery.kind != READY and PAGE in facts.reached:
+        return DeliveryAction.SHOWN
     return DeliveryAction.SEND if now >= delivery.due else DeliveryAction.LATER
 
 

@@ -3,7 +3,7 @@
 On one machine it is asked only about devices that tell their use to nobody here; on a cluster about the pods of all
 leases. An answer is remembered until it is a minute old: a Prometheus that is away makes the use unknown, never idle.
 Not here: how Prometheus is asked (``adapters/prometheus.py``), whose a series is (``core/gpu/dcgm.py``), and what
-follows from it (``culler.py``).
+follows from it (``server_evidence.py``).
 """
 
 from __future__ import annotations

@@ -36,6 +36,8 @@ from hub_extensions.hub_service.engine.notifier import Notifier
 from hub_extensions.hub_service.engine.offer_sources import OfferSources
 from hub_extensions.hub_service.engine.orphans import Orphans
 from hub_extensions.hub_service.engine.reconcile import Reconciler, ServiceApart
+from hub_extensions.hub_service.engine.returns import Returns
+from hub_extensions.hub_service.engine.server_view import ServerView
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.tickets import Tickets
 from hub_extensions.hub_service.engine.usage import healed
@@ -88,6 +90,8 @@ class Engine:
         pod_of = self.cluster_leases.pod_of if self.cluster_leases is not None else None
         self.dcgm = Dcgm(state, open_prometheus(settings), pod_of)
         self.culler = Culler(state, transaction, hub, self.dcgm, self._node_of)
+        self.servers = ServerView(state, transaction, self.culler)
+        self.returns = Returns(state, transaction, hub)
         self.sources = OfferSources(self.culler)
         self.notifier = Notifier(state, transaction, settings)
         self.reconciler = Reconciler(state, transaction, hub, self.watcher, apart)
@@ -118,6 +122,7 @@ class Engine:
                 ("asking Prometheus", self._ask_prometheus),
                 ("deciding about idle servers", self.culler.run),
                 ("comparing with the hub", self.reconciler.run),
+                ("bringing servers back", self.returns.run),
                 ("publishing", self.queue.publish_changes),
                 ("forecasting waits", self.forecaster.run),
                 *self.notifier.loops(),
@@ -330,7 +335,7 @@ class Engine:
         """What a server may know of itself; None: it is not known here."""
         lease = self.state.lease_of(user, server)
         trespassed = bool(lease and self.watcher.trespassers.get(lease.device))
-        return self.culler.server_state(user, server, trespassed)
+        return self.servers.server_state(user, server, trespassed)
 
     def servers_of(self, user: str) -> tuple[messages.ServerState, ...]:
         """This user's running servers, CPU only included, the default one first."""
@@ -341,12 +346,12 @@ class Engine:
 
     async def report(self, user: str, server: str, report: messages.Report) -> messages.ServerState:
         """Take a report, answer with the state. Raises Refused (404) when it is not known here."""
-        await self.culler.take_report(user, server, report)
+        await self.servers.take_report(user, server, report)
         return self._state_of(user, server)
 
     async def keep(self, user: str, server: str) -> messages.ServerState:
         """Keep a server for a while. Raises Refused: nothing to keep, or the budget is used up."""
-        await self.culler.keep(user, server)
+        await self.servers.keep(user, server)
         return self._state_of(user, server)
 
     def _state_of(self, user: str, server: str) -> messages.ServerState:

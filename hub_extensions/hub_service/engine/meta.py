@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from pydantic import TypeAdapter, ValidationError
 
+from hub_extensions.core.culling import ServerReturn
 from hub_extensions.core.notices import Sending
 from hub_extensions.core.offers.model import GpuOffer
 
@@ -19,7 +20,9 @@ OFFERS = "offers"
 TOKEN_NAME = "token-name"
 SENDINGS = "sendings"
 POOL_SIZES = "pool-sizes"
+RETURNS = "returns"
 _OFFERS: TypeAdapter[tuple[GpuOffer, ...]] = TypeAdapter(tuple[GpuOffer, ...])
+_RETURNS: TypeAdapter[tuple[ServerReturn, ...]] = TypeAdapter(tuple[ServerReturn, ...])
 _SENDINGS: TypeAdapter[Mapping[str, Sending]] = TypeAdapter(Mapping[str, Sending])
 
 
@@ -34,6 +37,19 @@ def read_sendings(kept: str) -> Mapping[str, Sending]:
 def write_sendings(sendings: Mapping[str, Sending]) -> str:
     """As `read_sendings` reads them."""
     return _SENDINGS.dump_json(sendings).decode()
+
+
+def read_returns(kept: str) -> tuple[ServerReturn, ...]:
+    """The servers that come back without a GPU; none where another version wrote them otherwise."""
+    try:
+        return _RETURNS.validate_json(kept)
+    except ValidationError:
+        return ()
+
+
+def write_returns(returns: tuple[ServerReturn, ...]) -> str:
+    """As `read_returns` reads them."""
+    return _RETURNS.dump_json(returns).decode()
 
 
 def read_offers(kept: str) -> tuple[GpuOffer, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -25,8 +25,13 @@ from hub_extensions.adapters.notices.mail import MailServer
 from hub_extensions.adapters.notices.webhook import Webhook
 from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.adapters.store.copies import note_in, sqlite_file
+from hub_extensions.core import culling
+from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.messages import WebhookNotice
 from hub_extensions.core.notices import (
+    MAIL,
+    READY,
+    STOPS,
     WEBHOOK,
     Delivery,
     DeliveryAction,
@@ -35,12 +40,13 @@ from hub_extensions.core.notices import (
     after_failure,
     channels_of,
     judge,
+    warning_channels,
 )
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.meta import SENDINGS, read_sendings, write_sendings
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
-from hub_extensions.hub_service.setup.notice_texts import WRONG, NoticeTexts
+from hub_extensions.hub_service.setup.notice_texts import WRONG, NoticeTexts, warning_subject, warning_text
 from hub_extensions.hub_service.setup.settings import Settings
 
 log = logging.getLogger("hub_extensions.hub_service")
@@ -68,7 +74,11 @@ def last_sendings(settings: Settings) -> Mapping[str, Sending]:
     """
     file = sqlite_file(settings.store_url) if settings.started_by_hub else None
     known = read_sendings((note_in(file, SENDINGS) if file is not None else None) or "{}")
-    return {channel: known.get(channel, Sending()) for channel in channels_of(settings)}
+    return {channel: known.get(channel, Sending()) for channel in _channels(settings)}
+
+
+def _channels(settings: Settings) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*channels_of(settings), *warning_channels(settings, settings.culling))))
 
 
 class Notifier:
@@ -82,9 +92,12 @@ class Notifier:
         self.state = state
         self.transaction = transaction
         self.settings = settings
-        self.channels = channels_of(settings)
+        self.channels = _channels(settings)
         self.texts = NoticeTexts.of(settings)
-        self.webhook = Webhook(settings.webhook_url, settings.webhook_token, ca_file=settings.ca_file)
+        self.webhooks = {
+            WEBHOOK: Webhook(settings.webhook_url, settings.webhook_token, ca_file=settings.ca_file),
+            STOPS: Webhook(settings.culling.notify_url, ca_file=settings.ca_file),
+        }
         self.mail = MailServer(
             settings.smtp_host,
             settings.smtp_port,
@@ -114,7 +127,8 @@ class Notifier:
 
     def close(self) -> None:
         """Close the connections."""
-        self.webhook.close()
+        for webhook in self.webhooks.values():
+            webhook.close()
 
     def status(self) -> Mapping[str, str] | None:
         """How the last sending by each channel went, for an admin; None: no channel is configured."""
@@ -150,10 +164,10 @@ class Notifier:
             return _Outcome(verdict=verdict)
         try:
             notice = self._notice(delivery, now)
-            if delivery.channel == WEBHOOK:
-                await self.webhook.send(delivery.id, _NOTICE.dump_json(notice))
-            else:
+            if delivery.channel == MAIL:
                 await self.mail.send(self._message(notice))
+            else:
+                await self.webhooks[delivery.channel].send(delivery.id, _NOTICE.dump_json(notice))
         except NotSent as problem:
             return _Outcome(problem.message, problem.again)
         except WRONG as problem:
@@ -163,6 +177,8 @@ class Notifier:
     # -------------------------------------------------------------- what is sent
 
     def _notice(self, delivery: Delivery, now: datetime) -> WebhookNotice:
+        if delivery.kind != READY:
+            return self._warning(delivery, now)
         url = self.settings.server_url(delivery.user, delivery.server)
         until, wall = delivery.open_until, self.state.clock.wall
         values = {
@@ -187,6 +203,28 @@ class Notifier:
             text=self.texts.text(values),
         )
 
+    def _warning(self, delivery: Delivery, now: datetime) -> WebhookNotice:
+        url, facts = self.settings.server_url(delivery.user, delivery.server), self.state.facts.get(delivery.run_of)
+        cause = facts.cause.value if facts is not None and facts.cause is not None else ""
+        until, wall = delivery.open_until or now, self.state.clock.wall
+        left = max(until - now, timedelta(0))
+        return WebhookNotice(
+            version=VERSION,
+            id=delivery.id,
+            kind=delivery.kind,
+            user=delivery.user,
+            server=delivery.server,
+            url=url,
+            offer=delivery.offer,
+            title=delivery.title,
+            at=wall(delivery.run),
+            open_until=None,
+            subject=warning_subject(delivery.title, left),
+            text=warning_text(cause, left, wall(until), url),
+            stops_at=wall(until),
+            cause=cause,
+        )
+
     def _message(self, notice: WebhookNotice) -> EmailMessage:
         address = self.texts.address(notice.user)
         if problem := address_problem(address):
@@ -205,18 +243,20 @@ class Notifier:
 
     async def _write(self, delivery: Delivery, outcome: _Outcome) -> None:
         if outcome.verdict is not DeliveryAction.SEND:
-            seen = outcome.verdict is DeliveryAction.SEEN
-            row = () if seen else (self._row("not-told", delivery, outcome.verdict.value),)
+            quiet = outcome.verdict in (DeliveryAction.SEEN, DeliveryAction.OFF, DeliveryAction.SHOWN)
+            row = () if quiet else (self._row("not-told", delivery, outcome.verdict.value),)
             await self._commit(Changes(delivered=(delivery.key,), journal=row))
             return
         at, before = self.state.clock.utc_now(), self._sending(delivery.channel)
         if not outcome.why:
             self.state.count("notice-sent", delivery.channel)
             row, meta = (self._row("told", delivery, ""),), self._meta(delivery, Sending(at, before.failed, before.why))
-            await self._commit(Changes(delivered=(delivery.key,), journal=row, meta=meta))
+            await self._commit(Changes(delivered=(delivery.key,), journal=row, meta=meta), heard=delivery)
             return
         self.state.count("notice-failed", delivery.channel)
-        log.warning("a notice was not sent by %s: %s", delivery.channel, outcome.why, extra={"user": delivery.user})
+        again = not before.went and before.why == outcome.why  # one line for a receiver that is as bad as it was
+        level = logging.DEBUG if again else logging.WARNING
+        log.log(level, "a notice was not sent by %s: %s", delivery.channel, outcome.why, extra={"user": delivery.user})
         meta = self._meta(delivery, Sending(before.sent, at, outcome.why))
         later = after_failure(delivery, self.state.clock.now()) if outcome.again else None
         if later is not None:
@@ -226,9 +266,16 @@ class Notifier:
         row = (self._row("not-told", delivery, outcome.why),)
         await self._commit(Changes(delivered=(delivery.key,), journal=row, meta=meta))
 
-    async def _commit(self, changes: Changes) -> None:
+    async def _commit(self, changes: Changes, heard: Delivery | None = None) -> None:
         async with self.transaction() as transaction:
-            await transaction.write(changes)
+            await transaction.write(replace(changes, facts=() if heard is None else self._reached(heard)))
+
+    def _reached(self, warning: Delivery) -> tuple[ServerFacts, ...]:
+        """The facts of its server, whose user has heard of the stop that is still to come."""
+        facts = self.state.facts.get(warning.run_of)
+        if warning.kind == READY or facts is None or facts.started != warning.run:
+            return ()
+        return (culling.reached(facts, warning.channel),) if culling.is_announced(facts, warning.open_until) else ()
 
     def _meta(self, delivery: Delivery, sending: Sending) -> Mapping[str, str]:
         return {SENDINGS: write_sendings({**self.state.notices.sendings, delivery.channel: sending})}

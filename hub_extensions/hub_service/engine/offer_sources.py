@@ -14,18 +14,18 @@ from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import ALONE, Mechanism
 from hub_extensions.core.queue.model import Lease, LeaseState
-from hub_extensions.hub_service.engine.culler import Culler
+from hub_extensions.hub_service.engine.server_evidence import ServerEvidence
 
 HELD = (LeaseState.STARTING, LeaseState.RUNNING, LeaseState.LOST)
 
 
 class OfferSources:
-    """What `Culler` knows of the servers' use, by offer."""
+    """What `ServerEvidence` knows of the servers' use, by offer."""
 
-    def __init__(self, culler: Culler) -> None:
-        self.culler = culler
-        self.state = culler.state
-        self.dcgm = culler.dcgm
+    def __init__(self, evidence: ServerEvidence) -> None:
+        self.evidence = evidence
+        self.state = evidence.state
+        self.dcgm = evidence.dcgm
         self._since: dict[OfferId, tuple[tuple[str, str], datetime]] = {}
 
     def info(self) -> tuple[messages.OfferEvidence, ...]:
@@ -61,7 +61,7 @@ class OfferSources:
         return source_of(offer.id, figures, self._outlook(OfferId(offer.pool)), shared=shared)
 
     def _figure(self, lease: Lease) -> LeaseFigure:
-        sample = self.culler.sample_of(lease)
+        sample = self.evidence.sample_of(lease)
         why = self.dcgm.why_not(lease)
         if sample is None or sample.used_percent is None:
             use = self.dcgm.use(lease)

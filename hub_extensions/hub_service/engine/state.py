@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from hub_extensions.adapters.store import Changes, NoticeRow, Store, Stored, StoreUnavailable
 from hub_extensions.adapters.timeouts import unbroken
-from hub_extensions.core.culling import DAY, CullPolicy, RuledServer, ServerFacts, recent_keeps
+from hub_extensions.core.culling import DAY, CullPolicy, RuledServer, ServerFacts, ServerReturn, recent_keeps
 from hub_extensions.core.culling.lease_end import enforced_end, limit_end, shown_end
 from hub_extensions.core.gpu.devices import DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import ServerReport
@@ -41,7 +41,16 @@ from hub_extensions.core.usage import OpenUse, UseEnd
 from hub_extensions.hub_service.engine.clock import RunningClock
 from hub_extensions.hub_service.engine.foresight import Foresight
 from hub_extensions.hub_service.engine.inventory import Inventory
-from hub_extensions.hub_service.engine.meta import CLOCK, OFFERS, POOL_NAMES, TOKEN_NAME, read_offers, write_offers
+from hub_extensions.hub_service.engine.meta import (
+    CLOCK,
+    OFFERS,
+    POOL_NAMES,
+    RETURNS,
+    TOKEN_NAME,
+    read_offers,
+    read_returns,
+    write_offers,
+)
 from hub_extensions.hub_service.engine.policies import Policies
 from hub_extensions.hub_service.engine.snapshots import ClusterSnapshot, Listing
 from hub_extensions.hub_service.engine.ticket_index import TicketIndex
@@ -90,6 +99,8 @@ class State(Inventory):
     activity: dict[ServerKey, datetime] = field(default_factory=dict)
     saving: dict[ServerKey, datetime] = field(default_factory=dict)
     """Since when its notebooks are being saved."""
+    returns: Mapping[ServerKey, ServerReturn] = field(default_factory=dict)
+    """Of servers that come back without a GPU, or have."""
     keeps: dict[str, tuple[datetime, ...]] = field(default_factory=dict)
     """User -> when *keep* was pressed in the last 24 hours, for whatever server (the journal has it)."""
 
@@ -179,6 +190,7 @@ class State(Inventory):
         self.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
         self.token_name = stored.meta.get(TOKEN_NAME, "")
         self.offers_before = read_offers(stored.meta.get(OFFERS, "[]"))
+        self.returns = _by_server(read_returns(stored.meta.get(RETURNS, "[]")))
 
     # -------------------------------------------------------------- the one way to change
 
@@ -232,6 +244,8 @@ class State(Inventory):
                 self._note_keep(written.user, self.clock.now())
         if POOL_NAMES in changes.meta:
             self.pool_names = json.loads(changes.meta[POOL_NAMES])
+        if RETURNS in changes.meta:
+            self.returns = _by_server(read_returns(changes.meta[RETURNS]))
         self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
         self.notices.remember(changes)
         self.foresight.remember(changes)
@@ -434,3 +448,7 @@ class State(Inventory):
     def recent_notices(self, user: str) -> tuple[NoticeRow, ...]:
         """What this user is to be told at the next page now."""
         return self.notices.recent(user, self.clock.utc_now())
+
+
+def _by_server(returns: Iterable[ServerReturn]) -> Mapping[ServerKey, ServerReturn]:
+    return {(each.user, each.server): each for each in returns}

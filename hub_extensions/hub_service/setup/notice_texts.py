@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from datetime import datetime, timedelta, timezone
 
 from jinja2 import StrictUndefined, Template, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
 from hub_extensions.core.notices import MAIL, NoticeConfig, address_problem, channels_of
 from hub_extensions.core.settings import spelled
+from hub_extensions.core.wording import duration
 
 Values = Mapping[str, object]
 TRIALS: tuple[Values, ...] = (
@@ -29,6 +31,33 @@ TRIALS: tuple[Values, ...] = (
 """What every template is tried with: with a limit and without one, the default server and another."""
 WRONG = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 LONGEST_SUBJECT = 200
+
+
+WARNED_FOR: Mapping[str, str] = {
+    "idle": "Your GPU is idle.",
+    "lifetime": "The time limit of your server ends.",
+    "unopened": "Nobody has opened your server since it started.",
+    "cpu-idle": "Nobody has used your server for a long time.",
+}
+
+
+def warning_subject(title: str, left: timedelta) -> str:
+    """Of the warning of a stop, on one line."""
+    return " ".join(f"Your server stops in {_in_steps(left)}: {title}".split())[:LONGEST_SUBJECT]
+
+
+def warning_text(cause: str, left: timedelta, stops_at: datetime, url: str) -> str:
+    """What somebody without an open page is warned with; in English, as what an admin writes is."""
+    at = stops_at.astimezone(timezone.utc).strftime("%H:%M UTC")
+    why = WARNED_FOR.get(cause, "")
+    stops = f"The server stops in {_in_steps(left)}, at {at}. Files stay as they were saved last, variables are lost."
+    return f"{why} {stops}".strip() + f"\nIt is here:\n{url}\n"
+
+
+def _in_steps(left: timedelta) -> str:
+    """Whole minutes, where there is one: a letter takes its time."""
+    minute = timedelta(minutes=1)
+    return duration(left - left % (minute if left >= minute else timedelta(seconds=1)))
 
 
 class TemplateProblem(ValueError):

@@ -8,29 +8,31 @@ from __future__ import annotations
 from email.utils import parseaddr
 from urllib.parse import urlsplit
 
-from hub_extensions.core.notices import MAIL, WEBHOOK, NoticeConfig, address_problem, channels_of
+from hub_extensions.core.notices import MAIL, NoticeConfig, address_problem, channels_of
 
 
-def check_notices(notices: NoticeConfig, public_url: str, *, whole: bool) -> None:
+def check_notices(notices: NoticeConfig, public_url: str, *, whole: bool, notify_url: str = "") -> None:
     """Refuse what could not be sent, or would say a password to everybody on the way.
 
     Args:
-        whole: what only the environment brings is there, too.
+        whole: what only the environment brings is there, too. notify_url: of ``c.GpuCulling``.
 
     Raises:
         ValueError: the text names the setting and says what would be right.
     """
     channels = channels_of(notices)
-    if channels and not public_url:
+    if (channels or notify_url) and not public_url:
+        section = "c.GpuNotices" if channels else "c.GpuCulling.notify_url"
         raise ValueError(
-            "c.GpuNotices is to tell users where their server is, and c.JupyterHub.public_url is empty: set it to the "
+            f"{section} is to tell users where their server is, and c.JupyterHub.public_url is empty: set it to the "
             "address at which they open the hub, such as https://hub.example.org/."
         )
-    if WEBHOOK in channels and not _can_be_called(notices.webhook_url):
-        raise ValueError(
-            "c.GpuNotices.webhook_url cannot be used: it has to be an address such as https://chat.example.org/hook, "
-            "without a user, a password or a #."
-        )
+    for name, url in (("GpuNotices.webhook_url", notices.webhook_url), ("GpuCulling.notify_url", notify_url)):
+        if url and not _can_be_called(url):
+            raise ValueError(
+                f"c.{name} cannot be used: it has to be an address such as https://chat.example.org/hook, without a "
+                "user, a password or a #."
+            )
     if MAIL in channels:
         _check_mail(notices, whole)
 

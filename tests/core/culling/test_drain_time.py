@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.culling import may_stop_now
+from hub_extensions.core.culling import may_be_work, may_stop_now
 from hub_extensions.core.gpu.samples import ServerReport
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
@@ -45,3 +45,24 @@ def test_a_short_drain_still_lets_pages_save() -> None:
     said = (ServerReport(NOW, True, 1, 0, draining=True), NOW)
     assert not may_stop_now(said, NOW, NOW + 9 * SECOND, 5 * SECOND)
     assert may_stop_now(said, NOW, NOW + 10 * SECOND, 5 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("reported", "hook_ran", "kernels", "terminals", "work"),
+    [
+        (1, True, 0, 0, False),  # its own hook, and nothing else that could be it
+        (1, False, 0, 0, True),  # no hook: somebody uses the GPU
+        (1, True, 1, 0, True),  # a cell
+        (1, True, 0, 1, True),  # a program in a terminal
+        (1, True, None, 0, True),  # the kernels cannot be listed
+        (1, True, 0, None, True),  # nor the terminals
+        (-1, True, 0, 0, True),  # the hook of an earlier stop
+        (None, True, 0, 0, True),  # it reports nothing
+    ],
+)
+def test_the_hooks_own_use_of_the_gpu_is_no_work_and_what_is_not_known_may_be(
+    reported: float | None, hook_ran: bool, kernels: int | None, terminals: int | None, work: bool
+) -> None:
+    said = ServerReport(NOW, True, 1, kernels, busy_terminals=terminals, hook_ran=hook_ran)
+    report = None if reported is None else (said, NOW + reported * SECOND)
+    assert may_be_work(report, NOW) is work

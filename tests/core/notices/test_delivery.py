@@ -9,7 +9,10 @@ import pytest
 
 from hub_extensions.core.culling import CullPolicy, ServerFacts
 from hub_extensions.core.notices import (
+    LAST_WARNING,
     MAIL,
+    STOPS,
+    WARNING,
     WEBHOOK,
     Delivery,
     DeliveryAction,
@@ -21,6 +24,8 @@ from hub_extensions.core.notices import (
     judge,
     notice_hint,
     turn_notices,
+    warning_channels,
+    warning_notices,
 )
 from hub_extensions.core.notices.delivery import PAUSES
 from hub_extensions.core.queue.model import Ticket, WantedOffer
@@ -82,6 +87,59 @@ def test_the_end_that_is_named_is_the_one_that_is_enforced(policy: CullPolicy, u
 def test_what_is_done_with_it(facts: ServerFacts | None, after: int, verdict: DeliveryAction) -> None:
     delivery, _ = made(notify_when_ready=True)
     assert judge(delivery, facts, NOON + after * SECOND) is verdict
+
+
+WARNED = replace(FACTS, warned=NOON, announced=NOON + 10 * MINUTE)
+
+
+def warnings_of(facts: ServerFacts = WARNED, policy: CullPolicy = LIMITS) -> tuple[Delivery, ...]:
+    return warning_notices(facts, "Small", policy, (STOPS, MAIL), NOON, ids=("w-1", "w-2"))
+
+
+@pytest.mark.parametrize(
+    ("warn", "end", "due"),
+    [
+        (10, 10, {WARNING: 20, LAST_WARNING: 540}),
+        (1, 1, {WARNING: 15, LAST_WARNING: 54}),
+        (10, 1.1, {LAST_WARNING: 20}),  # a lifetime soon after: no time for two
+        (10, 0.1, {LAST_WARNING: 6}),
+    ],
+)
+def test_an_end_is_warned_of_twice_by_each_channel(warn: float, end: float, due: dict[str, float]) -> None:
+    facts, policy = replace(WARNED, announced=NOON + end * MINUTE), replace(LIMITS, warn=warn * MINUTE)
+    made = warnings_of(facts, policy)
+    assert {(each.kind, each.channel): (each.due - NOON).total_seconds() for each in made} == {
+        (kind, channel): at for kind, at in due.items() for channel in (STOPS, MAIL)
+    }
+    assert len({each.key for each in made}) == len(made) and {each.open_until for each in made} == {facts.announced}
+    assert warnings_of(FACTS) == ()
+
+
+@pytest.mark.parametrize(
+    ("facts", "after", "verdict"),
+    [
+        (WARNED, 19, DeliveryAction.LATER),
+        (WARNED, 20, DeliveryAction.SEND),
+        (replace(WARNED, opened=NOON), 20, DeliveryAction.SEND),  # it was opened, and the page is closed
+        (replace(WARNED, reached=("page",)), 1, DeliveryAction.SHOWN),
+        (replace(WARNED, reached=(MAIL,)), 20, DeliveryAction.SEND),
+        (replace(WARNED, announced=None), 1, DeliveryAction.OFF),
+        (replace(WARNED, announced=NOON + 11 * MINUTE), 1, DeliveryAction.OFF),
+        (None, 20, DeliveryAction.GONE),
+        (replace(WARNED, started=NOON + SECOND), 20, DeliveryAction.GONE),
+    ],
+)
+def test_a_warning_is_for_who_has_no_page_open_and_as_long_as_it_is_true(
+    facts: ServerFacts | None, after: int, verdict: DeliveryAction
+) -> None:
+    assert judge(warnings_of()[0], facts, NOON + after * SECOND) is verdict
+
+
+def test_warnings_have_a_webhook_of_their_own_and_the_mail_server_of_all() -> None:
+    assert warning_channels(NoticeConfig(webhook_url="http://a"), LIMITS) == ()
+    assert warning_channels(NoticeConfig(smtp_host="mail"), LIMITS) == (MAIL,)
+    both = warning_channels(NoticeConfig(smtp_host="mail"), replace(LIMITS, notify_url="http://b"))
+    assert both == (STOPS, MAIL)
 
 
 def test_it_is_tried_eight_times_with_pauses_that_grow() -> None:

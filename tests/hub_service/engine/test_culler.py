@@ -6,10 +6,12 @@ import asyncio
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hub_extensions.adapters.jupyterhub_api import StopRefused
+from hub_extensions.core.culling import PAGE, reached
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.messages import DrainState, Report, SignedOut, Stopped
 from hub_extensions.core.offers.model import OfferConfig
@@ -34,13 +36,22 @@ async def minutes(r: Room, count: int, report: Report | None = OPEN, user: str =
         await one_turn(r, report, user)
 
 
-async def one_turn(r: Room, report: Report | None = OPEN, user: str = "ada") -> None:
+async def one_turn(r: Room, report: Report | None = OPEN, user: str = "ada", heard: bool = True) -> None:
+    """`heard`: by whatever way, its user hears of each warning."""
     await r.engine.watcher.refresh()
     if report is not None and (user, "") in r.engine.state.facts:
         await r.engine.report(user, "", report)
+    if heard:
+        reach(r)
     await r.engine.culler.decide_all()
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+def reach(r: Room) -> None:
+    """A page has shown each warning that stands."""
+    for key, facts in r.engine.state.facts.items():
+        r.engine.state.facts[key] = reached(facts, PAGE)
 
 
 async def stops_finish(r: Room) -> None:
@@ -386,6 +397,54 @@ async def test_a_stop_waits_for_the_users_own_hook_and_no_longer_than_it_may_tak
         await soon(over)
         assert r.hub.stopped == [("ada", "")]
         assert r.hands.wall - began >= timedelta(seconds=59)
+
+
+@pytest.mark.parametrize(
+    ("before", "report", "stops"),
+    [
+        ({}, {"hook_ran": True}, True),
+        ({}, {}, False),  # without a hook somebody came back
+        ({"busy_kernels": 1}, {"hook_ran": True}, False),  # a cell while the pages saved
+        ({}, {"hook_ran": True, "busy_kernels": 1}, False),  # one beside the hook
+        ({}, {"hook_ran": True, "busy_terminals": None}, False),
+    ],
+)
+async def test_the_hook_that_uses_the_gpu_does_not_undo_its_stop_and_other_work_does(
+    tmp_path: Path, before: dict[str, Any], report: dict[str, Any], stops: bool
+) -> None:
+    calm = replace(OPEN, busy_terminals=0)
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r, calm)
+        await minutes(r, 3, calm)
+        assert r.engine.server_state("ada", "").save  # type: ignore[union-attr]
+        await r.engine.report("ada", "", replace(calm, draining=True, **before))
+        r.gpus.used["MIG-small-0"] = 80.0
+        await r.engine.report("ada", "", replace(calm, draining=True, **report))
+        await one_turn(r, replace(calm, **{**report, "busy_kernels": 0}, draining=False, saved=True))
+        await stops_finish(r)
+        assert r.hub.stopped == ([("ada", "")] if stops else [])
+
+
+async def test_the_next_turn_comes_when_an_end_does(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0), small(1)) as r:
+        culler = r.engine.culler
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        assert culler.next_turn() == 5.0
+        await minutes(r, 2)
+        r.hands.pass_time(timedelta(seconds=52))
+        await one_turn(r)
+        assert culler.next_turn() == 5.0
+        r.hands.pass_time(timedelta(seconds=6.5))
+        assert culler.next_turn() == pytest.approx(1.5)
+        r.hands.pass_time(timedelta(seconds=1.4))
+        await one_turn(r)
+        assert (culler.next_turn(), r.engine.state.saving) == (0.2, {}), "never before"
+        r.hands.pass_time(timedelta(seconds=0.1))
+        await one_turn(r)
+        assert ("ada", "") in r.engine.state.saving
+        assert culler.next_turn() == 5.0, "what is due already waits for nothing"
 
 
 async def test_a_stop_that_was_decided_of_one_run_of_a_server_is_not_carried_out_on_the_next(tmp_path: Path) -> None:

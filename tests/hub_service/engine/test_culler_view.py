@@ -16,7 +16,7 @@ from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.messages import Report, ServerState
 from hub_extensions.core.queue.model import LeaseState
 from hub_extensions.core.reasons import explain
-from hub_extensions.hub_service.engine.culler import REPORTS_LAST
+from hub_extensions.hub_service.engine.server_evidence import REPORTS_LAST
 from tests.hub_service.engine.room import Room
 from tests.hub_service.engine.test_followed_uses import LARGE, SMALL, four, lease
 
@@ -29,7 +29,7 @@ def stop(at: datetime | None) -> CullDecision:
 
 
 def shown(r: Room, user: str, trespassed: bool = False) -> ServerState:
-    found = r.engine.culler.server_state(user, "", trespassed)
+    found = r.engine.servers.server_state(user, "", trespassed)
     assert found is not None
     return found
 
@@ -49,8 +49,12 @@ async def test_a_server_is_shown_what_it_has(tmp_path: Path) -> None:
         }
         assert [found[user].title for user in ("ada", "ben")] == ["MIG 1g.5gb", "CPU only"]
         assert (found["ada"].memory_bytes, found["ben"].memory_bytes) == (GIB * 19 // 4, None)
-        assert r.engine.culler.server_state("nobody", "", False) is None
-        assert r.engine.culler.server_state("ada", "other", False) is None
+        assert r.engine.servers.server_state("nobody", "", False) is None
+        assert r.engine.servers.server_state("ada", "other", False) is None
+        assert [(sign.kind, sign.value, sign.source, sign.decides) for sign in found["ada"].signs] == [
+            ("gpu", "idle", "nvml", True)
+        ]
+        assert [(sign.kind, sign.value) for sign in found["ben"].signs] == [("activity", "unknown")]
         assert [offer.id for offer in found["ada"].waits] == [LARGE, "cpu"]
         assert [offer.id for offer in found["ben"].waits] == [SMALL, LARGE]
         keep = found["ada"].keep
@@ -89,7 +93,8 @@ async def test_a_server_is_warned_of_a_lost_device_and_of_a_stranger_on_it(tmp_p
 async def test_without_enforced_limits_there_is_nothing_to_keep_a_server_from(tmp_path: Path) -> None:
     async with four(tmp_path) as r:
         r.engine.state.policies.base = replace(r.engine.state.policy, enabled=False)
-        assert {(s.keep, s.rule, s.ends_at) for s in (shown(r, "ada"), shown(r, "ben"))} == {(None, None, None)}
+        both = (shown(r, "ada"), shown(r, "ben"))
+        assert {(s.keep, s.rule, s.ends_at, s.signs) for s in both} == {(None, None, None, ())}
         r.engine.state.policies.base = replace(r.engine.state.policy, enabled=True, cpu_idle=None)
         assert shown(r, "ben").rule is None
 
@@ -163,17 +168,17 @@ async def test_what_a_stop_was_decided_on_is_written_down(tmp_path: Path) -> Non
         state, culler = r.engine.state, r.engine.culler
         facts, now = state.facts["ada", ""], state.clock.now()
         idle = replace(facts, idle_since=now - MINUTE, warned=now, opened=None)
-        assert culler._evidence_text(idle, lease(state, "ada")) == (
+        assert culler.evidence_text(idle, lease(state, "ada")) == (
             "use 0 % by nvml, idle since 2026-01-05T12:00:00+00:00, warned 2026-01-05T12:01:00+00:00"
         )
         state.samples = {}
         state.activity["ben", ""] = state.activity["ada", ""] = now
         opened = replace(facts, idle_since=None, warned=None, opened=now)
-        assert culler._evidence_text(opened, lease(state, "ada")) == (
+        assert culler.evidence_text(opened, lease(state, "ada")) == (
             "use not known, last opened 2026-01-05T12:01:00+00:00"
         )
         quiet = replace(state.facts["ben", ""], opened=None)
-        assert culler._evidence_text(quiet, None) == "last activity 2026-01-05T12:01:00+00:00"
+        assert culler.evidence_text(quiet, None) == "last activity 2026-01-05T12:01:00+00:00"
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ async def test_a_word_about_a_server_is_newer_than_a_listing_of_before(tmp_path:
 async def test_what_a_server_reports_that_nobody_knows_writes_nothing(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         before = r.engine.state.revision
-        await r.engine.culler.take_report("eve", "", Report(opened=True, kernels=1, busy_kernels=0))
+        await r.engine.servers.take_report("eve", "", Report(opened=True, kernels=1, busy_kernels=0))
         assert (r.engine.state.facts, r.engine.state.revision) == ({}, before)
 
 

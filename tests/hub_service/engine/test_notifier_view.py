@@ -14,7 +14,7 @@ import pytest
 from hub_extensions.adapters.notices import NotSent
 from hub_extensions.adapters.store import Changes
 from hub_extensions.core.culling import ServerFacts
-from hub_extensions.core.notices import MAIL, WEBHOOK, Delivery
+from hub_extensions.core.notices import MAIL, STOPS, WEBHOOK, Delivery
 from hub_extensions.core.notices.delivery import PAUSES, Sending
 from hub_extensions.core.offers.offer_id import OfferId
 from tests.fakes.machine import StoreThatIsFull, small
@@ -45,7 +45,8 @@ class Carrier:
 
 def carriers(r: Room) -> tuple[Carrier, Carrier]:
     webhook, mail = Carrier(), Carrier()
-    r.engine.notifier.webhook, r.engine.notifier.mail = webhook, mail  # type: ignore[assignment]
+    r.engine.notifier.webhooks[WEBHOOK] = r.engine.notifier.webhooks[STOPS] = webhook  # type: ignore[assignment]
+    r.engine.notifier.mail = mail  # type: ignore[assignment]
     return webhook, mail
 
 

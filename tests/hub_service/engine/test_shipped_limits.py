@@ -22,6 +22,7 @@ from hub_extensions.hub_service.engine import (
     queue_view,
     reconcile,
     rights,
+    server_evidence,
     tickets,
     usage,
     user_notices,
@@ -35,7 +36,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
     [
         ((cluster_leases.GONE_FOR, cluster_leases.SETTLES), (1.0, 30 * SECOND)),
         ((culler.EVERY, drain_time.SAVING, drain_time.OTHER_PAGES), (5.0, 10 * SECOND, 3 * SECOND)),
-        ((culler.REPORTS_LAST, culler.SAMPLES_LAST), (45 * SECOND, 30 * SECOND)),
+        ((server_evidence.REPORTS_LAST, server_evidence.SAMPLES_LAST), (45 * SECOND, 30 * SECOND)),
         ((dcgm.EVERY, dcgm.ECHO_SECONDS, dcgm.KINDS_EVERY), (10.0, 180.0, 60.0)),
         (engine.PRUNE_EVERY, 21_600.0),
         ((forecaster.SEED, forecaster.PAUSE, forecaster.EVERY), (1, 1.0, 30.0)),

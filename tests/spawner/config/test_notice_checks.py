@@ -68,6 +68,18 @@ def test_what_cannot_work_is_named_without_its_secret(
     assert "secret" not in str(wrong.value)
 
 
+@pytest.mark.parametrize("url", ["chat.example.org", "https://me:secret@chat/", "file:///etc/passwd"])
+def test_the_webhook_of_stops_is_checked_as_the_other_one(tmp_path: Path, url: str) -> None:
+    c = Config(GpuService={"state_dir": str(tmp_path)}, GpuCulling={"notify_url": url})
+    c.JupyterHub.public_url = "https://hub.example.org/"
+    with pytest.raises(ValueError, match=r"c\.GpuCulling\.notify_url cannot be used: .* such as https") as wrong:
+        configure(c)
+    assert "secret" not in str(wrong.value)
+    c.JupyterHub.public_url, c.GpuCulling.notify_url = "", "https://chat.example.org/stops"
+    with pytest.raises(ValueError, match=r"notify_url is to tell users .*public_url is empty"):
+        configure(c)
+
+
 def test_a_notice_needs_the_address_at_which_users_open_the_hub(tmp_path: Path) -> None:
     configured(tmp_path, public_url="")  # without a channel it does not matter
     with pytest.raises(ValueError, match=r"c\.JupyterHub\.public_url is empty"):

@@ -186,6 +186,7 @@ def _to_others(release: Release, service: str) -> Iterator[Call]:
         (own.get("prometheus_url"), "prometheus", 80, "the use of MIG devices is not known"),
         (mail, "mail", 587, "no user is told by e-mail"),
         (notices.get("webhook_url"), "webhook", 80, "no user is told by the webhook"),
+        (release.tree("hub.config.GpuCulling").get("notify_url"), "webhook", 80, "nobody is warned of a stop by it"),
     ):
         url = str(given or "")
         host, port = _host_and_port(url)

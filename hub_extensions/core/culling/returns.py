@@ -1,0 +1,111 @@
+"""A server that comes back without a GPU, after its own was taken back: what is done next. Pure.
+
+| what is true                                                     | it is      |
+| ---------------------------------------------------------------- | ---------- |
+| it has come back, and that run has ended                         | forgotten  |
+| its user has asked for a server meanwhile                        | forgotten  |
+| its GPU is not free yet, which is the proof of the stop          | waited for |
+| … for `LONGEST_STOP`                                             | given up   |
+| it is not there                                                  | started    |
+| it was asked for, and runs                                       | back       |
+| it was asked for, and starts                                     | waited for |
+| it was asked for, and is not there after `ANSWER`                | started    |
+| … for the last time                                              | given up   |
+
+Times are on the running clock. Not here: who asks the hub (``engine/returns.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+
+from hub_extensions.core.culling.evidence import Cause, ServerFacts
+from hub_extensions.core.culling.policy import CullPolicy
+from hub_extensions.core.offers.offer_id import CPU
+from hub_extensions.core.offers.user_options import OWN_KEYS
+
+LONGEST_STOP = timedelta(minutes=10)
+ANSWER = timedelta(seconds=30)
+"""So long after it was asked for a start the hub may not list the server yet, or any more."""
+MOST_TRIES = 2
+
+
+class ReturnStep(Enum):
+    """What is done with a return now."""
+
+    WAIT = "wait"
+    START = "start"
+    BACK = "back"
+    GIVE_UP = "give up"
+    FORGET = "forget"
+
+
+@dataclass(frozen=True)
+class ServerReturn:
+    """A server that is to come back, or has.
+
+    Attributes:
+        options: the hub's user options of the run that was stopped, for CPU only.
+        stopped: when the hub was asked to stop it. asked: when it was asked last to start it; None: not yet.
+        tries: how often it was. run: when it was ready without a GPU (`ServerFacts.started`); None: not yet.
+    """
+
+    user: str
+    server: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    stopped: datetime | None = None
+    asked: datetime | None = None
+    tries: int = 0
+    run: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnSeen:
+    """What is known of such a server now.
+
+    Attributes:
+        holds_gpu: a lease of it has not ended. has_ticket: it stands in line, or is admitted.
+        listed: the hub has it, running or pending. facts: of the run that is there; None: none is ready.
+    """
+
+    holds_gpu: bool
+    has_ticket: bool
+    listed: bool
+    facts: ServerFacts | None
+
+
+def comes_back(facts: ServerFacts, cause: Cause | None, policy: CullPolicy) -> bool:
+    """Whether a server that is stopped comes back without a GPU. Who was signed out starts nothing here."""
+    return policy.soft and facts.lease is not None and cause is not Cause.SIGNED_OUT
+
+
+def cpu_options(options: Mapping[str, object]) -> Mapping[str, object]:
+    """The options of a server, for CPU only; what other keys say stays."""
+    return {**{key: value for key, value in options.items() if key not in OWN_KEYS}, "offer": CPU}
+
+
+def next_step(back: ServerReturn, seen: ReturnSeen, now: datetime) -> ReturnStep:
+    """What is done with it now: see the table above."""
+    facts = seen.facts
+    if back.run is not None:
+        return ReturnStep.WAIT if facts is not None and facts.started == back.run else ReturnStep.FORGET
+    if back.asked is not None:
+        return _asked(back, seen, now)
+    if seen.has_ticket or facts is not None:
+        return ReturnStep.FORGET
+    if seen.holds_gpu:
+        late = back.stopped is not None and now - back.stopped > LONGEST_STOP
+        return ReturnStep.GIVE_UP if late else ReturnStep.WAIT
+    return ReturnStep.FORGET if seen.listed else ReturnStep.START
+
+
+def _asked(back: ServerReturn, seen: ReturnSeen, now: datetime) -> ReturnStep:
+    if seen.facts is not None:
+        return ReturnStep.BACK if seen.facts.lease is None else ReturnStep.FORGET
+    assert back.asked is not None
+    if seen.has_ticket or seen.listed or now - back.asked < ANSWER:
+        return ReturnStep.WAIT
+    return ReturnStep.START if back.tries < MOST_TRIES else ReturnStep.GIVE_UP

@@ -1,0 +1,70 @@
+"""What is known of a server's use, as its user is shown it: busy, idle or unknown, by whom, and how old. Pure.
+
+Not here: what follows from it (``decision.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from hub_extensions.core.culling.policy import CullPolicy
+from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
+
+LATELY = timedelta(minutes=1)
+"""Activity that is no older is of now."""
+
+
+@dataclass(frozen=True, slots=True)
+class UseSign:
+    """One sign of use.
+
+    Attributes:
+        kind: ``gpu``, ``report`` (of the GPU, by the server itself), ``kernels``, ``terminals``, ``activity``.
+        value: ``busy``, ``idle`` or ``unknown``. source: who says so, as in `DeviceSample`; ``report``, ``hub``.
+        at: wall-clock time of it; None: not known. decides: the server is judged by it now.
+    """
+
+    kind: str
+    value: str
+    source: str
+    at: datetime | None
+    decides: bool
+
+
+def gpu_signs(
+    sample: DeviceSample | None, report: ServerReport | None, policy: CullPolicy, *, used: float | None
+) -> tuple[UseSign, ...]:
+    """Of a server with a GPU: `sample` of it, and what it reports of itself. `used`: what is decided on."""
+    percent = None if sample is None else sample.used_percent
+    source = "none" if sample is None or percent is None else sample.source
+    own = None if report is None else report.used_percent
+    protects = own is not None and used is not None and own == used and used >= policy.idle_below_percent
+    by_report = protects and (percent is None or percent < policy.idle_below_percent)
+    signs = [UseSign("gpu", _value(percent, policy), source, sample.at if sample else None, not by_report)]
+    if report is not None and own is not None and source != "report":
+        signs.append(UseSign("report", _value(own, policy), "report", report.at, by_report))
+    return (*signs, *_programs(report, decides=False))
+
+
+def cpu_signs(last_activity: datetime | None, report: ServerReport | None, now: datetime) -> tuple[UseSign, ...]:
+    """Of a server without one; times are the wall's."""
+    lately = last_activity is not None and now - last_activity <= LATELY
+    value = "unknown" if last_activity is None else "busy" if lately else "idle"
+    return (UseSign("activity", value, "hub", last_activity, True), *_programs(report, decides=True))
+
+
+def _programs(report: ServerReport | None, *, decides: bool) -> tuple[UseSign, ...]:
+    if report is None:
+        return ()
+    found = (("kernels", report.busy_kernels), ("terminals", report.busy_terminals))
+    return tuple(
+        UseSign(kind, "unknown" if busy is None else "busy" if busy else "idle", "report", report.at, decides)
+        for kind, busy in found
+    )
+
+
+def _value(percent: float | None, policy: CullPolicy) -> str:
+    if percent is None:
+        return "unknown"
+    return "busy" if percent >= policy.idle_below_percent else "idle"

@@ -1,0 +1,110 @@
+"""Servers that come back without a GPU after their own was taken back (``c.GpuCulling.soft``).
+
+What is to come back is written down with the stop itself, so that a kill in between loses nothing; that the hub is
+asked is written down before it is. Not here: what is done next (``core/culling/returns.py``), and the stop
+(``culler.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, StartRefused
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
+from hub_extensions.core import culling
+from hub_extensions.core.culling import ReturnSeen, ReturnStep, ServerReturn
+from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.meta import RETURNS, write_returns
+from hub_extensions.hub_service.engine.state import State
+from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+EVERY = 2.0
+NOT_FREE = "its GPU was not free in time"
+NO_ROOM = "there is no room for it now, or its start failed"
+AGAIN = "Start it on this page."
+
+
+def with_return(state: State, back: ServerReturn) -> Mapping[str, str]:
+    """The note of all returns with this one, for the change that it is part of."""
+    return {RETURNS: write_returns((*_others(state, back), back))}
+
+
+def _others(state: State, back: ServerReturn) -> tuple[ServerReturn, ...]:
+    return tuple(each for each in state.returns.values() if (each.user, each.server) != (back.user, back.server))
+
+
+class Returns:
+    """Brings them back."""
+
+    def __init__(self, state: State, transaction: Transactions, hub: HubApi) -> None:
+        self.state = state
+        self.transaction = transaction
+        self.hub = hub
+
+    async def run(self) -> None:
+        """Look after all of them until cancelled."""
+        while True:
+            await self.go_on()
+            await asyncio.sleep(EVERY)
+
+    async def go_on(self) -> None:
+        """One step of each."""
+        for back in tuple(self.state.returns.values()):
+            try:
+                await self._go_on(back)
+            except (HubAway, HubRefused, Refused) as problem:
+                log.debug("a return waits: %s", problem)
+
+    async def _go_on(self, back: ServerReturn) -> None:
+        key = (back.user, back.server)
+        listed = back.run is None and await self.hub.server(*key) is not None
+        held = any((lease.user, lease.server) == key for lease in self.state.leases.values())
+        ticket, facts = self.state.live_ticket(*key), self.state.facts.get(key)
+        seen, now = ReturnSeen(held, ticket is not None, listed, facts), self.state.clock.now()
+        step = culling.next_step(back, seen, now)
+        if step is ReturnStep.START:
+            await self._start(replace(back, asked=now, tries=back.tries + 1))
+        elif step is ReturnStep.BACK and facts is not None:
+            await self._write(replace(back, run=facts.started), "returned", "It runs again, without a GPU.")
+        elif step is ReturnStep.GIVE_UP:
+            await self._give_up(back, NOT_FREE if back.asked is None else NO_ROOM)
+        elif step is ReturnStep.FORGET:
+            await self._drop(back)
+
+    async def _start(self, asked: ServerReturn) -> None:
+        await self._keep(asked)
+        try:
+            await self.hub.start(asked.user, asked.server, asked.options)
+        except StartRefused as problem:
+            if problem.status < 500 and problem.status != 429:
+                await self._give_up(asked, problem.message.rstrip("."))
+            else:
+                log.warning("a server does not come back yet: %s", problem, extra={"user": asked.user})
+
+    async def _give_up(self, back: ServerReturn, why: str) -> None:
+        await self._write(back, "not-returned", f"It could not come back without a GPU: {why}. {AGAIN}", over=True)
+
+    async def _write(self, back: ServerReturn, kind: str, text: str, *, over: bool = False) -> None:
+        """How it went, for the journal and for its user's page."""
+        at, key = self.state.clock.utc_now(), (back.user, back.server)
+        which = presenters.server_text(back.server)
+        notice = NoticeRow(at, *key, f"{which[:1].upper()}{which[1:]} lost its GPU. {text}")
+        row = JournalRow(at, kind, None, None, *key, text, SERVICE, f"try {back.tries}")
+        log.info("%s: %s", kind, text, extra={"user": back.user, "server": back.server})
+        async with self.transaction() as transaction:
+            meta = {RETURNS: write_returns(_others(self.state, back))} if over else with_return(self.state, back)
+            await transaction.write(Changes(meta=meta, notices=(notice,), journal=(row,)))
+
+    async def _keep(self, back: ServerReturn) -> None:
+        async with self.transaction() as transaction:
+            await transaction.write(Changes(meta=with_return(self.state, back)))
+
+    async def _drop(self, back: ServerReturn) -> None:
+        async with self.transaction() as transaction:
+            await transaction.write(Changes(meta={RETURNS: write_returns(_others(self.state, back))}))

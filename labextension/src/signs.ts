@@ -1,0 +1,54 @@
+/**
+ * What is known of this server's use, sign by sign, in words. Pure.
+ */
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import type { GpuReading, ServerState, UseSign } from './messages';
+import { duration, percent } from './units.js';
+
+/** One line: "GPU", "idle · NVML, 3 s ago", and whether the server is judged by it. */
+export function signWords(
+  sign: UseSign,
+  now: number,
+  trans: TranslationBundle
+): { name: string; text: string } {
+  const names: Record<string, string> = {
+    gpu: trans.__('GPU'),
+    report: trans.__('GPU, as this server says'),
+    kernels: trans.__('Kernels'),
+    terminals: trans.__('Terminals'),
+    activity: trans.__('Activity')
+  };
+  const values: Record<string, string> = {
+    busy: trans.__('busy'),
+    idle: trans.__('idle'),
+    unknown: trans.__('unknown')
+  };
+  const sources: Record<string, string> = {
+    simulated: trans.__('simulated'),
+    report: trans.__('this server'),
+    hub: trans.__('the hub'),
+    none: trans.__('nobody measures it')
+  };
+  const source = sources[sign.source] ?? sign.source.toUpperCase();
+  const age = sign.at === null ? null : Math.max(0, (now - Date.parse(sign.at)) / 1000);
+  const by = age === null ? source : trans.__('%1, %2 ago', source, duration(age, trans));
+  const text = `${values[sign.value] ?? sign.value} · ${by}`;
+  return {
+    name: names[sign.kind] ?? sign.kind,
+    text: sign.decides ? trans.__('%1 (this decides)', text) : text
+  };
+}
+
+/** Below which use, in percent, this device's own curve counts as idle; null: it is not what is decided by. */
+export function decidedBelow(reading: GpuReading, server: ServerState | null): number | null {
+  const decides = server?.signs?.some(
+    sign => sign.kind === 'gpu' && sign.decides && sign.source === reading.source
+  );
+  return decides ? (server?.idle_below_percent ?? null) : null;
+}
+
+/** What a curve with a line in it says. */
+export function belowText(below: number, trans: TranslationBundle): string {
+  return trans.__('Below %1 it counts as idle: this curve decides.', percent(below, trans));
+}

@@ -1,0 +1,82 @@
+"""A server that comes back without a GPU: whether it does, with what, and what is done next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from hub_extensions.core.culling import (
+    Cause,
+    CullPolicy,
+    ReturnSeen,
+    ReturnStep,
+    ServerFacts,
+    ServerReturn,
+    comes_back,
+    cpu_options,
+    next_step,
+)
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
+SECOND = timedelta(seconds=1)
+FACTS = ServerFacts("ada", "", "gpu", NOON, lease="l1")
+CPU_RUN = ServerFacts("ada", "", "cpu", NOON + 60 * SECOND)
+GONE = ReturnSeen(holds_gpu=False, has_ticket=False, listed=False, facts=None)
+ORDERED = ServerReturn("ada", "", {}, stopped=NOON)
+ASKED = replace(ORDERED, asked=NOON, tries=1)
+BACK = replace(ASKED, run=CPU_RUN.started)
+
+
+@pytest.mark.parametrize(
+    ("soft", "lease", "cause", "comes"),
+    [
+        (True, "l1", Cause.IDLE, True),
+        (True, "l1", Cause.LIFETIME, True),
+        (True, "l1", Cause.UNOPENED, True),
+        (True, "l1", Cause.SIGNED_OUT, False),
+        (True, None, Cause.CPU_IDLE, False),
+        (False, "l1", Cause.IDLE, False),
+    ],
+)
+def test_a_server_comes_back_where_the_policy_is_soft(soft: bool, lease: str | None, cause: Cause, comes: bool) -> None:
+    assert comes_back(replace(FACTS, lease=lease), cause, CullPolicy(enabled=True, soft=soft)) is comes
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({}, {}),
+        ({"offer": "gpu", "notify_when_ready": True}, {}),
+        ({"offers": ["gpu", "mig-1g.5gb"], "profile": "torch", "image": "a"}, {"profile": "torch", "image": "a"}),
+    ],
+)
+def test_its_options_are_those_of_before_but_for_the_gpu(options: dict[str, object], kept: dict[str, object]) -> None:
+    assert cpu_options(options) == {**kept, "offer": "cpu"}
+
+
+@pytest.mark.parametrize(
+    ("back", "seen", "after", "step"),
+    [
+        (ORDERED, replace(GONE, holds_gpu=True), 599, ReturnStep.WAIT),  # the stop is not proved yet
+        (ORDERED, replace(GONE, holds_gpu=True, listed=True), 601, ReturnStep.GIVE_UP),
+        (ORDERED, GONE, 5, ReturnStep.START),
+        (ORDERED, replace(GONE, listed=True), 5, ReturnStep.FORGET),  # its user was quicker
+        (ORDERED, replace(GONE, has_ticket=True), 5, ReturnStep.FORGET),
+        (ORDERED, replace(GONE, facts=FACTS), 5, ReturnStep.FORGET),
+        (ORDERED, replace(GONE, facts=FACTS, holds_gpu=True, listed=True), 5, ReturnStep.FORGET),
+        (ASKED, GONE, 29, ReturnStep.WAIT),
+        (ASKED, replace(GONE, listed=True), 300, ReturnStep.WAIT),  # it starts
+        (ASKED, replace(GONE, has_ticket=True), 300, ReturnStep.WAIT),  # other servers start first
+        (ASKED, GONE, 30, ReturnStep.START),
+        (replace(ASKED, tries=2), GONE, 30, ReturnStep.GIVE_UP),
+        (ASKED, replace(GONE, listed=True, facts=CPU_RUN), 60, ReturnStep.BACK),
+        (ASKED, replace(GONE, listed=True, holds_gpu=True, facts=FACTS), 60, ReturnStep.FORGET),  # asked for a GPU
+        (BACK, replace(GONE, listed=True, facts=CPU_RUN), 9000, ReturnStep.WAIT),
+        (BACK, GONE, 9000, ReturnStep.FORGET),
+        (BACK, replace(GONE, facts=replace(CPU_RUN, started=NOON + 90 * SECOND)), 9000, ReturnStep.FORGET),
+    ],
+)
+def test_what_is_done_next(back: ServerReturn, seen: ReturnSeen, after: int, step: ReturnStep) -> None:
+    assert next_step(back, seen, NOON + after * SECOND) is step

@@ -1,0 +1,50 @@
+"""What a user is shown of each sign of use: busy, idle or unknown, by whom, and which one decides."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from hub_extensions.core.culling import CullPolicy, cpu_signs, decisive_use, gpu_signs
+from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
+ON = CullPolicy(enabled=True)
+
+
+@pytest.mark.parametrize(
+    ("measured", "own", "gpu", "report", "decides"),
+    [
+        (0.0, None, "idle", None, "gpu"),
+        (5.0, None, "busy", None, "gpu"),
+        (None, None, "unknown", None, "gpu"),
+        (0.0, 0.0, "idle", "idle", "gpu"),
+        (0.0, 60.0, "idle", "busy", "report"),  # it protects
+        (70.0, 60.0, "busy", "busy", "gpu"),
+        (None, 60.0, "unknown", "busy", "report"),
+        (None, 1.0, "unknown", "idle", "gpu"),  # it condemns nobody
+    ],
+)
+def test_of_a_gpu_the_measured_use_decides_or_the_servers_own_report_that_protects(
+    measured: float | None, own: float | None, gpu: str, report: str | None, decides: str
+) -> None:
+    sample = None if measured is None else DeviceSample("GPU-0", NOON, measured, 0, (), "nvml")
+    said = ServerReport(NOON, True, 1, 1, used_percent=own, busy_terminals=None)
+    signs = gpu_signs(sample, said, ON, used=decisive_use(measured, said, ON))
+    assert {sign.kind: sign.value for sign in signs} == {
+        "gpu": gpu, **({} if report is None else {"report": report}), "kernels": "busy", "terminals": "unknown",
+    }  # fmt: skip
+    assert [sign.kind for sign in signs if sign.decides] == [decides]
+    assert signs[0].source == ("none" if measured is None else "nvml")
+    assert len(gpu_signs(sample, None, ON, used=measured)) == 1
+
+
+@pytest.mark.parametrize(("ago", "value"), [(None, "unknown"), (60, "busy"), (61, "idle")])
+def test_without_a_gpu_activity_kernels_and_terminals_decide(ago: int | None, value: str) -> None:
+    last = None if ago is None else NOON - timedelta(seconds=ago)
+    signs = cpu_signs(last, ServerReport(NOON, True, 1, 0, busy_terminals=2), NOON)
+    assert [(sign.kind, sign.value, sign.source, sign.decides) for sign in signs] == [
+        ("activity", value, "hub", True), ("kernels", "idle", "report", True), ("terminals", "busy", "report", True),
+    ]  # fmt: skip
+    assert signs[0].at == last
