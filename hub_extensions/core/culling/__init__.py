@@ -30,6 +30,7 @@ from hub_extensions.core.culling.evidence import (
     opened,
     reported,
 )
+from hub_extensions.core.culling.failed_stops import TO_DO, OpenStop, StopFault, fault_of
 from hub_extensions.core.culling.keeps import DAY, keep, keeps_left, recent_keeps
 from hub_extensions.core.culling.policy import (
     CullPolicy,
@@ -55,6 +56,7 @@ from hub_extensions.core.culling.stops import DueStop, StopPause, pause_after, s
 __all__ = [
     "DAY",
     "SHOWN_AFTER",
+    "TO_DO",
     "Action",
     "Cause",
     "CullDecision",
@@ -63,11 +65,13 @@ __all__ = [
     "Drain",
     "DueStop",
     "Evidence",
+    "OpenStop",
     "PolicyError",
     "RuleProblem",
     "RuleWindow",
     "RuledServer",
     "ServerFacts",
+    "StopFault",
     "StopPause",
     "activity_counts",
     "check_policy",
@@ -79,6 +83,7 @@ __all__ = [
     "doubts",
     "drain",
     "evidence_of",
+    "fault_of",
     "holds_memory",
     "idle_limit",
     "is_forged",

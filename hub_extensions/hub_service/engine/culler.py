@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -29,6 +29,7 @@ from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.usage import Figure, end_of_cull
 from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine.cull_audit import warned_rows
 from hub_extensions.hub_service.engine.dcgm import Dcgm, merged
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.state import State
@@ -86,6 +87,11 @@ class Culler:
             except Refused as problem:
                 log.debug("nothing is culled: %s", problem)
 
+    @property
+    def pauses(self) -> Mapping[tuple[str, str], StopPause]:
+        """Of the servers whose stop has to wait, since it was put off or has failed."""
+        return self._pauses
+
     def decide_soon(self) -> None:
         """Something was ordered."""
         self._soon.set()
@@ -109,7 +115,8 @@ class Culler:
                 if seen != facts:
                     changed.append(seen)
             figures = self.measuring.take(self.figure_of, self.node_of, self.device_of)
-            await transaction.write(replace(figures, facts=tuple(changed)))
+            rows = warned_rows(self.state, self.evidence_text, judged)
+            await transaction.write(replace(figures, facts=tuple(changed), journal=rows))
             for uuid, use in looked.items():
                 if self.state.highest_use.get(uuid) == use:
                     del self.state.highest_use[uuid]
@@ -291,7 +298,7 @@ class Culler:
             await self._stopped(current, decision)
         except (HubAway, HubRefused) as problem:
             wished = problem.retry_after if isinstance(problem, HubRefused) else None
-            pause = culling.pause_after(self._pauses.get(key), self.state.clock.now(), wished)
+            pause = culling.pause_after(self._pauses.get(key), self.state.clock.now(), wished, str(problem))
             self.state.count("stop-failed", "refused" if isinstance(problem, HubRefused) else "hub-away")
             seconds = (pause.until - self.state.clock.now()).total_seconds()
             log.warning(
@@ -355,10 +362,10 @@ class Culler:
                 facts.server,
                 why,
                 SERVICE,
-                self._evidence_text(facts, lease),
+                self.evidence_text(facts, lease),
             )
             self.state.touch(facts.user, facts.server)
-            self.state.count("culled", decision.cause.value if decision.cause else "unknown")
+            self.state.count_cull(decision.cause, self.state.rule_of(facts.user, facts.offer))
             log.info("culled: %s", why, extra={"user": facts.user, "server": facts.server})
             await transaction.write(
                 Changes(
@@ -371,7 +378,7 @@ class Culler:
             )
             self.state.reports.pop((facts.user, facts.server), None)
 
-    def _evidence_text(self, facts: ServerFacts, lease: Lease | None) -> str:
+    def evidence_text(self, facts: ServerFacts, lease: Lease | None) -> str:
         """On what a stop was decided, for the audit log: figures, since when, who measured them, the limits."""
         clock, found = self.state.clock, []
         if lease is not None:
@@ -430,7 +437,7 @@ class Culler:
             until = kept.ends_at if longer else kept.kept_until
             at, kind = self.state.clock.utc_now(), "extended" if longer else "kept"
             text = f"{kind} until {self.state.clock.wall(until) if until else None}"
-            evidence = self._evidence_text(facts, lease)
+            evidence = self.evidence_text(facts, lease)
             row = JournalRow(at, kind, None, facts.lease, user, server, text, "user", evidence)
             try:
                 await transaction.write(Changes(facts=(kept,), journal=(row,)))

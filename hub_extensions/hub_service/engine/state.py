@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.store import Changes, NoticeRow, Store, StoreUnavailable
 from hub_extensions.adapters.timeouts import unbroken
 from hub_extensions.core.cluster.placement import NodeSets
-from hub_extensions.core.culling import DAY, CullPolicy, RuledServer, ServerFacts, lifetime_end, recent_keeps
+from hub_extensions.core.culling import DAY, Cause, CullPolicy, RuledServer, ServerFacts, lifetime_end, recent_keeps
 from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.messages import UsageRecord
@@ -88,8 +89,8 @@ class State:
         reports: what each server's own extension said last, and when. saving: since when its notebooks are being saved.
         keeps: user -> when *keep* was pressed in the last 24 hours, for whatever server (the journal has it).
         foresight: what is known of likely waits.
-        counts: (what, reason) -> how often since the start; last_admission_seconds: how long the last admission
-            took. Both for the metrics.
+        counts: (what, reason) -> how often since the start; culls: (cause, rule) -> how many servers were stopped;
+            last_admission_seconds: how long the last admission took. All for the metrics.
         revision: grows with every change; what is computed from the state may be kept as long as it stands.
     """
 
@@ -144,6 +145,7 @@ class State:
         self.hub_up = True
         self.hub_back: datetime | None = None
         self.counts: dict[tuple[str, str], int] = {}
+        self.culls: Counter[tuple[str, str]] = Counter()
         self.last_admission_seconds = 0.0
         self.touched: dict[ServerKey, float] = {}
         self.resumed: dict[str, int] = {}
@@ -313,6 +315,10 @@ class State:
             return self.policy
         return self.policies.of(self.ruled(user, offer), self.clock.utc_now())[0]
 
+    def rule_of(self, user: str, offer: OfferId) -> str:
+        """The rule of the policy file that sets a server's limits now; "": none does."""
+        return self.policies.of(self.ruled(user, offer), self.clock.utc_now())[1]
+
     def ruled(self, user: str, offer: OfferId) -> RuledServer:
         """What the rules ask about a server."""
         known, found = self.people.get(user), self.offer(offer)
@@ -360,6 +366,10 @@ class State:
     def count(self, what: str, reason: str) -> None:
         """Count something for the metrics."""
         self.counts[(what, reason)] = self.counts.get((what, reason), 0) + 1
+
+    def count_cull(self, cause: Cause | None, rule: str) -> None:
+        """Count a server that was stopped."""
+        self.culls[cause.value if cause else "unknown", rule] += 1
 
     def new_place(self) -> int:
         """The next place in line (a serial number, never used twice)."""

@@ -19,6 +19,7 @@ from hub_extensions.tools.doctor.service import (
     clock,
     database,
     evidence,
+    failed_stops,
     health_of,
     policy_file,
     port,
@@ -42,6 +43,7 @@ def examine(config: Path | None) -> tuple[Diagnosis, ...]:
         text = f"The GPU service is not started by the hub; hub and proxy reach it at {settings.origin}."
         health = health_of(settings, secret_apart(loaded, settings.shared_secret))
         findings += [Diagnosis("place", "ok", text), *clock(health), *evidence(health), *policy_file(health)]
+        findings += failed_stops(health)
     else:
         findings += [*state_dir(settings), *database(settings), *port(settings)]
     return (*findings, *culling(settings), *prometheus(settings), *notices(settings))

@@ -163,17 +163,17 @@ async def test_what_a_stop_was_decided_on_is_written_down(tmp_path: Path) -> Non
         state, culler = r.engine.state, r.engine.culler
         facts, now = state.facts["ada", ""], state.clock.now()
         idle = replace(facts, idle_since=now - MINUTE, warned=now, opened=None)
-        assert culler._evidence_text(idle, lease(state, "ada")) == (
+        assert culler.evidence_text(idle, lease(state, "ada")) == (
             "use 0 % by nvml, idle since 2026-01-05T12:00:00+00:00, warned 2026-01-05T12:01:00+00:00"
         )
         state.samples = {}
         state.activity["ben", ""] = state.activity["ada", ""] = now
         opened = replace(facts, idle_since=None, warned=None, opened=now)
-        assert culler._evidence_text(opened, lease(state, "ada")) == (
+        assert culler.evidence_text(opened, lease(state, "ada")) == (
             "use not known, last opened 2026-01-05T12:01:00+00:00"
         )
         quiet = replace(state.facts["ben", ""], opened=None)
-        assert culler._evidence_text(quiet, None) == "last activity 2026-01-05T12:01:00+00:00"
+        assert culler.evidence_text(quiet, None) == "last activity 2026-01-05T12:01:00+00:00"
 
 
 @pytest.mark.parametrize(
