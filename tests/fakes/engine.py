@@ -62,6 +62,7 @@ class EngineInMemory:
         self.forecast = messages.ForecastReport((), None, None, None)
         self.told: list[tuple[object, ...]] = []
         self.is_ready = True
+        self.policy_problem = ""
         self.as_of: datetime | None = NOON
         self.offers = (
             offer("mig-2g.10gb", "MIG 2g.10gb <b>", 0, FULL),
@@ -239,7 +240,10 @@ class EngineInMemory:
             "pod-not-named",
             "Prometheus has no series.",
         )
-        return messages.Health(self.is_ready, "ok", "answers", 1.5, "1.2.3", figures, True, evidence=(evidence,))
+        health = messages.Health(self.is_ready, "ok", "answers", 1.5, "1.2.3", figures, True, evidence=(evidence,))
+        if self.policy_problem:
+            return replace(health, policy_file=self.policy_problem, policy_file_valid=False)
+        return health
 
     def run_server(self, user: str, server: str, **changed: object) -> None:
         """A server on a GPU, with its lease."""

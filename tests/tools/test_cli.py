@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from pydantic import TypeAdapter
+from traitlets.config import Config
 
 from hub_extensions import __version__
 from hub_extensions.adapters.kubernetes import cluster_view, watch
@@ -25,6 +26,7 @@ from hub_extensions.adapters.prometheus import DcgmReading
 from hub_extensions.adapters.store import Store
 from hub_extensions.adapters.store.copies import copy_of_today
 from hub_extensions.core.cluster.model import ClusterConfig
+from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.gpu.dcgm import DcgmUse
 from hub_extensions.core.messages import CulledServer, CullingView, FailedStop
 from hub_extensions.core.offers.offer_id import OfferId
@@ -32,7 +34,7 @@ from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN
 from hub_extensions.hub_service.http.signatures import Judged, Signatures, SignatureVerdict
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.cli import main
-from hub_extensions.tools.doctor.config import prometheus_finding
+from hub_extensions.tools.doctor.config import grace, prometheus_finding
 from hub_extensions.tools.doctor.service import disk_of, evidence, failed_stops
 from tests.fakes.kubernetes_api import NODES, PODS, ApiServerAsTold
 from tests.fakes.prometheus import PrometheusAsTold
@@ -603,3 +605,24 @@ def test_the_doctor_says_that_a_server_could_not_be_stopped() -> None:
     (found,) = failed_stops({"stops_failed": 2})
     assert (found.check, found.state) == ("stops", "problem")
     assert found.text.startswith("2 server(s) could not be stopped") and "cull --dry-run" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("config", "culls", "on_cluster", "found"),
+    [
+        ({}, True, True, ["warning c.KubeSpawner.delete_grace_period"]),
+        ({"KubeSpawner": {"delete_grace_period": 30}}, True, True, []),
+        ({"GpuKubeSpawner": {"delete_grace_period": 400}}, True, True, ["problem c.KubeSpawner.delete_grace_period"]),
+        ({}, False, True, []),
+        ({}, True, False, []),
+    ],
+)
+def test_the_doctor_says_how_long_a_pod_has_to_end(
+    config: dict[str, Any], culls: bool, on_cluster: bool, found: list[str]
+) -> None:
+    cluster = ClusterConfig() if on_cluster else None
+    settings = Settings(
+        state_dir="", hub_secret=SECRET, api_token="", cluster=cluster, culling=CullPolicy(enabled=culls)
+    )
+    said = [*grace(Config(config), settings)]
+    assert [f"{each.state} {each.text.partition(':')[0]}" for each in said] == found

@@ -136,6 +136,15 @@ async def test_an_admin_reads_of_a_stop_that_failed_who_it_is_and_what_to_do(ser
     assert "Stops that have failed" not in await page(service, "admin-token")
 
 
+async def test_an_admin_reads_first_that_the_policy_file_cannot_be_used(service: Running) -> None:
+    assert "The policy file of culling" not in await page(service, "admin-token")
+    service.engine.policy_problem = "not in force, the 3 rule(s) of before are: policy.yaml: line 4: idel: <not known>"
+    text = await page(service, "admin-token")
+    said = "It is not in force, the 3 rule(s) of before are: policy.yaml: line 4: idel: &lt;not known&gt;"
+    assert f'<p class="warning">{said}</p>' in text
+    assert said not in await page(service, "ada-token")
+
+
 CLUSTER = messages.ClusterInfo(
     problem="",
     configured=False,
