@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tornado.httpserver import HTTPServer
+from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
@@ -177,6 +178,24 @@ class PrometheusThatSays(PrometheusAsTold):
 
     async def answer(self, handler: RequestHandler, query: str) -> None:
         handler.finish(self.body)
+
+    async def answer_range(self, handler: RequestHandler, query: str, start: float, end: float, step: float) -> None:
+        await self.answer(handler, query)
+
+
+class PrometheusWithoutEnd(PrometheusAsTold):
+    """Answers, and goes on answering as long as somebody reads."""
+
+    async def answer(self, handler: RequestHandler, query: str) -> None:
+        assert isinstance(handler, _Query)
+        handler.write('{"status": "success", "data": {"resultType": "matrix", "result": [')
+        while not handler.gone.is_set():
+            handler.write(b" " * 1024)
+            try:
+                await handler.flush()
+            except StreamClosedError:
+                return
+            await asyncio.sleep(0.01)
 
     async def answer_range(self, handler: RequestHandler, query: str, start: float, end: float, step: float) -> None:
         await self.answer(handler, query)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from hub_extensions.core.gpu.dcgm import FIELDS, MOST_PERCENT, Field, owner_of
+from hub_extensions.core.gpu.dcgm import FIELDS, MOST_PERCENT, Field, is_ratio_for_percent, owner_of
 
 STEP = timedelta(minutes=1)
 ANOTHER_POD = timedelta(minutes=10)
@@ -38,7 +38,10 @@ def past_use(name: str, labels: Mapping[str, str], samples: Mapping[float, float
     used = {
         minute: min(100.0, value * factor)
         for at, value in samples.items()
-        if value is not None and 0 <= value * factor <= MOST_PERCENT and (minute := _minute(at)) is not None
+        if value is not None
+        and not is_ratio_for_percent(name, value)
+        and 0 <= value * factor <= MOST_PERCENT
+        and (minute := _minute(at)) is not None
     }
     return PodHistory(*owner, profile, used) if used else None
 

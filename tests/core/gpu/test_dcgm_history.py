@@ -25,6 +25,7 @@ CARD, NEW_CARD = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO"
         (OLD, 1.2, 100.0),
         (OLD, 140737488355328.0, None),  # DCGM's blank
         (CARD, -1.0, None),
+        (CARD, 0.9, None),  # a ratio under the name of percents
         (OLD, None, None),
     ],
 )
