@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from hub_extensions.adapters.store import Changes, JournalRow
+from hub_extensions.adapters.store import Changes, JournalFilter, JournalRow, StoreUnavailable
 from hub_extensions.core import culling, messages
 from hub_extensions.core.culling import TO_DO, Action, OpenStop, StopFault, StopPause
 from hub_extensions.core.offers.offer_id import OfferId
@@ -28,6 +28,10 @@ from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 5.0
+ASKED = ("culled", "stopped")
+"""The journal's kinds of a lease that ends because somebody stopped its server."""
+ROWS = 1000
+"""So many stops of one user are searched for that of a lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +66,25 @@ class FailedStops:
         self.leases = leases
         self.alarms: dict[str | ServerKey, StopAlarm] = {}
         self._ending_since: dict[str, datetime] = {}
+        self._asked: dict[str, bool] = {}
 
     async def run(self) -> None:
         """Refresh until cancelled."""
         while True:
-            await self.refresh()
+            try:
+                await self.refresh()
+            except StoreUnavailable as problem:
+                log.debug("failed stops are not known: %s", problem.message)
             await asyncio.sleep(EVERY)
 
     async def refresh(self) -> None:
-        """Find what has failed, note what is new, and end again what the hub calls done."""
+        """Find what has failed, note what is new, and end again what the hub calls done.
+
+        Raises:
+            StoreUnavailable: whether a lease ends by a stop cannot be read.
+        """
         before = self.alarms
-        found = {each.key: each for each in (*self._refused(), *self._not_over())}
+        found = {each.key: each for each in (*self._refused(), *self._not_over(await self._asked_for()))}
         self.alarms = {
             key: replace(each, pause=before[key].pause if key in before and each.pause is None else each.pause)
             for key, each in found.items()
@@ -113,11 +125,24 @@ class FailedStops:
             if fault is not None and self.culler.decision(facts).action is Action.STOP:
                 yield StopAlarm(server, server, facts.offer, pause.since, fault, pause.why, pause)
 
-    def _not_over(self) -> Iterator[StopAlarm]:
+    async def _asked_for(self) -> list[Lease]:
+        """Leases that are ending for so long that their stops have failed, if they are stops.
+
+        That is what the journal says of them. What the hub has only forgotten goes on, and is shown as such.
+        """
+        now, deadline = self.state.clock.now(), self.state.policy.stop_deadline
+        ending = {lease.id: lease for lease in self.state.leases.values() if lease.state is LeaseState.ENDING}
+        self._ending_since = {lease: self._ending_since.get(lease, now) for lease in ending}
+        self._asked = {lease: asked for lease, asked in self._asked.items() if lease in ending}
+        late = [lease for lease in ending.values() if now - self._ending_since[lease.id] >= deadline]
+        for lease in late:
+            if lease.id not in self._asked:
+                rows = await self.state.store.journal(ROWS, JournalFilter(user=lease.user, kinds=ASKED))
+                self._asked[lease.id] = any(row.lease == lease.id for row in rows)
+        return [lease for lease in late if self._asked[lease.id]]
+
+    def _not_over(self, ending: Iterable[Lease]) -> Iterator[StopAlarm]:
         """Its lease is ending and does not end."""
-        now = self.state.clock.now()
-        ending = [lease for lease in self.state.leases.values() if lease.state is LeaseState.ENDING]
-        self._ending_since = {lease.id: self._ending_since.get(lease.id, now) for lease in ending}
         for lease in ending:
             since = self._ending_since[lease.id]
             fault = self._fault(OpenStop(since, released=True, listed=self._is_listed(lease)))

@@ -135,3 +135,33 @@ async def test_a_pod_that_the_hub_calls_stopped_is_deleted_and_again_after_longe
         await r.refresh()
         await r.refresh(after=1.1)
         assert await alarms(r) == [] and r.engine.leases() == ()
+
+
+async def test_a_pod_that_the_hub_has_only_forgotten_is_no_stop_and_goes_on(tmp_path: Path) -> None:
+    async with pod_room(tmp_path) as r:
+        await r.run("ada")
+        r.hub.running.clear()
+        for _ in range(4):
+            await r.refresh(after=61)
+            await r.engine.reconciler.reconcile()
+        assert [each.state for each in r.engine.leases()] == ["ending"]
+        await alarms(r)
+        await r.refresh(after=DEADLINE * 60)
+        await r.engine.reconciler.reconcile()
+        assert await alarms(r) == [] and r.cluster.asked == 0
+
+
+async def test_what_was_stopped_before_a_restart_of_the_service_is_still_known_to_be_a_stop(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await culled(r)
+        hub, hands, (child,) = r.hub, r.hands, r.children
+        r.children.clear()
+    try:
+        async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
+            await pass_minutes(r, 1)
+            assert await alarms(r) == []
+            await pass_minutes(r, DEADLINE)
+            assert await alarms(r) == [("ada", "alive", 1)]
+    finally:
+        child.kill()
+        child.wait()
