@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import urlencode
 
@@ -32,6 +32,7 @@ from hub_extensions.core.gpu.dcgm import (
     join_cards,
     join_pods,
 )
+from hub_extensions.core.gpu.dcgm_history import STEP, PodHistory, past_use
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
 
@@ -44,6 +45,8 @@ ANSWER_BYTES = 32 * 1024 * 1024
 """1,000 pods with six fields, read every 10 s, are about 6 MiB."""
 LONGEST_ADDRESS = 4000
 """A question that is longer is sent as a form."""
+LONGEST_SPAN, SHORTEST_SPAN = timedelta(hours=12), timedelta(hours=1)
+"""Of the past so much is asked for at once: 1,000 pods of 12 hours, minute by minute, are about 18 MiB."""
 DIALECTS = ("namespace", "exported_namespace")
 """The label that names the namespace of a device's pod: the exporter's own, and as Prometheus renames it where it has a
 label of that name itself."""
@@ -115,7 +118,7 @@ class Prometheus:
 
     async def kinds(self) -> frozenset[Measured] | DcgmReading:
         """Which kinds of devices exporters measure now, and on which hosts."""
-        answer = await self._answer(KINDS, "vector")
+        answer = await self._answer({"query": KINDS}, "vector")
         if isinstance(answer, DcgmReading):
             return answer
         found = [item["metric"] for item in answer if isinstance(item, dict) and isinstance(item.get("metric"), dict)]
@@ -146,7 +149,7 @@ class Prometheus:
 
     async def _series(self, queries: Sequence[str]) -> tuple[MetricSeries, ...] | DcgmReading:
         """The series of all these ranges, each once."""
-        answers = await asyncio.gather(*(self._answer(query, "matrix") for query in queries))
+        answers = await asyncio.gather(*(self._answer({"query": query}, "matrix") for query in queries))
         return await asyncio.to_thread(self._each_once, answers)
 
     @staticmethod
@@ -159,9 +162,9 @@ class Prometheus:
                 found[(series.metric, frozenset(series.labels.items()))] = series
         return tuple(found.values())
 
-    async def _answer(self, query: str, kind: str) -> list[Any] | DcgmReading:
+    async def _answer(self, asked: Mapping[str, str], kind: str, route: str = "query") -> list[Any] | DcgmReading:
         """The result of one query of this kind."""
-        answer = await self._fetch(query)
+        answer = await self._fetch(asked, route)
         if isinstance(answer, DcgmReading):
             return answer
         result = await asyncio.to_thread(_result, answer.body, kind)  # megabytes, where there are many pods
@@ -169,11 +172,41 @@ class Prometheus:
             return DcgmReading(reason="no-prometheus", message="What answers at prometheus_url is not a Prometheus.")
         return result
 
-    async def _fetch(self, query: str) -> HTTPResponse | DcgmReading:
-        form = urlencode({"query": query, "timeout": f"{self._seconds:g}s"})
+    async def pod_history(self, namespace: str, begin: datetime, end: datetime) -> tuple[PodHistory, ...] | DcgmReading:
+        """The highest use of each minute of every pod of a namespace, a span at a time; a series may come in parts."""
+        found: list[PodHistory] = []
+        span, at = LONGEST_SPAN, begin
+        while at < end:
+            until = min(at + span, end)
+            part = await self._span(namespace, at, until)
+            if isinstance(part, DcgmReading):
+                if span <= SHORTEST_SPAN or part.reason in ("refused", "no-prometheus"):
+                    return part
+                span /= 2  # more than it answers in time, or than is read
+                continue
+            found += part
+            at = until
+        return tuple(found)
+
+    async def _span(self, namespace: str, begin: datetime, end: datetime) -> list[PodHistory] | DcgmReading:
+        found: list[PodHistory] = []
+        times = {
+            "start": f"{(begin + STEP).timestamp():.0f}",
+            "end": f"{end.timestamp():.0f}",
+        }  # each of a minute's end
+        for name in USE_NAMES:
+            form = {"query": past_question(name, namespace), **times, "step": f"{STEP.total_seconds():.0f}"}
+            answer = await self._answer(form, "matrix", "query_range")
+            if isinstance(answer, DcgmReading):
+                return answer
+            found += await asyncio.to_thread(_pasts, answer, name)
+        return found
+
+    async def _fetch(self, asked: Mapping[str, str], route: str) -> HTTPResponse | DcgmReading:
+        form = urlencode({**asked, "timeout": f"{self._seconds:g}s"})
         long = len(form) > LONGEST_ADDRESS
         request = HTTPRequest(
-            f"{self._url}/api/v1/query" if long else f"{self._url}/api/v1/query?{form}",
+            f"{self._url}/api/v1/{route}" if long else f"{self._url}/api/v1/{route}?{form}",
             method="POST" if long else "GET",
             body=form if long else None,
             headers={
@@ -213,6 +246,12 @@ def question(cards: Iterable[str]) -> str:
 def pods_question(dialect: str, namespaces: Sequence[str]) -> str:
     """The query for the GPUs of all pods of these namespaces, in one of the `DIALECTS`."""
     return f'{{__name__=~"{NAMES}",{dialect}=~"{"|".join(namespaces)}"}}[{LOOKBACK}]'
+
+
+def past_question(name: str, namespace: str) -> str:
+    """The query for the highest use in each minute, by pod and MIG profile."""
+    by = "max by (exported_namespace, exported_pod, namespace, pod, GPU_I_PROFILE)"
+    return " or ".join(f'{by} (max_over_time({name}{{{label}="{namespace}"}}[1m]))' for label in DIALECTS)
 
 
 KINDS = f'count by (Hostname, hostname, node, GPU_I_PROFILE) ({{__name__=~"{"|".join(USE_NAMES)}"}})'
@@ -260,6 +299,20 @@ def _one(item: Any) -> MetricSeries | None:
         return None
     named = {str(name): str(text) for name, text in labels.items() if name != "__name__"}
     return MetricSeries(labels["__name__"], named, when, _number(value))
+
+
+def _pasts(items: Iterable[Any], name: str) -> list[PodHistory]:
+    return [each for item in items if (each := _past(item, name)) is not None]
+
+
+def _past(item: Any, name: str) -> PodHistory | None:
+    """One series of a range; None: it names no pod, or has no samples that could be read."""
+    labels, values = (item.get("metric"), item.get("values")) if isinstance(item, dict) else (None, None)
+    if not isinstance(labels, dict) or not isinstance(values, list):
+        return None
+    pairs = [pair for pair in values if isinstance(pair, list) and len(pair) == 2]
+    samples = {float(pair[0]): _number(pair[1]) for pair in pairs if _number(pair[0]) is not None}
+    return past_use(name, {str(key): str(text) for key, text in labels.items()}, samples)
 
 
 def _number(value: object) -> float | None:

@@ -1,82 +1,160 @@
-"""``jupyterhub-gpu cull replay``: what other limits would have done with the uses that are in the store."""
+"""``jupyterhub-gpu cull replay``: what other limits would have done with the uses that are in the store, or with the
+pods of which Prometheus remembers the use.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from hub_extensions.adapters.policy_file import PolicyFileError, read_policy_file
+from hub_extensions.adapters.prometheus import DcgmReading, Prometheus
 from hub_extensions.adapters.store import StoreUnavailable
-from hub_extensions.adapters.store.archive import Archive
-from hub_extensions.core.culling import Cause, CullPolicy, PolicyError, check_policy
-from hub_extensions.core.culling.replay import MeasuredUse, PlayedUse, ReplaySummary, play, summarized
+from hub_extensions.adapters.store.archive import Archive, MeasuredMinute
+from hub_extensions.core.culling import Cause, CullPolicy, CullRule, PolicyError, check_policy
+from hub_extensions.core.culling.replay import MeasuredUse, PastWaits, PlayedUse, ReplaySummary, play, summarized
+from hub_extensions.core.gpu.dcgm_history import STEP, PodHistory, past_pods
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.core.wording import duration
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 from hub_extensions.hub_service.setup.state_dir import SETTINGS_FILE
 from hub_extensions.tools.store_address import store_address
 
 HOUR = timedelta(hours=1)
+PROMETHEUS_SECONDS = 60.0
+"""A question about half a day of the past takes longer than one about now."""
 
 
-def run_replay(
-    state_dir: Path,
-    since: str,
-    idle_minutes: float | None,
-    warn_minutes: float | None,
-    lifetime_hours: float | None,
-    json_file: Path | None,
-    console: Console,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """What is played.
+
+    Attributes:
+        policy_file: instead of that of the settings. prometheus: its address; None: the store's own samples.
+        namespace: of the pods that Prometheus is asked about. token: for it.
+    """
+
+    state_dir: Path
+    since: str
+    idle_minutes: float | None = None
+    warn_minutes: float | None = None
+    lifetime_hours: float | None = None
+    policy_file: Path | None = None
+    prometheus: str | None = None
+    namespace: str = "jhub"
+    token: str = ""
+
+
+class _HistoryUnreadable(Exception):
+    """Prometheus does not say what was; the text says why."""
+
+
+def run_replay(options: ReplayOptions, json_file: Path | None, console: Console) -> None:
     """See ``cull replay``."""
-    span = _span(since)
+    span = _span(options.since)
     try:
-        policy = Settings.load(state_dir / SETTINGS_FILE).culling
-        if idle_minutes is not None:
-            policy = replace(policy, idle=timedelta(minutes=idle_minutes), idle_by_offer={})
-        if warn_minutes is not None:
-            policy = replace(policy, warn=timedelta(minutes=warn_minutes))
-        if lifetime_hours is not None:
-            policy = replace(policy, lifetime=timedelta(hours=lifetime_hours) if lifetime_hours else None)
-        check_policy(policy)
-        with Archive.open(store_address(state_dir), reading=True) as archive:
-            found = replay(archive, span, policy)
+        policy = _policy(options)
+        rules = read_policy_file(policy.policy_file, policy) if policy.policy_file else ()
+        if options.prometheus is None:
+            with Archive.open(store_address(options.state_dir), reading=True) as archive:
+                found = replay(archive, span, policy, rules)
+        else:
+            parts = asyncio.run(_history(options, span))
+            found = summarized(play(use, policy, rules) for use in uses_of_pods(parts))
         if json_file is not None:
             json_file.write_text(as_json(found) + "\n")
-    except (SettingsError, PolicyError) as problem:
+    except (SettingsError, PolicyError, PolicyFileError) as problem:
         _refuse(str(problem), 2)
-    except (StoreUnavailable, OSError) as problem:
+    except (StoreUnavailable, OSError, _HistoryUnreadable) as problem:
         _refuse(str(problem), 1)
     console.print(as_table(found))
-    if policy.policy_file:
-        console.print(
-            f"The rules of {policy.policy_file} are not played, only the limits of c.GpuCulling.", markup=False
-        )
-    console.print("\n".join(as_sentences(found)), soft_wrap=True, markup=False, highlight=False)
+    notes = [f"By the rules of {policy.policy_file}, and c.GpuCulling."] if policy.policy_file else []
+    if options.prometheus is not None:
+        notes.append("Each pod is one use of a whole device; who waited, which groups its user was in, and what memory")
+        notes[-1] += " it held is not known."
+    console.print("\n".join([*as_sentences(found), *notes]), soft_wrap=True, markup=False, highlight=False)
 
 
-def replay(archive: Archive, span: timedelta, policy: CullPolicy) -> ReplaySummary:
+def _policy(options: ReplayOptions) -> CullPolicy:
+    """The limits of ``c.GpuCulling``, with what the command says instead."""
+    try:
+        policy = Settings.load(options.state_dir / SETTINGS_FILE).culling
+    except SettingsError:
+        if options.prometheus is None:
+            raise
+        policy = CullPolicy()  # beside a cluster there may be no state folder
+    if options.idle_minutes is not None:
+        policy = replace(policy, idle=timedelta(minutes=options.idle_minutes), idle_by_offer={})
+    if options.warn_minutes is not None:
+        policy = replace(policy, warn=timedelta(minutes=options.warn_minutes))
+    if options.lifetime_hours is not None:
+        hours = options.lifetime_hours
+        policy = replace(policy, lifetime=timedelta(hours=hours) if hours else None)
+    if options.policy_file is not None:
+        policy = replace(policy, policy_file=str(options.policy_file))
+    check_policy(policy)
+    return policy
+
+
+def replay(archive: Archive, span: timedelta, policy: CullPolicy, rules: Sequence[CullRule] = ()) -> ReplaySummary:
     """Every use with a GPU that ended in this last span of time, and was ready once."""
-
-    def played() -> Iterator[PlayedUse]:
-        for record, known in archive.measured_uses(span):
-            used = {at: percent for at, (percent, source) in known.items() if _counts(percent, source, policy)}
-            yield play(MeasuredUse(**record, used=used), policy)
-
-    return summarized(played())
+    waits = PastWaits(archive.waits(span))
+    uses = (_measured_use(record, known, policy) for record, known in archive.measured_uses(span))
+    return summarized(play(use, policy, rules, waits) for use in uses)
 
 
-def _counts(percent: float, source: str, policy: CullPolicy) -> bool:
+def _measured_use(record: dict[str, Any], known: Iterable[MeasuredMinute], policy: CullPolicy) -> MeasuredUse:
+    record = {**record, "groups": frozenset(record["groups"])}
+    used = {each.at: each.percent for each in known if each.percent is not None and _counts(each, policy)}
+    return MeasuredUse(**record, used=used, memory={each.at: each.memory for each in known if each.memory is not None})
+
+
+def _counts(minute: MeasuredMinute, policy: CullPolicy) -> bool:
     """A low use that only the server reported stops nobody, unless the admin trusts it."""
-    return source != "report" or policy.trust_reports or percent >= policy.idle_below_percent
+    busy = minute.percent is not None and minute.percent >= policy.idle_below_percent
+    return minute.source != "report" or policy.trust_reports or busy
+
+
+async def _history(options: ReplayOptions, span: timedelta) -> tuple[PodHistory, ...]:
+    assert options.prometheus is not None
+    client = Prometheus(options.prometheus, options.token, seconds=PROMETHEUS_SECONDS)
+    end = datetime.now(timezone.utc).replace(second=0, microsecond=0)
+    try:
+        found = await client.pod_history(options.namespace, end - span, end)
+    finally:
+        client.close()
+    if isinstance(found, DcgmReading):
+        raise _HistoryUnreadable(f"--prometheus: {found.message}")
+    return found
+
+
+def uses_of_pods(parts: Iterable[PodHistory]) -> Iterator[MeasuredUse]:
+    """Each pod as one use, by its name: whose it was only the hub knew."""
+    for pod in past_pods(parts):
+        offer, minutes = _offer(pod.profile), sorted(pod.used)
+        yield MeasuredUse(
+            pod.pod, "", offer, WHOLE, minutes[0], minutes[-1] + STEP, False, pod.used, pool=offer, groups=None
+        )
+
+
+def _offer(profile: str) -> OfferId:
+    try:
+        return OfferId(f"mig-{profile}" if profile else "gpu")
+    except OfferIdError:
+        return OfferId("gpu")  # a profile of next year
 
 
 def as_table(found: ReplaySummary) -> Table:
@@ -88,6 +166,9 @@ def as_table(found: ReplaySummary) -> Table:
             table.add_row(
                 f"stopped: {cause.value}", str(found.stopped[cause]), f"{found.freed[cause] / HOUR:.1f} freed"
             )
+    for (rule, cause), count in sorted(found.by_rule.items(), key=lambda each: (each[0][0], each[0][1].value)):
+        if rule:
+            table.add_row(f"  by rule {escape(rule)}: {cause.value}", str(count), "")
     return table
 
 
@@ -100,6 +181,8 @@ def as_sentences(found: ReplaySummary) -> list[str]:
     ]
     if found.unmeasured:
         lines.append(f"Of {found.unmeasured} uses nothing was measured: only their lifetime could have ended them.")
+    if found.undecided:
+        lines.append(f"{found.undecided} uses were left alone: rules are by group, and their users' are not known.")
     if stops:
         lines.append(f"{len(found.came_back)} of them were at work again within 10 min after it.")
     lines += [f"  {_hit(each)}" for each in found.came_back]
@@ -117,6 +200,10 @@ def as_json(found: ReplaySummary) -> str:
         "warnings": found.warnings,
         "stopped": {cause.value: count for cause, count in found.stopped.items()},
         "freed_hours": {cause.value: freed / HOUR for cause, freed in found.freed.items()},
+        "by_rule": [
+            {"rule": rule, "cause": cause.value, "stopped": count} for (rule, cause), count in found.by_rule.items()
+        ],
+        "undecided": found.undecided,
         "came_back": [
             {
                 "user": each.use.user,
@@ -124,6 +211,7 @@ def as_json(found: ReplaySummary) -> str:
                 "offer": each.use.offer,
                 "stopped": each.stopped.isoformat() if each.stopped else None,
                 "cause": each.cause.value if each.cause else None,
+                "rule": each.rule,
             }
             for each in found.came_back
         ],

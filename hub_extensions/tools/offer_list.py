@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hub_extensions.adapters.plain_request import fetch_plain
-from hub_extensions.adapters.signed_request import SECONDS, signed_get
 from hub_extensions.core.gpu.devices import WHOLE, GpusUnavailable, InventoryReading
 from hub_extensions.core.messages import FormState, OfferState
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig, derive_offers
@@ -23,23 +19,13 @@ from hub_extensions.core.queue.forecast import starts_now, unknown
 from hub_extensions.core.queue.model import Availability
 from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.engine.presenters import offer_state
-from hub_extensions.hub_service.setup.settings import Settings, SettingsError
+from hub_extensions.tools.running_service import ServiceSilent, answer_of, service_at
 
 GIB = 1024**3
 
 
 class OffersUnavailable(Exception):
     """The offers cannot be told now; the text says why and what to do."""
-
-
-@dataclass(frozen=True)
-class _Service:
-    """How a running service is asked: the whole address, what to prove oneself with, and the account it has here."""
-
-    address: str
-    token: str = ""
-    secret: str = ""
-    account: int | None = None
 
 
 def offers_of_this_machine(layout: str | None) -> Sequence[OfferState]:
@@ -80,44 +66,13 @@ def _unheld(offer: GpuOffer, devices: int) -> OfferState:
 
 
 def offers_of_service(state_dir: Path | None, url: str | None, token: str | None) -> Sequence[OfferState]:
-    """What a running service offers, by its state folder or its address. Raises Unanswered."""
-    service = _service(state_dir, url, token)
-    try:
-        status, body = _answer_of(service)
-        if status != 200:
-            advice = " The token has to have access to the service gpu." if status in {401, 403} else ""
-            raise OffersUnavailable(f"The GPU service answered {status}.{advice}")
-        return TypeAdapter(FormState).validate_json(body).offers
-    except ValidationError:
-        raise OffersUnavailable(f"{service.address} answers, but not as the GPU service of this version.") from None
-    except OSError as problem:
-        reason = getattr(problem, "reason", problem)
-        raise OffersUnavailable(
-            f"The GPU service does not answer at {service.address} ({reason}). Is the hub running?"
-        ) from None
-
-
-def _answer_of(service: _Service) -> tuple[int, bytes]:
-    """Status and body. Raises OSError."""
-    if service.secret:
-        return signed_get(service.address, service.secret, service.account)
-    request = urllib.request.Request(service.address, headers={"Authorization": f"Bearer {service.token}"})
-    status, body, _ = fetch_plain(request, SECONDS)
-    return status, body
-
-
-def _service(state_dir: Path | None, url: str | None, token: str | None) -> _Service:
-    if url:
-        if not token:
-            raise OffersUnavailable("--url needs a token: make one on the hub's page Token, and give it with --token.")
-        return _Service(url.rstrip("/") + "/api/offers", token)
-    file = Path(state_dir or ".") / "service.json"
-    try:
-        settings = Settings.load(file)
-    except SettingsError as problem:
-        raise OffersUnavailable(str(problem)) from None
+    """What a running service offers, by its state folder or its address. Raises OffersUnavailable."""
     query = urllib.parse.urlencode({"user": "", "server": "", "admin": "1"})
-    return _Service(f"{settings.url}/hub/form?{query}", secret=settings.hub_secret, account=file.stat().st_uid)
+    try:
+        service = service_at(state_dir, url, token, for_people="api/offers", for_hub=f"hub/form?{query}")
+        return answer_of(service, TypeAdapter(FormState).validate_json).offers
+    except ServiceSilent as problem:
+        raise OffersUnavailable(str(problem)) from None
 
 
 def print_offers(listed: Sequence[OfferState], console: Console, *, running: bool) -> None:

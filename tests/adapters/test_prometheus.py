@@ -20,6 +20,7 @@ from tests.fakes.prometheus import (
     PrometheusThatFails,
     PrometheusThatIsSlow,
     PrometheusThatSays,
+    PrometheusWithoutEnd,
 )
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
@@ -267,3 +268,10 @@ async def test_an_answer_without_end_is_not_read_to_its_end() -> None:
     reading = await asked(server, ONE)
     await server.stop()
     assert reading.reason == "away" and reading.figures == {}
+
+
+async def test_an_answer_that_never_ends_is_given_up_after_its_time_and_its_connection_closed() -> None:
+    server = PrometheusWithoutEnd(NOW.timestamp)
+    reading = await asked(server, ONE, seconds=0.3)
+    await server.stop()
+    assert (reading.reason, reading.figures) == ("away", {})

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
+from hub_extensions.adapters.store import JournalFilter, JournalRow
 from hub_extensions.core import messages
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.reasons import Reason
@@ -61,6 +62,7 @@ class EngineInMemory:
         self.forecast = messages.ForecastReport((), None, None, None)
         self.told: list[tuple[object, ...]] = []
         self.is_ready = True
+        self.policy_problem = ""
         self.as_of: datetime | None = NOON
         self.offers = (
             offer("mig-2g.10gb", "MIG 2g.10gb <b>", 0, FULL),
@@ -74,7 +76,11 @@ class EngineInMemory:
             offer("cpu", "CPU only", None, NOW),
         )
         counts = {("admitted", "mig-1g.5gb"): 4, ("refused", "line-full"): 2}
-        self.state = SimpleNamespace(counts=counts, last_admission_seconds=0.012, hub_clock_ahead=None)
+        culls = {("idle", "classes"): 3, ("lifetime", ""): 1}
+        self.state = SimpleNamespace(counts=counts, culls=culls, last_admission_seconds=0.012, hub_clock_ahead=None)
+        self.failed_stops = SimpleNamespace(alarms={})
+        self.culling_view = messages.CullingView(NOON, (), ())
+        self.rows: tuple[JournalRow, ...] = ()
         self._queues: list[asyncio.Queue[messages.TicketStatus]] = []
 
     @property
@@ -89,6 +95,13 @@ class EngineInMemory:
 
     async def give_up(self, lease: str, admin: str) -> None:
         self.told.append(("give-up", lease, admin))
+
+    def culling(self) -> messages.CullingView:
+        return self.culling_view
+
+    async def journal(self, which: JournalFilter, most: int) -> tuple[JournalRow, ...]:
+        self.told.append(("journal", which.user, which.kinds, most))
+        return tuple(each for each in self.rows if which.user in (None, each.user) and each.kind in which.kinds)[:most]
 
     async def usage(self, user: str | None, before: str | None) -> messages.UsagePage:
         self.told.append(("usage", user, before))
@@ -227,7 +240,10 @@ class EngineInMemory:
             "pod-not-named",
             "Prometheus has no series.",
         )
-        return messages.Health(self.is_ready, "ok", "answers", 1.5, "1.2.3", figures, True, evidence=(evidence,))
+        health = messages.Health(self.is_ready, "ok", "answers", 1.5, "1.2.3", figures, True, evidence=(evidence,))
+        if self.policy_problem:
+            return replace(health, policy_file=self.policy_problem, policy_file_valid=False)
+        return health
 
     def run_server(self, user: str, server: str, **changed: object) -> None:
         """A server on a GPU, with its lease."""

@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tornado.httpserver import HTTPServer
+from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
 USE, SM = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_SM_ACTIVE"
 TENSOR, DRAM = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE"
 SELECTOR = re.compile(r'\{__name__=~"(?P<names>[^"]+)",(?P<label>\w+)=~"(?P<values>[^"]+)"\}\[(?P<minutes>\d+)m\]')
+RANGE = re.compile(r'max_over_time\((\w+)\{(\w+)="([^"]+)"\}\[1m\]\)')
 COUNT = re.compile(r'count by \((?P<labels>[^)]+)\) \(\{__name__=~"(?P<names>[^"]+)"\}\)')
 
 
@@ -44,7 +46,10 @@ class Told:
 
 
 class PrometheusAsTold:
-    """Answers with the series it was told. `asked` are the queries, `tokens` what came with them."""
+    """Answers with the series it was told. `asked` are the queries, `tokens` what came with them.
+
+    `past`: name, labels, and Unix time -> value, for questions about a range of at most `most_seconds`.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
@@ -52,7 +57,13 @@ class PrometheusAsTold:
         self.asked: list[str] = []
         self.was_asked = asyncio.Event()
         self.tokens: list[str | None] = []
-        self._server = HTTPServer(Application([(r"/prom/api/v1/query", _Query, {"told": self})]))
+        self.past: list[tuple[str, dict[str, str], dict[float, str]]] = []
+        self.most_seconds = 10**9
+        routes = [
+            (r"/prom/api/v1/query", _Query, {"told": self}),
+            (r"/prom/api/v1/query_range", _Range, {"told": self}),
+        ]
+        self._server = HTTPServer(Application(routes))
         sockets = bind_sockets(0, "127.0.0.1")
         self._server.add_sockets(sockets)
         self.url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}/prom"
@@ -107,6 +118,31 @@ class PrometheusAsTold:
         found = [{"metric": dict(labels), "value": [self.now(), str(count)]} for labels, count in groups.items()]
         return {"resultType": "vector", "result": found}
 
+    async def answer_range(self, handler: RequestHandler, query: str, start: float, end: float, step: float) -> None:
+        """Refuse what is too much at once, as the real one does; else write the matrix."""
+        if end - start > self.most_seconds:
+            handler.set_status(422)
+            handler.finish({"status": "error", "errorType": "execution", "error": "it would load too many samples"})
+            return
+        result = self.range(query, start, end, step)
+        handler.finish({"status": "success", "data": {"resultType": "matrix", "result": result}})
+
+    def range(self, query: str, start: float, end: float, step: float) -> list[dict[str, Any]]:
+        """The highest value of each step, of the series that the query's selectors name."""
+        found = []
+        for name, label, value in RANGE.findall(query):
+            for metric, labels, samples in self.past:
+                if metric != name or labels.get(label) != value:
+                    continue
+                values = []
+                for number in range(int((end - start) // step) + 1):
+                    at = start + number * step
+                    inside = [text for when, text in samples.items() if at - 60 < when <= at]
+                    values += [[at, max(inside)]] if inside else []
+                if values:
+                    found.append({"metric": labels, "values": values})
+        return found
+
     async def stop(self) -> None:
         self._server.stop()
         await self._server.close_all_connections()
@@ -131,6 +167,9 @@ class PrometheusThatFails(PrometheusAsTold):
             handler.set_header("Location", self.url + "/elsewhere")
         handler.finish("no")
 
+    async def answer_range(self, handler: RequestHandler, query: str, start: float, end: float, step: float) -> None:
+        await self.answer(handler, query)
+
 
 class PrometheusThatSays(PrometheusAsTold):
     """Answers 200 with these bytes, whatever they are."""
@@ -139,6 +178,27 @@ class PrometheusThatSays(PrometheusAsTold):
 
     async def answer(self, handler: RequestHandler, query: str) -> None:
         handler.finish(self.body)
+
+    async def answer_range(self, handler: RequestHandler, query: str, start: float, end: float, step: float) -> None:
+        await self.answer(handler, query)
+
+
+class PrometheusWithoutEnd(PrometheusAsTold):
+    """Answers, and goes on answering as long as somebody reads."""
+
+    async def answer(self, handler: RequestHandler, query: str) -> None:
+        assert isinstance(handler, _Query)
+        handler.write('{"status": "success", "data": {"resultType": "matrix", "result": [')
+        while not handler.gone.is_set():
+            handler.write(b" " * 1024)
+            try:
+                await handler.flush()
+            except StreamClosedError:
+                return
+            await asyncio.sleep(0.01)
+
+    async def answer_range(self, handler: RequestHandler, query: str, start: float, end: float, step: float) -> None:
+        await self.answer(handler, query)
 
 
 class _Query(RequestHandler):
@@ -161,3 +221,11 @@ class _Query(RequestHandler):
 
     def log_exception(self, *args: Any) -> None:
         """What went wrong in the stand-in fails the test by its answer."""
+
+
+class _Range(_Query):
+    async def post(self) -> None:
+        query, start, end, step = (self.get_argument(name) for name in ("query", "start", "end", "step"))
+        self.told.asked.append(query)
+        self.told.tokens.append(self.request.headers.get("Authorization"))
+        await self.told.answer_range(self, query, float(start), float(end), float(step))

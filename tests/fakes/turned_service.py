@@ -22,6 +22,7 @@ from hub_extensions.hub_service.engine import (
     reconcile,
     rights,
     server_evidence,
+    state,
 )
 from hub_extensions.hub_service.engine.clock import RunningClock
 

@@ -16,7 +16,7 @@ PAGES = PACKAGE / "hub_service" / "http" / "pages"
 START = PACKAGE / "spawner" / "pages"
 SIGN_ON = PACKAGE / "authenticator"
 TEMPLATES = (
-    *(PAGES / "templates" / f"{name}.html" for name in ("layout", "error", "your_gpu")),
+    *(PAGES / "templates" / f"{name}.html" for name in ("layout", "error", "your_gpu", "audit")),
     *(START / "templates" / f"{name}.html" for name in ("form", "spawn_pending")),
     *(SIGN_ON / "templates").glob("*.html"),
 )
@@ -25,6 +25,7 @@ SOURCES = (
     *START.glob("*.py"),
     PAGES / "labels.py",
     PAGES / "pages.py",
+    PAGES / "audit.py",
     SIGN_ON / "mixin.py",
     SIGN_ON / "pages.py",
     SIGN_ON / "openid" / "authenticator.py",

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pydantic import TypeAdapter
+from traitlets.config import Config
 
 from hub_extensions import __version__
 from hub_extensions.adapters.kubernetes import cluster_view, watch
@@ -24,13 +26,16 @@ from hub_extensions.adapters.prometheus import DcgmReading
 from hub_extensions.adapters.store import Store
 from hub_extensions.adapters.store.copies import copy_of_today
 from hub_extensions.core.cluster.model import ClusterConfig
+from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.gpu.dcgm import DcgmUse
+from hub_extensions.core.messages import CulledServer, CullingView, FailedStop
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN
 from hub_extensions.hub_service.http.signatures import Judged, Signatures, SignatureVerdict
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.cli import main
-from hub_extensions.tools.doctor.config import prometheus_finding
-from hub_extensions.tools.doctor.service import disk_of, evidence
+from hub_extensions.tools.doctor.config import grace, prometheus_finding
+from hub_extensions.tools.doctor.service import disk_of, evidence, failed_stops
 from tests.fakes.kubernetes_api import NODES, PODS, ApiServerAsTold
 from tests.fakes.prometheus import PrometheusAsTold
 from tests.patience import patient
@@ -124,6 +129,26 @@ def test_an_unknown_layout_is_a_sentence_and_exit_code_one() -> None:
     assert result.output.count("\n") == 1
 
 
+AT = datetime(2026, 11, 20, 12, 30, tzinfo=timezone.utc)
+CULLING = (
+    TypeAdapter(CullingView)
+    .dump_json(
+        CullingView(
+            AT,
+            (
+                CulledServer(
+                    "ada", "thesis", OfferId("gpu"), "warn", False, "idle", AT, None,
+                    "Idle for 21 min.", "[b]night[/b]", "use 0 % by nvml",
+                ),
+                CulledServer("ben", "", OfferId("cpu"), "keep", False, "", None, None, "Used lately.", "", ""),
+            ),
+            (FailedStop("cem", "", OfferId("gpu"), AT, "hangs", 0, None, "The hub is at it.", "See its log."),),
+        )
+    )
+)  # fmt: skip
+"""What a service says of three servers."""
+
+
 class _Service(BaseHTTPRequestHandler):
     """Answers as the GPU service does, to the one who has the secret."""
 
@@ -139,6 +164,9 @@ class _Service(BaseHTTPRequestHandler):
             return
         if judged is not None and judged.verdict is SignatureVerdict.AGAIN:
             self.say(SIGN_AGAIN, b"", judged)
+            return
+        if self.path.endswith("/culling"):
+            self.say(200, CULLING, judged)
             return
         wait = {"now": True, "reason": None} | dict.fromkeys(
             ("p10_seconds", "p50_seconds", "p90_seconds", "at_most_seconds")
@@ -200,6 +228,39 @@ def test_a_running_service_is_asked_with_the_secret_of_its_state_folder(service:
     assert "[b]Small[/b]" in words  # an admin's title is no markup
     assert words[-3:] == ["5", "2", "4"]
     assert "not known" in result.output
+
+
+def test_a_running_service_says_what_it_would_stop_and_when_also_while_culling_is_a_dry_run(
+    service: int, tmp_path: Path
+) -> None:
+    Settings(state_dir=str(tmp_path), hub_secret=SECRET, api_token="", port=service).dump(tmp_path / "service.json")
+    result = run("cull", "--dry-run", "--state-dir", str(tmp_path))
+    assert (result.exit_code, _Service.asked) == (0, "/services/gpu/hub/culling")
+    said = [" ".join(each.split()) for each in result.output.splitlines()]
+    assert said[1] == (
+        "ada/thesis gpu be warned 2026-11-20 12:30+00:00 Idle for 21 min. [b]night[/b] use 0 % by nvml"
+    ), "an admin's name of a rule is no markup"
+    assert said[2] == "ben cpu go on no end in sight Used lately. c.GpuCulling"
+    assert "Culling is a dry run (c.GpuCulling.enabled = False): nothing of this happens." in said[3]
+    assert said[4].startswith("FAILED: cem: not stopped since 2026-11-20T12:30:00+00:00, 0 tries. The hub is at it.")
+    url = f"http://127.0.0.1:{service}/services/gpu"
+    result = run("cull", "--dry-run", "--json", "--url", url, "--token", TOKEN)
+    assert (result.exit_code, _Service.asked) == (0, "/services/gpu/api/culling")
+    assert [each["rule"] for each in json.loads(result.output)["servers"]] == ["[b]night[/b]", ""]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        ((), 2, "Give --dry-run to see what it would do"),
+        (("--dry-run", "--url", "http://127.0.0.1:9/services/gpu"), 1, "--url needs a token"),
+        (("--dry-run", "--url", "http://127.0.0.1:9/services/gpu", "--token", "t"), 1, "Is the hub running?"),
+        (("--dry-run", "--state-dir", "nowhere"), 1, "service.json"),
+    ],
+)
+def test_what_cannot_be_asked_is_a_sentence_and_an_exit_code(words: tuple[str, ...], code: int, sentence: str) -> None:
+    result = run("cull", *words)
+    assert result.exit_code == code and sentence in result.output
 
 
 def test_who_does_not_prove_that_it_is_the_service_is_not_believed(
@@ -537,3 +598,31 @@ async def test_with_nodes_but_no_foreign_pods_it_says_which_of_the_two_may_not_b
     assert "The nodes may not be read" not in result.output
     assert "Others' pods may not be read: the totals below are what c.GpuCluster.capacity says." in result.output
     assert "A new hub would give these ids." in result.output
+
+
+def test_the_doctor_says_that_a_server_could_not_be_stopped() -> None:
+    assert list(failed_stops({"stops_failed": 0})) == list(failed_stops(None)) == []
+    (found,) = failed_stops({"stops_failed": 2})
+    assert (found.check, found.state) == ("stops", "problem")
+    assert found.text.startswith("2 server(s) could not be stopped") and "cull --dry-run" in found.fix
+
+
+@pytest.mark.parametrize(
+    ("config", "culls", "on_cluster", "found"),
+    [
+        ({}, True, True, ["warning c.KubeSpawner.delete_grace_period"]),
+        ({"KubeSpawner": {"delete_grace_period": 30}}, True, True, []),
+        ({"GpuKubeSpawner": {"delete_grace_period": 400}}, True, True, ["problem c.KubeSpawner.delete_grace_period"]),
+        ({}, False, True, []),
+        ({}, True, False, []),
+    ],
+)
+def test_the_doctor_says_how_long_a_pod_has_to_end(
+    config: dict[str, Any], culls: bool, on_cluster: bool, found: list[str]
+) -> None:
+    cluster = ClusterConfig() if on_cluster else None
+    settings = Settings(
+        state_dir="", hub_secret=SECRET, api_token="", cluster=cluster, culling=CullPolicy(enabled=culls)
+    )
+    said = [*grace(Config(config), settings)]
+    assert [f"{each.state} {each.text.partition(':')[0]}" for each in said] == found

@@ -9,6 +9,7 @@ from hub_extensions.adapters.store.database_lock import DatabaseLock
 from hub_extensions.adapters.store.errors import StoreTooNew, StoreUnavailable
 from hub_extensions.adapters.store.records import (
     Changes,
+    JournalFilter,
     JournalRow,
     NoticeRow,
     Stored,
@@ -19,6 +20,7 @@ from hub_extensions.adapters.store.store import Store
 __all__ = [
     "Changes",
     "DatabaseLock",
+    "JournalFilter",
     "JournalRow",
     "NoticeRow",
     "Store",

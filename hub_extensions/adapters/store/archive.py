@@ -25,7 +25,8 @@ from hub_extensions.adapters.store import usage
 from hub_extensions.adapters.store.copies import sqlite_file
 from hub_extensions.adapters.store.database import make_engine, parse_url, where
 from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailable
-from hub_extensions.adapters.store.history import JOURNAL
+from hub_extensions.adapters.store.history import JOURNAL, conditions
+from hub_extensions.adapters.store.records import JournalFilter
 from hub_extensions.adapters.store.schema_upgrade import refuse_other
 from hub_extensions.adapters.store.servers import META
 from hub_extensions.adapters.store.usage import SAMPLES, USAGE, VISIBLE
@@ -47,16 +48,16 @@ OUR_NAMES = tuple(name for name in usage.FIELDS if name not in CSV_NAMES.values(
 
 
 @dataclass(frozen=True, slots=True)
-class JournalFilter:
-    """Which rows of the journal: from `since` (included) until `until` (not included), of a user, of some kinds."""
+class MeasuredMinute:
+    """What was measured of a use in one minute: the highest use and the memory; None is not known."""
 
-    since: datetime | None = None
-    until: datetime | None = None
-    user: str | None = None
-    kinds: tuple[str, ...] = ()
+    at: datetime
+    percent: float | None
+    source: str
+    memory: int | None
 
 
-MEASURED_NAMES = ("user", "server", "offer", "share", "ready", "ended", "adopted")
+MEASURED_NAMES = ("user", "server", "offer", "share", "ready", "ended", "adopted", "pool", "groups")
 JOURNAL_NAMES = ("at", "kind", "actor", "user", "server", "ticket", "lease", "text", "evidence")
 
 
@@ -121,16 +122,8 @@ class Archive:
     def journal(self, which: JournalFilter) -> Iterator[Sequence[tuple[Any, ...]]]:
         """Rows of the journal in the order in which they were written, in pieces: the columns `JOURNAL_NAMES`."""
         chosen = sa.select(*(self._plain(JOURNAL.c[name]) for name in JOURNAL_NAMES)).order_by(JOURNAL.c.id)
-        if which.since is not None:
-            chosen = chosen.where(JOURNAL.c.at >= which.since)
-        if which.until is not None:
-            chosen = chosen.where(JOURNAL.c.at < which.until)
-        if which.user is not None:
-            chosen = chosen.where(JOURNAL.c.user == which.user)
-        if which.kinds:
-            chosen = chosen.where(JOURNAL.c.kind.in_(which.kinds))
         with self._engine.connect() as connection, connection.begin():
-            yield from _pieces(connection, chosen)
+            yield from _pieces(connection, chosen.where(*conditions(which)))
 
     def samples(self, since: datetime | None, until: datetime | None) -> Iterator[Sequence[tuple[Any, ...]]]:
         """What was measured from `since` (included) until `until`, by use and minute, in pieces: `SAMPLE_NAMES`."""
@@ -143,12 +136,12 @@ class Archive:
         with self._engine.connect() as connection, connection.begin():
             yield from _pieces(connection, chosen)
 
-    def measured_uses(self, span: timedelta) -> Iterator[tuple[dict[str, Any], dict[datetime, tuple[float, str]]]]:
-        """Our own uses of a GPU that ended in the last `span`: `MEASURED_NAMES`, and minute -> highest use and source.
+    def measured_uses(self, span: timedelta) -> Iterator[tuple[dict[str, Any], tuple[MeasuredMinute, ...]]]:
+        """Our own uses of a GPU that ended in the last `span`: `MEASURED_NAMES`, and what was measured of each.
 
         A use that never was ready is none.
         """
-        measured = (SAMPLES.c.at, SAMPLES.c.highest_percent, SAMPLES.c.source)
+        measured = (SAMPLES.c.at, SAMPLES.c.highest_percent, SAMPLES.c.source, SAMPLES.c.memory_bytes)
         columns = (USAGE.c.key, *(USAGE.c[name] for name in MEASURED_NAMES), *measured)
         both = USAGE.outerjoin(SAMPLES, SAMPLES.c.key == USAGE.c.key)
         chosen = (
@@ -158,12 +151,25 @@ class Archive:
             .where(USAGE.c.ended >= datetime.now(timezone.utc) - span)
             .order_by(USAGE.c.key, SAMPLES.c.at)
         )
+        last = len(measured)
         with self._engine.connect() as connection, connection.begin():
             rows = (row for piece in _pieces(connection, chosen) for row in piece)
             for _, minutes in groupby(rows, key=itemgetter(0)):
                 first, *others = minutes
-                known = {at: (percent, who) for *_, at, percent, who in (first, *others) if percent is not None}
-                yield dict(zip(MEASURED_NAMES, first[1:-3], strict=True)), known
+                known = tuple(MeasuredMinute(*row[-last:]) for row in (first, *others) if row[-last] is not None)
+                yield dict(zip(MEASURED_NAMES, first[1:-last], strict=True)), known
+
+    def waits(self, span: timedelta) -> Iterator[tuple[str, datetime, datetime]]:
+        """Pool, since and until of every wait that was over in the last `span`, also of those who got nothing."""
+        until = sa.func.coalesce(USAGE.c.admitted, USAGE.c.ended, type_=USAGE.c.ended.type)
+        chosen = (
+            sa.select(USAGE.c.pool, USAGE.c.asked, until)
+            .where(USAGE.c.source == OWN, USAGE.c.share > 0, USAGE.c.asked.is_not(None))
+            .where(USAGE.c.ended >= datetime.now(timezone.utc) - span)
+        )
+        with self._engine.connect() as connection, connection.begin():
+            for piece in _pieces(connection, chosen):
+                yield from (tuple(row) for row in piece if row[1] < row[2])
 
     def _postgresql(self) -> bool:
         return self._engine.dialect.name == "postgresql"

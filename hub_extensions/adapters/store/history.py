@@ -8,7 +8,7 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from hub_extensions.adapters.store.records import Changes, JournalRow, NoticeRow
+from hub_extensions.adapters.store.records import Changes, JournalFilter, JournalRow, NoticeRow
 from hub_extensions.adapters.store.schema import METADATA, SERIAL, CleanText, UtcTime
 
 JOURNAL = sa.Table(
@@ -47,11 +47,23 @@ def write(connection: Connection, changes: Changes) -> None:
         connection.execute(sa.insert(NOTICES), [asdict(each) for each in changes.notices])
 
 
-def journal(connection: Connection, limit: int) -> tuple[JournalRow, ...]:
-    """The last rows, the newest first, in the order in which they were written (not by the clock)."""
+def journal(connection: Connection, limit: int, which: JournalFilter) -> tuple[JournalRow, ...]:
+    """The last of these rows, the newest first, in the order in which they were written (not by the clock)."""
     columns = [column for column in JOURNAL.columns if column.name != "id"]
-    rows = connection.execute(sa.select(*columns).order_by(JOURNAL.c.id.desc()).limit(limit))
+    chosen = sa.select(*columns).where(*conditions(which)).order_by(JOURNAL.c.id.desc())
+    rows = connection.execute(chosen.limit(limit))
     return tuple(JournalRow(**row) for row in rows.mappings())
+
+
+def conditions(which: JournalFilter) -> tuple[sa.ColumnElement[bool], ...]:
+    """What rows of the journal have to be."""
+    found = (
+        None if which.since is None else JOURNAL.c.at >= which.since,
+        None if which.until is None else JOURNAL.c.at < which.until,
+        None if which.user is None else JOURNAL.c.user == which.user,
+        JOURNAL.c.kind.in_(which.kinds) if which.kinds else None,
+    )
+    return tuple(each for each in found if each is not None)
 
 
 def notices(connection: Connection, user: str | None, since: datetime) -> tuple[NoticeRow, ...]:

@@ -74,6 +74,16 @@ class JournalRow:
 
 
 @dataclass(frozen=True, slots=True)
+class JournalFilter:
+    """Which rows of the journal: from `since` (included) until `until` (not included), of a user, of some kinds."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    user: str | None = None
+    kinds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class NoticeRow:
     """Something to tell a user at the next page. `server` is "" for the default server."""
 

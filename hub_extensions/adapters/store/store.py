@@ -22,7 +22,7 @@ from hub_extensions.adapters.store import deliveries, forecasts, history, queue,
 from hub_extensions.adapters.store.copies import copy_of_today, refuse_damaged
 from hub_extensions.adapters.store.database import make_engine, parse_url, where
 from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailable
-from hub_extensions.adapters.store.records import Changes, JournalRow, NoticeRow, Stored
+from hub_extensions.adapters.store.records import Changes, JournalFilter, JournalRow, NoticeRow, Stored
 from hub_extensions.adapters.store.schema_upgrade import migrate
 from hub_extensions.adapters.timeouts import unbroken
 from hub_extensions.core.messages import UsagePage
@@ -141,9 +141,9 @@ class Store:
         """Of each pool those by which it is judged and corrected, in the order in which they came true."""
         return await self._do(forecasts.matured)
 
-    async def journal(self, limit: int = 200) -> tuple[JournalRow, ...]:
-        """The last journal rows, the newest first."""
-        return await self._do(lambda connection: history.journal(connection, limit))
+    async def journal(self, limit: int = 200, which: JournalFilter | None = None) -> tuple[JournalRow, ...]:
+        """The last journal rows (of `which`), the newest first."""
+        return await self._do(lambda connection: history.journal(connection, limit, which or JournalFilter()))
 
     async def keeps(self, since: datetime) -> tuple[tuple[str, datetime], ...]:
         """Who has pressed *keep* since then, and when, the oldest first."""

@@ -30,6 +30,7 @@ from hub_extensions.core.culling.evidence import (
     opened,
     reported,
 )
+from hub_extensions.core.culling.failed_stops import TO_DO, OpenStop, StopFault, fault_of
 from hub_extensions.core.culling.keeps import DAY, keep, keeps_left, recent_keeps
 from hub_extensions.core.culling.policy import (
     CullPolicy,
@@ -66,6 +67,7 @@ __all__ = [
     "DAY",
     "PAGE",
     "SHOWN_AFTER",
+    "TO_DO",
     "Action",
     "Cause",
     "CullDecision",
@@ -74,6 +76,7 @@ __all__ = [
     "Drain",
     "DueStop",
     "Evidence",
+    "OpenStop",
     "PolicyError",
     "ReturnSeen",
     "ReturnStep",
@@ -82,6 +85,7 @@ __all__ = [
     "RuledServer",
     "ServerFacts",
     "ServerReturn",
+    "StopFault",
     "StopPause",
     "UseSign",
     "activity_counts",
@@ -99,6 +103,7 @@ __all__ = [
     "doubts",
     "drain",
     "evidence_of",
+    "fault_of",
     "gpu_signs",
     "holds_memory",
     "idle_limit",

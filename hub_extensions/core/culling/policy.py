@@ -140,6 +140,13 @@ class CullPolicy:
     stops_per_minute: int = setting(
         30, "So many stops begin within a minute at most; those whose GPU is wanted most come first.", least=1
     )
+    stop_deadline: timedelta = setting(
+        timedelta(minutes=5),
+        "A stop that is not over so long after its first try has failed: the admin's page, the log and a metric say "
+        "so, and it is tried again. Longer than a pod has to end (c.KubeSpawner.delete_grace_period).",
+        name="stop_deadline_minutes",
+        least=0,
+    )
     never: bool = False
     """A rule of the policy file says that no server it is about is stopped."""
 
@@ -217,7 +224,12 @@ def check_policy(policy: CullPolicy) -> None:
     for name, value in (("grace", policy.grace), ("after_run", policy.after_run)):
         if value < timedelta(0):
             raise PolicyError(name, "it has to be 0 or more")
-    lengths = {"warn": policy.warn, "keep": policy.keep, "extend_lifetime": policy.extend_lifetime}
+    lengths = {
+        "warn": policy.warn,
+        "keep": policy.keep,
+        "extend_lifetime": policy.extend_lifetime,
+        "stop_deadline": policy.stop_deadline,
+    }
     for name, value in lengths.items():
         if value <= timedelta(0):
             raise PolicyError(name, "it has to be longer than 0")

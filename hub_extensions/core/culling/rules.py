@@ -16,7 +16,16 @@ from hub_extensions.core.culling.policy import CullPolicy, PolicyError, check_po
 from hub_extensions.core.settings import settings_in
 
 OF_THE_SERVICE = frozenset(
-    {"enabled", "idle_by_offer", "stops_at_once", "stops_per_minute", "trust_reports", "policy_file", "notify_url"}
+    {
+        "enabled",
+        "idle_by_offer",
+        "stops_at_once",
+        "stops_per_minute",
+        "stop_deadline",
+        "trust_reports",
+        "policy_file",
+        "notify_url",
+    }
 )
 """Settings of culling that no rule sets: they are one for all, or a rule says it in another way."""
 LIMITS = tuple(name for name in settings_in(CullPolicy) if name not in OF_THE_SERVICE)

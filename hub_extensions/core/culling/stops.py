@@ -37,18 +37,27 @@ class DueStop:
 
 @dataclass(frozen=True, slots=True)
 class StopPause:
-    """After a stop that failed, so many times in a row: the next try is not before `until`."""
+    """After a stop that failed, so many times in a row: the next try is not before `until`.
+
+    Attributes:
+        since: of the first of them. why: in words; "": it was put off, and nothing is wrong.
+    """
 
     failures: int
     until: datetime
+    since: datetime | None = None
+    why: str = ""
 
 
-def pause_after(before: StopPause | None, now: datetime, retry_after: timedelta | None = None) -> StopPause:
+def pause_after(
+    before: StopPause | None, now: datetime, retry_after: timedelta | None = None, why: str = ""
+) -> StopPause:
     """One more stop of a server has failed. `retry_after`: what the hub asked for; None: nothing."""
     failures = 1 if before is None else before.failures + 1
     own = PAUSES[min(failures, len(PAUSES)) - 1]
     wished = own if retry_after is None else min(max(retry_after, PAUSES[0]), LONGEST_WISH)
-    return StopPause(failures, now + wished)
+    first = before.since if before is not None and before.why else None
+    return StopPause(failures, now + wished, first or now, why)
 
 
 def stops_to_begin(

@@ -61,6 +61,8 @@ FIELDS: Mapping[str, tuple[Field, float]] = {
 """Name of a metric -> what it is, and what its value is multiplied by to be percent or bytes. Of each pair the second
 is the name since dcgm-exporter 4.9 (DCGM 4.7)."""
 
+PERCENT_NAME = "DCGM_FI_DEV_GPU_UTIL"
+"""The one that is written in percent."""
 USE_NAMES = tuple(name for name, (meant, _) in FIELDS.items() if meant in (Field.ENGINE, Field.CARD))
 """One of them has to be there."""
 
@@ -368,9 +370,16 @@ def _value(series: MetricSeries) -> float | None:
     meant, unit = FIELDS[series.metric]
     if series.value is None:
         return None
+    if is_ratio_for_percent(series.metric, series.value):
+        return None
     most = MOST_BYTES if meant is Field.MEMORY else MOST_PERCENT
     value = series.value * unit
     return value if 0.0 <= value <= most else None
+
+
+def is_ratio_for_percent(metric: str, value: float) -> bool:
+    """A part of one percent, where NVML counts whole ones: somebody has made a ratio of it, and 0.9 is a busy card."""
+    return metric == PERCENT_NAME and 0.0 < value < 1.0
 
 
 def _device_of(series: MetricSeries) -> tuple[str, str]:

@@ -7,6 +7,9 @@ wall-clock time for people and programs (the service converts from its running c
 
 from hub_extensions.core.messages.admin import (
     ClusterInfo,
+    CulledServer,
+    CullingView,
+    FailedStop,
     ForecastRecord,
     ForecastReport,
     ForgottenPod,
@@ -40,9 +43,12 @@ __all__ = [
     "Ask",
     "ClusterInfo",
     "Countdown",
+    "CulledServer",
+    "CullingView",
     "DrainState",
     "EndEvent",
     "Ended",
+    "FailedStop",
     "Figures",
     "ForecastRecord",
     "ForecastReport",

@@ -68,6 +68,60 @@ class LeaseInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedStop:
+    """A stop that was not over by its deadline, for admins.
+
+    Attributes:
+        since: of its first try. tries: how many failed, or were made since by this service. next_try: None: it waits.
+        fault: ``refused`` by the hub, it ``hangs`` there, or ``alive``: the hub calls it done. text: how it stands.
+        to_do: what an admin does about it.
+    """
+
+    user: str
+    server: str
+    offer: OfferId
+    since: datetime
+    fault: str
+    tries: int
+    next_try: datetime | None
+    text: str
+    to_do: str
+
+
+@dataclass(frozen=True, slots=True)
+class CulledServer:
+    """What culling would do with a running server, for admins.
+
+    Attributes:
+        action: ``keep``, ``warn`` or ``stop``. enforced: False: a dry run, so that nothing of it happens.
+        cause: of the end in sight; "": none is. stops_at: when it comes if nothing changes. reason: why, in words.
+        ends_at: when the lifetime ends it at the latest; None: nothing does.
+        rule: of the policy file that sets its limits; "": those of c.GpuCulling are. evidence: what is known of it.
+    """
+
+    user: str
+    server: str
+    offer: OfferId
+    action: str
+    enforced: bool
+    cause: str
+    stops_at: datetime | None
+    ends_at: datetime | None
+    reason: str
+    rule: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class CullingView:
+    """Culling as it stands now: every running server, and the stops that have failed."""
+
+    as_of: datetime
+    servers: tuple[CulledServer, ...]
+    failed_stops: tuple[FailedStop, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NodePart:
     """What one node has of a pool: `why` it does not count; "" when it does."""
 
@@ -175,6 +229,7 @@ class Health:
         notices_sent: by no channel did the last sending fail; None: no channel is configured.
         policy_file: how it stands with the rules of culling. policy_file_valid: the file as it is now is in force.
             None: there is no such file.
+        stops_failed: stops that were not over by their deadline, and are not yet.
     """
 
     ready: bool
@@ -191,6 +246,7 @@ class Health:
     notices_sent: bool | None = None
     policy_file: str | None = None
     policy_file_valid: bool | None = None
+    stops_failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

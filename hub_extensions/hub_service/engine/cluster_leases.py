@@ -370,6 +370,23 @@ class ClusterLeases:
         """KubeSpawner makes sure of the pod before it says so."""
         return True
 
+    def what_is_left(self, lease: Lease) -> str:
+        """Its pod, and where it is."""
+        pod = self.pod_of(lease)
+        if pod is None:
+            return ""
+        return f"its pod {pod.name}{f' on {pod.node}' if pod.node else ''}{' (being deleted)' if pod.deleting else ''}"
+
+    async def end_again(self, lease: Lease) -> None:
+        """Its pod is deleted, unless that has begun; the hub's list knows no pod of that name."""
+        pod = self.pod_of(lease)
+        if pod is None or pod.deleting or pod.name in self.state.listed_pods:
+            return
+        try:
+            await self.cluster.delete_pod(pod.namespace, pod.name, pod.uid)
+        except ClusterError as problem:
+            log.warning("the pod %s of a stopped server cannot be deleted: %s", pod.name, problem)
+
     async def clear_dead_start(self, lease: Lease) -> None:
         """A pod that is there already is taken over by the next start."""
 

@@ -26,6 +26,7 @@ from hub_extensions.core.queue.lifecycle import Event
 from hub_extensions.core.queue.model import Lease
 from hub_extensions.core.usage import end_of_cull
 from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine.cull_audit import warned_rows
 from hub_extensions.hub_service.engine.dcgm import Dcgm
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.returns import with_return
@@ -79,6 +80,11 @@ class Culler(ServerEvidence):
         left = (self._next_end - self.state.clock.now()).total_seconds() if self._next_end is not None else EVERY
         return min(max(left, SHORTEST_TURN), EVERY) if self.state.hub_up else EVERY
 
+    @property
+    def pauses(self) -> Mapping[tuple[str, str], StopPause]:
+        """Of the servers whose stop has to wait, since it was put off or has failed."""
+        return self._pauses
+
     def decide_soon(self) -> None:
         """Something was ordered."""
         self._soon.set()
@@ -105,7 +111,8 @@ class Culler(ServerEvidence):
                     changed.append(seen)
                     warnings += self._warnings(facts, seen, now)
             figures = self.measuring.take(self.figure_of, self.node_of, self.device_of)
-            await transaction.write(replace(figures, facts=tuple(changed), deliveries=tuple(warnings)))
+            rows = warned_rows(self.state, self.evidence_text, judged)
+            await transaction.write(replace(figures, facts=tuple(changed), deliveries=tuple(warnings), journal=rows))
             for uuid, use in looked.items():
                 if self.state.highest_use.get(uuid) == use:
                     del self.state.highest_use[uuid]
@@ -127,7 +134,7 @@ class Culler(ServerEvidence):
         """What is sent of an end that is announced now, to who has no page open. Who signed out knows it."""
         if facts.announced is None or facts.announced == before.announced or facts.cause is Cause.SIGNED_OUT:
             return ()
-        notice_config, policy = self.state.notice_config, self.state.policy_of(facts.user, facts.offer)
+        notice_config, policy = self.state.notices.config, self.state.policy_of(facts.user, facts.offer)
         channels = warning_channels(notice_config, self.state.policy)
         offer = self.state.offer(facts.offer)
         ids = secrets.token_hex(8), secrets.token_hex(8)
@@ -193,7 +200,7 @@ class Culler(ServerEvidence):
             await self._stopped(current, decision, server.user_options)
         except (HubAway, HubRefused) as problem:
             wished = problem.retry_after if isinstance(problem, HubRefused) else None
-            pause = culling.pause_after(self._pauses.get(key), self.state.clock.now(), wished)
+            pause = culling.pause_after(self._pauses.get(key), self.state.clock.now(), wished, str(problem))
             self.state.count("stop-failed", "refused" if isinstance(problem, HubRefused) else "hub-away")
             seconds = (pause.until - self.state.clock.now()).total_seconds()
             log.warning(
@@ -259,7 +266,7 @@ class Culler(ServerEvidence):
                 self.evidence_text(facts, lease),
             )
             self.state.touch(facts.user, facts.server)
-            self.state.count("culled", decision.cause.value if decision.cause else "unknown")
+            self.state.count_cull(decision.cause, self.state.rule_of(facts.user, facts.offer))
             log.info("culled: %s", why, extra={"user": facts.user, "server": facts.server})
             await transaction.write(
                 Changes(

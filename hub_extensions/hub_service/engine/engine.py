@@ -17,17 +17,19 @@ from typing import TYPE_CHECKING, Any, cast
 from hub_extensions import __version__
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused
 from hub_extensions.adapters.server_processes import mark_of
-from hub_extensions.adapters.store import Changes, Store, StoreUnavailable
+from hub_extensions.adapters.store import Changes, JournalFilter, JournalRow, Store, StoreUnavailable
 from hub_extensions.core import culling, messages
 from hub_extensions.core.culling import CullPolicy, RuledServer
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Availability, Lease, LeaseState, Ticket, TicketState
 from hub_extensions.hub_service.engine import drains, presenters
+from hub_extensions.hub_service.engine.cull_audit import culled_servers
 from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.dcgm import EVERY as ASK_EVERY
 from hub_extensions.hub_service.engine.dcgm import Dcgm, open_prometheus
 from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.failed_stops import FailedStops
 from hub_extensions.hub_service.engine.forecast_record import lost
 from hub_extensions.hub_service.engine.forecaster import Forecaster
 from hub_extensions.hub_service.engine.leases import LeaseWatcher
@@ -92,6 +94,7 @@ class Engine:
         self.culler = Culler(state, transaction, hub, self.dcgm, self._node_of)
         self.servers = ServerView(state, transaction, self.culler)
         self.returns = Returns(state, transaction, hub)
+        self.failed_stops = FailedStops(state, transaction, self.culler, self.watcher)
         self.sources = OfferSources(self.culler)
         self.notifier = Notifier(state, transaction, settings)
         self.reconciler = Reconciler(state, transaction, hub, self.watcher, apart)
@@ -121,6 +124,7 @@ class Engine:
                 ("refreshing the leases", self.watcher.run),
                 ("asking Prometheus", self._ask_prometheus),
                 ("deciding about idle servers", self.culler.run),
+                ("watching stops", self.failed_stops.run),
                 ("comparing with the hub", self.reconciler.run),
                 ("bringing servers back", self.returns.run),
                 ("publishing", self.queue.publish_changes),
@@ -400,6 +404,16 @@ class Engine:
         pod = self.cluster_leases.pod_of(lease) if self.cluster_leases is not None else None
         return pod.node if pod is not None else ""
 
+    def culling(self) -> messages.CullingView:
+        """What would happen to each running server now, and the stops that have failed, for admins."""
+        at = self.state.clock.utc_now()
+        servers = culled_servers(self.state, self.culler.decision, self.culler.evidence_text)
+        return messages.CullingView(at, servers, self.failed_stops.info())
+
+    async def journal(self, which: JournalFilter, most: int) -> tuple[JournalRow, ...]:
+        """Rows of the journal, the newest first: those about a user are for that user and for admins."""
+        return await self.store.journal(most, which)
+
     async def usage(self, user: str | None, before: str | None) -> messages.UsagePage:
         """A page of usage records of one user; None: of all, for admins. Raises ValueError: `before` is none."""
         return await self.store.usage(user, before)
@@ -445,6 +459,7 @@ class Engine:
             notices_sent=self.notifier.sent(),
             policy_file=self.state.policies.status(),
             policy_file_valid=self.state.policies.valid(),
+            stops_failed=len(self.failed_stops.alarms),
         )
 
 

@@ -56,3 +56,9 @@ class LeaseWatcher(Protocol):
 
     async def clear_dead_start(self, lease: Lease) -> None:
         """End what a start left behind that the hub no longer knows."""
+
+    def what_is_left(self, lease: Lease) -> str:
+        """What is there of a lease's server, for an admin; "": nothing is known of it."""
+
+    async def end_again(self, lease: Lease) -> None:
+        """End what is left of a server that the hub calls stopped."""

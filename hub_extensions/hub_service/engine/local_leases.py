@@ -263,6 +263,21 @@ class LocalLeases:
         if first:
             log.info("%d left-over process(es) get SIGTERM", len(marked), extra={"lease": lease.id})
 
+    def what_is_left(self, lease: Lease) -> str:
+        """Its processes, by their pids."""
+        left = self._left(lease)
+        return ", ".join(f"{each.command} (pid {each.pid}, {each.owner})" for each in left)
+
+    async def end_again(self, lease: Lease) -> None:
+        """SIGTERM at first, then SIGKILL; an adopted server carries no mark, and is known by its pid."""
+        left = self._left(lease)
+        if left:
+            self._end_leftovers(lease, left)
+
+    def _left(self, lease: Lease) -> tuple[Process, ...]:
+        own = procfs.describe(lease.pid) if lease.pid is not None and self.lives(lease) else None
+        return self.leftovers.get(lease.id) or (() if own is None else (own,))
+
     async def clear_dead_start(self, lease: Lease) -> None:
         """End what a start left behind that the hub no longer knows (it was killed in the middle of it)."""
         if lease.state is not LeaseState.STARTING:

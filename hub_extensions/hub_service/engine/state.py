@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.store import Changes, NoticeRow, Store, Stored, StoreUnavailable
 from hub_extensions.adapters.timeouts import unbroken
-from hub_extensions.core.culling import DAY, CullPolicy, RuledServer, ServerFacts, ServerReturn, recent_keeps
+from hub_extensions.core.culling import DAY, Cause, CullPolicy, RuledServer, ServerFacts, ServerReturn, recent_keeps
 from hub_extensions.core.culling.lease_end import enforced_end, limit_end, shown_end
 from hub_extensions.core.gpu.devices import DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import ServerReport
@@ -133,6 +134,8 @@ class State(Inventory):
     port_problem: str = ""
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
     """(What, reason) -> how often since the start, for the metrics."""
+    culls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(Cause, rule) -> how many servers were stopped since the start, for the metrics."""
     last_admission_seconds: float = 0.0
     """How long the last admission took, for the metrics."""
 
@@ -285,6 +288,10 @@ class State(Inventory):
         """Count something for the metrics."""
         self.counts[(what, reason)] = self.counts.get((what, reason), 0) + 1
 
+    def count_cull(self, cause: Cause | None, rule: str) -> None:
+        """Count a server that was stopped."""
+        self.culls[cause.value if cause else "unknown", rule] += 1
+
     def new_place(self) -> int:
         """The next place in line (a serial number, never used twice)."""
         self.next_place += 1
@@ -302,6 +309,10 @@ class State(Inventory):
         if not self.policies.rules and not self.policy.idle_by_offer:
             return self.policy
         return self.policies.of(self.ruled(user, offer), self.clock.utc_now())[0]
+
+    def rule_of(self, user: str, offer: OfferId) -> str:
+        """The rule of the policy file that sets a server's limits now; "": none does."""
+        return self.policies.of(self.ruled(user, offer), self.clock.utc_now())[1]
 
     def ruled(self, user: str, offer: OfferId) -> RuledServer:
         """What the rules ask about a server."""

@@ -18,6 +18,7 @@ from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.api.status import HealthRoute
 from hub_extensions.hub_service.http.auth import cookie_secret
 from hub_extensions.hub_service.http.limits import BoundedServer
+from hub_extensions.hub_service.http.pages.audit import Audit, AuditFile
 from hub_extensions.hub_service.http.pages.pages import (
     GiveUp,
     KeepOn,
@@ -38,6 +39,8 @@ LOGIN_SECONDS = 60
 
 PAGES = (
     ("", YourGpu),
+    ("audit", Audit),
+    (r"audit\.csv", AuditFile),
     ("leave", Leave),
     ("keep", KeepOn),
     ("give-up", GiveUp),

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from hub_extensions.core.culling import StopFault
 from hub_extensions.core.messages import OfferState
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.hub_service.engine.engine import Engine
@@ -24,8 +25,7 @@ COUNTERS = {
     "admitted": ("admissions", "offer", "Tickets admitted, by offer."),
     "refused": ("refusals", "reason", "Tickets refused, by reason."),
     "ended": ("ticket_ends", "how", "Tickets ended, by how they ended."),
-    "culled": ("culls", "reason", "Servers stopped by this service, by reason."),
-    "stop-failed": ("stops_failed", "reason", "Stops that the hub refused or did not hear; each is tried again."),
+    "stop-failed": ("stop_tries_failed", "reason", "Stops that the hub refused or did not hear; each is tried again."),
     "server-end": ("server_ends", "reason", "Servers that ended by themselves, by what happened to them."),
     "start-failed": ("start_failures", "reason", "Admitted starts that failed, by what happened to them."),
     "pods": ("pods_removed", "reason", "Pods that this service removed."),
@@ -64,6 +64,7 @@ class EngineCollector(Collector):
         yield from self._use()
         yield from self._forecasts()
         yield from self._counters()
+        yield from self._culling()
         yield from self._health()
 
     def _offers(self) -> Iterator[Metric]:
@@ -196,6 +197,27 @@ class EngineCollector(Collector):
                 if kind == what:
                     family.add_metric([value], count)
             yield family
+
+    def _culling(self) -> Iterator[Metric]:
+        """Servers that were stopped, and stops that have failed."""
+        culls = CounterMetricFamily(
+            PREFIX + "culls",
+            "Servers stopped by this service, by cause and by the rule of the policy file; no rule: c.GpuCulling.",
+            labels=["cause", "rule"],
+        )
+        for (cause, rule), count in sorted(self._engine.state.culls.items()):
+            culls.add_metric([cause, rule], count)
+        yield culls
+        failed = GaugeMetricFamily(
+            PREFIX + "stops_failed",
+            "Stops that were not over by their deadline, and are not yet; each is tried again. The admin's page has "
+            "which they are, and what to do.",
+            labels=["reason"],
+        )
+        faults = Counter(alarm.fault for alarm in self._engine.failed_stops.alarms.values())
+        for fault in StopFault:
+            failed.add_metric([fault.value], faults[fault])
+        yield failed
 
     def _health(self) -> Iterator[Metric]:
         health = self._engine.health()

@@ -193,9 +193,33 @@ def usage_import(
     run_import(state_dir, file, kind, label, pool, begins, slices, processors, zone)
 
 
-@click.group()
-def cull() -> None:
-    """Limits of idle and old servers: what they would do."""
+@click.group(invoke_without_command=True)
+@click.option("--dry-run", is_flag=True, help="Ask the running service what would happen to each server, and when.")
+@click.option("--json", "as_json", is_flag=True, help="With --dry-run: for programs.")
+@state_dir_option
+@click.option("--url", help="Address of a running service, ending in /services/gpu: ask it with --token.")
+@click.option(
+    "--token",
+    envvar="JUPYTERHUB_API_TOKEN",
+    help="An admin's token for --url; by default the variable JUPYTERHUB_API_TOKEN.",
+)
+@click.pass_context
+def cull(
+    context: click.Context, dry_run: bool, as_json: bool, state_dir: Path, url: str | None, token: str | None
+) -> None:
+    """Limits of idle and old servers: what they do now (--dry-run), and what others would have done (replay)."""
+    if context.invoked_subcommand is not None:
+        return
+    if not dry_run:
+        refuse("This stops nothing: the service does. Give --dry-run to see what it would do, or a command: replay.")
+    from hub_extensions.tools import cull_view
+    from hub_extensions.tools.running_service import ServiceSilent
+
+    try:
+        view = cull_view.culling_view(state_dir, url, token)
+    except ServiceSilent as problem:
+        refuse(str(problem), code=1)
+    click.echo(cull_view.as_json(view)) if as_json else cull_view.print_view(view, console())
 
 
 @cull.command("replay")
@@ -204,6 +228,15 @@ def cull() -> None:
 @click.option("--idle-minutes", type=click.FloatRange(0, min_open=True), help="Instead of c.GpuCulling.idle_minutes.")
 @click.option("--warn-minutes", type=click.FloatRange(0, min_open=True), help="Instead of c.GpuCulling.warn_minutes.")
 @click.option("--lifetime-hours", type=click.FloatRange(0), help="Instead of c.GpuCulling.lifetime_hours; 0: none.")
+@click.option(
+    "--policy",
+    "policy_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The rules of this file, instead of those of c.GpuCulling.policy_file.",
+)
+@click.option("--prometheus", metavar="URL", help="Pods of which this Prometheus remembers the use, not the store's.")
+@click.option("--namespace", default="jhub", show_default=True, help="With --prometheus: where the servers' pods are.")
+@click.option("--prometheus-token", envvar="PROMETHEUS_TOKEN", default="", help="By default PROMETHEUS_TOKEN.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path, dir_okay=False), help="Write every figure here.")
 def cull_replay(
     state_dir: Path,
@@ -211,12 +244,27 @@ def cull_replay(
     idle_minutes: float | None,
     warn_minutes: float | None,
     lifetime_hours: float | None,
+    policy_file: Path | None,
+    prometheus: str | None,
+    namespace: str,
+    prometheus_token: str,
     json_file: Path | None,
 ) -> None:
     """Play the uses of the last days again, minute by minute: GPU-hours freed, who is warned, stopped, and hit."""
-    from hub_extensions.tools.cull_replay import run_replay  # the database's library takes its time to load
+    from hub_extensions.tools.cull_replay import ReplayOptions, run_replay  # the database's library takes its time
 
-    run_replay(state_dir, since, idle_minutes, warn_minutes, lifetime_hours, json_file, console())
+    options = ReplayOptions(
+        state_dir,
+        since,
+        idle_minutes,
+        warn_minutes,
+        lifetime_hours,
+        policy_file,
+        prometheus,
+        namespace,
+        prometheus_token,
+    )
+    run_replay(options, json_file, console())
 
 
 @click.command()

@@ -12,13 +12,14 @@ from traitlets.config import Config
 from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
 
 from hub_extensions.configuration import dry_run, settings_of
-from hub_extensions.tools.doctor.config import apart, culling, limits, notices, prometheus, sign_on, wiring
+from hub_extensions.tools.doctor.config import apart, culling, grace, limits, notices, prometheus, sign_on, wiring
 from hub_extensions.tools.doctor.diagnosis import Diagnosis, sentence
 from hub_extensions.tools.doctor.machine import gpus, hub_version, other_accounts, package, place_of_gpus, proxy, python
 from hub_extensions.tools.doctor.service import (
     clock,
     database,
     evidence,
+    failed_stops,
     health_of,
     policy_file,
     port,
@@ -42,9 +43,10 @@ def examine(config: Path | None) -> tuple[Diagnosis, ...]:
         text = f"The GPU service is not started by the hub; hub and proxy reach it at {settings.origin}."
         health = health_of(settings, secret_apart(loaded, settings.shared_secret))
         findings += [Diagnosis("place", "ok", text), *clock(health), *evidence(health), *policy_file(health)]
+        findings += failed_stops(health)
     else:
         findings += [*state_dir(settings), *database(settings), *port(settings)]
-    return (*findings, *culling(settings), *prometheus(settings), *notices(settings))
+    return (*findings, *culling(settings), *grace(loaded, settings), *prometheus(settings), *notices(settings))
 
 
 def load_config(path: Path) -> tuple[Config | None, Diagnosis]:

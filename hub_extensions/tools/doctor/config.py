@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from importlib.util import find_spec
 from typing import Any
@@ -20,6 +20,7 @@ from hub_extensions.configuration import (
     SETTINGS_SCOPE,
 )
 from hub_extensions.core.culling import CullPolicy
+from hub_extensions.core.culling.grace_chain import GraceChain, weak_links
 from hub_extensions.core.gpu.dcgm import WHY
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings
@@ -114,6 +115,37 @@ def _policy_file(policy: CullPolicy) -> Diagnosis:
         )
         return Diagnosis("policy", "problem", f"c.GpuCulling.policy_file: {problem}.", fix)
     return Diagnosis("policy", "ok", f"{policy.policy_file} has {len(rules)} rule(s) that can be followed.")
+
+
+def grace(config: Config, settings: Settings) -> Iterator[Diagnosis]:
+    """How long a server's pod has to end, by all who may cut it short."""
+    if settings.cluster is None or not settings.culling.enabled:
+        return
+    pods = _of_spawner(config, "extra_pod_config")
+    tornado = value_of(config, "JupyterHub", "tornado_settings")
+    chain = GraceChain(
+        deletion=_of_spawner(config, "delete_grace_period"),
+        eviction=pods.get("terminationGracePeriodSeconds") if isinstance(pods, Mapping) else None,
+        slow_stop=tornado.get("slow_stop_timeout") if isinstance(tornado, Mapping) else None,
+        deadline=settings.culling.stop_deadline.total_seconds(),
+    )
+    for link in weak_links(chain):
+        yield Diagnosis(
+            "grace", "problem" if link.breaks else "warning", f"{GRACE[link.member]}: {link.text}", link.fix
+        )
+
+
+GRACE = {
+    "deletion": "c.KubeSpawner.delete_grace_period",
+    "eviction": "terminationGracePeriodSeconds of c.KubeSpawner.extra_pod_config",
+    "slow_stop": "c.JupyterHub.tornado_settings",
+}
+
+
+def _of_spawner(config: Config, name: str) -> Any:
+    return next(
+        (config[section][name] for section in ("GpuKubeSpawner", "KubeSpawner") if name in config[section]), None
+    )
 
 
 def notices(settings: Settings) -> Iterator[Diagnosis]:

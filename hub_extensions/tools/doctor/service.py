@@ -123,6 +123,7 @@ def _own_port(settings: Settings, where: str) -> Iterator[Diagnosis]:
         yield from clock(health)
         yield from evidence(health)
         yield from policy_file(health)
+        yield from failed_stops(health)
         return
     fix = "If the hub is just starting, ask again. Else: ss -ltnp shows what it is, or c.GpuService.port = another one."
     yield Diagnosis("port", "warning", f"{where} is held by the hub's account, and no GPU service answers.", fix)
@@ -187,6 +188,15 @@ def policy_file(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
         yield Diagnosis("policy", "warning", f"The policy file of culling: {status}.", fix)
     else:
         yield Diagnosis("policy", "ok", f"The policy file of culling is in force: {status}.")
+
+
+def failed_stops(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
+    """Whether a server that was to be stopped goes on, and with it its GPU."""
+    failed = (health or {}).get("stops_failed") or 0
+    if failed:
+        text = f"{failed} server(s) could not be stopped by the deadline; each is tried again."
+        fix = "The admin's page says which, since when, and what to do; so does jupyterhub-gpu cull --dry-run."
+        yield Diagnosis("stops", "problem", text, fix)
 
 
 def clock(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:

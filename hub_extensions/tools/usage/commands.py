@@ -11,8 +11,8 @@ from typing import NoReturn, TypeVar
 
 import click
 
-from hub_extensions.adapters.store import StoreUnavailable
-from hub_extensions.adapters.store.archive import Archive, JournalFilter, label_of
+from hub_extensions.adapters.store import JournalFilter, StoreUnavailable
+from hub_extensions.adapters.store.archive import Archive, label_of
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.hub_service.setup.settings import SettingsError
 from hub_extensions.tools.store_address import store_address

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from pydantic import TypeAdapter
 
+from hub_extensions.adapters.store import JournalFilter
 from hub_extensions.adapters.store.archive import (
     AT_ONCE,
     CSV_NAMES,
@@ -25,7 +26,6 @@ from hub_extensions.adapters.store.archive import (
     OUR_NAMES,
     SAMPLE_NAMES,
     Archive,
-    JournalFilter,
 )
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.tools.usage.pool_sizes import OF_A_USE, PoolSizes

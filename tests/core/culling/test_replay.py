@@ -7,8 +7,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.culling import Cause, CullPolicy
-from hub_extensions.core.culling.replay import MeasuredUse, play, summarized
+from hub_extensions.core.culling import Cause, CullPolicy, CullRule, RuleWindow
+from hub_extensions.core.culling.replay import MeasuredUse, PastWaits, play, summarized
 from hub_extensions.core.offers.offer_id import OfferId
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
@@ -81,3 +81,55 @@ def test_a_part_of_a_card_frees_its_part_and_the_summary_adds_up() -> None:
     assert found.stopped[Cause.IDLE] == 2 and found.stopped[Cause.LIFETIME] == 0
     assert found.freed[Cause.IDLE] == (60 * 0.25 + 15) * MINUTE
     assert [each.use.user for each in found.came_back] == ["ben"]
+
+
+NIGHT = RuleWindow(begins=12 * 60 + 30, ends=13 * 60)
+SHORT = {"idle": 10 * MINUTE, "warn": 5 * MINUTE}
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes", "stopped", "undecided"),
+    [
+        (CullRule("r", limits=SHORT), {}, 11, False),
+        (CullRule("r", users=frozenset({"ben"}), limits=SHORT), {}, 21, False),
+        (CullRule("r", groups=frozenset({"staff"}), limits=SHORT), {"groups": frozenset({"staff"})}, 11, False),
+        (CullRule("r", groups=frozenset({"staff"}), limits=SHORT), {"groups": None}, None, True),
+        (CullRule("r", pools=frozenset({"gpu"}), never=True), {"pool": "gpu"}, None, False),
+        (CullRule("r", windows=(NIGHT,), never=True), {}, 21, False),
+        (CullRule("r", windows=(replace(NIGHT, begins=12 * 60 + 5, ends=13 * 60),), never=True), {}, None, False),
+        (CullRule("r", limits={"wanted": 10 * MINUTE}), {"pool": "gpu"}, 15, False),  # somebody waits from minute 10 on
+        (CullRule("r", limits={"wanted": 10 * MINUTE}), {"pool": "mig-1g.5gb"}, 21, False),
+        (CullRule("r", limits={"holds_memory": 40 * MINUTE}), {}, 41, False),  # what is not known may be held
+        (CullRule("r", limits={"holds_memory": 40 * MINUTE}), {"memory": 0}, 21, False),
+        (CullRule("r", limits={"holds_memory": 40 * MINUTE}), {"memory": 2**30}, 41, False),
+    ],
+)
+def test_the_first_rule_that_fits_is_played(
+    rule: CullRule, changes: dict[str, object], stopped: int | None, undecided: bool
+) -> None:
+    memory = changes.pop("memory", None)
+    past = use("w" + "." * 58, **changes)
+    if memory is not None:
+        past = replace(past, memory=dict.fromkeys(past.used, memory))  # type: ignore[arg-type]
+    waits = PastWaits([("gpu", NOON + 10 * MINUTE, NOON + 50 * MINUTE)])
+    played = play(past, POLICY, (rule,), waits)
+    assert played.stopped == (None if stopped is None else NOON + stopped * MINUTE)
+    assert played.undecided is undecided
+    fits = stopped is not None and "ben" not in rule.users and rule.windows == ()
+    assert played.rule == ("r" if fits else "")
+
+
+def test_waits_that_meet_are_one_and_each_pool_has_its_own() -> None:
+    waits = PastWaits(
+        ("gpu", NOON + begin * MINUTE, NOON + end * MINUTE) for begin, end in ((20, 30), (0, 5), (3, 10), (22, 24))
+    )
+    known = [minute for minute in range(40) if waits.any_at("gpu", NOON + minute * MINUTE)]
+    assert known == [*range(10), *range(20, 30)]
+    assert not waits.any_at("mig-1g.5gb", NOON)
+
+
+def test_the_summary_counts_by_rule_and_what_nobody_could_decide() -> None:
+    rules = (CullRule("staff", groups=frozenset({"staff"}), limits=SHORT),)
+    known = use("w" + "." * 58, groups=frozenset({"staff"}))
+    found = summarized(play(each, POLICY, rules) for each in (known, replace(known, groups=None), use("w" + "." * 58)))
+    assert found.by_rule == {("staff", Cause.IDLE): 1, ("", Cause.IDLE): 1} and found.undecided == 1

@@ -201,6 +201,8 @@ def test_several_cards_of_a_pod_are_as_busy_as_the_busiest_and_their_memory_is_a
         ({"engine": 0.5}, 50.0),
         ({"DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO": 0.5}, 50.0),
         ({"engine": 0.2, "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO": 0.5}, 50.0),
+        ({"engine": 0.0, "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO": 0.9}, 90.0),
+        ({"card": 0.0, "DCGM_FI_DEV_GPU_UTIL_RATIO": 0.9}, 90.0),
         ({"engine": 0.0, "card": 99.0}, 99.0),
         ({"engine": 0.4, "card": 1.0}, 40.0),
         ({"card": 1.0}, 1.0),
@@ -220,6 +222,8 @@ def test_both_generations_and_units_are_percent_and_the_greatest_counts(told: di
         ({"engine": -0.1}, "no-number"),
         ({"engine": 140737488355328.0}, "no-number"),
         ({"DCGM_FI_DEV_GPU_UTIL_RATIO": 37.0}, "no-number"),
+        ({"card": 0.9}, "no-number"),  # a ratio under the name of percents: it is no idle card
+        ({"engine": 37.0}, "no-number"),
         ({"engine": 0.0, "at": NOW - timedelta(seconds=61)}, "old"),
         ({"engine": 0.0, "at": NOW + timedelta(seconds=61)}, "old"),
         ({"card": 0.0, "labels": {"pod_uid": "u1"}}, "none"),
@@ -232,6 +236,24 @@ def test_what_is_no_figure_of_now_is_not_known(told: dict[str, object], why: str
 def test_the_card_figure_of_a_mig_device_is_always_0_and_says_nothing() -> None:
     """NVIDIA/dcgm-exporter#216."""
     assert of(ADA, *lines(ADA, card=0.0)) == "none"
+
+
+@pytest.mark.parametrize(
+    ("labels", "engine", "expected"),
+    [
+        ({"namespace": "tenant", "UUID": "GPU-2"}, 0.0, 75.0),  # a pod of the same name that is not ours
+        ({"namespace": "tenant"}, 0.0, None),  # and is on the same device, as it says: whose work it is nobody knows
+        ({"namespace": "tenant", "exported_namespace": "jhub", "exported_pod": "jupyter-ada"}, 0.0, "differ"),
+        ({"instance": "forged"}, 0.0, "differ"),
+        ({"instance": "forged"}, 1.0, "differ"),
+        ({"instance": "a-twin"}, 0.75, 75.0),
+    ],
+)
+def test_a_series_of_another_tenant_makes_nobody_idle(
+    labels: dict[str, str], engine: float, expected: float | str | None
+) -> None:
+    use = of(ADA, *lines(ADA, engine=0.75), *lines(ADA, engine=engine, labels=labels))
+    assert (use if isinstance(use, str) else use.used_percent) == expected
 
 
 def test_two_exporters_that_disagree_are_not_believed() -> None:

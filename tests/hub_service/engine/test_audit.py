@@ -10,7 +10,7 @@ import pytest
 
 from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.core.gpu.samples import DeviceSample
-from hub_extensions.core.messages import Ask, Started, Stopped
+from hub_extensions.core.messages import Ask, Report, Started, Stopped
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
@@ -69,6 +69,17 @@ async def kept(r: Room) -> None:
     await r.engine.keep("ada", "")
 
 
+async def warned(r: Room) -> None:
+    ticket = await r.ask("ada", SMALL)
+    await r.engine.started(ticket.ticket, Started(ticket.attempt, ready=True))
+    for _ in range(4):
+        r.engine.state.read_at = r.engine.state.clock.now()
+        r.engine.state.samples = {"MIG-small-0": DeviceSample("MIG-small-0", r.hands.wall, 1.5, None, (), "gpm")}
+        await r.engine.report("ada", "", Report(opened=True, kernels=1, busy_kernels=0))
+        await r.engine.culler.decide_all()
+        r.hands.pass_time(timedelta(seconds=44))
+
+
 async def not_told(r: Room) -> None:
     now = r.engine.state.clock.now()
     notice = Delivery("n1", "webhook", "ready", "ada", "", SMALL, "A small GPU", now, None, now)
@@ -86,6 +97,13 @@ async def not_told(r: Room) -> None:
         (gone, "gone", "service", "its lists have lacked it for 60 s"),
         (adopted, "adopted", "service", "the hub lists it as ready"),
         (kept, "kept", "user", "use 1.5 % by gpm, idle since 2026-01-05T12:00:00+00:00"),
+        (
+            warned,
+            "warned",
+            "service",
+            "use 1.5 % by gpm, idle since 2026-01-05T12:00:00+00:00, warned 2026-01-05T12:02:12+00:00, last opened "
+            "2026-01-05T12:00:00+00:00, shown in its panel, which asked 0 s ago",
+        ),
         (not_told, "not-told", "service", "notice n1, try 1"),
     ],
 )
@@ -100,6 +118,19 @@ async def test_a_row_says_who_did_it_and_on_what_evidence(
 
 async def last(r: Room | PodRoom, kind: str) -> JournalRow:
     return next(row for row in await r.engine.store.journal() if row.kind == kind)
+
+
+async def test_a_warning_says_until_when_and_that_nobody_is_shown_it(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        state = await r.ask("ada", SMALL)
+        await r.engine.started(state.ticket, Started(state.attempt, ready=True))
+        r.hands.pass_time(timedelta(minutes=29))
+        await r.engine.culler.decide_all()
+        row = await last(r, "warned")
+        assert row.text == "The time limit of 30 min ends. Stops at 2026-01-05 12:30 UTC."
+        assert row.evidence.endswith("shown to nobody: its server has not asked")
+        await r.engine.culler.decide_all()
+        assert [each.kind for each in await r.engine.store.journal()].count("warned") == 1
 
 
 async def test_a_right_that_is_lost_is_written_down_with_the_groups_that_lack_it(tmp_path: Path) -> None:

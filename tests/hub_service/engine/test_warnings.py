@@ -180,7 +180,7 @@ async def test_a_warning_is_not_lost_by_a_kill_and_not_sent_of_an_end_that_is_of
     made = hooks(tmp_path, webhook)
     async with room(tmp_path, small(0), **made) as r:
         await is_warned(r)
-        assert {each.kind for each in r.engine.state.deliveries.values()} == {WARNING, LAST_WARNING}
+        assert {each.kind for each in r.engine.state.notices.deliveries.values()} == {WARNING, LAST_WARNING}
         hub, hands, child = r.hub, r.hands, r.children.pop()
     try:
         async with room(tmp_path, small(0), hub=hub, hands=hands, **made) as r:
@@ -189,7 +189,7 @@ async def test_a_warning_is_not_lost_by_a_kill_and_not_sent_of_an_end_that_is_of
             await r.engine.keep("ada", "")
             await pass_by(r, 60)
             assert [each["kind"] for each in webhook.taken] == [WARNING]
-            assert r.engine.state.deliveries == {}
+            assert r.engine.state.notices.deliveries == {}
     finally:
         child.kill()
         child.wait()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from hub_extensions.core.culling import StopFault
 from hub_extensions.core.messages import ForecastRecord, ForecastReport
 from hub_extensions.hub_service.http.metrics import COUNTERS
 from tests.fakes.engine import NOON
@@ -41,9 +43,19 @@ async def test_the_line_the_leases_and_the_offers_are_counted(service: Running) 
 
 def test_a_cause_has_one_label() -> None:
     labels = {name: label for name, label, _ in COUNTERS.values()}
-    causes = {"refusals", "culls", "stops_failed", "server_ends", "start_failures", "pods_removed"}
+    causes = {"refusals", "stop_tries_failed", "server_ends", "start_failures", "pods_removed"}
     assert {name for name, label in labels.items() if label == "reason"} == causes
     assert {labels[name] for name in labels.keys() - causes} == {"offer", "how", "what", "channel"}
+
+
+async def test_culls_are_counted_by_cause_and_rule_and_failed_stops_by_what_is_wrong(service: Running) -> None:
+    service.engine.failed_stops.alarms = {"l1": SimpleNamespace(fault=StopFault.ALIVE)}
+    body = (await service.ask("GET", "metrics", METRICS)).body.decode()
+    assert 'jupyterhub_gpu_culls_total{cause="idle",rule="classes"} 3.0' in body
+    assert 'jupyterhub_gpu_culls_total{cause="lifetime",rule=""} 1.0' in body
+    numbers = await scraped(service)
+    failed = {key[1]: value for key, value in numbers.items() if key[0] == "jupyterhub_gpu_stops_failed"}
+    assert failed == {"refused": 0, "hangs": 0, "alive": 1}
 
 
 async def test_the_use_of_leased_devices_is_told_by_offer_with_who_measured_it(service: Running) -> None:

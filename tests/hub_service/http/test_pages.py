@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from datetime import timedelta
 from html.parser import HTMLParser
 
 import pytest
@@ -119,6 +120,30 @@ async def test_every_table_says_as_of_when(service: Running) -> None:
     assert len(tables) == 7
     for table in tables:
         assert re.search(r"<caption>[^<]*<time datetime=\"\d{4}-", table)
+
+
+async def test_an_admin_reads_of_a_stop_that_failed_who_it_is_and_what_to_do(service: Running) -> None:
+    failed = messages.FailedStop(
+        "ben", "", "gpu", NOON, "alive", 2, NOON + timedelta(minutes=1), "The hub calls it stopped.", "End it by hand."
+    )
+    service.engine.culling_view = messages.CullingView(NOON, (), (failed,))
+    text = " ".join(re.sub(r"<[^>]+>", "", await page(service, "admin-token")).split())
+    assert (
+        "ben, default server (gpu): not stopped since 2026-11-20 12:00 UTC, 2 tries. The hub calls it stopped. "
+        "It is tried again at 2026-11-20 12:01 UTC. End it by hand." in text
+    )
+    assert "Stops that have failed" not in await page(service, "ada-token")
+    service.engine.culling_view = messages.CullingView(NOON, (), ())
+    assert "Stops that have failed" not in await page(service, "admin-token")
+
+
+async def test_an_admin_reads_first_that_the_policy_file_cannot_be_used(service: Running) -> None:
+    assert "The policy file of culling" not in await page(service, "admin-token")
+    service.engine.policy_problem = "not in force, the 3 rule(s) of before are: policy.yaml: line 4: idel: <not known>"
+    text = await page(service, "admin-token")
+    said = "It is not in force, the 3 rule(s) of before are: policy.yaml: line 4: idel: &lt;not known&gt;"
+    assert f'<p class="warning">{said}</p>' in text
+    assert said not in await page(service, "ada-token")
 
 
 CLUSTER = messages.ClusterInfo(

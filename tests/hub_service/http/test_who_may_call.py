@@ -123,6 +123,7 @@ async def test_health_tells_the_hub_and_admins_more(service: Running, token: str
         "prometheus_answers": True,
         "policy_file": None,
         "policy_file_valid": None,
+        "stops_failed": 0,
         "port": None,
         "clock": clock,
         "notices": None,

@@ -92,6 +92,17 @@ class HubForm(JsonRoute):
         self.answer(self.engine.form(user, self.get_query_argument("server", ""), groups, admin == "1"))
 
 
+class HubCulling(JsonRoute):
+    """GET: what would happen to each running server; for `jupyterhub-gpu cull --dry-run` beside the service."""
+
+    who = Who.HUB
+
+    async def get(self) -> None:
+        """Decided at this very moment; nothing is done."""
+        self.only_queries()
+        self.answer(self.engine.culling())
+
+
 class HubEvents(JsonRoute):
     """GET: one line of JSON for every live ticket, then one for every change; an empty line while nothing happens.
 

@@ -141,6 +141,18 @@ class Forecasts(JsonRoute):
         self.answer(self.engine.forecasts())
 
 
+class Culling(JsonRoute):
+    """GET: what would happen to each running server, and the stops that have failed (admins)."""
+
+    who = Who.ADMIN
+    action = ApiAction.LIST_ALL
+
+    async def get(self) -> None:
+        """Decided at this very moment; nothing is done."""
+        self.only_queries()
+        self.answer(self.engine.culling())
+
+
 class TheCluster(JsonRoute):
     """GET: the cluster: from which nodes every offer is, what was left out and why (admins)."""
 

@@ -13,6 +13,7 @@ from hub_extensions.core.access import ApiAction
 from hub_extensions.core.messages import (
     Ask,
     ClusterInfo,
+    CullingView,
     DrainState,
     Ended,
     ForecastReport,
@@ -173,6 +174,17 @@ ROUTES: tuple[Address, ...] = (
         },
     ),
     Address(
+        "api/culling",
+        people.Culling,
+        {
+            "get": Method(
+                "What would happen to each running server, by which rule and evidence, for admins.",
+                gives=CullingView,
+                errors=(400, 503),
+            )
+        },
+    ),
+    Address(
         "api/cluster",
         people.TheCluster,
         {
@@ -255,6 +267,11 @@ ROUTES: tuple[Address, ...] = (
                 "What one user's form needs.", None, FormState, query=FORM_QUERY, needed=("user",), errors=(400,)
             )
         },
+    ),
+    Address(
+        "hub/culling",
+        hub.HubCulling,
+        {"get": Method("What would happen to each running server, by which rule and evidence.", gives=CullingView)},
     ),
     Address(
         "hub/events",

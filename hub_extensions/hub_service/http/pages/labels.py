@@ -99,6 +99,7 @@ def health_rows(health: Health) -> list[tuple[str, str]]:
         *([] if health.prometheus is None else [("Prometheus", health.prometheus)]),
         *((f"Notices by {channel}", last) for channel, last in (health.notices or {}).items()),
         *([] if health.policy_file is None else [("Policy file of culling", health.policy_file)]),
+        *([("Stops that have failed", f"{health.stops_failed}, listed above")] if health.stops_failed else []),
         ("Port", health.port or NOT_KNOWN),
         ("Version", health.version or NOT_KNOWN),
     ]

@@ -28,6 +28,7 @@ from hub_extensions.tools.helm_check.model import (
     leaves,
 )
 from hub_extensions.tools.helm_check.rules.state import check_state
+from hub_extensions.tools.helm_check.rules.stops import check_stops
 from hub_extensions.tools.helm_check.rules.use import check_use
 
 SPAWNERS = ("GpuKubeSpawner", "KubeSpawner", "Spawner")
@@ -64,6 +65,7 @@ def check_hub(release: Release) -> Iterator[Finding]:
     yield from _wiring(release)
     yield from _cullers(release)
     yield from check_use(release)
+    yield from check_stops(release)
     yield from _limits(release)
     yield from _time_outs(release)
     yield from _roles(release)

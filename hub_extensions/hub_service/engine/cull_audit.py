@@ -1,0 +1,79 @@
+"""What admins read of culling: the journal's rows of warnings, and what would happen to each server now.
+
+Not here: the decisions (``culler.py``), and stops that failed (``failed_stops.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from hub_extensions.adapters.store import JournalRow
+from hub_extensions.core import messages
+from hub_extensions.core.culling import CullDecision, ServerFacts
+from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.wording import about
+from hub_extensions.hub_service.engine.state import State
+from hub_extensions.hub_service.engine.transaction import SERVICE
+
+WARNED = "warned"
+"""The journal's kind of a countdown that is in its warning from now on."""
+KINDS = (WARNED, "kept", "extended", "culled", "stop-failed")
+"""The journal's kinds that are about culling."""
+EvidenceText = Callable[[ServerFacts, Lease | None], str]
+"""Writes out what is known of a server."""
+
+
+def warned_rows(
+    state: State, evidence: EvidenceText, judged: Iterable[tuple[ServerFacts, ServerFacts, CullDecision]]
+) -> tuple[JournalRow, ...]:
+    """A row for each server that is warned from this decision on: why, until when, and whether anybody is shown it."""
+    new = [(seen, decision) for facts, seen, decision in judged if seen.warned is not None and facts.warned is None]
+    return tuple(_warned(state, evidence, seen, decision) for seen, decision in new)
+
+
+def _warned(state: State, evidence: EvidenceText, facts: ServerFacts, decision: CullDecision) -> JournalRow:
+    why = decision.reason.message if decision.reason else ""
+    ends = "" if decision.stops_at is None else f" Stops at {state.clock.wall(decision.stops_at):%Y-%m-%d %H:%M} UTC."
+    known = f"{evidence(facts, state.leases.get(facts.lease or ''))}, {_shown(state, facts)}"
+    server = (facts.user, facts.server)
+    return JournalRow(state.clock.utc_now(), WARNED, None, facts.lease, *server, f"{why}{ends}", SERVICE, known)
+
+
+def _shown(state: State, facts: ServerFacts) -> str:
+    """How its user is told."""
+    known = state.reports.get((facts.user, facts.server))
+    if known is None:
+        return "shown to nobody: its server has not asked"
+    age = (state.clock.now() - known[1]).total_seconds()
+    return f"shown in its panel, which asked {about(age)} ago"
+
+
+def culled_servers(
+    state: State, decide: Callable[[ServerFacts], CullDecision], evidence: EvidenceText
+) -> tuple[messages.CulledServer, ...]:
+    """What would happen to each running server, the first to stop first; those without an end in sight at last."""
+    found = [_culled_server(state, facts, decide(facts), evidence) for facts in state.facts.values()]
+    with_end = sorted(
+        (each for each in found if each.stops_at is not None), key=lambda each: (each.stops_at, each.user, each.server)
+    )
+    without = sorted((each for each in found if each.stops_at is None), key=lambda each: (each.user, each.server))
+    return (*with_end, *without)
+
+
+def _culled_server(
+    state: State, facts: ServerFacts, decision: CullDecision, evidence: EvidenceText
+) -> messages.CulledServer:
+    would, wall = decision.would or decision, state.clock.wall
+    return messages.CulledServer(
+        user=facts.user,
+        server=facts.server,
+        offer=facts.offer,
+        action=would.action.value,
+        enforced=decision.would is None,
+        cause=would.cause.value if would.cause else "",
+        stops_at=wall(would.stops_at) if would.stops_at else None,
+        ends_at=wall(would.ends_at) if would.ends_at else None,
+        reason=would.reason.message if would.reason else "",
+        rule=state.rule_of(facts.user, facts.offer),
+        evidence=evidence(facts, state.leases.get(facts.lease or "")),
+    )

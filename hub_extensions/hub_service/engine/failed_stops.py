@@ -1,0 +1,199 @@
+"""Stops that are not over by their deadline: noted, shown to admins, counted, and tried again until they are over.
+
+Each is one of two: the hub refuses it (`Culler` asks again after a pause), or the hub was asked and the lease is still
+ending. What the hub calls done while process or pod lives is ended by this service. Not here: when a stop has failed
+(``core/culling/failed_stops.py``), and the proof that nothing is left (``local_leases.py``, ``cluster_leases.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from hub_extensions.adapters.store import Changes, JournalFilter, JournalRow, StoreUnavailable
+from hub_extensions.core import culling, messages
+from hub_extensions.core.culling import TO_DO, Action, OpenStop, StopFault, StopPause
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.model import Lease, LeaseState
+from hub_extensions.hub_service.engine.culler import Culler
+from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.leases import LeaseWatcher
+from hub_extensions.hub_service.engine.state import ServerKey, State
+from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+EVERY = 5.0
+ASKED = ("culled", "stopped")
+"""The journal's kinds of a lease that ends because somebody stopped its server."""
+ROWS = 1000
+"""So many stops of one user are searched for that of a lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopAlarm:
+    """A stop that has failed.
+
+    Attributes:
+        key: the lease, or of a refused stop user and server. pause: before the next try; None: none was made yet.
+        text: how it stands, for an admin.
+    """
+
+    key: str | ServerKey
+    server: ServerKey
+    offer: OfferId
+    since: datetime
+    fault: StopFault
+    text: str
+    pause: StopPause | None = None
+
+
+class FailedStops:
+    """Finds them every few seconds.
+
+    Attributes:
+        alarms: by the lease, or by user and server.
+    """
+
+    def __init__(self, state: State, transaction: Transactions, culler: Culler, leases: LeaseWatcher) -> None:
+        self.state = state
+        self.transaction = transaction
+        self.culler = culler
+        self.leases = leases
+        self.alarms: dict[str | ServerKey, StopAlarm] = {}
+        self._ending_since: dict[str, datetime] = {}
+        self._asked: dict[str, bool] = {}
+
+    async def run(self) -> None:
+        """Refresh until cancelled."""
+        while True:
+            try:
+                await self.refresh()
+            except StoreUnavailable as problem:
+                log.debug("failed stops are not known: %s", problem.message)
+            await asyncio.sleep(EVERY)
+
+    async def refresh(self) -> None:
+        """Find what has failed, note what is new, and end again what the hub calls done.
+
+        Raises:
+            StoreUnavailable: whether a lease ends by a stop cannot be read.
+        """
+        before = self.alarms
+        found = {each.key: each for each in (*self._refused(), *self._not_over(await self._asked_for()))}
+        self.alarms = {
+            key: replace(each, pause=before[key].pause if key in before and each.pause is None else each.pause)
+            for key, each in found.items()
+        }
+        for key in before.keys() - self.alarms.keys():
+            log.warning("a stop that had failed is over", extra=_who(before[key]))
+        await self._note([each for key, each in self.alarms.items() if key not in before])
+        for each in tuple(self.alarms.values()):
+            await self._end_again(each)
+
+    def info(self) -> tuple[messages.FailedStop, ...]:
+        """For admins, the oldest first."""
+        wall = self.state.clock.wall
+        return tuple(
+            messages.FailedStop(
+                user=each.server[0],
+                server=each.server[1],
+                offer=each.offer,
+                since=wall(each.since),
+                fault=each.fault.value,
+                tries=0 if each.pause is None else each.pause.failures,
+                next_try=None if each.pause is None else wall(each.pause.until),
+                text=each.text,
+                to_do=TO_DO[each.fault],
+            )
+            for each in sorted(self.alarms.values(), key=lambda alarm: alarm.since)
+        )
+
+    # -------------------------------------------------------------- finding them
+
+    def _refused(self) -> Iterator[StopAlarm]:
+        """The hub was asked, and did not do it; the server still has to be stopped."""
+        for server, pause in self.culler.pauses.items():
+            facts = self.state.facts.get(server)
+            if facts is None or not pause.why or pause.since is None:
+                continue
+            fault = self._fault(OpenStop(pause.since, released=False, listed=True))
+            if fault is not None and self.culler.decision(facts).action is Action.STOP:
+                yield StopAlarm(server, server, facts.offer, pause.since, fault, pause.why, pause)
+
+    async def _asked_for(self) -> list[Lease]:
+        """Leases that are ending for so long that their stops have failed, if they are stops.
+
+        That is what the journal says of them. What the hub has only forgotten goes on, and is shown as such.
+        """
+        now, deadline = self.state.clock.now(), self.state.policy.stop_deadline
+        ending = {lease.id: lease for lease in self.state.leases.values() if lease.state is LeaseState.ENDING}
+        self._ending_since = {lease: self._ending_since.get(lease, now) for lease in ending}
+        self._asked = {lease: asked for lease, asked in self._asked.items() if lease in ending}
+        late = [lease for lease in ending.values() if now - self._ending_since[lease.id] >= deadline]
+        for lease in late:
+            if lease.id not in self._asked:
+                rows = await self.state.store.journal(ROWS, JournalFilter(user=lease.user, kinds=ASKED))
+                self._asked[lease.id] = any(row.lease == lease.id for row in rows)
+        return [lease for lease in late if self._asked[lease.id]]
+
+    def _not_over(self, ending: Iterable[Lease]) -> Iterator[StopAlarm]:
+        """Its lease is ending and does not end."""
+        for lease in ending:
+            since = self._ending_since[lease.id]
+            fault = self._fault(OpenStop(since, released=True, listed=self._is_listed(lease)))
+            if fault is not None:
+                text = "The hub is still stopping it." if fault is StopFault.HANGS else self._left(lease)
+                yield StopAlarm(lease.id, (lease.user, lease.server), lease.offer, since, fault, text)
+
+    def _fault(self, stop: OpenStop) -> StopFault | None:
+        return culling.fault_of(stop, self.state.policy.stop_deadline, self.state.clock.now())
+
+    def _is_listed(self, lease: Lease) -> bool | None:
+        """The hub has this run of the server; None: what it has is not known."""
+        server = (lease.user, lease.server)
+        if self.state.listed is None or self.state.listing is None or not self.state.hub_up:
+            return None
+        if lease.pid is not None and any(each.pid == lease.pid for each in self.state.listing.servers):
+            return True  # by whatever name
+        return server in self.state.listed and self.state.lease_of(*server) is None
+
+    def _left(self, lease: Lease) -> str:
+        left = self.leases.what_is_left(lease)
+        return f"The hub calls it stopped, and {left or 'what holds its GPU'} is still there."
+
+    # -------------------------------------------------------------- noting them, and trying again
+
+    async def _note(self, new: list[StopAlarm]) -> None:
+        for each in new:
+            log.error("a stop has failed (%s): %s It is tried again.", each.fault.value, each.text, extra=_who(each))
+        if not new:
+            return
+        at = self.state.clock.utc_now()
+        rows = tuple(
+            JournalRow(
+                at, "stop-failed", None, each.key if isinstance(each.key, str) else None, *each.server, each.text,
+                SERVICE, f"{each.fault.value} since {self.state.clock.wall(each.since).isoformat(timespec='seconds')}",
+            )
+            for each in new
+        )  # fmt: skip
+        with suppress(Refused):  # it is shown all the same
+            async with self.transaction() as transaction:
+                await transaction.write(Changes(journal=rows))
+
+    async def _end_again(self, alarm: StopAlarm) -> None:
+        """End what the hub calls done and still lives; after each try a longer pause."""
+        lease = self.state.leases.get(alarm.key) if isinstance(alarm.key, str) else None
+        now = self.state.clock.now()
+        if lease is None or alarm.fault is not StopFault.ALIVE or (alarm.pause is not None and now < alarm.pause.until):
+            return
+        await self.leases.end_again(lease)
+        self.alarms[alarm.key] = replace(alarm, pause=culling.pause_after(alarm.pause, now, why=alarm.text))
+
+
+def _who(alarm: StopAlarm) -> dict[str, str]:
+    return {"user": alarm.server[0], "server": alarm.server[1]}

@@ -1,0 +1,104 @@
+"""The page of what culling did, and the same as CSV: everybody's for admins with a filter, one's own for everybody.
+
+Not here: what is written down (``engine/cull_audit.py`` and the parts that decide); the whole journal is written by
+``jupyterhub-gpu audit``.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+
+from hub_extensions.adapters.store import JournalFilter, JournalRow
+from hub_extensions.core.access import ApiAction
+from hub_extensions.core.translation import Catalogue
+from hub_extensions.hub_service.engine.cull_audit import KINDS
+from hub_extensions.hub_service.http.api.codec import BadInput
+from hub_extensions.hub_service.http.api.people import user_of
+from hub_extensions.hub_service.http.pages.pages import Page
+
+ROWS = 200
+"""So many rows stand on the page."""
+CSV_ROWS = 50_000
+DAYS = (1, 7, 30, 365)
+COLUMNS = ("at", "kind", "user", "server", "actor", "text", "evidence")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""A table program computes a cell that begins so, and a user names a server as he likes."""
+
+
+class Audit(Page):
+    """GET: who was warned, kept and stopped, why, by which rule, on what evidence, and how its user was told."""
+
+    async def get(self) -> None:
+        """The newest rows."""
+        found = await self.rows(ROWS)
+        user = self.get_query_argument("user", "") if self.everybody else ""
+        values = {
+            "rows": found,
+            "most": ROWS,
+            "admin": self.everybody,
+            "kinds": {kind: kind_text(kind, self.catalogue) for kind in KINDS},
+            "days": self.days,
+            "all_days": DAYS,
+            "query": {"user": user, "kind": self.get_query_argument("kind", "")},
+            "xsrf": self.xsrf_token.decode(),
+        }
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.finish(self.rendered("audit.html", **values))
+
+    @property
+    def everybody(self) -> bool:
+        """The caller may read of others."""
+        return self.person.may(ApiAction.LIST_ALL)
+
+    @property
+    def days(self) -> int:
+        """How far back it goes."""
+        written = self.get_query_argument("days", "30")
+        if written not in map(str, DAYS):
+            raise BadInput(f"days has to be one of {', '.join(map(str, DAYS))}.", "days")
+        return int(written)
+
+    async def rows(self, most: int) -> tuple[JournalRow, ...]:
+        """What is asked for, the newest first; who is no admin gets only what is about him."""
+        kind, user = self.get_query_argument("kind", ""), self.get_query_argument("user", "")
+        if kind and kind not in KINDS:
+            raise BadInput(f"kind has to be one of {', '.join(KINDS)}.", "kind")
+        since = datetime.now(timezone.utc) - timedelta(days=self.days)
+        about = (user or None) if self.everybody else user_of(self.person)
+        which = JournalFilter(since, None, about, (kind,) if kind else tuple(KINDS))
+        return await self.engine.journal(which, most)
+
+
+class AuditFile(Audit):
+    """GET: the same rows as CSV, to keep."""
+
+    async def get(self) -> None:
+        """The newest rows, up to 50,000."""
+        self.set_header("Content-Type", "text/csv; charset=utf-8")
+        self.set_header("Content-Disposition", 'attachment; filename="gpu-audit.csv"')
+        self.finish(as_csv(await self.rows(CSV_ROWS)))
+
+
+def as_csv(rows: Sequence[JournalRow]) -> str:
+    """Rows of the journal as a table program reads them, and computes nothing."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        cells = (row.at.isoformat(), *(getattr(row, name) or "" for name in COLUMNS[1:]))
+        writer.writerow([f"'{cell}" if cell.startswith(FORMULA) else cell for cell in cells])
+    return out.getvalue()
+
+
+def kind_text(kind: str, t: Catalogue) -> str:
+    """What happened, as people read it."""
+    return {
+        "warned": t("warned"),
+        "kept": t("kept on"),
+        "extended": t("given more time"),
+        "culled": t("stopped"),
+        "stop-failed": t("could not be stopped"),
+    }.get(kind, kind)

@@ -1,0 +1,81 @@
+"""How a command asks a running service: by its state folder, as the hub does, or by its address with a token."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from hub_extensions.adapters.plain_request import fetch_plain
+from hub_extensions.adapters.signed_request import SECONDS, signed_get
+from hub_extensions.hub_service.setup.settings import Settings, SettingsError
+
+T = TypeVar("T")
+
+
+class ServiceSilent(Exception):
+    """The service cannot be asked now; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class AskedService:
+    """The whole address, what to prove oneself with, and the account that the service has here."""
+
+    address: str
+    token: str = ""
+    secret: str = ""
+    account: int | None = None
+
+
+def service_at(
+    state_dir: Path | None, url: str | None, token: str | None, *, for_people: str, for_hub: str
+) -> AskedService:
+    """Where to ask. `for_people`, `for_hub`: the route by a person's token, and by the hub's secret.
+
+    Raises:
+        ServiceSilent: a token or the settings are missing.
+    """
+    if url:
+        if not token:
+            raise ServiceSilent("--url needs a token: make one on the hub's page Token, and give it with --token.")
+        return AskedService(f"{url.rstrip('/')}/{for_people}", token)
+    file = Path(state_dir or ".") / "service.json"
+    try:
+        settings = Settings.load(file)
+    except SettingsError as problem:
+        raise ServiceSilent(str(problem)) from None
+    return AskedService(f"{settings.url}/{for_hub}", secret=settings.hub_secret, account=file.stat().st_uid)
+
+
+def answer_of(service: AskedService, read: Callable[[bytes], T]) -> T:
+    """What the service answers.
+
+    Raises:
+        ServiceSilent: it does not, refuses, or is of another version.
+    """
+    try:
+        status, body = _fetched(service)
+        if status != 200:
+            advice = " The token has to have access to the service gpu." if status in {401, 403} else ""
+            raise ServiceSilent(f"The GPU service answered {status}.{advice}")
+        return read(body)
+    except ValidationError:
+        raise ServiceSilent(f"{service.address} answers, but not as the GPU service of this version.") from None
+    except OSError as problem:
+        reason = getattr(problem, "reason", problem)
+        raise ServiceSilent(
+            f"The GPU service does not answer at {service.address} ({reason}). Is the hub running?"
+        ) from None
+
+
+def _fetched(service: AskedService) -> tuple[int, bytes]:
+    """Status and body. Raises OSError."""
+    if service.secret:
+        return signed_get(service.address, service.secret, service.account)
+    request = urllib.request.Request(service.address, headers={"Authorization": f"Bearer {service.token}"})
+    status, body, _ = fetch_plain(request, SECONDS)
+    return status, body
