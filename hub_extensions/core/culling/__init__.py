@@ -50,9 +50,10 @@ from hub_extensions.core.culling.rules import (
     longest_of_all,
     policy_for,
 )
-from hub_extensions.core.culling.stops import DueStop, StopPause, pause_after, stops_to_begin
+from hub_extensions.core.culling.stops import COUNTED, DueStop, StopPause, pause_after, stops_to_begin
 
 __all__ = [
+    "COUNTED",
     "DAY",
     "SHOWN_AFTER",
     "Action",
