@@ -35,6 +35,10 @@ from hub_extensions.hub_service.engine.transaction import SERVICE, Transaction, 
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 30.0
+PART_OF_TIME = 50
+"""Of the hub's time its lists cost one part in so many."""
+SELDOM = 300.0
+"""Seconds at most from one list to the next, however long it takes."""
 MISSING = timedelta(seconds=60)
 """A server that the hub lists no more is forgotten after this long; what it may keep, it keeps until then."""
 WHILE_AWAY = 1.0
@@ -86,6 +90,7 @@ class Reconciler:
         self._soon = asyncio.Event()
         self._clocks_agree = True
         self._forged: set[tuple[str, str]] = set()
+        self._listing_took = 0.0
 
     def resume_soon(self) -> None:
         """There may be tickets whose start the hub does not have: it was restarted, or it says so itself."""
@@ -98,21 +103,34 @@ class Reconciler:
             self._soon.set()
 
     async def run(self) -> None:
-        """Reconcile every 30 s until cancelled; every second while the hub is away."""
+        """Reconcile every 30 s until cancelled; every second while the hub is away.
+
+        A hub of thousands takes seconds for its list: then less often, so that it costs a fiftieth of its time.
+        """
         while True:
             await self.reconcile()
-            try:
-                await with_timeout(WHILE_AWAY if self.away_since else EVERY, self._soon.wait())
-            except asyncio.TimeoutError:
-                continue
-            finally:
-                self._soon.clear()
+            rest = WHILE_AWAY if self.away_since else min(max(EVERY, self._listing_took * PART_OF_TIME), SELDOM)
+            while await self._nothing_happens(min(rest, EVERY)):
+                rest -= EVERY
+                if rest <= 0 or not await self.hub.up():
+                    break
+
+    async def _nothing_happens(self, seconds: float) -> bool:
+        """Whether this time passes without anything for which the list is needed at once."""
+        try:
+            await with_timeout(seconds, self._soon.wait())
+        except asyncio.TimeoutError:
+            return True
+        finally:
+            self._soon.clear()
+        return False
 
     async def reconcile(self) -> None:
         """One comparison. A hub that does not answer stops the running clock; nothing else happens then."""
         listed_at = self.state.clock.elapsed()
         try:
             servers = {(item.user, item.server): item for item in await self.hub.servers()}
+            self._listing_took = self.state.clock.elapsed() - listed_at
             token_name = await self.hub.own_token() if self._resume else self.state.token_name
         except (HubAway, HubRefused) as problem:
             self._mark_hub_away(str(problem))
