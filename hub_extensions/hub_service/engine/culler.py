@@ -12,14 +12,23 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core import culling, messages
-from hub_extensions.core.culling import Action, Cause, CullDecision, DueStop, Evidence, ServerFacts, StopPause
+from hub_extensions.core.culling import (
+    Action,
+    Cause,
+    CullDecision,
+    CullPolicy,
+    DueStop,
+    Evidence,
+    ServerFacts,
+    StopPause,
+)
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.offers.offer_id import CPU, OfferId
@@ -38,8 +47,27 @@ from hub_extensions.hub_service.engine.usage import Measuring
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 5.0
+AT_A_TIME = 200
+"""So many servers are judged before others have a turn."""
 REPORTS_LAST = timedelta(seconds=45)
 SAMPLES_LAST = timedelta(seconds=30)
+
+Judged = tuple[ServerFacts, ServerFacts, CullDecision]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of a server at one moment, found once for all that follows from it.
+
+    Attributes:
+        report: None: there is no fresh one. lease: None: it has no GPU. sample: of its GPU. use: as `Culler.use_of`.
+    """
+
+    policy: CullPolicy
+    report: ServerReport | None
+    lease: Lease | None = None
+    sample: DeviceSample | None = None
+    use: float | None = None
 
 
 class Culler:
@@ -95,38 +123,46 @@ class Culler:
         async with self.transaction() as transaction:
             now = self.state.clock.now()
             self._since = self._since or now
-            judged = [self._judge(facts, now) for facts in tuple(self.state.facts.values())]
             looked = dict(self.state.highest_use)
+            judged = await self._judge_all(now)
             beginning = self._stops_to_begin(judged, now)
             changed = []
             for facts, seen, decision in judged:
                 key = (seen.user, seen.server)
                 if key in beginning:
                     self._begin_stop(seen, decision)
-                elif key not in self.state.saving:
+                elif seen.stopping != facts.stopping and key not in self.state.saving:
                     seen = replace(seen, stopping=facts.stopping)  # its turn comes later
                 self._dry_run(seen, decision, now)
-                if seen != facts:
+                if seen is not facts and seen != facts:
                     changed.append(seen)
-            figures = self.measuring.take(self.figure_of, self.node_of, self.device_of)
+            figures = await self.measuring.take(self.figure_of, self.node_of, self.device_of)
             await transaction.write(replace(figures, facts=tuple(changed)))
             for uuid, use in looked.items():
                 if self.state.highest_use.get(uuid) == use:
                     del self.state.highest_use[uuid]
 
-    def _judge(self, facts: ServerFacts, now: datetime) -> tuple[ServerFacts, ServerFacts, CullDecision]:
+    async def _judge_all(self, now: datetime) -> list[Judged]:
+        """Every server; others have a turn in between."""
+        judged = []
+        for number, facts in enumerate(tuple(self.state.facts.values()), 1):
+            judged.append(self._judge(facts, now))
+            if number % AT_A_TIME == 0:
+                await asyncio.sleep(0)
+        return judged
+
+    def _judge(self, facts: ServerFacts, now: datetime) -> Judged:
         """The facts as they are kept, as they are after a look at the evidence, and what follows."""
-        seen = self._observe(facts, now)
-        decision = self.decision(seen)
+        known = self._known(facts)
+        seen = self._observe(facts, known, now)
+        decision = self.decision(seen, known)
         return facts, culling.settle(seen, decision, now), decision
 
-    def _stops_to_begin(
-        self, judged: Sequence[tuple[ServerFacts, ServerFacts, CullDecision]], now: datetime
-    ) -> set[tuple[str, str]]:
+    def _stops_to_begin(self, judged: Sequence[Judged], now: datetime) -> set[tuple[str, str]]:
         """Of those that are to be stopped: who has a turn now. Some are new, some a restart of ours broke off."""
         running = {(seen.user, seen.server) for _, seen, _ in judged}
         self._pauses = {server: pause for server, pause in self._pauses.items() if server in running}
-        while self._begun and now - self._begun[0] >= timedelta(minutes=1):
+        while self._begun and now - self._begun[0] >= culling.COUNTED:
             self._begun.popleft()
         due = [
             self._due(seen, decision, now)
@@ -149,28 +185,38 @@ class Culler:
         """How many wait for what a server of this offer has."""
         return next((each.waiting for each in self.state.availability() if each.offer.id == offer), 0)
 
-    def decision(self, facts: ServerFacts) -> CullDecision:
-        """What is to be done about a server now."""
-        now, policy = self.state.clock.now(), self.state.policy_of(facts.user, facts.offer)
-        return culling.decide(self.evidence(facts), policy, now, facts.warned, facts.cause, facts.promised)
+    def decision(self, facts: ServerFacts, known: _Known | None = None) -> CullDecision:
+        """What is to be done about a server now. `known`: of this very moment; None: it is found here."""
+        known, now = known or self._known(facts), self.state.clock.now()
+        evidence = self.evidence(facts, known)
+        return culling.decide(evidence, known.policy, now, facts.warned, facts.cause, facts.promised)
 
     # -------------------------------------------------------------- evidence
 
-    def _observe(self, facts: ServerFacts, now: datetime) -> ServerFacts:
+    def _known(self, facts: ServerFacts) -> _Known:
         lease = self.state.leases.get(facts.lease) if facts.lease else None
-        if lease is not None:
-            use, highest = self.use_of(lease), self.state.highest_use.get(lease.uuid)
+        policy, report = self.state.policy_of(facts.user, facts.offer), self.report(facts.user, facts.server)
+        if lease is None:
+            return _Known(policy, report)
+        sample = self.sample_of(lease)
+        return _Known(policy, report, lease, sample, self._decisive_use(lease, sample))
+
+    def _observe(self, facts: ServerFacts, known: _Known, now: datetime) -> ServerFacts:
+        if known.lease is not None:
+            use, highest = known.use, self.state.highest_use.get(known.lease.uuid)
             if use is not None and highest is not None:
                 use = max(use, highest)  # short work between two decisions is work
-            facts = culling.observe(facts, use, self.state.policy_of(facts.user, facts.offer), now)
-        report = self.report(facts.user, facts.server)
-        return facts if report is None else culling.reported(facts, report, now)
+            facts = culling.observe(facts, use, known.policy, now)
+        return facts if known.report is None else culling.reported(facts, known.report, now)
 
     def use_of(self, lease: Lease) -> float | None:
         """Percent of the lease's own use of its device, as it is decided on; None: not known."""
-        used, source = self.measured(lease)
+        return self._decisive_use(lease, self.sample_of(lease))
+
+    def _decisive_use(self, lease: Lease, sample: DeviceSample | None) -> float | None:
+        measured = None if sample is None or sample.source == "report" else sample.used_percent
         policy = self.state.policy_of(lease.user, lease.offer)
-        return culling.decisive_use(None if source == "report" else used, self._own_report(lease), policy)
+        return culling.decisive_use(measured, self._own_report(lease), policy)
 
     def _own_report(self, lease: Lease) -> ServerReport | None:
         """What its server reports, if that may be more than the echo of figures that it was handed."""
@@ -196,16 +242,17 @@ class Culler:
             return replace(sample, used_percent=self._if_idle(lease, use.card_percent)) if sample is not None else None
         if sample is None or sample.used_percent is None:
             sample = self._sample_by_server(lease, sample)
-        sharers = sum(1 for other in self.state.leases.values() if other.device == lease.device)
-        if sample is not None and lease.share < WHOLE and sharers > 1:
+        if sample is not None and lease.share < WHOLE and self.state.sharers(lease.device) > 1:
             return replace(sample, used_percent=self._if_idle(lease, sample.used_percent), memory_used_bytes=None)
         return sample
 
     def figure_of(self, lease: Lease) -> Figure:
         """What is kept of the lease's use of its device now."""
-        used, source = self.measured(lease)
         sample = self.sample_of(lease)
-        return Figure(used, None if sample is None else sample.memory_used_bytes, source)
+        if sample is None:
+            return Figure(None, None, "none")
+        source = "none" if sample.used_percent is None else sample.source
+        return Figure(sample.used_percent, sample.memory_used_bytes, source)
 
     def device_of(self, lease: Lease) -> str:
         """The UUID of the lease's device, by the machine, a claim, or DCGM; "" where nobody has told it yet."""
@@ -234,29 +281,27 @@ class Culler:
             return None
         return known[0]
 
-    def evidence(self, facts: ServerFacts) -> Evidence:
+    def evidence(self, facts: ServerFacts, known: _Known | None = None) -> Evidence:
         """What is known of a server now."""
-        lease = self.state.leases.get(facts.lease) if facts.lease else None
-        sample = self.sample_of(lease) if lease is not None else None
-        report = self.report(facts.user, facts.server)
+        known = known or self._known(facts)
+        report, sample, lease = known.report, known.sample, known.lease
         return culling.evidence_of(
             facts,
-            use_known=lease is not None and self.use_of(lease) is not None,
+            use_known=known.use is not None,
             last_activity=self.state.activity.get((facts.user, facts.server)),
             busy_kernels=report.busy_kernels if report else None,
             busy_terminals=report.busy_terminals if report else None,
-            used=lease is not None and self._used(lease),
+            used=lease is not None and self._used(lease, known),
             memory_held=None if sample is None else culling.holds_memory(sample),
-            wanted=lease is not None and self._waiting(facts.offer) > 0,
+            wanted=lease is not None and known.policy.wanted is not None and self._waiting(facts.offer) > 0,
         )
 
-    def _used(self, lease: Lease) -> bool:
+    def _used(self, lease: Lease, known: _Known) -> bool:
         """Its GPU was measured in use since its start, or is just now, or a cell runs."""
-        noted, percent = self.state.uses.get(lease.id), self.use_of(lease)
-        report = self.report(lease.user, lease.server)
+        noted, report = self.state.uses.get(lease.id), known.report
         # where nobody can tell the use, a running cell or program is work
         runs = report is not None and bool(report.busy_kernels or report.busy_terminals)
-        return self._is_work(lease, percent) or runs or (noted is not None and noted.first_used is not None)
+        return self._is_work(lease, known.use) or runs or (noted is not None and noted.first_used is not None)
 
     def _dry_run(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> None:
         """While culling is off, log once a day a server what would have been done."""
@@ -324,8 +369,9 @@ class Culler:
             current = self.state.facts.get((facts.user, facts.server))
             if current is None or current.started != facts.started or server is None or not server.ready:
                 return None
-            seen = self._observe(current, self.state.clock.now())
-            return seen if self.decision(seen).action is Action.STOP else None
+            known = self._known(current)
+            seen = self._observe(current, known, self.state.clock.now())
+            return seen if self.decision(seen, known).action is Action.STOP else None
 
     async def _cancel_stop(self, facts: ServerFacts, pause: StopPause | None = None) -> None:
         """This run is not stopped now, and not tried again before a pause is over; its next run has nothing of it."""

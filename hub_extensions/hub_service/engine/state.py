@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -159,6 +160,7 @@ class State:
         self.listed_pods: frozenset[str] = frozenset()
         self.foresight = Foresight()
         self._availability: tuple[int, LikelyWaits | None, datetime, tuple[Availability, ...]] | None = None
+        self._sharers: tuple[int, Counter[str]] = (-1, Counter())
 
     @classmethod
     async def open(
@@ -528,6 +530,12 @@ class State:
             ),
             None,
         )
+
+    def sharers(self, device: str) -> int:
+        """How many leases a device has; counted once for every state."""
+        if self._sharers[0] != self.revision:
+            self._sharers = (self.revision, Counter(lease.device for lease in self.leases.values()))
+        return self._sharers[1][device]
 
     def lease_of_ticket(self, ticket: str) -> Lease | None:
         """The lease a ticket has; None: none (it waits, or CPU only). One it gave up, and that is ending, is not it."""
