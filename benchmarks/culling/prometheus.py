@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import tempfile
 import threading
@@ -87,6 +88,13 @@ async def ask(url: str) -> tuple[list[float], int]:
     return taken, known
 
 
+def processor_seconds(prometheus: RealPrometheus) -> float:
+    """What Prometheus has had since its start."""
+    assert prometheus.process is not None
+    fields = Path(f"/proc/{prometheus.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def queries(url: str) -> int:
     """How many were asked, as Prometheus counts them."""
     with urllib.request.urlopen(f"{url}/metrics") as answer:
@@ -106,13 +114,16 @@ def main() -> None:
         try:
             time.sleep(SETTLED)
             before = queries(prometheus.url)
+            asked_of, own = processor_seconds(prometheus), time.process_time()
             taken, known = asyncio.run(ask(prometheus.url))
+            work = [(processor_seconds(prometheus) - asked_of) / TIMES, (time.process_time() - own) / TIMES]
             each = (queries(prometheus.url) - before) / TIMES
         finally:
             prometheus.stop()
             exporter.stop()
     print(f"{PODS:,} leased pods on {NODES} nodes, {len(rows()):,} series read every 10 s; use of {known:,} known")
     print(latency_row(f"a round of {each:g} queries, by the clock", taken))
+    print(f"    of a processor, a round: Prometheus {work[0] * 1000:.0f} ms, the service {work[1] * 1000:.0f} ms")
 
 
 if __name__ == "__main__":
