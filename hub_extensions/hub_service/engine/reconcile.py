@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -44,6 +44,8 @@ MISSING = timedelta(seconds=60)
 WHILE_AWAY = 1.0
 """Seconds between two questions to a hub that does not answer."""
 AT_A_TIME = 5
+IN_ONE_WRITE = 100
+"""A hub may have thousands of servers that are new to this service."""
 SHORT_OUTAGE = timedelta(seconds=15)
 """Callers are known for so long without the hub: reports of servers went on."""
 QUEUE_WAS_OFF = explain("line-was-off", log_message="the hub ran without this service in between")
@@ -342,9 +344,9 @@ class Reconciler:
             if lease.state is LeaseState.RUNNING and lease.pid is None and missing.get(key, timedelta(0)) >= MISSING:
                 ending = lifecycle.move(lease, Event.SERVER_GONE)
                 changes.append(Changes(leases=() if isinstance(ending, Reason) else (ending,)))
-        for change in changes:
-            if not change.empty:
-                await transaction.write(change)
+        changes = [change for change in changes if not change.empty]
+        for begin in range(0, len(changes), IN_ONE_WRITE):
+            await transaction.write(_together(changes[begin : begin + IN_ONE_WRITE]))
 
     def _missing_for(self, servers: Servers) -> Mapping[tuple[str, str], timedelta]:
         """For how long the hub's lists have lacked each server that was here; one list alone may be wrong."""
@@ -402,6 +404,16 @@ class Reconciler:
             self.state.clock.utc_now(), "gone", None, None, *server, "the hub lists it no more", SERVICE, seen
         )
         return Changes(gone_facts=(server,), journal=(row,) if facts.lease is None else ())
+
+
+def _together(changes: Sequence[Changes]) -> Changes:
+    """Of several servers, as one."""
+    return Changes(
+        leases=tuple(lease for change in changes for lease in change.leases),
+        facts=tuple(facts for change in changes for facts in change.facts),
+        gone_facts=tuple(server for change in changes for server in change.gone_facts),
+        journal=tuple(row for change in changes for row in change.journal),
+    )
 
 
 def _found_as(server: HubServer) -> str:
