@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--servers", type=int, default=5000)
     parser.add_argument("--times", type=int, default=3, help="looks of each (3)")
     parser.add_argument("--quiet", type=float, default=300.0, help="seconds in which nothing changes (300)")
-    parser.add_argument("--stories", type=int, default=20_000, help="of each kind (20,000)")
+    parser.add_argument("--stories", type=int, default=20_000, help="random stories (20,000)")
     chosen = parser.parse_args()
     if chosen.what == "decisions":
         asyncio.run(decisions.main())

@@ -10,7 +10,7 @@ from tests.examples import HUNDRED
 
 
 def main(count: int) -> None:
-    """So many of each; the first that breaks a promise is shown as the shortest that does."""
+    """So many of the first, of others half as many; one that breaks a promise is shown, as short as can be."""
     share = max(1, count * HUNDRED // EXAMPLES)
     hypothesis.settings.register_profile(
         "many", max_examples=share, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)

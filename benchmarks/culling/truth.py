@@ -235,10 +235,11 @@ def one_run(folder: Path, python: str, interval: int) -> Verdicts:
     with place.open():
         users = [f"row{number}" for number in range(len(ROWS))]
         place.hub.add_users(*users)
-        for user in users:
-            for name, offer in (("", "gpu"), ("cpu", "cpu")):
-                place.hub.spawn(user, {"offer": offer}, name)
-                place.hub.wait_ready(user, name, seconds=200)
+        servers = [(user, name) for user in users for name in ("", "cpu")]
+        for user, name in servers:
+            place.hub.spawn(user, {"offer": name or "gpu"}, name)
+        for user, name in servers:
+            place.hub.wait_ready(user, name, seconds=400)
         return asyncio.run(judged(place, users, folder, python))
 
 
@@ -287,12 +288,13 @@ def ours(place: Place) -> frozenset[ServerKey]:
 def main(python: str) -> None:
     """Both runs, and the table."""
     heads = ("", "stock", "ours, GPU", "ours, CPU only", "stock, deaf", "ours, GPU, deaf", "ours, CPU only, deaf")
+    print(f"{WINDOW} s with nothing else, limit {LIMIT} s; deaf: the hub hears nothing of its proxy")
     cells = []
     for interval in (REPORTED, 0):
         with tempfile.TemporaryDirectory() as folder:
             verdicts = one_run(Path(folder), python, interval)
         cells.append([row(verdicts, f"row{number}") for number in range(len(ROWS))])
-    print(f"{WINDOW} s with nothing else, limit {LIMIT} s; deaf: the hub hears nothing of its proxy")
+        print(*cells[-1], sep="\n", flush=True)
     print("| " + " | ".join(heads) + " |\n" + "| --- " * len(heads) + "|")
     for name, with_proxy, deaf in zip(ROWS, *cells, strict=True):
         print("| " + " | ".join((name, *with_proxy, *deaf)) + " |")

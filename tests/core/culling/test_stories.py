@@ -1,6 +1,6 @@
 """Random stories of one server against an oracle: settings, rules, waits and samples change in the middle.
 
-20,000 of each: ``python -m benchmarks.culling stories``.
+20,000 and more: ``python -m benchmarks.culling stories``.
 """
 
 from __future__ import annotations
