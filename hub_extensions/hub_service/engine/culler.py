@@ -52,11 +52,11 @@ AT_A_TIME = 200
 REPORTS_LAST = timedelta(seconds=45)
 SAMPLES_LAST = timedelta(seconds=30)
 
-Judged = tuple[ServerFacts, ServerFacts, CullDecision]
+_Judgement = tuple[ServerFacts, ServerFacts, CullDecision]
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _PresentEvidence:
     """What is known of a server at one moment, found once for all that follows from it.
 
     Attributes:
@@ -142,7 +142,7 @@ class Culler:
                 if self.state.highest_use.get(uuid) == use:
                     del self.state.highest_use[uuid]
 
-    async def _judge_all(self, now: datetime) -> list[Judged]:
+    async def _judge_all(self, now: datetime) -> list[_Judgement]:
         """Every server; others have a turn in between."""
         judged = []
         for number, facts in enumerate(tuple(self.state.facts.values()), 1):
@@ -151,14 +151,14 @@ class Culler:
                 await asyncio.sleep(0)
         return judged
 
-    def _judge(self, facts: ServerFacts, now: datetime) -> Judged:
+    def _judge(self, facts: ServerFacts, now: datetime) -> _Judgement:
         """The facts as they are kept, as they are after a look at the evidence, and what follows."""
         known = self._known(facts)
         seen = self._observe(facts, known, now)
         decision = self.decision(seen, known)
         return facts, culling.settle(seen, decision, now), decision
 
-    def _stops_to_begin(self, judged: Sequence[Judged], now: datetime) -> set[tuple[str, str]]:
+    def _stops_to_begin(self, judged: Sequence[_Judgement], now: datetime) -> set[tuple[str, str]]:
         """Of those that are to be stopped: who has a turn now. Some are new, some a restart of ours broke off."""
         running = {(seen.user, seen.server) for _, seen, _ in judged}
         self._pauses = {server: pause for server, pause in self._pauses.items() if server in running}
@@ -185,7 +185,7 @@ class Culler:
         """How many wait for what a server of this offer has."""
         return next((each.waiting for each in self.state.availability() if each.offer.id == offer), 0)
 
-    def decision(self, facts: ServerFacts, known: _Known | None = None) -> CullDecision:
+    def decision(self, facts: ServerFacts, known: _PresentEvidence | None = None) -> CullDecision:
         """What is to be done about a server now. `known`: of this very moment; None: it is found here."""
         known, now = known or self._known(facts), self.state.clock.now()
         evidence = self.evidence(facts, known)
@@ -193,15 +193,15 @@ class Culler:
 
     # -------------------------------------------------------------- evidence
 
-    def _known(self, facts: ServerFacts) -> _Known:
+    def _known(self, facts: ServerFacts) -> _PresentEvidence:
         lease = self.state.leases.get(facts.lease) if facts.lease else None
         policy, report = self.state.policy_of(facts.user, facts.offer), self.report(facts.user, facts.server)
         if lease is None:
-            return _Known(policy, report)
+            return _PresentEvidence(policy, report)
         sample = self.sample_of(lease)
-        return _Known(policy, report, lease, sample, self._decisive_use(lease, sample))
+        return _PresentEvidence(policy, report, lease, sample, self._decisive_use(lease, sample))
 
-    def _observe(self, facts: ServerFacts, known: _Known, now: datetime) -> ServerFacts:
+    def _observe(self, facts: ServerFacts, known: _PresentEvidence, now: datetime) -> ServerFacts:
         if known.lease is not None:
             use, highest = known.use, self.state.highest_use.get(known.lease.uuid)
             if use is not None and highest is not None:
@@ -281,7 +281,7 @@ class Culler:
             return None
         return known[0]
 
-    def evidence(self, facts: ServerFacts, known: _Known | None = None) -> Evidence:
+    def evidence(self, facts: ServerFacts, known: _PresentEvidence | None = None) -> Evidence:
         """What is known of a server now."""
         known = known or self._known(facts)
         report, sample, lease = known.report, known.sample, known.lease
@@ -296,7 +296,7 @@ class Culler:
             wanted=lease is not None and known.policy.wanted is not None and self._waiting(facts.offer) > 0,
         )
 
-    def _used(self, lease: Lease, known: _Known) -> bool:
+    def _used(self, lease: Lease, known: _PresentEvidence) -> bool:
         """Its GPU was measured in use since its start, or is just now, or a cell runs."""
         noted, report = self.state.uses.get(lease.id), known.report
         # where nobody can tell the use, a running cell or program is work
