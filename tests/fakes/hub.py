@@ -121,6 +121,21 @@ class HubWhoseListMoves(FakeHub):
             del self.users[next(iter(self.users))]
 
 
+class HubWhosePageFails(FakeHub):
+    """The page of the list with this number is answered with 500, `times` times; the others as ever."""
+
+    def __init__(self, page: int, times: int = 1, **more: Any) -> None:
+        super().__init__(**more)
+        self.page, self.times = page, times
+
+    async def before(self, path: str) -> None:
+        pages = [each for how, each, _ in self.asked if how == "GET" and each.endswith("/users")]
+        if path.endswith("/users") and len(pages) == self.page and self.times > 0:
+            self.times -= 1
+            self.asked.clear()
+            raise HTTPError(500, "database is locked")
+
+
 class HubThatIsAway:
     """Nobody listens at its address."""
 

@@ -95,6 +95,9 @@ class HubAsTold:
         if self.away:
             raise HubAway(self.away)
 
+    async def up(self) -> bool:
+        return not self.away
+
     async def servers(self) -> tuple[HubServer, ...]:
         self._answers()
         return tuple(self.running.values())

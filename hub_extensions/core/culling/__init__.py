@@ -60,10 +60,11 @@ from hub_extensions.core.culling.rules import (
     policy_for,
 )
 from hub_extensions.core.culling.signs import UseSign, cpu_signs, gpu_signs
-from hub_extensions.core.culling.stops import DueStop, StopPause, pause_after, stops_to_begin
+from hub_extensions.core.culling.stops import COUNTED, DueStop, StopPause, pause_after, stops_to_begin
 from hub_extensions.core.culling.warnings import PAGE, announced, begun_again, is_announced, last_warning, reached
 
 __all__ = [
+    "COUNTED",
     "DAY",
     "PAGE",
     "SHOWN_AFTER",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import Any
 
 from hub_extensions.core.culling.evidence import MISSED, Cause, Evidence, ServerFacts, evidence_of
 from hub_extensions.core.culling.policy import CullPolicy
@@ -63,7 +65,13 @@ class _End:
     cause: Cause
     at: datetime
     shown: bool
-    reason: Reason
+    code: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def reason(self) -> Reason:
+        """Written of the end that counts; the others are asked for none."""
+        return explain(self.code, **self.params)
 
 
 def decide(
@@ -116,12 +124,16 @@ def settle(facts: ServerFacts, decision: CullDecision, now: datetime) -> ServerF
     """
     if facts.stopping is not None:
         return facts  # a stop that was decided is carried out, whatever is sampled meanwhile
+    promised, cause, ends_at = facts.promised, facts.cause, facts.ends_at
     if decision.stops_at is not None:
-        facts = replace(facts, promised=decision.stops_at, cause=decision.cause)
-    if decision.ends_at is not None and (facts.ends_at is None or decision.ends_at > facts.ends_at):
-        facts = replace(facts, ends_at=decision.ends_at)
+        promised, cause = decision.stops_at, decision.cause
+    if decision.ends_at is not None and (ends_at is None or decision.ends_at > ends_at):
+        ends_at = decision.ends_at
     stopping = now if decision.action is Action.STOP else None
-    return replace(facts, warned=decision.warned, stopping=stopping)
+    after = (promised, cause, ends_at, decision.warned, stopping)
+    if after == (facts.promised, facts.cause, facts.ends_at, facts.warned, None):
+        return facts  # of thousands hardly one changes
+    return replace(facts, promised=promised, cause=cause, ends_at=ends_at, warned=decision.warned, stopping=stopping)
 
 
 def _ends(evidence: Evidence, policy: CullPolicy, now: datetime) -> list[_End]:
@@ -150,7 +162,7 @@ def _idle_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | N
     idle = now - evidence.idle_since
     # what is shown is a promise, and who waits from then on would wait for the longer limit
     shown = idle >= min(SHOWN_AFTER, limit / 4) and (policy.wanted is None or evidence.wanted)
-    return _End(Cause.IDLE, at, shown, explain(code, idle=_so_far(idle)))
+    return _End(Cause.IDLE, at, shown, code, {"idle": _so_far(idle)})
 
 
 def idle_limit(evidence: Evidence, policy: CullPolicy) -> tuple[timedelta, str]:
@@ -190,8 +202,8 @@ def _unopened_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End
         return None  # opened, or it may have been
     if evidence.used:
         return None  # a script that the API started, or a program in a pod without a page, is work
-    reason = explain("unopened", since=_so_far(now - evidence.started))
-    return _End(Cause.UNOPENED, evidence.started + policy.unopened, True, reason)
+    since = {"since": _so_far(now - evidence.started)}
+    return _End(Cause.UNOPENED, evidence.started + policy.unopened, True, "unopened", since)
 
 
 def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> _End | None:
@@ -199,14 +211,14 @@ def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> _End | None:
         return None
     at = evidence.started + policy.lifetime
     at = at if evidence.ends_at is None else max(at, evidence.ends_at)
-    return _End(Cause.LIFETIME, at, False, explain("lifetime", limit=at - evidence.started))
+    return _End(Cause.LIFETIME, at, False, "lifetime", {"limit": at - evidence.started})
 
 
 def _drain_end(evidence: Evidence, now: datetime, warned: datetime | None) -> list[tuple[_End, datetime, datetime]]:
     """Warned of from the order on, so it waits for no other warning."""
     if evidence.drain is None:
         return []
-    end = _End(Cause.SIGNED_OUT, evidence.drain.at, True, explain(evidence.drain.why))
+    end = _End(Cause.SIGNED_OUT, evidence.drain.at, True, evidence.drain.why)
     return [(end, end.at, now if warned is None else min(warned, now))]
 
 
@@ -214,8 +226,8 @@ def _cpu_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | No
     if policy.cpu_idle is None or evidence.last_activity is None or evidence.busy_kernels or evidence.busy_terminals:
         return None  # no limit, nobody can tell, or a cell or a program in a terminal is running
     quiet_since = max(min(evidence.last_activity, now), evidence.started)
-    reason = explain("no-activity", quiet=_so_far(now - quiet_since))
-    return _End(Cause.CPU_IDLE, quiet_since + policy.cpu_idle, False, reason)
+    quiet = {"quiet": _so_far(now - quiet_since)}
+    return _End(Cause.CPU_IDLE, quiet_since + policy.cpu_idle, False, "no-activity", quiet)
 
 
 def _due(

@@ -191,15 +191,18 @@ def observe(facts: ServerFacts, sample_percent: float | None, policy: CullPolicy
     if sample_percent >= policy.idle_below_percent:
         paused = facts.idle_since is not None and now - facts.idle_since > PAUSE
         busy_since = now if facts.busy_since is None or paused else min(facts.busy_since, now)
-        return replace(_not_idle(facts), busy_since=busy_since)
+        facts = _not_idle(facts)
+        return facts if facts.busy_since == busy_since else replace(facts, busy_since=busy_since)
     facts = _window_goes_on(facts, policy, now)
     if facts.idle_since is not None:
-        return replace(facts, idle_since=min(facts.idle_since, now))
+        return facts if facts.idle_since <= now else replace(facts, idle_since=now)
     ran = facts.busy_since is not None and now - facts.busy_since >= LONG_RUN
     return replace(facts, idle_since=now, run_ended=now if ran else facts.run_ended)
 
 
 def _not_idle(facts: ServerFacts) -> ServerFacts:
+    if facts.idle_since is None and facts.unknown_since is None and not facts.missed:
+        return facts
     return replace(facts, idle_since=None, unknown_since=None, missed=timedelta(0))
 
 

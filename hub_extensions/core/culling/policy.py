@@ -138,7 +138,10 @@ class CullPolicy:
     )
     stops_at_once: int = setting(10, "So many servers are being stopped at the same time at most.", least=1)
     stops_per_minute: int = setting(
-        30, "So many stops begin within a minute at most; those whose GPU is wanted most come first.", least=1
+        30,
+        "So many stops begin in a minute at most, as a mean of two: after a quiet minute twice as many may. Those "
+        "whose GPU is wanted most come first.",
+        least=1,
     )
     stop_deadline: timedelta = setting(
         timedelta(minutes=5),

@@ -11,7 +11,9 @@ from datetime import datetime, timedelta
 
 from hub_extensions.core.culling.policy import CullPolicy
 
-MINUTE = timedelta(minutes=1)
+MINUTES_COUNTED = 2
+COUNTED = timedelta(minutes=MINUTES_COUNTED)
+"""`CullPolicy.stops_per_minute` is a mean of so long: what a quiet minute left over may follow at once."""
 PAUSES = tuple(timedelta(seconds=each) for each in (5, 10, 20, 40, 80, 160, 300))
 """After each stop of a server that failed in a row; after the last pause it is always that."""
 LONGEST_WISH = timedelta(hours=1)
@@ -73,8 +75,9 @@ def stops_to_begin(
     Args:
         under_way: stops that are not over yet. begun: when the last ones began.
     """
-    lately = sum(1 for at in begun if now - at < MINUTE)
-    room = max(0, min(policy.stops_at_once - under_way, policy.stops_per_minute - lately))
+    lately = sum(1 for at in begun if now - at < COUNTED)
+    most = MINUTES_COUNTED * policy.stops_per_minute
+    room = max(0, min(policy.stops_at_once - under_way, most - lately))
     ready = [each for each in due if each.server not in pauses or pauses[each.server].until <= now]
     ready.sort(key=lambda each: (-each.waiting, -each.share, each.since, each.server))
     return tuple(each.server for each in ready[:room])

@@ -39,6 +39,10 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 5.0
 SHORTEST_TURN = 0.2
+AT_A_TIME = 200
+"""So many servers are judged before others have a turn."""
+
+_Judgement = tuple[ServerFacts, ServerFacts, CullDecision]
 
 
 class Culler(ServerEvidence):
@@ -94,40 +98,49 @@ class Culler(ServerEvidence):
         async with self.transaction() as transaction:
             now = self.state.clock.now()
             self._since = self._since or now
-            judged = [self._judge(facts, now) for facts in tuple(self.state.facts.values())]
+            looked = dict(self.state.highest_use)
+            judged = await self._judge_all(now)
             ends = [each.stops_at for _, _, each in judged if each.action is Action.WARN and each.stops_at is not None]
             self._next_end = min(ends, default=None)
-            looked = dict(self.state.highest_use)
             beginning = self._stops_to_begin(judged, now)
             changed, warnings = [], list[Delivery]()
             for facts, seen, decision in judged:
                 key = (seen.user, seen.server)
                 if key in beginning:
                     self._begin_stop(seen, decision)
-                elif key not in self.state.saving:
+                elif seen.stopping != facts.stopping and key not in self.state.saving:
                     seen = replace(seen, stopping=facts.stopping)  # its turn comes later
                 self._dry_run(seen, decision, now)
-                if seen != facts:
+                if seen is not facts and seen != facts:
                     changed.append(seen)
                     warnings += self._warnings(facts, seen, now)
-            figures = self.measuring.take(self.figure_of, self.node_of, self.device_of)
+            figures = await self.measuring.take(self.figure_of, self.node_of, self.device_of)
             rows = warned_rows(self.state, self.evidence_text, judged)
             await transaction.write(replace(figures, facts=tuple(changed), deliveries=tuple(warnings), journal=rows))
             for uuid, use in looked.items():
                 if self.state.highest_use.get(uuid) == use:
                     del self.state.highest_use[uuid]
 
-    def _judge(self, facts: ServerFacts, now: datetime) -> tuple[ServerFacts, ServerFacts, CullDecision]:
+    async def _judge_all(self, now: datetime) -> list[_Judgement]:
+        """Every server; others have a turn in between."""
+        judged = []
+        for number, facts in enumerate(tuple(self.state.facts.values()), 1):
+            judged.append(self._judge(facts, now))
+            if number % AT_A_TIME == 0:
+                await asyncio.sleep(0)
+        return judged
+
+    def _judge(self, facts: ServerFacts, now: datetime) -> _Judgement:
         """The facts as they are kept, as they are after a look at the evidence, and what follows."""
-        seen = self.observe(facts, now)
-        decision = self.decision(seen)
-        policy = self.state.policy_of(facts.user, facts.offer)
-        again = culling.begun_again(seen, decision, policy, now)
+        known = self.known(facts)
+        seen = self.observe(facts, known, now)
+        decision = self.decision(seen, known)
+        again = culling.begun_again(seen, decision, known.policy, now)
         if again is not None:
             why = decision.reason.message if decision.reason else ""
             text = "nobody heard the warnings, so the countdown begins again, once: %s"
             log.warning(text, why, extra={"user": facts.user, "server": facts.server})
-            seen, decision = again, self.decision(again)
+            seen, decision = again, self.decision(again, known)
         return facts, culling.announced(culling.settle(seen, decision, now), decision), decision
 
     def _warnings(self, before: ServerFacts, facts: ServerFacts, now: datetime) -> tuple[Delivery, ...]:
@@ -140,13 +153,11 @@ class Culler(ServerEvidence):
         ids = secrets.token_hex(8), secrets.token_hex(8)
         return warning_notices(facts, offer.title if offer else facts.offer, policy, channels, now, ids=ids)
 
-    def _stops_to_begin(
-        self, judged: Sequence[tuple[ServerFacts, ServerFacts, CullDecision]], now: datetime
-    ) -> set[tuple[str, str]]:
+    def _stops_to_begin(self, judged: Sequence[_Judgement], now: datetime) -> set[tuple[str, str]]:
         """Of those that are to be stopped: who has a turn now. Some are new, some a restart of ours broke off."""
         running = {(seen.user, seen.server) for _, seen, _ in judged}
         self._pauses = {server: pause for server, pause in self._pauses.items() if server in running}
-        while self._begun and now - self._begun[0] >= timedelta(minutes=1):
+        while self._begun and now - self._begun[0] >= culling.COUNTED:
             self._begun.popleft()
         due = [
             self._due(seen, decision, now)
@@ -232,8 +243,9 @@ class Culler(ServerEvidence):
             current = self.state.facts.get((facts.user, facts.server))
             if current is None or current.started != facts.started or server is None or not server.ready:
                 return None
-            seen = self.observe(current, self.state.clock.now())
-            return seen if self.decision(seen).action is Action.STOP else None
+            known = self.known(current)
+            seen = self.observe(current, known, self.state.clock.now())
+            return seen if self.decision(seen, known).action is Action.STOP else None
 
     async def _cancel_stop(self, facts: ServerFacts, pause: StopPause | None = None) -> None:
         """This run is not stopped now, and not tried again before a pause is over; its next run has nothing of it."""

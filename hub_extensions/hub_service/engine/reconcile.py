@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -35,11 +35,17 @@ from hub_extensions.hub_service.engine.transaction import SERVICE, Transaction, 
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 30.0
+PART_OF_TIME = 50
+"""Of the hub's time its lists cost one part in so many."""
+SELDOM = 300.0
+"""Seconds at most from one list to the next, however long it takes."""
 MISSING = timedelta(seconds=60)
 """A server that the hub lists no more is forgotten after this long; what it may keep, it keeps until then."""
 WHILE_AWAY = 1.0
 """Seconds between two questions to a hub that does not answer."""
 AT_A_TIME = 5
+IN_ONE_WRITE = 100
+"""A hub may have thousands of servers that are new to this service."""
 SHORT_OUTAGE = timedelta(seconds=15)
 """Callers are known for so long without the hub: reports of servers went on."""
 QUEUE_WAS_OFF = explain("line-was-off", log_message="the hub ran without this service in between")
@@ -86,6 +92,7 @@ class Reconciler:
         self._soon = asyncio.Event()
         self._clocks_agree = True
         self._forged: set[tuple[str, str]] = set()
+        self._listing_took = 0.0
 
     def resume_soon(self) -> None:
         """There may be tickets whose start the hub does not have: it was restarted, or it says so itself."""
@@ -98,21 +105,34 @@ class Reconciler:
             self._soon.set()
 
     async def run(self) -> None:
-        """Reconcile every 30 s until cancelled; every second while the hub is away."""
+        """Reconcile every 30 s until cancelled; every second while the hub is away.
+
+        A hub of thousands takes seconds for its list: then less often, so that it costs a fiftieth of its time.
+        """
         while True:
             await self.reconcile()
-            try:
-                await with_timeout(WHILE_AWAY if self.away_since else EVERY, self._soon.wait())
-            except asyncio.TimeoutError:
-                continue
-            finally:
-                self._soon.clear()
+            rest = WHILE_AWAY if self.away_since else min(max(EVERY, self._listing_took * PART_OF_TIME), SELDOM)
+            while await self._nothing_happens(min(rest, EVERY)):
+                rest -= EVERY
+                if rest <= 0 or not await self.hub.up():
+                    break
+
+    async def _nothing_happens(self, seconds: float) -> bool:
+        """Whether this time passes without anything for which the list is needed at once."""
+        try:
+            await with_timeout(seconds, self._soon.wait())
+        except asyncio.TimeoutError:
+            return True
+        finally:
+            self._soon.clear()
+        return False
 
     async def reconcile(self) -> None:
         """One comparison. A hub that does not answer stops the running clock; nothing else happens then."""
         listed_at = self.state.clock.elapsed()
         try:
             servers = {(item.user, item.server): item for item in await self.hub.servers()}
+            self._listing_took = self.state.clock.elapsed() - listed_at
             token_name = await self.hub.own_token() if self._resume else self.state.token_name
         except (HubAway, HubRefused) as problem:
             self._mark_hub_away(str(problem))
@@ -324,9 +344,9 @@ class Reconciler:
             if lease.state is LeaseState.RUNNING and lease.pid is None and missing.get(key, timedelta(0)) >= MISSING:
                 ending = lifecycle.move(lease, Event.SERVER_GONE)
                 changes.append(Changes(leases=() if isinstance(ending, Reason) else (ending,)))
-        for change in changes:
-            if not change.empty:
-                await transaction.write(change)
+        changes = [change for change in changes if not change.empty]
+        for begin in range(0, len(changes), IN_ONE_WRITE):
+            await transaction.write(_together(changes[begin : begin + IN_ONE_WRITE]))
 
     def _missing_for(self, servers: Servers) -> Mapping[tuple[str, str], timedelta]:
         """For how long the hub's lists have lacked each server that was here; one list alone may be wrong."""
@@ -384,6 +404,16 @@ class Reconciler:
             self.state.clock.utc_now(), "gone", None, None, *server, "the hub lists it no more", SERVICE, seen
         )
         return Changes(gone_facts=(server,), journal=(row,) if facts.lease is None else ())
+
+
+def _together(changes: Sequence[Changes]) -> Changes:
+    """Of several servers, as one."""
+    return Changes(
+        leases=tuple(lease for change in changes for lease in change.leases),
+        facts=tuple(facts for change in changes for facts in change.facts),
+        gone_facts=tuple(server for change in changes for server in change.gone_facts),
+        journal=tuple(row for change in changes for row in change.journal),
+    )
 
 
 def _found_as(server: HubServer) -> str:

@@ -8,11 +8,11 @@ Not here: what follows from it (``core/culling``), and who stops the server (``c
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core import culling
-from hub_extensions.core.culling import CullDecision, Evidence, ServerFacts, UseSign
+from hub_extensions.core.culling import CullDecision, CullPolicy, Evidence, ServerFacts, UseSign
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.offers.offer_id import OfferId
@@ -23,6 +23,22 @@ from hub_extensions.hub_service.engine.state import State
 
 REPORTS_LAST = timedelta(seconds=45)
 SAMPLES_LAST = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class PresentEvidence:
+    """What is known of a server at one moment, found once for all that follows from it.
+
+    Attributes:
+        report: None: there is no fresh one. lease: None: it has no GPU. sample: of its GPU.
+        use: as `ServerEvidence.use_of`.
+    """
+
+    policy: CullPolicy
+    report: ServerReport | None
+    lease: Lease | None = None
+    sample: DeviceSample | None = None
+    use: float | None = None
 
 
 class ServerEvidence:
@@ -44,21 +60,29 @@ class ServerEvidence:
         """How many wait for what a server of this offer has."""
         return next((each.waiting for each in self.state.availability() if each.offer.id == offer), 0)
 
-    def decision(self, facts: ServerFacts) -> CullDecision:
-        """What is to be done about a server now."""
-        now, policy = self.state.clock.now(), self.state.policy_of(facts.user, facts.offer)
-        return culling.decide(self.evidence(facts), policy, now, facts.warned, facts.cause, facts.promised)
+    def decision(self, facts: ServerFacts, known: PresentEvidence | None = None) -> CullDecision:
+        """What is to be done about a server now. `known`: of this very moment; None: it is found here."""
+        known, now = known or self.known(facts), self.state.clock.now()
+        evidence = self.evidence(facts, known)
+        return culling.decide(evidence, known.policy, now, facts.warned, facts.cause, facts.promised)
 
-    def observe(self, facts: ServerFacts, now: datetime) -> ServerFacts:
-        """The facts after a look at its use, and at what it reports."""
+    def known(self, facts: ServerFacts) -> PresentEvidence:
+        """What is known of a server now."""
         lease = self.state.leases.get(facts.lease) if facts.lease else None
-        if lease is not None and not self._is_hooks(facts):
-            use, highest = self.use_of(lease), self.state.highest_use.get(lease.uuid)
+        policy, report = self.state.policy_of(facts.user, facts.offer), self.report(facts.user, facts.server)
+        if lease is None:
+            return PresentEvidence(policy, report)
+        sample = self.sample_of(lease)
+        return PresentEvidence(policy, report, lease, sample, self._decisive_use(lease, sample))
+
+    def observe(self, facts: ServerFacts, known: PresentEvidence, now: datetime) -> ServerFacts:
+        """The facts after a look at its use, and at what it reports."""
+        if known.lease is not None and not self._is_hooks(facts):
+            use, highest = known.use, self.state.highest_use.get(known.lease.uuid)
             if use is not None and highest is not None:
                 use = max(use, highest)  # short work between two decisions is work
-            facts = culling.observe(facts, use, self.state.policy_of(facts.user, facts.offer), now)
-        report = self.report(facts.user, facts.server)
-        return facts if report is None else culling.reported(facts, report, now)
+            facts = culling.observe(facts, use, known.policy, now)
+        return facts if known.report is None else culling.reported(facts, known.report, now)
 
     def _is_hooks(self, facts: ServerFacts) -> bool:
         """Its stop has begun, and what is used of its GPU is used by its user's own hook."""
@@ -76,9 +100,12 @@ class ServerEvidence:
 
     def use_of(self, lease: Lease) -> float | None:
         """Percent of the lease's own use of its device, as it is decided on; None: not known."""
-        used, source = self.measured(lease)
+        return self._decisive_use(lease, self.sample_of(lease))
+
+    def _decisive_use(self, lease: Lease, sample: DeviceSample | None) -> float | None:
+        measured = None if sample is None or sample.source == "report" else sample.used_percent
         policy = self.state.policy_of(lease.user, lease.offer)
-        return culling.decisive_use(None if source == "report" else used, self._own_report(lease), policy)
+        return culling.decisive_use(measured, self._own_report(lease), policy)
 
     def _own_report(self, lease: Lease) -> ServerReport | None:
         """What its server reports, if that may be more than the echo of figures that it was handed."""
@@ -104,16 +131,17 @@ class ServerEvidence:
             return replace(sample, used_percent=self._if_idle(lease, use.card_percent)) if sample is not None else None
         if sample is None or sample.used_percent is None:
             sample = self._sample_by_server(lease, sample)
-        sharers = sum(1 for other in self.state.leases.values() if other.device == lease.device)
-        if sample is not None and lease.share < WHOLE and sharers > 1:
+        if sample is not None and lease.share < WHOLE and self.state.sharers(lease.device) > 1:
             return replace(sample, used_percent=self._if_idle(lease, sample.used_percent), memory_used_bytes=None)
         return sample
 
     def figure_of(self, lease: Lease) -> Figure:
         """What is kept of the lease's use of its device now."""
-        used, source = self.measured(lease)
         sample = self.sample_of(lease)
-        return Figure(used, None if sample is None else sample.memory_used_bytes, source)
+        if sample is None:
+            return Figure(None, None, "none")
+        source = "none" if sample.used_percent is None else sample.source
+        return Figure(sample.used_percent, sample.memory_used_bytes, source)
 
     def device_of(self, lease: Lease) -> str:
         """The UUID of the lease's device, by the machine, a claim, or DCGM; "" where nobody has told it yet."""
@@ -142,20 +170,19 @@ class ServerEvidence:
             return None
         return known[0]
 
-    def evidence(self, facts: ServerFacts) -> Evidence:
-        """What is known of a server now."""
-        lease = self.state.leases.get(facts.lease) if facts.lease else None
-        sample = self.sample_of(lease) if lease is not None else None
-        report = self.report(facts.user, facts.server)
+    def evidence(self, facts: ServerFacts, known: PresentEvidence | None = None) -> Evidence:
+        """What is known of a server now, as it is decided on."""
+        known = known or self.known(facts)
+        report, sample, lease = known.report, known.sample, known.lease
         return culling.evidence_of(
             facts,
-            use_known=lease is not None and self.use_of(lease) is not None,
+            use_known=known.use is not None,
             last_activity=self.state.activity.get((facts.user, facts.server)),
             busy_kernels=report.busy_kernels if report else None,
             busy_terminals=report.busy_terminals if report else None,
-            used=lease is not None and self._used(lease),
+            used=lease is not None and self._used(lease, known),
             memory_held=None if sample is None else culling.holds_memory(sample),
-            wanted=lease is not None and self.waiting(facts.offer) > 0,
+            wanted=lease is not None and known.policy.wanted is not None and self.waiting(facts.offer) > 0,
         )
 
     def signs(self, facts: ServerFacts) -> tuple[UseSign, ...]:
@@ -169,13 +196,12 @@ class ServerEvidence:
         clock, last = self.state.clock, self.state.activity.get((facts.user, facts.server))
         return culling.cpu_signs(None if last is None else clock.wall(last), report, clock.utc_now())
 
-    def _used(self, lease: Lease) -> bool:
+    def _used(self, lease: Lease, known: PresentEvidence) -> bool:
         """Its GPU was measured in use since its start, or is just now, or a cell runs."""
-        noted, percent = self.state.uses.get(lease.id), self.use_of(lease)
-        report = self.report(lease.user, lease.server)
+        noted, report = self.state.uses.get(lease.id), known.report
         # where nobody can tell the use, a running cell or program is work
         runs = report is not None and bool(report.busy_kernels or report.busy_terminals)
-        return self._is_work(lease, percent) or runs or (noted is not None and noted.first_used is not None)
+        return self._is_work(lease, known.use) or runs or (noted is not None and noted.first_used is not None)
 
     def evidence_text(self, facts: ServerFacts, lease: Lease | None) -> str:
         """On what a stop was decided, for the audit log: figures, since when, who measured them, the limits."""

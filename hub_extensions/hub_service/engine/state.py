@@ -141,6 +141,7 @@ class State(Inventory):
 
     _lease_of_ticket: dict[str, str] = field(default_factory=dict)
     _availability: tuple[int, LikelyWaits | None, datetime, tuple[Availability, ...]] | None = None
+    _sharers: tuple[int, Counter[str]] = field(default_factory=lambda: (-1, Counter()))
 
     def __post_init__(self, cull_policy: CullPolicy) -> None:
         super().__post_init__()
@@ -447,6 +448,12 @@ class State(Inventory):
             ),
             None,
         )
+
+    def sharers(self, device: str) -> int:
+        """How many leases a device has; counted once for every state."""
+        if self._sharers[0] != self.revision:
+            self._sharers = (self.revision, Counter(lease.device for lease in self.leases.values()))
+        return self._sharers[1][device]
 
     def lease_of_ticket(self, ticket: str) -> Lease | None:
         """The lease a ticket has; None: none (it waits, or CPU only). One it gave up, and that is ending, is not it."""

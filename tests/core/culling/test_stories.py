@@ -1,4 +1,7 @@
-"""Random stories of one server against an oracle: settings, rules, waits and samples change in the middle."""
+"""Random stories of one server against an oracle: settings, rules, waits and samples change in the middle.
+
+20,000 and more: ``python -m benchmarks.culling stories``.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,7 @@ from hub_extensions.core.culling import (
     policy_for,
     settle,
 )
+from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.reasons import Reason
 from tests.core.culling.test_decision import DEMO, FACTS, ON, START
 from tests.examples import many
@@ -39,6 +43,7 @@ SETTINGS = {
     "short": replace(ON, lifetime=40 * MINUTE, idle=10 * MINUTE, warn=2 * MINUTE),
     "extend": replace(ON, lifetime=60 * MINUTE, extend_lifetime=30 * MINUTE, extend_lifetime_times=2),
     "dry": CullPolicy(),
+    "cpu": replace(ON, cpu_idle=15 * MINUTE, warn=5 * MINUTE),
 }
 RULES = {
     "no-rule": (),
@@ -56,13 +61,15 @@ RULES = {
 WORK = {"idle": 0.0, "busy": 80.0, "unknown": None}
 EVENTS = [*["idle"] * 6, *WORK, "keep", "open", "waits", "alone", "memory", *SETTINGS, *RULES]
 steps = st.lists(st.tuples(st.integers(1, 900), st.sampled_from(EVENTS)), max_size=80)
+begins = st.sampled_from([FACTS, replace(FACTS, adopted=True, opened_known=False)])
+CPU_EVENTS = [*["away"] * 6, "back", "kernel", "terminal", "at-rest", "no-report", "lost-clock", *SETTINGS]
 
 
 @dataclass
 class Story:
     """A server and what happens to it; what its user has seen is noted apart, for the oracle."""
 
-    facts: ServerFacts = field(default_factory=lambda: replace(FACTS, opened=None, opened_known=True))
+    facts: ServerFacts
     now: datetime = START
     base: CullPolicy = ON
     rules: Sequence[CullRule] = ()
@@ -74,6 +81,7 @@ class Story:
     samples: list[tuple[datetime, float | None]] = field(default_factory=list)
     ends: list[datetime] = field(default_factory=list)
     warned: datetime | None = None
+    warnings: list[tuple[datetime, datetime, timedelta]] = field(default_factory=list)
     limit: datetime | None = START
 
     def step(self, seconds: int, event: str) -> CullDecision:
@@ -114,6 +122,17 @@ class Story:
         """What its user sees of a decision."""
         self.ends += [decision.stops_at] if decision.stops_at is not None else []
         self.warned = None if decision.action is Action.KEEP else self.warned or self.now
+        if self.warned is None:
+            self.warnings.clear()
+        elif decision.stops_at is not None:
+            self.warnings.append((self.now, decision.stops_at, self.policy.warn))
+
+    def check_warned_twice(self) -> None:
+        """The first warning stood for its time, and the last for a tenth of it: a page shows it by its own clock."""
+        assert self.warned is not None and self.now - self.warned >= self.policy.warn, "it was warned in full"
+        assert self.now >= max(self.ends), "nobody was shown a later time"
+        last = min(max(at, end - warn / 10) for at, end, warn in self.warnings)
+        assert self.now - last >= min(warn for _, _, warn in self.warnings) / 10, "and once more, near the end"
 
     def idle_long_enough(self) -> bool:
         """By the samples alone: none busy in the shortest limit there is, and 90 % of it known.
@@ -133,15 +152,14 @@ class Story:
 
 
 @many(200)
-@given(steps)
-def test_no_stop_of_a_story_breaks_a_promise_or_hits_work(story: list[tuple[int, str]]) -> None:
-    told = Story()
+@given(begins, steps)
+def test_no_stop_of_a_story_breaks_a_promise_or_hits_work(begin: ServerFacts, story: list[tuple[int, str]]) -> None:
+    told = Story(replace(begin, opened=None))
     for seconds, event in story:
         decision = told.step(seconds, event)
         if decision.action is Action.STOP:
             assert told.policy.enabled and not told.policy.never
-            assert told.warned is not None and told.now - told.warned >= told.policy.warn, "it was warned in full"
-            assert told.now >= max(told.ends), "nobody was shown a later time"
+            told.check_warned_twice()
             if decision.cause is Cause.LIFETIME:
                 return
             assert told.use != 80.0, "it works"
@@ -152,10 +170,10 @@ def test_no_stop_of_a_story_breaks_a_promise_or_hits_work(story: list[tuple[int,
 
 
 @many(100)
-@given(steps)
-def test_no_lifetime_of_a_story_is_exceeded(story: list[tuple[int, str]]) -> None:
+@given(begins, steps)
+def test_no_lifetime_of_a_story_is_exceeded(begin: ServerFacts, story: list[tuple[int, str]]) -> None:
     """What the wait forecast of others counts with: the longest that any rule gave, and the warning."""
-    told = Story()
+    told = Story(replace(begin, opened=None))
     rounds = [*story, *[(60, "busy")] * 20]
     for seconds, event in rounds:
         decision = told.step(seconds, event)
@@ -166,3 +184,49 @@ def test_no_lifetime_of_a_story_is_exceeded(story: list[tuple[int, str]]) -> Non
         late = max(told.limit, *(each for each in (told.facts.ends_at,) if each), START)
         assert told.now < late + told.policy.warn + 20 * MINUTE
         assert told.facts.ends_at is None or told.facts.ends_at <= told.limit + told.policy.warn + 15 * MINUTE
+
+
+@dataclass
+class CpuStory(Story):
+    """A server without a GPU: its user goes and comes, cells and programs of a terminal run, or nobody can tell."""
+
+    active: datetime | None = START
+    busy: dict[str, int | None] = field(default_factory=lambda: {"kernels": 0, "terminals": 0})
+
+    def step(self, seconds: int, event: str) -> CullDecision:
+        self.now += timedelta(seconds=seconds)
+        self.policy = SETTINGS.get(event, self.policy)
+        if event == "back":
+            self.active = self.now
+        elif event == "lost-clock":
+            self.active = None  # the hub's clock is not ours: its times say nothing
+        elif event == "no-report":
+            self.busy = dict.fromkeys(self.busy)
+        elif event in ("kernel", "terminal"):
+            self.busy = {name: int(name.startswith(event)) for name in self.busy}
+        elif event == "at-rest":
+            self.busy = dict.fromkeys(self.busy, 0)
+        facts = self.facts
+        decision = decide(self.evidence, self.policy, self.now, facts.warned, facts.cause, facts.promised)
+        self.facts = settle(facts, decision, self.now)
+        return decision
+
+    @property
+    def evidence(self) -> Evidence:
+        busy = {f"busy_{name}": count for name, count in self.busy.items()}
+        return evidence_of(self.facts, use_known=False, last_activity=self.active, **busy)  # type: ignore[arg-type]
+
+
+@many(100)
+@given(st.lists(st.tuples(st.integers(1, 900), st.sampled_from(CPU_EVENTS)), max_size=60))
+def test_no_stop_of_a_story_without_a_gpu_hits_who_is_there_or_at_work(story: list[tuple[int, str]]) -> None:
+    told = CpuStory(replace(FACTS, offer=CPU, lease=None), policy=SETTINGS["cpu"])
+    for seconds, event in story:
+        decision = told.step(seconds, event)
+        if decision.action is Action.STOP:
+            told.check_warned_twice()
+            assert told.policy.enabled and told.policy.cpu_idle is not None and decision.cause is Cause.CPU_IDLE
+            assert not any(told.busy.values()), "a cell or a program runs"
+            assert told.active is not None and told.now - told.active >= told.policy.cpu_idle
+            return
+        told.note(decision)

@@ -130,8 +130,8 @@ async def test_a_stop_that_is_due_says_what_it_frees_and_who_waits_for_that(tmp_
         ({"back": REPORTS_LAST}, {"ada", "ben"}),
         ({"at_once": 1}, {"ada"}),
         ({"at_once": 1, "saving": ("dan",)}, set()),
-        ({"begun": 59.9 * SECOND}, {"ada"}),
-        ({"begun": MINUTE}, {"ada", "ben"}),
+        ({"begun": 119.9 * SECOND}, {"ada"}),
+        ({"begun": 2 * MINUTE}, {"ada", "ben"}),
         ({"pause": SECOND}, {"ben"}),
     ],
 )
@@ -145,7 +145,7 @@ async def test_stops_begin_that_are_due_and_not_under_way(
             state.facts[user, ""] = replace(state.facts[user, ""], stopping=now, cause=Cause.IDLE)
         for user in changes.get("saving", ()):  # type: ignore[attr-defined]
             state.saving[user, ""] = now
-        state.policies.base = replace(state.policy, stops_per_minute=2, stops_at_once=changes.get("at_once", 9))  # type: ignore[arg-type]
+        state.policies.base = replace(state.policy, stops_per_minute=1, stops_at_once=changes.get("at_once", 9))  # type: ignore[arg-type]
         state.hub_back = now - changes["back"] if "back" in changes else None  # type: ignore[operator]
         if "begun" in changes:
             culler._begun.append(now - changes["begun"])  # type: ignore[operator]
@@ -156,7 +156,7 @@ async def test_stops_begin_that_are_due_and_not_under_way(
         judged = [(facts, facts, decision) for facts in state.facts.values()]
         assert {user for user, _ in culler._stops_to_begin(judged, now)} == begins
         assert set(culler._pauses) == ({("ada", "")} if "pause" in changes else set())
-        kept = 1 if changes.get("begun", MINUTE) != MINUTE else 0
+        kept = 1 if changes.get("begun", 2 * MINUTE) != 2 * MINUTE else 0
         assert len(culler._begun) == kept + len(begins)
 
 
@@ -242,9 +242,10 @@ async def test_a_gpu_was_used_if_it_is_now_or_was_or_a_cell_runs(
             await r.engine.report("ada", "", Report(opened=True, kernels=1, busy_kernels=busy))
         if used_before:
             state.uses[held.id] = replace(state.uses[held.id], first_used=r.hands.wall)
-        assert r.engine.culler._used(held) is used
+        facts = state.facts["ada", ""]
+        assert r.engine.culler.evidence(facts).used is used
         del state.uses[held.id]
-        assert r.engine.culler._used(held) is (used and not used_before)
+        assert r.engine.culler.evidence(facts).used is (used and not used_before)
 
 
 async def test_a_dry_run_says_once_a_day_what_it_would_do_to_each(

@@ -347,32 +347,32 @@ async def test_a_minute_is_given_when_it_is_over_or_its_lease_is(tmp_path: Path)
         state, measuring = r.engine.state, Measuring(r.engine.state)
         held, begun = lease(state, "ada"), r.hands.wall
 
-        def take(percent: float | None = 40.0, device: str = "") -> Changes:
-            return measuring.take(lambda _: figure(percent), lambda _: "node-1", lambda _: device)
+        async def take(percent: float | None = 40.0, device: str = "") -> Changes:
+            return await measuring.take(lambda _: figure(percent), lambda _: "node-1", lambda _: device)
 
-        assert take(80.0) == Changes()
+        assert await take(80.0) == Changes()
         for _ in range(2):
             r.hands.pass_time(20 * SECOND)
-            assert take() == Changes()
+            assert await take() == Changes()
         r.hands.pass_time(19.9 * SECOND)
-        assert take(None) == Changes()
+        assert await take(None) == Changes()
         measured = state.uses[held.id]
         assert (measured.node, measured.device, measured.sums.use_seconds) == ("node-1", "MIG-small-0", 40.0)
         assert measured.sums.mean == 40.0 and measured.first_used == begun
         r.hands.pass_time(0.1 * SECOND)
-        found = take(device="MIG-other")
+        found = await take(device="MIG-other")
         (minute,) = found.samples
         assert (minute.key, minute.at, minute.device, minute.source) == (held.id, begun, "MIG-small-0", "dcgm")
         assert (minute.used_percent, minute.measured_seconds, minute.memory_bytes) == (40.0, 40.0, 2**30)
         assert [each.key for each in found.uses] == [held.id]
         r.hands.pass_time(20 * SECOND)
-        assert take(device="MIG-other") == Changes()
+        assert await take(device="MIG-other") == Changes()
         state.leases[held.id] = replace(held, state=LeaseState.LOST)
-        assert take() == Changes(), "it is still measured"
+        assert await take() == Changes(), "it is still measured"
         state.leases[held.id] = replace(held, state=LeaseState.ENDING)
-        (last,) = take().samples
+        (last,) = (await take()).samples
         assert (last.at, last.device) == (begun + MINUTE, "MIG-other")
-        assert take() == Changes()
+        assert await take() == Changes()
 
 
 async def test_what_has_no_use_or_does_not_run_is_not_measured(tmp_path: Path) -> None:
@@ -383,12 +383,12 @@ async def test_what_has_no_use_or_does_not_run_is_not_measured(tmp_path: Path) -
             asked.append(each.user)
             return figure()
 
-        measuring.take(noted, lambda _: "", lambda _: "")
+        await measuring.take(noted, lambda _: "", lambda _: "")
         assert asked == ["ada"], "Cid's server starts"
         held = lease(state, "ada")
         del state.uses[held.id]
-        measuring.take(noted, lambda _: "", lambda _: "")
+        await measuring.take(noted, lambda _: "", lambda _: "")
         assert held.id not in state.uses
         r.hands.pass_time(MINUTE)
-        found = measuring.take(noted, lambda _: "", lambda _: "")
+        found = await measuring.take(noted, lambda _: "", lambda _: "")
         assert [each.key for each in found.samples] == [held.id] and found.uses == ()

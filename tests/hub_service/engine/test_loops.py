@@ -87,6 +87,35 @@ async def test_the_hub_is_asked_more_often_while_it_is_away(
         assert reconciler._soon.is_set()
 
 
+@pytest.mark.parametrize(
+    ("took", "up", "pauses", "between"),
+    [
+        (0.5, True, [30.0, 30.0], []),
+        (1.5, True, [30.0, 30.0, 15.0, 30.0], ["up", "up"]),
+        (30.0, True, [30.0] * 11, ["up"] * 9),
+        (30.0, False, [30.0, 30.0], ["up"]),
+    ],
+)
+async def test_a_list_that_takes_long_is_asked_for_seldom_and_in_between_whether_the_hub_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took: float, up: bool, pauses: list[float], between: list[str]
+) -> None:
+    async with room(tmp_path, small(0)) as r:
+        asked: list[str] = []
+
+        async def listed() -> tuple[HubServer, ...]:
+            asked.append("list")
+            r.hands.seconds += took
+            return ()
+
+        async def is_up() -> bool:
+            asked.append("up")
+            return up
+
+        r.hub.servers, r.hub.up = listed, is_up  # type: ignore[method-assign]
+        assert await waits(monkeypatch, reconcile, r.engine.reconciler.run, len(pauses)) == pauses
+        assert asked == ["list", *between, "list"]
+
+
 async def test_the_hub_is_asked_for_our_token_again_when_its_stream_has_ended(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         asked: list[str] = []

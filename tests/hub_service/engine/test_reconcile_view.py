@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hub_extensions.adapters.jupyterhub_api import HubServer
+from hub_extensions.adapters.store import Changes
 from hub_extensions.core.messages import Ask, Stopped
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.forecast import WaitForecast
@@ -252,3 +253,22 @@ async def test_a_reader_is_told_again_what_reads_otherwise(tmp_path: Path) -> No
             assert (content_of(other) == content_of(status)) is same
         for differs in ({"position": 9}, {"attempt": 9}, {"wait": None}, {"answer": "admit"}):
             assert content_of(replace(status, **differs)) != content_of(status)  # type: ignore[arg-type]
+
+
+async def test_thousands_of_servers_that_are_new_are_written_together(tmp_path: Path) -> None:
+    async with four(tmp_path) as r:
+        for number in range(250):
+            r.hub.run(f"u{number}")
+        writes: list[Changes] = []
+        commit = r.engine.store.commit
+
+        async def counted(changes: Changes) -> None:
+            writes.append(changes)
+            await commit(changes)
+
+        r.engine.store.commit = counted  # type: ignore[method-assign]
+        await r.engine.reconciler.reconcile()
+        assert sum(len(changes.facts) for changes in writes) == 250
+        assert sum(bool(changes.facts) for changes in writes) == 3
+        adopted = [use for use in r.engine.state.uses.values() if use.user.startswith("u")]
+        assert len(adopted) == 250 and all(use.adopted for use in adopted)
