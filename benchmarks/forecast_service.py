@@ -37,10 +37,11 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.interval import Interval
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.wording import stepped
+from hub_extensions.hub_service.engine.forecaster import SEED
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.backtest.log import Log, ReplayPool, read_logs
 from hub_extensions.tools.backtest.replay import HISTORY, Replay, ScoredForecast
-from hub_extensions.tools.backtest.scores import Score, mean_score, score_of
+from hub_extensions.tools.backtest.scores import Score, score_of
 from hub_extensions.tools.backtest.world import NEVER, LogSession, World
 from tests.fakes.hub import FakeHub, FakeServer, FakeUser
 from tests.fakes.hub_of_tokens import ACCESS
@@ -48,7 +49,10 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 DAY = 86400.0
-SEEDS = (1, 2, 3, 4, 5)
+SEEDS = (SEED, 2, 3, 4, 5)
+"""Of the backtest: the first is the service's, the others say how much hangs on chance."""
+APART = 0.05
+"""So far a figure of the service may be from that of the backtest."""
 LEAD_SECONDS = 60.0
 """From the service's start to the day's first moment."""
 Process = subprocess.Popen[bytes]
@@ -236,14 +240,13 @@ class Player:
         assert grant is not None
         process = started_process(["sleep", "infinity"], {"PATH": os.environ["PATH"], **grant.environment})
         try:
-            admitted = time.time()
             seen = describe(process.pid)
             assert seen is not None
             await self.client.started(status.ticket, Started(status.attempt, process.pid, seen.started))
             servers[name] = FakeServer()
             await self.client.started(status.ticket, Started(status.attempt, process.pid, seen.started, ready=True))
             started.set_result(None)
-            await asyncio.sleep(max(0.0, session.duration / self.rate - (time.time() - admitted)))
+            await self._sleep_until(self.day.starts[session.number] + session.duration)
         finally:
             process.kill()
             process.wait()
@@ -271,7 +274,7 @@ class Player:
             self.told.setdefault(number, Interval(*told))
 
     async def _sleep_until(self, submit: float) -> None:
-        await asyncio.sleep(self.begin + (submit - self.day.begin) / self.rate - time.time())
+        await asyncio.sleep(max(0.0, self.begin + (submit - self.day.begin) / self.rate - time.time()))
 
 
 async def played(day: Day, rate: float) -> tuple[Player, ForecastReport]:
@@ -337,7 +340,7 @@ def as_told(interval: Interval) -> Interval:
 
 
 def compare(day: Day, player: Player) -> None:
-    """The table: each figure of both, and how far they are apart."""
+    """The table: each figure of both, and how far they are apart; then each wait by itself."""
     log = Log("day", (*day.history, *day.sessions), ())
     shown = Replay(log, ReplayPool("day", day.gpus, WHOLE, "strict"), SEEDS, first=len(day.history)).run()
     both = [each for each in shown if each.number in player.told]
@@ -345,14 +348,16 @@ def compare(day: Day, player: Player) -> None:
     ours = score_of([(player.told[each.number], player.waits[each.number]) for each in both])
     backtest = [score_of([(as_told(each.ours[at]), each.real) for each in both]) for at in range(len(SEEDS))]
     print(f"{'hours, and shares':<16} {'service':>9} {'backtest':>9} {'apart':>7}   seeds of the backtest")
-    mean = mean_score(backtest)
     row("mean wait", waited(player, both), sum(each.real for each in both) / len(both) / 3600, ())
     for at, name in enumerate(each.name for each in fields(Score)):
-        row(name, astuple(ours)[at], astuple(mean)[at], [astuple(each)[at] for each in backtest])
+        row(name, astuple(ours)[at], astuple(backtest[0])[at], [astuple(each)[at] for each in backtest])
     for name in ("p10", "p50", "p90"):
         told = sum(getattr(player.told[each.number], name) for each in both) / len(both) / 3600
         seeds = [sum(getattr(as_told(e.ours[at]), name) for e in both) / len(both) / 3600 for at in range(len(SEEDS))]
-        row(f"mean {name}", told, sum(seeds) / len(seeds), seeds)
+        row(f"mean {name}", told, seeds[0], seeds)
+        pairs = [(getattr(player.told[e.number], name), getattr(as_told(e.ours[0]), name)) for e in both]
+        print(f"  wait by wait: {sum(abs(a - b) <= APART * b for a, b in pairs)} of {len(pairs)} within 5 %", end=", ")
+        print(f"the farthest {max(abs(a - b) for a, b in pairs) / 3600:.2f} h apart")
 
 
 def waited(player: Player, both: Sequence[ScoredForecast]) -> float:

@@ -8,6 +8,7 @@ pools of which the hub knows too little: cut as asked, of nodes that not all may
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -96,9 +97,11 @@ class Foreteller:
             if stay.starting is not None:
                 self._starts.append(stay.starting)
 
-    def matured(self, pool: str, played: Interval, waited: float, at_most: float | None = None) -> None:
-        """A forecast that was given at a join came true; `at_most`: what was enforced then."""
-        self._corrections.setdefault(pool, Correction()).matured(played, waited, at_most)
+    def matured(
+        self, pool: str, played: Interval, waited: float, at_most: float | None = None, joined: float = math.inf
+    ) -> None:
+        """A forecast that was given at a join came true: see `Correction.matured`."""
+        self._corrections.setdefault(pool, Correction()).matured(played, waited, at_most, joined)
 
     def finished(self, pool: str) -> int:
         """How many uses of this pool it has learned from."""

@@ -1,22 +1,29 @@
 """Worlds become an interval, and the interval learns from what came true.
 
 A played P90 covers too little: lives in a burst are alike, and habits drift. Of the last forecasts that came true the
-error in log time is kept; its quantile moves the next P10 and P90 (online conformal prediction). Who waits longer than
+error in log time is kept, and moves the next (online conformal prediction): those of waits of about this length count
+most (localized: Guan 2023), and the play as it is counts as the fewest of them that are believed. Who waits longer than
 he was told already is an error that is known before it is over. Where most uses last to their limit the limit itself
-foretells best: it is told where it did lately (following the better of two experts). Pure. Times are seconds.
+foretells best: as P90 it is told where it did lately (follow the leader); the median is the mean of the play, the moved
+play and the limit, each by how well it foretold lately (exponential weights: Cesa-Bianchi and Lugosi 2006). Pure. Times
+are seconds.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 MATURED = 150
 """Forecasts that came true which the correction looks at (the reference algorithm)."""
 FEWEST_MATURED = 20
 """With fewer nothing is corrected: a 0.9 quantile of less than 20 is a guess."""
+ALIKE = math.log(2)
+"""Of twice or half the length a wait counts half as much as one of this length, and less the farther it is off."""
+GRID = ALIKE / 2
+"""Moves are reckoned for such steps of length, and lie between two of them on a line."""
 CLIP = 2.5
 """The correction in log time at most (the reference algorithm)."""
 UNIT = 60.0
@@ -55,78 +62,190 @@ def _at(ordered: Sequence[float], share: float) -> float:
     return low if low == high else low + (high - low) * (place - below)
 
 
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How far others than the play are believed.
+
+    Attributes:
+        moved: the share of the moved play in the median, the play itself has the rest.
+        limit: the share of what is enforced in the median, before that.
+    """
+
+    moved: float = 0.0
+    limit: float = 0.0
+
+    @property
+    def by_limit(self) -> bool:
+        """What is enforced is told as P90: of all that is believed more than a tenth lies there."""
+        return self.limit > 1 - HIGH
+
+
+PLAY_ALONE = Trust()
+
+_Error = tuple[float, float]
+"""How far a quantile was off, and how long it was, both in log time."""
+
+
+@dataclass(slots=True)
+class _Local:
+    """By how much one quantile is moved, by its length: see `at`.
+
+    Attributes:
+        late: errors of those who still wait, as far as they are known.
+        beyond: one more that is the worst of all (what conformal prediction asks for).
+    """
+
+    errors: Sequence[_Error]
+    late: Sequence[_Error]
+    share: float
+    beyond: bool
+    _known: dict[int, float] = field(default_factory=dict)
+
+    def at(self, length: float) -> float:
+        """For a quantile of this length, in log time."""
+        step = int(length / GRID)
+        over = length / GRID - step
+        return (1 - over) * self._on_grid(step) + over * self._on_grid(step + 1)
+
+    def _on_grid(self, step: int) -> float:
+        if step not in self._known:
+            usual = self._quantile(self.errors, step * GRID)
+            late = [error for error in self.late if error[0] > usual]
+            self._known[step] = self._quantile([*self.errors, *late], step * GRID) if late else usual
+        return self._known[step]
+
+    def _quantile(self, errors: Sequence[_Error], length: float) -> float:
+        weighted = [(off, 1 / (1 + ((long - length) / ALIKE) ** 2)) for off, long in errors]
+        weighted.append((0.0, float(FEWEST_MATURED)))
+        if self.beyond:
+            weighted.append((CLIP, 1.0))
+        weighted.sort()
+        left = self.share * sum(weight for _, weight in weighted)
+        for off, weight in weighted:
+            left -= weight
+            if left <= 0:
+                return off
+        return weighted[-1][0]
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """By how much each quantile is moved now, in log time: P10 alike for everybody, the others by their length."""
+
+    p10: float
+    _p50: _Local
+    _p90: _Local
+
+    def moved(self, played: Interval) -> Interval:
+        """All of it, each by itself."""
+        p50, p90 = (_moved(old, by.at(_log(old))) for old, by in ((played.p50, self._p50), (played.p90, self._p90)))
+        return Interval(_moved(played.p10, self.p10), p50, p90, played.within)
+
+
+@dataclass(frozen=True, slots=True)
+class _True:
+    """What was played, and how long the wait was, or is so far. `came`: when it was over."""
+
+    shown: Interval
+    waited: float
+    came: float = math.inf
+
+
 class Correction:
     """What came true of one pool's forecasts, the last of them."""
 
     def __init__(self) -> None:
-        self._errors: deque[tuple[float, float]] = deque(maxlen=MATURED)
-        self._worse: deque[float] = deque(maxlen=MATURED)
+        self._true: deque[_True] = deque(maxlen=MATURED)
+        self._limited = False
+        self._medians: deque[tuple[float, float, float]] = deque(maxlen=MATURED)
 
-    def matured(self, shown: Interval, waited: float, at_most: float | None = None) -> None:
-        """A forecast came true: what was played, before any correction, the real wait, and what was enforced."""
-        if at_most is not None:
-            own = corrected(shown, self.moves(), at_most)
-            self._worse.append(_loss(waited, own.p90) - _loss(waited, at_most))
-        self._errors.append(self._error(shown, waited))
+    def matured(self, shown: Interval, waited: float, at_most: float | None = None, joined: float = math.inf) -> None:
+        """A forecast came true.
+
+        Args:
+            shown: what was played, before any correction. waited: the real wait. at_most: what was enforced.
+            joined: when it was given, by any clock: moves are judged by what was known then. Infinite: by all.
+        """
+        moves = self._moves([each for each in self._true if each.came <= joined], ())
+        moved = shown if moves is None else moves.moved(shown)
+        self._limited = self._limited or at_most is not None
+        most = math.inf if at_most is None else at_most
+        said = (min(shown.p50, most), min(moved.p50, most), shown.p50 if at_most is None else at_most)
+        play, other, limit = (abs(_log(waited) - _log(each)) for each in said)
+        self._medians.append((play, other, limit))
+        self._true.append(_True(shown, waited, joined + waited))
 
     @property
-    def by_limit(self) -> bool:
-        """Whether what is enforced was a better P90 than the played one, of those that came true with a limit."""
-        return len(self._worse) >= FEWEST_MATURED and sum(self._worse) > 0
-
-    @staticmethod
-    def _error(shown: Interval, waited: float) -> tuple[float, float]:
-        return _log(waited) - _log(shown.p10), _log(waited) - _log(shown.p90)
+    def trust(self) -> Trust:
+        """By how well the play, the moved play and what was enforced foretold those that came true."""
+        if len(self._true) < FEWEST_MATURED:
+            return PLAY_ALONE
+        play, moved, limit = weights(self._medians)
+        return Trust(moved / (play + moved), limit if self._limited else 0.0)
 
     def correct(
         self, played: Interval, waiting: Iterable[tuple[Interval, float]] = (), at_most: float | None = None
     ) -> Interval:
         """The interval that is told: see `moves` and `corrected`."""
-        return corrected(played, self.moves(waiting), at_most, self.by_limit)
+        return corrected(played, self.moves(waiting), at_most, self.trust)
 
-    def moves(self, waiting: Iterable[tuple[Interval, float]] = ()) -> tuple[float, float] | None:
-        """By how much P10 and P90 are moved now, in log time: the same for everybody. None: too little came true yet.
+    def moves(self, waiting: Iterable[tuple[Interval, float]] = ()) -> Moves | None:
+        """By how much it is moved now: the same for everybody. None: too little came true yet.
 
         Args:
             waiting: of those who still wait, what was played for them and how long they have waited.
         """
-        if len(self._errors) < FEWEST_MATURED:
+        return self._moves(self._true, tuple(_True(shown, waited) for shown, waited in waiting))
+
+    @staticmethod
+    def _moves(known: Collection[_True], late: Collection[_True]) -> Moves | None:
+        if len(known) < FEWEST_MATURED:
             return None
-        lows, highs = sorted(-e for e, _ in self._errors), sorted(e for _, e in self._errors)
-        usual = _rank(highs, HIGH)
-        late = [error for shown, waited in waiting if (error := self._error(shown, waited)[1]) > usual]
-        return -_rank(lows, HIGH), _rank(sorted([*highs, *late]), HIGH)
+        lows = sorted(_log(each.shown.p10) - _log(each.waited) for each in known)
+        p50 = _Local(_errors_of(known, "p50"), _errors_of(late, "p50"), 0.5, beyond=False)
+        p90 = _Local(_errors_of(known, "p90"), _errors_of(late, "p90"), HIGH, beyond=True)
+        return Moves(-_rank(lows, HIGH), p50, p90)
+
+
+def _errors_of(forecasts: Iterable[_True], quantile: str) -> list[_Error]:
+    found = ((_log(getattr(each.shown, quantile)), _log(each.waited)) for each in forecasts)
+    return [(waited - length, length) for length, waited in found]
+
+
+def weights(losses: Sequence[Sequence[float]]) -> list[float]:
+    """Of some experts by their losses (at least one row): exponential, at the rate that the theory asks for."""
+    count = len(losses[0])
+    sums = [sum(each[at] for each in losses) for at in range(count)]
+    worst = max(max(each) for each in losses)
+    rate = math.sqrt(8 * math.log(count) / len(losses)) / worst if worst > 0 else 0.0
+    found = [math.exp(-rate * (each - min(sums))) for each in sums]
+    return [each / sum(found) for each in found]
 
 
 def corrected(
-    played: Interval,
-    moves: tuple[float, float] | None,
-    at_most: float | None = None,
-    by_limit: bool = False,
+    played: Interval, moves: Moves | None, at_most: float | None = None, trust: Trust = PLAY_ALONE
 ) -> Interval:
     """The interval that is told.
 
     Args:
         moves: as `Correction.moves` says. at_most: what is enforced; nothing goes beyond.
-        by_limit: as `Correction.by_limit` says.
+        trust: as `Correction.trust` says.
     """
-    p10, p90 = played.p10, played.p90
-    if moves is not None:
-        p10, p90 = _moved(p10, moves[0]), _moved(p90, moves[1])
-    return limited(Interval(p10, played.p50, max(p90, played.p50), played.within), at_most, by_limit)
+    if moves is None:
+        return limited(replace(played, p90=max(played.p90, played.p50)), at_most, trust)
+    moved = moves.moved(played)
+    p50 = (1 - trust.moved) * played.p50 + trust.moved * moved.p50
+    shown = Interval(moved.p10, p50, max(moved.p90, played.p50, p50), played.within)
+    return limited(shown, at_most, trust)
 
 
-def limited(shown: Interval, at_most: float | None, by_limit: bool) -> Interval:
-    """Nothing goes beyond what is enforced, and where that was the better P90 lately, it is told itself."""
+def limited(shown: Interval, at_most: float | None, trust: Trust = PLAY_ALONE) -> Interval:
+    """Nothing goes beyond what is enforced; where that foretold well lately, it has its share."""
     if at_most is None:
         return replace(shown, p10=min(shown.p10, shown.p50))
-    p50 = min(shown.p50, at_most)
-    return Interval(min(shown.p10, p50), p50, at_most if by_limit else min(shown.p90, at_most), shown.within)
-
-
-def _loss(waited: float, shown: float) -> float:
-    """The pinball loss of a P90."""
-    return max(HIGH * (waited - shown), (1 - HIGH) * (shown - waited))
+    p50 = (1 - trust.limit) * min(shown.p50, at_most) + trust.limit * at_most
+    p90 = at_most if trust.by_limit else min(max(shown.p90, p50), at_most)
+    return Interval(min(shown.p10, p50), p50, p90, shown.within)
 
 
 def _rank(ordered: Sequence[float], share: float) -> float:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.forecast import WaitForecast
-from hub_extensions.core.queue.interval import Interval, limited
+from hub_extensions.core.queue.interval import PLAY_ALONE, Interval, Trust, limited
 from hub_extensions.core.reasons import Reason, explain
 
 FEW = 20
@@ -49,12 +49,12 @@ UNLIMITED = frozenset({"no-limit", "one-without-limit"})
 class Likely:
     """What was played for one ticket or offer, and what is told of it. Seconds from when it was computed.
 
-    `by_limit`: as `Correction.by_limit` says, for a limit that is known later.
+    `trust`: as `Correction.trust` says, for a limit that is known later.
     """
 
     played: Interval
     shown: Interval
-    by_limit: bool = False
+    trust: Trust = PLAY_ALONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def _passed(likely: Likely, age: timedelta, at_most: timedelta | None) -> Sequen
     shown = likely.shown
     p10, p50, p90 = (max(0.0, each - age.total_seconds()) for each in (shown.p10, shown.p50, shown.p90))
     most = None if at_most is None else at_most.total_seconds()
-    found = limited(replace(shown, p10=p10, p50=p50, p90=p90), most, likely.by_limit)
+    found = limited(replace(shown, p10=p10, p50=p50, p90=p90), most, likely.trust)
     return [timedelta(seconds=each) for each in (found.p10, found.p50, found.p90)]
 
 

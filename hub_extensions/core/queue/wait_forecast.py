@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hub_extensions.core.queue.durations import DurationHistory, FloatArray
-from hub_extensions.core.queue.interval import Correction, Interval, corrected, read
+from hub_extensions.core.queue.interval import PLAY_ALONE, Correction, Interval, corrected, read
 from hub_extensions.core.queue.outlook import FEW, Likely
 from hub_extensions.core.queue.play import SimulationState, Wish, always, play
 
@@ -68,13 +68,13 @@ def likely_waits(
         pool: corrections[pool].moves(late.get(pool, ())) if pool in corrections else None
         for pool in {*pool_of.values(), *(wish.pool for wish in asks)}
     }
-    by_limit = {pool: corrections[pool].by_limit if pool in corrections else False for pool in moves}
+    trust = {pool: corrections[pool].trust if pool in corrections else PLAY_ALONE for pool in moves}
 
     def shown(pool: str, found: FloatArray, most: float | None) -> Likely | None:
         played = read(found.tolist())
         if played is None:
             return None
-        return Likely(played, corrected(played, moves[pool], most, by_limit[pool]), by_limit[pool])
+        return Likely(played, corrected(played, moves[pool], most, trust[pool]), trust[pool])
 
     most = at_most or {}
     return Waits(

@@ -20,7 +20,7 @@ from typing import TypeVar
 from hub_extensions.adapters.store import Changes, Store, StoreUnavailable
 from hub_extensions.core.queue.admission import Standing, standing
 from hub_extensions.core.queue.foretell import Foreteller, Foretold, Question
-from hub_extensions.core.queue.interval import Interval, limited
+from hub_extensions.core.queue.interval import limited
 from hub_extensions.core.queue.model import Lease, Ticket, TicketState
 from hub_extensions.core.queue.outlook import FEW, Given, KnownEnd, LikelyWaits, Stay
 from hub_extensions.core.queue.play import GivenUp
@@ -48,6 +48,12 @@ GIVEN_AT_ONCE = 200
 """Forecasts that are kept in one turn of the loop."""
 OVERDUE_SECONDS = 60.0
 """A server that is beyond the end it named is likely to be done soon."""
+
+
+def came_true(teller: Foreteller, given: Given) -> None:
+    """It learns from a forecast that was given at a join."""
+    joined = given.running.timestamp()
+    teller.matured(given.pool, given.played, given.waited or 0.0, given.at_most, joined)
 
 
 class Forecaster:
@@ -139,7 +145,7 @@ class Forecaster:
                 raise GivenUp
             teller.learn(reversed(page))
         for given in joins:
-            teller.matured(given.pool, given.played, given.waited or 0.0, given.at_most)
+            came_true(teller, given)
         self._teller = teller
 
     # -------------------------------------------------------------- one computation
@@ -165,12 +171,10 @@ class Forecaster:
             return
         self._failed = False
 
-    def _answer(
-        self, question: Question, stays: Sequence[Stay], matured: Sequence[tuple[str, Interval, float, float | None]]
-    ) -> tuple[Foretold, float]:
+    def _answer(self, question: Question, stays: Sequence[Stay], matured: Sequence[Given]) -> tuple[Foretold, float]:
         self._teller.learn(stays)
         for each in matured:
-            self._teller.matured(*each)
+            came_true(self._teller, each)
         began = time.thread_time()
         found = self._teller.answer(question, SEED, lambda: not self._closed)
         return found, time.thread_time() - began
@@ -259,7 +263,7 @@ class Forecaster:
         if view is None or view.finished < FEW:
             return None
         at_most = None if verdict.forecast.at_most is None else verdict.forecast.at_most.total_seconds()
-        shown = limited(likely.shown, at_most, likely.by_limit)
+        shown = limited(likely.shown, at_most, likely.trust)
         return Given(
             id=secrets.token_hex(8),
             ticket=ticket.id,

@@ -15,7 +15,7 @@ from hub_extensions.adapters.store import Changes
 from hub_extensions.core.messages import ForecastRecord, ForecastReport, Progress
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.queue.forecast import WaitForecast
-from hub_extensions.core.queue.interval import MATURED, Interval
+from hub_extensions.core.queue.interval import MATURED
 from hub_extensions.core.queue.model import Availability, Ticket, Verdict
 from hub_extensions.core.queue.outlook import (
     FEW,
@@ -56,7 +56,7 @@ class Foresight:
         self.waits: LikelyWaits | None = None
         self.revision = 0
         self.stays: deque[Stay] = deque(maxlen=UNREAD)
-        self.matured: deque[tuple[str, Interval, float, float | None]] = deque(maxlen=UNREAD)
+        self.matured: deque[Given] = deque(maxlen=UNREAD)
         self.given: dict[str, tuple[Given, ...]] = {}
         self.records: dict[str, deque[Given]] = {}
         self.joins: dict[str, deque[Given]] = {}
@@ -210,7 +210,7 @@ class Foresight:
         if given.end == "started" and given.waited is not None:
             self._judge(given)
             if given.hour == 0:
-                self.matured.append((given.pool, given.played, given.waited, given.at_most))
+                self.matured.append(given)
 
     def _judge(self, given: Given) -> None:
         self.records.setdefault(given.pool, deque(maxlen=LAST)).append(given)

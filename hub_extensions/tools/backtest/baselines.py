@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hub_extensions.core.queue.interval import CLIP, FEWEST_MATURED, HIGH, MATURED, UNIT, Interval
 from hub_extensions.tools.backtest.boosting import Boosted
 from hub_extensions.tools.backtest.world import LogSession, Running, World
 
@@ -112,6 +113,34 @@ class Baselines:
             self.waits[-1] if self.waits else 0.0,
             sorted(self.waits)[len(self.waits) // 2] if self.waits else 0.0,
         ]
+
+
+class PointCorrection:
+    """An interval around a point: moved by its last errors in log time, all alike, as the protocol's reference does."""
+
+    def __init__(self) -> None:
+        self._errors: deque[float] = deque(maxlen=MATURED)
+
+    def matured(self, point: float, waited: float) -> None:
+        """What was said came true."""
+        self._errors.append(_log(waited) - _log(point))
+
+    def around(self, point: float) -> Interval:
+        """The point is the median; with few errors it is all there is."""
+        count = len(self._errors)
+        if count < FEWEST_MATURED:
+            return Interval(point, point, point)
+        ordered, at = sorted(self._errors), math.ceil(HIGH * (count + 1)) - 1
+        p10, p90 = (_seconds(_log(point) + max(-CLIP, min(CLIP, by))) for by in (ordered[-1 - at], ordered[at]))
+        return Interval(min(p10, point), point, max(p90, point))
+
+
+def _log(seconds: float) -> float:
+    return math.log1p(max(0.0, seconds) / UNIT)
+
+
+def _seconds(log: float) -> float:
+    return max(0.0, math.expm1(log) * UNIT)
 
 
 def _limit(session: LogSession) -> float:

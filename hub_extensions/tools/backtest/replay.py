@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from hub_extensions.core.queue.durations import DurationHistory, Left, UseHolder
 from hub_extensions.core.queue.foretell import Foreteller, alike
-from hub_extensions.core.queue.interval import Correction, Interval
+from hub_extensions.core.queue.interval import Interval
 from hub_extensions.core.queue.outlook import Likely, Stay
 from hub_extensions.core.queue.play import HeldShares, SimulationState, Waiting, Wish
-from hub_extensions.tools.backtest.baselines import LIMITS, Baselines
+from hub_extensions.tools.backtest.baselines import LIMITS, Baselines, PointCorrection
 from hub_extensions.tools.backtest.limit import bound_of
 from hub_extensions.tools.backtest.log import Log, ReplayPool
 from hub_extensions.tools.backtest.world import NEVER, LogSession, Running, World
@@ -89,7 +89,7 @@ class Replay:
         histories: dict[str, DurationHistory] = {}  # the seeds learn the same of them
         self._ours = [_Forecaster(seed, Foreteller(histories)) for seed in seeds]
         self._others = Baselines()
-        self._corrections: dict[str, Correction] = {}
+        self._corrections: dict[str, PointCorrection] = {}
         self._asked: dict[int, _Asked] = {}
         limits = [session.limit for session in log.sessions]
         self._longest = max((each for each in limits if each is not None), default=None) if all(limits) else None
@@ -150,10 +150,10 @@ class Replay:
         if asked is None:
             return
         for ours, each in zip(self._ours, asked.likely, strict=True):
-            ours.foreteller.matured(POOL, each.played, wait, asked.limits)
+            ours.foreteller.matured(POOL, each.played, wait, asked.limits, session.submit)
             del ours.joined[session.number]
         for name, point in asked.others.items():
-            self._corrections.setdefault(name, Correction()).matured(point, wait)
+            self._corrections.setdefault(name, PointCorrection()).matured(point.p50, wait)
         if asked.episode >= 0:
             shown = tuple(each.shown for each in asked.likely)
             raw = tuple(each.played for each in asked.likely)
@@ -166,7 +166,9 @@ class Replay:
     def _ask(self, session: LogSession, *, counts: bool) -> None:
         now = session.submit
         played = {name: Interval(at, at, at) for name, at in self._others.predict(self._world, session, now).items()}
-        shown = {name: self._corrections.get(name, Correction()).correct(point) for name, point in played.items()}
+        shown = {
+            name: self._corrections.get(name, PointCorrection()).around(point.p50) for name, point in played.items()
+        }
         bound = self._others.bound()
         if bound is not None:
             median = played["median of the last 50"].p50

@@ -6,10 +6,9 @@ import math
 
 import pytest
 
-from hub_extensions.core.queue.interval import SOON, Correction, Interval, corrected, limited, read
+from hub_extensions.core.queue.interval import SOON, Correction, Interval, Trust, corrected, limited, read, weights
 
 NEVER = math.inf
-SHOWN = Interval(60.0, 120.0, 240.0)
 
 
 @pytest.mark.parametrize(
@@ -34,37 +33,22 @@ def test_who_starts_at_the_last_moment_of_a_quarter_starts_within_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "at_most", "by_limit", "expected"),
+    ("shown", "at_most", "share", "expected"),
     [
-        (Interval(10.0, 60.0, 600.0), None, False, (10.0, 60.0, 600.0)),
-        (Interval(90.0, 60.0, 600.0), None, True, (60.0, 60.0, 600.0)),
-        (Interval(90.0, 60.0, 600.0), 700.0, False, (60.0, 60.0, 600.0)),
-        (Interval(10.0, 60.0, 600.0), 100.0, False, (10.0, 60.0, 100.0)),
-        (Interval(10.0, 60.0, 600.0), 5.0, False, (5.0, 5.0, 5.0)),
-        (Interval(10.0, 60.0, 600.0), 900.0, True, (10.0, 60.0, 900.0)),
+        (Interval(10.0, 60.0, 600.0), None, 0.5, (10.0, 60.0, 600.0)),
+        (Interval(90.0, 60.0, 600.0), None, 0.5, (60.0, 60.0, 600.0)),
+        (Interval(90.0, 60.0, 600.0), 700.0, 0.0, (60.0, 60.0, 600.0)),
+        (Interval(10.0, 60.0, 600.0), 100.0, 0.0, (10.0, 60.0, 100.0)),
+        (Interval(10.0, 60.0, 600.0), 5.0, 0.5, (5.0, 5.0, 5.0)),
+        (Interval(10.0, 60.0, 600.0), 1060.0, 0.05, (10.0, 110.0, 600.0)),
+        (Interval(10.0, 60.0, 600.0), 1060.0, 0.2, (10.0, 260.0, 1060.0)),  # more than a tenth lies there
+        (Interval(10.0, 60.0, 70.0), 1060.0, 0.05, (10.0, 110.0, 110.0)),
     ],
 )
-def test_nothing_goes_beyond_what_is_enforced(
-    shown: Interval, at_most: float | None, by_limit: bool, expected: tuple[float, float, float]
+def test_nothing_goes_beyond_what_is_enforced_and_that_has_its_share(
+    shown: Interval, at_most: float | None, share: float, expected: tuple[float, float, float]
 ) -> None:
-    made = limited(shown, at_most, by_limit)
-    assert (made.p10, made.p50, made.p90) == expected
-
-
-@pytest.mark.parametrize(
-    ("moves", "expected"),
-    [
-        (None, (60.0, 120.0, 240.0)),
-        ((0.0, 0.0), (60.0, 120.0, 240.0)),
-        ((math.log(1.5), math.log(2)), (120.0, 120.0, 540.0)),  # 1 and 4 min are 2 and 5 in log1p
-        ((-math.log(1.5), -math.log(2)), (20.0, 120.0, 120.0)),
-        ((-9.0, 9.0), (0.0, 120.0, 60 * (5 * math.exp(2.5) - 1))),
-    ],
-)
-def test_the_ends_are_moved_in_log_time_and_not_without_measure(
-    moves: tuple[float, float] | None, expected: tuple[float, float, float]
-) -> None:
-    made = corrected(SHOWN, moves)
+    made = limited(shown, at_most, Trust(limit=share))
     assert (made.p10, made.p50, made.p90) == pytest.approx(expected)
 
 
@@ -83,41 +67,116 @@ def in_log(error: float) -> float:
     return 60 * math.expm1(error)
 
 
+def moved(found: Correction, played: Interval = AT_ONCE, *late: tuple[Interval, float]) -> Interval:
+    moves = found.moves(late)
+    assert moves is not None
+    return moves.moved(played)
+
+
 @pytest.mark.parametrize(
-    ("count", "low", "high"),
-    [(20, 2.0, 19.0), (29, 3.0, 27.0), (30, 3.0, 28.0), (150, 15.0, 136.0)],
+    ("count", "low", "middle", "high"),
+    [(20, 2.0, 0.0, 17.0), (30, 3.0, 5.0, 26.0), (150, 15.0, 65.0, 134.0)],
 )
-def test_of_so_many_errors_those_at_both_ends_move_the_next(count: int, low: float, high: float) -> None:
-    """The k-th smallest error of n, as conformal prediction asks for: ceil(0.9 (n + 1)), and the same from above."""
+def test_of_so_many_errors_those_in_the_middle_and_at_both_ends_move_the_next(
+    count: int, low: float, middle: float, high: float
+) -> None:
+    """Of n errors, of twenty that are none, and for P90 of one that is the worst of all. P10: the k-th of n+1."""
     found = errors([in_log(number / 100) for number in range(count, 0, -1)])
-    assert found.moves() == pytest.approx((low / 100, high / 100))
+    made = moved(found)
+    assert (made.p10, made.p50, made.p90) == pytest.approx([in_log(each / 100) for each in (low, middle, high)])
 
 
 def test_below_twenty_nothing_is_moved_and_only_the_last_count() -> None:
     assert errors([60.0] * 19).moves() is None and errors([60.0] * 20).moves() is not None
-    assert errors([in_log(1.0)] * 150 + [in_log(2.0)] * 150).moves() == pytest.approx((2.0, 2.0))
+    made = moved(errors([in_log(1.0)] * 150 + [in_log(2.0)] * 150))
+    assert (made.p10, made.p50, made.p90) == pytest.approx([in_log(2.0)] * 3)
+
+
+def test_a_move_has_its_measure() -> None:
+    assert moved(errors([in_log(9.0)] * 150)).p90 == pytest.approx(in_log(2.5))
+    late = [Interval(in_log(9.0), in_log(9.0), in_log(9.0))] * 150
+    found = Correction()
+    for each in late:
+        found.matured(each, 0.0)
+    assert moved(found, late[0]).p50 == pytest.approx(in_log(6.5))
+
+
+def test_errors_of_waits_of_about_this_length_count_most() -> None:
+    """Short waits came true as they were played, and long ones were twice as long."""
+    found, short, long = Correction(), Interval(30.0, 60.0, 120.0), Interval(3000.0, 6000.0, 12000.0)
+    for _ in range(75):
+        found.matured(short, 60.0)
+        found.matured(long, 12000.0)
+    assert moved(found, short).p50 == pytest.approx(60.0)
+    assert moved(found, long).p50 == pytest.approx(12000.0, rel=0.03)
+    assert moved(found, Interval(0.0, 600.0, 600.0)).p50 == pytest.approx(600.0)
+    assert moved(found, Interval(0.0, 4800.0, 4800.0)).p50 > 1.9 * 4800.0
 
 
 def test_who_waits_longer_than_he_was_told_is_an_error_already() -> None:
     found = errors([in_log(1.0)] * 20)
-    late = (AT_ONCE, in_log(3.0))
-    assert found.moves([late]) == pytest.approx((1.0, 1.0))
-    assert found.moves([late] * 2) == pytest.approx((1.0, 3.0))
-    assert found.moves([(Interval(0.0, 0.0, in_log(2.5)), in_log(3.0))] * 9) == pytest.approx((1.0, 1.0))
+    late = (AT_ONCE, in_log(2.0))
+    assert moved(found).p90 == pytest.approx(in_log(1.0))
+    assert moved(found, AT_ONCE, *[late] * 3).p90 == pytest.approx(in_log(1.0))
+    assert moved(found, AT_ONCE, *[late] * 9).p90 == pytest.approx(in_log(2.0))
+    shorter = (Interval(0.0, 0.0, in_log(1.5)), in_log(2.0))
+    assert moved(found, AT_ONCE, *[shorter] * 9).p90 == pytest.approx(in_log(1.0))
 
 
 @pytest.mark.parametrize(
-    ("p90", "waited", "limit", "expected"),
+    ("losses", "expected"),
     [
-        (200.0, 300.0, 400.0, True),  # 90 off, or 10
-        (200.0, 300.0, 1150.0, True),  # 90 off, or 85
-        (200.0, 300.0, 1250.0, False),  # 90 off, or 95
-        (3600.0, 3600.0, 3600.0, False),  # neither is better
-        (3599.99, 3600.0, 3600.0, True),
+        ([(0.0, 0.0)], [0.5, 0.5]),
+        ([(3.0, 3.0)] * 9, [0.5, 0.5]),
+        ([(0.0, 1.0)], [0.9133, 0.0867]),
+        ([(0.0, 7.0)], [0.9133, 0.0867]),  # of losses the worst is the unit
+        ([(0.0, 1.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)], [0.7645, 0.2355]),
+        ([(0.0, 1.0, 1.0)], [0.9065, 0.0468, 0.0468]),
     ],
 )
-def test_the_better_of_two_is_shown(p90: float, waited: float, limit: float, expected: bool) -> None:
+def test_experts_are_believed_by_what_they_lost(losses: list[tuple[float, ...]], expected: list[float]) -> None:
+    assert weights(losses) == pytest.approx(expected, abs=1e-4)
+
+
+def trusted(count: int, played: Interval, waited: float, limit: float | None, joined: float = math.inf) -> Trust:
     found = Correction()
-    for _ in range(20):
-        found.matured(Interval(10.0, 20.0, p90), waited, limit)
-    assert found.by_limit is expected
+    for _ in range(count):
+        found.matured(played, waited, limit, joined)
+    return found.trust
+
+
+QUICK = Interval(200.0, 300.0, 400.0)
+
+
+@pytest.mark.parametrize(
+    ("count", "waited", "limit", "low", "high"),
+    [
+        (20, 3600.0, 3600.0, 0.9, 1.0),  # everybody stays to the limit, and the play expects less
+        (19, 3600.0, 3600.0, 0.0, 0.0),  # too little came true yet
+        (20, 300.0, 3600.0, 0.0, 0.02),  # the play is right
+        (20, 300.0, None, 0.0, 0.0),  # nothing is enforced
+    ],
+)
+def test_what_is_enforced_is_believed_as_far_as_it_foretold(
+    count: int, waited: float, limit: float | None, low: float, high: float
+) -> None:
+    found = trusted(count, QUICK, waited, limit)
+    assert low <= found.limit <= high and found.by_limit is (low > 0.1)
+
+
+def test_a_moved_play_is_judged_by_what_was_known_when_it_was_said() -> None:
+    assert trusted(60, QUICK, 1200.0, None, joined=0.0).moved == 0.5
+    assert trusted(60, QUICK, 1200.0, None).moved > 0.9
+    assert trusted(60, QUICK, 300.0, None).moved == 0.5
+
+
+def test_the_median_lies_between_the_play_and_the_moved_play() -> None:
+    found = Correction()
+    for _ in range(60):
+        found.matured(QUICK, 1200.0)
+    play, other = QUICK.p50, moved(found, QUICK).p50
+    for share in (0.0, 0.25, 1.0):
+        made = corrected(QUICK, found.moves(), None, Trust(moved=share))
+        assert made.p50 == pytest.approx((1 - share) * play + share * other) and made.p50 <= made.p90
+    assert corrected(QUICK, None) == QUICK
+    assert corrected(Interval(5.0, 4.0, 3.0), None) == Interval(4.0, 4.0, 4.0)
