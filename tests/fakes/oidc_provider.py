@@ -248,7 +248,7 @@ class OidcProvider:
         self, header: Claims | None = None, *, sign: Callable[..., str] | None = None, **changed: Any
     ) -> str:
         """One as it should be, save for what is changed; None: left out."""
-        now = int(time.time())
+        now = int(time.time() + self.ahead)
         claims = {"iss": self.issuer, "aud": CLIENT, "iat": now, "exp": now + 120, "jti": secrets.token_hex(8)}
         claims |= {"events": {EVENT: {}}} | changed
         claims = {name: value for name, value in claims.items() if value is not None}
@@ -398,7 +398,8 @@ class _Handler(RequestHandler):
     def _is_client(self, body: dict[str, str]) -> bool:
         given = self.request.headers.get("Authorization", "")
         if given.startswith("Basic "):
-            name, _, secret = base64.b64decode(given[6:]).decode().partition(":")  # a plus is a plus, as Authlib reads it
+            # a plus is a plus, as Authlib reads it
+            name, _, secret = base64.b64decode(given[6:]).decode().partition(":")
             return unquote(name) == CLIENT and unquote(secret) in self.op.secrets
         return body.get("client_id") == CLIENT and body.get("client_secret") in self.op.secrets
 

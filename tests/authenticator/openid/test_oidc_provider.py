@@ -6,15 +6,13 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
+from dataclasses import dataclass, field
 
 import pytest
 import requests
-from playwright.sync_api import Browser, BrowserContext, Page, Request, Route, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from hub_extensions.tools.demo_sign_in import SignInService, serving
-from tests.authenticator.openid.test_redirects import VECTORS
 from tests.authenticator.test_pages_in_browser import findings
 from tests.fakes.apache import Apache
 from tests.hubs import until
@@ -37,7 +35,7 @@ PEOPLE = {"ada": ("course", "thesis"), "ben": ("course",), "cem": ("course", "th
 class ServiceOfMore(SignInService):
     """A sign-in service that knows another client beside the hub."""
 
-    other: Mapping[str, object]
+    other: Mapping[str, object] = field(default_factory=dict)
 
     def facts(self, hub: str) -> str:
         return json.dumps({**json.loads(super().facts(hub)), "clients": [self.other]})
@@ -218,26 +216,3 @@ def test_one_sign_out_ends_the_hub_and_another_site_of_the_service(
         until(lambda: other.status() == 302, what="the hub wants a sign-in")
         assert wiki_says(other) == 302
         other.is_told("Your sign-in service ended this session.")
-
-
-@pytest.mark.hub("6.1")
-def test_no_address_to_go_on_to_leads_a_real_browser_to_another_host(house: House) -> None:
-    """A hundred of those that ``test_redirects.py`` reads in Python."""
-    ada = house.visitor("ada")
-    homes = {urlsplit(address).netloc for address in (ada.hub, house.service.url)}
-    gone_to: list[str] = []
-
-    def note(request: Request) -> None:  # each hop of a redirect, which `route` does not see
-        if request.is_navigation_request():
-            gone_to.append(urlsplit(request.url).netloc)
-
-    def spare(route: Route) -> None:  # pictures and scripts of pages that nobody reads
-        (route.continue_ if route.request.is_navigation_request() else route.abort)()
-
-    ada.context.on("request", note)
-    ada.context.route("**/*", spare)
-    tried = VECTORS[:: len(VECTORS) // 100][:100]
-    for vector in tried:
-        ada.page.goto(f"{ada.hub}/hub/oauth_login?next={quote(vector, safe='')}", wait_until="commit")
-        assert urlsplit(ada.page.url).netloc == urlsplit(ada.hub).netloc, vector
-    assert (len(tried), set(gone_to)) == (100, homes)
