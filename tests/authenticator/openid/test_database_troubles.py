@@ -61,13 +61,13 @@ def one_person(
     sub = op.add(name)
     one, other = sign_in(hub), sign_in(hub)
     token = op.logout_token(sub=sub, sid=one.cookies.get("op-session"))
+    asked = op.asked["token"]
     with trouble(hub):
         assert [home(hub, one), home(hub, other)] == [200, 200]
         new = new_browser()
         assert go(new, answer_of(hub, new)).status_code >= 500
         assert send(op, token) >= 500
         assert rest(hub, other, "DELETE", f"users/{name}/sessions").status_code >= 500
-        asked = op.asked["token"]
         until(lambda: op.asked["token"] > asked, what="the provider is asked meanwhile")
     assert [home(hub, one), home(hub, other), home(hub, new)] == [200, 200, 302]
     assert send(op, token) == 200
