@@ -89,6 +89,16 @@ def _slapd() -> str:
     return "" if slapd() else "no LDAP server (Debian package: slapd)"
 
 
+APACHE = "/usr/sbin/apache2"
+APACHE_MODULES = "/usr/lib/apache2/modules"
+
+
+def _apache() -> str:
+    if Path(APACHE).exists() and Path(APACHE_MODULES, "mod_auth_openidc.so").exists():
+        return ""
+    return "no Apache with mod_auth_openidc (Debian package: libapache2-mod-auth-openidc)"
+
+
 def _prometheus() -> str:
     return "" if shutil.which("prometheus") else "no Prometheus (Debian package: prometheus)"
 
@@ -216,6 +226,7 @@ _ASK: dict[str, Callable[[], str]] = {
     "chart": _chart,
     "node": _node,
     "oidc-provider": _oidc_provider,
+    "apache": _apache,
     "cluster": _cluster,
     "own-cluster": _own_cluster,
     "kueue": _kueue,

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote_plus, urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import jwt
 from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
@@ -210,7 +210,8 @@ class Provider:
         if metadata.secret_in_body:
             body |= {"client_id": self.client_id, "client_secret": secret}
         else:
-            pair = f"{quote_plus(self.client_id)}:{quote_plus(secret)}"  # RFC 6749, 2.3.1
+            # RFC 6749, 2.3.1; a space is %20, as some read no other
+            pair = ":".join(quote(each, safe="") for each in (self.client_id, secret))
             headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         answer = await self._fetch(metadata.token, headers=headers, body=urlencode(body))
         if answer.code == 200:

@@ -115,8 +115,9 @@ def _cache_ages(c: Any, wanted: int | None) -> Iterator[str]:
     for name in (each for each in c if each.endswith("Spawner") and wanted is not None):
         for written in value_of(c, name, "args", []):
             if str(written).startswith(CACHE) and str(written) != f"{CACHE}{wanted}":
+                so_long = "for ever" if str(written) == f"{CACHE}0" else "so long"  # as JupyterHub reads it
                 yield (
-                    f"c.{name}.args is left alone ({written}): so long a server believes a token after its session "
+                    f"c.{name}.args is left alone ({written}): {so_long} a server believes a token after its session "
                     "has ended, where it does not run our extension."
                 )
 

@@ -2,6 +2,7 @@
  * A sign-in service to try: oidc-provider with a few people, without passwords, on the loopback address only.
  *
  *     node provider.js facts.json    {"port", "hub", "client", "secret", "people": [{"name", "title", "groups"}]}
+ *                                    "clients", where there are others, as oidc-provider takes them
  *
  * Everything is in memory: started anew, everybody is enabled, in their groups, and signed out.
  * Not here: who there is and what is done to them (`directory.js`), what is shown (`pages.js`).
@@ -66,7 +67,8 @@ const provider = new Provider(issuer, {
       post_logout_redirect_uris: [`${facts.hub}/hub/login`],
       backchannel_logout_uri: `${facts.hub}/hub/sso/backchannel-logout`,
       backchannel_logout_session_required: true
-    }
+    },
+    ...(facts.clients ?? [])
   ],
   claims: { openid: ['sub'], profile: ['name', 'preferred_username', 'groups'] },
   conformIdTokenClaims: false, // groups stand in the id token, too

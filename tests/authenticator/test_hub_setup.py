@@ -101,6 +101,7 @@ def test_scopes_roles_templates_and_the_servers_cache_are_added_to_what_is_there
         ("LDAPAuthenticator", "auth_refresh_age", 60, "c.LDAPAuthenticator.auth_refresh_age (60)"),
         ("JupyterHub", "cookie_max_age_days", 7, "cookie_max_age_days (7)"),
         ("JupyterHub", "shutdown_on_logout", True, "shutdown_on_logout"),
+        ("KubeSpawner", "args", ["--HubOAuth.cache_max_age=0"], "for ever a server believes a token"),
     ],
 )
 def test_what_works_against_sessions_is_noted(section: str, key: str, value: object, word: str) -> None:
@@ -117,7 +118,8 @@ def test_what_works_against_sessions_is_noted(section: str, key: str, value: obj
         ("idle_hours", 0, "at least 0.1"),
         ("max_sessions", 0, "at least 1 or None"),
         ("servers_at_sign_out", "kill", "'keep', 'stop', 'stop-gpu' or 'drain'"),
-        ("server_cache_seconds", 3600, "from 0 to 300"),
+        ("server_cache_seconds", 3600, "from 1 to 300"),
+        ("server_cache_seconds", 0, "from 1 to 300"),
     ],
 )
 def test_a_wrong_setting_is_a_sentence_that_names_it(key: str, value: object, said: str) -> None:

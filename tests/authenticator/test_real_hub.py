@@ -129,7 +129,10 @@ def test_an_admin_ends_anybodys_sessions_and_nobody_else_does(tmp_path: Path) ->
         assert report.ok, report.text
         assert (len(report.json()["sessions"]), report.json()["tokens_kept"]) == (1, 2)
         assert (home(hub, ada), home(hub, ben), home(hub, admin)) == (302, 200, 200)
-        assert "An admin ended this session." in ada.get(f"{hub.url}/hub/home", timeout=patient(20)).text
+        page = ada.get(f"{hub.url}/hub/home", timeout=patient(20)).text
+        assert "An admin ended this session." in page
+        number = re.search(r"Number for an administrator:\s*<code>(\w{8})</code>", page)
+        assert number and re.search(rf'"ended","user":"ada","session":"{number[1]}","by":"root-admin"', hub.log())
         assert hub.api("GET", "user", token=token).ok
         report = rest(hub, admin, "DELETE", "users/ada/sessions?lost_right=true").json()
         assert (report["tokens"], report["tokens_kept"]) == (2, 0)

@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qsl, unquote_plus, urlencode
+from urllib.parse import parse_qsl, unquote, urlencode
 
 import jwt
 import requests
@@ -218,6 +218,7 @@ class OidcProvider:
         self.asked: Counter[str] = Counter()
         self.queries: list[dict[str, str]] = []
         self.secrets = {SECRET}
+        self.ahead = 0.0  # so many seconds is its clock ahead of this machine's
         self.backchannel = ""
         self.key, self.algorithm = key, algorithm
         self.codes: dict[str, Claims] = {}
@@ -247,7 +248,7 @@ class OidcProvider:
         self, header: Claims | None = None, *, sign: Callable[..., str] | None = None, **changed: Any
     ) -> str:
         """One as it should be, save for what is changed; None: left out."""
-        now = int(time.time())
+        now = int(time.time() + self.ahead)
         claims = {"iss": self.issuer, "aud": CLIENT, "iat": now, "exp": now + 120, "jti": secrets.token_hex(8)}
         claims |= {"events": {EVENT: {}}} | changed
         claims = {name: value for name, value in claims.items() if value is not None}
@@ -300,7 +301,7 @@ class OidcProvider:
 
     def tokens_for(self, login: Claims, *, refreshed: bool = False) -> Claims:
         access, refresh = secrets.token_hex(16), secrets.token_hex(16)
-        now = int(time.time())
+        now = int(time.time() + self.ahead)
         claims = {**self.people[login["sub"]], "iss": self.issuer, "aud": CLIENT, "iat": now, "exp": now + 300}
         claims |= {"sid": login["sid"], "at_hash": _at_hash(self.algorithm, access)}
         if login["nonce"] and not refreshed:
@@ -397,8 +398,9 @@ class _Handler(RequestHandler):
     def _is_client(self, body: dict[str, str]) -> bool:
         given = self.request.headers.get("Authorization", "")
         if given.startswith("Basic "):
+            # a plus is a plus, as Authlib reads it
             name, _, secret = base64.b64decode(given[6:]).decode().partition(":")
-            return unquote_plus(name) == CLIENT and unquote_plus(secret) in self.op.secrets
+            return unquote(name) == CLIENT and unquote(secret) in self.op.secrets
         return body.get("client_id") == CLIENT and body.get("client_secret") in self.op.secrets
 
     def _finish(self, said: Claims) -> None:

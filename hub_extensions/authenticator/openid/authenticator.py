@@ -295,7 +295,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             access_token=tokens.access if nonce is not None else None,
             sub=sub,
         )
-        token = judge_id_token(*found, expected, datetime.now(timezone.utc))
+        token = judge_id_token(*found, expected, self.sign_on_now())
         if isinstance(token, SignOnRefusal):
             raise failed_by(token)
         if nonce is None and groups_of(token.claims, self.groups_claim, names={}, kept=()) is not None:

@@ -70,14 +70,17 @@ class ProviderRecheck:
     async def _run(self) -> None:
         await self._app._start_future
         while True:
+            more = False
             try:
                 self._write_kept()
                 self._forget()
-                await self._round()
+                more = await self._round()
             except Exception:
                 # a database that is locked, or full: nobody is signed out for it, and the next round tries again
                 self._app.log.exception("The provider was not asked about who is signed in")
                 self._reload()
+            if more:  # so that as many are asked about in a second while many are due
+                continue
             try:
                 await asyncio.wait_for(self._wakes.wait(), TICK_SECONDS)
             except asyncio.TimeoutError:
@@ -92,14 +95,16 @@ class ProviderRecheck:
         except Exception:
             self._app.log.exception("What sessions have from the provider was not read again")
 
-    async def _round(self) -> None:
-        """Ask about who is due."""
+    async def _round(self) -> bool:
+        """Ask about who is due, some at a time. Returns whether others are due as well."""
         now, steady = self._auth.sign_on_now(), time.monotonic()
         links = due(self._auth.links.all(), self._auth.sign_on.config.recheck, now, self._unanswered, steady)
         if not links or steady < self._pause_until:
-            return
+            return False
         # while it is away one question is enough to see that it is back
-        await asyncio.wait(self._begin(links[:1] if self.away_since is not None else links[: 8 * AT_ONCE]))
+        asked = links[:1] if self.away_since is not None else links[: 8 * AT_ONCE]
+        await asyncio.wait(self._begin(asked))
+        return len(asked) < len(links)
 
     def _begin(self, links: Iterable[ProviderLink]) -> list[asyncio.Task[None]]:
         """One question a session at a time: with a refresh token that is good once a second one would be refused."""
@@ -229,11 +234,12 @@ class ProviderRecheck:
         self._pause = min(PAUSES_SECONDS[-1], 2 * self._pause or PAUSES_SECONDS[0])
         self._pause_until = time.monotonic() + self._pause
         RECHECKS.labels("away").inc()
+        if because != self.away_because:
+            self._app.log.warning("sign-on: the provider does not answer, and nobody is signed out for it: %s", because)
         self.away_because = because
         if self.away_since is None:
             self.away_since = self._auth.sign_on_now()
             PROVIDER_AWAY.set(self.away_since.timestamp())
-            self._app.log.warning("sign-on: the provider does not answer, and nobody is signed out for it: %s", because)
             self._auth.record("provider-away")
 
     def _is_back(self) -> None:

@@ -71,7 +71,8 @@ class SignOnConfig:
     server_cache_seconds: int | None = setting(
         10,
         "So long a server believes what the hub said about a token (HubOAuth.cache_max_age); JupyterHub's own "
-        "default is 300. Servers with our extension are told at once. None: servers get no such argument.",
-        least=0,
+        "default is 300. Servers with our extension are told at once. Never 0, which a server reads as for ever. None: "
+        "servers get no such argument.",
+        least=1,
         most=300,
     )

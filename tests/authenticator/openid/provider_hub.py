@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import requests
 
+from hub_extensions.core.sign_on.failures import FAILURES
 from tests.authenticator.canaries import shown
 from tests.fakes.oidc_provider import CLIENT, SECRET, OidcProvider
 from tests.hubs import Hub
@@ -17,6 +18,23 @@ from tests.patience import patient
 
 OURS = "hub_extensions.authenticator.openid.authenticator.SingleSignOnOIDCAuthenticator"
 KEY = "0123456789abcdef" * 4
+CLOCKS = """
+import time
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from hub_extensions.authenticator.mixin import SignOnMixin
+from hub_extensions.authenticator.openid import authenticator, login_state, recheck
+def ahead():
+    file = Path("ahead-seconds")
+    return float(file.read_text()) if file.exists() else 0.0
+turned = SimpleNamespace(time=lambda: time.time() + ahead(), monotonic=lambda: time.monotonic() + ahead())
+login_state.time = recheck.time = turned
+authenticator.Provider = partial(authenticator.Provider, clock=turned.monotonic)
+SignOnMixin.sign_on_now = lambda _: datetime.now(timezone.utc) + timedelta(seconds=ahead())
+"""
+"""In the `more` of a hub: its clocks, as far as sign-on reads them, are ahead by what `turn` says."""
 
 
 def provider_hub(folder: Path, provider: OidcProvider, more: str = "", **settings: object) -> Hub:
@@ -54,6 +72,25 @@ def sign_in(hub: Hub, browser: requests.Session | None = None, path: str = "/hub
     assert urlsplit(answer.url).path == path, answer.url
     browser.headers["X-XSRFToken"] = browser.cookies.get("_xsrf", path="/hub/") or ""
     return browser
+
+
+def turn(hub: Hub, seconds: float) -> float:
+    """The clocks of a hub with `CLOCKS` are ahead by so much from now on."""
+    new = hub.folder / "ahead-seconds.new"
+    new.write_text(str(seconds))
+    new.replace(hub.folder / "ahead-seconds")
+    return seconds
+
+
+def failure_shown(hub: Hub, page: requests.Response) -> str:
+    """The key of a failure's page, which its number has in the hub's log. The page leads nowhere by itself."""
+    assert page.status_code >= 400, page.headers
+    assert not {"Location", "Refresh"} & set(page.headers)
+    assert 'http-equiv="refresh"' not in page.text.lower()
+    number = re.search(r"Number for an administrator:\s*<code>([0-9a-f]{8})</code>", page.text)
+    assert number, page.text[-1500:]
+    (code,) = re.findall(rf"sign-on refused \({number[1]}\) (\S+): \S", hub.log())
+    return code if code in FAILURES else "token"
 
 
 def answer_of(hub: Hub, browser: requests.Session) -> str:

@@ -204,3 +204,14 @@ async def test_a_database_that_takes_nothing_loses_no_refresh_token_and_the_loop
 
         [written] = place.links.store.links()
         assert (await decrypted(written.kept)).refresh == f"{name}:{place.provider.good[name]}"
+
+
+async def test_between_many_who_are_due_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two thousand sessions are asked about in five minutes only where each second has its eight questions."""
+    from hub_extensions.authenticator.openid import recheck
+
+    monkeypatch.setattr(recheck, "TICK_SECONDS", 3600.0)
+    monkeypatch.setattr(recheck, "APART_SECONDS", 0.0)
+    async with asking(90, monkeypatch) as (place, _):
+        await until(lambda: len(place.provider.asked) == 90)
+        assert set(place.provider.asked.values()) == {1}

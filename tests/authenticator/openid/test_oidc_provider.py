@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pytest
 import requests
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from hub_extensions.tools.demo_sign_in import SignInService, serving
+from tests.authenticator.test_pages_in_browser import findings
+from tests.fakes.apache import Apache
 from tests.hubs import until
 from tests.loop.place import Place, browsers
 from tests.machine_needs import sign_in_service
@@ -31,12 +34,23 @@ ENDED_THERE = re.compile("Your sign-in service (ended|does not renew) this sessi
 PEOPLE = {"ada": ("course", "thesis"), "ben": ("course",), "cem": ("course", "thesis")}
 
 
+@dataclass(frozen=True)
+class ServiceOfMore(SignInService):
+    """A sign-in service that knows another client beside the hub."""
+
+    other: Mapping[str, object] = field(default_factory=dict)
+
+    def facts(self, hub: str) -> str:
+        return json.dumps({**json.loads(super().facts(hub)), "clients": [self.other]})
+
+
 @dataclass
 class House:
-    """A hub, its sign-in service, and browsers."""
+    """A hub, its sign-in service, another site that is not started yet, and browsers."""
 
     place: Place
     service: SignInService
+    wiki: Apache
     browser: Browser
 
     def visitor(self, name: str) -> Visitor:
@@ -98,7 +112,8 @@ def answers(url: str) -> bool:
 def house(tmp_path_factory: pytest.TempPathFactory, chromium_path: str) -> Iterator[House]:
     folder, program = tmp_path_factory.mktemp("house"), sign_in_service()
     assert program is not None
-    service = SignInService(program, free_port(), THESIS, secrets.token_hex(16), secrets.token_hex(32), PEOPLE)
+    wiki, secret, key = Apache(), secrets.token_hex(16), secrets.token_hex(32)
+    service = ServiceOfMore(program, free_port(), THESIS, secret, key, PEOPLE, other=wiki.client)
     config = f"""
 import os
 os.environ.update({dict(service.variables)!r})
@@ -109,7 +124,7 @@ c.SignOn.drain_minutes = 0
 """
     place = Place(folder / "hub", layout="lab-a100", config=config)
     with serving(service, folder, place.hub.url, os.environ, answers), place.open(), browsers(chromium_path) as browser:
-        yield House(place, service, browser)
+        yield House(place, service, wiki, browser)
 
 
 def test_groups_are_the_hubs_and_offers_follow_them(house: House) -> None:
@@ -144,6 +159,7 @@ def test_a_sign_out_at_the_hub_is_one_at_the_service_which_asks_nothing(house: H
     assert (first.status(), second.status()) == (302, 200)
     first.page.get_by_role("button", name="Cancel").click()
     expect(first.page.get_by_role("heading", name="You did not agree at your sign-in service")).to_be_visible()
+    assert findings(first.page) == []
 
 
 def test_what_the_service_ends_is_over_at_the_hub_and_in_servers(house: House) -> None:
@@ -174,3 +190,32 @@ def test_what_the_service_ends_is_over_at_the_hub_and_in_servers(house: House) -
     second.is_told("Your sign-in service says that this account is disabled.")
     second.page.get_by_role("link", name="Sign in again").click()
     expect(second.page.get_by_role("button", name="Cem")).to_be_disabled()
+
+
+@pytest.mark.needs("apache")
+def test_one_sign_out_ends_the_hub_and_another_site_of_the_service(
+    house: House, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    wiki = house.wiki
+    with wiki.serving(tmp_path_factory.mktemp("apache"), house.service.url):
+        ben = house.visitor("ben")
+        other = house.visitor("ben")
+
+        def wiki_says(visitor: Visitor) -> int:
+            return visitor.context.request.get(f"{wiki.url}/", max_redirects=0).status
+
+        for each in (ben, other):
+            each.page.goto(f"{wiki.url}/")
+            # the service knows who it is, and asks nothing
+            expect(each.page.get_by_role("heading", name="The wiki")).to_be_visible()
+        # signed out at the hub
+        ben.page.goto(f"{ben.hub}/hub/logout")
+        ben.page.wait_for_url(f"{ben.hub}/hub/login*")
+        until(lambda: wiki_says(ben) == 302, what="the other site wants a sign-in")
+        assert (ben.status(), other.status(), wiki_says(other)) == (302, 200, 200)
+        # signed out at the other site
+        other.page.goto(wiki.sign_out)
+        expect(other.page.get_by_role("heading", name="Goodbye")).to_be_visible()
+        until(lambda: other.status() == 302, what="the hub wants a sign-in")
+        assert wiki_says(other) == 302
+        other.is_told("Your sign-in service ended this session.")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.authenticator.openid.provider_hub import (
+    CLOCKS,
     answer_of,
     events,
     go,
@@ -18,6 +19,7 @@ from tests.authenticator.openid.provider_hub import (
     provider_hub,
     secrets_shown,
     sign_in,
+    turn,
 )
 from tests.authenticator.signed_hub import home
 from tests.fakes.oidc_provider import Fault, OidcProvider, ThatFails, WithClaims
@@ -38,7 +40,7 @@ def group_names(hub: Hub, name: str) -> list[str]:
 
 
 def test_the_provider_is_asked_again_and_being_away_signs_nobody_out(tmp_path: Path) -> None:
-    with OidcProvider("/realms/uni/") as op, provider_hub(tmp_path / "hub", op, GROUPS) as hub:
+    with OidcProvider("/realms/uni/") as op, provider_hub(tmp_path / "hub", op, GROUPS + CLOCKS) as hub:
         ada = op.add("ada", groups=["thesis", "admins"])
         browser, other = sign_in(hub), sign_in(hub)
         ben = op.add("ben", groups=["staff"])
@@ -54,8 +56,20 @@ def test_the_provider_is_asked_again_and_being_away_signs_nobody_out(tmp_path: P
         failed = go(new, answer_of(hub, new))
         assert (stranger.status_code, failed.status_code) == (400, 503)
         assert "Your sign-in service is not answering" in failed.text
+        # for an hour, in which its keys are changed
+        op.key, op.ahead, refreshes = "second", turn(hub, 3600), op.asked["token"]
+        until(lambda: op.asked["token"] > refreshes, what="it was asked in vain an hour later")
+        assert home(hub, browser) == home(hub, other) == home(hub, bens) == 200
         op.fault = Fault()
         until(lambda: away_since(hub) == 0, 30, what="it is seen that the provider is back")
+        # its clock is five minutes ahead: nobody comes in, and nobody is signed out
+        op.ahead = 3900
+        until(lambda: away_since(hub) > 0, what="it is seen that the clocks differ")
+        clocks = go(new, answer_of(hub, new))
+        assert (clocks.status_code, "5 min ahead" in clocks.text) == (502, True)
+        assert home(hub, browser) == home(hub, other) == home(hub, bens) == 200
+        turn(hub, 3900)
+        until(lambda: away_since(hub) == 0, 30, what="it is seen that the clocks agree")
         # groups follow the provider; an unknown claim changes nothing, and makes nobody an admin
         op.people[ada]["groups"] = ["thesis"]
         until(lambda: group_names(hub, "ada") == ["thesis"], 30, what="the groups are those of the provider")

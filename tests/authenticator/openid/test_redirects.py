@@ -5,12 +5,19 @@ from __future__ import annotations
 import itertools
 from functools import partial
 from types import SimpleNamespace
-from urllib.parse import urljoin, urlsplit
+from typing import Any
+from urllib.parse import quote, urljoin, urlsplit
 
 import pytest
 from jupyterhub.handlers import BaseHandler
+from playwright.async_api import Request, async_playwright
+from tornado.httpserver import HTTPServer
+from tornado.testing import bind_unused_port
+from tornado.web import Application, RequestHandler
 
 from hub_extensions.authenticator.openid.login import on_this_host
+from tests.machine_needs import CHROMIUM_FLAGS
+from tests.patience import patient
 
 HERE = "https://hub.site.example"
 STARTS = (
@@ -42,13 +49,18 @@ ODD = ("javascript:alert(1)", "data:text/html,x", "\x00//evil.example", "//\u300
 VECTORS = [*("".join(parts) for parts in itertools.product(STARTS, MIDDLES, ENDS)), *ODD]
 
 
-def led_to(next_url: str) -> str:
-    """What a browser makes of it: it drops tabs and line breaks, and takes a backslash for a slash."""
+def validated(next_url: str, host: str = "hub.site.example", protocol: str = "https") -> str:
+    """Where the hub at this host goes on to."""
     log = SimpleNamespace(warning=lambda *_: None)
-    request = SimpleNamespace(host="hub.site.example", protocol="https", headers={})
+    request = SimpleNamespace(host=host, protocol=protocol, headers={})
     handler = SimpleNamespace(settings={}, subdomain_host="", request=request, log=log, domain="")
     handler._validate_next_url = partial(BaseHandler._validate_next_url, handler)
-    safe = on_this_host(handler, next_url) or "/hub/home"
+    return on_this_host(handler, next_url) or "/hub/home"
+
+
+def led_to(next_url: str) -> str:
+    """What a browser makes of it: it drops tabs and line breaks, and takes a backslash for a slash."""
+    safe = validated(next_url)
     read = "".join(letter for letter in safe.strip() if letter not in "\t\r\n").replace("\\", "/")
     return urljoin(f"{HERE}/hub/oauth_callback", read)
 
@@ -62,3 +74,39 @@ def test_no_address_leads_to_another_host() -> None:
 @pytest.mark.parametrize("path", ["/hub/home", "/user/ada/lab/tree/a%20b.ipynb?x=1#y", f"{HERE}/hub/spawn"])
 def test_where_somebody_wanted_to_go_is_gone_to(path: str) -> None:
     assert led_to(path) == urljoin(HERE, path)
+
+
+class GoesOn(RequestHandler):
+    """Redirects as the hub does at the end of a sign-in; any other page is empty."""
+
+    def get(self) -> None:
+        wanted = self.get_argument("next", None)
+        if wanted is not None:
+            self.redirect(validated(wanted, self.request.host, self.request.protocol))
+
+
+@pytest.mark.programs
+@pytest.mark.whole
+@pytest.mark.needs("browser")
+async def test_a_hundred_of_them_lead_a_real_browser_nowhere_else(chromium_path: str) -> None:
+    socket, port = bind_unused_port()
+    server, host = HTTPServer(Application([(".*", GoesOn)])), f"127.0.0.1:{port}"
+    server.add_socket(socket)
+    gone_to: set[str] = set()
+
+    def note(request: Request) -> None:  # each hop
+        gone_to.add(urlsplit(request.url).netloc)
+
+    tried = VECTORS[:: len(VECTORS) // 100][:100]
+    async with async_playwright() as play:
+        options: dict[str, Any] = {"executable_path": chromium_path, "args": CHROMIUM_FLAGS}
+        browser = await play.chromium.launch(**options)
+        page = await browser.new_page()
+        page.set_default_timeout(patient(30_000))
+        page.on("request", note)
+        for vector in tried:
+            await page.goto(f"http://{host}/hub/oauth_callback?next={quote(vector, safe='')}")
+            assert urlsplit(page.url).netloc == host, vector
+        await browser.close()
+    server.stop()
+    assert (len(tried), gone_to) == (100, {host})
