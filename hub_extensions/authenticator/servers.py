@@ -60,7 +60,7 @@ class UserServers:
                 found |= set() if own is None else {own.id}
         return found
 
-    def are_looked_for(self, user: Any) -> bool:
+    def are_checked(self, user: Any) -> bool:
         """A hub that restarted does not know yet whether all of them still run."""
         return any(spawner.pending == "check" for spawner in _active(user))
 

@@ -275,9 +275,9 @@ class SessionEnder:
         await self._stop(stop)
 
     async def _ask_what_comes_back(self, user_id: int) -> None:
-        """Servers run on without the hub, which looks for each of them when it starts."""
+        """Servers run on without the hub, which checks each of them when it starts."""
         until = time.monotonic() + COMES_BACK_SECONDS
-        while self._servers.are_looked_for(self._user(user_id)) and time.monotonic() < until:  # noqa: ASYNC110
+        while self._servers.are_checked(self._user(user_id)) and time.monotonic() < until:  # noqa: ASYNC110
             await asyncio.sleep(1)
         await self._servers.ask_again(self._user(user_id))
 
