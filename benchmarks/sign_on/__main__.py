@@ -140,19 +140,24 @@ def until_promised(place: Place, person: Person, seconds: float) -> float | None
     return None
 
 
-def watched(place: Place, person: Person, event: Callable[[Person], object], seconds: float) -> Figures:
+def watched(
+    place: Place, person: Person, event: Callable[[Person], object], seconds: float, *, promises: bool
+) -> Figures:
     """One event, and what becomes of everything that its person has."""
     with ThreadPoolExecutor(len(SURFACES) + 1) as together:
         person.begins()
         found: dict[str, Future[float | None]] = {
             surface: together.submit(until_over, person, surface, seconds) for surface in SURFACES
         }
-        found["promised"] = together.submit(until_promised, place, person, seconds)
+        if promises:
+            found["promised"] = together.submit(until_promised, place, person, seconds)
         event(person)
         return {surface: each.result() for surface, each in found.items()}
 
 
-def measured(place: Place, keycloak: Keycloak, names: Sequence[str], seconds: float) -> Mapping[str, Figures]:
+def measured(
+    place: Place, keycloak: Keycloak, names: Sequence[str], seconds: float, *, promises: bool
+) -> Mapping[str, Figures]:
     """One hub's row for each event: a person each, and the events begin one after the other."""
     people = {event: Person(place.hub, keycloak, f"person{number}") for number, event in enumerate(names)}
     for person in people.values():
@@ -162,11 +167,12 @@ def measured(place: Place, keycloak: Keycloak, names: Sequence[str], seconds: fl
     with ThreadPoolExecutor(len(names)) as pool:
         found = {}
         for name in together:
-            found[name] = pool.submit(watched, place, people[name], does[name], seconds)
+            found[name] = pool.submit(watched, place, people[name], does[name], seconds, promises=promises)
             time.sleep(APART_SECONDS)
         figures = {name: each.result() for name, each in found.items()}
     if OF_THE_REALM in names:
-        figures[OF_THE_REALM] = watched(place, people[OF_THE_REALM], does[OF_THE_REALM], seconds)
+        person, event = people[OF_THE_REALM], does[OF_THE_REALM]
+        figures[OF_THE_REALM] = watched(place, person, event, seconds, promises=promises)
     return figures
 
 
@@ -185,7 +191,7 @@ def hub_at(folder: Path, keycloak: Keycloak, kind: str) -> Iterator[Place]:
 
 def shown(row: Figures, surface: str) -> str:
     """A cell."""
-    over, promised = row[surface], row["promised"]
+    over, promised = row[surface], row.get("promised")
     text = "works" if over is None else f"{over:.1f}"
     return f"{text} (promised {promised:.1f})" if surface == SURFACES[-1] and promised is not None else text
 
@@ -208,7 +214,7 @@ def main(home: Path, seconds: float, only: str, kinds: Sequence[str]) -> None:
                 )
                 names = [name for name in events(keycloak, place) if only in name]
                 names = [name for name in names if kind != "stock" or name != ON_OUR_PAGE]
-                figures = measured(place, keycloak, names, seconds)
+                figures = measured(place, keycloak, names, seconds, promises=kind != "stock")
             show(KINDS[kind][0], figures)
 
 
