@@ -34,7 +34,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = (
-    "jupyterhub", "hub_extensions.hub_service", "jupyter_server", "jupyterhub.singleuser", "tests.fakes.turned_service"
+    "jupyterhub", "hub_extensions.hub_service", "jupyter_server", "jupyterhub.singleuser", "tests.fakes.turned_service",
+    "tests.fakes.dying_service",
 )  # fmt: skip
 SCRIPTS = tuple(str(ROOT / "tests" / "fakes" / name) for name in ("singleuser.py", "patient_service.py"))
 HELD = (

@@ -7,6 +7,7 @@ import re
 import secrets
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html import unescape
@@ -21,6 +22,7 @@ from tests.patience import patient
 REALM = "uni"
 CLIENT = "jupyterhub"
 PASSWORD = "a password of the test"
+GROUPS = ("thesis", "students")
 
 
 class Keycloak:
@@ -31,6 +33,7 @@ class Keycloak:
         self.url = f"http://127.0.0.1:{self.port}"
         self.issuer = f"{self.url}/realms/{REALM}"
         self.admin_password, self.client_secret = secrets.token_hex(16), secrets.token_hex(16)
+        self._admin_token, self._token_until = "", 0.0
 
     @contextmanager
     def open(self) -> Iterator[Keycloak]:
@@ -63,24 +66,32 @@ class Keycloak:
     # -------------------------------------------------------------- what admins do
 
     def api(self, method: str, path: str, body: object = None) -> requests.Response:
-        """The admin REST API. A token lives 60 s, so each request gets its own."""
-        form = {
-            "grant_type": "password", "client_id": "admin-cli", "username": "root", "password": self.admin_password
-        }  # fmt: skip
-        address = f"{self.url}/realms/master/protocol/openid-connect/token"
-        token = requests.post(address, data=form, timeout=patient(20)).json()["access_token"]
+        """The admin REST API."""
         answer = requests.request(
             method,
             f"{self.url}/admin/realms/{path}",
             json=body,
-            headers={"Authorization": f"Bearer {token}"},
+            headers={"Authorization": f"Bearer {self._token()}"},
             timeout=patient(20),
         )
         answer.raise_for_status()
         return answer
 
+    def _token(self) -> str:
+        """It lives for 60 s."""
+        if time.monotonic() > self._token_until:
+            form = {
+                "grant_type": "password", "client_id": "admin-cli", "username": "root", "password": self.admin_password
+            }  # fmt: skip
+            address = f"{self.url}/realms/master/protocol/openid-connect/token"
+            self._admin_token = requests.post(address, data=form, timeout=patient(20)).json()["access_token"]
+            self._token_until = time.monotonic() + 30
+        return self._admin_token
+
     def make_realm(self, callback: str, logout: str, home: str) -> None:
-        """A realm with one client, whose groups stand in the claim ``groups``."""
+        """A realm with one client, whose groups stand in the claim ``groups``; nothing is left of the one before."""
+        if requests.get(self.issuer, timeout=patient(20)).ok:
+            self.api("DELETE", REALM)
         self.api("POST", "", {"realm": REALM, "enabled": True, "sslRequired": "none"})
         mapper = {
             "name": "groups",
@@ -104,17 +115,11 @@ class Keycloak:
             "protocolMappers": [mapper],
         }
         self.api("POST", f"{REALM}/clients", client)
-        self.api("POST", f"{REALM}/groups", {"name": "thesis"})
-
-    def point_client_at(self, callback: str, logout: str, home: str) -> None:
-        """The next hub's addresses."""
-        (client,) = self.api("GET", f"{REALM}/clients?clientId={CLIENT}").json()
-        client["redirectUris"] = [callback]
-        client["attributes"] |= {"backchannel.logout.url": logout, "post.logout.redirect.uris": home}
-        self.api("PUT", f"{REALM}/clients/{client['id']}", client)
+        for name in GROUPS:
+            self.api("POST", f"{REALM}/groups", {"name": name})
 
     def add(self, name: str) -> str:
-        """A person in the group thesis; the id."""
+        """A person in both groups; the id. Who is in none has no claim of groups at all, and then they are unknown."""
         person = {
             "username": name,
             "enabled": True,
@@ -122,7 +127,7 @@ class Keycloak:
             "emailVerified": True,
             "firstName": name,
             "lastName": name,
-            "groups": ["thesis"],
+            "groups": list(GROUPS),
             "credentials": [{"type": "password", "value": PASSWORD, "temporary": False}],
         }
         location = self.api("POST", f"{REALM}/users", person).headers["Location"]

@@ -130,6 +130,12 @@ class SessionRegistry:
         since = self._now() - LATE_TOKENS
         return [each for each in self._ended.values() if each.ended is not None and each.ended >= since]
 
+    def ended_before_start(self) -> set[int]:
+        """Who lost a session in the last minutes in which an earlier life of the hub ended any."""
+        ends = [(each.user_id, each.ended) for each in self._ended.values() if each.ended is not None]
+        last = max((ended for _, ended in ends), default=None)
+        return {user_id for user_id, ended in ends if last is not None and last - ended <= LATE_TOKENS}
+
     def note_uses(self) -> None:
         """Write the last uses. What cannot be written is written the next time."""
         with self.store.transaction():

@@ -60,6 +60,10 @@ class UserServers:
                 found |= set() if own is None else {own.id}
         return found
 
+    def are_checked(self, user: Any) -> bool:
+        """A hub that restarted does not know yet whether all of them still run."""
+        return any(spawner.pending == "check" for spawner in _active(user))
+
     async def ask_again(self, user: Any) -> tuple[str, ...]:
         """Tell each running server to ask the hub again; which ones have done so."""
         ready = [spawner for spawner in _active(user) if spawner.ready and spawner.server is not None]

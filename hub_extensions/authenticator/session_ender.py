@@ -203,9 +203,11 @@ class SessionEnder:
         return frozenset((each.name, _started(user, each.name)) for each in self._servers.facts(user))
 
     def resume(self) -> None:
-        """Go on with servers that an earlier life of the hub was to stop."""
+        """Go on with servers that an earlier life of the hub was to stop, or to tell that a session ended."""
         for stop in self._registry.store.stops():
             self._later(self._stop(stop) if stop.started is not None else self._stop_what_comes_back(stop))
+        for user_id in self._registry.ended_before_start():
+            self._later(self._ask_what_comes_back(user_id))
 
     async def _stop(self, stop: PendingStop) -> None:
         """Stop this run of a server at its time; whatever fails is tried again, until there is nothing to stop."""
@@ -292,6 +294,13 @@ class SessionEnder:
                 break
             await asyncio.sleep(1)
         await self._stop(stop)
+
+    async def _ask_what_comes_back(self, user_id: int) -> None:
+        """Servers run on without the hub, which checks each of them when it starts."""
+        until = time.monotonic() + COMES_BACK_SECONDS
+        while self._servers.are_checked(self._user(user_id)) and time.monotonic() < until:  # noqa: ASYNC110
+            await asyncio.sleep(1)
+        await self._servers.ask_again(self._user(user_id))
 
     def _user(self, user_id: int) -> Any:
         orm_user = self._app.db.query(orm.User).filter_by(id=user_id).first()

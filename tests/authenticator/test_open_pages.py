@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sqlite3
 import uuid
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,9 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from hub_extensions.server_extension.recheck import SIGNED_OUT
 from tests.authenticator.canaries import shown
+from tests.authenticator.killed_at import again, config, dies_before
 from tests.authenticator.signed_hub import ids, rest
-from tests.hubs import Hub, until
+from tests.hubs import Hub
 from tests.loop.place import Place
 from tests.patience import patient
 
@@ -45,8 +49,8 @@ class Browser:
             method, self.hub.url + self.server + path, headers=headers, timeout=patient(30), allow_redirects=False
         )
 
-    async def open(self, path: str) -> WebSocketClientConnection:
-        url = self.hub.url + self.server + path
+    async def open(self, path: str, at: str = "") -> WebSocketClientConnection:
+        url = (at or self.hub.url) + self.server + path
         cookie = requests.Request("GET", url, cookies=self.cookies).prepare().headers["Cookie"]
         request = HTTPRequest(url.replace("http", "ws", 1), headers={"Cookie": cookie}, request_timeout=patient(30))
         return await websocket_connect(request)
@@ -74,15 +78,22 @@ async def answers(kernel: WebSocketClientConnection) -> None:
             return
 
 
+def own_address(hub: Hub, path: str) -> str:
+    """Where the server with this path listens itself."""
+    with closing(sqlite3.connect(hub.folder / "jupyterhub.sqlite")) as database:
+        [(port,)] = database.execute("select port from servers where base_url = ?", [path])
+    return f"http://127.0.0.1:{port}"
+
+
 async def closed(connection: WebSocketClientConnection) -> int | None:
     """Wait for the other end to close it; the code."""
-    while await connection.read_message() is not None:
+    while await asyncio.wait_for(connection.read_message(), patient(30)) is not None:
         pass
     return connection.close_code
 
 
 async def test_an_ended_sessions_pages_close_at_once_and_the_kernel_lives_on(tmp_path: Path) -> None:
-    place = Place(tmp_path / "hub", layout="lab-a100", config=CONFIG)
+    place = Place(tmp_path / "hub", layout="lab-a100", config=CONFIG + config())
     with place.open():
         hub = place.hub
         hub.add_users("ada")
@@ -110,16 +121,20 @@ async def test_an_ended_sessions_pages_close_at_once_and_the_kernel_lives_on(tmp
         # a new session finds the kernel again
         three = Browser(hub, "ada")
         await answers(await three.open(f"{channels}three"))
-        # a hub that was killed has forgotten the server's token, and proves itself by the key that it gave the server
-        hub.kill()
-        hub.start()
-        until(lambda: hub.ready("ada"), 60, "the hub knows its server again")
-        theirs = [await three.open("gpu/live")]
-        for other in ids(hub, one.hub_session, "ada")[False]:
-            report = rest(hub, one.hub_session, "DELETE", f"users/ada/sessions/{other}")
-            assert report.json()["servers_asked"] == [""]
-        assert [await closed(each) for each in theirs] == [SIGNED_OUT]
+        # a hub that was killed before it told the server does so at its start, by the key that it gave the server:
+        # the server's token it has forgotten
+        at = own_address(hub, three.server)  # with its hub a proxy of the hub's own ends, and with it what goes by it
+        mine = await one.open(f"{channels}one", at)
+        theirs = [await three.open(path, at) for path in (f"{channels}four", "gpu/live")]
+        await answers(theirs[0])
+        [other] = ids(hub, one.hub_session, "ada")[False]
+        dies_before(hub, "servers are asked")
+        with suppress(requests.ConnectionError):
+            rest(hub, one.hub_session, "DELETE", f"users/ada/sessions/{other}")
+        again(hub)
+        assert [await closed(each) for each in theirs] == [SIGNED_OUT] * 2
         assert three.ask("GET", "api/kernels").status_code == 403
+        await answers(mine)
         assert one.ask("GET", f"api/kernels/{kernel}").ok
         # no secret of all this stands where somebody could read it: hub, service and server talk at their most
         kept = [each for each in place.state.rglob("*") if each.is_file() and each.suffix != ".json"]

@@ -139,3 +139,16 @@ def test_an_ended_session_is_remembered_for_who_comes_back_and_then_forgotten(
     registry.forget_ended()
     assert registry.ended(cookie) is None
     assert len(store.sessions()) == 1
+
+
+def test_a_hub_that_starts_knows_whose_sessions_ended_last(
+    store: FullDisk, clock: Clock, registry: SessionRegistry
+) -> None:
+    assert registry.ended_before_start() == set()
+    for user_id, minutes in ((1, 0), (2, 11), (3, 20)):
+        begun(registry, user_id)
+        [session] = registry.of_user(user_id)
+        store.put([replace(session, ended=NOW + minutes * MINUTE, cause=EndCause.BY_OWNER.value)])
+    begun(registry, 4)
+    clock.now += 1000 * MINUTE
+    assert SessionRegistry(store, SignOnConfig(), clock).ended_before_start() == {2, 3}

@@ -14,12 +14,13 @@ import base64
 import functools
 import hashlib
 import secrets
+import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlencode
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import jwt
 import requests
@@ -108,6 +109,20 @@ class ThatHangs(Fault):
         if self._path and path != self._path:
             return False
         handler.hanging = True
+        return True
+
+
+class ThatDies(Fault):
+    """It takes the question and is killed."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def answers(self, handler: _Handler, path: str) -> bool:
+        if path != self._path:
+            return False
+        handler.hanging = True
+        handler.op.die()
         return True
 
 
@@ -224,6 +239,7 @@ class OidcProvider:
         self.codes: dict[str, Claims] = {}
         self.refresh_tokens: dict[str, Claims] = {}
         self.access_tokens: dict[str, Claims] = {}
+        self.rotates, self.is_dead = True, False
         self.ended: set[str] = set()
         self.given: set[str] = set()
         self._sockets = bind_sockets(0, "127.0.0.1")
@@ -260,6 +276,14 @@ class OidcProvider:
     def send_logout(self, **claims: Any) -> requests.Response:
         return requests.post(self.backchannel, data={"logout_token": self.logout_token(**claims)}, timeout=patient(30))
 
+    def send_logout_and_die(self, **claims: Any) -> None:
+        """It does not live to hear the answer."""
+        to = urlsplit(self.backchannel)
+        body = urlencode({"logout_token": self.logout_token(**claims)})
+        head = f"POST {to.path} HTTP/1.1\r\nHost: {to.netloc}\r\nContent-Length: {len(body)}\r\n"
+        with socket.create_connection((str(to.hostname), to.port or 80), patient(10)) as connection:
+            connection.sendall(f"{head}Content-Type: application/x-www-form-urlencoded\r\n\r\n{body}".encode())
+
     # ------------------------------------------------------------------ life
 
     def __enter__(self) -> OidcProvider:
@@ -272,10 +296,25 @@ class OidcProvider:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = HTTPServer(Application([(r"/.*", _Handler, {"provider": self})]))
-        server.add_sockets(self._sockets)
+        self._listen()
         self._loop.run_forever()
-        server.stop()
+        self._server.stop()
+
+    def _listen(self) -> None:
+        self._server = HTTPServer(Application([(r"/.*", _Handler, {"provider": self})]))
+        self._server.add_sockets(self._sockets)
+
+    def die(self) -> None:
+        """From a request: whoever is connected gets no answer, and nobody can connect. What it knows it keeps."""
+        self.is_dead = True
+        self._server.stop()
+        self._loop.create_task(self._server.close_all_connections())
+
+    def come_back(self) -> None:
+        """At the same address."""
+        self.is_dead = False
+        self._sockets = bind_sockets(int(self.host.rpartition(":")[2]), "127.0.0.1")
+        self._loop.call_soon_threadsafe(self._listen)
 
     # ------------------------------------------------------------------ what it answers
 
@@ -368,7 +407,8 @@ class _Handler(RequestHandler):
         if not self._is_client(body):
             return self._error(401, "invalid_client")
         if body.get("grant_type") == "refresh_token":
-            login = self.op.refresh_tokens.pop(body.get("refresh_token", ""), None)
+            take = self.op.refresh_tokens.pop if self.op.rotates else self.op.refresh_tokens.get
+            login = take(body.get("refresh_token", ""), None)
             if login is None or self.op.is_out(login):
                 gone = login is not None and login["sub"] in self.op.disabled
                 return self._error(400, "invalid_grant", "User disabled" if gone else "")

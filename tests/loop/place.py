@@ -21,14 +21,19 @@ from tests.patience import patient
 
 PATIENCE = 60.0
 """Seconds on a quiet machine."""
-SERVICES = ("hub_extensions.hub_service", "tests.fakes.turned_service", "tests.fakes.leaping_service")
+SERVICES = (
+    "hub_extensions.hub_service", "tests.fakes.turned_service", "tests.fakes.leaping_service",
+    "tests.fakes.dying_service",
+)  # fmt: skip
 TURNED = f"""
 from hub_extensions import configuration
 configuration.COMMAND = ["-m", {SERVICES[1]!r}]
 """
 """In the `config` of a place: its service's running clock is turned (``tests/fakes/turned_service.py``)."""
-LEAPING = TURNED.replace(*SERVICES[1:])
+LEAPING = TURNED.replace(*SERVICES[1:3])
 """It can be set an hour on, once (``tests/fakes/leaping_service.py``)."""
+DYING = TURNED.replace(SERVICES[1], SERVICES[3])
+"""It can be killed at a step (``tests/fakes/dying_service.py``)."""
 THREE_SMALL = """
 title: "One A100-40GB with three small parts, for tests"
 gpus:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 import requests
 
+from tests.authenticator.killed_at import TAKES_OVER, again, config, dies_before
 from tests.authenticator.signed_hub import rest
+from tests.fakes.dying_service import NAME, STEPS
 from tests.hubs import until
-from tests.loop.place import Place
+from tests.loop.place import DYING, Place
 from tests.patience import patient
 
 pytestmark = [pytest.mark.programs, pytest.mark.hub]
@@ -24,6 +27,9 @@ gpus:
     mig:
       - {profile: 19, start: 0}
 """
+SEVEN_SMALL = ONE_SMALL.replace("one small part", "seven small parts") + "".join(
+    f"      - {{profile: 19, start: {start}}}\n" for start in range(1, 7)
+)
 CONFIG = """
 c.SignOn.enabled = True
 c.SignOn.drain_minutes = 0.5
@@ -69,6 +75,38 @@ def test_a_drain_is_shown_is_never_shortened_and_ends_as_a_cull_does(tmp_path: P
         hub.wait_ready("ben", seconds=60)
         until(lambda: ended(place), what="the use is over")
         assert ended(place) == ["signed-out"]
+
+
+@pytest.mark.whole
+@pytest.mark.hub("6.1")
+def test_a_service_that_is_killed_at_each_step_of_a_stop_stops_that_server_and_no_other(tmp_path: Path) -> None:
+    soon = CONFIG.replace("drain_minutes = 0.5", "drain_minutes = 0.05")
+    place = Place(tmp_path, layout=SEVEN_SMALL, lab=False, config=DYING + soon + config())
+    with place.open():
+        hub = place.hub
+        steps = dict(zip((f"p{number}" for number in range(len(STEPS))), STEPS, strict=True))
+        hub.add_users("hana", "ada", *steps)
+        admin = hub.login("root-admin")
+        for name in ("hana", "ada", *steps):
+            hub.spawn(name, {"offer": OFFER})
+            hub.wait_ready(name)
+        before = hub.server("hana")
+        armed = place.state / NAME
+        for name, step in steps.items():
+            armed.write_text(step)
+            assert rest(hub, admin, "DELETE", f"users/{name}/sessions?lost_right=true").ok
+            until(lambda: not armed.exists(), 30, f"the service dies: {step}")
+            until(lambda: hub.server(name) is None, 60, f"{step}: the server stops")  # noqa: B023
+        dies_before(hub, *TAKES_OVER)
+        with suppress(requests.ConnectionError):
+            rest(hub, admin, "DELETE", "users/ada/sessions?lost_right=true")
+        again(hub)
+        place.wait_service()
+        until(lambda: hub.server("ada") is None, 60, "ada's server stops")
+        until(lambda: list(place.leases()) == ["hana"], what="what they had is free")
+        until(lambda: hub.ready("hana"), what="the hub knows hana's server again")
+        after = hub.server("hana")
+        assert before is not None and after is not None and after["started"] == before["started"]
 
 
 def ended(place: Place) -> list[str]:
