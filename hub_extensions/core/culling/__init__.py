@@ -58,7 +58,7 @@ from hub_extensions.core.culling.rules import (
     longest_of_all,
     policy_for,
 )
-from hub_extensions.core.culling.signs import UseSign, cpu_signs, gpu_signs
+from hub_extensions.core.culling.signs import cpu_signs, gpu_signs
 from hub_extensions.core.culling.stops import DueStop, StopPause, pause_after, stops_to_begin
 from hub_extensions.core.culling.warnings import PAGE, announced, begun_again, is_announced, last_warning, reached
 
@@ -83,7 +83,6 @@ __all__ = [
     "ServerFacts",
     "ServerReturn",
     "StopPause",
-    "UseSign",
     "activity_counts",
     "announced",
     "begun_again",
