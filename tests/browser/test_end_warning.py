@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -116,9 +117,15 @@ def test_a_hidden_page_is_warned_by_the_event_stream_and_can_keep(
     service.state = a_state(uuid=UUID, countdown=a_countdown(540))
     expect(toast(page)).to_have_count(1)
     assert not live.now_open()
+    until(lambda: service.reports[-1]["warned"] is not None, page)
     page.locator(".Toastify").get_by_role("button", name="Keep 30 min").click()
     until(lambda: service.keeps == keeps + 1, page)
     expect(toast(page)).to_have_count(0)
+    soon = a_countdown(50)
+    service.state = a_state(uuid=UUID, countdown=replace(soon, last_warning=soon.stops_at - timedelta(seconds=60)))
+    last = page.locator(".Toastify").get_by_text("Your GPU is idle. The server stops in")
+    expect(last).to_have_count(1)
+    expect(last).to_contain_text("Files are saved, variables are lost.")
     assert not live.now_open()
 
 

@@ -59,7 +59,7 @@ from hub_extensions.core.culling.rules import (
     longest_of_all,
     policy_for,
 )
-from hub_extensions.core.culling.signs import UseSign, cpu_signs, gpu_signs
+from hub_extensions.core.culling.signs import cpu_signs, gpu_signs
 from hub_extensions.core.culling.stops import COUNTED, DueStop, StopPause, pause_after, stops_to_begin
 from hub_extensions.core.culling.warnings import PAGE, announced, begun_again, is_announced, last_warning, reached
 
@@ -88,7 +88,6 @@ __all__ = [
     "ServerReturn",
     "StopFault",
     "StopPause",
-    "UseSign",
     "activity_counts",
     "announced",
     "begun_again",

@@ -5,31 +5,13 @@ Not here: what follows from it (``decision.py``).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from hub_extensions.core.culling.policy import CullPolicy
-from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
+from hub_extensions.core.gpu.samples import DeviceSample, ServerReport, UseSign
 
 LATELY = timedelta(minutes=1)
 """Activity that is no older is of now."""
-
-
-@dataclass(frozen=True, slots=True)
-class UseSign:
-    """One sign of use.
-
-    Attributes:
-        kind: ``gpu``, ``report`` (of the GPU, by the server itself), ``kernels``, ``terminals``, ``activity``.
-        value: ``busy``, ``idle`` or ``unknown``. source: who says so, as in `DeviceSample`; ``report``, ``hub``.
-        at: wall-clock time of it; None: not known. decides: the server is judged by it now.
-    """
-
-    kind: str
-    value: str
-    source: str
-    at: datetime | None
-    decides: bool
 
 
 def gpu_signs(

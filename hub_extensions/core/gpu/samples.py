@@ -68,3 +68,20 @@ class ServerReport:
     busy_terminals: int | None = None
     draining: bool | None = None
     hook_ran: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UseSign:
+    """One sign of use.
+
+    Attributes:
+        kind: ``gpu``, ``report`` (of the GPU, by the server itself), ``kernels``, ``terminals``, ``activity``.
+        value: ``busy``, ``idle`` or ``unknown``. source: who says so, as in `DeviceSample`, or ``report``, ``hub``.
+        at: wall-clock time of it; None: not known. decides: the server is judged by it now.
+    """
+
+    kind: str
+    value: str
+    source: str
+    at: datetime | None
+    decides: bool

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from hub_extensions.core.culling.signs import UseSign
-from hub_extensions.core.gpu.samples import Counters
+from hub_extensions.core.gpu.samples import Counters, UseSign
 from hub_extensions.core.messages.forms import OfferState
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.reasons import Reason

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core import culling
-from hub_extensions.core.culling import CullDecision, CullPolicy, Evidence, ServerFacts, UseSign
+from hub_extensions.core.culling import CullDecision, CullPolicy, Evidence, ServerFacts
 from hub_extensions.core.gpu.devices import WHOLE
-from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
+from hub_extensions.core.gpu.samples import DeviceSample, ServerReport, UseSign
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease
 from hub_extensions.core.usage import Figure

@@ -54,7 +54,7 @@ async def test_a_server_is_shown_what_it_has(tmp_path: Path) -> None:
         assert [(sign.kind, sign.value, sign.source, sign.decides) for sign in found["ada"].signs] == [
             ("gpu", "idle", "nvml", True)
         ]
-        assert [(sign.kind, sign.value) for sign in found["ben"].signs] == [("activity", "unknown")]
+        assert [(sign.kind, sign.value) for sign in found["ben"].signs] == [("activity", "busy")], "it has just started"
         assert [offer.id for offer in found["ada"].waits] == [LARGE, "cpu"]
         assert [offer.id for offer in found["ben"].waits] == [SMALL, LARGE]
         keep = found["ada"].keep
