@@ -10,16 +10,7 @@ import { Token } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import {
-  ask,
-  endEventIn,
-  keep,
-  listen,
-  Refusal,
-  saved,
-  warned,
-  PROTOCOL_VERSION
-} from './api.js';
+import { ask, endEventIn, keep, listen, Refusal, saved, warned, PROTOCOL_VERSION } from './api.js';
 import {
   fromSeries,
   shifted,

@@ -82,6 +82,9 @@ def test_what_holds_where_an_admin_says_nothing() -> None:
         cpu_idle=12 * hour,
         trust_reports=False,
         drain=minute,
+        stop_deadline=5 * minute,
+        soft=False,
+        notify_url="",
     )
     assert (ClusterConfig().forgotten_after, ClusterConfig().outside_after) == (5 * minute, 30 * timedelta(seconds=1))
 
@@ -105,7 +108,7 @@ def test_what_holds_where_an_admin_says_nothing() -> None:
                         "idle_minutes", "idle_minutes_by_offer", "warn_minutes", "keep_minutes", "keeps_per_day",
                         "lifetime_hours", "grace_minutes", "unopened_minutes", "cpu_idle_minutes",
                         "extend_lifetime_hours", "extend_lifetime_times", "holds_memory_minutes", "never_used_minutes",
-                        "after_run_minutes", "wanted_minutes", "drain_seconds",
+                        "after_run_minutes", "wanted_minutes", "drain_seconds", "stop_deadline_minutes",
                     ),
                     (0, None),
                 ),
@@ -186,7 +189,8 @@ def test_the_wait_forecast_has_the_figures_that_it_was_measured_with(figure: obj
     [
         (NoticeConfig, {"webhook_url", "webhook_token", "smtp_password"}),
         (ServiceConfig, {"database_url", "shared_secret", "metrics_token", "prometheus_token"}),
-        *((section, set[str]()) for section in (QueueLimits, CullPolicy, OfferConfig, ClusterConfig, SignOnConfig)),
+        *((section, set[str]()) for section in (QueueLimits, OfferConfig, ClusterConfig, SignOnConfig)),
+        (CullPolicy, {"notify_url"}),
     ],
 )
 def test_a_secret_is_in_no_log(section: type, secrets: set[str]) -> None:

@@ -214,6 +214,6 @@ class ServerEvidence:
         times = {"idle since": facts.idle_since, "warned": facts.warned, "last opened": facts.opened}
         times["last activity"] = self.state.activity.get((facts.user, facts.server)) if lease is None else None
         found += [f"{name} {clock.wall(at).isoformat(timespec='seconds')}" for name, at in times.items() if at]
-        if facts.announced is not None:
+        if facts.announced is not None and facts.stopping is not None:
             found.append(f"reached by {', '.join(facts.reached) or 'nobody'}{' (warned again)' * facts.unheard}")
         return ", ".join(found)

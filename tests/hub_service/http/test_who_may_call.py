@@ -190,11 +190,13 @@ async def test_a_servers_token_reads_keeps_and_reports_its_own_server_only(servi
 
 
 async def test_a_server_cannot_name_another_server_in_its_report(service: Running) -> None:
+    """A field that is not known is skipped: whose report it is, says the token alone."""
     service.engine.run_server("ada", "thesis")
+    service.engine.run_server("ada", "other")
     report = {"opened": True, "kernels": 1, "busy_kernels": 0, "server": "other"}
     answer = await service.ask("POST", "api/server/report", "ada-thesis", report)
-    assert (answer.code, said(answer)["field"]) == (400, "server")
-    assert service.engine.told == []
+    assert answer.code == 200
+    assert [tuple(told[:3]) for told in service.engine.told] == [("report", "ada", "thesis")]
 
 
 @pytest.mark.parametrize("token", ["ada-token", "admin-token", "ada-visits-ben", "ada-two-servers", SECRET])
