@@ -45,6 +45,7 @@ class SessionRegistry:
         self._quiet: dict[int, datetime] = {}
         for session in store.sessions():
             self.put(session)
+        self._ended_before_start = self._in_the_last_minutes_of_ends()
 
     def begin(self, user_id: int, user_agent: str, address: str) -> tuple[SignOnSession, str]:
         """A new session, which nobody knows yet, and the value of its cookie, which is kept nowhere."""
@@ -132,6 +133,9 @@ class SessionRegistry:
 
     def ended_before_start(self) -> set[int]:
         """Who lost a session in the last minutes in which an earlier life of the hub ended any."""
+        return self._ended_before_start
+
+    def _in_the_last_minutes_of_ends(self) -> set[int]:
         ends = [(each.user_id, each.ended) for each in self._ended.values() if each.ended is not None]
         last = max((ended for _, ended in ends), default=None)
         return {user_id for user_id, ended in ends if last is not None and last - ended <= LATE_TOKENS}

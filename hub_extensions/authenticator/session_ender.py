@@ -300,7 +300,12 @@ class SessionEnder:
         until = time.monotonic() + COMES_BACK_SECONDS
         while self._servers.are_checked(self._user(user_id)) and time.monotonic() < until:  # noqa: ASYNC110
             await asyncio.sleep(1)
-        await self._servers.ask_again(self._user(user_id))
+        self._registry.be_quiet(user_id, QUIET)
+        try:
+            await self._servers.ask_again(self._user(user_id))
+        except Exception:
+            self._app.log.exception("Servers were not asked to look again after the hub's start")
+            self._roll_back()
 
     def _user(self, user_id: int) -> Any:
         orm_user = self._app.db.query(orm.User).filter_by(id=user_id).first()

@@ -361,7 +361,7 @@ export class GpuModel implements IGpuModel, IDisposable {
 
   private async _lost(signedOut = false): Promise<void> {
     this._hangUp();
-    // asked once only: a request that is repeated would keep the server from ever being idle
+    // asked once a loss: a request that is repeated would keep the server from ever being idle
     let asks = this._retryMs === FIRST_RETRY_MS && !signedOut;
     if (this._snapshot === null && !this._asked && !signedOut) {
       this._asked = true;

@@ -78,7 +78,7 @@ class EngineInMemory:
         counts = {("admitted", "mig-1g.5gb"): 4, ("refused", "line-full"): 2}
         culls = {("idle", "classes"): 3, ("lifetime", ""): 1}
         self.state = SimpleNamespace(counts=counts, culls=culls, last_admission_seconds=0.012, hub_clock_ahead=None)
-        self.failed_stops = SimpleNamespace(alarms={})
+        self.failed_stops = SimpleNamespace(alarms={}, info=lambda: self.culling_view.failed_stops)
         self.culling_view = messages.CullingView(NOON, (), ())
         self.rows: tuple[JournalRow, ...] = ()
         self._queues: list[asyncio.Queue[messages.TicketStatus]] = []

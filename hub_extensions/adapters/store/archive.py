@@ -7,9 +7,9 @@ seen once its import is done (``usage.py``). Not here: files and their formats (
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import groupby
@@ -152,8 +152,12 @@ class Archive:
             .order_by(USAGE.c.key, SAMPLES.c.at)
         )
         last = len(measured)
-        with self._engine.connect() as connection, connection.begin():
-            rows = (row for piece in _pieces(connection, chosen) for row in piece)
+        with (
+            self._engine.connect() as connection,
+            connection.begin(),
+            closing(_pieces(connection, chosen)) as pieces,
+        ):
+            rows = (row for piece in pieces for row in piece)
             for _, minutes in groupby(rows, key=itemgetter(0)):
                 first, *others = minutes
                 known = tuple(MeasuredMinute(*row[-last:]) for row in (first, *others) if row[-last] is not None)
@@ -245,7 +249,7 @@ class Import:
         return twice
 
 
-def _pieces(connection: Connection, chosen: Any) -> Iterator[Sequence[tuple[Any, ...]]]:
+def _pieces(connection: Connection, chosen: Any) -> Generator[Sequence[tuple[Any, ...]], None, None]:
     """The rows as the driver has them, `AT_ONCE` at a time. A database server sends the next while one is looked at."""
     result = connection.execution_options(stream_results=True, max_row_buffer=AT_ONCE).execute(chosen)
     pieces = result.partitions(AT_ONCE)

@@ -25,6 +25,7 @@ JOURNAL = sa.Table(
     sa.Column("actor", CleanText, nullable=False, server_default=""),
     sa.Column("evidence", CleanText, nullable=False, server_default=""),
     sa.Index("gpu_journal_by_time", "at"),
+    sa.Index("gpu_journal_by_user", "user", "id"),
 )
 
 NOTICES = sa.Table(

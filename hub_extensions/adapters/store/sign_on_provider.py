@@ -124,9 +124,16 @@ def note_user(connection: Connection, user: str) -> None:
 
 
 def note_users(connection: Connection) -> None:
-    """Each pin without an account is for the account with its name, where that was there when it was written."""
+    """Each pin without an account is for the account with its name, where that was there when it was written.
+
+    An account that has a pin already only bears the name now: it was another's when the pin was written.
+    """
+    follow_users(connection)
+    others = sa.alias(IDENTITIES)
+    same = sa.and_(others.c.user_id == HUB_USERS.c.id, others.c.user_created == HUB_USERS.c.created)
     query = sa.select(IDENTITIES.c.user, IDENTITIES.c.pinned, HUB_USERS.c.created)
     query = query.join(HUB_USERS, HUB_USERS.c.name == IDENTITIES.c.user).where(IDENTITIES.c.user_id.is_(None))
+    query = query.where(~sa.exists().where(same))
     for user, pinned, created in connection.execute(query).all():
         if created is not None and was_there(created.replace(tzinfo=timezone.utc), pinned):
             note_user(connection, user)

@@ -156,8 +156,8 @@ class Correction:
 
     def __init__(self) -> None:
         self._true: deque[_True] = deque(maxlen=MATURED)
-        self._limited = False
         self._medians: deque[tuple[float, float, float]] = deque(maxlen=MATURED)
+        self._limits: deque[tuple[float, float, float]] = deque(maxlen=MATURED)
 
     def matured(self, shown: Interval, waited: float, at_most: float | None = None, joined: float = math.inf) -> None:
         """A forecast came true.
@@ -168,11 +168,12 @@ class Correction:
         """
         moves = self._moves([each for each in self._true if each.came <= joined], ())
         moved = shown if moves is None else moves.moved(shown)
-        self._limited = self._limited or at_most is not None
         most = math.inf if at_most is None else at_most
         said = (min(shown.p50, most), min(moved.p50, most), shown.p50 if at_most is None else at_most)
         play, other, limit = (abs(_log(waited) - _log(each)) for each in said)
         self._medians.append((play, other, limit))
+        if at_most is not None:
+            self._limits.append((play, other, limit))
         self._true.append(_True(shown, waited, joined + waited))
 
     @property
@@ -180,8 +181,9 @@ class Correction:
         """By how well the play, the moved play and what was enforced foretold those that came true."""
         if len(self._true) < FEWEST_MATURED:
             return PLAY_ALONE
-        play, moved, limit = weights(self._medians)
-        return Trust(moved / (play + moved), limit if self._limited else 0.0)
+        play, moved, _ = weights(self._medians)
+        known = len(self._limits) >= FEWEST_MATURED
+        return Trust(moved / (play + moved), weights(self._limits)[2] if known else 0.0)
 
     def correct(
         self, played: Interval, waiting: Iterable[tuple[Interval, float]] = (), at_most: float | None = None
@@ -243,7 +245,7 @@ def limited(shown: Interval, at_most: float | None, trust: Trust = PLAY_ALONE) -
     """Nothing goes beyond what is enforced; where that foretold well lately, it has its share."""
     if at_most is None:
         return replace(shown, p10=min(shown.p10, shown.p50))
-    p50 = (1 - trust.limit) * min(shown.p50, at_most) + trust.limit * at_most
+    p50 = min(at_most, (1 - trust.limit) * min(shown.p50, at_most) + trust.limit * at_most)  # else by a rounding more
     p90 = at_most if trust.by_limit else min(max(shown.p90, p50), at_most)
     return Interval(min(shown.p10, p50), p50, p90, shown.within)
 

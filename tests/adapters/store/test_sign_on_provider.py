@@ -116,6 +116,19 @@ def test_a_pin_from_before_accounts_were_noted_follows_the_account_that_had_its_
     assert store.pins_of(BEN, "") == {BEN: "ben"}
 
 
+def test_an_account_that_has_a_pin_and_got_the_name_of_an_older_one_is_not_given_that_too(db: Session) -> None:
+    store = ProviderStore(db)
+    store.pin(ADA, "ada", NOW)  # whose account is gone
+    db.execute(sa.text("insert into users values (1, 'xeno', '2026-11-19 00:00:00.000000')"))
+    store.pin(BEN, "xeno", NOW)
+    store.note_users()
+    db.execute(sa.text("update users set name = 'ada'"))
+    store.note_users()
+    db.execute(sa.text("update users set name = 'xeno'"))
+    store.follow_users()
+    assert (store.pins_of(BEN, ""), store.pins_of(ADA, "")) == ({BEN: "xeno"}, {})
+
+
 def test_an_admin_gives_a_name_to_somebody_else(db: Session, tmp_path: Path) -> None:
     ProviderStore(db).pin(ADA, "ada", NOW)
     db.commit()

@@ -218,4 +218,4 @@ def test_one_sign_out_ends_the_hub_and_another_site_of_the_service(
         expect(other.page.get_by_role("heading", name="Goodbye")).to_be_visible()
         until(lambda: other.status() == 302, what="the hub wants a sign-in")
         assert wiki_says(other) == 302
-        other.is_told("Your sign-in service ended this session.")
+        other.is_told(ENDED_THERE)

@@ -180,3 +180,12 @@ def test_the_median_lies_between_the_play_and_the_moved_play() -> None:
         assert made.p50 == pytest.approx((1 - share) * play + share * other) and made.p50 <= made.p90
     assert corrected(QUICK, None) == QUICK
     assert corrected(Interval(5.0, 4.0, 3.0), None) == Interval(4.0, 4.0, 4.0)
+
+
+def test_a_limit_counts_once_enough_waits_had_one() -> None:
+    found = Correction()
+    for _ in range(150):  # in a dry run nothing is enforced
+        found.matured(Interval(60.0, 600.0, 1800.0), 600.0)
+    for waits in range(1, 21):
+        found.matured(Interval(60.0, 600.0, 1800.0), 3600.0, at_most=3600.0)
+        assert (found.trust.limit > 0) == (waits == 20)

@@ -157,7 +157,7 @@ class YourGpu(Page):
             line = await engine.all_tickets()
             values |= {"line": line[:QUEUE_ROWS], "line_length": len(line), "cluster": engine.cluster()}
             values |= {"leases": engine.leases(), "health": engine.health(), "forecast": engine.forecasts()}
-            values |= {"failed_stops": engine.culling().failed_stops}
+            values |= {"failed_stops": engine.failed_stops.info()}
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.finish(self.rendered("your_gpu.html", **values))
 
