@@ -5,7 +5,8 @@
 | it has come back, and that run has ended                         | forgotten  |
 | its user has asked for a server meanwhile                        | forgotten  |
 | its GPU is not free yet, which is the proof of the stop          | waited for |
-| … for `LONGEST_STOP`                                             | given up   |
+| the hub still stops it                                           | waited for |
+| … either of them for `LONGEST_STOP`                              | given up   |
 | it is not there                                                  | started    |
 | it was asked for, and runs                                       | back       |
 | it was asked for, and starts                                     | waited for |
@@ -69,12 +70,14 @@ class ReturnSeen:
     Attributes:
         holds_gpu: a lease of it has not ended. has_ticket: it stands in line, or is admitted.
         listed: the hub has it, running or pending. facts: of the run that is there; None: none is ready.
+        stopping: its stop is under way, by us or by the hub.
     """
 
     holds_gpu: bool
     has_ticket: bool
     listed: bool
     facts: ServerFacts | None
+    stopping: bool = False
 
 
 def comes_back(facts: ServerFacts, cause: Cause | None, policy: CullPolicy) -> bool:
@@ -96,7 +99,7 @@ def next_step(back: ServerReturn, seen: ReturnSeen, now: datetime) -> ReturnStep
         return _asked(back, seen, now)
     if seen.has_ticket or facts is not None:
         return ReturnStep.FORGET
-    if seen.holds_gpu:
+    if seen.holds_gpu or seen.stopping:
         late = back.stopped is not None and now - back.stopped > LONGEST_STOP
         return ReturnStep.GIVE_UP if late else ReturnStep.WAIT
     return ReturnStep.FORGET if seen.listed else ReturnStep.START

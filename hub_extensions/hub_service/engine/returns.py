@@ -63,10 +63,12 @@ class Returns:
 
     async def _go_on(self, back: ServerReturn) -> None:
         key = (back.user, back.server)
-        listed = back.run is None and await self.hub.server(*key) is not None
+        server = await self.hub.server(*key) if back.run is None else None
+        stopping = server is not None and server.pending == "stop"
         held = any((lease.user, lease.server) == key for lease in self.state.leases.values())
         ticket, facts = self.state.live_ticket(*key), self.state.facts.get(key)
-        seen, now = ReturnSeen(held, ticket is not None, listed, facts), self.state.clock.now()
+        seen = ReturnSeen(held, ticket is not None, server is not None, facts, stopping)
+        now = self.state.clock.now()
         step = culling.next_step(back, seen, now)
         if step is ReturnStep.START:
             await self._start(replace(back, asked=now, tries=back.tries + 1))

@@ -63,6 +63,9 @@ def test_its_options_are_those_of_before_but_for_the_gpu(options: dict[str, obje
         (ORDERED, replace(GONE, holds_gpu=True, listed=True), 601, ReturnStep.GIVE_UP),
         (ORDERED, GONE, 5, ReturnStep.START),
         (ORDERED, replace(GONE, listed=True), 5, ReturnStep.FORGET),  # its user was quicker
+        (ORDERED, replace(GONE, listed=True, stopping=True), 5, ReturnStep.WAIT),  # by the hub, after its GPU is free
+        (ORDERED, replace(GONE, listed=True, stopping=True), 601, ReturnStep.GIVE_UP),
+        (ASKED, replace(GONE, listed=True, stopping=True), 60, ReturnStep.WAIT),
         (ORDERED, replace(GONE, has_ticket=True), 5, ReturnStep.FORGET),
         (ORDERED, replace(GONE, facts=FACTS), 5, ReturnStep.FORGET),
         (ORDERED, replace(GONE, facts=FACTS, holds_gpu=True, listed=True), 5, ReturnStep.FORGET),

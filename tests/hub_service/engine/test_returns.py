@@ -134,3 +134,16 @@ async def test_who_starts_a_server_meanwhile_has_that_one(tmp_path: Path) -> Non
         r.hands.pass_time(timedelta(minutes=1))
         await r.engine.returns.go_on()
         assert r.hub.started == [] and not r.engine.state.returns
+
+
+async def test_while_the_hub_still_stops_it_its_start_waits(tmp_path: Path) -> None:
+    """The GPU is free before the hub's own stop has ended."""
+    async with culled(tmp_path) as r:
+        r.hub.run("ada")
+        r.hub.running["ada", ""] = replace(r.hub.running["ada", ""], ready=False, pending="stop")
+        await is_free(r)
+        await r.engine.returns.go_on()
+        assert r.hub.started == [] and r.engine.state.returns
+        del r.hub.running["ada", ""]
+        await r.engine.returns.go_on()
+        assert len(r.hub.started) == 1
