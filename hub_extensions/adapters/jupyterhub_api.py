@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
+from enum import Enum
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -117,6 +118,17 @@ class HubServer:
     pod: str = ""
 
 
+class StopAnswer(Enum):
+    """What became of the wish that a server stops."""
+
+    ASKED = "asked"
+    """The hub stops it because of this."""
+    OVER = "over"
+    """Nothing was sent: somebody else's stop of it is under way, or it is gone."""
+    STARTS = "starts"
+    """Nothing was sent: a spawn (or the hub's own check after a restart) is pending, and a stop would cancel that."""
+
+
 class HubApi:
     """The hub's REST API. Every method but `up` raises `HubAway` when the hub does not answer.
 
@@ -175,22 +187,21 @@ class HubApi:
             raise StartRefused(answer.code, _message(answer))
         return True
 
-    async def stop(self, user: str, server: str) -> bool:
-        """Ask the hub to stop a server. True: it stops, or is gone. False: nothing was sent, as a spawn (or the
-        hub's own check of it after a restart) is pending: a stop would cancel that.
+    async def stop(self, user: str, server: str) -> StopAnswer:
+        """Ask the hub to stop a server.
 
         Raises:
             StopRefused: with the hub's status and message.
         """
         found = _server_in(await self._one_user(user, _STOP), server)
         if found is None or found.pending == "stop":
-            return True
+            return StopAnswer.OVER
         if found.pending is not None:
-            return False
+            return StopAnswer.STARTS
         answer = await self._ask(_STOP, "DELETE", _server_path(user, server))
         if answer.code not in (202, 204, 404):
             raise StopRefused(answer.code, _message(answer), _retry_after(answer))
-        return True
+        return StopAnswer.OVER if answer.code == 404 else StopAnswer.ASKED
 
     async def identify(self, token: str) -> Caller | None:
         """Whose token this is; None: nobody's. Remembered for some seconds.

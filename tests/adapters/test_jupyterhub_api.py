@@ -22,6 +22,7 @@ from hub_extensions.adapters.jupyterhub_api import (
     HubServer,
     HubUser,
     StartRefused,
+    StopAnswer,
     StopRefused,
     _retry_after,
 )
@@ -132,7 +133,7 @@ async def test_a_server_is_started_with_its_options_listed_and_stopped(api: HubA
     assert server.user_options == OPTIONS and not server.admin
     assert server.started is not None and server.started.tzinfo is timezone.utc
     assert [(each.user, each.server, each.ready) for each in await api.servers()] == [("ada", "", True)]
-    assert await api.stop("ada", "") is True
+    assert await api.stop("ada", "") is StopAnswer.ASKED
     await soon(lambda: gone(api, "ada", ""))
     assert await api.servers() == ()
 
@@ -148,7 +149,7 @@ async def test_names_with_odd_characters_are_started_identified_and_stopped(hub:
     caller = await api.identify(hub.server_token(ODD, "lab-1"))
     assert caller is not None and (caller.name, caller.kind) == (ODD, "user")
     assert server_of(caller) == (ODD, "lab-1")
-    assert await api.stop(ODD, "lab-1") is True
+    assert await api.stop(ODD, "lab-1") is StopAnswer.ASKED
     await soon(lambda: gone(api, ODD, "lab-1"))
 
 
@@ -157,7 +158,7 @@ async def test_a_token_of_a_default_server_names_it_by_an_empty_name(hub: Hub, a
     await running(api, "ben")
     caller = await api.identify(hub.server_token("ben", ""))
     assert caller is not None and server_of(caller) == ("ben", "")
-    assert await api.stop("ben", "") is True
+    assert await api.stop("ben", "") is StopAnswer.ASKED
     await soon(lambda: gone(api, "ben", ""))
 
 
@@ -176,7 +177,7 @@ async def test_a_pending_spawn_is_listed_may_be_asked_for_again_and_is_never_sto
     assert await api.start("slow", "", {"offer": "gpu"}) is False
     found = next(each for each in await api.servers() if each.user == "slow")
     assert (found.pending, found.ready, found.user_options) == ("spawn", False, {"offer": "gpu"})
-    assert await api.stop("slow", "") is False
+    assert await api.stop("slow", "") is StopAnswer.STARTS
     again = await api.server("slow", "")
     assert again is not None and again.pending == "spawn"
     await cancel(hub, "slow")
@@ -195,9 +196,9 @@ async def cancel(hub: Hub, user: str) -> None:
 
 
 async def test_a_stop_of_a_server_that_is_gone_is_done_already(api: HubApi) -> None:
-    assert await api.stop("ada", "") is True
-    assert await api.stop("ada", "never-was") is True
-    assert await api.stop("nobody", "") is True
+    assert await api.stop("ada", "") is StopAnswer.OVER
+    assert await api.stop("ada", "never-was") is StopAnswer.OVER
+    assert await api.stop("nobody", "") is StopAnswer.OVER
 
 
 async def test_all_users_are_read_page_by_page(api: HubApi) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from hub_extensions.adapters.jupyterhub_api import HubAway, HubServer, HubUser, StopRefused
+from hub_extensions.adapters.jupyterhub_api import HubAway, HubServer, HubUser, StopAnswer, StopRefused
 from hub_extensions.adapters.store import Changes, StoreUnavailable
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample
@@ -123,14 +123,17 @@ class HubAsTold:
         self.run(user, server, ready=False)
         return True
 
-    async def stop(self, user: str, server: str) -> bool:
+    async def stop(self, user: str, server: str) -> StopAnswer:
         self._answers()
         if self.refuses_stops is not None:
             self.refused.append((user, server))
             raise self.refuses_stops
+        there = self.running.get((user, server))
+        if there is None or there.pending == "stop":
+            return StopAnswer.OVER
         self.stopped.append((user, server))
-        self.running.pop((user, server), None)
-        return True
+        del self.running[user, server]
+        return StopAnswer.ASKED
 
 
 class StoreThatIsFull:

@@ -4,8 +4,11 @@
 | ---------------------------------------------------------------- | ---------- |
 | it has come back, and that run has ended                         | forgotten  |
 | its user has asked for a server meanwhile                        | forgotten  |
+| its stop is under way, or may be: the hub lists it no more       | waited for |
+| its stop was not carried out: it runs on                         | forgotten  |
 | its GPU is not free yet, which is the proof of the stop          | waited for |
-| … for `LONGEST_STOP`                                             | given up   |
+| the hub still stops it                                           | waited for |
+| … either of them for `LONGEST_STOP`                              | given up   |
 | it is not there                                                  | started    |
 | it was asked for, and runs                                       | back       |
 | it was asked for, and starts                                     | waited for |
@@ -49,7 +52,8 @@ class ServerReturn:
 
     Attributes:
         options: the hub's user options of the run that was stopped, for CPU only.
-        stopped: when the hub was asked to stop it. asked: when it was asked last to start it; None: not yet.
+        ended: the run that is stopped (`ServerFacts.started`). stopped: when the hub was asked for that.
+        asked: when it was asked last to start it; None: not yet.
         tries: how often it was. run: when it was ready without a GPU (`ServerFacts.started`); None: not yet.
     """
 
@@ -60,6 +64,7 @@ class ServerReturn:
     asked: datetime | None = None
     tries: int = 0
     run: datetime | None = None
+    ended: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +74,20 @@ class ReturnSeen:
     Attributes:
         holds_gpu: a lease of it has not ended. has_ticket: it stands in line, or is admitted.
         listed: the hub has it, running or pending. facts: of the run that is there; None: none is ready.
+        stopping: its stop is under way, by us or by the hub.
     """
 
     holds_gpu: bool
     has_ticket: bool
     listed: bool
     facts: ServerFacts | None
+    stopping: bool = False
 
 
 def comes_back(facts: ServerFacts, cause: Cause | None, policy: CullPolicy) -> bool:
     """Whether a server that is stopped comes back without a GPU. Who was signed out starts nothing here."""
-    return policy.soft and facts.lease is not None and cause is not Cause.SIGNED_OUT
+    signed_out = cause is Cause.SIGNED_OUT or facts.drain is not None
+    return policy.soft and facts.lease is not None and not signed_out
 
 
 def cpu_options(options: Mapping[str, object]) -> Mapping[str, object]:
@@ -94,9 +102,12 @@ def next_step(back: ServerReturn, seen: ReturnSeen, now: datetime) -> ReturnStep
         return ReturnStep.WAIT if facts is not None and facts.started == back.run else ReturnStep.FORGET
     if back.asked is not None:
         return _asked(back, seen, now)
-    if seen.has_ticket or facts is not None:
+    if seen.has_ticket:
         return ReturnStep.FORGET
-    if seen.holds_gpu:
+    if facts is not None:
+        runs_on = facts.started != back.ended or (seen.listed and not seen.stopping)
+        return ReturnStep.FORGET if runs_on else ReturnStep.WAIT
+    if seen.holds_gpu or seen.stopping:
         late = back.stopped is not None and now - back.stopped > LONGEST_STOP
         return ReturnStep.GIVE_UP if late else ReturnStep.WAIT
     return ReturnStep.FORGET if seen.listed else ReturnStep.START

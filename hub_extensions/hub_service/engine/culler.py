@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer
+from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer, StopAnswer
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core import culling
@@ -29,7 +29,7 @@ from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.cull_audit import warned_rows
 from hub_extensions.hub_service.engine.dcgm import Dcgm
 from hub_extensions.hub_service.engine.errors import Refused
-from hub_extensions.hub_service.engine.returns import with_return
+from hub_extensions.hub_service.engine.returns import intended_return, with_return, without_return
 from hub_extensions.hub_service.engine.server_evidence import REPORTS_LAST, ServerEvidence
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
@@ -204,11 +204,14 @@ class Culler(ServerEvidence):
         try:
             await self._drained(facts)
             server = await self.hub.server(*key)
+            if self._was_stopped(facts, server):
+                await self._stopped(facts, decision)
+                return
             current = await self._still_to_stop(facts, server)
-            if current is None or server is None or not await self.hub.stop(*key):
+            if current is None or await self.hub.stop(*key) is not StopAnswer.ASKED:
                 await self._cancel_stop(facts)
                 return
-            await self._stopped(current, decision, server.user_options)
+            await self._stopped(current, decision)
         except (HubAway, HubRefused) as problem:
             wished = problem.retry_after if isinstance(problem, HubRefused) else None
             pause = culling.pause_after(self._pauses.get(key), self.state.clock.now(), wished, str(problem))
@@ -218,7 +221,7 @@ class Culler(ServerEvidence):
                 "not stopped, tried again in %.0f s: %s", seconds, problem, extra={"user": key[0], "server": key[1]}
             )
             with suppress(Refused):  # nothing can be written now: a begun stop is carried on with
-                await self._cancel_stop(facts, pause)
+                await self._cancel_stop(facts, pause, unsure=isinstance(problem, HubAway))
         except Refused as problem:
             log.warning("a stop is not recorded: %s", problem, extra={"user": key[0], "server": key[1]})
         finally:
@@ -236,29 +239,47 @@ class Culler(ServerEvidence):
                 return
             await asyncio.sleep(0.2)
 
+    def _was_stopped(self, facts: ServerFacts, server: HubServer | None) -> bool:
+        """It stops or has, and we had written down its return for that: only the end of that stop is missing."""
+        over = server is None or server.pending == "stop"
+        return over and intended_return(self.state, facts) is not None
+
     async def _still_to_stop(self, facts: ServerFacts, server: HubServer | None) -> ServerFacts | None:
         """The facts, if this very run of the server still has to be stopped; None: it is another one, or came back."""
         await self.dcgm.refresh()  # what was measured elsewhere is some seconds old
-        async with self.transaction():
+        async with self.transaction() as transaction:
             current = self.state.facts.get((facts.user, facts.server))
             if current is None or current.started != facts.started or server is None or not server.ready:
                 return None
             known = self.known(current)
             seen = self.observe(current, known, self.state.clock.now())
-            return seen if self.decision(seen, known).action is Action.STOP else None
+            decision = self.decision(seen, known)
+            if decision.action is not Action.STOP:
+                return None
+            if culling.comes_back(seen, decision.cause, known.policy):
+                options, now = culling.cpu_options(server.user_options), self.state.clock.now()
+                back = ServerReturn(seen.user, seen.server, options, now, ended=seen.started)
+                await transaction.write(Changes(meta=with_return(self.state, back)))
+            return seen
 
-    async def _cancel_stop(self, facts: ServerFacts, pause: StopPause | None = None) -> None:
-        """This run is not stopped now, and not tried again before a pause is over; its next run has nothing of it."""
+    async def _cancel_stop(self, facts: ServerFacts, pause: StopPause | None = None, *, unsure: bool = False) -> None:
+        """This run is not stopped now, and not tried again before a pause is over; its next run has nothing of it.
+
+        `unsure`: the hub may have begun the stop, so what is noted of its return stays.
+        """
         key = (facts.user, facts.server)
         self._pauses[key] = pause or culling.pause_after(None, self.state.clock.now())
         async with self.transaction() as transaction:
             current = self.state.facts.get(key)
-            if current is None or current.started != facts.started:
+            there = current is not None and current.started == facts.started
+            if not there:
                 self._pauses.pop(key, None)
-            else:
-                await transaction.write(Changes(facts=(replace(current, stopping=None, cause=None),)))
+            kept = (replace(current, stopping=None, cause=None),) if current is not None and there else ()
+            changes = Changes(facts=kept, meta={} if unsure else without_return(self.state, facts))
+            if not changes.empty:
+                await transaction.write(changes)
 
-    async def _stopped(self, facts: ServerFacts, decision: CullDecision, options: Mapping[str, object]) -> None:
+    async def _stopped(self, facts: ServerFacts, decision: CullDecision) -> None:
         async with self.transaction() as transaction:
             lease = self.state.leases.get(facts.lease) if facts.lease else None
             ending = lifecycle.move(lease, Event.CULLED) if lease is not None else None
@@ -287,15 +308,6 @@ class Culler(ServerEvidence):
                     journal=(row,),
                     notices=(NoticeRow(wall, facts.user, facts.server, text),),
                     end=end_of_cull(decision.cause),
-                    meta=self._return(facts, decision, options),
                 )
             )
             self.state.reports.pop((facts.user, facts.server), None)
-
-    def _return(self, facts: ServerFacts, decision: CullDecision, options: Mapping[str, object]) -> Mapping[str, str]:
-        """What is noted of a server that comes back without a GPU."""
-        policy = self.state.policy_of(facts.user, facts.offer)
-        if not culling.comes_back(facts, decision.cause, policy):
-            return {}
-        kept, now = culling.cpu_options(options), self.state.clock.now()
-        return with_return(self.state, ServerReturn(facts.user, facts.server, kept, now))

@@ -15,6 +15,7 @@ from hub_extensions.core.messages import DrainState, SignedOut, Stopped
 from hub_extensions.core.reasons import explain
 from hub_extensions.core.usage import UseEnd, end_of_stop
 from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.returns import without_returns_of
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transactions
 
@@ -29,6 +30,8 @@ async def order(state: State, transaction: Transactions, report: SignedOut) -> D
     if not 0 <= report.left_seconds <= MOST_SECONDS:
         raise Refused(400, f"left_seconds has to be between 0 and {MOST_SECONDS:g}.", "left_seconds", "bad-input")
     async with transaction() as changing:
+        if not (dropped := without_returns_of(state, report.user)).empty:
+            await changing.write(dropped)
         facts, now = state.facts.get((report.user, report.server)), state.clock.now()
         if facts is None or not facts.lease or facts.lease != report.lease:
             return DrainState(None)

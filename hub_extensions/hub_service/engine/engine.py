@@ -93,7 +93,7 @@ class Engine:
         self.dcgm = Dcgm(state, open_prometheus(settings), pod_of)
         self.culler = Culler(state, transaction, hub, self.dcgm, self._node_of)
         self.servers = ServerView(state, transaction, self.culler)
-        self.returns = Returns(state, transaction, hub)
+        self.returns = Returns(state, transaction, hub, self.queue.rights)
         self.failed_stops = FailedStops(state, transaction, self.culler, self.watcher)
         self.sources = OfferSources(self.culler)
         self.notifier = Notifier(state, transaction, settings)

@@ -1,7 +1,10 @@
 """Servers that come back without a GPU after their own was taken back (``c.GpuCulling.soft``).
 
-What is to come back is written down with the stop itself, so that a kill in between loses nothing; that the hub is
-asked is written down before it is. Not here: what is done next (``core/culling/returns.py``), and the stop
+What is to come back is written down before the hub is asked for the stop, so that a kill, a silent hub or a failed
+write around it loses nothing; that the hub is asked for the start is written down before it is, too. A stop that is
+not carried out takes it back. Where the hub reports the server stopped before we go on, the stop's own row and notice
+are lost, and its return is not.
+Not here: what is done next (``core/culling/returns.py``), and the stop
 (``culler.py``).
 """
 
@@ -15,10 +18,13 @@ from dataclasses import replace
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, StartRefused
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.core import culling
-from hub_extensions.core.culling import ReturnSeen, ReturnStep, ServerReturn
+from hub_extensions.core.culling import ReturnSeen, ReturnStep, ServerFacts, ServerReturn
+from hub_extensions.core.offers.offer_id import CPU
+from hub_extensions.core.reasons import Reason
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.meta import RETURNS, write_returns
+from hub_extensions.hub_service.engine.rights import UNANSWERED, Rights
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
 
@@ -27,6 +33,8 @@ log = logging.getLogger("hub_extensions.hub_service")
 EVERY = 2.0
 NOT_FREE = "its GPU was not free in time"
 NO_ROOM = "there is no room for it now, or its start failed"
+SIGNED_OUT = "you were signed out"
+NOT_RETURNED = "not-returned"
 AGAIN = "Start it on this page."
 
 
@@ -35,17 +43,58 @@ def with_return(state: State, back: ServerReturn) -> Mapping[str, str]:
     return {RETURNS: write_returns((*_others(state, back), back))}
 
 
+def without_return(state: State, facts: ServerFacts) -> Mapping[str, str]:
+    """The note of all returns without the one of a run whose stop is not carried out, or not by us."""
+    return {RETURNS: write_returns(_others(state, intended))} if (intended := intended_return(state, facts)) else {}
+
+
+def intended_return(state: State, facts: ServerFacts) -> ServerReturn | None:
+    """What was written down of a return of this very run, before the hub was asked to stop it."""
+    back = state.returns.get((facts.user, facts.server))
+    return back if back is not None and back.asked is None and back.ended == facts.started else None
+
+
 def _others(state: State, back: ServerReturn) -> tuple[ServerReturn, ...]:
     return tuple(each for each in state.returns.values() if (each.user, each.server) != (back.user, back.server))
+
+
+def without_returns_of(state: State, user: str) -> Changes:
+    """No server of a user who was signed out comes back, and its user reads that; a run that is there stays."""
+    pending = [each for each in state.returns.values() if each.user == user and each.run is None]
+    if not pending:
+        return Changes()
+    stopped = [each for each in pending if (user, each.server) not in state.facts]
+    outcomes = [_outcome(state, each, NOT_RETURNED, _why_not(SIGNED_OUT)) for each in stopped]
+    kept = tuple(each for each in state.returns.values() if each not in pending)
+    return Changes(
+        meta={RETURNS: write_returns(kept)},
+        notices=tuple(notice for each in outcomes for notice in each.notices),
+        journal=tuple(row for each in outcomes for row in each.journal),
+    )
+
+
+def _outcome(state: State, back: ServerReturn, kind: str, text: str) -> Changes:
+    """How it went, for the journal and for its user's page."""
+    at, key = state.clock.utc_now(), (back.user, back.server)
+    which = presenters.server_text(back.server)
+    notice = NoticeRow(at, *key, f"{which[:1].upper()}{which[1:]} lost its GPU. {text}")
+    row = JournalRow(at, kind, None, None, *key, text, SERVICE, f"try {back.tries}")
+    log.info("%s: %s", kind, text, extra={"user": back.user, "server": back.server})
+    return Changes(notices=(notice,), journal=(row,))
+
+
+def _why_not(why: str) -> str:
+    return f"It could not come back without a GPU: {why}. {AGAIN}"
 
 
 class Returns:
     """Brings them back."""
 
-    def __init__(self, state: State, transaction: Transactions, hub: HubApi) -> None:
+    def __init__(self, state: State, transaction: Transactions, hub: HubApi, rights: Rights) -> None:
         self.state = state
         self.transaction = transaction
         self.hub = hub
+        self.rights = rights
 
     async def run(self) -> None:
         """Look after all of them until cancelled."""
@@ -63,10 +112,12 @@ class Returns:
 
     async def _go_on(self, back: ServerReturn) -> None:
         key = (back.user, back.server)
-        listed = back.run is None and await self.hub.server(*key) is not None
+        server = await self.hub.server(*key) if back.run is None else None
+        stopping = key in self.state.saving or (server is not None and server.pending == "stop")
         held = any((lease.user, lease.server) == key for lease in self.state.leases.values())
         ticket, facts = self.state.live_ticket(*key), self.state.facts.get(key)
-        seen, now = ReturnSeen(held, ticket is not None, listed, facts), self.state.clock.now()
+        seen = ReturnSeen(held, ticket is not None, server is not None, facts, stopping)
+        now = self.state.clock.now()
         step = culling.next_step(back, seen, now)
         if step is ReturnStep.START:
             await self._start(replace(back, asked=now, tries=back.tries + 1))
@@ -78,7 +129,14 @@ class Returns:
             await self._drop(back)
 
     async def _start(self, asked: ServerReturn) -> None:
-        await self._keep(asked)
+        refused = await self.rights.ask_anew(asked.user, CPU)
+        if refused is UNANSWERED:
+            return
+        if isinstance(refused, Reason):
+            await self._give_up(asked, refused.message.rstrip("."))
+            return
+        if not await self._kept(asked):
+            return
         try:
             await self.hub.start(asked.user, asked.server, asked.options)
         except StartRefused as problem:
@@ -88,22 +146,20 @@ class Returns:
                 log.warning("a server does not come back yet: %s", problem, extra={"user": asked.user})
 
     async def _give_up(self, back: ServerReturn, why: str) -> None:
-        await self._write(back, "not-returned", f"It could not come back without a GPU: {why}. {AGAIN}", over=True)
+        await self._write(back, NOT_RETURNED, _why_not(why), over=True)
 
     async def _write(self, back: ServerReturn, kind: str, text: str, *, over: bool = False) -> None:
-        """How it went, for the journal and for its user's page."""
-        at, key = self.state.clock.utc_now(), (back.user, back.server)
-        which = presenters.server_text(back.server)
-        notice = NoticeRow(at, *key, f"{which[:1].upper()}{which[1:]} lost its GPU. {text}")
-        row = JournalRow(at, kind, None, None, *key, text, SERVICE, f"try {back.tries}")
-        log.info("%s: %s", kind, text, extra={"user": back.user, "server": back.server})
         async with self.transaction() as transaction:
             meta = {RETURNS: write_returns(_others(self.state, back))} if over else with_return(self.state, back)
-            await transaction.write(Changes(meta=meta, notices=(notice,), journal=(row,)))
+            await transaction.write(replace(_outcome(self.state, back, kind, text), meta=meta))
 
-    async def _keep(self, back: ServerReturn) -> None:
+    async def _kept(self, back: ServerReturn) -> bool:
+        """False: a sign-out came meanwhile."""
         async with self.transaction() as transaction:
+            if (back.user, back.server) not in self.state.returns:
+                return False
             await transaction.write(Changes(meta=with_return(self.state, back)))
+            return True
 
     async def _drop(self, back: ServerReturn) -> None:
         async with self.transaction() as transaction:

@@ -59,15 +59,23 @@ class Rights:
         if asked is None or self.state.clock.now() - asked > LAST:
             if self._silent:
                 return UNANSWERED  # one unanswered question an admission is enough: the lock is held
-            try:
-                user = await asyncio.wait_for(self.hub.user(ticket.user), ANSWER_WITHIN)
-            except (HubAway, HubRefused, asyncio.TimeoutError):
-                self._silent = True
-                return UNANSWERED
-            if user is None:
-                return explain("no-such-user", log_message="user unknown to the hub")
-            groups = user.groups
-            self.remember(ticket.user, groups)
+            verdict = await self.ask_anew(ticket.user, offer_id)
+            self._silent = verdict is UNANSWERED
+            return verdict
+        return self._verdict(groups, offer_id)
+
+    async def ask_anew(self, name: str, offer_id: OfferId) -> Reason | Doubt | None:
+        """As `ask`, of a user without a ticket, and whatever the hub said before."""
+        try:
+            user = await asyncio.wait_for(self.hub.user(name), ANSWER_WITHIN)
+        except (HubAway, HubRefused, asyncio.TimeoutError):
+            return UNANSWERED
+        if user is None:
+            return explain("no-such-user", log_message="user unknown to the hub")
+        self.remember(name, user.groups)
+        return self._verdict(user.groups, offer_id)
+
+    def _verdict(self, groups: tuple[str, ...], offer_id: OfferId) -> Reason | None:
         offer = self.state.offer(offer_id)
         if offer is None or not offer.groups or set(offer.groups) & set(groups):
             return None

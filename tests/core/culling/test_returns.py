@@ -16,6 +16,7 @@ from hub_extensions.core.culling import (
     ServerReturn,
     comes_back,
     cpu_options,
+    drain,
     next_step,
 )
 
@@ -25,6 +26,7 @@ FACTS = ServerFacts("ada", "", "gpu", NOON, lease="l1")
 CPU_RUN = ServerFacts("ada", "", "cpu", NOON + 60 * SECOND)
 GONE = ReturnSeen(holds_gpu=False, has_ticket=False, listed=False, facts=None)
 ORDERED = ServerReturn("ada", "", {}, stopped=NOON)
+ENDED = replace(ORDERED, ended=FACTS.started)
 ASKED = replace(ORDERED, asked=NOON, tries=1)
 BACK = replace(ASKED, run=CPU_RUN.started)
 
@@ -41,7 +43,9 @@ BACK = replace(ASKED, run=CPU_RUN.started)
     ],
 )
 def test_a_server_comes_back_where_the_policy_is_soft(soft: bool, lease: str | None, cause: Cause, comes: bool) -> None:
-    assert comes_back(replace(FACTS, lease=lease), cause, CullPolicy(enabled=True, soft=soft)) is comes
+    facts, policy = replace(FACTS, lease=lease), CullPolicy(enabled=True, soft=soft)
+    assert comes_back(facts, cause, policy) is comes
+    assert not comes_back(drain(facts, 1800 * SECOND, "logout", NOON), cause, policy), "its user was signed out"
 
 
 @pytest.mark.parametrize(
@@ -63,9 +67,16 @@ def test_its_options_are_those_of_before_but_for_the_gpu(options: dict[str, obje
         (ORDERED, replace(GONE, holds_gpu=True, listed=True), 601, ReturnStep.GIVE_UP),
         (ORDERED, GONE, 5, ReturnStep.START),
         (ORDERED, replace(GONE, listed=True), 5, ReturnStep.FORGET),  # its user was quicker
+        (ORDERED, replace(GONE, listed=True, stopping=True), 5, ReturnStep.WAIT),  # by the hub, after its GPU is free
+        (ORDERED, replace(GONE, listed=True, stopping=True), 601, ReturnStep.GIVE_UP),
+        (ASKED, replace(GONE, listed=True, stopping=True), 60, ReturnStep.WAIT),
         (ORDERED, replace(GONE, has_ticket=True), 5, ReturnStep.FORGET),
         (ORDERED, replace(GONE, facts=FACTS), 5, ReturnStep.FORGET),
         (ORDERED, replace(GONE, facts=FACTS, holds_gpu=True, listed=True), 5, ReturnStep.FORGET),
+        (ENDED, replace(GONE, facts=FACTS, holds_gpu=True, listed=True, stopping=True), 5, ReturnStep.WAIT),
+        (ENDED, replace(GONE, facts=FACTS, holds_gpu=True), 5, ReturnStep.WAIT),  # stopped, and not written down yet
+        (ENDED, replace(GONE, facts=FACTS, holds_gpu=True, listed=True), 5, ReturnStep.FORGET),  # not stopped
+        (ENDED, replace(GONE, facts=CPU_RUN), 5, ReturnStep.FORGET),
         (ASKED, GONE, 29, ReturnStep.WAIT),
         (ASKED, replace(GONE, listed=True), 300, ReturnStep.WAIT),  # it starts
         (ASKED, replace(GONE, has_ticket=True), 300, ReturnStep.WAIT),  # other servers start first

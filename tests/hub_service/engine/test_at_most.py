@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.jupyterhub_api import HubRefused
+from hub_extensions.adapters.jupyterhub_api import HubRefused, StopAnswer
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE
 from tests.fakes.cluster_table import ClusterTable, node
 from tests.fakes.machine import HubAsTold, small
@@ -28,7 +28,7 @@ AFTER = RELEASE_ALLOWANCE + START_ALLOWANCE
 class HubThatRefusesStops(HubAsTold):
     """It answers, and stops nothing."""
 
-    async def stop(self, user: str, server: str) -> bool:
+    async def stop(self, user: str, server: str) -> StopAnswer:
         self.stopped.append((user, server))
         raise HubRefused(500, "no")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.adapters.jupyterhub_api import StartRefused
-from hub_extensions.core.messages import Ask, Started
+from hub_extensions.adapters.jupyterhub_api import HubAway, StartRefused, StopAnswer
+from hub_extensions.core.messages import Ask, SignedOut, Started, Stopped
 from tests.fakes.machine import HubAsTold, small
 from tests.hub_service.engine.room import Hands, Room, room, settings
 from tests.hub_service.engine.test_culler import minutes, one_turn, stops_finish
@@ -34,16 +34,49 @@ class HubThatStartsNothing(HubAsTold):
         raise StartRefused(self.status, "You have as many servers as you may.")
 
 
+class HubThatFallsSilent(HubAsTold):
+    """It stops a server where it hears of it, and its answer is lost."""
+
+    hears = True
+
+    async def stop(self, user: str, server: str) -> StopAnswer:
+        if self.hears:
+            await super().stop(user, server)
+        raise HubAway("nothing within 10 s")
+
+
+class HubWithAnotherStop(HubAsTold):
+    """Its user's own stop comes first."""
+
+    async def stop(self, user: str, server: str) -> StopAnswer:
+        self.running[user, server] = replace(self.running[user, server], ready=False, pending="stop")
+        return await super().stop(user, server)
+
+
+@asynccontextmanager
+async def soft(path: Path, hub: HubAsTold | None = None, hands: Hands | None = None) -> AsyncIterator[Room]:
+    """A service whose servers come back."""
+    culling = replace(settings(path).culling, soft=True)
+    async with room(path, small(0), culling=culling, hub=hub, hands=hands) as r:
+        yield r
+
+
+async def idle_end(r: Room) -> str:
+    """Ada's server runs, is idle, and its end begins; its lease."""
+    state, _ = await r.run("ada", SMALL)
+    r.hub.running["ada", ""] = replace(r.hub.running["ada", ""], user_options=OPTIONS)
+    await one_turn(r)
+    await minutes(r, 3)
+    assert state.grant is not None
+    return state.grant.lease
+
+
 @asynccontextmanager
 async def culled(path: Path, hub: HubAsTold | None = None, hands: Hands | None = None) -> AsyncIterator[Room]:
     """Ada's server was stopped as idle, and its process lives still."""
-    culling = replace(settings(path).culling, soft=True)
-    async with room(path, small(0), culling=culling, hub=hub, hands=hands) as r:
+    async with soft(path, hub, hands) as r:
         if not r.engine.state.returns:
-            await r.run("ada", SMALL)
-            r.hub.running["ada", ""] = replace(r.hub.running["ada", ""], user_options=OPTIONS)
-            await one_turn(r)
-            await minutes(r, 3)
+            await idle_end(r)
             await stops_finish(r)
             assert r.hub.stopped == [("ada", "")]
         yield r
@@ -134,3 +167,113 @@ async def test_who_starts_a_server_meanwhile_has_that_one(tmp_path: Path) -> Non
         r.hands.pass_time(timedelta(minutes=1))
         await r.engine.returns.go_on()
         assert r.hub.started == [] and not r.engine.state.returns
+
+
+async def test_while_the_hub_still_stops_it_its_start_waits(tmp_path: Path) -> None:
+    """The GPU is free before the hub's own stop has ended."""
+    async with culled(tmp_path) as r:
+        r.hub.run("ada")
+        r.hub.running["ada", ""] = replace(r.hub.running["ada", ""], ready=False, pending="stop")
+        await is_free(r)
+        await r.engine.returns.go_on()
+        assert r.hub.started == [] and r.engine.state.returns
+        del r.hub.running["ada", ""]
+        await r.engine.returns.go_on()
+        assert len(r.hub.started) == 1
+
+
+@pytest.mark.parametrize("reported", [True, False])
+async def test_a_stop_whose_answer_was_lost_brings_it_back_all_the_same(tmp_path: Path, reported: bool) -> None:
+    async with soft(tmp_path, HubThatFallsSilent()) as r:
+        await idle_end(r)
+        await stops_finish(r)
+        await r.engine.returns.go_on()
+        assert r.hub.started == [], "its stop is not proved"
+        if reported:
+            await r.engine.stopped(Stopped("ada", "", asked=True))
+        else:
+            await minutes(r, 2)
+            await stops_finish(r)
+            assert [row.user for row in await r.engine.store.journal() if row.kind == "culled"] == ["ada"]
+            assert any("was stopped" in text for text in told(r))
+        await is_free(r)
+        await r.engine.returns.go_on()
+        assert len(r.hub.started) == 1
+
+
+async def test_a_kill_right_after_the_hub_was_asked_for_the_stop_loses_neither_return_nor_row(tmp_path: Path) -> None:
+    hub, hands = HubThatFallsSilent(), Hands()
+    async with soft(tmp_path, hub, hands) as r:
+        await idle_end(r)
+        r.engine.culler._cancel_stop = never  # type: ignore[method-assign]
+        await stops_finish(r)
+        child = r.children.pop()
+    try:
+        async with soft(tmp_path, hub, hands) as r:
+            await minutes(r, 1, None)
+            await stops_finish(r)
+            assert [row.user for row in await r.engine.store.journal() if row.kind == "culled"] == ["ada"]
+            child.kill()
+            child.wait()
+            await is_free(r)
+            await r.engine.returns.go_on()
+            assert len(hub.started) == 1
+    finally:
+        child.kill()
+        child.wait()
+
+
+async def never(*_: Any, **__: Any) -> None:
+    """As of a service that was killed before."""
+
+
+async def test_a_stop_that_the_hub_never_heard_of_leaves_no_return(tmp_path: Path) -> None:
+    hub = HubThatFallsSilent()
+    hub.hears = False
+    async with soft(tmp_path, hub) as r:
+        await idle_end(r)
+        await stops_finish(r)
+        assert r.engine.state.returns
+        await r.engine.returns.go_on()
+        assert not r.engine.state.returns, "it runs on, so whoever stops it now is its user"
+
+
+async def test_what_its_user_stops_in_that_moment_does_not_come_back(tmp_path: Path) -> None:
+    async with soft(tmp_path, HubWithAnotherStop()) as r:
+        await idle_end(r)
+        await stops_finish(r)
+        assert not r.engine.state.returns and r.hub.stopped == []
+        assert [row for row in await r.engine.store.journal() if row.kind == "culled"] == [] == told(r)
+
+
+@pytest.mark.parametrize("when", ["before", "while it saves", "stopped"])
+async def test_who_is_signed_out_starts_nothing(tmp_path: Path, when: str) -> None:
+    """Also where its GPU was idle, and that end comes first."""
+    async with soft(tmp_path) as r:
+        order = SignedOut("ada", "", "", 1800.0, "logout")
+        if when == "before":
+            state, _ = await r.run("ada", SMALL)
+            assert state.grant is not None
+            await r.engine.signed_out(replace(order, lease=state.grant.lease))
+            await one_turn(r)
+            await minutes(r, 3)
+        else:
+            lease = await idle_end(r)
+        if when == "while it saves":
+            await r.engine.signed_out(replace(order, lease=lease))
+        await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
+        if when == "stopped":
+            assert r.engine.state.returns
+            await r.engine.signed_out(replace(order, lease=lease))
+            assert any("could not come back" in text and "signed out" in text for text in told(r))
+        assert not r.engine.state.returns
+
+
+async def test_who_is_no_user_of_the_hub_any_more_starts_nothing(tmp_path: Path) -> None:
+    async with culled(tmp_path) as r:
+        await is_free(r)
+        r.hub.deleted.add("ada")
+        await r.engine.returns.go_on()
+        assert r.hub.started == [] and not r.engine.state.returns
+        assert any("could not come back" in text for text in told(r))
