@@ -22,6 +22,7 @@ from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.leases import LeaseWatcher
+from hub_extensions.hub_service.engine.reconcile import CAME_BACK
 from hub_extensions.hub_service.engine.state import ServerKey, State
 from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
 
@@ -29,7 +30,7 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 5.0
 ASKED = ("culled", "stopped")
-"""The journal's kinds of a lease that ends because somebody stopped its server."""
+"""The journal's kinds of a lease that ends because somebody stopped its server, unless it came back since."""
 ROWS = 1000
 """So many stops of one user are searched for that of a lease."""
 
@@ -137,8 +138,9 @@ class FailedStops:
         late = [lease for lease in ending.values() if now - self._ending_since[lease.id] >= deadline]
         for lease in late:
             if lease.id not in self._asked:
-                rows = await self.state.store.journal(ROWS, JournalFilter(user=lease.user, kinds=ASKED))
-                self._asked[lease.id] = any(row.lease == lease.id for row in rows)
+                rows = await self.state.store.journal(ROWS, JournalFilter(user=lease.user, kinds=(*ASKED, CAME_BACK)))
+                last = next((row.kind for row in rows if row.lease == lease.id), "")
+                self._asked[lease.id] = last in ASKED
         return [lease for lease in late if self._asked[lease.id]]
 
     def _not_over(self, ending: Iterable[Lease]) -> Iterator[StopAlarm]:
@@ -187,11 +189,14 @@ class FailedStops:
 
     async def _end_again(self, alarm: StopAlarm) -> None:
         """End what the hub calls done and still lives; after each try a longer pause."""
-        lease = self.state.leases.get(alarm.key) if isinstance(alarm.key, str) else None
         now = self.state.clock.now()
-        if lease is None or alarm.fault is not StopFault.ALIVE or (alarm.pause is not None and now < alarm.pause.until):
+        if alarm.fault is not StopFault.ALIVE or (alarm.pause is not None and now < alarm.pause.until):
             return
-        await self.leases.end_again(lease)
+        async with self.transaction():  # not while it comes back
+            lease = self.state.leases.get(str(alarm.key))
+            if lease is None or lease.state is not LeaseState.ENDING or self._is_listed(lease) is not False:
+                return
+        await self.leases.end_again(lease)  # nobody else has had a turn since
         self.alarms[alarm.key] = replace(alarm, pause=culling.pause_after(alarm.pause, now, why=alarm.text))
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from hub_extensions.adapters import procfs
 from hub_extensions.adapters.jupyterhub_api import StopRefused
 from hub_extensions.adapters.store import JournalFilter
 from hub_extensions.core.messages import Stopped
+from hub_extensions.hub_service.engine.failed_stops import StopAlarm
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import PodRoom, pod_room
 from tests.hub_service.engine.room import Room, room
@@ -73,6 +75,48 @@ async def test_what_the_hub_calls_stopped_and_lives_is_an_alarm_and_is_ended_by_
         await soon(released)
         assert await alarms(r) == [] and r.engine.health().stops_failed == 0
         assert await noted(r) == [("ada", "alive")], "one row for each"
+
+
+async def test_a_server_that_comes_back_while_its_alarm_is_noted_is_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await culled(r)
+        await pass_minutes(r, DEADLINE)
+        note, ended = r.engine.failed_stops._note, list[int]()
+
+        async def back_meanwhile(new: list[StopAlarm]) -> None:
+            await note(new)
+            r.hub.run("ada", pid=r.children[0].pid)
+            await r.engine.reconciler.reconcile()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(r.engine.failed_stops, "_note", back_meanwhile)
+            patch.setattr(procfs, "send_signal", lambda pid, *_: ended.append(pid))
+            await r.engine.failed_stops.refresh()
+        assert [each.state for each in r.engine.leases()] == ["running"]
+        assert ended == [] and await alarms(r) == []
+
+
+async def test_a_server_that_came_back_and_is_then_only_forgotten_is_no_stop(tmp_path: Path) -> None:
+    async with pod_room(tmp_path) as r:
+        lease = await r.run("ada")
+        r.hub.running.clear()
+        await r.engine.stopped(Stopped("ada", ""))
+        r.hands.pass_time(MINUTE)
+        r.hub.run("ada")
+        await r.engine.reconciler.reconcile()
+        assert [each.state for each in r.engine.leases()] == ["running"]
+        await alarms(r)
+        r.hub.running.clear()
+        for _ in range(4):
+            await r.refresh(after=61)
+            await r.engine.reconciler.reconcile()
+        assert [(each.lease, each.state) for each in r.engine.leases()] == [(lease.id, "ending")]
+        await alarms(r)
+        await r.refresh(after=DEADLINE * 60)
+        await r.engine.reconciler.reconcile()
+        assert await alarms(r) == [] and r.cluster.asked == 0
 
 
 async def test_a_stop_that_hangs_in_the_hub_is_an_alarm_and_its_process_is_left_to_the_hub(tmp_path: Path) -> None:
