@@ -156,13 +156,20 @@ class FailedStops:
         return culling.fault_of(stop, self.state.policy.stop_deadline, self.state.clock.now())
 
     def _is_listed(self, lease: Lease) -> bool | None:
-        """The hub has this run of the server; None: what it has is not known."""
-        server = (lease.user, lease.server)
-        if self.state.listed is None or self.state.listing is None or not self.state.hub_up:
+        """The hub has this run of the server; None: what it has is not known.
+
+        Its process says so best, by whatever name. Else a server of its name is this run, unless a later one is known.
+        """
+        server, listing = (lease.user, lease.server), self.state.listing
+        if self.state.listed is None or listing is None or not self.state.hub_up:
             return None
-        if lease.pid is not None and any(each.pid == lease.pid for each in self.state.listing.servers):
-            return True  # by whatever name
-        return server in self.state.listed and self.state.lease_of(*server) is None
+        named = {each.pid for each in listing.servers if (each.user, each.server) == server}
+        if lease.pid is not None and any(each.pid == lease.pid for each in listing.servers):
+            return True
+        if not named or (lease.pid is not None and None not in named):
+            return False
+        later = self.state.lease_of(*server) or self.state.live_ticket(*server) or self.state.facts.get(server)
+        return later is None
 
     def _left(self, lease: Lease) -> str:
         left = self.leases.what_is_left(lease)

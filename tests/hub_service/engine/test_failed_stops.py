@@ -133,6 +133,22 @@ async def test_a_stop_that_hangs_in_the_hub_is_an_alarm_and_its_process_is_left_
         assert r.children[0].poll() is None
 
 
+@pytest.mark.parametrize("offer", ["mig-1g.5gb", "cpu"])
+async def test_what_lives_is_ended_also_where_its_user_asks_for_the_same_server_again(
+    tmp_path: Path, offer: str
+) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await culled(r)
+        child = r.children[0]
+        again = await r.ask("ada", offer)
+        if offer == "cpu":
+            await r.ready(again)
+        await pass_minutes(r, DEADLINE)
+        assert await alarms(r) == [("ada", "alive", 1)]
+        await soon(lambda: child.poll() is not None)
+        assert all(each.poll() is None for each in r.children[1:])
+
+
 async def test_a_stop_that_the_hub_refuses_until_its_deadline_is_an_alarm_until_it_goes_through(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         await r.run("ada", "mig-1g.5gb")
