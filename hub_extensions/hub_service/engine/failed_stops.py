@@ -147,8 +147,11 @@ class FailedStops:
         """Its lease is ending and does not end."""
         for lease in ending:
             since = self._ending_since[lease.id]
-            fault = self._fault(OpenStop(since, released=True, listed=self._is_listed(lease)))
-            if fault is not None:
+            listed = self._is_listed(lease)
+            fault = self._fault(OpenStop(since, released=True, listed=listed))
+            if listed is None and lease.id in self.alarms:
+                yield self.alarms[lease.id]  # nobody can tell now, and its lease is ending still
+            elif fault is not None:
                 text = "The hub is still stopping it." if fault is StopFault.HANGS else self._left(lease)
                 yield StopAlarm(lease.id, (lease.user, lease.server), lease.offer, since, fault, text)
 

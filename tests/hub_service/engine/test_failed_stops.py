@@ -129,8 +129,29 @@ async def test_a_stop_that_hangs_in_the_hub_is_an_alarm_and_its_process_is_left_
         assert r.children[0].poll() is None
         r.hub.away = "no answer"
         await pass_minutes(r, 1)
-        assert await alarms(r) == [], "nobody can tell"
+        assert await alarms(r) == [("ada", "hangs", 0)], "nobody can tell"
         assert r.children[0].poll() is None
+        r.hub.away = ""
+        await pass_minutes(r, 1)
+        assert await alarms(r) == [("ada", "hangs", 0)]
+        assert await noted(r) == [("ada", "hangs")], "it is the same alarm"
+
+
+async def test_an_alarm_of_what_lives_keeps_its_pause_while_the_hub_is_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await culled(r)
+        monkeypatch.setattr(procfs, "send_signal", lambda *_: None)
+        await pass_minutes(r, DEADLINE)
+        assert await alarms(r) == [("ada", "alive", 1)]
+        r.hub.away = "no answer"
+        await pass_minutes(r, 1)
+        assert await alarms(r) == [("ada", "alive", 1)], "and nothing is ended"
+        r.hub.away = ""
+        await pass_minutes(r, 1)
+        assert await alarms(r) == [("ada", "alive", 2)] and await noted(r) == [("ada", "alive")]
+        assert "is over" not in caplog.text
 
 
 @pytest.mark.parametrize("offer", ["mig-1g.5gb", "cpu"])
