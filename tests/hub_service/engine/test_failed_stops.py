@@ -195,6 +195,24 @@ async def test_a_stop_that_the_hub_refuses_until_its_deadline_is_an_alarm_until_
         assert r.hub.stopped == [("ada", "")] and await noted(r) == [("ada", "refused")]
 
 
+async def test_a_stop_that_failed_before_its_user_worked_again_is_no_alarm_of_the_next_one(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        r.hub.refuses_stops = StopRefused(429, "too many")
+        await minutes(r, 3, None)
+        await stops_finish(r)
+        assert r.engine.culler.pauses["ada", ""].failures == 1
+        r.gpus.used["MIG-small-0"] = 90.0
+        await minutes(r, DEADLINE + 1)
+        r.gpus.used["MIG-small-0"] = 0.0
+        await minutes(r, 5)
+        assert ("ada", "") in r.engine.state.saving and len(r.hub.refused) == 1, "it is asked to save first"
+        assert await alarms(r) == [] and await noted(r) == []
+        await stops_finish(r)
+        assert len(r.hub.refused) == 2 and r.engine.culler.pauses["ada", ""].failures == 1
+
+
 async def test_a_pod_that_the_hub_calls_stopped_is_deleted_and_again_after_longer_and_longer(tmp_path: Path) -> None:
     async with pod_room(tmp_path) as r:
         await r.run("ada")
