@@ -100,8 +100,8 @@ class Culler(ServerEvidence):
             self._since = self._since or now
             looked = dict(self.state.highest_use)
             judged = await self._judge_all(now)
-            ends = [each.stops_at for _, _, each in judged if each.action is Action.WARN and each.stops_at is not None]
-            self._next_end = min(ends, default=None)
+            ends = (each.stops_at for _, _, each in judged if each.action is Action.WARN)
+            self._next_end = min((at for at in ends if at is not None and at > now), default=None)
             beginning = self._stops_to_begin(judged, now)
             changed, warnings = [], list[Delivery]()
             for facts, seen, decision in judged:
