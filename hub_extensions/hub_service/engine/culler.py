@@ -100,8 +100,8 @@ class Culler(ServerEvidence):
             self._since = self._since or now
             looked = dict(self.state.highest_use)
             judged = await self._judge_all(now)
-            ends = [each.stops_at for _, _, each in judged if each.action is Action.WARN and each.stops_at is not None]
-            self._next_end = min(ends, default=None)
+            ends = (each.stops_at for _, _, each in judged if each.action is Action.WARN)
+            self._next_end = min((at for at in ends if at is not None and at > now), default=None)
             beginning = self._stops_to_begin(judged, now)
             changed, warnings = [], list[Delivery]()
             for facts, seen, decision in judged:
@@ -154,9 +154,14 @@ class Culler(ServerEvidence):
         return warning_notices(facts, offer.title if offer else facts.offer, policy, channels, now, ids=ids)
 
     def _stops_to_begin(self, judged: Sequence[_Judgement], now: datetime) -> set[tuple[str, str]]:
-        """Of those that are to be stopped: who has a turn now. Some are new, some a restart of ours broke off."""
-        running = {(seen.user, seen.server) for _, seen, _ in judged}
-        self._pauses = {server: pause for server, pause in self._pauses.items() if server in running}
+        """Of those that are to be stopped: who has a turn now. Some are new, some a restart of ours broke off.
+
+        A pause lasts while its server is due, also in a gap of its samples; its next end has nothing of it.
+        """
+        still = {
+            (seen.user, seen.server) for _, seen, each in judged if each.stops_at is not None and each.stops_at <= now
+        }
+        self._pauses = {server: pause for server, pause in self._pauses.items() if server in still}
         while self._begun and now - self._begun[0] >= culling.COUNTED:
             self._begun.popleft()
         due = [

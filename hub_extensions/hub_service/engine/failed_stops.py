@@ -22,6 +22,7 @@ from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.leases import LeaseWatcher
+from hub_extensions.hub_service.engine.reconcile import CAME_BACK
 from hub_extensions.hub_service.engine.state import ServerKey, State
 from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
 
@@ -29,7 +30,7 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 5.0
 ASKED = ("culled", "stopped")
-"""The journal's kinds of a lease that ends because somebody stopped its server."""
+"""The journal's kinds of a lease that ends because somebody stopped its server, unless it came back since."""
 ROWS = 1000
 """So many stops of one user are searched for that of a lease."""
 
@@ -137,16 +138,20 @@ class FailedStops:
         late = [lease for lease in ending.values() if now - self._ending_since[lease.id] >= deadline]
         for lease in late:
             if lease.id not in self._asked:
-                rows = await self.state.store.journal(ROWS, JournalFilter(user=lease.user, kinds=ASKED))
-                self._asked[lease.id] = any(row.lease == lease.id for row in rows)
+                rows = await self.state.store.journal(ROWS, JournalFilter(user=lease.user, kinds=(*ASKED, CAME_BACK)))
+                last = next((row.kind for row in rows if row.lease == lease.id), "")
+                self._asked[lease.id] = last in ASKED
         return [lease for lease in late if self._asked[lease.id]]
 
     def _not_over(self, ending: Iterable[Lease]) -> Iterator[StopAlarm]:
         """Its lease is ending and does not end."""
         for lease in ending:
             since = self._ending_since[lease.id]
-            fault = self._fault(OpenStop(since, released=True, listed=self._is_listed(lease)))
-            if fault is not None:
+            listed = self._is_listed(lease)
+            fault = self._fault(OpenStop(since, released=True, listed=listed))
+            if listed is None and lease.id in self.alarms:
+                yield self.alarms[lease.id]  # nobody can tell now, and its lease is ending still
+            elif fault is not None:
                 text = "The hub is still stopping it." if fault is StopFault.HANGS else self._left(lease)
                 yield StopAlarm(lease.id, (lease.user, lease.server), lease.offer, since, fault, text)
 
@@ -154,13 +159,20 @@ class FailedStops:
         return culling.fault_of(stop, self.state.policy.stop_deadline, self.state.clock.now())
 
     def _is_listed(self, lease: Lease) -> bool | None:
-        """The hub has this run of the server; None: what it has is not known."""
-        server = (lease.user, lease.server)
-        if self.state.listed is None or self.state.listing is None or not self.state.hub_up:
+        """The hub has this run of the server; None: what it has is not known.
+
+        Its process says so best, by whatever name. Else a server of its name is this run, unless a later one is known.
+        """
+        server, listing = (lease.user, lease.server), self.state.listing
+        if self.state.listed is None or listing is None or not self.state.hub_up:
             return None
-        if lease.pid is not None and any(each.pid == lease.pid for each in self.state.listing.servers):
-            return True  # by whatever name
-        return server in self.state.listed and self.state.lease_of(*server) is None
+        named = {each.pid for each in listing.servers if (each.user, each.server) == server}
+        if lease.pid is not None and any(each.pid == lease.pid for each in listing.servers):
+            return True
+        if not named or (lease.pid is not None and None not in named):
+            return False
+        later = self.state.lease_of(*server) or self.state.live_ticket(*server) or self.state.facts.get(server)
+        return later is None
 
     def _left(self, lease: Lease) -> str:
         left = self.leases.what_is_left(lease)
@@ -187,11 +199,14 @@ class FailedStops:
 
     async def _end_again(self, alarm: StopAlarm) -> None:
         """End what the hub calls done and still lives; after each try a longer pause."""
-        lease = self.state.leases.get(alarm.key) if isinstance(alarm.key, str) else None
         now = self.state.clock.now()
-        if lease is None or alarm.fault is not StopFault.ALIVE or (alarm.pause is not None and now < alarm.pause.until):
+        if alarm.fault is not StopFault.ALIVE or (alarm.pause is not None and now < alarm.pause.until):
             return
-        await self.leases.end_again(lease)
+        async with self.transaction():  # not while it comes back
+            lease = self.state.leases.get(str(alarm.key))
+            if lease is None or lease.state is not LeaseState.ENDING or self._is_listed(lease) is not False:
+                return
+        await self.leases.end_again(lease)  # nobody else has had a turn since
         self.alarms[alarm.key] = replace(alarm, pause=culling.pause_after(alarm.pause, now, why=alarm.text))
 
 

@@ -172,9 +172,9 @@ class LocalLeases:
             released=over and not marked and reading is not None and not self._in_use(lease, reading),
         )
         after = lifecycle.refresh(lease, seen)
-        if after.state is LeaseState.ENDED:
+        if after.state is not LeaseState.ENDING:  # over, or back: its next end begins with SIGTERM
             self._ending_since.pop(lease.id, None)
-        elif after.state is LeaseState.ENDING and marked and not lives:  # else the hub is stopping it, gracefully
+        elif marked and not lives:  # else the hub is stopping it, gracefully
             self._end_leftovers(lease, marked)
         return after
 

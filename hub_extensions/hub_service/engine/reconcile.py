@@ -48,6 +48,8 @@ IN_ONE_WRITE = 100
 """A hub may have thousands of servers that are new to this service."""
 SHORT_OUTAGE = timedelta(seconds=15)
 """Callers are known for so long without the hub: reports of servers went on."""
+CAME_BACK = "back"
+"""The journal's kind of a lease that was ending, and whose server goes on."""
 QUEUE_WAS_OFF = explain("line-was-off", log_message="the hub ran without this service in between")
 
 Servers = Mapping[tuple[str, str], HubServer]
@@ -361,11 +363,7 @@ class Reconciler:
         now = self.state.clock.now()
         known = self.state.lease_of(server.user, server.server) or self._ending_but_alive(server)
         if known is not None:
-            back = lifecycle.move(known, Event.SERVER_BACK)  # a stop that failed: it holds its device as before
-            known = known if isinstance(back, Reason) else back
-            started = known.ready_at or now  # it has run since then: its lifetime does not begin anew
-            facts = ServerFacts(server.user, server.server, known.offer, started, lease=known.id, adopted=known.adopted)
-            return Changes(facts=(facts,), leases=(known,))
+            return self._go_on_with(known, server)
         if self.leases.is_stopping(server):
             return Changes()  # a stop that the hub has not heard the end of
         lease = self.leases.lease_of_unknown_server(server, now)
@@ -375,6 +373,17 @@ class Reconciler:
         at, seen = self.state.clock.utc_now(), f"the hub lists it as ready{_found_as(server)}"
         row = JournalRow(at, "adopted", None, facts.lease, server.user, server.server, what, SERVICE, seen)
         return Changes(facts=(facts,), leases=(lease,) if lease else (), journal=(row,))
+
+    def _go_on_with(self, lease: Lease, server: HubServer) -> Changes:
+        """It holds its device as before, also after a stop that failed."""
+        back, rows = lifecycle.move(lease, Event.SERVER_BACK), tuple[JournalRow, ...]()
+        if not isinstance(back, Reason):
+            lease, at, seen = back, self.state.clock.utc_now(), f"the hub lists it as ready{_found_as(server)}"
+            key, text = (server.user, server.server), "its stop did not go through"
+            rows = (JournalRow(at, CAME_BACK, lease.ticket, lease.id, *key, text, SERVICE, seen),)
+        started = lease.ready_at or self.state.clock.now()  # its lifetime does not begin anew
+        facts = ServerFacts(server.user, server.server, lease.offer, started, lease=lease.id, adopted=lease.adopted)
+        return Changes(facts=(facts,), leases=(lease,), journal=rows)
 
     def _ending_but_alive(self, server: HubServer) -> Lease | None:
         """A lease given up too early: the hub says the server is ready, and its process lives."""

@@ -558,6 +558,26 @@ async def test_a_stop_that_the_hub_refuses_is_sent_again_after_a_pause_that_grow
         assert r.hub.stopped == [("ada", "")]
 
 
+async def test_an_end_that_waits_for_samples_makes_the_culler_no_busier(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0), culling=replace(settings(tmp_path).culling, lifetime=None)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        r.hub.refuses_stops = StopRefused(429, "too many", timedelta(seconds=90))
+        await minutes(r, 3, None)
+        await stops_finish(r)
+        assert len(r.hub.refused) == 1
+        r.gpus.used["MIG-small-0"] = None
+        r.hands.pass_time(timedelta(seconds=20))
+        await one_turn(r, None)
+        state = r.engine.server_state("ada", "")
+        assert state is not None and state.countdown is not None, "it is due, and its use is not known"
+        assert r.engine.culler.next_turn() == 5.0
+        r.gpus.used["MIG-small-0"] = 0.0
+        await one_turn(r, None)
+        await stops_finish(r)
+        assert len(r.hub.refused) == 1, "the hub asked for 90 s all the same"
+
+
 async def test_a_stop_that_does_not_go_through_uses_up_nobodys_turn(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         await r.run("ada", "mig-1g.5gb")

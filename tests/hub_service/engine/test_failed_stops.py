@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from hub_extensions.adapters import procfs
 from hub_extensions.adapters.jupyterhub_api import StopRefused
 from hub_extensions.adapters.store import JournalFilter
 from hub_extensions.core.messages import Stopped
+from hub_extensions.hub_service.engine.failed_stops import StopAlarm
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import PodRoom, pod_room
 from tests.hub_service.engine.room import Room, room
@@ -75,6 +77,48 @@ async def test_what_the_hub_calls_stopped_and_lives_is_an_alarm_and_is_ended_by_
         assert await noted(r) == [("ada", "alive")], "one row for each"
 
 
+async def test_a_server_that_comes_back_while_its_alarm_is_noted_is_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await culled(r)
+        await pass_minutes(r, DEADLINE)
+        note, ended = r.engine.failed_stops._note, list[int]()
+
+        async def back_meanwhile(new: list[StopAlarm]) -> None:
+            await note(new)
+            r.hub.run("ada", pid=r.children[0].pid)
+            await r.engine.reconciler.reconcile()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(r.engine.failed_stops, "_note", back_meanwhile)
+            patch.setattr(procfs, "send_signal", lambda pid, *_: ended.append(pid))
+            await r.engine.failed_stops.refresh()
+        assert [each.state for each in r.engine.leases()] == ["running"]
+        assert ended == [] and await alarms(r) == []
+
+
+async def test_a_server_that_came_back_and_is_then_only_forgotten_is_no_stop(tmp_path: Path) -> None:
+    async with pod_room(tmp_path) as r:
+        lease = await r.run("ada")
+        r.hub.running.clear()
+        await r.engine.stopped(Stopped("ada", ""))
+        r.hands.pass_time(MINUTE)
+        r.hub.run("ada")
+        await r.engine.reconciler.reconcile()
+        assert [each.state for each in r.engine.leases()] == ["running"]
+        await alarms(r)
+        r.hub.running.clear()
+        for _ in range(4):
+            await r.refresh(after=61)
+            await r.engine.reconciler.reconcile()
+        assert [(each.lease, each.state) for each in r.engine.leases()] == [(lease.id, "ending")]
+        await alarms(r)
+        await r.refresh(after=DEADLINE * 60)
+        await r.engine.reconciler.reconcile()
+        assert await alarms(r) == [] and r.cluster.asked == 0
+
+
 async def test_a_stop_that_hangs_in_the_hub_is_an_alarm_and_its_process_is_left_to_the_hub(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         await culled(r)
@@ -85,8 +129,45 @@ async def test_a_stop_that_hangs_in_the_hub_is_an_alarm_and_its_process_is_left_
         assert r.children[0].poll() is None
         r.hub.away = "no answer"
         await pass_minutes(r, 1)
-        assert await alarms(r) == [], "nobody can tell"
+        assert await alarms(r) == [("ada", "hangs", 0)], "nobody can tell"
         assert r.children[0].poll() is None
+        r.hub.away = ""
+        await pass_minutes(r, 1)
+        assert await alarms(r) == [("ada", "hangs", 0)]
+        assert await noted(r) == [("ada", "hangs")], "it is the same alarm"
+
+
+async def test_an_alarm_of_what_lives_keeps_its_pause_while_the_hub_is_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await culled(r)
+        monkeypatch.setattr(procfs, "send_signal", lambda *_: None)
+        await pass_minutes(r, DEADLINE)
+        assert await alarms(r) == [("ada", "alive", 1)]
+        r.hub.away = "no answer"
+        await pass_minutes(r, 1)
+        assert await alarms(r) == [("ada", "alive", 1)], "and nothing is ended"
+        r.hub.away = ""
+        await pass_minutes(r, 1)
+        assert await alarms(r) == [("ada", "alive", 2)] and await noted(r) == [("ada", "alive")]
+        assert "is over" not in caplog.text
+
+
+@pytest.mark.parametrize("offer", ["mig-1g.5gb", "cpu"])
+async def test_what_lives_is_ended_also_where_its_user_asks_for_the_same_server_again(
+    tmp_path: Path, offer: str
+) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await culled(r)
+        child = r.children[0]
+        again = await r.ask("ada", offer)
+        if offer == "cpu":
+            await r.ready(again)
+        await pass_minutes(r, DEADLINE)
+        assert await alarms(r) == [("ada", "alive", 1)]
+        await soon(lambda: child.poll() is not None)
+        assert all(each.poll() is None for each in r.children[1:])
 
 
 async def test_a_stop_that_the_hub_refuses_until_its_deadline_is_an_alarm_until_it_goes_through(tmp_path: Path) -> None:
@@ -112,6 +193,24 @@ async def test_a_stop_that_the_hub_refuses_until_its_deadline_is_an_alarm_until_
             await minutes(r, 1, None)
             await stops_finish(r)
         assert r.hub.stopped == [("ada", "")] and await noted(r) == [("ada", "refused")]
+
+
+async def test_a_stop_that_failed_before_its_user_worked_again_is_no_alarm_of_the_next_one(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        r.hub.refuses_stops = StopRefused(429, "too many")
+        await minutes(r, 3, None)
+        await stops_finish(r)
+        assert r.engine.culler.pauses["ada", ""].failures == 1
+        r.gpus.used["MIG-small-0"] = 90.0
+        await minutes(r, DEADLINE + 1)
+        r.gpus.used["MIG-small-0"] = 0.0
+        await minutes(r, 5)
+        assert ("ada", "") in r.engine.state.saving and len(r.hub.refused) == 1, "it is asked to save first"
+        assert await alarms(r) == [] and await noted(r) == []
+        await stops_finish(r)
+        assert len(r.hub.refused) == 2 and r.engine.culler.pauses["ada", ""].failures == 1
 
 
 async def test_a_pod_that_the_hub_calls_stopped_is_deleted_and_again_after_longer_and_longer(tmp_path: Path) -> None:

@@ -169,6 +169,28 @@ async def test_a_stop_that_the_hub_takes_back_leaves_the_server_its_device(tmp_p
         assert r.engine.state.facts[("ada", "")].lease == r.engine.leases()[0].lease
 
 
+async def test_a_stop_after_one_that_was_taken_back_asks_its_left_overs_before_it_kills_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with room(tmp_path, small(0)) as r:
+        state, server = await r.run("ada", "mig-1g.5gb")
+        left, sent = with_mark(r, state, "import time; time.sleep(60)"), list[int]()
+        monkeypatch.setattr(procfs, "send_signal", lambda pid, started, signum: sent.append(signum))
+        await r.engine.watcher.refresh()
+        await r.engine.stopped(Stopped("ada", ""))
+        await r.engine.watcher.end_again(r.engine.state.leases[r.engine.leases()[0].lease])
+        assert set(sent) == {signal.SIGTERM}
+        r.hands.pass_time(timedelta(seconds=11))
+        r.hub.run("ada", pid=server.pid)
+        await r.engine.reconciler.reconcile()
+        await r.engine.watcher.refresh()
+        assert [lease.state for lease in r.engine.leases()] == ["running"]
+        sent.clear()
+        await stop(r, "ada", server)
+        await r.engine.watcher.refresh()
+        assert sent == [signal.SIGTERM] and left.poll() is None
+
+
 async def test_a_process_that_lost_its_mark_holds_the_device_as_long_as_the_driver_lists_it(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         _, server = await r.run("ada", "mig-1g.5gb")
