@@ -278,7 +278,7 @@ def test_a_lost_node_keeps_the_lease_until_it_is_back_or_an_admin_gives_it_up(
     played_nodes.set_ready(NODE, "Unknown")
     try:
         until(lambda: (lease(place, "ada") or {})["state"] == "lost", 20)
-        assert place.offers()[OFFER]["free"] == 0
+        until(lambda: place.offers()[OFFER]["free"] == 0, 20, "its node is counted no more")
         assert "its kubelet has not been heard of: it does not answer" in [x["why"] for x in cluster(place)["left_out"]]
         (notice,) = place.service("hub/form?user=ada").json()["notices"]
         print(notice["text"])
