@@ -322,7 +322,8 @@ async def test_a_server_that_the_hub_still_checks_after_its_restart_is_not_stopp
         fake.users["ada"] = FakeUser(servers={"": FakeServer(ready=False, pending="check")})
         fake.users["ben"] = FakeUser(servers={"": FakeServer(ready=False, pending="stop")})
         api = HubApi(fake.url, fake.token)
-        assert (await api.stop("ada", ""), await api.stop("ben", "")) == (False, True)
+        assert await api.stop("ada", "") is StopAnswer.STARTS
+        assert await api.stop("ben", "") is StopAnswer.OVER
         assert fake.sent("DELETE") == []
         api.close()
 
@@ -390,7 +391,7 @@ async def test_a_slow_list_does_not_delay_a_stop_or_an_identity() -> None:
         lists = [asyncio.ensure_future(api.servers()) for _ in range(12)]
         await asyncio.wait_for(slow.waiting.wait(), patient(10))
         slow.paths = ("/nothing",)
-        assert await asyncio.wait_for(api.stop("ada", ""), patient(10)) is True
+        assert await asyncio.wait_for(api.stop("ada", ""), patient(10)) is StopAnswer.ASKED
         assert await asyncio.wait_for(api.identify("a"), patient(10)) is not None
         assert await asyncio.wait_for(api.up(), patient(10)) is True
         for each in lists:
