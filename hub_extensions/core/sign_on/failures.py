@@ -116,8 +116,8 @@ FAILURES: Mapping[str, SignOnFailure] = {
     ),
     "deleted": SignOnFailure(
         403,
-        "This account does not exist any more",
-        "Your sign-in service does not know it any more.",
+        "This account is not known any more",
+        "Your sign-in service does not know it any more: it was deleted or disabled there.",
         "Ask those who run your sign-in service.",
         FailureAction.OTHER_ACCOUNT,
     ),

@@ -136,7 +136,7 @@ WORDS = {
     EndCause.NOT_RENEWED: "Your sign-in service does not renew this session: you signed out there, it ran out, "
     "or this account is disabled or deleted there.",
     EndCause.DISABLED: "Your sign-in service says that this account is disabled.",
-    EndCause.DELETED: "Your sign-in service says that this account does not exist any more.",
+    EndCause.DELETED: "Your sign-in service does not know this account any more.",
     EndCause.NOT_ALLOWED: "This account may not use this hub any more.",
 }
 

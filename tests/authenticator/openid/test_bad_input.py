@@ -152,6 +152,7 @@ def refused(hub: Hub) -> float:
 
 OF_SOMEBODY_KNOWN = {"not-allowed", "name-taken", "name-from-before", "used", "too-late"}
 """Pages that a hub shows which has let somebody in before, or a while ago."""
+DELETED = '{"error": "invalid_grant", "error_description": "referenced account not found"}'
 DISABLED = '{"error": "invalid_grant", "error_description": "User disabled"}'
 FAULTS: list[tuple[str, Fault, int, str]] = [
     ("nonce missing", WithClaims(nonce=None), 502, "is not taken"),
@@ -177,6 +178,7 @@ FAULTS: list[tuple[str, Fault, int, str]] = [
     ("a name of 300 letters", WithUserinfo(preferred_username="x" * 300), 403, "cannot take your name"),
     ("consent refused", WithRedirect(code=None, error="access_denied"), 403, "did not agree"),
     ("account disabled", ThatFails("token", 400, DISABLED), 403, "This account is disabled"),
+    ("account deleted", ThatFails("token", 400, DELETED), 403, "This account is not known any more"),
     ("client unknown", WithRedirect(code=None, error="unauthorized_client"), 502, "does not know this hub"),
     ("client's secret", ThatFails("token", 401, '{"error": "invalid_client"}'), 502, "does not know this hub"),
 ]
