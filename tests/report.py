@@ -71,9 +71,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     outcomes = list(_outcomes(session.config, reporter))
     counts = Counter(outcome for _, outcome, _, _ in outcomes)
     failed = [test for test, outcome, _, _ in outcomes if outcome == "failed"]
+    left_out = _not_run_in_ci(session.config, reporter)
     totals = {"passed": counts["passed"], "failed": failed, "not run": counts["not run"]}
+    totals |= {"refused by ci": left_out} if left_out else {}
     Path(target).write_text(json.dumps(totals), encoding="utf-8")
-    if _not_run_in_ci(session.config, reporter) and session.exitstatus in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
+    if left_out and session.exitstatus in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

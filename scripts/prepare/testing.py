@@ -7,11 +7,10 @@ each run of pytest says itself (``tests/report.py``).
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from account import check_reach, is_root, keep_bytecode, own_folder
 from checks import checks
@@ -23,6 +22,7 @@ from place import ROOT, RUN, VENV, VENV_HUB5, WORK, environment
 from python_env import install_package, prepare_venv
 from steps import Trouble, beating, only_one, pass_on, report
 from tools import prepare_browser, prepare_compiler
+from unsteady import Totals, tests_to_try_again, totals_of
 
 FINE = (0, 5)
 """pytest's exit statuses "all passed" and "none selected"."""
@@ -96,10 +96,12 @@ def _run(asked: argparse.Namespace, env: dict[str, str], began: float) -> int:
         for lane, names in enumerate(lanes(asked.tier, root=is_root()))
     ]
     linters = checks(nice=0 if asked.tier == "quick" else 10)
+    passes = [job for lane in tests for job in lane]
     over = run_lanes([*tests, *linters], env, _current)
+    unsteady = _try_again(passes, over, asked, env)
     report("\n== Checks")
     counts = [_check(job, over[job.name]) for lane in linters for job in lane]
-    counts += [_totals(job, over[job.name]) for lane in tests for job in lane]
+    counts += [_totals(job, over[job.name], unsteady.get(job.name, ())) for job in passes]
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     report(
         f"\nTook {time.monotonic() - began:.0f} s, and {used.ru_utime + used.ru_stime:.0f} s of CPU, set-up included."
@@ -108,7 +110,26 @@ def _run(asked: argparse.Namespace, env: dict[str, str], began: float) -> int:
         report(f"This was the {asked.tier} run. ./scripts/test --whole, as root, runs everything (CONTRIBUTING.md).")
     passed, failed, left_out = map(sum, zip(*counts, strict=True))
     report(f"{passed} passed, {failed} failed, {left_out} skipped")
-    return 1 if failed or any(over[job.name].code not in FINE for lane in tests for job in lane) else 0
+    return 1 if failed or any(over[job.name].code not in FINE for job in passes if job.name not in unsteady) else 0
+
+
+def _try_again(
+    passes: Sequence[Job], over: Mapping[str, Over], asked: argparse.Namespace, env: dict[str, str]
+) -> dict[str, Sequence[str]]:
+    """Run the tests that failed in CI once more, alone. Pass -> its tests, where all of them passed then."""
+    if not env.get("CI"):
+        return {}
+    first = {job.name: totals_of(RUN, job.name) for job in passes if over[job.name].code in (*FINE, 1)}
+    steady: dict[str, Sequence[str]] = {}
+    for name, tests in tests_to_try_again(first, len(passes)).items():
+        report(f"\nOnce more, alone: {', '.join(tests)}")
+        lane = int(next(job for job in passes if job.name == name).env["TEST_LANE"])
+        job = _pass(name, lane, asked, env["PATH"], again=tests)
+        done = run_lanes([[job]], {**env, "CI": ""}, _current)[job.name]
+        second = totals_of(RUN, job.name)
+        if done.code == 0 and second == Totals(passed=len(tests)):
+            steady[name] = tests
+    return steady
 
 
 def lanes(tier: str, *, root: bool) -> list[list[str]]:
@@ -143,8 +164,10 @@ def _of_pass(file: str, name: str) -> str:
     return f"{file.removesuffix('.xml')}-{name}.xml"
 
 
-def _pass(name: str, lane: int, asked: argparse.Namespace, path: str) -> Job:
+def _pass(name: str, lane: int, asked: argparse.Namespace, path: str, again: Sequence[str] = ()) -> Job:
+    """`again`: only these tests, one after the other."""
     as_root, older = name.startswith("root"), name.endswith("5")
+    full_name = f"{name}-again" if again else name
     venv = VENV_HUB5 if older else VENV
     beside_root = asked.tier == "whole" and is_root() and not as_root
     number = workers(asked.tier)
@@ -154,10 +177,11 @@ def _pass(name: str, lane: int, asked: argparse.Namespace, path: str) -> Job:
         number = 2 if as_root else 1  # a control plane for each is enough for two cores; the older hub has one file
     begin = (venv / "bin" / "python", "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-rfE")
     spread = ("-n", str(number), "--dist", "loadscope", "--no-loadscope-reorder", f"--tier={asked.tier}")
+    selection = [*again, "-n", "0"] if again else own_report(asked.selection, name)
     chosen = {"--only-root": as_root, "--without-root": beside_root, "--only-hub": older}
     env = {
         "TEST_LANE": str(lane),
-        "TEST_TOTALS": str(RUN / f"{name}.json"),
+        "TEST_TOTALS": str(RUN / f"{full_name}.json"),
         "TEST_CURRENT": str(RUN / f"{name}.now"),
         "PATH": os.pathsep.join([str(venv / "bin"), path]),
         "VIRTUAL_ENV": str(venv),
@@ -165,9 +189,9 @@ def _pass(name: str, lane: int, asked: argparse.Namespace, path: str) -> Job:
         **({"USER": "nobody", "LOGNAME": "nobody"} if is_root() and not as_root else {}),
         **({"PYTHONDONTWRITEBYTECODE": "1"} if as_root else {}),
     }
-    words = (*begin, *spread, *(word for word in chosen if chosen[word]), *own_report(asked.selection, name))
+    words = (*begin, *spread, *(word for word in chosen if chosen[word]), *selection)
     title = f"Tests on hub {'5.5' if older else '6.1'}{', as root' if as_root else ''}"
-    return Job(name, words, env=env, title=title, loud=lane == 0, unprivileged=is_root() and not as_root)
+    return Job(full_name, words, env=env, title=title, loud=lane == 0, unprivileged=is_root() and not as_root)
 
 
 def _check(job: Job, over: Over) -> tuple[int, int, int]:
@@ -177,17 +201,19 @@ def _check(job: Job, over: Over) -> tuple[int, int, int]:
     return int(over.code == 0), int(over.code != 0), 0
 
 
-def _totals(job: Job, over: Over) -> tuple[int, int, int]:
-    """Passed, failed, not run: what ``tests/report.py`` counted."""
-    file = RUN / f"{job.name}.json"
-    totals = {"passed": 0, "failed": [], "not run": 0}
-    if file.exists():
-        totals = json.loads(file.read_text(encoding="utf-8"))
-    if over.code not in (*FINE, 1) or not file.exists():
+def _totals(job: Job, over: Over, unsteady: Sequence[str] = ()) -> tuple[int, int, int]:
+    """Passed, failed, not run: what ``tests/report.py`` counted. `unsteady`: the failed ones, where all passed alone."""
+    totals = totals_of(RUN, job.name)
+    if over.code not in (*FINE, 1) or totals is None:
         report(f"pytest itself broke off in: {job.title}.")
-    for test in totals["failed"]:
-        report(f"Failed: {test} ({job.title})")
-    return totals["passed"], len(totals["failed"]), totals["not run"]
+    totals = totals or Totals()
+    for test in totals.failed:
+        report(
+            f"Unsteady: {test} ({job.title}) failed, and passed when it ran once more, alone: mend it."
+            if unsteady
+            else f"Failed: {test} ({job.title})"
+        )
+    return totals.passed + len(unsteady), len(totals.failed) - len(unsteady), totals.not_run
 
 
 def _current() -> str:

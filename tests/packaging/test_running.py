@@ -83,7 +83,8 @@ def test_in_ci_a_test_that_was_not_run_is_a_failure(tmp_path: Path) -> None:
     assert "1 passed    0 failed     2 not run  test_it.py  (" in run.output
     assert "1: no browser here" in run.output
     assert "CI=true: 1 not run is a failure." in run.output
-    assert run.totals == {"passed": 1, "failed": [], "not run": 2}
+    refused = ["CI=true: 1 not run is a failure."]
+    assert run.totals == {"passed": 1, "failed": [], "not run": 2, "refused by ci": refused}
     assert ended(tmp_path, TESTS, ci="", **NO_BROWSER).code == 0
 
 
@@ -109,7 +110,8 @@ def test_in_ci_a_test_that_nobody_selected_is_a_failure(tmp_path: Path, words: t
     run = ended(tmp_path, TESTS, "-k", "one", *words)
     assert run.code == 1
     assert "test_it.py  (2: not selected)" in run.output
-    assert run.totals == {"passed": 1, "failed": [], "not run": 2}
+    refused = ["CI=true: 2 not run is a failure."]
+    assert run.totals == {"passed": 1, "failed": [], "not run": 2, "refused by ci": refused}
 
 
 def test_in_ci_a_run_of_some_files_is_a_failure(tmp_path: Path) -> None:
@@ -182,6 +184,87 @@ def test_a_pass_that_broke_off_says_so_and_one_that_failed_says_what(clone: Path
     figures = """(RUN / "hub6.json").write_text('{"passed": 4, "failed": ["tests/a.py::one"], "not run": 2}')"""
     failed = run(clone, TOTALS.format(before=figures, code=1))
     assert failed == "Failed: tests/a.py::one (Tests on hub 6.1)\n(4, 1, 2)\n"
+
+
+# ------------------------------------------------------------------ once more, alone
+
+AGAIN = """
+from unsteady import Totals, tests_to_try_again
+one, two = ("a.py::one",), ("b.py::two", "b.py::three")
+print(tests_to_try_again({"hub6": Totals(9, one), "hub5": Totals(3, two)}, 2))
+print(tests_to_try_again({"hub6": Totals(9, (*one, "a.py::two")), "hub5": Totals(3, two)}, 2), "more than three")
+print(tests_to_try_again({"hub6": Totals(9, one)}, 2), "a pass that broke off")
+print(tests_to_try_again({"hub6": Totals(9, one), "hub5": None}, 2), "a pass without figures")
+print(tests_to_try_again({"hub6": Totals(9, ("a.py",))}, 1), "a file that cannot be read")
+print(tests_to_try_again({"hub6": Totals(9, one, 4, ("not run",))}, 1), "something was not run")
+"""
+
+
+def test_at_most_three_tests_are_run_once_more_and_nothing_that_broke_off(clone: Path) -> None:
+    first, *others = run(clone, AGAIN).splitlines()
+    assert first == "{'hub6': ('a.py::one',), 'hub5': ('b.py::two', 'b.py::three')}"
+    assert len(others) == 5
+    assert all(line.startswith("{} ") for line in others)
+
+
+ONCE_MORE_CONFTEST = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from tests import report
+
+def pytest_addoption(parser):
+    parser.addoption("--tier")
+    for name in ("--only-root", "--without-root", "--only-hub"):
+        parser.addoption(name, action="store_true")
+
+def pytest_configure(config):
+    config.pluginmanager.register(report)
+"""
+ONCE_MORE_TESTS = """
+from pathlib import Path
+
+def test_steady(): pass
+
+def test_at_second_try():
+    tried = Path(__file__).with_name("tried")
+    assert tried.exists() or tried.write_text("") is None and False
+
+def test_never(): assert Path(__file__).with_name("mended").exists()
+"""
+ONCE_MORE = """
+import os, sys
+from place import ROOT, RUN, VENV
+import testing
+(VENV / "bin").mkdir(parents=True, exist_ok=True)
+python = VENV / "bin" / "python"
+if not python.exists():
+    python.write_text(f"#!/bin/sh\\nexec {sys.executable} \\"$@\\"\\n")
+    python.chmod(0o755)
+RUN.mkdir(parents=True, exist_ok=True)
+testing.lanes = lambda tier, root: [["hub6"]]
+testing.checks = lambda nice: []
+testing.is_root = lambda: False
+testing.own_folder = lambda path: path.mkdir(parents=True, exist_ok=True)
+asked = testing.asked_by(["--quick", "-p", "no:schemathesis"])
+print("exit", testing._run(asked, {**os.environ, "CI": "true"}, 0.0))
+"""
+
+
+def test_a_test_that_fails_in_ci_and_passes_alone_is_named_and_no_failure(clone: Path) -> None:
+    (clone / "conftest.py").write_text(ONCE_MORE_CONFTEST)
+    (clone / "pytest.ini").write_text("[pytest]\naddopts = -p no:randomly\n")
+    (clone / "test_it.py").write_text(ONCE_MORE_TESTS)
+    twice = run(clone, ONCE_MORE, TEST_WORKERS="1")
+    assert "Failed: test_it.py::test_never (Tests on hub 6.1)" in twice, (
+        "what fails twice is a failure, and all with it"
+    )
+    assert "1 passed, 2 failed, 0 skipped\nexit 1" in twice
+    (clone / "mended").touch()
+    (clone / "tried").unlink()
+    once = run(clone, ONCE_MORE, TEST_WORKERS="1")
+    unsteady = "Unsteady: test_it.py::test_at_second_try (Tests on hub 6.1) failed, and passed when it ran once more"
+    assert unsteady in once
+    assert "3 passed, 0 failed, 0 skipped\nexit 0" in once
 
 
 # ------------------------------------------------------------------ signs of life
