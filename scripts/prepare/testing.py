@@ -202,7 +202,7 @@ def _check(job: Job, over: Over) -> tuple[int, int, int]:
 
 
 def _totals(job: Job, over: Over, unsteady: Sequence[str] = ()) -> tuple[int, int, int]:
-    """Passed, failed, not run: what ``tests/report.py`` counted. `unsteady`: the failed ones, where all passed alone."""
+    """Passed, failed, not run, as ``tests/report.py`` counted. `unsteady`: the failed ones, where all passed alone."""
     totals = totals_of(RUN, job.name)
     if over.code not in (*FINE, 1) or totals is None:
         report(f"pytest itself broke off in: {job.title}.")
