@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
-from itertools import islice, repeat
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any
@@ -81,15 +80,15 @@ def _numbered(pieces: Rows) -> Rows:
     """Numbers for users, and for what they type themselves; keys and tickets lead to a journal that has names."""
     users, choices, keys = _Numbers("u{:04d}"), _Numbers("c{:04d}"), map("r{:07d}".format, itertools.count())
     choices[""] = ""
-    unnamed = {"server": repeat(""), "groups": repeat("[]"), "ticket": repeat("")}
+    user, choice, key, server, groups, ticket = map(
+        NAMES.index, ("user", "choice", "key", "server", "groups", "ticket")
+    )
     for rows in pieces:
-        columns = dict(zip(NAMES, zip(*rows, strict=True), strict=True))
-        numbered = {
-            "user": map(users.__getitem__, columns["user"]),
-            "choice": map(choices.__getitem__, columns["choice"]),
-            "key": islice(keys, len(rows)),
-        }
-        yield list(zip(*(columns | unnamed | numbered).values()))  # noqa: B905, what is repeated has no end
+        numbered = [list(row) for row in rows]
+        for row, row_key in zip(numbered, keys):  # noqa: B905, keys have no end
+            row[user], row[choice], row[key] = users[row[user]], choices[row[choice]], row_key
+            row[server], row[groups], row[ticket] = "", "[]", ""
+        yield numbered
 
 
 class _Numbers(dict[str, str]):
