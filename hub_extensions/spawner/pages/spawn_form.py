@@ -48,17 +48,25 @@ ISOLATION = {
     "by agreement": "by agreement: a process could use another device; we report it",
     "none needed": "no GPU, nothing to separate",
 }
+KNOWN = {"●": "free", "○": "full", "?": "unknown"}
 """How one side of an offer is separated, in words; the sides are memory, fault, compute and access."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferRow:
-    """One line of the form, in words. `suggestion`: another offer (id, title) that starts sooner, and the sentence."""
+    """One card of the form, in words.
+
+    Attributes:
+        percent: of one device; 0: none, or several. known: ``free``, ``full`` or ``unknown``, as the sign says.
+        suggestion: another offer (id, title) that starts sooner, and the sentence.
+    """
 
     id: OfferId
     title: str
     text: str
     gives: str
+    percent: int
+    known: str
     sign: str
     free: str
     wait: str
@@ -68,6 +76,14 @@ class OfferRow:
     note: str
     isolation: tuple[tuple[str, str], ...]
     suggestion: tuple[OfferId, str, str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class NothingFree:
+    """No GPU starts now. `unknown`: of none it is known; `join`: the line of which offer, and the button's words."""
+
+    unknown: bool
+    join: tuple[OfferId, str] | None
 
 
 def user_options_from_form(formdata: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
@@ -142,6 +158,7 @@ def form_html(
     return _template("form.html").render(
         t=t,
         rows=[_row(offer, offers, selected=offer.id == chosen, t=t) for offer in offers],
+        nothing_free=None if chosen else _nothing_free(offers, t),
         also=also,
         simulated=bool(state and state.simulated),
         as_of=utc(as_of) if as_of else "",
@@ -211,9 +228,20 @@ def _unknown(offer: OfferState, reason: Reason) -> OfferState:
     return OfferState(**{**known, "free": None, "wait": wait, "held_by_others": 0, "lost": 0})
 
 
-def _first_free(offers: Sequence[OfferState]) -> OfferId:
-    free = [offer.id for offer in offers if offer.wait.now]
-    return (free or [offer.id for offer in offers] or [CPU])[0]
+def _first_free(offers: Sequence[OfferState]) -> OfferId | None:
+    """The first GPU that starts now; None: there is none, and nothing is chosen silently."""
+    gpus = [offer for offer in offers if offer.id != CPU]
+    return next((offer.id for offer in gpus if offer.wait.now), None if gpus else CPU)
+
+
+def _nothing_free(offers: Sequence[OfferState], t: Catalogue) -> NothingFree:
+    """What may be done instead: join the line that is likely the shortest, or start without a GPU."""
+    known = [offer for offer in offers if offer.id != CPU and offer.free is not None]
+    if not known:
+        return NothingFree(unknown=True, join=None)
+    best = min(known, key=_latest)
+    words = [t("Join the line for %1", t(best.title)), when_text(best.wait, t)]
+    return NothingFree(unknown=False, join=(best.id, ", ".join(filter(None, words))))
 
 
 def _likely_as_of(offers: Sequence[OfferState]) -> tuple[str, str] | None:
@@ -229,6 +257,8 @@ def _row(offer: OfferState, offers: Sequence[OfferState], *, selected: bool, t: 
         title=t(offer.title),
         text=t(offer.description) or isolation_text(offer, t),
         gives=gives(offer, t),
+        percent=round(100 * offer.share) if offer.share <= 1 else 0,
+        known=KNOWN[sign],
         sign=sign,
         free=free,
         wait=wait_text(offer, t),

@@ -65,11 +65,28 @@ def test_a_full_offer_can_be_chosen_and_a_smaller_free_one_is_suggested() -> Non
     assert 'data-take="mig-1g.5gb"' in html
 
 
-def test_exactly_one_offer_is_selected_whatever_was_saved() -> None:
+def test_a_gpu_that_starts_now_or_the_last_choice_is_selected_and_else_nothing_silently() -> None:
     """T7."""
     for saved, wanted in [((), "mig-1g.5gb"), (("mig-9g.99gb",), "mig-1g.5gb"), (("cpu",), "cpu")]:
         assert checked(form_html(state(SMALL, BIG, CPU), saved=saved)) == [wanted]
-    assert checked(form_html(state(BIG, CPU))) == ["cpu"]
+    assert checked(form_html(state(CPU))) == ["cpu"]
+    full = form_html(state(BIG, CPU))
+    assert checked(full) == []
+    assert "No GPU is free now." in full
+    assert re.findall(r'data-take="([^"]*)" data-go hidden>([^<]*)<', full) == [
+        ("mig-2g.10gb", "Join the line for MIG 2g.10gb, likely 25–70 min"),
+        ("cpu", "Start without a GPU"),
+    ]
+    assert full.count(" required") == 2, "a browser sends nothing without a choice"
+    assert 'id="gpu-none"' not in form_html(state(SMALL, BIG, CPU))
+
+
+def test_a_card_shows_its_share_of_a_gpu_and_one_pill_with_a_colour_and_a_word() -> None:
+    html = form_html(state(replace(SMALL, share=1 / 7), BIG, replace(CPU, share=0.0)))
+    assert 'aria-label="14 % of a GPU"><span style="width: 14%">' in html
+    pills = re.findall(r'gpu-pill gpu-pill-(\w+)"><span aria-hidden="true">(.)</span> ([^<]*)<', html)
+    assert pills == [("free", "●", "2 of 5 free"), ("full", "○", "0 of 1 free"), ("free", "●", "always")]
+    assert "More choices" not in form_html(state(SMALL, CPU)), "only where there are some"
 
 
 def test_what_the_admin_preselects_is_for_those_who_have_not_chosen_and_may_choose_it() -> None:
@@ -136,8 +153,8 @@ def test_a_service_that_is_away_leaves_every_gpu_not_known_and_cpu_free() -> Non
     assert "the GPU service is not answering" in html
     assert '<time datetime="2026-11-20T14:02:00Z">14:02 UTC</time>' in html
     assert "2 of 5" not in html
-    assert "not known" in html
-    assert checked(html) == ["cpu"]
+    assert "It is not known which GPUs are free." in html
+    assert checked(html) == [], "nothing silently"
 
 
 def test_a_form_without_any_news_offers_the_last_choice_and_cpu_only() -> None:
