@@ -1,4 +1,4 @@
-"""A program's settings in one JSON file: read whole, checked field by field, and written so that nobody sees half of it.
+"""A program's settings in one JSON file: read whole, checked field by field, and never half written.
 
 The file holds secrets: it is written with mode 0600. Not here: what the settings mean.
 """
