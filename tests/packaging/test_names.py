@@ -87,7 +87,10 @@ NAMED = {
     "tools/demo.py": {"HUB_STOPS_WITHIN_SECONDS", "READY_WITHIN_SECONDS"},
     "tools/demo_processes.py": {"LEFT_OVERS_STOP_WITHIN_SECONDS"},
     "adapters/port_holder.py": {"stand_in"},
-    "adapters/policy_file.py": {"line", "lines", "_line"},  # of a text file
+    "adapters/plain_yaml.py": {"line", "lines", "line_of", "Lines"},  # of a text file
+    "adapters/policy_file.py": {"line", "lines"},
+    "adapters/app_catalogue.py": {"lines"},
+    "core/sign_on/apps.py": {"line"},
     "core/culling/rules.py": {"line", "lines"},
     "spawner/pages/profiles.py": {"choice", "choices"},  # KubeSpawner's word for those of its profiles
 }
