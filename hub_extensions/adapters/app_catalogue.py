@@ -48,12 +48,21 @@ class WatchedCatalogue:
         problem: why the catalogue as it is now is not in force; "": it is.
     """
 
-    def __init__(self, source: Mapping[str, Any] | str, check: Check = lambda apps: ()) -> None:
-        """`source`: the setting ``c.SignOnGate.apps``. Raises CatalogueError: there are no apps of before."""
+    def __init__(
+        self, source: Mapping[str, Any] | str, check: Check = lambda apps: (), before: AppCatalogue = ()
+    ) -> None:
+        """`source`: ``c.SignOnGate.apps``. Raises CatalogueError: it is wrong, and there are none of `before`."""
         self._source, self._check = source, check
         self._stamp = self._new_stamp()
         self.problem = ""
-        self.apps, self.warnings = checked_catalogue(source, check)
+        self.apps = before
+        self.warnings: tuple[AppProblem, ...] = ()
+        try:
+            self.apps, self.warnings = checked_catalogue(source, check)
+        except CatalogueError as problem:
+            if not before:
+                raise
+            self.problem = str(problem)
 
     def refresh(self) -> bool:
         """Read the file again where it has changed; True: other apps are in force."""

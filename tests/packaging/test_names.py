@@ -91,6 +91,7 @@ NAMED = {
     "adapters/policy_file.py": {"line", "lines"},
     "adapters/app_catalogue.py": {"lines"},
     "core/sign_on/apps.py": {"line"},
+    "core/sign_on/session_end.py": {"gate_told"},  # a field of the API
     "core/culling/rules.py": {"line", "lines"},
     "spawner/pages/profiles.py": {"choice", "choices"},  # KubeSpawner's word for those of its profiles
 }

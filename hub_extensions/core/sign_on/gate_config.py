@@ -70,3 +70,20 @@ class GateConfig:
         name="audit_minutes",
         least=0,
     )
+    started_by_hub: bool = setting(
+        True,
+        "The hub starts the gate. False: it is a Deployment of its own, and its service `gate` at the hub needs a "
+        "token that both know.",
+    )
+    connect_url: str = setting(
+        "",
+        "Where the hub reaches the gate to tell it of a sign-out, http://gate:8192. Empty: host and port. Needed where "
+        "started_by_hub is False.",
+    )
+    database_url: str = setting(
+        "",
+        "The gate's sessions are kept there: an address of PostgreSQL. Empty: a file of SQLite in the gate's own "
+        "folder, which one gate alone can use.",
+        secret=True,
+    )
+    contact: str = setting("", "Whom to ask for the right to open an app: a few words on the page that refuses.")
