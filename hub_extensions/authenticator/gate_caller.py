@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +17,7 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from hub_extensions.adapters.signer import ATTEMPTS, Signer, Unproved
 from hub_extensions.authenticator.gate_address import GateAddress
-from hub_extensions.core.sign_on.ended_sessions import ENDED_PATH, MOST_SESSIONS, EndedSessions
+from hub_extensions.core.sign_on.ended_sessions import ENDED_PATH, EndedSessions
 from hub_extensions.core.signing import ANSWER_HEADER
 
 CONNECT_SECONDS, ANSWER_SECONDS = 1.0, 5.0
@@ -50,9 +49,9 @@ class GateCaller:
     async def _run(self) -> None:
         failures = 0
         while self._waiting:
-            batch = self._batch()
+            ended, known = self._waiting[0]
             try:
-                await self._send(_together([ended for ended, _ in batch]))
+                await self._send(ended)
             except (OSError, ValueError) as problem:
                 failures += 1
                 if failures == 1:
@@ -62,20 +61,9 @@ class GateCaller:
             if failures:
                 self._log.info("The gate knows which sessions have ended")
             failures = 0
-            del self._waiting[: len(batch)]
-            for _, known in batch:
-                if not known.done():
-                    known.set_result(True)
-
-    def _batch(self) -> list[tuple[EndedSessions, asyncio.Future[bool]]]:
-        """The first ones that fit into one report, at least one."""
-        batch, size = self._waiting[:1], len(self._waiting[0][0].sessions)
-        for entry in self._waiting[1:]:
-            size += len(entry[0].sessions) + len(entry[0].users)
-            if size > MOST_SESSIONS:
-                break
-            batch.append(entry)
-        return batch
+            del self._waiting[0]
+            if not known.done():
+                known.set_result(True)
 
     async def _send(self, ended: EndedSessions) -> None:
         body = json.dumps(asdict(ended)).encode()
@@ -104,17 +92,6 @@ class GateCaller:
                 raise GateNotReached(f"it answered {answer.code}")
             return
         raise Unproved("answered only that the request is to be signed again")
-
-
-def in_reports(sessions: Sequence[str]) -> list[EndedSessions]:
-    """Many sessions, in reports of a size that the gate takes."""
-    starts = range(0, len(sessions), MOST_SESSIONS)
-    return [EndedSessions(tuple(sessions[start : start + MOST_SESSIONS])) for start in starts]
-
-
-def _together(reports: Sequence[EndedSessions]) -> EndedSessions:
-    sessions = dict.fromkeys(session for each in reports for session in each.sessions)
-    return EndedSessions(tuple(sessions), tuple(dict.fromkeys(user for each in reports for user in each.users)))
 
 
 def _pause(failures: int) -> float:

@@ -20,7 +20,7 @@ from jupyterhub import orm
 
 from hub_extensions.adapters.gpu_service import ServiceAway
 from hub_extensions.adapters.store.sign_on import PendingStop
-from hub_extensions.authenticator.gate_caller import GateCaller, in_reports
+from hub_extensions.authenticator.gate_caller import GateCaller
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.authenticator.servers import UserServers
 from hub_extensions.core.messages import DrainState
@@ -112,7 +112,7 @@ class SessionEnder:
         if lost_right:
             self._judged[user_id] = self._runs(user)
         report = _report(ended, tokens, kept, ordered, plan)
-        known = self._report_to_gate(ended, name if plan.is_last else None)
+        known = self._report_to_gate(name, ended, is_last=plan.is_last)
         return self._later(self._recheck_servers(user, report, known, began))
 
     def _order_stops(
@@ -152,11 +152,14 @@ class SessionEnder:
         for stop in stops:
             self._later(self._stop(stop))
 
-    def _report_to_gate(self, ended: Sequence[SignOnSession], name: str | None) -> asyncio.Future[bool] | None:
-        if self._gate is None:
+    def _report_to_gate(
+        self, name: str | None, ended: Iterable[SignOnSession], *, is_last: bool
+    ) -> asyncio.Future[bool] | None:
+        """Of an account that is deleted no name is known; the gate asks the hub about its token, which is gone."""
+        if self._gate is None or name is None:
             return None
-        sessions = tuple(session_hash(each.hub_session) for each in ended)
-        return self._gate.report(EndedSessions(sessions, () if name is None else (name,)))
+        sessions = None if is_last else tuple(session_hash(each.hub_session) for each in ended)
+        return self._gate.report(EndedSessions(name, sessions))
 
     async def _recheck_servers(
         self, user: Any, report: EndReport, known: asyncio.Future[bool] | None, began: float
@@ -229,9 +232,9 @@ class SessionEnder:
             self._later(self._stop(stop) if stop.started is not None else self._stop_what_comes_back(stop))
         for user_id in self._registry.ended_before_start():
             self._later(self._ask_what_comes_back(user_id))
-        if self._gate is not None:
-            for report in in_reports([session_hash(each.hub_session) for each in self._registry.all_ended()]):
-                self._gate.report(report)
+        for user_id, ended in of_one_user(self._registry.all_ended()).items():
+            user = self._user(user_id) if self._gate is not None else None
+            self._report_to_gate(None if user is None else str(user.name), ended, is_last=False)
 
     async def _stop(self, stop: PendingStop) -> None:
         """Stop this run of a server at its time; whatever fails is tried again, until there is nothing to stop."""

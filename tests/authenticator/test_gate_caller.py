@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session
 
 from hub_extensions.authenticator import gate_caller
 from hub_extensions.authenticator.gate_address import GateAddress
-from hub_extensions.authenticator.gate_caller import GateCaller, in_reports
+from hub_extensions.authenticator.gate_caller import GateCaller
 from hub_extensions.core.sign_on import EndCause, SignOnConfig
-from hub_extensions.core.sign_on.ended_sessions import MOST_SESSIONS, EndedSessions, session_hash
+from hub_extensions.core.sign_on.ended_sessions import EndedSessions, session_hash
 from tests.fakes.gate_of_ends import SECRET, GateOfEnds
 from tests.patience import patient, soon
 
@@ -51,30 +51,20 @@ def a_caller(gate: GateOfEnds, log: HubLog | None = None, secret: str = SECRET) 
 async def test_a_gate_that_was_away_hears_everything_once_it_answers(gate: GateOfEnds) -> None:
     log = HubLog()
     caller = a_caller(gate, log)
-    known = [caller.report(EndedSessions((name,), (name,))) for name in ("ada", "bob")]
+    known = [caller.report(each) for each in (EndedSessions("ada", ("1", "2")), EndedSessions("bob"))]
     await soon(lambda: log.written)
     gate.answers = [500, 404]
     gate.start()
     assert await asyncio.wait_for(asyncio.gather(*known), patient(20)) == [True, True]
-    assert [each for report in gate.heard for each in report["sessions"]] == ["ada", "bob"]
-    assert [each for report in gate.heard for each in report["users"]] == ["ada", "bob"]
+    assert gate.heard == [{"user": "ada", "sessions": ["1", "2"]}, {"user": "bob", "sessions": None}]
     await soon(lambda: len(log.written) == 2)
     assert "nobody answers" in log.written[0], "one line for an absence, and one for its end"
-
-
-async def test_many_ends_go_in_reports_of_a_size(gate: GateOfEnds) -> None:
-    names = tuple(str(number) for number in range(2 * MOST_SESSIONS + 1))
-    caller = a_caller(gate)
-    known = [caller.report(each) for each in in_reports(names)]
-    gate.start()
-    await asyncio.wait_for(asyncio.gather(*known), patient(20))
-    assert [len(each["sessions"]) for each in gate.heard] == [MOST_SESSIONS, MOST_SESSIONS, 1]
 
 
 async def test_who_has_not_the_secret_is_not_taken_for_the_gate(gate: GateOfEnds) -> None:
     gate.start()
     log = HubLog()
-    known = a_caller(gate, log, secret="another").report(EndedSessions(("a",)))
+    known = a_caller(gate, log, secret="another").report(EndedSessions("ada"))
     await soon(lambda: gate.strangers > 2)
     assert not known.done() and not gate.heard and "did not prove" in log.written[0]
 
@@ -91,7 +81,7 @@ def db() -> Iterator[Session]:
         yield session
 
 
-async def a_sign_on(db: Session, gate: GateOfEnds) -> Any:
+async def a_sign_on(db: Session, gate: GateOfEnds, *, has_started: bool) -> Any:
     from jupyterhub import orm
 
     from hub_extensions.authenticator.sign_on import HubSignOn
@@ -99,7 +89,8 @@ async def a_sign_on(db: Session, gate: GateOfEnds) -> Any:
     user = db.query(orm.User).one()
     users = {user: SimpleNamespace(id=user.id, name="ada", spawners={}, orm_spawners={}, orm_user=user)}
     started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    started.set_result(None)
+    if has_started:
+        started.set_result(None)
     app = SimpleNamespace(db=db, log=HubLog(), users=users, _start_future=started)
     return HubSignOn(app, SignOnConfig(), lambda: datetime.now(timezone.utc), GateAddress(gate.url, SECRET))
 
@@ -111,7 +102,7 @@ async def test_an_end_is_reported_after_its_commit_and_again_by_the_next_life_of
 
     monkeypatch.setattr(ending, "GATE_SECONDS", 0.1)
     before = asyncio.all_tasks()
-    sign_on = await a_sign_on(db, gate)
+    sign_on = await a_sign_on(db, gate, has_started=False)
     sessions = [sign_on.registry.begin(1, "", "")[0] for _ in range(3)]
     with sign_on.registry.store.transaction():
         sign_on.registry.store.put(sessions)
@@ -124,14 +115,14 @@ async def test_an_end_is_reported_after_its_commit_and_again_by_the_next_life_of
     gate.start()
     told = await asyncio.wait_for(sign_on.ender.end(1, sessions[1:], EndCause.BY_OWNER), patient(20))
     assert told.gate_told is True
-    assert [name for each in gate.heard for name in each["sessions"]] == hashes
-    assert [name for each in gate.heard for name in each["users"]] == ["ada"], "once none of her sessions is left"
+    first, last = gate.heard
+    assert (first, last) == ({"user": "ada", "sessions": hashes[:1]}, {"user": "ada", "sessions": None})
     assert not any(each.hub_session in str(gate.heard) for each in sessions)
     for task in asyncio.all_tasks() - before:  # kill -9
         task.cancel()
     gate.heard.clear()
-    await a_sign_on(db, gate)
-    await soon(lambda: sorted(name for each in gate.heard for name in each["sessions"]) == sorted(hashes))
+    await a_sign_on(db, gate, has_started=True)
+    await soon(lambda: [(each["user"], sorted(each["sessions"])) for each in gate.heard] == [("ada", sorted(hashes))])
     for task in asyncio.all_tasks() - before - {asyncio.current_task()}:
         task.cancel()
 

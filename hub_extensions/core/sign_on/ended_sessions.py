@@ -10,21 +10,14 @@ from dataclasses import dataclass
 
 ENDED_PATH = "/_gate/ended"
 """Where the hub POSTs it, as JSON, signed as ``core/signing.py`` says."""
-MOST_SESSIONS = 500
-"""In one report."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedSessions:
-    """Sessions that are over.
+    """Sessions of a person that are over. `sessions`: `session_hash` of each; None: all of them."""
 
-    Attributes:
-        sessions: `session_hash` of each.
-        users: names of those of whom no session is left at the hub.
-    """
-
-    sessions: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
+    user: str
+    sessions: tuple[str, ...] | None = None
 
 
 def session_hash(hub_session: str) -> str:
