@@ -250,7 +250,8 @@ def _apps(
     try:
         watched = WatchedCatalogue(source, check, before)
     except CatalogueError as problem:
-        raise GateSettingsWrong(f"c.SignOnGate.apps cannot be used: {problem}.") from None
+        of_a_file = "c.SignOnGate.apps cannot be used: " if isinstance(source, str) else ""
+        raise GateSettingsWrong(f"{of_a_file}{problem}.") from None
     doubts = [f"c.SignOnGate.apps: {each}." for each in watched.warnings]
     if watched.problem:
         doubts.append(f"c.SignOnGate.apps cannot be used, so the apps of before stay: {watched.problem}.")

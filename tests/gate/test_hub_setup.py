@@ -172,7 +172,7 @@ def test_a_gate_at_a_wrong_place_is_refused_by_the_settings_name(
 
 def test_a_wrong_app_stops_the_hubs_start_with_its_name(c: Config) -> None:
     c.SignOnGate.apps = {"mlflow": {**APPS["mlflow"], "where": "https://hub.example.org/mlflow/"}}
-    assert "c.SignOnGate.apps cannot be used" in refusal(c) and "app 'mlflow', where" in refusal(c)
+    assert "c.SignOnGate.apps: app 'mlflow', where: hub.example.org is the hub's host" in refusal(c)
     c.SignOnGate.apps = 3
     assert "a dict from a name to what is known of it or a text" in refusal(c)
 
