@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from hub_extensions.adapters.app_catalogue import CatalogueError, WatchedCatalogue, read_catalogue
-from hub_extensions.core.sign_on.apps import App, AppProblem
+from hub_extensions.core.sign_on.apps import App, AppProblem, check_catalogue
 
+EXAMPLE = Path(__file__).parents[2] / "docs" / "howto" / "apps.yaml"
 LEAST = {"where": "https://apps.example.org/mlflow", "upstream": "http://10.0.0.7:5000"}
 LEAST_AS_TEXT = "mlflow:\n  where: https://apps.example.org/mlflow\n  upstream: http://10.0.0.7:5000\n"
 
@@ -126,3 +127,10 @@ def test_a_running_gate_keeps_the_last_good_apps(tmp_path: Path) -> None:
 def test_a_gate_does_not_begin_with_apps_that_cannot_be() -> None:
     with pytest.raises(CatalogueError, match="app 'mlflow', where: wrong"):
         WatchedCatalogue({"mlflow": LEAST}, lambda apps: [AppProblem("mlflow", "where", "wrong")])
+
+
+def test_the_catalogue_of_the_documentation_is_a_good_one() -> None:
+    apps = read_catalogue(str(EXAMPLE))
+    groups = {group for app in apps for group in app.groups}
+    assert len(apps) == 9
+    assert list(check_catalogue(apps, "https://hub.example.org/hub/", "https://apps.example.net", groups)) == []

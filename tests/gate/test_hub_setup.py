@@ -94,6 +94,8 @@ def test_the_settings_of_the_gate_are_private_and_what_its_process_reads(c: Conf
     file = Path(c.GpuService.state_dir) / "gate.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     made = written(c)
+    proxy = file.parent / "gate-proxy-secret"
+    assert (proxy.read_text().strip(), stat.S_IMODE(proxy.stat().st_mode)) == (made.proxy_secret, 0o600)
     assert made.hub_url == "https://hub.example.org/lab/hub/"
     assert made.hub_api_url == "http://127.0.0.1:8081/lab/hub/api"
     assert (made.ended_secret, made.contact) == ("", "gpu-admins@example.org")

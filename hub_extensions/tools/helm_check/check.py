@@ -62,7 +62,6 @@ COVERED_BY_RULES = (
     "stops idle servers too",
     "your role",
     "the name of this machine",
-    "a sign-out at the hub closes the apps after",
     "has a url: the hub's proxy",
 )
 """Notes of `configure` that a rule reports better, or that are about the machine this runs on."""
