@@ -21,20 +21,24 @@ from traitlets import TraitError
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
+from hub_extensions.adapters.hub_config import value_of
+from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.hub_setup import add_sign_on
+from hub_extensions.authenticator.setup_checks import is_single_sign_on
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.notices import NoticeConfig, notice_hint
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import settings_in
 from hub_extensions.core.tokens import SHORTEST_TOKEN
+from hub_extensions.gate.hub_setup import GateSurroundings, add_gate
 from hub_extensions.hub_service.setup.addresses import at, reached_at
 from hub_extensions.hub_service.setup.notice_texts import NoticeTexts
 from hub_extensions.hub_service.setup.port import hold_port, is_hub_starting
 from hub_extensions.hub_service.setup.service_info import BY_ENVIRONMENT, from_environment, hub_secret_of, to_info
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 from hub_extensions.hub_service.setup.state_dir import NAMES, kept_secrets, state_folder
-from hub_extensions.spawner.config.hub_config import hub_base_url, value_of
+from hub_extensions.spawner.config.hub_config import hub_base_url
 from hub_extensions.spawner.config.loader import Sections, check_together, read_sections
 from hub_extensions.spawner.config.notice_checks import check_notices
 from hub_extensions.spawner.config.pod_settings import cluster_config
@@ -105,7 +109,13 @@ def apply(c: Any) -> None:
     _add_spawner(c, settings, notes)
     _add_limits(c, notes)
     _note_other_cullers(c, sections.culling, notes)
-    add_sign_on(c, sections.sign_on, notes, resolve=collected is None)
+    around = GateSurroundings(settings.folder, settings.base_url, settings.hub_secret, _own_hub(c), _handed_down())
+    has_sessions = sections.sign_on.enabled or is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class"))
+    gate = add_gate(
+        c, sections.gate, replace(sections.sign_on, enabled=has_sessions), around, notes, may_write=collected is None
+    )
+    address = GateAddress(gate.connect_url, gate.ended_secret) if gate is not None and gate.ended_secret else None
+    add_sign_on(c, sections.sign_on, notes, resolve=collected is None, gate=address)
     for note in notes if collected is None else ():
         print(f"jupyterhub-gpu: {note}", file=sys.stderr, flush=True)
 

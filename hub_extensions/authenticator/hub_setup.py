@@ -10,6 +10,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from hub_extensions.adapters.hub_config import value_of
+from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.scopes import ADMIN_ROLE, SCOPES
 from hub_extensions.authenticator.setup_checks import (
     CACHE,
@@ -17,7 +19,6 @@ from hub_extensions.authenticator.setup_checks import (
     is_single_sign_on,
     refuse_misfits,
     remarks,
-    value_of,
 )
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.core.sign_on.server_key import VARIABLE, server_key
@@ -29,11 +30,14 @@ class AuthenticatorUnknown(ValueError):
     """``c.JupyterHub.authenticator_class`` names nothing that can be loaded."""
 
 
-def add_sign_on(c: Any, config: SignOnConfig, notes: list[str], *, resolve: bool = True) -> None:
+def add_sign_on(
+    c: Any, config: SignOnConfig, notes: list[str], *, resolve: bool = True, gate: GateAddress | None = None
+) -> None:
     """Put sessions in front of the authenticator that the configuration names, and what goes with them.
 
     Args:
         resolve: False in a dry run, where the authenticator need not be installed.
+        gate: it is told of each end; None: there is none.
 
     Raises:
         AuthenticatorUnknown: it cannot be loaded. ProviderSettingsWrong: it is ours, and its settings do not fit.
@@ -50,7 +54,7 @@ def add_sign_on(c: Any, config: SignOnConfig, notes: list[str], *, resolve: bool
         problem = loaded.problem_in(c) if hasattr(loaded, "problem_in") else ""
         if problem:
             raise ProviderSettingsWrong(problem)
-        c.JupyterHub.authenticator_class = with_sessions(loaded, config)
+        c.JupyterHub.authenticator_class = with_sessions(loaded, config, gate)
     _add_scopes(c)
     _add_templates(c)
     _add_server_key(c)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from jupyterhub.auth import Authenticator
 from jupyterhub.utils import maybe_future
 
+from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.login import with_sign_on
 from hub_extensions.authenticator.pages import PAGES
 from hub_extensions.authenticator.rest import REST
@@ -30,6 +31,7 @@ class SignOnMixin:
     """In front of any authenticator of JupyterHub 5.3 to 6."""
 
     sign_on_config: ClassVar[SignOnConfig]
+    sign_on_gate: ClassVar[GateAddress | None] = None
     sign_on: HubSignOn
     auth_refresh_age: int
 
@@ -53,7 +55,7 @@ class SignOnMixin:
 
     def get_handlers(self, app: Any) -> list[Any]:
         """The authenticator's own, each of which begins sessions, and the pages of sessions."""
-        self.sign_on = HubSignOn(app, self.sign_on_config, self.sign_on_now)
+        self.sign_on = HubSignOn(app, self.sign_on_config, self.sign_on_now, self.sign_on_gate)
         own: list[Any] = super().get_handlers(app)  # type: ignore[misc]  # the authenticator behind us has it
         return [*with_sign_on(own), *PAGES, *REST]
 
@@ -106,9 +108,15 @@ def _identifies(handler: Any, user: Any) -> bool:
     return not hasattr(handler, "_jupyterhub_user") or handler._jupyterhub_user is user
 
 
-def with_sessions(authenticator: type, config: SignOnConfig) -> type:
-    """This authenticator with sessions; its own settings stay where they are."""
+def with_sessions(authenticator: type, config: SignOnConfig, gate: GateAddress | None = None) -> type:
+    """This authenticator with sessions; its own settings stay where they are. `gate`: to be called at each end."""
     if issubclass(authenticator, SignOnMixin):
+        authenticator.sign_on_gate = gate
         return authenticator
-    body = {"sign_on_config": config, "__doc__": authenticator.__doc__, "__module__": authenticator.__module__}
+    body = {
+        "sign_on_config": config,
+        "sign_on_gate": gate,
+        "__doc__": authenticator.__doc__,
+        "__module__": authenticator.__module__,
+    }
     return type(authenticator.__name__, (SignOnMixin, authenticator), body)

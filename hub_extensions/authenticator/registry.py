@@ -131,6 +131,10 @@ class SessionRegistry:
         since = self._now() - LATE_TOKENS
         return [each for each in self._ended.values() if each.ended is not None and each.ended >= since]
 
+    def all_ended(self) -> Iterable[SignOnSession]:
+        """Sessions that ended in the last days."""
+        return list(self._ended.values())
+
     def ended_before_start(self) -> set[int]:
         """Who lost a session in the last minutes in which an earlier life of the hub ended any."""
         return self._ended_before_start

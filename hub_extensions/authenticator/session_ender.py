@@ -1,8 +1,8 @@
 """Ending sessions: one function, one report, whoever asked.
 
 First everything that the database holds, in one commit (the row, the hub's tokens and codes, the hub's cookie, servers
-that are to stop, the audit log), without a pause in between; then servers are told, and stopped. A hub that is killed
-after the commit goes on with the servers at its next start.
+that are to stop, the audit log), without a pause in between; then servers and the gate are told, and servers stopped. A
+hub that is killed after the commit goes on with them at its next start.
 Not here: what is to end (``core/sign_on/session_end.py``).
 """
 
@@ -20,6 +20,7 @@ from jupyterhub import orm
 
 from hub_extensions.adapters.gpu_service import ServiceAway
 from hub_extensions.adapters.store.sign_on import PendingStop
+from hub_extensions.authenticator.gate_caller import GateCaller
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.authenticator.servers import UserServers
 from hub_extensions.core.messages import DrainState
@@ -33,6 +34,7 @@ from hub_extensions.core.sign_on import (
     SignOnSession,
     plan_end,
 )
+from hub_extensions.core.sign_on.ended_sessions import EndedSessions, session_hash
 from hub_extensions.core.sign_on.events import SESSION_LETTERS
 
 QUIET = timedelta(seconds=5)
@@ -46,12 +48,18 @@ SERVICE_STOPS = timedelta(seconds=60)
 MOVED = timedelta(seconds=1)
 LEFT_SECONDS = 5.0
 """So long after its start was cancelled a place in line has been left for certain (see ``CONFIRM_SECONDS``)."""
+GATE_SECONDS = 2.0
+"""So long a report waits for the gate, which is called again after that."""
 COMES_BACK_SECONDS = 120.0
 """A place in line that an earlier life of the hub was to end comes back within this, or not at all."""
 
 
 class SessionEnder:
-    """Ends sessions. `app`: the running JupyterHub; `log_event` writes a line of the audit log for people to read."""
+    """Ends sessions.
+
+    `app`: the running JupyterHub; `log_event` writes a line of the audit log for people to read; `gate`: None, there
+    is none.
+    """
 
     def __init__(
         self,
@@ -60,9 +68,10 @@ class SessionEnder:
         config: SignOnConfig,
         now: Callable[[], datetime],
         log_event: Callable[[SignOnEvent], None],
+        gate: GateCaller | None = None,
     ) -> None:
         self._app, self._registry, self._config, self._now = app, registry, config, now
-        self._log_event = log_event
+        self._log_event, self._gate = log_event, gate
         self._servers = UserServers(app)
         self._running: set[asyncio.Future[Any]] = set()
         self._judged: dict[int, frozenset[tuple[str, datetime | None]]] = {}
@@ -103,7 +112,8 @@ class SessionEnder:
         if lost_right:
             self._judged[user_id] = self._runs(user)
         report = _report(ended, tokens, kept, ordered, plan)
-        return self._later(self._recheck_servers(user, report, began))
+        known = self._report_to_gate(name, ended, is_last=plan.is_last)
+        return self._later(self._recheck_servers(user, report, known, began))
 
     def _order_stops(
         self, user_id: int, user: Any, plan: EndPlan, facts: Sequence[ServerFact], cause: EndCause
@@ -142,8 +152,22 @@ class SessionEnder:
         for stop in stops:
             self._later(self._stop(stop))
 
-    async def _recheck_servers(self, user: Any, report: EndReport, began: float) -> EndReport:
+    def _report_to_gate(
+        self, name: str | None, ended: Iterable[SignOnSession], *, is_last: bool
+    ) -> asyncio.Future[bool] | None:
+        """Of an account that is deleted no name is known; the gate asks the hub about its token, which is gone."""
+        if self._gate is None or name is None:
+            return None
+        sessions = None if is_last else tuple(session_hash(each.hub_session) for each in ended)
+        return self._gate.report(EndedSessions(name, sessions))
+
+    async def _recheck_servers(
+        self, user: Any, report: EndReport, known: asyncio.Future[bool] | None, began: float
+    ) -> EndReport:
         asked = await self._servers.ask_again(user) if user is not None else ()
+        if known is not None:
+            await asyncio.wait([known], timeout=GATE_SECONDS)
+            report = replace(report, gate_told=known.done())
         return replace(report, servers_asked=asked, milliseconds=_since(began))
 
     def _delete_tokens(self, user_id: int, user: Any, plan: EndPlan) -> tuple[int, int]:
@@ -208,6 +232,9 @@ class SessionEnder:
             self._later(self._stop(stop) if stop.started is not None else self._stop_what_comes_back(stop))
         for user_id in self._registry.ended_before_start():
             self._later(self._ask_what_comes_back(user_id))
+        for user_id, ended in of_one_user(self._registry.all_ended()).items():
+            user = self._user(user_id) if self._gate is not None else None
+            self._report_to_gate(None if user is None else str(user.name), ended, is_last=False)
 
     async def _stop(self, stop: PendingStop) -> None:
         """Stop this run of a server at its time; whatever fails is tried again, until there is nothing to stop."""

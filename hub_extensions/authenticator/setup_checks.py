@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from traitlets import TraitError
-from traitlets.config.loader import LazyConfigValue
 
+from hub_extensions.adapters.hub_config import value_of
 from hub_extensions.adapters.provider_address import issuer_wrong
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.core.sign_on.provider_settings import CLASS, ENTRY, LEFT_OVER, NAMES, SECTIONS
@@ -133,11 +133,3 @@ def provider_value(c: Any, name: str, default: Any = None) -> tuple[str, Any]:
         if value is not None:
             return section, value
     return CLASS, default
-
-
-def value_of(c: Any, section: str, key: str, default: Any = None) -> Any:
-    """``c.<section>.<key>``; `default` where nobody has set it."""
-    if section not in c or key not in c[section]:
-        return default
-    value = c[section][key]
-    return value.get_value(default) if isinstance(value, LazyConfigValue) else value

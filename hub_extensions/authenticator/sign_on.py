@@ -17,6 +17,8 @@ from typing import Any
 from jupyterhub import orm, roles
 
 from hub_extensions.adapters.store.sign_on import PendingStop, SignOnStore
+from hub_extensions.authenticator.gate_address import GateAddress
+from hub_extensions.authenticator.gate_caller import GateCaller
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.authenticator.scopes import ADMIN_ROLE
 from hub_extensions.authenticator.session_ender import SessionEnder
@@ -35,12 +37,15 @@ REFUSED_A_MINUTE = 30
 class HubSignOn:
     """Sign-on sessions of one running hub."""
 
-    def __init__(self, app: Any, config: SignOnConfig, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, app: Any, config: SignOnConfig, now: Callable[[], datetime], gate: GateAddress | None = None
+    ) -> None:
         self.config = config
         self.now = now
         self._app = app
         self.registry = SessionRegistry(SignOnStore.opened(app.db), config, now)
-        self.ender = SessionEnder(app, self.registry, config, now, self._log_event)
+        caller = None if gate is None else GateCaller(gate, app.log)
+        self.ender = SessionEnder(app, self.registry, config, now, self._log_event, caller)
         self._refused: deque[datetime] = deque(maxlen=REFUSED_A_MINUTE)
         role = orm.Role.find(app.db, ADMIN_ROLE)
         for user in {*app.db.query(orm.User).filter_by(admin=True), *(role.users if role is not None else ())}:

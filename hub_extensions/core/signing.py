@@ -7,7 +7,7 @@ earlier run is worth nothing, so nothing has to be remembered from one run to th
 service answers so, signed, and the hub signs once more. So clocks that differ stop nothing; they are only told,
 by what each side's own clock says.
 
-Not here: what was seen before (``hub_service/http/signatures.py``), and sending (``adapters/signer.py``).
+Not here: what was seen before (``adapters/signatures.py``), and sending (``adapters/signer.py``).
 """
 
 from __future__ import annotations

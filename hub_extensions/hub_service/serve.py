@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from jupyterhub.utils import make_ssl_context
 
+from hub_extensions.adapters.json_log import log_json
 from hub_extensions.adapters.jupyterhub_api import HubApi
 from hub_extensions.adapters.mig_tables import packed_tables
 from hub_extensions.adapters.nvml.reader import Nvml
@@ -42,7 +43,6 @@ from hub_extensions.hub_service.process import (
     wait_for_port,
     watch_database,
 )
-from hub_extensions.hub_service.setup.logs import log_json
 from hub_extensions.hub_service.setup.notice_texts import NoticeTexts, TemplateProblem
 from hub_extensions.hub_service.setup.service_info import BY_ENVIRONMENT, Own
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError

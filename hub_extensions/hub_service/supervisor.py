@@ -129,7 +129,7 @@ def _how(status: int) -> str:
 
 
 def _log(message: str) -> None:
-    """One line as the service's own log writes them (``setup/logs.py``), without its imports."""
+    """One line as the service's own log writes them (``adapters/json_log.py``), without its imports."""
     line = {"time": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()), "level": "warning", "logger": __name__}
     print(json.dumps({**line, "message": message}), file=sys.stderr, flush=True)
 

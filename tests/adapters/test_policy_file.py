@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub_extensions.adapters.policy_file import PolicyFileError, read_policy_file, stamp_of
+from hub_extensions.adapters.plain_yaml import stamp_of
+from hub_extensions.adapters.policy_file import PolicyFileError, read_policy_file
 from hub_extensions.core.culling import CullPolicy, CullRule, RuleWindow
 from hub_extensions.core.culling.rules import LIMITS
 from tests.examples import many

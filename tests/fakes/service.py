@@ -22,6 +22,7 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
 
+from hub_extensions.adapters.signatures import Signatures, SignatureVerdict
 from hub_extensions.core.messages import (
     Ask,
     DrainState,
@@ -40,7 +41,6 @@ from hub_extensions.core.messages import (
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.reasons import Reason
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, SignedRequest, hash_of
-from hub_extensions.hub_service.http.signatures import Signatures, SignatureVerdict
 from tests.fakes.reasons import because
 from tests.patience import patient
 from tests.ports import free_port

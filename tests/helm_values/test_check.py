@@ -31,6 +31,7 @@ HERE = Path(__file__).parent
 BASE = "../../../helm-values/gpu.yaml"
 IMAGES = "../../../helm-values/own-images.yaml"
 SIGN_ON = "../../../helm-values/sign-on.yaml"
+GATE = "../../../helm-values/gate.yaml"
 """Beside the base for the examples whose name begins so."""
 
 CODE = HERE.parents[1] / "hub_extensions"
@@ -60,6 +61,8 @@ def asked(name: str) -> CheckOptions:
     )
     if name.startswith("sign-on-"):
         base = [*base, SIGN_ON]
+    if name.startswith("gate-"):
+        base = [*base, GATE]
     return CheckOptions([*before, *base, *first, f"{name}.yaml"], [Path(file) for file in manifests])
 
 

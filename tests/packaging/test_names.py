@@ -62,8 +62,8 @@ WORDS = {
 OF_A_TEXT = {
     "adapters/change_stream.py", "adapters/gpu_service.py", "adapters/kubernetes/api.py", "adapters/notices/webhook.py",
     "adapters/server_processes.py", "adapters/signer.py", "core/signing.py", "hub_service/http/api/base.py",
-    "hub_service/http/api/hub.py", "hub_service/http/limits.py", "hub_service/http/signatures.py",
-    "hub_service/setup/logs.py", "hub_service/supervisor.py", "server_extension/attribution.py",
+    "hub_service/http/api/hub.py", "hub_service/http/limits.py", "adapters/signatures.py",
+    "adapters/json_log.py", "hub_service/supervisor.py", "server_extension/attribution.py",
     "server_extension/broadcast.py", "spawner/pods/launch.py", "tools/backtest/report.py",
     "tools/demo.py", "tools/doctor/service.py", "tools/store.py",
 }  # fmt: skip
@@ -87,7 +87,11 @@ NAMED = {
     "tools/demo.py": {"HUB_STOPS_WITHIN_SECONDS", "READY_WITHIN_SECONDS"},
     "tools/demo_processes.py": {"LEFT_OVERS_STOP_WITHIN_SECONDS"},
     "adapters/port_holder.py": {"stand_in"},
-    "adapters/policy_file.py": {"line", "lines", "_line"},  # of a text file
+    "adapters/plain_yaml.py": {"line", "lines", "line_of", "Lines"},  # of a text file
+    "adapters/policy_file.py": {"line", "lines"},
+    "adapters/app_catalogue.py": {"lines"},
+    "core/sign_on/apps.py": {"line"},
+    "core/sign_on/session_end.py": {"gate_told"},  # a field of the API
     "core/culling/rules.py": {"line", "lines"},
     "spawner/pages/profiles.py": {"choice", "choices"},  # KubeSpawner's word for those of its profiles
 }

@@ -23,6 +23,7 @@ from hub_extensions import __version__
 from hub_extensions.adapters.kubernetes import cluster_view, watch
 from hub_extensions.adapters.kubernetes.reflector import Pace
 from hub_extensions.adapters.prometheus import DcgmReading
+from hub_extensions.adapters.signatures import Judged, Signatures, SignatureVerdict
 from hub_extensions.adapters.store import Store
 from hub_extensions.adapters.store.copies import copy_of_today
 from hub_extensions.core.cluster.model import ClusterConfig
@@ -31,7 +32,6 @@ from hub_extensions.core.gpu.dcgm import DcgmUse
 from hub_extensions.core.messages import CulledServer, CullingView, FailedStop
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN
-from hub_extensions.hub_service.http.signatures import Judged, Signatures, SignatureVerdict
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.cli import main
 from hub_extensions.tools.doctor.config import grace, prometheus_finding

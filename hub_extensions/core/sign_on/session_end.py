@@ -60,6 +60,7 @@ class EndReport:
         sessions: public ids. tokens: how many were deleted. tokens_kept: how many of the person's are left.
         servers_stopped: stopped, or to be stopped at the time that `stops_at` says.
         servers_asked: servers that have asked the hub again about their open pages.
+        gate_told: the gate knows; False: it has not answered yet, and is called again. None: there is no gate.
     """
 
     sessions: tuple[str, ...]
@@ -70,6 +71,7 @@ class EndReport:
     servers_kept: tuple[str, ...] = ()
     servers_asked: tuple[str, ...] = ()
     milliseconds: int = 0
+    gate_told: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
-from hub_extensions.adapters.policy_file import FileStamp, PolicyFileError, read_policy_file, stamp_of
+from hub_extensions.adapters.plain_yaml import FileStamp, stamp_of
+from hub_extensions.adapters.policy_file import PolicyFileError, read_policy_file
 from hub_extensions.core import culling
 from hub_extensions.core.culling import CullPolicy, CullRule, RuledServer
 

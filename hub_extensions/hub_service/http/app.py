@@ -12,6 +12,7 @@ from jupyterhub.services.auth import HubOAuth
 from tornado.routing import URLSpec
 from tornado.web import Application, HTTPError
 
+from hub_extensions.adapters.json_log import log_request
 from hub_extensions.adapters.listeners import StrangerListens, check_place
 from hub_extensions.hub_service.http.api.base import NothingHere, Parts
 from hub_extensions.hub_service.http.api.routes import ROUTES
@@ -29,7 +30,6 @@ from hub_extensions.hub_service.http.pages.pages import (
     make_environment,
     read_static,
 )
-from hub_extensions.hub_service.setup.logs import log_request
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME
 
 HEALTH_ANYWHERE = r"/healthz"

@@ -21,9 +21,9 @@ from tornado.web import RequestHandler
 
 from hub_extensions.adapters.jupyterhub_api import HubApi
 from hub_extensions.adapters.known_callers import Caller, server_of
+from hub_extensions.adapters.signatures import Judged, Signatures
 from hub_extensions.core.access import ApiAction, Person, has_access
 from hub_extensions.core.reasons import Reason
-from hub_extensions.hub_service.http.signatures import Judged, Signatures
 
 BEARER = re.compile(r"(?:bearer|token)\s+(\S+)\s*", re.IGNORECASE)
 CACHE_SECONDS = 30.0

@@ -7,33 +7,32 @@ Not here: how an admin sets these (``core/settings.py``), and what they mean (th
 
 from __future__ import annotations
 
-import json
 import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
-from pydantic import TypeAdapter, ValidationError
-
+from hub_extensions.adapters.settings_file import (
+    SettingsError,
+    checked,
+    read_settings,
+    write_private,
+    write_settings,
+)
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.notices import NoticeConfig
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
-from hub_extensions.core.settings import spelled
 from hub_extensions.hub_service.setup.addresses import at
+
+__all__ = ["SERVICE_NAME", "Settings", "SettingsError", "checked", "write_private"]
 
 SERVICE_NAME = "gpu"
 
 Made = TypeVar("Made", bound="Settings")
-
-
-class SettingsError(Exception):
-    """The settings file is missing or wrong; the text names file and field and says what would be right."""
 
 
 @dataclass(frozen=True)
@@ -113,84 +112,9 @@ class Settings(ServiceConfig, NoticeConfig):
 
     @classmethod
     def load(cls: type[Made], path: str | os.PathLike[str]) -> Made:
-        """Read the file.
-
-        Raises:
-            SettingsError: it is missing, not readable, not JSON, or a field is wrong.
-        """
-        file = Path(path)
-        try:
-            text = file.read_text(encoding="utf-8")
-        except OSError as problem:
-            raise SettingsError(
-                f"The settings file {file} cannot be read ({problem.strerror}). "
-                "configure(c) in jupyterhub_config.py writes it at the hub's start."
-            ) from problem
-        try:
-            raw = json.loads(text)
-        except ValueError as problem:
-            raise SettingsError(f"The settings file {file} is not JSON: {problem}.") from problem
-        return checked(f"The settings file {file}", raw, cls)
+        """Read the file. Raises SettingsError: it is missing, not readable, not JSON, or a field is wrong."""
+        return read_settings(path, cls)
 
     def dump(self, path: str | os.PathLike[str]) -> None:
         """Write the file with mode 0600: whole, or not at all."""
-        write_private(Path(path), TypeAdapter(type(self)).dump_json(self, indent=2).decode() + "\n")
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file only its owner reads: a new file beside it takes its place, so nobody ever sees half of it."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def checked(what: str, raw: Any, made: type[Made]) -> Made:
-    """Settings from JSON values. `what` begins the sentences: "The settings file /srv/gpu-state/service.json".
-
-    Raises:
-        SettingsError: a field is unknown, missing or wrong; the text names it, a setting as an admin writes it.
-    """
-    if not isinstance(raw, dict):
-        raise SettingsError(f"{what} has to hold one JSON object.")
-    for path, known in _unknown(made, raw):
-        raise SettingsError(f"{what} has the unknown field {path!r}. Known: {', '.join(known)}.")
-    try:
-        return TypeAdapter(made).validate_python(raw)
-    except ValidationError as problem:
-        first = problem.errors(include_input=False, include_url=False)[0]
-        raise SettingsError(f"{what}: {_named(made, first['loc'])}: {first['msg']}.") from None
-
-
-def _unknown(value: type[Any], raw: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every key that no field has, with the fields that there are; pydantic passes over those of inner values."""
-    known = tuple(each.name for each in fields(value))
-    for key, inner in raw.items():
-        if key not in known:
-            yield f"{above}{key}", known
-        elif isinstance(inner, Mapping) and (kind := _value_of(value, key)) is not None:
-            yield from _unknown(kind, inner, f"{above}{key}.")
-
-
-def _named(value: type[Any], path: Sequence[int | str]) -> str:
-    """What a path into the JSON values leads to: a setting as an admin writes it, else the path itself."""
-    inner: type[Any] | None = value
-    for part in path:
-        if inner is None or part not in [each.name for each in fields(inner)]:
-            break
-        if name := spelled(inner, str(part)):
-            return name
-        inner = _value_of(inner, str(part))
-    return ".".join(str(part) for part in path)
-
-
-def _value_of(value: type[Any], name: str) -> type[Any] | None:
-    """The class of a field that holds a value with fields of its own."""
-    kind = get_type_hints(value)[name]
-    return next((each for each in (kind, *get_args(kind)) if isinstance(each, type) and is_dataclass(each)), None)
+        write_settings(path, self)

@@ -1,6 +1,6 @@
-"""Single settings of a hub's configuration, as they stand there: of JupyterHub itself, and of any spawner.
+"""The hub's base URL, as its configuration gives it.
 
-Not here: our own sections (``loader.py``).
+Not here: our own sections (``loader.py``), and single settings (``adapters/hub_config.py``).
 """
 
 from __future__ import annotations
@@ -8,15 +8,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from traitlets.config.loader import LazyConfigValue
-
-
-def value_of(c: Any, section: str, key: str, default: Any = None) -> Any:
-    """``c.<section>.<key>``; `default` where nobody has set it."""
-    if section not in c or key not in c[section]:
-        return default
-    value = c[section][key]
-    return value.get_value(default) if isinstance(value, LazyConfigValue) else value
+from hub_extensions.adapters.hub_config import value_of
 
 
 def hub_base_url(c: Any) -> str:

@@ -24,6 +24,7 @@ from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import settings_in, spelled
 from hub_extensions.core.sign_on import SignOnConfig
+from hub_extensions.core.sign_on.gate_config import GateConfig
 from hub_extensions.core.tokens import token_problem
 from hub_extensions.spawner.config.spawner_classes import chosen_spawner, near_miss, spawner_traits
 from hub_extensions.spawner.config.traits import SECTIONS, section_of
@@ -48,6 +49,7 @@ class Sections:
     cluster: ClusterConfig
     notices: NoticeConfig = field(default_factory=NoticeConfig)
     sign_on: SignOnConfig = field(default_factory=SignOnConfig)
+    gate: GateConfig = field(default_factory=GateConfig)
 
 
 def read_sections(c: Any) -> Sections:
@@ -73,6 +75,7 @@ def read_sections(c: Any) -> Sections:
         read_section(c, ClusterConfig),
         read_section(c, NoticeConfig),
         read_section(c, SignOnConfig),
+        read_section(c, GateConfig),
     )
 
 
@@ -244,7 +247,8 @@ def wanted(trait: TraitType[Any, Any]) -> str:
         return "a list of texts"
     if isinstance(trait, Dict):
         inner = getattr(trait, "_value_trait", None)
-        assert inner is not None, "a dict whose values may be anything says nothing to an admin"
+        if inner is None:
+            return "a dict from a name to what is known of it"
         return f"a dict from an offer's id to {'a list' if isinstance(inner, List) else wanted(inner)}"
     if isinstance(trait, Union):
         return " or ".join(wanted(each) for each in trait.trait_types)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from hub_extensions.adapters.hub_config import value_of
 from hub_extensions.core.cluster.model import ClusterConfig
-from hub_extensions.spawner.config.hub_config import value_of
 from hub_extensions.spawner.config.loader import check_cluster
 
 

@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from traitlets import Bool, Dict, Enum, Float, HasTraits, Int, List, TraitType, Unicode
+from traitlets import Union as OneOf
 
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.culling import CullPolicy
@@ -23,6 +24,7 @@ from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import UNITS, Setting, settings_in, spelled
 from hub_extensions.core.sign_on import SignOnConfig
+from hub_extensions.core.sign_on.gate_config import GateConfig
 
 Trait = TraitType[Any, Any]
 _NUMBERS: Mapping[type, type[Int[Any, Any] | Float[Any, Any]]] = {int: Int, float: Float, timedelta: Float}
@@ -82,6 +84,8 @@ def _trait(kind: Any, about: Setting, **more: Any) -> Trait:
         return List(_trait(inner[0], about), **more)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return Dict(key_trait=Unicode(), value_trait=_trait(inner[1], about), **more)
+    if kind is Any:  # written out, or the path of a file with it
+        return OneOf([Dict(key_trait=Unicode()), Unicode()], **more)
     if kind in _NUMBERS:
         return _NUMBERS[kind](min=about.least, max=about.most, **more)
     plain: Mapping[Any, type[Trait]] = {bool: Bool, str: Unicode}
@@ -117,6 +121,16 @@ GpuService = section_of(ServiceConfig)
 GpuNotices = section_of(NoticeConfig)
 GpuCluster = section_of(ClusterConfig)
 SignOn = section_of(SignOnConfig)
+SignOnGate = section_of(GateConfig)
 
-SECTIONS: tuple[type[Section], ...] = (GpuOffers, GpuQueue, GpuCulling, GpuService, GpuNotices, GpuCluster, SignOn)
+SECTIONS: tuple[type[Section], ...] = (
+    GpuOffers,
+    GpuQueue,
+    GpuCulling,
+    GpuService,
+    GpuNotices,
+    GpuCluster,
+    SignOn,
+    SignOnGate,
+)
 """Every section of the configuration, in the order the reference lists them."""

@@ -10,9 +10,10 @@ from typing import Any
 
 from traitlets.config import Config
 
+from hub_extensions.adapters.hub_config import value_of
 from hub_extensions.adapters.policy_file import PolicyFileError, read_policy_file
 from hub_extensions.adapters.prometheus import DcgmReading
-from hub_extensions.authenticator.setup_checks import is_single_sign_on, provider_value, value_of
+from hub_extensions.authenticator.setup_checks import is_single_sign_on, provider_value
 from hub_extensions.configuration import (
     ACCESS_SCOPE,
     ROLE_NAME,

@@ -39,6 +39,7 @@ from hub_extensions.tools.helm_check.helm import (
     read_values,
 )
 from hub_extensions.tools.helm_check.model import ChartFacts, Finding, Release, ValuesFile, found, leaves, listed
+from hub_extensions.tools.helm_check.rules.gate import check_gate
 from hub_extensions.tools.helm_check.rules.hub import check_hub, check_service_role
 from hub_extensions.tools.helm_check.rules.namespaces import check_namespaces
 from hub_extensions.tools.helm_check.rules.network import check_network, is_apart
@@ -61,6 +62,7 @@ COVERED_BY_RULES = (
     "stops idle servers too",
     "your role",
     "the name of this machine",
+    "has a url: the hub's proxy",
 )
 """Notes of `configure` that a rule reports better, or that are about the machine this runs on."""
 
@@ -175,6 +177,7 @@ def _by_rules(run: _CheckRun) -> None:
     scopes = (*SERVICE_SCOPES, SETTINGS_SCOPE) if is_apart(release) else SERVICE_SCOPES
     findings += check_service_role(release, scopes)
     findings += check_sign_on(release)
+    findings += check_gate(release)
     try:
         config = hub_config(
             release.values,

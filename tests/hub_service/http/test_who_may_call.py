@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hub_extensions.adapters.signatures import Signatures
 from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.app import HEALTH_ANYWHERE, PAGES
 from hub_extensions.hub_service.http.auth import Who
-from hub_extensions.hub_service.http.signatures import Signatures
 from tests.hub_service.conftest import METRICS, PREFIX, SECRET, Running, said
 
 EVERY_ROUTE = [

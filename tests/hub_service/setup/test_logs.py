@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hub_extensions.hub_service.setup.logs import JsonLines, Repeated
+from hub_extensions.adapters.json_log import JsonLines, Repeated
 from tests.hub_service.conftest import SECRET, Running
 
 

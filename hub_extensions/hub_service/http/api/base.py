@@ -18,6 +18,7 @@ from tornado.escape import utf8
 from tornado.web import Finish, HTTPError, RequestHandler, stream_request_body
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway
+from hub_extensions.adapters.signatures import SignatureVerdict
 from hub_extensions.core.access import ApiAction, Person, refusal
 from hub_extensions.core.messages import Problem
 from hub_extensions.core.reasons import explain
@@ -27,7 +28,6 @@ from hub_extensions.hub_service.http.api.answers import is_our_fault, problem_of
 from hub_extensions.hub_service.http.api.codec import BODY_LIMIT_BYTES, BadInput, read, write
 from hub_extensions.hub_service.http.auth import Auth, Forbidden, Hub, OlderHub, Server, SignAgain, Who
 from hub_extensions.hub_service.http.limits import HUB, Connections, Refusals
-from hub_extensions.hub_service.http.signatures import SignatureVerdict
 
 log = logging.getLogger("hub_extensions.hub_service.http.api")
 

@@ -117,7 +117,7 @@ def _callback(release: Release) -> Iterator[Finding]:
         text = f"It ends in {parts.path or '/'}, where the hub does not listen: nobody can sign in."
         fix = f"Write https://{parts.netloc.rpartition('@')[2]}{wanted}, here and at the provider."
         yield found(release, "sign-on-callback", key, text, fix)
-    hosts = _hosts(release)
+    hosts = public_hosts(release)
     if hosts and not any(fnmatch(host, each.lower()) for each in hosts):
         text = f"People come to {', '.join(hosts)}, and the provider sends them to {host}: cookies stay behind."
         yield found(
@@ -125,7 +125,7 @@ def _callback(release: Release) -> Iterator[Finding]:
         )
 
 
-def _hosts(release: Release) -> list[str]:
+def public_hosts(release: Release) -> list[str]:
     """By which names values let people in."""
     ways = (
         ("ingress.enabled", "ingress.hosts"),

@@ -1,0 +1,152 @@
+"""An admin's YAML file as texts, lists and dicts, with the line of each; or what is wrong with it, and where.
+
+Scalars are taken as they are written: a group called ``no`` is no truth value, and ``10:00`` no number of base 60.
+A link is followed: a mounted ConfigMap is one. Anchors are refused: nobody needs them here, and a few make a billion.
+Not here: what a file may hold (``policy_file.py``, ``app_catalogue.py``).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+MOST_BYTES = 256 * 1024
+"""A file of a thousand rules is smaller."""
+DEEPEST = 8
+
+Place = tuple[str | int, ...]
+Lines = Mapping[Place, int]
+
+
+class YamlError(Exception):
+    """A file that cannot be used. `line`: 0 where none is to blame."""
+
+    def __init__(self, text: str, line: int = 0, field: str = "the file") -> None:
+        super().__init__(text)
+        self.text, self.line, self.field = text, line, field
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """By what it shows that a file is another one now."""
+
+    modified: int
+    changed: int
+    size: int
+    inode: int
+
+
+def stamp_of(path: str) -> FileStamp | None:
+    """The stamp of a file; None: there is none, or it may not be seen."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return FileStamp(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+
+
+def text_of_file(path: str) -> str:
+    """What a file holds. Raises YamlError."""
+    try:
+        with open(path, "rb", opener=_opener) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise YamlError("it is no file: it has to be a plain one, or a link to one")
+            content: bytes = file.read(MOST_BYTES + 1)
+    except OSError as problem:
+        raise YamlError(f"it cannot be read ({problem.strerror}); the service's account has to be able to") from None
+    if len(content) > MOST_BYTES:
+        raise YamlError(f"it has more than {MOST_BYTES // 1024} KiB, the most that is read")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        line = content[: problem.start].count(b"\n") + 1
+        raise YamlError("it has to be text in UTF-8", line) from None
+
+
+def _opener(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe that nobody writes into keeps nobody waiting
+
+
+def plain_yaml(text: str) -> tuple[Any, Lines]:
+    """Texts, None, lists and dicts, and the line of each place; None where nothing is written. Raises YamlError."""
+    try:
+        _check_events(text)
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as problem:
+        mark = problem.problem_mark or problem.context_mark
+        tabs = "\\t" in str(problem.problem)
+        advice = "indent with spaces, not with tabs" if tabs else f"it is not YAML ({problem.problem})"
+        raise YamlError(advice, 0 if mark is None else mark.line + 1) from None
+    except yaml.YAMLError as problem:
+        raise YamlError(f"it is not YAML ({str(problem).splitlines()[0]})") from None
+    lines: dict[Place, int] = {}
+    return (None if root is None else _plain(root, (), lines)), lines
+
+
+def _check_events(text: str) -> None:
+    depth = documents = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        line = event.start_mark.line + 1 if event.start_mark is not None else 0
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise YamlError("anchors (&) and aliases (*) are not read; write the value out", line)
+        if isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        if isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if documents > 1:
+            raise YamlError("it has to hold one document, without a second ---", line)
+        if depth > DEEPEST:
+            raise YamlError("it is nested too deeply", line)
+
+
+def _plain(node: yaml.Node, place: Place, lines: dict[Place, int]) -> Any:
+    lines.setdefault(place, node.start_mark.line + 1)
+    if isinstance(node, yaml.ScalarNode):
+        null = node.tag == "tag:yaml.org,2002:null" or (node.style is None and node.value == "none")
+        return None if null else node.value
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(each, (*place, index), lines) for index, each in enumerate(node.value)]
+    found: dict[str, Any] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            raise YamlError("a key has to be a word", line)
+        if key.value in found:
+            raise YamlError("it stands twice; leave one out", line, key.value)
+        inner = (*place, key.value)
+        lines[inner] = line
+        found[key.value] = _plain(value, inner, lines)
+    return found
+
+
+def line_of(place: Place, lines: Lines) -> int:
+    """The line of a place, or of the nearest one around it that is written."""
+    for length in range(len(place), -1, -1):
+        if place[:length] in lines:
+            return lines[place[:length]]
+    return 0
+
+
+RIGHT: Mapping[str, str] = {
+    "bool_parsing": "it has to be true or false",
+    "bool_type": "it has to be true or false",
+    "int_parsing": "it has to be a whole number",
+    "int_type": "it has to be a whole number",
+    "float_parsing": "it has to be a number",
+    "float_type": "it has to be a number",
+    "list_type": "it has to be a list",
+    "string_type": "it has to be a text",
+    "string_too_short": "it has to be a name",
+    "model_type": "it has to have fields, as in the example",
+    "model_attributes_type": "it has to have fields, as in the example",
+    "date_from_datetime_parsing": "it has to be a date, such as 2026-09-01",
+    "date_parsing": "it has to be a date, such as 2026-09-01",
+}
+"""Kinds of pydantic's errors in an admin's words."""

@@ -1,0 +1,109 @@
+"""A program's settings in one JSON file: read whole, checked field by field, and never half written.
+
+The file holds secrets: it is written with mode 0600. Not here: what the settings mean.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from hub_extensions.core.settings import spelled
+
+SettingsT = TypeVar("SettingsT")
+
+
+class SettingsError(Exception):
+    """The settings file is missing or wrong; the text names file and field and says what would be right."""
+
+
+def read_settings(path: str | os.PathLike[str], made: type[SettingsT]) -> SettingsT:
+    """Read the file.
+
+    Raises:
+        SettingsError: it is missing, not readable, not JSON, or a field is wrong.
+    """
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise SettingsError(
+            f"The settings file {file} cannot be read ({problem.strerror}). "
+            "configure(c) in jupyterhub_config.py writes it at the hub's start."
+        ) from problem
+    try:
+        raw = json.loads(text)
+    except ValueError as problem:
+        raise SettingsError(f"The settings file {file} is not JSON: {problem}.") from problem
+    return checked(f"The settings file {file}", raw, made)
+
+
+def write_settings(path: str | os.PathLike[str], settings: Any) -> None:
+    """Write the file with mode 0600: whole, or not at all."""
+    write_private(Path(path), TypeAdapter(type(settings)).dump_json(settings, indent=2).decode() + "\n")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file only its owner reads: a new file beside it takes its place, so nobody ever sees half of it."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def checked(what: str, raw: Any, made: type[SettingsT]) -> SettingsT:
+    """Settings from JSON values. `what` begins the sentences: "The settings file /srv/gpu-state/service.json".
+
+    Raises:
+        SettingsError: a field is unknown, missing or wrong; the text names it, a setting as an admin writes it.
+    """
+    if not isinstance(raw, dict):
+        raise SettingsError(f"{what} has to hold one JSON object.")
+    for path, known in _unknown(made, raw):
+        raise SettingsError(f"{what} has the unknown field {path!r}. Known: {', '.join(known)}.")
+    try:
+        return TypeAdapter(made).validate_python(raw)
+    except ValidationError as problem:
+        first = problem.errors(include_input=False, include_url=False)[0]
+        raise SettingsError(f"{what}: {_named(made, first['loc'])}: {first['msg']}.") from None
+
+
+def _unknown(value: type[Any], raw: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every key that no field has, with the fields that there are; pydantic passes over those of inner values."""
+    known = tuple(each.name for each in fields(value))
+    for key, inner in raw.items():
+        if key not in known:
+            yield f"{above}{key}", known
+        elif isinstance(inner, Mapping) and (kind := _value_of(value, key)) is not None:
+            yield from _unknown(kind, inner, f"{above}{key}.")
+
+
+def _named(value: type[Any], path: Sequence[int | str]) -> str:
+    """What a path into the JSON values leads to: a setting as an admin writes it, else the path itself."""
+    inner: type[Any] | None = value
+    for part in path:
+        if inner is None or part not in [each.name for each in fields(inner)]:
+            break
+        if name := spelled(inner, str(part)):
+            return name
+        inner = _value_of(inner, str(part))
+    return ".".join(str(part) for part in path)
+
+
+def _value_of(value: type[Any], name: str) -> type[Any] | None:
+    """The class of a field that holds a value with fields of its own."""
+    kind = get_type_hints(value)[name]
+    return next((each for each in (kind, *get_args(kind)) if isinstance(each, type) and is_dataclass(each)), None)

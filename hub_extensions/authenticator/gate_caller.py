@@ -1,0 +1,99 @@
+"""Reports to the gate which sessions have ended, again and again until it has answered.
+
+An end never waits for it: the hub's tokens are gone by then, so that the gate finds out by itself, a little later.
+Not here: what is reported (``core/sign_on/ended_sessions.py``), and when (``session_ender.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from dataclasses import asdict
+from typing import Any
+
+from tornado.httpclient import HTTPRequest
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from hub_extensions.adapters.signer import ATTEMPTS, Signer, Unproved
+from hub_extensions.authenticator.gate_address import GateAddress
+from hub_extensions.core.sign_on.ended_sessions import ENDED_PATH, EndedSessions
+from hub_extensions.core.signing import ANSWER_HEADER
+
+CONNECT_SECONDS, ANSWER_SECONDS = 1.0, 5.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+
+
+class GateNotReached(OSError):
+    """The gate answered nothing, or not yes."""
+
+
+class GateCaller:
+    """One for a hub. `log`: the hub's."""
+
+    def __init__(self, address: GateAddress, log: Any) -> None:
+        self._address, self._log = address, log
+        self._signer = Signer(address.secret)
+        self._waiting: list[tuple[EndedSessions, asyncio.Future[bool]]] = []
+        self._sender: asyncio.Future[None] | None = None
+        self._client: SimpleAsyncHTTPClient | None = None
+
+    def report(self, ended: EndedSessions) -> asyncio.Future[bool]:
+        """Have it reported; done when the gate knows."""
+        known: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((ended, known))
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.ensure_future(self._run())
+        return known
+
+    async def _run(self) -> None:
+        failures = 0
+        while self._waiting:
+            ended, known = self._waiting[0]
+            try:
+                await self._send(ended)
+            except (OSError, ValueError) as problem:
+                failures += 1
+                if failures == 1:
+                    self._log.warning("The gate does not know yet which sessions have ended: %s", problem)
+                await asyncio.sleep(_pause(failures))
+                continue
+            if failures:
+                self._log.info("The gate knows which sessions have ended")
+            failures = 0
+            del self._waiting[0]
+            if not known.done():
+                known.set_result(True)
+
+    async def _send(self, ended: EndedSessions) -> None:
+        body = json.dumps(asdict(ended)).encode()
+        if self._client is None:
+            self._client = SimpleAsyncHTTPClient(force_instance=True)
+        for _ in range(ATTEMPTS):
+            letter = self._signer.sign("POST", ENDED_PATH, body)
+            request = HTTPRequest(
+                f"{self._address.url}{ENDED_PATH}",
+                method="POST",
+                body=body,
+                headers={**letter.headers, "Content-Type": "application/json"},
+                connect_timeout=CONNECT_SECONDS,
+                request_timeout=ANSWER_SECONDS,
+                follow_redirects=False,
+            )
+            try:
+                answer = await self._client.fetch(request, raise_error=False)
+            except OSError as problem:
+                raise GateNotReached(f"nobody answers at {self._address.url} ({problem.strerror})") from None
+            if answer.code == 599:
+                raise GateNotReached(f"nobody answers in time at {self._address.url}")
+            if not letter.heard(answer.code, answer.body, answer.headers.get(ANSWER_HEADER)):
+                continue
+            if answer.code not in (200, 204):
+                raise GateNotReached(f"it answered {answer.code}")
+            return
+        raise Unproved("answered only that the request is to be signed again")
+
+
+def _pause(failures: int) -> float:
+    longest: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(failures - 1, 10))
+    return longest * random.uniform(0.5, 1.0)

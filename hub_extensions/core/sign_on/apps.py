@@ -1,0 +1,263 @@
+"""An app behind the gate, as the catalogue of apps has it, and what is wrong with a catalogue.
+
+Not here: reading the catalogue (``adapters/app_catalogue.py``), and who may open an app (``access.py``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Mode = Literal["header", "jwt", "oidc", "none"]
+"""How an app knows who is calling: by headers of the gate, by its assertion, by asking the provider itself, or by a
+login of its own, in front of which the gate stands all the same."""
+HeaderFamily = Literal["X-Auth-Request", "Remote", "X-Forwarded", "X-WEBAUTH"]
+
+CHECK_PATH = "/_gate/check/"
+"""Followed by an app's name: what a proxy asks."""
+RESERVED = "/_gate"
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """An app.
+
+    Attributes:
+        name: its name at the hub: the scope ``access:services!service=NAME`` opens it.
+        title: for people. icon: an emoji or an address below the apps' host; "": its first letter.
+        where: public address, with a slash at its end: ``https://apps.example.org/mlflow/`` or a host of its own.
+        upstream: where the proxy finds it: ``http://10.0.0.7:5000``.
+        mode: how it knows who is calling.
+        groups: the hub's groups that may open it.
+        header_family: under which names it is told who is calling; None: no such header, the assertion alone.
+        prefix: True: the app knows its path (`where`'s) and gets it whole; False: the proxy takes it off.
+        relay: the gate carries the app's WebSockets, and ends them with the session.
+        health: path asked for its state; "": not asked, so its state is not known.
+        public: paths that need no sign-in. servers: a user's server may call it with the server's own token.
+        offers: it is shown only to those who may choose one of these offers; (): to all that may open it.
+    """
+
+    name: str
+    title: str
+    where: str
+    upstream: str
+    icon: str = ""
+    mode: Mode = "header"
+    groups: tuple[str, ...] = ()
+    header_family: HeaderFamily | None = "X-Auth-Request"
+    prefix: bool = True
+    relay: bool = False
+    health: str = ""
+    public: tuple[str, ...] = ()
+    servers: bool = False
+    offers: tuple[str, ...] = ()
+
+    @property
+    def scope(self) -> str:
+        """What opens it, in the hub's words."""
+        return f"access:services!service={self.name}"
+
+
+AppCatalogue = tuple[App, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppProblem:
+    """What is wrong with an app: its name, the key, and what would be right.
+
+    Attributes:
+        line: of the catalogue's file; 0: it has none.
+        is_warning: the app works as it is written, and that is surely not meant.
+    """
+
+    app: str
+    key: str
+    text: str
+    line: int = 0
+    is_warning: bool = False
+
+    def __str__(self) -> str:
+        where = f"line {self.line}, " if self.line else ""
+        named = f"{where}app {self.app!r}" if self.app else where.removesuffix(", ") or "the catalogue"
+        return f"{named}, {self.key}: {self.text}" if self.key else f"{named}: {self.text}"
+
+
+# ------------------------------------------------------------------ what is wrong with a catalogue
+
+NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+"""It stands in a scope of the hub, in addresses, in the proxies' configuration and in names of Kubernetes."""
+TAKEN = {"gpu": "the GPU service", "gate": "the gate"}
+PORTS = {"http": 80, "https": 443}
+INSIDE = (".internal", ".local", ".localdomain", ".lan", ".svc", ".home.arpa", ".localhost")
+"""How names end that no public name server knows."""
+_PATH = re.compile(r"/[A-Za-z0-9_.~/-]*")
+_ADDRESS = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{1,5}))?(/[^?#\s\\]*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class WebAddress:
+    """An address of http or https, without user, query and fragment. `path` is "/" where none is written."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def origin(self) -> tuple[str, int]:
+        """Host and port, as browsers and sockets know them."""
+        return self.host, self.port
+
+
+def address_of(url: str) -> WebAddress | None:
+    """What an address says; None: it is none."""
+    found = _ADDRESS.fullmatch(url)
+    if found is None:
+        return None
+    scheme, host, port, path = found.groups()
+    number = int(port) if port else PORTS[scheme]
+    return WebAddress(scheme, host.lower().strip("[]").rstrip("."), number, path or "/") if 0 < number < 65536 else None
+
+
+def check_catalogue(
+    apps: AppCatalogue,
+    hub_url: str,
+    gate_url: str,
+    known_groups: Collection[str] | None = None,
+    known_offers: Collection[str] | None = None,
+    *,
+    hub_inside: Collection[str] = (),
+) -> Sequence[AppProblem]:
+    """What is wrong with the apps, those that forbid their use first.
+
+    Args:
+        hub_url: public address of the hub; "": not known. hub_inside: other addresses at which it is reached.
+        gate_url: public address of the apps' host.
+        known_groups, known_offers: those that there are; None: not known, so nothing is missed.
+    """
+    hubs = {found.origin for url in (hub_url, *hub_inside) if (found := address_of(url)) is not None}
+    public_hub, gate = address_of(hub_url), address_of(gate_url)
+    problems = [*_of_each_other(apps)]
+    for app in apps:
+        problems += _of_name(app)
+        problems += _of_place(app, public_hub, gate)
+        problems += _of_upstream(app, hubs, gate)
+        problems += _of_paths(app)
+        problems += _unknown(app, "groups", app.groups, known_groups, "nobody has this group")
+        problems += _unknown(app, "offers", app.offers, known_offers, "there is no such offer")
+        if not app.groups:
+            text = "it is empty: nobody may open the app but by a role of your own with its scope"
+            problems.append(AppProblem(app.name, "groups", text, is_warning=True))
+    return sorted(problems, key=lambda each: each.is_warning)
+
+
+def _of_each_other(apps: AppCatalogue) -> Iterator[AppProblem]:
+    for place, app in enumerate(apps):
+        mine = address_of(app.where)
+        for other in apps[:place]:
+            if other.name == app.name:
+                yield AppProblem(app.name, "name", "another app has this name too")
+            theirs = address_of(other.where)
+            if mine is None or theirs is None or mine.origin != theirs.origin:
+                continue
+            if mine.path == theirs.path:
+                yield AppProblem(app.name, "where", f"app {other.name!r} has the same address")
+            elif mine.path.startswith(theirs.path) or theirs.path.startswith(mine.path):
+                inner, outer = (app, other) if mine.path.startswith(theirs.path) else (other, app)
+                text = f"{inner.where} lies below {outer.where}: give one of the two a path, or a host, of its own"
+                yield AppProblem(app.name, "where", text)
+
+
+def _of_name(app: App) -> Iterator[AppProblem]:
+    if not NAME.fullmatch(app.name):
+        text = "it has to be 1 to 40 small letters, digits and hyphens, with a letter first"
+        yield AppProblem(app.name, "name", text)
+    elif app.name in TAKEN:
+        yield AppProblem(app.name, "name", f"it is the name of {TAKEN[app.name]} at the hub; take another one")
+    if app.icon and "://" in app.icon:
+        text = "it has to be an emoji, or a path of the apps' host: another host would see who reads the front page"
+        yield AppProblem(app.name, "icon", text)
+
+
+def _of_place(app: App, hub: WebAddress | None, gate: WebAddress | None) -> Iterator[AppProblem]:
+    place = address_of(app.where)
+    if place is None or not place.path.endswith("/") or not _is_plain(place.path):
+        text = "it has to be an address such as https://apps.example.org/mlflow/, with a slash at its end"
+        yield AppProblem(app.name, "where", text)
+        return
+    if hub is not None and place.host == hub.host:
+        text = f"{place.host} is the hub's host: cookies of the hub go there, and the app's to users' servers"
+        yield AppProblem(app.name, "where", text)
+    if place.path.startswith(f"{RESERVED}/"):
+        yield AppProblem(app.name, "where", f"{RESERVED} is the gate's own; take another path")
+    if gate is None:
+        return
+    if place.origin == gate.origin and place.path == "/":
+        text = f"it hides {RESERVED} and the front page of the apps' host; take a path, or a host of its own"
+        yield AppProblem(app.name, "where", text)
+    if gate.scheme == "https" and place.scheme == "http":
+        yield AppProblem(app.name, "where", "it has to begin with https://: the session's cookie is not sent to http")
+
+
+def _of_upstream(app: App, hubs: Collection[tuple[str, int]], gate: WebAddress | None) -> Iterator[AppProblem]:
+    upstream, place = address_of(app.upstream), address_of(app.where)
+    if upstream is None or upstream.path != "/":
+        yield AppProblem(app.name, "upstream", "it has to be an address such as http://10.0.0.7:5000, without a path")
+        return
+    if upstream.origin in hubs:
+        text = "this is the hub, which has its own sign-in; the gate stands before apps without one"
+        yield AppProblem(app.name, "upstream", text)
+    if (place is not None and upstream.origin == place.origin) or (gate is not None and upstream.origin == gate.origin):
+        text = "this is the proxy itself; it has to be where the proxy finds the app"
+        yield AppProblem(app.name, "upstream", text)
+    if app.mode != "header":
+        return
+    if app.header_family is None:
+        yield AppProblem(app.name, "header_family", "mode 'header' needs one: name it, or take mode 'jwt'")
+    inside = is_inside(upstream.host)
+    if inside is False:
+        text = (
+            f"with mode 'header' whoever reaches {upstream.host} is whoever he says, and this address is public: "
+            "take an inner address, or mode 'jwt' or 'oidc'"
+        )
+        yield AppProblem(app.name, "upstream", text)
+    elif inside is None:
+        text = f"with mode 'header' nobody but the proxy may reach {upstream.host}; its name does not say so"
+        yield AppProblem(app.name, "upstream", text, is_warning=True)
+
+
+def _of_paths(app: App) -> Iterator[AppProblem]:
+    if app.health and not _is_plain(app.health):
+        yield AppProblem(app.name, "health", "it has to be a plain path, such as /health")
+    for path in app.public:
+        if not _is_plain(path):
+            text = f"{path[:60]!r} has to be a plain path, such as /static/: without .., //, ;, % and *"
+            yield AppProblem(app.name, "public", text)
+        elif path == "/" or path.startswith(RESERVED):
+            yield AppProblem(app.name, "public", f"{path!r} opens more than a part of the app; leave it out")
+
+
+def _is_plain(path: str) -> bool:
+    """Nobody reads it as another path."""
+    return bool(_PATH.fullmatch(path)) and "//" not in path and not {".", ".."} & set(path.split("/"))
+
+
+def _unknown(
+    app: App, key: str, names: Collection[str], known: Collection[str] | None, text: str
+) -> Iterator[AppProblem]:
+    for name in sorted(set(names) - set(known or ())) if known is not None else ():
+        nearest = difflib.get_close_matches(name, list(known or ()), n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        yield AppProblem(app.name, key, f"{name!r}: {text}{hint}", is_warning=True)
+
+
+def is_inside(host: str) -> bool | None:
+    """The host is reached from inside only; None: its name does not say."""
+    try:
+        return not ipaddress.ip_address(host).is_global
+    except ValueError:
+        return True if "." not in host or host.endswith(INSIDE) else None

@@ -1,0 +1,89 @@
+"""What an admin says about the gate: where it is reached, which apps it stands before, and how long it believes.
+
+Not here: what an app is (``apps.py``), and what the gate answers (``access.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from hub_extensions.core.settings import setting
+
+
+@dataclass(frozen=True)
+class GateConfig:
+    """The gate before apps without a login of their own, and the portal of the apps one may open."""
+
+    section: ClassVar[str] = "SignOnGate"
+
+    enabled: bool = setting(
+        False,
+        "True makes the hub start the gate, knows each app of `apps` as a service of the hub, and gives the groups of "
+        "an app the right to open it.",
+    )
+    url: str = setting(
+        "",
+        "Public address of the apps' host, https://apps.example.org. Another host than the hub's, and not one below "
+        "c.JupyterHub.subdomain_host: cookies of the hub's host go to every user's server.",
+    )
+    host: str = setting("127.0.0.1", "Address that the gate listens on. Only the proxy has to reach it.")
+    port: int = setting(8192, "Port that the gate listens on.", least=1, most=65535)
+    apps: Any = setting(
+        {}, "The apps: a dict of name and what is known of the app, or the path of a YAML file with the same."
+    )
+    cache: timedelta = setting(
+        timedelta(seconds=5),
+        "So long the gate believes what the hub said about a session. It is told of a sign-out at once where c.SignOn "
+        "is enabled.",
+        name="cache_seconds",
+        least=0,
+        most=60,
+    )
+    assertion: timedelta = setting(
+        timedelta(seconds=60),
+        "So long an assertion, the signed statement to the app of who is calling, holds.",
+        name="assertion_seconds",
+        least=40,
+        most=600,
+    )
+    idle: timedelta | None = setting(
+        timedelta(hours=24),
+        "A session of the gate that was not used for this long ends. Never longer than c.SignOn.idle_hours.",
+        name="idle_hours",
+        least=0.1,
+    )
+    lifetime: timedelta = setting(
+        timedelta(hours=168),
+        "A session of the gate ends this long after its sign-in. Never longer than c.SignOn.lifetime_hours.",
+        name="lifetime_hours",
+        least=0.1,
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        (), "Addresses or networks whose X-Forwarded-For is believed. For the log only: it opens nothing."
+    )
+    portal: bool = setting(True, "The front page of the apps' host shows the apps that its reader may open.")
+    audit: timedelta = setting(
+        timedelta(minutes=60),
+        "So often the gate tries by itself whether an app is open to strangers. 0: only by hand.",
+        name="audit_minutes",
+        least=0,
+    )
+    started_by_hub: bool = setting(
+        True,
+        "The hub starts the gate. False: it is a Deployment of its own, and its service `gate` at the hub needs a "
+        "token that both know.",
+    )
+    connect_url: str = setting(
+        "",
+        "Where the hub reaches the gate to tell it of a sign-out, http://gate:8192. Empty: host and port. Needed where "
+        "started_by_hub is False.",
+    )
+    database_url: str = setting(
+        "",
+        "The gate's sessions are kept there: an address of PostgreSQL. Empty: a file of SQLite in the gate's own "
+        "folder, which one gate alone can use.",
+        secret=True,
+    )
+    contact: str = setting("", "Whom to ask for the right to open an app: a few words on the page that refuses.")

@@ -1,0 +1,76 @@
+"""The headers by which apps are told who is calling, and all spellings under which a stranger might send them.
+
+Not here: the signed statement (``adapters/assertions.py``), and the proxies' configuration that clears them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hub_extensions.core.sign_on.apps import HeaderFamily
+
+ASSERTION = "X-Sign-On-Assertion"
+
+FAMILIES: Mapping[HeaderFamily, Mapping[str, str]] = {
+    "X-Auth-Request": {
+        "user": "X-Auth-Request-User",
+        "groups": "X-Auth-Request-Groups",
+        "email": "X-Auth-Request-Email",
+        "name": "X-Auth-Request-Preferred-Username",
+    },
+    "Remote": {"user": "Remote-User", "groups": "Remote-Groups", "email": "Remote-Email", "name": "Remote-Name"},
+    "X-Forwarded": {
+        "user": "X-Forwarded-User",
+        "groups": "X-Forwarded-Groups",
+        "email": "X-Forwarded-Email",
+        "name": "X-Forwarded-Preferred-Username",
+    },
+    "X-WEBAUTH": {
+        "user": "X-WEBAUTH-USER",
+        "groups": "X-WEBAUTH-GROUPS",
+        "email": "X-WEBAUTH-EMAIL",
+        "name": "X-WEBAUTH-NAME",
+    },
+}
+"""Family -> what is said -> header. Names: oauth2-proxy (set-xauthrequest, pass-user-headers), Authelia, Grafana."""
+
+FOREIGN = ("X-Auth-Request-Access-Token", "X-Forwarded-Access-Token", "Gap-Auth", "X-Pomerium-Jwt-Assertion")
+"""Never sent by the gate, and believed by some apps: cleared too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who is calling. "" is unknown, and is sent as an empty header."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+    email: str = ""
+    name: str = ""
+
+
+def all_names() -> tuple[str, ...]:
+    """Every header that says who somebody is, whatever the app's family."""
+    named = [header for family in FAMILIES.values() for header in family.values()]
+    return (*named, *FOREIGN, ASSERTION)
+
+
+def headers_of(identity: Identity, family: HeaderFamily | None, assertion: str) -> Mapping[str, str]:
+    """All identity headers: those of the app's family filled, all others empty, so that a proxy that copies clears."""
+    found = dict.fromkeys(all_names(), "")
+    if family is not None:
+        values = {
+            "user": identity.user,
+            "groups": ",".join(identity.groups),
+            "email": identity.email,
+            "name": identity.name,
+        }
+        found.update({header: values[what] for what, header in FAMILIES[family].items()})
+    return {**found, ASSERTION: assertion}
+
+
+def spellings(name: str) -> Iterator[str]:
+    """A header's name as frameworks may read it as the same: with ``_`` and ``.`` for ``-``, and in any case."""
+    for mark in "-_.":
+        spelled = name.replace("-", mark)
+        yield from dict.fromkeys((spelled, spelled.lower(), spelled.upper()))

@@ -1,0 +1,365 @@
+"""What ``configure(c)`` adds to a hub's configuration for the gate: its service, the apps, and who may open them.
+
+Nothing that an admin has set is overwritten. Not here: reading the settings (``spawner/config/loader.py``), what an
+app is (``core/sign_on/apps.py``), and the gate itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from traitlets import TraitError
+
+from hub_extensions.adapters.app_catalogue import CatalogueError, WatchedCatalogue
+from hub_extensions.adapters.hub_config import value_of
+from hub_extensions.adapters.settings_file import SettingsError, write_private
+from hub_extensions.core.sign_on import SignOnConfig
+from hub_extensions.core.sign_on.apps import App, AppCatalogue, AppProblem, address_of, check_catalogue
+from hub_extensions.core.sign_on.gate_config import GateConfig
+from hub_extensions.core.tokens import SHORTEST_TOKEN
+from hub_extensions.gate.settings import CALLBACK_PATH, CLIENT_ID, SETTINGS_FILE, GateSettings
+
+SERVICE = "gate"
+PROXY_SECRET_FILE = "gate-proxy-secret"
+"""What ``jupyterhub-gpu gate config`` writes into a proxy's configuration."""
+COMMAND = ["-m", "hub_extensions.gate"]
+"""How the gate is started, after the interpreter."""
+SCOPES = ("access:services",)
+"""The most that a token of the gate may do as the person who signed in: open apps that this person may open."""
+HUB_COOKIE_DAYS = 14.0
+"""``c.JupyterHub.cookie_max_age_days`` where nobody sets it."""
+
+
+class GateSettingsWrong(ValueError, TraitError):
+    """What is set for the gate does not fit. A hub ends with this sentence alone, without a traceback."""
+
+
+@dataclass(frozen=True)
+class GateSurroundings:
+    """What the gate gets of the hub's and the GPU service's settings.
+
+    Attributes:
+        state_dir: the GPU service's folder: the settings are written there.
+        hub_secret: from which the gate's secrets follow, so that they last as long.
+        hub_api_url: where a process beside the hub reaches its API; "": as the hub's configuration says.
+        environment: what a process beside the hub needs of the hub's own.
+    """
+
+    state_dir: Path
+    base_url: str
+    hub_secret: str = field(repr=False)
+    hub_api_url: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    known_offers: Collection[str] | None = None
+
+
+def add_gate(
+    c: Any,
+    config: GateConfig,
+    sign_on: SignOnConfig,
+    around: GateSurroundings,
+    notes: list[str],
+    *,
+    may_write: bool = True,
+) -> GateSettings | None:
+    """Have the hub know the gate, the apps, and who may open them; None: the gate is not enabled.
+
+    Args:
+        may_write: False in a dry run: nothing is written, and a file of the hub's machine need not be here.
+
+    Raises:
+        GateSettingsWrong: a setting does not fit; the text names it.
+    """
+    if not config.enabled:
+        return None
+    hub_url = _public_hub(c, around.base_url)
+    _refuse_wrong_place(c, config, hub_url)
+    limited = _limited(c, config, sign_on, notes)
+    settings = _settings(c, limited, sign_on, around, hub_url, may_write=may_write)
+    apps, doubts = _apps(c, settings, around, may_write=may_write)
+    settings = replace(settings, catalogue=apps)
+    notes += doubts
+    _add_services(c, settings, around, notes)
+    _add_roles(c, apps, notes)
+    if not sign_on.enabled:
+        notes.append(
+            "c.SignOn.enabled is False: a sign-out at the hub closes the apps after c.SignOnGate.cache_seconds, as the "
+            "hub ends the token then."
+        )
+    if may_write:
+        (around.state_dir / SERVICE).mkdir(mode=0o700, exist_ok=True)
+        settings.dump(around.state_dir / SETTINGS_FILE)
+        write_private(around.state_dir / PROXY_SECRET_FILE, f"{settings.proxy_secret}\n")
+    return settings
+
+
+# ------------------------------------------------------------------ where it may be
+
+
+def _public_hub(c: Any, base_url: str) -> str:
+    """The hub's public address, with ``/hub/`` at its end. Raises GateSettingsWrong: it is not known."""
+    for key in ("public_url", "subdomain_host", "bind_url"):
+        place = urlsplit(str(value_of(c, "JupyterHub", key) or ""))
+        host = place.hostname or ""
+        if place.scheme in ("http", "https") and host and not _is_any(host):
+            return f"{place.scheme}://{place.netloc}{base_url}hub/"
+    raise GateSettingsWrong(
+        "c.SignOnGate.enabled needs c.JupyterHub.public_url, such as https://hub.example.org/: browsers are sent there "
+        "to sign in."
+    )
+
+
+def _refuse_wrong_place(c: Any, config: GateConfig, hub_url: str) -> None:
+    """The hub's host, and those below it, get cookies that are not for apps, and give away the gate's."""
+    place = address_of(config.url.rstrip("/"))
+    if place is None or place.path != "/":
+        raise GateSettingsWrong(
+            "c.SignOnGate.url cannot be used: it has to be an address such as https://apps.example.org, without a path."
+        )
+    hosts = {"c.JupyterHub.public_url": urlsplit(hub_url).hostname or ""}
+    for key in ("bind_url", "subdomain_host"):
+        hosts[f"c.JupyterHub.{key}"] = urlsplit(str(value_of(c, "JupyterHub", key) or "")).hostname or ""
+    for setting, host in hosts.items():
+        if host and place.host == host.lower():
+            raise GateSettingsWrong(
+                f"c.SignOnGate.url has the host {place.host}, which is that of {setting}: cookies of the apps would go "
+                "to every user's server, and the hub's to the apps. Give the apps a host of their own."
+            )
+    above = hosts["c.JupyterHub.subdomain_host"].lower()
+    if above and place.host.endswith(f".{above}"):
+        raise GateSettingsWrong(
+            f"c.SignOnGate.url has the host {place.host}, which is below {above}, that of "
+            "c.JupyterHub.subdomain_host: users' servers have their hosts there and may set its cookies. Give the apps "
+            "a host elsewhere."
+        )
+    if place.scheme == "http" and not _is_loopback(place.host):
+        raise GateSettingsWrong(
+            "c.SignOnGate.url has to begin with https://: the gate's cookie is sent over HTTPS alone, but on this "
+            "machine itself."
+        )
+
+
+def _is_any(host: str) -> bool:
+    return host in ("0.0.0.0", "::", "*")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+# ------------------------------------------------------------------ what it is told
+
+
+def _limited(c: Any, config: GateConfig, sign_on: SignOnConfig, notes: list[str]) -> GateConfig:
+    """With limits that are not longer than the hub's own."""
+    days = float(value_of(c, "JupyterHub", "cookie_max_age_days", HUB_COOKIE_DAYS))
+    token = value_of(c, "JupyterHub", "oauth_token_expires_in")
+    longest = [timedelta(days=days), *([timedelta(seconds=float(token))] if token else [])]
+    idle = config.idle
+    if sign_on.enabled:
+        longest += [sign_on.lifetime] if sign_on.lifetime is not None else []
+        idle = min((each for each in (config.idle, sign_on.idle) if each is not None), default=None)
+    lifetime = min(config.lifetime, *longest)
+    for name, mine, hubs in (("idle_hours", config.idle, idle), ("lifetime_hours", config.lifetime, lifetime)):
+        if mine != hubs and hubs is not None:
+            notes.append(
+                f"c.SignOnGate.{name} is taken as {hubs / timedelta(hours=1):g}: the hub's own sessions last no longer."
+            )
+    return replace(config, idle=idle, lifetime=lifetime)
+
+
+def _settings(
+    c: Any, config: GateConfig, sign_on: SignOnConfig, around: GateSurroundings, hub_url: str, *, may_write: bool
+) -> GateSettings:
+    apart = not config.started_by_hub
+    token = str(_entry(c, SERVICE).get("api_token") or "")
+    if apart and may_write and len(token) < SHORTEST_TOKEN:
+        raise GateSettingsWrong(
+            "c.SignOnGate.started_by_hub is False, so hub and gate need a token that both know, and there is none: in "
+            "the chart set `hub.services.gate: {}`, elsewhere put {'name': 'gate', 'api_token': …} with at least "
+            f"{SHORTEST_TOKEN} characters into c.JupyterHub.services."
+        )
+    if apart and address_of(config.connect_url.rstrip("/")) is None:
+        raise GateSettingsWrong(
+            "c.SignOnGate.connect_url has to be the address at which the hub reaches the gate, such as "
+            "http://gate:8192, as c.SignOnGate.started_by_hub is False."
+        )
+    key = around.hub_secret
+    return GateSettings(
+        **{**vars(config), "url": config.url.rstrip("/"), "connect_url": _reached_at(config)},
+        state_dir="/srv/gate" if apart else str(around.state_dir / "gate"),
+        hub_api_url=(around.hub_api_url if not apart else "") or _inner_hub(c, around.base_url),
+        hub_url=hub_url,
+        client_secret=token or _derived(key, "client"),
+        proxy_secret=_derived(key, "proxy"),
+        ended_secret=_derived(key, "ended") if sign_on.enabled else "",
+        client_id=CLIENT_ID,
+    )
+
+
+def _reached_at(config: GateConfig) -> str:
+    if config.connect_url:
+        return config.connect_url.rstrip("/")
+    host = "127.0.0.1" if _is_any(config.host) or not config.host else config.host
+    return f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
+
+
+def _inner_hub(c: Any, base_url: str) -> str:
+    """The hub's API as the hub's own configuration has it for its servers and services."""
+    for key in ("hub_connect_url", "hub_bind_url"):
+        place = urlsplit(str(value_of(c, "JupyterHub", key) or "").replace("//*", "//127.0.0.1"))
+        if place.hostname:
+            netloc = f"127.0.0.1:{place.port or 8081}" if _is_any(place.hostname) else place.netloc
+            return f"{place.scheme}://{netloc}{base_url}hub/api"
+    host = str(value_of(c, "JupyterHub", "hub_connect_ip") or value_of(c, "JupyterHub", "hub_ip") or "127.0.0.1")
+    port = value_of(c, "JupyterHub", "hub_port", 8081)
+    return f"http://{'127.0.0.1' if _is_any(host) else host}:{port}{base_url}hub/api"
+
+
+def _derived(secret: str, name: str) -> str:
+    return hmac.new(secret.encode(), f"jupyterhub-gpu gate: {name}".encode(), hashlib.sha256).hexdigest()
+
+
+def _apps(
+    c: Any, settings: GateSettings, around: GateSurroundings, *, may_write: bool
+) -> tuple[AppCatalogue, list[str]]:
+    """The apps, and what of them is surely not meant. A file that is wrong now leaves those of the last start."""
+    source = settings.apps
+    if isinstance(source, str) and not may_write and not Path(source).exists():
+        return (), []
+    groups = value_of(c, "JupyterHub", "load_groups")
+    inside = (settings.hub_api_url, str(value_of(c, "JupyterHub", "bind_url") or ""))
+
+    def check(apps: AppCatalogue) -> list[AppProblem]:
+        known = set(groups) if groups else None
+        found = check_catalogue(
+            apps, settings.hub_url, settings.url, known, around.known_offers, hub_inside=tuple(map(_host_of, inside))
+        )
+        return list(found)
+
+    before = _apps_of_before(around.state_dir / SETTINGS_FILE) if isinstance(source, str) else ()
+    try:
+        watched = WatchedCatalogue(source, check, before)
+    except CatalogueError as problem:
+        of_a_file = "c.SignOnGate.apps cannot be used: " if isinstance(source, str) else ""
+        raise GateSettingsWrong(f"{of_a_file}{problem}.") from None
+    doubts = [f"c.SignOnGate.apps: {each}." for each in watched.warnings]
+    if watched.problem:
+        doubts.append(f"c.SignOnGate.apps cannot be used, so the apps of before stay: {watched.problem}.")
+    return watched.apps, doubts
+
+
+def _apps_of_before(file: Path) -> AppCatalogue:
+    try:
+        return GateSettings.load(file).catalogue if file.exists() else ()
+    except (SettingsError, OSError):
+        return ()
+
+
+def _host_of(url: str) -> str:
+    """Scheme and host of an address alone."""
+    place = urlsplit(url)
+    return f"{place.scheme}://{place.netloc}"
+
+
+# ------------------------------------------------------------------ what the hub knows
+
+
+def _add_services(c: Any, settings: GateSettings, around: GateSurroundings, notes: list[str]) -> None:
+    services = [dict(each) for each in value_of(c, "JupyterHub", "services", [])]
+    by_name = {str(each.get("name")): each for each in services}
+    for ours in (_gate_service(settings, around), *map(_app_service, settings.catalogue)):
+        theirs = by_name.get(ours["name"])
+        if theirs is None:
+            services.append(ours)
+            continue
+        if _is_our_process(theirs):
+            theirs.update(ours)
+            continue
+        kept = sorted(key for key in ours if key in theirs and theirs[key] != ours[key])
+        if kept:
+            notes.append(f"your service {ours['name']!r} is left alone in {', '.join(kept)}.")
+        if theirs.get("url"):
+            notes.append(
+                f"your service {ours['name']!r} has a url: the hub's proxy shows it to anybody, whatever the gate is; "
+                "take the url out."
+            )
+        theirs.update({**ours, **theirs})
+    c.JupyterHub.services = services
+
+
+def _gate_service(settings: GateSettings, around: GateSurroundings) -> dict[str, Any]:
+    """Without ``url``: with one the hub's own proxy would lead to the gate, on the hub's host."""
+    entry: dict[str, Any] = {
+        "name": SERVICE,
+        "api_token": settings.client_secret,
+        "oauth_client_id": CLIENT_ID,
+        "oauth_redirect_uri": f"{settings.url}{CALLBACK_PATH}",
+        "oauth_no_confirm": True,
+        "oauth_client_allowed_scopes": list(SCOPES),
+    }
+    if settings.started_by_hub:
+        entry["command"] = [sys.executable, *COMMAND, "--config", str(around.state_dir / SETTINGS_FILE)]
+        if around.environment:
+            entry["environment"] = dict(around.environment)
+    return entry
+
+
+def _app_service(app: App) -> dict[str, Any]:
+    return {"name": app.name, "info": {"title": app.title, "href": app.where}}
+
+
+def _is_our_process(entry: Mapping[str, Any]) -> bool:
+    command = entry.get("command")
+    return isinstance(command, list) and command[1:3] == COMMAND
+
+
+def _add_roles(c: Any, apps: AppCatalogue, notes: list[str]) -> None:
+    """A role for each app, with exactly its groups: the hub takes the right from a group that is not there any more."""
+    roles = [dict(role) for role in value_of(c, "JupyterHub", "load_roles", [])]
+    by_name = {str(role.get("name")): role for role in roles}
+    sections = [name for name in c if name == "Authenticator" or name.endswith("Authenticator")]
+    by_authenticator = any(value_of(c, name, "manage_roles") for name in sections)
+    for app in apps:
+        name = f"app-{app.name}"
+        role: dict[str, Any] = {"name": name, "description": f"Opens {app.title}.", "scopes": [app.scope]}
+        if not by_authenticator:
+            role["groups"] = list(app.groups)
+        theirs = by_name.get(name)
+        if theirs is None:
+            roles.append(role)
+        elif theirs.get("description") == role["description"]:
+            theirs.update(role)  # an earlier configure(c) wrote it
+        elif theirs.get("scopes") != role["scopes"] or set(theirs.get("groups", [])) != set(role.get("groups", [])):
+            notes.append(f"your role {name!r} is left alone: it says who may open the app {app.name!r}.")
+    if by_authenticator:
+        notes.append(
+            "your authenticator manages roles, so the hub takes no groups from c.SignOnGate.apps: have it give the "
+            "roles app-NAME."
+        )
+    _grant_servers(roles, [app.scope for app in apps if app.servers])
+    c.JupyterHub.load_roles = roles
+
+
+def _grant_servers(roles: list[dict[str, Any]], scopes: list[str]) -> None:
+    """A server's own token may do so where its user may."""
+    server = next((role for role in roles if role.get("name") == "server"), None)
+    if server is not None and scopes:
+        server["scopes"] = [*server["scopes"], *(each for each in scopes if each not in server["scopes"])]
+
+
+def _entry(c: Any, name: str) -> Mapping[str, Any]:
+    entries: list[Mapping[str, Any]] = value_of(c, "JupyterHub", "services", [])
+    return next((each for each in entries if each.get("name") == name), {})

@@ -1,0 +1,82 @@
+"""What the gate is started with: one JSON file, written by ``configure(c)`` and read once at its start.
+
+The file holds secrets: it is written with mode 0600, and no secret appears in a ``repr``.
+Not here: how an admin sets these (``core/sign_on/gate_config.py``), and what an app is (``core/sign_on/apps.py``).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from hub_extensions.adapters.settings_file import read_settings, write_settings
+from hub_extensions.core.sign_on.apps import AppCatalogue
+from hub_extensions.core.sign_on.gate_config import GateConfig
+
+SETTINGS_FILE = "gate.json"
+CLIENT_ID = "service-gate"
+"""Of the gate as an OAuth client of the hub; its service there is called ``gate``."""
+CALLBACK_PATH = "/_gate/callback"
+
+GateMade = TypeVar("GateMade", bound="GateSettings")
+
+
+@dataclass(frozen=True)
+class GateSettings(GateConfig):
+    """Everything the gate needs to know before its first request: the admin's settings, and what else it is told.
+
+    Attributes:
+        state_dir: the gate's own folder (mode 0700, on a local disk): sessions, keys.
+        hub_api_url: where the gate asks the hub, with ``/hub/api`` at its end.
+        hub_url: the hub's public address, with ``/hub/`` at its end: browsers are sent there to sign in.
+        client_secret: the API token of the gate's service, which is its OAuth client's secret too.
+        proxy_secret: what a proxy sends as ``X-Gate-Proxy`` with each check.
+        ended_secret: what the hub signs ``POST /_gate/ended`` with; "": nobody sends such a thing (no c.SignOn).
+        database_url: of the sessions; "": an SQLite file in `state_dir`.
+        catalogue: `apps`, as they were read.
+        contact: whom to ask for the right to open an app, in an admin's words; "": an admin.
+    """
+
+    state_dir: str = field(kw_only=True)
+    hub_api_url: str = field(kw_only=True)
+    hub_url: str = field(kw_only=True)
+    client_secret: str = field(repr=False, kw_only=True)
+    proxy_secret: str = field(repr=False, kw_only=True)
+    ended_secret: str = field(default="", repr=False, kw_only=True)
+    client_id: str = CLIENT_ID
+    database_url: str = field(default="", repr=False, kw_only=True)
+    catalogue: AppCatalogue = ()
+    contact: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """See `state_dir`."""
+        return Path(self.state_dir)
+
+    @property
+    def store_url(self) -> str:
+        """Where the sessions are kept."""
+        return self.database_url or f"sqlite:///{self.folder / 'gate.sqlite'}"
+
+    @property
+    def origin(self) -> str:
+        """Of the apps' host, without a slash at its end."""
+        place = urlsplit(self.url)
+        return f"{place.scheme}://{place.netloc}"
+
+    @property
+    def callback_url(self) -> str:
+        """What the hub knows as the client's ``oauth_redirect_uri``."""
+        return f"{self.origin}{CALLBACK_PATH}"
+
+    @classmethod
+    def load(cls: type[GateMade], path: str | os.PathLike[str]) -> GateMade:
+        """Read the file. Raises SettingsError."""
+        return read_settings(path, cls)
+
+    def dump(self, path: str | os.PathLike[str]) -> None:
+        """Write the file with mode 0600: whole, or not at all."""
+        write_settings(path, self)

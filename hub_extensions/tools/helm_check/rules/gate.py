@@ -1,0 +1,192 @@
+"""What the gate before apps needs of a chart and of the manifests beside it: a way in for the proxy alone.
+
+Not here: settings that fit no hub, which `configure` names (``gate/hub_setup.py``), and other calls (``network.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hub_extensions.core.sign_on.apps import address_of
+from hub_extensions.gate.hub_setup import SERVICE
+from hub_extensions.tools.helm_check.model import Finding, Release, found
+from hub_extensions.tools.helm_check.network_policy import Pod, refused
+from hub_extensions.tools.helm_check.rules.network import pods_of
+from hub_extensions.tools.helm_check.rules.sign_on import public_hosts
+
+Tree = Mapping[str, Any]
+
+SECTION = "hub.config.SignOnGate"
+LABELS = {"app": "jupyterhub", "component": "gate"}
+PORT = 8192
+_DOMAINS = ("domain=", "proxy_cookie_domain", "cookie-domain")
+
+
+def check_gate(release: Release) -> Iterator[Finding]:
+    """Every rule of this file, where there is a gate."""
+    gate = release.tree(SECTION)
+    if gate.get("enabled") is not True:
+        return
+    yield from _host(release, gate)
+    yield from _service(release, gate)
+    yield from _urls(release, gate)
+    yield from _replicas(release, gate)
+    yield from _gate_port(release, gate)
+    yield from _apps(release, gate)
+    yield from _cookies(release)
+
+
+def _host(release: Release, gate: Tree) -> Iterator[Finding]:
+    place = address_of(str(gate.get("url") or "").rstrip("/"))
+    if place is not None and place.host in [each.lower() for each in public_hosts(release)]:
+        text = f"People come to the hub at {place.host} too: its cookies would go to the apps, and theirs to servers."
+        fix = "Give the apps a host of their own, which is not below the hub's."
+        yield found(release, "gate-host", f"{SECTION}.url", text, fix)
+
+
+def _service(release: Release, gate: Tree) -> Iterator[Finding]:
+    entry = release.tree("hub.services").get(SERVICE)
+    if gate.get("started_by_hub") is False and not isinstance(entry, Mapping):
+        text = "The gate runs in its own Deployment, and the chart makes no token for it."
+        fix = "Give helm-values/gate.yaml as it is: hub.services.gate: {}."
+        yield found(release, "gate-token", "hub.services.gate", text, fix)
+    if isinstance(entry, Mapping) and entry.get("oauth_no_confirm") is False:
+        text = "Everybody is asked whether the gate may know who they are, at each sign-in, and no round is silent."
+        fix = "Take it out: the gate is your own."
+        yield found(release, "gate-confirm", "hub.services.gate.oauth_no_confirm", text, fix)
+
+
+def _urls(release: Release, gate: Tree) -> Iterator[Finding]:
+    for name in [SERVICE, *_catalogue(gate)]:
+        entry = release.tree("hub.services").get(name)
+        if isinstance(entry, Mapping) and entry.get("url"):
+            text = "The hub's own proxy leads to it, and shows it to anybody: nobody asks the gate there."
+            fix = "Take the url out; where the proxy of the apps finds it is said in hub.config.SignOnGate.apps."
+            yield found(release, "gate-url", ("hub", "services", name, "url"), text, fix)
+
+
+def _replicas(release: Release, gate: Tree) -> Iterator[Finding]:
+    if gate.get("database_url"):
+        return
+    for manifest in release.manifests:
+        replicas = (manifest.get("spec") or {}).get("replicas")
+        if _is_gate(manifest) and isinstance(replicas, int) and replicas > 1:
+            text = (
+                f"There are {replicas} gates, each with a file of sessions of its own: who signs in at one is a "
+                "stranger at the other."
+            )
+            fix = "Set replicas to 1, or have them share a database: hub.config.SignOnGate.database_url."
+            yield Finding("gate-replicas", "problem", _named(manifest), text, fix)
+
+
+def _gate_port(release: Release, gate: Tree) -> Iterator[Finding]:
+    port = gate.get("port") if isinstance(gate.get("port"), int) else PORT
+    for manifest in release.manifests:
+        if not _is_gate(manifest):
+            continue
+        labels = _labels(manifest["spec"]["template"])
+        if _is_open(
+            release, labels, str(manifest["metadata"].get("namespace") or release.namespace), int(port or PORT)
+        ):
+            text = f"Users' servers reach the gate at port {port}: what the proxy alone may ask, anybody could."
+            fix = "Apply helm-values/manifests/gate/networkpolicy.yaml, and name it by --manifests."
+            yield Finding("gate-port", "problem", _named(manifest), text, fix)
+
+
+def _apps(release: Release, gate: Tree) -> Iterator[Finding]:
+    for name, app in _catalogue(gate).items():
+        place = address_of(str(app.get("upstream") or ""))
+        service = None if place is None else _service_at(release, place.host)
+        if place is None or service is None:
+            continue
+        kind = str(service["spec"].get("type") or "ClusterIP")
+        if kind != "ClusterIP":
+            text = (
+                f"The app {name!r} has a Service of the type {kind}: it is reached past the gate, from outside the "
+                "cluster."
+            )
+            fix = "Leave its type at ClusterIP: the proxy of the apps stands in the cluster."
+            yield Finding("app-service", "problem", _named(service), text, fix)
+        labels = {str(key): str(value) for key, value in (service["spec"].get("selector") or {}).items()}
+        if _is_open(release, labels, str(service["metadata"].get("namespace")), _target(service, place.port)):
+            text = f"Users' servers reach the app {name!r} without the gate: no policy keeps them from its pods."
+            fix = "Apply one as helm-values/manifests/gate/app-policy.yaml is, and name it by --manifests."
+            yield Finding("app-policy", "problem", _named(service), text, fix)
+
+
+def _cookies(release: Release) -> Iterator[Finding]:
+    places = [("ingress.annotations", release.tree("ingress.annotations"))]
+    places += [(_named(each), (each.get("metadata") or {}).get("annotations") or {}) for each in release.manifests]
+    for key, written in places:
+        for name, value in written.items():
+            spelled = f"{name}: {value}".lower().replace(" ", "")
+            if any(word in spelled for word in _DOMAINS) and str(value).strip() != "off":
+                text = (
+                    f"The annotation {name} gives cookies a Domain: they go to every host below it, users' servers too."
+                )
+                fix = "Take it out: each apps' host signs in by itself, without a page."
+                if key == "ingress.annotations":
+                    yield found(release, "gate-cookies", ("ingress", "annotations", name), text, fix)
+                else:
+                    yield Finding("gate-cookies", "problem", key, text, fix)
+
+
+# ------------------------------------------------------------------ manifests
+
+
+def _catalogue(gate: Tree) -> Mapping[str, Tree]:
+    """The apps as far as values say them: a file is in the hub's pod."""
+    apps = gate.get("apps")
+    return (
+        {str(name): app for name, app in apps.items() if isinstance(app, Mapping)} if isinstance(apps, Mapping) else {}
+    )
+
+
+def _is_gate(manifest: Tree) -> bool:
+    template = (manifest.get("spec") or {}).get("template") or {}
+    return manifest.get("kind") == "Deployment" and LABELS.items() <= _labels(template).items()
+
+
+def _labels(template: Tree) -> dict[str, str]:
+    return {str(key): str(value) for key, value in ((template.get("metadata") or {}).get("labels") or {}).items()}
+
+
+def _named(manifest: Tree) -> str:
+    return f"{manifest.get('kind')} {(manifest.get('metadata') or {}).get('name', '?')}"
+
+
+def _service_at(release: Release, host: str) -> Tree | None:
+    """The Service that a name of the cluster means."""
+    name, _, rest = host.partition(".")
+    namespace = rest.split(".")[0] or release.namespace
+    for manifest in release.manifests:
+        metadata = manifest.get("metadata") or {}
+        if (manifest.get("kind"), metadata.get("name")) == ("Service", name) and metadata.get("namespace") == namespace:
+            return manifest if isinstance(manifest.get("spec"), Mapping) else None
+    return None
+
+
+def _target(service: Tree, port: int) -> int:
+    """The port of the pods behind a Service; where that has a name, the Service's own number stands for it."""
+    for each in service["spec"].get("ports") or ():
+        if each.get("port") == port and isinstance(each.get("targetPort"), int):
+            return int(each["targetPort"])
+    return port
+
+
+def _is_open(release: Release, labels: Mapping[str, str], namespace: str, port: int) -> bool:
+    """A user's server gets there, as far as the way in goes."""
+    called = Pod("called", labels, namespace, "10.42.1.1", {}, {"kubernetes.io/metadata.name": namespace})
+    return refused(_ways_in(release), pods_of(release)["server"], called, port) is None
+
+
+def _ways_in(release: Release) -> Sequence[Tree]:
+    given = [each for each in release.manifests if each.get("kind") == "NetworkPolicy" and each.get("spec")]
+    return [
+        {**each, "spec": {**each["spec"], "policyTypes": ["Ingress"]}} for each in given if _has_way_in(each["spec"])
+    ]
+
+
+def _has_way_in(spec: Tree) -> bool:
+    return "Ingress" in (spec.get("policyTypes") or ["Ingress"])
