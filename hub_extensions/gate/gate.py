@@ -48,9 +48,10 @@ _Pairs = Sequence[tuple[str, str]]
 
 
 class Passport(NamedTuple):
-    """What an app is shown of somebody. `until`: on the running clock."""
+    """What an app is shown of somebody. `until`: on the running clock. `keys`: `times_rotated` when it was signed."""
 
     until: float
+    keys: int
     groups: tuple[str, ...]
     headers: _Pairs
 
@@ -102,6 +103,7 @@ class Gate:
 
     Attributes:
         apps: by name. sessions, answers: what is known. passages: how often each answer was given.
+        times_rotated: how often other keys were read.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class Gate:
         self.settings, self.sessions, self.hub, self.signer, self.now = settings, sessions, hub, signer, now
         self.answers = HubAnswers(hub, settings.cache.total_seconds(), now)
         self.passages: Counter[Passage] = Counter()
+        self.times_rotated = 0
         self.is_secure = settings.origin.startswith("https://")
         self.cookie_name = SECURE_COOKIE if self.is_secure else PLAIN_COOKIE
         self.browser_cookie = SECURE_BROWSER if self.is_secure else PLAIN_BROWSER
@@ -126,6 +129,11 @@ class Gate:
         """These are the apps from now on."""
         self.apps = {app.name: app for app in apps}
         self._origins = {app.name: origin_of(app) for app in apps}
+
+    def refresh_keys(self) -> None:
+        """Take other keys where there are some; what was signed with the ones before is shown no more."""
+        if self.signer.refresh():
+            self.times_rotated += 1
 
     async def session_of(self, request: HTTPServerRequest) -> GateSession | None:
         """The session of a browser that asks for a page of the gate's own; None: it has none that counts.
@@ -228,11 +236,15 @@ class Gate:
         self.passages[verdict.passage] += 1
         app, now = request.app, time.monotonic()
         assert app is not None
-        passport = passports.get(app.name)
-        if passport is None or passport.until <= now or passport.groups != owner.groups:
+        passport, signed_for = passports.get(app.name), (self.times_rotated, owner.groups)
+        if (
+            passport is None
+            or passport.until <= now
+            or (passport.keys, passport.groups) != (self.times_rotated, owner.groups)
+        ):
             identity = Identity(owner.name, owner.groups)
             headers = headers_of(identity, app.header_family, self.signer.sign(identity, app.name))
-            passport = Passport(now + SIGNED_AGAIN_SECONDS, owner.groups, tuple(headers.items()))
+            passport = Passport(now + SIGNED_AGAIN_SECONDS, *signed_for, tuple(headers.items()))
             passports[app.name] = passport
         cookies = without("; ".join(request.headers.get_list("Cookie")), OWN_COOKIES)
         return CheckAnswer(verdict, app, (*passport.headers, (COOKIE, cookies)))
@@ -246,7 +258,7 @@ def limits_of(settings: GateSettings) -> SessionLimits:
 def _bearer(headers: HTTPHeaders) -> str | None:
     """The token of a program; "": one that cannot be any; None: it sends none, for other schemes are the app's own."""
     sent = headers.get("Authorization", "")
-    if not sent[:6].lower() == "bearer":
+    if sent[:6].lower() != "bearer":
         return None
     found = _BEARER.fullmatch(sent)
     return found[1] if found is not None else ""

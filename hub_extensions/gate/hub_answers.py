@@ -1,7 +1,7 @@
 """What the hub said about tokens, for so long as it counts; one question at a time about each.
 
-An answer counts from when it was asked for. Whoever has a fresh one waits for nobody. A question that was under way when
-a sign-out came is asked once more, for its answer may be older than the sign-out.
+An answer counts from when it was asked for. Whoever has a fresh one waits for nobody. A question that was under way
+when a sign-out came is asked once more, for its answer may be older than the sign-out.
 Not here: the question itself (``adapters/hub_sign_in.py``), and what a token opens (``core/sign_on/access.py``).
 """
 

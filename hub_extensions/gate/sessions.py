@@ -1,7 +1,7 @@
 """The sessions of browsers at the gate: in memory for each check, in the store for the next gate.
 
-Read at the start, written by one thread, so that no check waits for a disk. The cookie itself is kept nowhere: a session
-is found by its hash, and the hub's token is read with it at the first request after a start.
+Read at the start, written by one thread, so that no check waits for a disk. The cookie itself is kept nowhere: a
+session is found by its hash, and the hub's token is read with it at the first request after a start.
 Not here: the tables (``adapters/store/gate.py``), and who may pass (``core/sign_on/access.py``).
 """
 
@@ -14,12 +14,14 @@ import secrets
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from hub_extensions.adapters.sealed_token import seal, unseal
 from hub_extensions.adapters.store.gate import GateStore, StoredSession, StoredSignIn
 from hub_extensions.core.sign_on.access import SessionLimits
 from hub_extensions.gate.hub_answers import KnownToken
+
+T = TypeVar("T")
 
 COOKIE_LETTERS = 43
 _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -168,5 +170,5 @@ class GateSessions:
         session.known.forget()
         self._all.pop(session.id, None)
 
-    async def _in_store(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def _in_store(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._writer, work, *arguments)

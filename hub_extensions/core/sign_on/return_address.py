@@ -8,7 +8,6 @@ Not here: what the hub does with an address of its own (``authenticator/openid/l
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 from hub_extensions.core.sign_on.apps import RESERVED, App
 
@@ -21,14 +20,14 @@ _ODD = re.compile(r"//|\\|%2f|%5c|%2e|%00|%25|#", re.IGNORECASE)
 
 def front_path(app: App) -> str:
     """The path of the app's front page, with a slash at its end."""
-    path = urlsplit(app.where).path
+    path = "/" + app.where.partition("://")[2].partition("/")[2]
     return path if path.endswith("/") else f"{path}/"
 
 
 def origin_of(app: App) -> str:
     """The origin of the app's public address, as a browser writes it: ``https://apps.example.org``."""
-    place = urlsplit(app.where)
-    return f"{place.scheme}://{place.netloc}".lower()
+    scheme, _, rest = app.where.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}".lower()
 
 
 def return_path(app: App, wanted: str) -> str:
