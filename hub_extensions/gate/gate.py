@@ -237,11 +237,7 @@ class Gate:
         app, now = request.app, time.monotonic()
         assert app is not None
         passport, signed_for = passports.get(app.name), (self.times_rotated, owner.groups)
-        if (
-            passport is None
-            or passport.until <= now
-            or (passport.keys, passport.groups) != (self.times_rotated, owner.groups)
-        ):
+        if passport is None or passport.until <= now or (passport.keys, passport.groups) != signed_for:
             identity = Identity(owner.name, owner.groups)
             headers = headers_of(identity, app.header_family, self.signer.sign(identity, app.name))
             passport = Passport(now + SIGNED_AGAIN_SECONDS, *signed_for, tuple(headers.items()))

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from tests.fakes.gate_hub import GateHub
-from tests.gate.gate_browser import BOARD, BOARD_ORIGIN, DASK, MLFLOW, ORIGIN, Standing, a_gate
-
-
-@pytest.fixture
-async def hub() -> AsyncIterator[GateHub]:
-    async with GateHub() as hub:
-        hub.add_user("ada", MLFLOW.scope, BOARD.scope, groups=("lab",))
-        hub.add_user("ben", groups=("guests",))
-        yield hub
-
-
-@pytest.fixture
-async def standing(tmp_path: Path, hub: GateHub) -> AsyncIterator[Standing]:
-    async with a_gate(tmp_path / "gate", hub) as standing:
-        yield standing
+from tests.gate.gate_browser import BOARD_ORIGIN, DASK, ORIGIN, Standing
 
 
 async def test_a_page_leads_to_the_hub_and_back_to_where_it_was_wanted(standing: Standing) -> None:

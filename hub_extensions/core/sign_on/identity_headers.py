@@ -76,13 +76,20 @@ def headers_of(identity: Identity, family: HeaderFamily | None, assertion: str) 
     found = dict.fromkeys(all_names(), "")
     if family is not None:
         values = {
-            "user": identity.user,
-            "groups": ",".join(identity.groups),
-            "email": identity.email,
-            "name": identity.name,
+            "user": _sendable(identity.user),
+            "groups": ",".join(group for group in map(_sendable, identity.groups) if group and "," not in group),
+            "email": _sendable(identity.email),
+            "name": _sendable(identity.name),
         }
         found.update({header: values[what] for what, header in FAMILIES[family].items()})
     return {**found, ASSERTION: assertion}
+
+
+def _sendable(text: str) -> str:
+    """The text in UTF-8, as headers are written; "" where a proxy or an app would read another one."""
+    if text != text.strip() or any(letter < " " or letter == "\x7f" for letter in text):
+        return ""
+    return text.encode("utf-8", "replace").decode("latin-1")
 
 
 def spellings(name: str) -> Iterator[str]:
