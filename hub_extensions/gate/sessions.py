@@ -147,6 +147,8 @@ class GateSessions:
         await self._in_store(self._store.note_uses, {each.id: each.last_use for each in used})
         for each in used:
             each.noted_use = each.last_use
+        for session in self._all.values():
+            session.known.passports.clear()  # each is signed again in half a minute anyway
 
     async def begin_sign_in(self, sign_in: StoredSignIn, over: datetime) -> None:
         """See `GateStore.begin`."""

@@ -115,6 +115,11 @@ class GateStore:
                 connection.execute(sa.delete(_SESSIONS).where(_SESSIONS.c.id == instead_of))
             upsert(connection, _SESSIONS, [asdict(session)])
 
+    def put_all(self, sessions: Iterable[StoredSession]) -> None:
+        """Write many at once."""
+        with self._engine.begin() as connection:
+            upsert(connection, _SESSIONS, map(asdict, sessions))
+
     def remove(self, ids: Iterable[str]) -> None:
         """Sessions that have ended."""
         rows = [{"which": id} for id in ids]
