@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from hub_extensions.adapters.settings_file import write_private
-from hub_extensions.core.sign_on.identity_headers import Identity
+from hub_extensions.core.sign_on.identity_headers import CallerIdentity
 
 ALGORITHM = "ES256"
 KEY_LIFE = timedelta(days=30)
@@ -72,7 +72,7 @@ class AssertionSigner:
         """The list of public keys (JWKS), the one that signs first."""
         return {"keys": [dict(key.public) for key in self._keys]}
 
-    def sign(self, identity: Identity, app: str) -> str:
+    def sign(self, identity: CallerIdentity, app: str) -> str:
         """The assertion about this person for this app."""
         key, now = self._keys[0], int(time.time())
         claims = {

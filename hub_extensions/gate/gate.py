@@ -32,7 +32,7 @@ from hub_extensions.core.sign_on.access import (
 )
 from hub_extensions.core.sign_on.app_cookies import without
 from hub_extensions.core.sign_on.apps import App, AppCatalogue
-from hub_extensions.core.sign_on.identity_headers import COOKIE, METHOD, UPGRADE, URI, Identity, headers_of
+from hub_extensions.core.sign_on.identity_headers import COOKIE, METHOD, UPGRADE, URI, CallerIdentity, headers_of
 from hub_extensions.core.sign_on.return_address import origin_of, return_path
 from hub_extensions.gate.hub_answers import HubAnswers, KnownToken
 from hub_extensions.gate.sessions import GateSession, GateSessions, cookie_in
@@ -238,7 +238,7 @@ class Gate:
         assert app is not None
         passport, signed_for = passports.get(app.name), (self.times_rotated, owner.groups)
         if passport is None or passport.until <= now or (passport.keys, passport.groups) != signed_for:
-            identity = Identity(owner.name, owner.groups)
+            identity = CallerIdentity(owner.name, owner.groups)
             headers = headers_of(identity, app.header_family, self.signer.sign(identity, app.name))
             passport = Passport(now + SIGNED_AGAIN_SECONDS, *signed_for, tuple(headers.items()))
             passports[app.name] = passport

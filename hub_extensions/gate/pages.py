@@ -16,7 +16,7 @@ from hub_extensions.core.sign_on.access import REASONS, Passage
 from hub_extensions.core.translation import Catalogue, halves
 from hub_extensions.gate.gate import CheckAnswer
 
-FAILED: Mapping[str, str] = {
+FAILED = {
     "sign-in-over": "This sign-in is over, or was used already. Open the app again.",
     "other-browser": "This sign-in was begun in another browser. Open the app again.",
     "hub-refused": "The hub did not let you in.",

@@ -46,7 +46,7 @@ def routes_of(gate: Gate) -> Sequence[Any]:
         (r"/_gate/jwks.json", KeysRoute, about),
         (r"/_gate/health", GateHealthRoute, about),
         (r"/_gate/metrics", GateMetricsRoute, about),
-        (r".*", NothingHere, about),
+        (r".*", NoGatePage, about),
     ]
 
 
@@ -250,11 +250,11 @@ class GateMetricsRoute(GatePage):
             self.refuse("token-without-scope", 403)
             return
         registry = CollectorRegistry()
-        registry.register(_Numbers(self.gate))
+        registry.register(_GateNumbers(self.gate))
         self._finish_with({"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}, generate_latest(registry))
 
 
-class NothingHere(GatePage):
+class NoGatePage(GatePage):
     """Every other address."""
 
     def prepare(self) -> None:
@@ -262,7 +262,7 @@ class NothingHere(GatePage):
         self.refuse("not-found", 404)
 
 
-class _Numbers(Collector):
+class _GateNumbers(Collector):
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 

@@ -81,20 +81,20 @@ class _Caller(HTTPMessageDelegate):
         self._work: asyncio.Future[None] | None = None
 
     def headers_received(
-        self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
+        self, start: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
     ) -> Awaitable[None] | None:
-        assert isinstance(start_line, RequestStartLine)
-        path = start_line.path
+        assert isinstance(start, RequestStartLine)
+        path = start.path
         for prefix in (CHECK_PATH, ANSWER_PATH):
             if path.startswith(prefix):
                 self._redirects = prefix is ANSWER_PATH
                 self._is_known = knows_secret(self._gate, headers)
                 name, slash, tail = path[len(prefix) :].partition("/")
                 app = self._gate.apps.get(name.partition("?")[0] if self._redirects else name)
-                self._check = CheckedRequest(app, headers, start_line.method, slash + tail)
+                self._check = CheckedRequest(app, headers, start.method, slash + tail)
                 return None
         self._inner = self._usual()
-        return self._inner.headers_received(start_line, headers)
+        return self._inner.headers_received(start, headers)
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         return self._inner.data_received(chunk) if self._inner is not None else None

@@ -8,7 +8,6 @@ Not here: asking the hub, and what an answer looks like (``gate/``); the headers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -46,7 +45,7 @@ class PassageVerdict:
     reason: str = ""
 
 
-REASONS: Mapping[str, str] = {
+REASONS = {
     "unknown-app": "There is no app of this name.",
     "foreign-origin": "This request came from a page of another address, so it was not passed on.",
     "sign-in": "Sign in to open this app.",

@@ -51,7 +51,7 @@ FOREIGN = ("X-Auth-Request-Access-Token", "X-Forwarded-Access-Token", "Gap-Auth"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class CallerIdentity:
     """Who is calling. "" is unknown, and is sent as an empty header."""
 
     user: str
@@ -71,7 +71,7 @@ def copied_names() -> tuple[str, ...]:
     return (*all_names(), COOKIE)
 
 
-def headers_of(identity: Identity, family: HeaderFamily | None, assertion: str) -> Mapping[str, str]:
+def headers_of(identity: CallerIdentity, family: HeaderFamily | None, assertion: str) -> Mapping[str, str]:
     """All identity headers: those of the app's family filled, all others empty, so that a proxy that copies clears."""
     found = dict.fromkeys(all_names(), "")
     if family is not None:
