@@ -58,6 +58,7 @@ KUBERNETES = [
 SIGN_ON = [
     "oauthenticator>=17.4,<18",
     "PyJWT[crypto]>=2.10,<3",
+    "cryptography>=42",
 ]
 HELM = ["helm-python-sdk>=0.2.2,<0.3"]
 TEST = [
@@ -71,7 +72,6 @@ TEST = [
     "schemathesis>=4.0,<5",
     "playwright>=1.49",
     "Babel>=2.14",
-    "cryptography>=42",
     "packaging>=24",
     "requests>=2.31",
     "ruff",

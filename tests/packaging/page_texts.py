@@ -26,6 +26,7 @@ SOURCES = (
     PAGES / "labels.py",
     PAGES / "pages.py",
     PAGES / "audit.py",
+    PACKAGE / "gate" / "pages.py",
     SIGN_ON / "mixin.py",
     SIGN_ON / "pages.py",
     SIGN_ON / "openid" / "authenticator.py",
@@ -38,6 +39,8 @@ NAMED = {
     START / "start_progress.py": ("KEPT_START", "SILENT"),
     PACKAGE / "hub_service" / "engine" / "engine.py": ("UNREAD",),
     PACKAGE / "core" / "sign_on" / "sessions.py": ("WORDS",),
+    PACKAGE / "core" / "sign_on" / "access.py": ("REASONS",),
+    PACKAGE / "gate" / "pages.py": ("FAILED",),
 }
 """Constants that are translated where they are shown."""
 DATA = (

@@ -23,7 +23,7 @@ COPIES = 3
 """So many copies of an SQLite file are kept."""
 
 
-def migrate(engine: Engine, migrations: Path = MIGRATIONS) -> None:
+def migrate(engine: Engine, migrations: Path = MIGRATIONS, version_table: str = VERSION_TABLE) -> None:
     """Bring the database of `engine` to the newest schema of `migrations`, in one transaction.
 
     Raises:
@@ -32,7 +32,7 @@ def migrate(engine: Engine, migrations: Path = MIGRATIONS) -> None:
     config = _config(migrations)
     ours = _newest(migrations)
     with engine.connect() as connection:
-        found = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+        found = MigrationContext.configure(connection, opts={"version_table": version_table}).get_current_revision()
     if found == ours:
         return
     revisions = ScriptDirectory.from_config(config).walk_revisions()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import click
 
 from hub_extensions import __version__
-from hub_extensions.tools.cli import installation, records, sign_on
+from hub_extensions.tools.cli import gate, installation, records, sign_on
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -24,5 +24,6 @@ for command in (
     *(installation.demo, installation.doctor, installation.offers, installation.helm),
     *(records.store, records.usage, records.audit, records.forecast, records.cull),
     sign_on.sign_on,
+    gate.gate,
 ):
     main.add_command(command)

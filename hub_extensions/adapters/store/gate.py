@@ -1,0 +1,161 @@
+"""The gate's own store: sessions of browsers, and sign-ins that are under way; an SQLite file or PostgreSQL.
+
+A thief of the database can open nothing with it: of a cookie it has the hash, of a sign-in's state and browser too, and
+the hub's token is sealed by the cookie itself (``gate/sessions.py``). A verifier opens nothing without the code that
+the browser brings. Each method is one transaction, in whichever one thread calls it.
+Not here: what is kept in memory, and when a session ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from hub_extensions.adapters.store.database import make_engine, parse_url, where
+from hub_extensions.adapters.store.errors import StoreUnavailable
+from hub_extensions.adapters.store.schema import CleanText, UtcTime, upsert
+from hub_extensions.adapters.store.schema_upgrade import migrate
+
+GATE_METADATA = sa.MetaData()
+GATE_MIGRATIONS = Path(__file__).parent / "gate_migrations"
+GATE_VERSION_TABLE = "gate_alembic_version"
+MOST_SIGN_INS = 10_000
+"""So many are under way at once; with one more the oldest is forgotten, for anybody may begin one."""
+
+_SESSIONS = sa.Table(
+    "gate_sessions",
+    GATE_METADATA,
+    sa.Column("id", CleanText, primary_key=True),
+    sa.Column("user", CleanText, nullable=False),
+    sa.Column("hub_session", CleanText, nullable=False),
+    sa.Column("sealed", sa.LargeBinary, nullable=False),
+    sa.Column("begun", UtcTime, nullable=False),
+    sa.Column("last_use", UtcTime, nullable=False),
+)
+_SIGN_INS = sa.Table(
+    "gate_sign_ins",
+    GATE_METADATA,
+    sa.Column("state", CleanText, primary_key=True),
+    sa.Column("browser", CleanText, nullable=False),
+    sa.Column("app", CleanText, nullable=False),
+    sa.Column("path", CleanText, nullable=False),
+    sa.Column("verifier", CleanText, nullable=False),
+    sa.Column("begun", UtcTime, nullable=False, index=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """A session as it is kept. `id`: the cookie's hash. `sealed`: the hub's token."""
+
+    id: str
+    user: str
+    hub_session: str
+    sealed: bytes = field(repr=False)
+    begun: datetime
+    last_use: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSignIn:
+    """A sign-in that is under way. `state`, `browser`: hashes of what the browser brings back."""
+
+    state: str
+    browser: str
+    app: str
+    path: str
+    verifier: str = field(repr=False)
+    begun: datetime
+
+
+class GateStore:
+    """The tables, through an engine of one connection."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @classmethod
+    def open(cls, url: str) -> GateStore:
+        """With the tables at this version's schema. Raises StoreUnavailable; the text has no password."""
+        parsed = parse_url(url)
+        engine = make_engine(parsed)
+        try:
+            migrate(engine, GATE_MIGRATIONS, GATE_VERSION_TABLE)
+        except SQLAlchemyError as problem:
+            engine.dispose()
+            raise StoreUnavailable(f"The gate cannot use {where(parsed)}: {type(problem).__name__}.") from None
+        return cls(engine)
+
+    @property
+    def is_shared(self) -> bool:
+        """Another gate may write sessions here too."""
+        return self._engine.dialect.name == "postgresql"
+
+    def sessions(self) -> list[StoredSession]:
+        """All of them."""
+        with self._engine.begin() as connection:
+            return [StoredSession(**row) for row in connection.execute(sa.select(_SESSIONS)).mappings()]
+
+    def session(self, id: str) -> StoredSession | None:
+        """One; None: there is none."""
+        with self._engine.begin() as connection:
+            row = connection.execute(sa.select(_SESSIONS).where(_SESSIONS.c.id == id)).mappings().first()
+        return None if row is None else StoredSession(**row)
+
+    def put(self, session: StoredSession, instead_of: str = "") -> None:
+        """Write a session, and remove the one that it takes the place of."""
+        with self._engine.begin() as connection:
+            if instead_of:
+                connection.execute(sa.delete(_SESSIONS).where(_SESSIONS.c.id == instead_of))
+            upsert(connection, _SESSIONS, [asdict(session)])
+
+    def put_all(self, sessions: Iterable[StoredSession]) -> None:
+        """Write many at once."""
+        with self._engine.begin() as connection:
+            upsert(connection, _SESSIONS, map(asdict, sessions))
+
+    def remove(self, ids: Iterable[str]) -> None:
+        """Sessions that have ended."""
+        rows = [{"which": id} for id in ids]
+        if rows:
+            with self._engine.begin() as connection:
+                connection.execute(sa.delete(_SESSIONS).where(_SESSIONS.c.id == sa.bindparam("which")), rows)
+
+    def note_uses(self, last_uses: Mapping[str, datetime]) -> None:
+        """Write when sessions were last used."""
+        rows = [{"which": id, "used": used} for id, used in last_uses.items()]
+        if rows:
+            change = sa.update(_SESSIONS).where(_SESSIONS.c.id == sa.bindparam("which"))
+            with self._engine.begin() as connection:
+                connection.execute(change.values(last_use=sa.bindparam("used", type_=UtcTime())), rows)
+
+    def begin(self, sign_in: StoredSignIn, over: datetime) -> None:
+        """Write a sign-in; those begun before `over`, and the oldest that are too many, are forgotten."""
+        with self._engine.begin() as connection:
+            connection.execute(sa.delete(_SIGN_INS).where(_SIGN_INS.c.begun < over))
+            count = connection.execute(sa.select(sa.func.count()).select_from(_SIGN_INS)).scalar_one()
+            if count >= MOST_SIGN_INS:
+                oldest = sa.select(_SIGN_INS.c.state).order_by(_SIGN_INS.c.begun).limit(count - MOST_SIGN_INS + 1)
+                connection.execute(sa.delete(_SIGN_INS).where(_SIGN_INS.c.state.in_(oldest)))
+            upsert(connection, _SIGN_INS, [asdict(sign_in)])
+
+    def find(self, state: str) -> StoredSignIn | None:
+        """A sign-in that is under way; None: there is none."""
+        with self._engine.begin() as connection:
+            row = connection.execute(sa.select(_SIGN_INS).where(_SIGN_INS.c.state == state)).mappings().first()
+        return None if row is None else StoredSignIn(**row)
+
+    def finish(self, state: str) -> bool:
+        """It has come back; False: it had already, so this is another one's."""
+        with self._engine.begin() as connection:
+            return connection.execute(sa.delete(_SIGN_INS).where(_SIGN_INS.c.state == state)).rowcount == 1
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._engine.dispose()

@@ -1,0 +1,271 @@
+"""The gate itself: finds out who is calling, asks the hub where it has to, and answers a proxy's question.
+
+Not here: what the answer is (``core/sign_on/access.py``), HTTP (``server.py``, ``routes.py``), the sign-in
+(``sign_in.py``).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+from urllib.parse import quote
+
+from tornado.httputil import HTTPHeaders, HTTPServerRequest
+
+from hub_extensions.adapters.assertions import SIGNED_AGAIN_SECONDS, AssertionSigner
+from hub_extensions.adapters.hub_sign_in import HubSignIn, TokenOwner
+from hub_extensions.core.sign_on.access import (
+    SAFE_METHODS,
+    Passage,
+    PassageVerdict,
+    PersonFacts,
+    RequestFacts,
+    SessionLimits,
+    judge_session,
+    judge_token,
+    opens,
+)
+from hub_extensions.core.sign_on.app_cookies import without
+from hub_extensions.core.sign_on.apps import App, AppCatalogue
+from hub_extensions.core.sign_on.identity_headers import COOKIE, METHOD, UPGRADE, URI, CallerIdentity, headers_of
+from hub_extensions.core.sign_on.return_address import origin_of, return_path
+from hub_extensions.gate.hub_answers import HubAnswers, KnownToken
+from hub_extensions.gate.sessions import GateSession, GateSessions, cookie_in
+from hub_extensions.gate.settings import GateSettings
+
+SECURE_COOKIE, PLAIN_COOKIE = "__Host-gate", "gate-without-https"
+"""The second one over plain http, where a browser does not keep the first."""
+SECURE_BROWSER, PLAIN_BROWSER = "__Host-gate-browser", "gate-browser-without-https"
+OWN_COOKIES = (SECURE_COOKIE, PLAIN_COOKIE, SECURE_BROWSER, PLAIN_BROWSER)
+START = "/_gate/start"
+_BEARER = re.compile(r"(?i:bearer) +([A-Za-z0-9._~+/=-]{1,512})")
+_Pairs = Sequence[tuple[str, str]]
+
+
+class Passport(NamedTuple):
+    """What an app is shown of somebody. `until`: on the running clock. `keys`: `times_rotated` when it was signed."""
+
+    until: float
+    keys: int
+    groups: tuple[str, ...]
+    headers: _Pairs
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRequest:
+    """A proxy's question. `app`: None, nobody knows it. `tail`: what stood behind its name in the path."""
+
+    app: App | None
+    headers: HTTPHeaders
+    method: str
+    tail: str = ""
+
+    @property
+    def facts(self) -> RequestFacts:
+        """Of the browser's request. Of several methods that are named the strictest counts: none is made a safe one."""
+        get = self.headers.get
+        named = [each.upper() for each in (get(METHOD), get("X-Forwarded-Method"), self.method) if each]
+        method = next((each for each in named if each not in SAFE_METHODS), named[0])
+        return RequestFacts(
+            method,
+            bool(get(UPGRADE, "") or get("Upgrade", "")),
+            get("Sec-Fetch-Site"),
+            get("Sec-Fetch-Mode"),
+            get("Sec-Fetch-Dest"),
+            get("Origin"),
+            get("Accept", ""),
+            bool(get("X-Requested-With")),
+        )
+
+    @property
+    def uri(self) -> str:
+        """Path and query that the browser asked for; a guess is worth nothing, and leads to the app's front page."""
+        return self.headers.get(URI) or self.headers.get("X-Forwarded-Uri") or self.tail
+
+
+class CheckAnswer(NamedTuple):
+    """The answer to a proxy. `identity`: of a 200. `sign_in`: where somebody who opens a page signs in; "": nowhere."""
+
+    verdict: PassageVerdict
+    app: App | None
+    identity: _Pairs = ()
+    sign_in: str = ""
+    wants_page: bool = False
+
+
+class Gate:
+    """One gate.
+
+    Attributes:
+        apps: by name. sessions, answers: what is known. passages: how often each answer was given.
+        times_rotated: how often other keys were read.
+    """
+
+    def __init__(
+        self,
+        settings: GateSettings,
+        sessions: GateSessions,
+        hub: HubSignIn,
+        signer: AssertionSigner,
+        now: Callable[[], datetime],
+    ) -> None:
+        self.settings, self.sessions, self.hub, self.signer, self.now = settings, sessions, hub, signer, now
+        self.answers = HubAnswers(hub, settings.cache.total_seconds(), now)
+        self.passages: Counter[Passage] = Counter()
+        self.times_rotated = 0
+        self.is_secure = settings.origin.startswith("https://")
+        self.cookie_name = SECURE_COOKIE if self.is_secure else PLAIN_COOKIE
+        self.browser_cookie = SECURE_BROWSER if self.is_secure else PLAIN_BROWSER
+        self.apps: Mapping[str, App] = {}
+        self._origins: Mapping[str, str] = {}
+        self.use_catalogue(settings.catalogue)
+
+    def use_catalogue(self, apps: AppCatalogue) -> None:
+        """These are the apps from now on."""
+        self.apps = {app.name: app for app in apps}
+        self._origins = {app.name: origin_of(app) for app in apps}
+
+    def refresh_keys(self) -> None:
+        """Take other keys where there are some; what was signed with the ones before is shown no more."""
+        if self.signer.refresh():
+            self.times_rotated += 1
+
+    async def session_of(self, request: HTTPServerRequest) -> GateSession | None:
+        """The session of a browser that asks for a page of the gate's own; None: it has none that counts.
+
+        While the hub is away it is whose session it was last: `answers.away_since` says so, and nothing is open to it.
+        """
+        session = await self.sessions.find_anywhere(cookie_in(request.headers.get_list("Cookie"), self.cookie_name))
+        if session is None or session.is_over:
+            return None
+        await self.answers.refresh(session.known)
+        return None if await self._is_over(session) else session
+
+    def apps_open_to(self, session: GateSession) -> AppCatalogue:
+        """The apps that it may open; none where the hub has not said so a moment ago."""
+        owner = session.known.owner
+        if owner is None or session.is_over or not self.answers.is_fresh(session.known):
+            return ()
+        return tuple(app for app in self.apps.values() if opens(app, owner.scopes))
+
+    def token_of(self, session: GateSession) -> str:
+        """The hub's token of this session, with which the hub is asked as this person. It goes to nobody else."""
+        return session.known.token
+
+    def answer_now(self, request: CheckedRequest) -> CheckAnswer | None:
+        """The answer, if nobody has to be asked for it."""
+        app = request.app
+        if app is None:
+            return self._refused(request, PassageVerdict(Passage.FORBID, "unknown-app"))
+        if "Authorization" in request.headers and _bearer(request.headers) is not None:
+            return None
+        cookie = cookie_in(request.headers.get_list("Cookie"), self.cookie_name)
+        session = self.sessions.find(cookie)
+        if session is None:
+            shared = bool(cookie) and self.sessions.is_shared
+            return None if shared else self._judged(request, app, None)
+        if session.is_over or (self.answers.is_fresh(session.known) and not session.known.is_void):
+            return self._judged(request, app, session)
+        return None
+
+    async def answer(self, request: CheckedRequest) -> CheckAnswer:
+        """The answer, for which the hub may be asked."""
+        app = request.app
+        if app is None:
+            return self._refused(request, PassageVerdict(Passage.FORBID, "unknown-app"))
+        token = _bearer(request.headers)
+        if token is not None:
+            return await self._of_program(request, app, token)
+        session = await self.sessions.find_anywhere(cookie_in(request.headers.get_list("Cookie"), self.cookie_name))
+        if session is None or session.is_over:
+            return self._judged(request, app, session)
+        answered = await self.answers.refresh(session.known)
+        await self._is_over(session)
+        return self._judged(request, app, session, answered)
+
+    async def _is_over(self, session: GateSession) -> bool:
+        """It ended while the hub was asked, or by what the hub said: its token is nobody's, or another person's now."""
+        owner = session.known.owner
+        if not session.is_over and (session.known.is_void or (owner is not None and owner.name != session.user)):
+            await self.sessions.end([session])
+        return session.is_over
+
+    def _judged(
+        self, request: CheckedRequest, app: App, session: GateSession | None, answered: bool = True
+    ) -> CheckAnswer:
+        facts, now, who = request.facts, self.now(), None
+        owner = session.known.owner if session is not None else None
+        if session is not None:
+            last = session.rounds.get(app.name) if session.rounds else None
+            who = _facts_of(owner if answered else None, self.answers.away_since, session.is_over, last)
+        verdict = judge_session(facts, app, self._origins[app.name], who, now)
+        if verdict.passage is not Passage.PASS or session is None or owner is None:
+            return self._refused(request, verdict, facts)
+        session.last_use = now
+        return self._passed(request, verdict, owner, session.known.passports)
+
+    async def _of_program(self, request: CheckedRequest, app: App, token: str) -> CheckAnswer:
+        known: KnownToken | None = await self.answers.of_program(token) if token else KnownToken("")
+        if known is None:
+            return self._refused(request, PassageVerdict(Passage.AWAY, "hub-away"))
+        owner = known.owner if not known.is_void else None
+        verdict = judge_token(app, None if owner is None else _facts_of(owner))
+        if verdict.passage is not Passage.PASS or owner is None:
+            return self._refused(request, verdict)
+        return self._passed(request, verdict, owner, known.passports)
+
+    def _refused(
+        self, request: CheckedRequest, verdict: PassageVerdict, facts: RequestFacts | None = None
+    ) -> CheckAnswer:
+        self.passages[verdict.passage] += 1
+        sign_in, app = "", request.app
+        if app is not None and verdict.passage in (Passage.SIGN_IN, Passage.SILENT_ROUND):
+            path = quote(return_path(app, request.uri), safe="/")
+            sign_in = f"{self._origins[app.name]}{START}?app={app.name}&next={path}"
+        wants_page = (facts or request.facts).wants_page
+        return CheckAnswer(verdict, app, sign_in=sign_in, wants_page=wants_page)
+
+    def _passed(
+        self, request: CheckedRequest, verdict: PassageVerdict, owner: TokenOwner, passports: dict[str, Passport]
+    ) -> CheckAnswer:
+        self.passages[verdict.passage] += 1
+        app, now = request.app, time.monotonic()
+        assert app is not None
+        passport, signed_for = passports.get(app.name), (self.times_rotated, owner.groups)
+        if passport is None or passport.until <= now or (passport.keys, passport.groups) != signed_for:
+            identity = CallerIdentity(owner.name, owner.groups)
+            headers = headers_of(identity, app.header_family, self.signer.sign(identity, app.name))
+            passport = Passport(now + SIGNED_AGAIN_SECONDS, *signed_for, tuple(headers.items()))
+            passports[app.name] = passport
+        cookies = without("; ".join(request.headers.get_list("Cookie")), OWN_COOKIES)
+        return CheckAnswer(verdict, app, (*passport.headers, (COOKIE, cookies)))
+
+
+def limits_of(settings: GateSettings) -> SessionLimits:
+    """When a session ends by itself."""
+    return SessionLimits(settings.idle, settings.lifetime)
+
+
+def _bearer(headers: HTTPHeaders) -> str | None:
+    """The token of a program; "": one that cannot be any; None: it sends none, for other schemes are the app's own."""
+    sent = headers.get("Authorization", "")
+    if sent[:6].lower() != "bearer":
+        return None
+    found = _BEARER.fullmatch(sent)
+    return found[1] if found is not None else ""
+
+
+def _facts_of(
+    owner: TokenOwner | None,
+    away: datetime | None = None,
+    is_over: bool = False,
+    last_round: datetime | None = None,
+) -> PersonFacts:
+    if owner is None:
+        return PersonFacts(None, is_over=is_over, away=away, last_round=last_round)
+    return PersonFacts(owner.scopes, owner.kind, owner.groups, is_over, away, last_round)

@@ -1,0 +1,91 @@
+"""What a person reads who may not pass, or whose sign-in did not work; a program reads the same in JSON.
+
+Nobody is sent anywhere by itself from such a page, so nothing goes round in a circle.
+Not here: the front page, and why somebody may not pass (``core/sign_on/access.py``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
+
+from hub_extensions.core.sign_on.access import REASONS, Passage
+from hub_extensions.core.translation import Catalogue, halves
+from hub_extensions.gate.gate import CheckAnswer
+
+FAILED = {
+    "sign-in-over": "This sign-in is over, or was used already. Open the app again.",
+    "other-browser": "This sign-in was begun in another browser. Open the app again.",
+    "hub-refused": "The hub did not let you in.",
+    "app-away": "The app does not answer.",
+    "not-found": "There is nothing at this address.",
+    "method": "This address takes no such request.",
+}
+PAGE = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+}
+JSON = {"Content-Type": "application/json"}
+EVERY = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+_STYLE = (
+    ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:12vh auto;"
+    "padding:0 1rem}h1{font-size:1.4rem}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PageFacts:
+    """What a page says beside its reason.
+
+    Attributes:
+        app: its title; "": it is about none. contact: whom to ask. since: the hub is away since then.
+        front: the address of the front page, for a link; "": no link.
+    """
+
+    app: str = ""
+    contact: str = ""
+    since: datetime | None = None
+    front: str = ""
+
+
+def page(reason: str, facts: PageFacts, t: Catalogue) -> bytes:
+    """A page in its reader's language."""
+    text = REASONS.get(reason) or FAILED[reason]
+    parts = [f"<p>{escape(t(text))}</p>"]
+    if reason == "not-allowed":
+        asked = t("Ask %1 for it.", facts.contact) if facts.contact else t("Ask an administrator of this hub for it.")
+        parts.append(f"<p>{escape(asked)}</p>")
+    if reason == "hub-away" and facts.since is not None:
+        before, behind = halves(t("It has not answered since %1."))
+        at = facts.since.isoformat(timespec="seconds")
+        stamp = f'<time datetime="{at}">{facts.since:%Y-%m-%d %H:%M} UTC</time>'
+        parts.append(f"<p>{escape(before)}{stamp}{escape(behind)}</p>")
+    if facts.front:
+        parts.append(f'<p><a href="{escape(facts.front)}">{escape(t("My apps"))}</a></p>')
+    title = escape(facts.app or t("Apps"))
+    return (
+        f'<!doctype html><html lang="{escape(t.language)}"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width"><title>{title}</title><style>{_STYLE}</style></head>'
+        f"<body><main><h1>{title}</h1>{''.join(parts)}</main></body></html>\n"
+    ).encode()
+
+
+def message(reason: str, status: int, since: datetime | None = None) -> bytes:
+    """The same for a program."""
+    found: dict[str, object] = {"status": status, "reason": reason, "message": REASONS.get(reason) or FAILED[reason]}
+    if reason == "hub-away" and since is not None:
+        found["since"] = since.isoformat(timespec="seconds")
+    return json.dumps(found).encode()
+
+
+def refusal(answer: CheckAnswer, facts: PageFacts, t: Catalogue) -> tuple[Mapping[str, str], bytes]:
+    """Headers and body of a refusal: a page for whoever opens one, else JSON."""
+    reason = answer.verdict.reason
+    passage = answer.verdict.passage
+    status = 401 if passage in (Passage.SIGN_IN, Passage.SILENT_ROUND) else passage.value
+    if answer.wants_page and status != 401:
+        return PAGE, page(reason, facts, t)
+    return JSON, message(reason, status, facts.since)

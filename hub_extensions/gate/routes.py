@@ -1,0 +1,292 @@
+"""The gate's own pages: sign in, come back, sign out, what the hub reports, keys, health and metrics.
+
+Not here: checks (``server.py``), and the front page.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+from tornado.web import RequestHandler
+
+from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.adapters.signatures import Signatures, SignatureVerdict
+from hub_extensions.core.sign_on.access import RequestFacts
+from hub_extensions.core.sign_on.return_address import origin_of
+from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, hash_of
+from hub_extensions.gate.gate import Gate
+from hub_extensions.gate.pages import EVERY, JSON, PAGE, PageFacts, message, page
+from hub_extensions.gate.sessions import COOKIE_LETTERS, cookie_in
+from hub_extensions.gate.sign_in import LONGEST, SignInFailed, SignIns
+
+log = logging.getLogger("hub_extensions.gate")
+
+METRICS_SCOPE = "read:metrics"
+_STATE_LETTERS = 512
+
+
+def routes_of(gate: Gate) -> Sequence[Any]:
+    """All of them, as tornado takes them."""
+    about: dict[str, Any] = {"gate": gate}
+    signed = {**about, "signatures": Signatures(gate.settings.ended_secret)}
+    return [
+        (r"/_gate/start", StartPage, about),
+        (r"/_gate/callback", CallbackPage, about),
+        (r"/_gate/sign-out", SignOutPage, about),
+        (r"/_gate/ended", EndedRoute, signed),
+        (r"/_gate/away/([^/]*)", AwayPage, about),
+        (r"/_gate/jwks.json", KeysRoute, about),
+        (r"/_gate/health", GateHealthRoute, about),
+        (r"/_gate/metrics", GateMetricsRoute, about),
+        (r".*", NoGatePage, about),
+    ]
+
+
+class GatePage(RequestHandler):
+    """A page of the gate's own. Its methods are those that a subclass has."""
+
+    def initialize(self, gate: Gate, signatures: Signatures | None = None) -> None:
+        """Called by tornado for each request."""
+        self.gate, self.signatures = gate, signatures
+
+    def set_default_headers(self) -> None:
+        """No answer of ours is kept, sniffed or framed."""
+        self.clear_header("Server")
+        for name, value in EVERY.items():
+            self.set_header(name, value)
+
+    def write_error(self, status_code: int, **_: Any) -> None:
+        """What tornado refuses by itself: another method, an address that cannot be read."""
+        self.refuse("method" if status_code == 405 else "not-found" if status_code < 500 else "hub-away", status_code)
+
+    def refuse(self, reason: str, status: int, app: str = "") -> None:
+        """Finish with a page, or JSON for a program."""
+        self.set_status(status)
+        since = self.gate.answers.away_since
+        if self.facts.wants_page:
+            front = f"{self.gate.settings.origin}/" if self.gate.settings.portal else ""
+            t = catalogue_for(self.request.headers.get("Accept-Language", ""))
+            self._finish_with(PAGE, page(reason, PageFacts(app, self.gate.settings.contact, since, front), t))
+        else:
+            self._finish_with(JSON, message(reason, status, since))
+
+    @property
+    def facts(self) -> RequestFacts:
+        """Of this request, which comes from a browser."""
+        get = self.request.headers.get
+        sites = (get("Sec-Fetch-Site"), get("Sec-Fetch-Mode"), get("Sec-Fetch-Dest"))
+        return RequestFacts(str(self.request.method), False, *sites, get("Origin"), get("Accept", ""))
+
+    @property
+    def origin(self) -> str:
+        """Of the host that the proxy says this is, if it is one of ours; else the apps' host."""
+        scheme = urlsplit(self.gate.settings.origin).scheme
+        named = f"{scheme}://{self.request.host}".lower()
+        ours = {origin_of(app) for app in self.gate.apps.values()}
+        return named if named in ours else self.gate.settings.origin
+
+    def cookie(self, name: str) -> str:
+        """See `cookie_in`."""
+        return cookie_in(self.request.headers.get_list("Cookie"), name)
+
+    def give_cookie(self, name: str, value: str, seconds: int | None = None) -> None:
+        """Set one for this host alone, and for no script."""
+        more: dict[str, Any] = {} if seconds is None else {"max_age": seconds}
+        self.set_cookie(name, value, path="/", secure=self.gate.is_secure, httponly=True, samesite="Lax", **more)
+
+    def _finish_with(self, headers: Mapping[str, str], body: bytes) -> None:
+        for name, value in headers.items():
+            self.set_header(name, value)
+        self.finish(body)
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """The kind alone: an address, a cookie or a code may be in the rest."""
+        log.error("%s failed: %s", type(self).__name__, getattr(typ, "__name__", typ))
+
+
+class StartPage(GatePage):
+    """To the hub, to sign in."""
+
+    async def get(self) -> None:
+        """``?app=NAME&next=PATH``."""
+        browser = self.cookie(self.gate.browser_cookie)
+        if len(browser) != COOKIE_LETTERS:
+            browser = secrets.token_urlsafe(32)
+        try:
+            address = await SignIns(self.gate).begin(
+                self.get_query_argument("app", ""), self.get_query_argument("next", "", strip=False), browser
+            )
+        except SignInFailed as problem:
+            self.refuse(problem.reason, problem.status)
+            return
+        self.give_cookie(self.gate.browser_cookie, browser, int(LONGEST.total_seconds()))
+        self.redirect(address)
+
+
+class CallbackPage(GatePage):
+    """Back from the hub."""
+
+    async def get(self) -> None:
+        """``?code=…&state=…``, or ``?error=…``."""
+        state = self.get_query_argument("state", "")
+        if self.get_query_argument("error", ""):
+            self.refuse("hub-refused", 403)
+            return
+        if not 0 < len(state) <= _STATE_LETTERS:
+            self.refuse("sign-in-over", 400)
+            return
+        before = self.gate.sessions.find(self.cookie(self.gate.cookie_name))
+        try:
+            done = await SignIns(self.gate).finish(
+                self.get_query_argument("code", ""),
+                state,
+                self.cookie(self.gate.browser_cookie),
+                self.origin,
+                before,
+            )
+        except SignInFailed as problem:
+            self.refuse(problem.reason, problem.status)
+            return
+        if done.cookie:
+            self.give_cookie(self.gate.cookie_name, done.cookie)
+        self.redirect(done.address)
+
+
+class SignOutPage(GatePage):
+    """Out of everything: the gate forgets the session, and the hub ends its own with all that belongs to it."""
+
+    async def post(self) -> None:
+        """From a page of ours only."""
+        if self.facts.is_foreign(self.origin):
+            self.refuse("foreign-origin", 403)
+            return
+        session = self.gate.sessions.find(self.cookie(self.gate.cookie_name))
+        if session is not None:
+            of_hub = {session.hub_session} if session.hub_session else set()
+            await self.gate.sessions.end({session, *self.gate.sessions.of(session.user, of_hub)})
+            self.gate.answers.forget_programs(session.user)
+        self.clear_cookie(self.gate.cookie_name, path="/", secure=self.gate.is_secure, httponly=True, samesite="Lax")
+        self.redirect(self.gate.hub.sign_out_url, status=303)
+
+
+class EndedRoute(GatePage):
+    """The hub reports that sessions ended: ``{"user": NAME, "sessions": [ID, …] or null for all}``, signed."""
+
+    async def post(self) -> None:
+        """See the class."""
+        header = self.request.headers.get("Authorization", "")
+        judged = self.signatures.judge("POST", self.request.uri or "", header) if self.signatures else None
+        if judged is None or self.signatures is None:
+            self.refuse("not-found", 404)
+            return
+        if judged.verdict is SignatureVerdict.AGAIN:
+            self._signed(judged.request, SIGN_AGAIN, {})
+            return
+        if judged.verdict is SignatureVerdict.REPLAYED or hash_of(self.request.body) != judged.request.body:
+            self._signed(judged.request, 403, {})
+            return
+        user, of_hub = _ended_in(self.request.body)
+        if not user:
+            self._signed(judged.request, 400, {"message": "user has to be a name, sessions a list of texts or null"})
+            return
+        self.gate.answers.forget_programs(user)
+        count = await self.gate.sessions.end(self.gate.sessions.of(user, of_hub))
+        log.info("the hub reported an end: %d sessions are over", count)
+        self._signed(judged.request, 200, {"ended": count})
+
+    def _signed(self, request: Any, status: int, content: Mapping[str, object]) -> None:
+        assert self.signatures is not None
+        body = json.dumps(content).encode()
+        self.set_status(status)
+        self.set_header(ANSWER_HEADER, self.signatures.signed(request, status, body))
+        self._finish_with(JSON, body)
+
+
+class AwayPage(GatePage):
+    """For proxies: the app does not answer."""
+
+    def get(self, name: str) -> None:
+        """Whatever the browser's method was."""
+        app = self.gate.apps.get(name)
+        self.refuse("app-away", 502, app.title if app is not None else "")
+
+    post = put = patch = delete = options = head = get
+
+
+class KeysRoute(GatePage):
+    """The public keys with which apps check assertions."""
+
+    def get(self) -> None:
+        """See the class."""
+        self.set_header("Cache-Control", "public, max-age=300")
+        self._finish_with(JSON, json.dumps(self.gate.signer.published()).encode())
+
+
+class GateHealthRoute(GatePage):
+    """It answers; and whether the hub does."""
+
+    def get(self) -> None:
+        """See the class."""
+        since = self.gate.answers.away_since
+        self._finish_with(JSON, json.dumps({"status": "ok" if since is None else "hub-away"}).encode())
+
+
+class GateMetricsRoute(GatePage):
+    """Numbers for Prometheus, for a token with the hub's right to read metrics."""
+
+    async def get(self) -> None:
+        """See the class."""
+        scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
+        known = await self.gate.answers.of_program(token) if scheme.lower() == "bearer" and token else None
+        if known is None or known.owner is None or METRICS_SCOPE not in known.owner.scopes:
+            self.refuse("token-without-scope", 403)
+            return
+        registry = CollectorRegistry()
+        registry.register(_GateNumbers(self.gate))
+        self._finish_with({"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}, generate_latest(registry))
+
+
+class NoGatePage(GatePage):
+    """Every other address."""
+
+    def prepare(self) -> None:
+        """See the class."""
+        self.refuse("not-found", 404)
+
+
+class _GateNumbers(Collector):
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def collect(self) -> Any:
+        checks = CounterMetricFamily(
+            "jupyterhub_gpu_gate_checks", "Checks of proxies, by what became of the request.", labels=["answer"]
+        )
+        for passage, count in self._gate.passages.items():
+            checks.add_metric([passage.name.lower().replace("_", "-")], count)
+        yield checks
+        calls = self._gate.answers.calls
+        yield CounterMetricFamily("jupyterhub_gpu_gate_hub_calls", "Questions to the hub about tokens.", value=calls)
+        count = len(self._gate.sessions)
+        yield GaugeMetricFamily("jupyterhub_gpu_gate_sessions", "Sessions of browsers at the gate.", value=count)
+
+
+def _ended_in(body: bytes) -> tuple[str, frozenset[str] | None]:
+    """Whose sessions ended, and which; "": it cannot be read."""
+    try:
+        found = json.loads(body)
+        user, of_hub = found["user"], found.get("sessions")
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return "", None
+    texts = of_hub is None or (isinstance(of_hub, list) and all(isinstance(each, str) for each in of_hub))
+    if not isinstance(user, str) or not texts:
+        return "", None
+    return user, None if of_hub is None else frozenset(of_hub)

@@ -1,0 +1,117 @@
+"""From settings to a gate that answers, and back to nothing.
+
+Not here: what is answered (``gate.py``, ``routes.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from tornado.netutil import bind_sockets
+
+from hub_extensions.adapters.assertions import AssertionSigner
+from hub_extensions.adapters.hub_sign_in import HubAddresses, HubSignIn
+from hub_extensions.adapters.json_log import log_json
+from hub_extensions.adapters.store.errors import StoreUnavailable
+from hub_extensions.adapters.store.gate import GateStore
+from hub_extensions.adapters.timeouts import with_timeout
+from hub_extensions.gate.gate import Gate, limits_of
+from hub_extensions.gate.server import make_server
+from hub_extensions.gate.sessions import GateSessions
+from hub_extensions.gate.settings import GateSettings
+
+log = logging.getLogger("hub_extensions.gate")
+
+TIDY_SECONDS = 60.0
+TRY_AGAIN_SECONDS = 0.5
+UNUSABLE = 69
+"""As in sysexits.h: something this needs cannot be used now; who starts it does so again."""
+
+
+def open_gate(settings: GateSettings) -> Gate:
+    """A gate with its store, its keys and its way to the hub. Raises StoreUnavailable, OSError."""
+    settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    store = GateStore.open(settings.store_url)
+    addresses = HubAddresses(settings.hub_api_url, settings.hub_url)
+    hub = HubSignIn(addresses, settings.client_id, settings.client_secret, settings.callback_url)
+    signer = AssertionSigner(settings.folder, settings.origin, settings.assertion)
+    return Gate(settings, GateSessions(store, limits_of(settings), _now), hub, signer, _now)
+
+
+async def serve(settings: GateSettings, portal: Sequence[Any] = (), parent: int | None = None) -> int:
+    """Serve until a signal comes, or `parent` is gone; returns the exit status."""
+    log_json(secret for secret in (settings.client_secret, settings.proxy_secret, settings.ended_secret) if secret)
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    try:
+        gate = open_gate(settings)
+    except (StoreUnavailable, OSError, ValueError) as problem:
+        log.critical("the gate cannot start: %s", problem)
+        return UNUSABLE
+    sockets = await _sockets(settings, stopping, parent)
+    server = make_server(gate, portal)
+    server.add_sockets(sockets)
+    if sockets:
+        log.info("the gate answers at %s port %d, for %d apps", settings.host, settings.port, len(gate.apps))
+    while not await _passed(TIDY_SECONDS, stopping, parent):
+        await tidy(gate)
+    server.stop()
+    await server.close_all_connections()
+    await tidy(gate)
+    gate.hub.close()
+    gate.sessions.close()
+    return 0
+
+
+async def tidy(gate: Gate) -> None:
+    """What is done once a minute; a database that is away is no reason to stop answering."""
+    try:
+        await gate.sessions.tidy()
+        await asyncio.to_thread(gate.refresh_keys)
+    except Exception as problem:  # noqa: BLE001  # whatever it is, it is tried again
+        log.warning("the gate's store or keys cannot be used now: %s", type(problem).__name__)
+
+
+async def _sockets(settings: GateSettings, stopping: asyncio.Event, parent: int | None) -> list[socket.socket]:
+    """Listening; an earlier gate of this hub may still have the port."""
+    logged = False
+    while True:
+        try:
+            return bind_sockets(settings.port, settings.host)
+        except OSError as problem:
+            if problem.errno != errno.EADDRINUSE:
+                raise
+        if not logged:
+            log.warning("port %d of %s is taken: waiting for it", settings.port, settings.host)
+            logged = True
+        if await _passed(TRY_AGAIN_SECONDS, stopping, parent):
+            return []
+
+
+async def _passed(seconds: float, stopping: asyncio.Event, parent: int | None) -> bool:
+    """The time has passed (False), or it is to stop (True)."""
+    rest = seconds
+    while rest > 0 and not stopping.is_set():
+        if parent is not None and os.getppid() != parent:
+            log.info("the hub that started the gate is gone")
+            return True
+        step = min(rest, 1.0)
+        rest -= step
+        try:
+            await with_timeout(step, stopping.wait())
+        except asyncio.TimeoutError:
+            continue
+    return stopping.is_set()
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)

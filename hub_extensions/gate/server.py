@@ -1,0 +1,157 @@
+"""HTTP of the gate: a short way for a proxy's checks, and tornado's usual one for everything else.
+
+A check is answered from its headers alone: its body is not read into anything, and no handler is made for it. Whoever
+does not bring the proxies' secret finds nothing there, whichever app is named.
+Not here: the answer (``gate.py``), and the other routes (``routes.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http.client import responses
+from typing import Any
+
+from tornado.httpserver import HTTPServer
+from tornado.httputil import (
+    HTTPConnection,
+    HTTPHeaders,
+    HTTPMessageDelegate,
+    HTTPServerConnectionDelegate,
+    RequestStartLine,
+    ResponseStartLine,
+)
+from tornado.web import Application
+
+from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.core.sign_on.access import Passage
+from hub_extensions.core.sign_on.apps import CHECK_PATH
+from hub_extensions.core.sign_on.identity_headers import PROXY_SECRET, SIGN_IN
+from hub_extensions.gate.gate import CheckAnswer, CheckedRequest, Gate
+from hub_extensions.gate.pages import EVERY, JSON, PageFacts, message, refusal
+from hub_extensions.gate.routes import routes_of
+
+log = logging.getLogger("hub_extensions.gate")
+
+ANSWER_PATH = "/_gate/answer/"
+"""As `CHECK_PATH`, for proxies that pass the whole answer on to the browser."""
+LARGEST_HEADERS = 32 * 1024
+LARGEST_BODY = 64 * 1024
+IDLE_SECONDS = 120.0
+
+
+def make_server(gate: Gate, portal: Sequence[Any] = ()) -> HTTPServer:
+    """A server to which sockets are still to be added. `portal`: handlers of the front page, as tornado takes them."""
+    routes = Application([*portal, *routes_of(gate)], log_function=lambda handler: None, gate=gate)
+    return HTTPServer(
+        _Door(gate, routes),
+        xheaders=False,
+        max_header_size=LARGEST_HEADERS,
+        max_body_size=LARGEST_BODY,
+        idle_connection_timeout=IDLE_SECONDS,
+        body_timeout=15.0,
+    )
+
+
+def knows_secret(gate: Gate, headers: HTTPHeaders) -> bool:
+    """A proxy sent this; in constant time."""
+    sent = headers.get_list(PROXY_SECRET)
+    expected = gate.settings.proxy_secret
+    return bool(expected) and len(sent) == 1 and hmac.compare_digest(sent[0].encode(), expected.encode())
+
+
+class _Door(HTTPServerConnectionDelegate):
+    def __init__(self, gate: Gate, routes: Application) -> None:
+        self._gate, self._routes = gate, routes
+
+    def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
+        return _Caller(self._gate, request_conn, lambda: self._routes.start_request(server_conn, request_conn))
+
+
+class _Caller(HTTPMessageDelegate):
+    """One request: a check, or one for tornado's routes, which then hears everything of it."""
+
+    def __init__(self, gate: Gate, connection: HTTPConnection, usual: Callable[[], HTTPMessageDelegate]) -> None:
+        self._gate, self._connection, self._usual = gate, connection, usual
+        self._inner: HTTPMessageDelegate | None = None
+        self._check: CheckedRequest | None = None
+        self._redirects = self._is_known = False
+        self._work: asyncio.Future[None] | None = None
+
+    def headers_received(
+        self, start: RequestStartLine | ResponseStartLine, headers: HTTPHeaders
+    ) -> Awaitable[None] | None:
+        assert isinstance(start, RequestStartLine)
+        path = start.path
+        for prefix in (CHECK_PATH, ANSWER_PATH):
+            if path.startswith(prefix):
+                self._redirects = prefix is ANSWER_PATH
+                self._is_known = knows_secret(self._gate, headers)
+                name, slash, tail = path[len(prefix) :].partition("/")
+                app = self._gate.apps.get(name.partition("?")[0] if self._redirects else name)
+                self._check = CheckedRequest(app, headers, start.method, slash + tail)
+                return None
+        self._inner = self._usual()
+        return self._inner.headers_received(start, headers)
+
+    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
+        return self._inner.data_received(chunk) if self._inner is not None else None
+
+    def finish(self) -> None:
+        if self._inner is not None:
+            self._inner.finish()
+            return
+        check = self._check
+        assert check is not None
+        if not self._is_known:
+            self._write(404, JSON, message("not-found", 404), check.method)
+            return
+        answer = self._gate.answer_now(check)
+        if answer is not None:
+            self._finish_with(answer, check)
+        else:
+            self._work = asyncio.ensure_future(self._asked(check))
+
+    def on_connection_close(self) -> None:
+        if self._inner is not None:
+            self._inner.on_connection_close()
+        elif self._work is not None:
+            self._work.cancel()
+
+    async def _asked(self, check: CheckedRequest) -> None:
+        try:
+            self._finish_with(await self._gate.answer(check), check)
+        except Exception as problem:  # noqa: BLE001  # whatever it is, nobody passes by it
+            log.error("a check failed: %s", type(problem).__name__)
+            self._write(503, JSON, message("hub-away", 503), check.method)
+
+    def _finish_with(self, answer: CheckAnswer, check: CheckedRequest) -> None:
+        passage = answer.verdict.passage
+        if passage is Passage.PASS:
+            self._write(200, answer.identity, b"", check.method)
+            return
+        if answer.sign_in:
+            if self._redirects:
+                self._write(302, {"Location": answer.sign_in}, b"", check.method)
+            else:
+                self._write(401, {**JSON, SIGN_IN: answer.sign_in}, message(answer.verdict.reason, 401), check.method)
+            return
+        app, settings = answer.app, self._gate.settings
+        front = f"{settings.origin}/" if settings.portal else ""
+        facts = PageFacts(app.title if app else "", settings.contact, self._gate.answers.away_since, front)
+        headers, body = refusal(answer, facts, catalogue_for(check.headers.get("Accept-Language", "")))
+        more = {"WWW-Authenticate": "Bearer"} if passage is Passage.REFUSE else {}
+        self._write(passage.value, {**headers, **more}, body, check.method)
+
+    def _write(
+        self, status: int, headers: Mapping[str, str] | Sequence[tuple[str, str]], body: bytes, method: str
+    ) -> None:
+        found = HTTPHeaders(EVERY)
+        for name, value in headers.items() if isinstance(headers, Mapping) else headers:
+            found.add(name, value)
+        found.add("Content-Length", str(len(body)))
+        start = ResponseStartLine("HTTP/1.1", status, responses[status])
+        self._connection.write_headers(start, found, body if method != "HEAD" else b"")
+        self._connection.finish()

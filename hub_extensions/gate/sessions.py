@@ -1,0 +1,176 @@
+"""The sessions of browsers at the gate: in memory for each check, in the store for the next gate.
+
+Read at the start, written by one thread, so that no check waits for a disk. The cookie itself is kept nowhere: a
+session is found by its hash, and the hub's token is read with it at the first request after a start.
+Not here: the tables (``adapters/store/gate.py``), and who may pass (``core/sign_on/access.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, TypeVar
+
+from hub_extensions.adapters.sealed_token import seal, unseal
+from hub_extensions.adapters.store.gate import GateStore, StoredSession, StoredSignIn
+from hub_extensions.core.sign_on.access import SessionLimits
+from hub_extensions.gate.hub_answers import KnownToken
+
+T = TypeVar("T")
+
+COOKIE_LETTERS = 43
+_COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+class GateSession:
+    """A browser that has signed in.
+
+    Attributes:
+        id: the hash of its cookie. user: whose it is. hub_session: which of the hub's sessions it came from.
+        known: its token, and what the hub said of it. sealed: the token as it is kept.
+        rounds: app -> when a sign-in without a question was made for it.
+        is_over: it has ended; a request that found it before is not answered by it.
+    """
+
+    __slots__ = (
+        *("begun", "hub_session", "id", "is_over", "known", "last_use", "noted_use", "rounds", "sealed", "user"),
+    )
+
+    def __init__(self, stored: StoredSession) -> None:
+        self.id, self.user, self.hub_session = stored.id, stored.user, stored.hub_session
+        self.sealed, self.begun, self.last_use = stored.sealed, stored.begun, stored.last_use
+        self.noted_use = stored.last_use
+        self.known = KnownToken("")
+        self.rounds: dict[str, datetime] | None = None
+        self.is_over = False
+
+    def open_with(self, cookie: str) -> bool:
+        """Read the token, which takes the cookie; False: what is kept was changed."""
+        if not self.known.token:
+            self.known.token = unseal(self.sealed, cookie) or ""
+        return bool(self.known.token)
+
+
+def hash_of_secret(value: str) -> str:
+    """What is kept of a cookie or a state."""
+    return hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()
+
+
+def cookie_in(headers: Iterable[str], name: str) -> str:
+    """The value of this cookie, if the browser sent it once and as it was set; "": it did not."""
+    found = [
+        value
+        for header in headers
+        for each, _, value in (pair.strip(" \t").partition("=") for pair in header.split(";"))
+        if each == name
+    ]
+    return found[0] if len(found) == 1 and _COOKIE.fullmatch(found[0]) else ""
+
+
+class GateSessions:
+    """All sessions. What it is asked for is in memory; what it changes is in the store when it returns."""
+
+    def __init__(self, store: GateStore, limits: SessionLimits, now: Callable[[], datetime]) -> None:
+        self._store, self._limits, self._now = store, limits, now
+        self._writer = ThreadPoolExecutor(1, "gate-store")
+        self._all = {stored.id: GateSession(stored) for stored in store.sessions()}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def is_shared(self) -> bool:
+        """Another gate may have made sessions too."""
+        return self._store.is_shared
+
+    def find(self, cookie: str) -> GateSession | None:
+        """The session of this cookie; None: there is none here."""
+        session = self._all.get(hash_of_secret(cookie)) if cookie else None
+        if session is None or not session.open_with(cookie):
+            return None
+        if self._limits.passed(session.begun, session.last_use, self._now()):
+            session.is_over = True
+        return session
+
+    async def find_anywhere(self, cookie: str) -> GateSession | None:
+        """The same, also where another gate with the same store has made it."""
+        session = self.find(cookie)
+        if session is not None or not cookie or not self._store.is_shared:
+            return session
+        stored = await self._in_store(self._store.session, hash_of_secret(cookie))
+        if stored is not None:
+            self._all.setdefault(stored.id, GateSession(stored))
+        return self.find(cookie)
+
+    async def begin(
+        self, owner: str, hub_session: str, token: str, before: GateSession | None
+    ) -> tuple[str, GateSession]:
+        """A new session, with its cookie; the one that this browser had before is over."""
+        cookie, now = secrets.token_urlsafe(32), self._now()
+        stored = StoredSession(hash_of_secret(cookie), owner, hub_session, seal(token, cookie), now, now)
+        await self._in_store(self._store.put, stored, before.id if before is not None else "")
+        session = self._all[stored.id] = GateSession(stored)
+        session.known.token = token
+        if before is not None:
+            self._drop(before)
+            session.rounds = dict(before.rounds or {}) if before.user == owner else None
+        return cookie, session
+
+    async def end(self, sessions: Iterable[GateSession]) -> int:
+        """These are over, at once; returns how many."""
+        gone = list(sessions)
+        for session in gone:
+            self._drop(session)
+        if gone:
+            await self._in_store(self._store.remove, [session.id for session in gone])
+        return len(gone)
+
+    def of(self, user: str, hub_sessions: Collection[str] | None) -> list[GateSession]:
+        """Those of a person that came from these of the hub's sessions; None: from any."""
+        return [
+            session
+            for session in self._all.values()
+            if session.user == user and (hub_sessions is None or session.hub_session in hub_sessions)
+        ]
+
+    async def tidy(self) -> None:
+        """Write when sessions were used, and end those that have reached a limit."""
+        now = self._now()
+        over = [each for each in self._all.values() if self._limits.passed(each.begun, each.last_use, now)]
+        await self.end(over)
+        used = [each for each in self._all.values() if each.last_use != each.noted_use]
+        await self._in_store(self._store.note_uses, {each.id: each.last_use for each in used})
+        for each in used:
+            each.noted_use = each.last_use
+        for session in self._all.values():
+            session.known.passports.clear()  # each is signed again in half a minute anyway
+
+    async def begin_sign_in(self, sign_in: StoredSignIn, over: datetime) -> None:
+        """See `GateStore.begin`."""
+        await self._in_store(self._store.begin, sign_in, over)
+
+    async def find_sign_in(self, state: str) -> StoredSignIn | None:
+        """By its hash."""
+        return await self._in_store(self._store.find, state)
+
+    async def finish_sign_in(self, state: str) -> bool:
+        """False: it was finished before."""
+        return await self._in_store(self._store.finish, state)
+
+    def close(self) -> None:
+        """What is being written is written; then the store is let go."""
+        self._writer.shutdown()
+        self._store.close()
+
+    def _drop(self, session: GateSession) -> None:
+        session.is_over = True
+        session.known.forget()
+        self._all.pop(session.id, None)
+
+    async def _in_store(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._writer, work, *arguments)

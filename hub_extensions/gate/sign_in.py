@@ -1,0 +1,96 @@
+"""A sign-in at the hub: out with a state that only this browser can bring back, and back with a code.
+
+The token never goes to the browser. An app on a host of its own gets a session of its own there: the hub knows one
+address to come back to, and from there the code is handed on to the app's host, whose cookie the state is bound to.
+Not here: the routes (``routes.py``), and which address is gone back to (``core/sign_on/return_address.py``).
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+from urllib.parse import urlencode
+
+from hub_extensions.adapters.hub_sign_in import CodeRefused
+from hub_extensions.adapters.jupyterhub_api import HubAway
+from hub_extensions.adapters.store.gate import StoredSignIn
+from hub_extensions.core.sign_on.return_address import origin_of, return_address, return_path
+from hub_extensions.gate.gate import Gate
+from hub_extensions.gate.sessions import COOKIE_LETTERS, GateSession, hash_of_secret
+from hub_extensions.gate.settings import CALLBACK_PATH
+
+LONGEST = timedelta(minutes=15)
+"""A sign-in has to be done within this time."""
+LONGEST_PARAMETER = 512
+
+
+class SignInFailed(Exception):
+    """It did not work. `reason`: a key of the pages' texts."""
+
+    def __init__(self, reason: str, status: int) -> None:
+        super().__init__(reason)
+        self.reason, self.status = reason, status
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """It worked. `cookie`: of the new session; "": nothing was done yet. `address`: where the browser goes on to."""
+
+    cookie: str
+    address: str
+
+
+class SignIns:
+    """The sign-ins of one gate."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def begin(self, app_name: str, wanted: str, browser: str) -> str:
+        """Where the browser goes to sign in. `app_name`: "" for the front page. `browser`: its cookie for this."""
+        app = self._gate.apps.get(app_name)
+        if app is None and app_name:
+            raise SignInFailed("unknown-app", 404)
+        state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
+        path = return_path(app, wanted) if app is not None else "/"
+        now = self._gate.now()
+        kept = StoredSignIn(hash_of_secret(state), hash_of_secret(browser), app_name, path, verifier, now)
+        await self._gate.sessions.begin_sign_in(kept, now - LONGEST)
+        return self._gate.hub.authorize_url(state, verifier)
+
+    async def finish(self, code: str, state: str, browser: str, origin: str, before: GateSession | None) -> SignedIn:
+        """The browser is back, at `origin`. `before`: the session that it has. Raises SignInFailed."""
+        kept = await self._gate.sessions.find_sign_in(hash_of_secret(state))
+        if kept is None or not 0 < len(code) <= LONGEST_PARAMETER or self._gate.now() - kept.begun >= LONGEST:
+            raise SignInFailed("sign-in-over", 400)
+        app = self._gate.apps.get(kept.app)
+        if app is None and kept.app:
+            raise SignInFailed("unknown-app", 404)
+        home = origin_of(app) if app is not None else self._gate.settings.origin
+        if origin != home and origin == self._gate.settings.origin:
+            return SignedIn("", f"{home}{CALLBACK_PATH}?{urlencode({'code': code, 'state': state})}")
+        if len(browser) != COOKIE_LETTERS or hash_of_secret(browser) != kept.browser:
+            raise SignInFailed("other-browser", 400)
+        if not await self._gate.sessions.finish_sign_in(kept.state):
+            raise SignInFailed("sign-in-over", 400)
+        cookie = await self._session_for(code, kept, before)
+        return SignedIn(cookie, return_address(app, kept.path) if app is not None else f"{home}/")
+
+    async def _session_for(self, code: str, kept: StoredSignIn, before: GateSession | None) -> str:
+        gate = self._gate
+        try:
+            token = await gate.hub.redeem(code, kept.verifier)
+            owner = await gate.hub.owner(token)
+        except CodeRefused:
+            raise SignInFailed("sign-in-over", 400) from None
+        except HubAway:
+            gate.answers.away_since = gate.answers.away_since or gate.now()
+            raise SignInFailed("hub-away", 503) from None
+        if owner is None or owner.kind != "user":
+            raise SignInFailed("sign-in-over", 400)
+        # its answer is not kept: a sign-out may have come in between, and the next check asks once more
+        cookie, session = await gate.sessions.begin(owner.name, owner.session, token, before)
+        if kept.app:
+            session.rounds = {**(session.rounds or {}), kept.app: gate.now()}
+        return cookie

@@ -1,0 +1,48 @@
+"""Commands about the gate before apps: run it, and change its keys."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from hub_extensions.tools.cli.terminal import refuse, write
+
+
+@click.group("gate")
+def gate() -> None:
+    """The gate (c.SignOnGate): apps without a login, behind the hub's."""
+
+
+_settings_file = click.option(
+    "--config",
+    "config",
+    metavar="FILE",
+    required=True,
+    help="The gate's settings, gate.json in the state folder: configure(c) writes it at the hub's start.",
+)
+
+
+@gate.command("run")
+@_settings_file
+def gate_run(config: str) -> None:
+    """Run the gate until it is stopped."""
+    from hub_extensions.gate.__main__ import main  # the server's libraries take their time to load
+
+    sys.exit(main(["--config", config]))
+
+
+@gate.command("rotate")
+@_settings_file
+def gate_rotate(config: str) -> None:
+    """Change the key that signs assertions, now: the next one signs, and the one before is published no more."""
+    from hub_extensions.adapters.assertions import rotate
+    from hub_extensions.adapters.settings_file import SettingsError
+    from hub_extensions.gate.settings import GateSettings
+
+    try:
+        settings = GateSettings.load(config)
+        key = rotate(settings.folder)
+    except (SettingsError, OSError) as problem:
+        refuse(f"Nothing was changed: {problem}", code=1)
+    write(f"Made {key.kid}, which is the next key. The gate that runs takes the change within a minute.")
