@@ -12,6 +12,17 @@ from hub_extensions.core.sign_on.apps import HeaderFamily
 
 ASSERTION = "X-Sign-On-Assertion"
 
+PROXY_SECRET = "X-Gate-Proxy"
+"""With it a proxy asks: who knows the secret may."""
+METHOD, URI, UPGRADE = "X-Gate-Method", "X-Gate-Uri", "X-Gate-Upgrade"
+"""What the browser asked for, as the proxy saw it."""
+TO_THE_GATE = (PROXY_SECRET, METHOD, URI, UPGRADE)
+"""Between proxy and gate only: no app and no browser sees or sends one."""
+SIGN_IN = "X-Gate-Sign-In"
+"""With a 401 to a page: where its reader signs in."""
+COOKIE = "Cookie"
+"""With a 200: the browser's cookies without the gate's own (``app_cookies.py``). The proxy gives the app these."""
+
 FAMILIES: Mapping[HeaderFamily, Mapping[str, str]] = {
     "X-Auth-Request": {
         "user": "X-Auth-Request-User",
@@ -53,6 +64,11 @@ def all_names() -> tuple[str, ...]:
     """Every header that says who somebody is, whatever the app's family."""
     named = [header for family in FAMILIES.values() for header in family.values()]
     return (*named, *FOREIGN, ASSERTION)
+
+
+def copied_names() -> tuple[str, ...]:
+    """What a proxy takes over from the gate's 200, in place of what the browser sent."""
+    return (*all_names(), COOKIE)
 
 
 def headers_of(identity: Identity, family: HeaderFamily | None, assertion: str) -> Mapping[str, str]:
