@@ -40,27 +40,24 @@ METHODS = ("GET", "HEAD", "POST", "DELETE", "PATCH", "PUT", "OPTIONS", "PROPFIND
 
 
 class FakeGate(RequestHandler):
-    """`/_gate/check`, `answer`, `away` and `relay` of each app, and a public page."""
+    """`/_gate/check`, `answer` and `away` of each app, and a public page."""
 
     SUPPORTED_METHODS = METHODS  # type: ignore[assignment]
     apps: ClassVar[Mapping[str, App]] = {}
 
     async def prepare(self) -> None:
         kind, _, rest = self.request.path.removeprefix("/_gate/").partition("/")
-        if kind not in ("check", "answer", "away", "relay"):
+        if kind not in ("check", "answer", "away"):
             return self._end(200, {"page": self.request.path, "host": self.request.host})
         app = self.apps.get(rest.partition("/")[0])
         if app is None or self.request.headers.get(PROXY_SECRET) != SECRET:
             return self._end(404, {"error": "not found"})
         if kind == "away":
             return self._end(502, {"error": f"{app.title} does not answer"})
-        if kind == "relay":
-            return self._end(200, {"relayed": self.request.headers.get(URI), "to": self._who()})
         return self._verdict(kind, app)
 
     def _who(self) -> str:
-        pairs = "; ".join(self.request.headers.get_list("Cookie")).split("; ")
-        return next((pair.partition("=")[2] for pair in pairs if pair.startswith(f"{GATE_COOKIE}=")), "")
+        return who(self.request)
 
     def _verdict(self, kind: str, app: App) -> None:
         who, asked = self._who(), self.request.headers
@@ -82,6 +79,21 @@ class FakeGate(RequestHandler):
     def _end(self, status: int, answer: Mapping[str, Any]) -> None:
         self.set_status(status)
         self.finish(json.dumps(answer))
+
+
+class FakeRelay(WebSocketHandler):
+    """`/_gate/relay`: reports whose WebSocket it would carry, and where."""
+
+    def open(self) -> None:
+        asked = self.request.headers
+        assert asked.get(PROXY_SECRET) == SECRET
+        self.write_message(json.dumps({"relayed": asked.get(URI), "to": who(self.request)}))
+
+
+def who(request: HTTPServerRequest) -> str:
+    """Whose cookie it is; "": nobody's."""
+    pairs = "; ".join(request.headers.get_list("Cookie")).split("; ")
+    return next((pair.partition("=")[2] for pair in pairs if pair.startswith(f"{GATE_COOKIE}=")), "")
 
 
 class EchoApp(RequestHandler):
@@ -133,7 +145,7 @@ class AppsHost:
 
     def _listen(self) -> None:
         self._servers = [
-            Application([(r"/.*", FakeGate)], log_function=lambda handler: None).listen(self.gate_port, "127.0.0.1"),
+            Application([(r"/_gate/relay/.*", FakeRelay), (r"/.*", FakeGate)], log_function=lambda handler: None).listen(self.gate_port, "127.0.0.1"),
             Application([(r"/.*/socket|/socket", EchoSocket), (r".*", EchoApp)], log_function=lambda handler: None).listen(
                 self.app_port, "127.0.0.1", max_header_size=256 * 1024
             ),

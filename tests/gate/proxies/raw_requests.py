@@ -36,13 +36,16 @@ class Answer:
         return [value for each, value in self.json["headers"] if each.lower() == name.lower()]
 
 
-def send(port: int, data: bytes) -> Answer:
-    """Send bytes on a connection of their own, and read one answer."""
-    with socket.create_connection(("127.0.0.1", port), timeout=patient(20)) as connection, connection.makefile("rb") as file:
+def send(port: int, data: bytes, seconds: float = 20) -> Answer:
+    """Send bytes on a connection of their own, and read one answer, if one comes."""
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=patient(seconds)) as connection,
+        connection.makefile("rb") as file,
+    ):
         connection.sendall(data)
         try:
             return _answer(file, head_only=data.startswith(b"HEAD "))
-        except (ConnectionError, ValueError, IndexError):
+        except (ConnectionError, TimeoutError, ValueError, IndexError):
             return Answer(0, {}, b"")
 
 

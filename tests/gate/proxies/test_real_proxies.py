@@ -91,8 +91,15 @@ def test_a_stranger_is_sent_to_the_sign_in_from_a_page_and_refused_in_json_elsew
 def test_who_has_not_the_group_and_who_comes_while_the_hub_is_away_read_the_gates_words(proxy: RealProxy) -> None:
     for kind in KINDS:
         refused, away = kind(proxy, [EVE]), kind(proxy, [AWAY])
-        assert (refused.status, refused.json) == (403, {"error": "Echo is for its group"})
-        assert (away.status, away.json) == (503, {"error": "the hub does not answer since 12:00"})
+        assert (refused.status, away.status) == (403, 503)
+        if proxy.kind == "nginx" and kind is post:  # which answers a refused upload by itself
+            assert (list(refused.json), list(away.json)) == (["error"], ["error"])
+            continue
+        assert refused.json == {"error": "Echo is for its group"}
+        if proxy.kind == "envoy":  # takes each 5xx of a check for an error of its own, without the body
+            assert b"does not answer" in away.body
+        else:
+            assert away.json == {"error": "the hub does not answer since 12:00"}
     assert EchoApp.seen == []
 
 
@@ -204,7 +211,8 @@ def test_which_app_is_asked_about_is_never_what_a_header_or_an_odd_path_names(pr
     for target, method in product(odd, ("GET", "POST", "HEAD", "OPTIONS", "DELETE")):
         for who in ((), (EVE,)):
             answer = request(proxy.port, target, (*who, *lies), method)
-            assert answer.status in (0, 301, 302, 308, 400, 401, 403, 404, 405), (target, method, answer)
+            nothing = answer.body == b"" and answer.status == 200  # of Caddy, for a host that it does not know
+            assert nothing or answer.status in (0, 301, 302, 308, 400, 401, 403, 404, 405), (target, method, answer)
     assert EchoApp.seen == []
     for target, method in product(odd, ("GET", "POST", "OPTIONS")):
         request(proxy.port, target, (SIGNED_IN, *lies), method)
@@ -247,11 +255,11 @@ SMUGGLED = [
 
 def test_requests_hidden_in_requests_reach_the_app_in_nobodys_other_name(proxy: RealProxy) -> None:
     for rest, who in product(SMUGGLED, (f"{SIGNED_IN}\r\n", "")):
-        head = f"POST /apps/echo/first HTTP/1.1\r\nHost: 127.0.0.1:{proxy.port}\r\n{who}"
-        send(proxy.port, (head + rest).encode("latin-1"))
+        head = f"POST /apps/echo/first HTTP/1.1\r\nHost: 127.0.0.1:{proxy.port}\r\nConnection: close\r\n{who}"
+        send(proxy.port, (head + rest).encode("latin-1"), seconds=1)  # some wait for a body that does not come
         page(proxy, [SIGNED_IN])  # what was left on a connection to the app would come before this
     print(f"{proxy.word}: {2 * len(SMUGGLED)} pairs tried")
-    assert not [seen for seen in EchoApp.seen if MARK in str(seen["headers"])]
+    assert not [seen for seen in EchoApp.seen for name, value in seen["headers"] if MARK in value and name != "X-A"]
     assert not [seen for seen in EchoApp.seen if "second" in str(seen["uri"])]
     assert_only_ada(EchoApp.seen)
 
@@ -275,7 +283,9 @@ def test_websockets_of_a_relayed_app_are_the_gates(proxy: RealProxy) -> None:
 def test_a_long_body_reaches_the_app_and_none_the_gate(proxy: RealProxy) -> None:
     body = b"x" * 900_000
     assert request(proxy.port, "/apps/echo/upload", (SIGNED_IN,), "PUT", body).json["body"] == len(body)
-    assert request(proxy.port, "/apps/echo/upload", (), "PUT", body).status in (0, 401)
+    for who, status in (((), 401), ((EVE,), 403)):
+        assert request(proxy.port, "/apps/echo/upload", who, "PUT", body).status in (0, status)
+    assert len(EchoApp.seen) == 1
 
 
 def test_no_cookie_token_secret_or_assertion_is_in_what_the_proxy_writes(proxy: RealProxy) -> None:
