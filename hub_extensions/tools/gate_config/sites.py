@@ -24,7 +24,7 @@ class ConfigRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class HostAddress:
     """A host of http or https: `netloc` is written without the port that goes without saying."""
 
     scheme: str
@@ -50,7 +50,7 @@ class PlacedApp:
 
     app: App
     path: str
-    upstream: Address
+    upstream: HostAddress
 
     @property
     def name(self) -> str:
@@ -66,7 +66,7 @@ class PlacedApp:
 class Site:
     """A public host: its apps, the longest path first, and whether it is the portal's."""
 
-    public: Address
+    public: HostAddress
     apps: tuple[PlacedApp, ...]
     portal: bool
 
@@ -83,7 +83,7 @@ def sites_of(apps: Sequence[App], portal: str) -> tuple[Site, ...]:
         ConfigRefused: what is wrong with which app.
     """
     home = address_of(portal, "the gate's url")
-    placed: dict[Address, list[PlacedApp]] = {home: []}
+    placed: dict[HostAddress, list[PlacedApp]] = {home: []}
     for app in apps:
         public, each = _placed(app)
         if any(each.path == other.path for other in placed.get(public, ())):
@@ -92,12 +92,12 @@ def sites_of(apps: Sequence[App], portal: str) -> tuple[Site, ...]:
     return tuple(_sites(placed, home))
 
 
-def _sites(placed: dict[Address, list[PlacedApp]], home: Address) -> Iterator[Site]:
+def _sites(placed: dict[HostAddress, list[PlacedApp]], home: HostAddress) -> Iterator[Site]:
     for public, found in placed.items():
         yield Site(public, tuple(sorted(found, key=lambda each: (-len(each.path), each.path))), public == home)
 
 
-def address_of(url: str, key: str) -> Address:
+def address_of(url: str, key: str) -> HostAddress:
     """The host of a URL without a path. Raises ConfigRefused."""
     parts = _split(url)
     if parts is None or parts.path not in ("", "/"):
@@ -105,7 +105,7 @@ def address_of(url: str, key: str) -> Address:
     return _address(parts)
 
 
-def _placed(app: App) -> tuple[Address, PlacedApp]:
+def _placed(app: App) -> tuple[HostAddress, PlacedApp]:
     if not _NAME.fullmatch(app.name):
         raise ConfigRefused(str(AppProblem(app.name, "name", "small letters, digits and - make a name")))
     where, upstream = _split(app.where), _split(app.upstream)
@@ -130,5 +130,5 @@ def _split(url: str) -> SplitResult | None:
     return parts if _HOST.fullmatch(parts.hostname or "") else None
 
 
-def _address(parts: SplitResult) -> Address:
-    return Address(parts.scheme, parts.hostname or "", parts.port or _PORTS[parts.scheme])
+def _address(parts: SplitResult) -> HostAddress:
+    return HostAddress(parts.scheme, parts.hostname or "", parts.port or _PORTS[parts.scheme])
