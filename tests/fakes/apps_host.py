@@ -1,6 +1,7 @@
 """A gate that answers by cookie, and an app that keeps what reached it: both ends of a proxy, in a thread of the test.
 
-The gate answers as the real one does: who has no cookie signs in, ``ada`` may open every app, ``eve`` none, and for ``away`` the hub does not answer. It asks for the proxy's secret first.
+The gate answers as the real one does: who has no cookie signs in, ``ada`` may open every app, ``eve`` none, and for
+``away`` the hub does not answer. It asks for the proxy's secret first.
 """
 
 from __future__ import annotations

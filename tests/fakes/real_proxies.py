@@ -32,14 +32,11 @@ http {{
 }}
 """
 CADDY = """
-{{
+{
     admin off
     auto_https off
     persist_config off
-    log {{
-        output file {folder}/access.log
-    }}
-}}
+}
 """
 TRAEFIK = """
 entryPoints:
@@ -90,7 +87,9 @@ class RealProxy:
             file.write_text(self.text, encoding="utf-8")
         elif self.kind == "caddy":
             file = self.folder / "Caddyfile"
-            file.write_text(CADDY.format(folder=self.folder) + self.text, encoding="utf-8")
+            log = f"    log {{\n        output file {self.folder}/access.log\n    }}\n"
+            text = self.text.replace("    route {", f"{log}    route {{")  # what a site may have beside ours
+            file.write_text(CADDY + text, encoding="utf-8")
         else:
             (self.folder / "apps.conf").write_text(self.text, encoding="utf-8")
             file = self.folder / "nginx.conf"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 from collections.abc import Callable, Iterator
 from itertools import product
+from pathlib import Path
 
 import pytest
 
+from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.identity_headers import FAMILIES, TO_THE_GATE, all_names, spellings
+from hub_extensions.tools.gate_config.render import ProxySettings, render
+from tests.cluster.certificates import Authority
 from tests.fakes.apps_host import ADA, ASSERTION_OF_ADA, GATE_COOKIE, SECRET, AppsHost, EchoApp
 from tests.fakes.real_proxies import RealProxy
 from tests.gate.proxies.raw_requests import NAVIGATION, Answer, open_socket, request, send
@@ -63,6 +68,20 @@ KINDS: tuple[Kind, ...] = (page, post, websocket)
 
 def test_the_proxys_own_check_takes_the_generated_file(proxy: RealProxy) -> None:
     checked = subprocess.run(proxy.words(check=True), capture_output=True, text=True, timeout=patient(60))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_its_check_takes_hosts_with_https_and_apps_behind_https_too(proxy: RealProxy, tmp_path: Path) -> None:
+    certificate, key = Authority(tmp_path, "tests").issue("apps", "apps.example.org", addresses=["apps.example.org"])
+    url = "https://apps.example.org"
+    apps = (
+        App("inner", "Inner", f"{url}/inner/", "https://127.0.0.1:5000", prefix=False),
+        App("board", "Board", "https://board.example.org:8443/", "http://127.0.0.1:6006", relay=True),
+    )
+    text = render(proxy.kind, apps, ProxySettings(url, SECRET, certificate=str(certificate), key=str(key)))
+    other = copy.copy(proxy)
+    other.folder, other.text = tmp_path / "proxy", text
+    checked = subprocess.run(other.words(check=True), capture_output=True, text=True, timeout=patient(60))
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -300,8 +319,10 @@ def test_a_long_body_reaches_the_app_and_none_the_gate(proxy: RealProxy) -> None
 
 
 def test_no_cookie_token_secret_or_assertion_is_in_what_the_proxy_writes(proxy: RealProxy) -> None:
-    page(proxy, [f"Cookie: {GATE_COOKIE}=canary-cookie", "Authorization: Bearer canary-token"])
-    page(proxy, [SIGNED_IN, "Authorization: Bearer canary-token"])
+    secrets = ("canary", SECRET, ASSERTION_OF_ADA, ADA)
+    before = {each: proxy.log().count(each) for each in secrets}  # another test sends the secret as a stranger would
+    for cookie, kind in product((f"{GATE_COOKIE}=canary-cookie", ADA, EVE), KINDS):
+        kind(proxy, [f"Cookie: {cookie}", "Authorization: Bearer canary-token"])
     request(proxy.port, "/apps/gone/", (SIGNED_IN, "Authorization: Bearer canary-token"))
-    written = proxy.log()
-    assert [canary for canary in ("canary", SECRET, ASSERTION_OF_ADA, ADA) if canary in written] == []
+    open_socket(proxy.port, "/apps/relayed/socket", (SIGNED_IN,))
+    assert {each: proxy.log().count(each) for each in secrets} == before
