@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -161,6 +162,27 @@ def assert_only_ada(seen: list[dict[str, object]]) -> None:
     for each in seen:
         headers: list[list[str]] = each["headers"]  # type: ignore[assignment]
         assert [value for name, value in headers if name == "X-Auth-Request-User"] == ["ada"], each
+
+
+FAULTS = {
+    "nginx": r" *proxy_set_header Remote-User .*\n",
+    "caddy": r" *request_header -Remote-User\n|\bRemote-User ",
+    "envoy": r" *\[\"remote-user\"\] = true,\n| *- \{exact: remote-user\}\n",
+    "traefik": r' *"Remote[-_.]User": ""\n| *- "Remote-User"\n',
+}
+"""What takes one header out of a configuration: as if it had been forgotten."""
+
+
+def test_a_header_that_a_configuration_forgets_is_seen_to_come_through(proxy: RealProxy, tmp_path: Path) -> None:
+    faulty = RealProxy(proxy.word, tmp_path / "faulty", proxy.host)
+    faulty.text, changes = re.subn(FAULTS[proxy.kind], "", faulty.text)
+    assert changes
+    try:
+        faulty.start()
+        for kind in KINDS:
+            assert kind(faulty, [SIGNED_IN, f"Remote-User: {MARK}"]).has("Remote-User") == [MARK]
+    finally:
+        faulty.stop()
 
 
 def test_mixed_spellings_and_what_names_headers_for_removal_change_nothing(proxy: RealProxy) -> None:
