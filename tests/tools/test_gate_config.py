@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import stat
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,11 +122,30 @@ def test_the_command_writes_a_file_that_only_its_owner_reads(tmp_path: Path) -> 
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
+def test_apps_url_secret_and_address_come_from_the_gates_own_settings(tmp_path: Path) -> None:
+    known = {"url": URL, "proxy_secret": SECRET, "host": "10.0.0.5", "port": 9000, "catalogue": list(map(asdict, APPS))}
+    file = tmp_path / "gate.json"
+    file.write_text(json.dumps(known))
+    shown = CliRunner().invoke(config, ["caddy", "--config", str(file)])
+    assert shown.output == render("caddy", APPS, ProxySettings(URL, SECRET, gate="http://10.0.0.5:9000"))
+
+
+@pytest.mark.parametrize("lacking", ["--apps", "--url", "--secret-file"])
+def test_what_is_lacking_is_named(tmp_path: Path, lacking: str) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    (tmp_path / "apps.yaml").write_text("{}")
+    words = {"--apps": f"{tmp_path}/apps.yaml", "--url": URL, "--secret-file": f"{tmp_path}/secret"}
+    del words[lacking]
+    shown = CliRunner().invoke(config, ["nginx", *(part for pair in words.items() for part in pair)])
+    assert (shown.exit_code, shown.output) == (2, f"Nothing was written: --config FILE, or {lacking}, is needed.\n")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("mlflow: {were: x}", "app 'mlflow': were unknown"),
-        ("mlflow: {where: x}", "upstream is not there"),
+        ("mlflow: {where: x}", "app 'mlflow', upstream: Field required"),
+        ("mlflow: {where: x, upstream: y, mode: no}", "app 'mlflow', mode: "),
         ("mlflow: 3", "app 'mlflow'"),
         ("[1]", "names of apps"),
         ("a: {", "is no YAML"),

@@ -32,6 +32,8 @@ TEMPLATES = {
     "ingress": "ingress.yaml.j2",
 }
 """Proxy -> its template."""
+PUBLIC = ("/_gate/start", "/_gate/callback", "/_gate/sign-out", "/_gate/jwks.json", "/_gate/health")
+"""The gate's addresses for browsers, and for apps that check an assertion. Nothing else of it is open from outside."""
 ABOUT_THE_REQUEST = ("Forwarded", "X-Forwarded-Host", "X-Forwarded-Prefix")
 """Apps make addresses of them, so a browser's are not passed on."""
 _SECRET = re.compile(r"[A-Za-z0-9_-]{32,}")
@@ -83,7 +85,7 @@ def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
         placed=placed,
         check=CHECK_PATH,
         answer="/_gate/answer/",
-        closed=("/_gate/check", "/_gate/answer", "/_gate/away", "/_gate/relay"),
+        public=PUBLIC,
         identity=all_names(),
         copied=copied_names(),
         to_the_gate=TO_THE_GATE,

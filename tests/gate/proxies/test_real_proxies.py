@@ -222,9 +222,9 @@ def test_the_apps_own_cookies_pass_and_the_gates_does_not_nor_does_a_token(proxy
     assert page(proxy, [f"Cookie: {many}; {ADA}"]).has("Cookie") == [many]
 
 
-def test_the_checks_own_addresses_are_closed_to_browsers(proxy: RealProxy) -> None:
+def test_what_is_not_for_browsers_at_the_gate_is_closed_to_them(proxy: RealProxy) -> None:
     asked = [f"{name}: {SECRET}" for name in TO_THE_GATE[:1]]
-    paths = [f"/_gate/{kind}/echo" for kind in ("check", "answer", "away", "relay")]
+    paths = [f"/_gate/{kind}/echo" for kind in ("check", "answer", "away", "relay", "ended", "metrics")]
     tricks = [
         "/_gate//check/echo",
         "/_gate/./check/echo",
@@ -232,7 +232,8 @@ def test_the_checks_own_addresses_are_closed_to_browsers(proxy: RealProxy) -> No
         "/_GATE/check/echo",
         "/x/../_gate/check/echo",
     ]
-    for target in (*paths, *tricks, "/_gate/check%2fecho", "/_gate/jwks.json/../check/echo"):
+    more = ["/_gate/check%2fecho", "/_gate/jwks.json/../check/echo", "/_gate/start/x", "/_gate/metrics", "/_gate/ended"]
+    for target in (*paths, *tricks, *more):
         for method in ("GET", "POST", "HEAD"):
             answer = request(proxy.port, target, (SIGNED_IN, *asked), method)
             assert answer.status in (301, 400, 404), (target, answer)
