@@ -65,6 +65,8 @@ class FakeGate(RequestHandler):
             return self._end(503, {"error": "the hub does not answer since 12:00"})
         if who == "eve":
             return self._end(403, {"error": f"{app.title} is for its group"})
+        if asked[METHOD] == "POST" and asked.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
+            return self._end(403, {"error": "from a page of another address"})
         if who == "ada":
             for name, value in headers_of(Identity("ada", ("lab",)), app.header_family, ASSERTION_OF_ADA).items():
                 self.set_header(name, value)

