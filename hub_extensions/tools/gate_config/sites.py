@@ -1,0 +1,134 @@
+"""The apps as a proxy sees them: by public host, each with its path and where it runs.
+
+What goes into another program's configuration is checked here, so that no text of the catalogue can mean more in it.
+Not here: the texts of the configurations (``templates/``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from hub_extensions.core.sign_on.apps import RESERVED, App, AppProblem
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
+_PATH = re.compile(r"/([A-Za-z0-9._~-]+/)*")
+_PORTS = {"http": 80, "https": 443}
+
+
+class ConfigRefused(Exception):
+    """No configuration can be made of this; its text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostAddress:
+    """A host of http or https: `netloc` is written without the port that goes without saying."""
+
+    scheme: str
+    hostname: str
+    port: int
+
+    @property
+    def netloc(self) -> str:
+        return self.hostname if self.port == _PORTS[self.scheme] else f"{self.hostname}:{self.port}"
+
+    @property
+    def origin(self) -> str:
+        return f"{self.scheme}://{self.netloc}"
+
+    @property
+    def tls(self) -> bool:
+        return self.scheme == "https"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedApp:
+    """An app with its path at its public host, "/" where it has the host to itself, and the address it runs at."""
+
+    app: App
+    path: str
+    upstream: HostAddress
+
+    @property
+    def name(self) -> str:
+        return self.app.name
+
+    @property
+    def stripped(self) -> bool:
+        """The proxy takes the path off."""
+        return self.path != "/" and not self.app.prefix
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A public host: its apps, the longest path first, and whether it is the portal's."""
+
+    public: HostAddress
+    apps: tuple[PlacedApp, ...]
+    portal: bool
+
+    @property
+    def whole(self) -> bool:
+        """One app has all of it."""
+        return any(each.path == "/" for each in self.apps)
+
+
+def sites_of(apps: Sequence[App], portal: str) -> tuple[Site, ...]:
+    """The public hosts of these apps, and that of the portal, which is the gate's own address.
+
+    Raises:
+        ConfigRefused: what is wrong with which app.
+    """
+    home = address_of(portal, "the gate's url")
+    placed: dict[HostAddress, list[PlacedApp]] = {home: []}
+    for app in apps:
+        public, each = _placed(app)
+        if any(each.path == other.path for other in placed.get(public, ())):
+            raise ConfigRefused(str(AppProblem(app.name, "where", f"another app is at {public.origin}{each.path} too")))
+        placed.setdefault(public, []).append(each)
+    return tuple(_sites(placed, home))
+
+
+def _sites(placed: dict[HostAddress, list[PlacedApp]], home: HostAddress) -> Iterator[Site]:
+    for public, found in placed.items():
+        yield Site(public, tuple(sorted(found, key=lambda each: (-len(each.path), each.path))), public == home)
+
+
+def address_of(url: str, key: str) -> HostAddress:
+    """The host of a URL without a path. Raises ConfigRefused."""
+    parts = _split(url)
+    if parts is None or parts.path not in ("", "/"):
+        raise ConfigRefused(f"{key}: {url!r} is not http:// or https:// with a host and no path")
+    return _address(parts)
+
+
+def _placed(app: App) -> tuple[HostAddress, PlacedApp]:
+    if not _NAME.fullmatch(app.name):
+        raise ConfigRefused(str(AppProblem(app.name, "name", "small letters, digits and - make a name")))
+    where, upstream = _split(app.where), _split(app.upstream)
+    if where is None or not _PATH.fullmatch(where.path or "/"):
+        raise ConfigRefused(str(AppProblem(app.name, "where", f"{app.where!r} is no address with a slash at its end")))
+    if upstream is None or upstream.path not in ("", "/"):
+        raise ConfigRefused(str(AppProblem(app.name, "upstream", f"{app.upstream!r} is no http address of a host")))
+    path = where.path or "/"
+    if path.startswith(f"{RESERVED}/") or ".." in path.split("/"):
+        raise ConfigRefused(str(AppProblem(app.name, "where", f"{path} is the gate's own")))
+    return _address(where), PlacedApp(app, path, _address(upstream))
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        port_is_good = parts.port is None or parts.port > 0
+    except ValueError:
+        return None
+    if parts.scheme not in _PORTS or "@" in parts.netloc or parts.query or parts.fragment or not port_is_good:
+        return None
+    return parts if _HOST.fullmatch(parts.hostname or "") else None
+
+
+def _address(parts: SplitResult) -> HostAddress:
+    return HostAddress(parts.scheme, parts.hostname or "", parts.port or _PORTS[parts.scheme])

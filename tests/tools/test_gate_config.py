@@ -1,0 +1,190 @@
+"""``gate config``: what its texts have for every app, and what it refuses to write into another program's file."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from hub_extensions.core.sign_on.apps import App
+from hub_extensions.core.sign_on.identity_headers import TO_THE_GATE, all_names, copied_names
+from hub_extensions.tools.cli.gate_config import PROXIES, config
+from hub_extensions.tools.gate_config.render import TEMPLATES, ProxySettings, render
+from hub_extensions.tools.gate_config.sites import ConfigRefused
+
+SECRET = "0123456789abcdefghijklmnopqrstuvwxyz"
+URL = "https://apps.example.org"
+SETTINGS = ProxySettings(URL, SECRET, gate="http://gate.apps:8192")
+MLFLOW = App("mlflow", "MLflow", f"{URL}/mlflow/", "http://mlflow.tracking:5000")
+BOARD = App("board", "TensorBoard", "https://board.example.org/", "http://board.apps:6006", header_family="Remote")
+BARE = App("bare", "Bare", f"{URL}/bare/", "http://bare.apps.svc.cluster.local:80", prefix=False)
+DASK = App("dask", "Dask", f"{URL}/dask/", "http://dask.apps:8787", relay=True)
+APPS = (MLFLOW, BOARD, BARE, DASK)
+
+
+def test_the_command_knows_each_template() -> None:
+    assert tuple(TEMPLATES) == PROXIES
+
+
+@pytest.mark.parametrize("proxy", PROXIES)
+def test_every_app_is_checked_under_its_own_name_and_every_identity_header_is_the_gates(proxy: str) -> None:
+    text = render(proxy, APPS, SETTINGS)
+    for app in APPS:
+        assert re.search(rf"/_gate/(check|answer)/{app.name}\b", text), app.name
+    for name in copied_names():
+        assert re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE), name
+    for name in TO_THE_GATE:
+        assert re.search(re.escape(name), text, re.IGNORECASE), name
+    assert text.count(SECRET) >= 1
+    assert "{{" not in text
+    assert "{%" not in text
+
+
+@pytest.mark.parametrize("proxy", ["traefik", "gateway-api", "ingress", "envoy"])
+def test_what_is_yaml_can_be_read(proxy: str) -> None:
+    parts = [part for part in yaml.safe_load_all(render(proxy, APPS, SETTINGS)) if part]
+    named = [
+        (part["kind"], part["metadata"]["namespace"], part["metadata"]["name"]) for part in parts if "kind" in part
+    ]
+    assert len(named) == len(set(named))
+    routes = [name for kind, _, name in named if kind in ("HTTPRoute", "Ingress")]
+    if named:
+        assert sorted(routes) == ["app-bare", "app-board", "app-dask", "app-mlflow", "gate-1", "gate-2"]
+
+
+SPOILED: list[tuple[dict[str, Any], str]] = [
+    ({"name": "a b"}, "name"),
+    ({"name": "../x"}, "name"),
+    ({"where": f"{URL}/a b/"}, "where"),
+    ({"where": f"{URL}/a"}, "where"),
+    ({"where": f"{URL}/a/;return 200/"}, "where"),
+    ({"where": f"{URL}/../"}, "where"),
+    ({"where": f"{URL}/_gate/x/"}, "where"),
+    ({"where": f"{URL}/a/?b"}, "where"),
+    ({"where": "https://apps.example.org}/"}, "where"),
+    ({"where": "ftp://apps.example.org/"}, "where"),
+    ({"where": f"{URL}/dask/"}, "where"),
+    ({"upstream": "http://h:80/path"}, "upstream"),
+    ({"upstream": "http://h; }"}, "upstream"),
+    ({"upstream": "http://a@h:80"}, "upstream"),
+    ({"upstream": "http://h:99999"}, "upstream"),
+    ({"upstream": "h:80"}, "upstream"),
+]
+
+
+@pytest.mark.parametrize(("change", "key"), SPOILED, ids=[str(change) for change, _ in SPOILED])
+def test_no_text_of_the_catalogue_means_more_in_a_configuration(change: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigRefused, match=f"app '.*', {key}: "):
+        render("nginx", (DASK, replace(MLFLOW, **change)), SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"secret": "short"}, "secret"),
+        ({"secret": 'x"; return 200; #' * 4}, "secret"),
+        ({"listen": "1; }"}, "listen"),
+        ({"key": "/a b"}, "key"),
+        ({"url": f"{URL}/path/"}, "url"),
+        ({"gate": "unix:/run/gate"}, "gate"),
+        ({"url": "http://apps.example.org:443"}, "443"),
+    ],
+)
+def test_a_setting_that_cannot_be_written_is_refused_by_name(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigRefused, match=words):
+        render("nginx", APPS, replace(SETTINGS, **change))
+
+
+def test_on_kubernetes_an_upstream_is_a_service() -> None:
+    with pytest.raises(ConfigRefused, match=r"app 'mlflow', upstream: .*NAME\.NAMESPACE"):
+        render("ingress", (replace(MLFLOW, upstream="http://10.0.0.7:5000"),), SETTINGS)
+
+
+def test_the_command_writes_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(SECRET + "\n")
+    apps = {"mlflow": {"title": "MLflow", "where": MLFLOW.where, "upstream": MLFLOW.upstream, "groups": ["lab"]}}
+    (tmp_path / "apps.yaml").write_text(yaml.safe_dump(apps))
+    words = ["nginx", "--apps", f"{tmp_path}/apps.yaml", "--url", URL, "--secret-file", f"{tmp_path}/secret"]
+    shown = CliRunner().invoke(config, words)
+    assert shown.exit_code == 0, shown.output
+    assert shown.output == render("nginx", (replace(MLFLOW, groups=("lab",)),), ProxySettings(URL, SECRET))
+    file = tmp_path / "apps.conf"
+    file.write_text("older")
+    assert CliRunner().invoke(config, [*words, "-o", str(file)]).exit_code == 0
+    assert file.read_text() == shown.output
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_apps_url_secret_and_address_come_from_the_gates_own_settings(tmp_path: Path) -> None:
+    known = {"url": URL, "proxy_secret": SECRET, "host": "10.0.0.5", "port": 9000, "catalogue": list(map(asdict, APPS))}
+    file = tmp_path / "gate.json"
+    file.write_text(json.dumps(known))
+    shown = CliRunner().invoke(config, ["caddy", "--config", str(file)])
+    assert shown.output == render("caddy", APPS, ProxySettings(URL, SECRET, gate="http://10.0.0.5:9000"))
+
+
+@pytest.mark.parametrize("lacking", ["--apps", "--url", "--secret-file"])
+def test_what_is_lacking_is_named(tmp_path: Path, lacking: str) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    (tmp_path / "apps.yaml").write_text("{}")
+    words = {"--apps": f"{tmp_path}/apps.yaml", "--url": URL, "--secret-file": f"{tmp_path}/secret"}
+    del words[lacking]
+    shown = CliRunner().invoke(config, ["nginx", *(part for pair in words.items() for part in pair)])
+    assert (shown.exit_code, shown.output) == (2, f"Nothing was written: --config FILE, or {lacking}, is needed.\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("mlflow: {were: x}", "app 'mlflow': were unknown"),
+        ("mlflow: {where: x}", "app 'mlflow', upstream: Field required"),
+        ("mlflow: {where: x, upstream: y, mode: no}", "app 'mlflow', mode: "),
+        ("mlflow: 3", "app 'mlflow'"),
+        ("[1]", "names of apps"),
+        ("a: {", "is no YAML"),
+    ],
+)
+def test_a_catalogue_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    (tmp_path / "apps.yaml").write_text(text)
+    files = ["--apps", f"{tmp_path}/apps.yaml", "--secret-file", f"{tmp_path}/secret"]
+    shown = CliRunner().invoke(config, ["nginx", "--url", URL, *files])
+    assert shown.exit_code == 2
+    assert words in shown.output
+
+
+def canonical(name: str) -> str:
+    """A header's name as Go, in which Traefik is written, has it: it changes case alone."""
+    return "-".join(part[:1].upper() + part[1:].lower() for part in name.split("-"))
+
+
+def test_the_middlewares_of_traefik_clear_ask_and_take_out_in_this_order() -> None:
+    """A stand-in for what Traefik documents: custom headers with "" go, authResponseHeaders replace or go."""
+    http = yaml.safe_load(render("traefik", APPS, SETTINGS))["http"]
+    chain = http["routers"]["app-mlflow"]["middlewares"]
+    assert chain[:3] == ["gate-clear", "gate-mlflow", "gate-after"]
+    spelled = [name.replace("-", mark) for name in all_names() for mark in "-_."]
+    headers = {canonical(name): "mallory" for name in [*spelled, "Authorization", *TO_THE_GATE, "X-Own"]}
+    headers["Cookie"] = "__Host-gate=1; a=2"
+    asked: dict[str, str] = {}
+    for each in (http["middlewares"][name] for name in chain[:3]):
+        for name, value in each.get("headers", {}).get("customRequestHeaders", {}).items():
+            headers.pop(canonical(name), None)
+            headers.update({canonical(name): value} if value else {})
+        if forward := each.get("forwardAuth"):
+            asked = dict(headers)
+            assert forward["trustForwardHeader"] is False
+            answered = {"X-Auth-Request-User": "ada", "Cookie": "a=2"}
+            for name in forward["authResponseHeaders"]:
+                headers.pop(canonical(name), None)
+                headers.update({canonical(name): answered[name]} if name in answered else {})
+    assert asked["X-Gate-Proxy"] == SECRET
+    assert asked["Authorization"] == "mallory"
+    assert headers == {"X-Auth-Request-User": "ada", "Cookie": "a=2", "X-Own": "mallory"}
