@@ -10,7 +10,7 @@ import asyncio
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from tornado.httpclient import HTTPRequest
+from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from hub_extensions.adapters.timeouts import with_timeout
@@ -51,15 +51,13 @@ class PersonSources:
             self._body(f"{self._hub}/user", token),
             *(self._body(f"{self._gpu}/api/{name}", token) for name in ("servers", "offers", "tickets")),
         )
-        return Sources(
-            True, _hub_servers(user), _read(_SERVERS, servers), _read(_FORM, form), _read(_TICKETS, tickets)
-        )
+        return Sources(True, _hub_servers(user), _read(_SERVERS, servers), _read(_FORM, form), _read(_TICKETS, tickets))
 
     async def _body(self, url: str, token: str) -> bytes | None:
         request = HTTPRequest(url, headers={"Authorization": f"Bearer {token}"}, request_timeout=self._seconds)
         try:
             answer = await with_timeout(self._seconds, self._client.fetch(request, raise_error=False))
-        except (OSError, asyncio.TimeoutError):
+        except (OSError, HTTPClientError, asyncio.TimeoutError):
             return None
         return answer.body if answer.code == 200 else None
 

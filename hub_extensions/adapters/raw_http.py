@@ -1,4 +1,4 @@
-"""One HTTP request, byte by byte as it is given: also what HTTP libraries refuse to send. Follows nothing, and is bounded.
+"""One HTTP request, byte by byte as it is given, also what libraries refuse to send. Bounded; it follows nothing.
 
 For asking whether an app answers, and for an audit that tries spellings of headers and paths that no library lets by.
 Not here: what an answer means.
@@ -61,8 +61,7 @@ async def ask_raw(
 ) -> RawAnswer:
     """The answer. `head`: its body is not read. Raises OSError: nobody answers in time, or not in HTTP.
 
-    A certificate is not judged: nothing secret is sent that its receiver should not see, and whose it is, is a browser's
-    to judge.
+    A certificate is not judged: whose an address is, is for browsers and proxies to judge.
     """
     try:
         return await with_timeout(seconds, _ask(place, method, target, headers, head))
@@ -72,9 +71,7 @@ async def ask_raw(
         raise OSError(f"{type(problem).__name__}: no answer in HTTP") from problem
 
 
-async def _ask(
-    place: Place, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], head: bool
-) -> RawAnswer:
+async def _ask(place: Place, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], head: bool) -> RawAnswer:
     reader, writer = await asyncio.open_connection(
         place.address, place.port, ssl=_any_certificate() if place.secure else None, limit=HEAD_BYTES
     )
@@ -99,7 +96,7 @@ def _head(read: bytes) -> RawAnswer:
 
 
 async def _body(reader: asyncio.StreamReader, answer: RawAnswer) -> bytes:
-    """As much as is sent, up to the bound: chunks are put together, so that a text is not cut where it is looked for."""
+    """As much as is sent, up to the bound: chunks are put together, so that no text is cut."""
     if answer.status in (204, 304):
         return b""
     if answer.header("transfer-encoding").lower() == "chunked":

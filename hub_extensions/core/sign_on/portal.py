@@ -80,7 +80,7 @@ class AppTile:
 
 @dataclass(frozen=True, slots=True)
 class ServerTile:
-    """A server of the page. `ends`: when it stops, as far as is known; `title`: its offer, "" where that is not known."""
+    """A server of the page. `ends`: when it stops, as far as is known; `title`: its offer, "" where not known."""
 
     name: str
     ready: bool
