@@ -1,7 +1,7 @@
 """The front page of the apps' host: the apps that its reader may open, his servers, places and waits, and *Sign out*.
 
-Made on the server and whole without script. Who is not signed in is led to sign in, save right after a sign-out: there
-a button waits. Not here: who may open what (the gate), and what is shown of it (``core/sign_on/portal.py``).
+Made on the server and whole without script. Who opens it and is not signed in is led to sign in. The gate itself is the
+application's setting ``gate``. Not here: who may open what (the gate), and what is shown (``core/sign_on/portal.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from tornado.web import RequestHandler
 
 from hub_extensions.adapters.catalogues import catalogue_for
-from hub_extensions.adapters.jupyterhub_api import HubAway
 from hub_extensions.adapters.person_sources import PersonSources
 from hub_extensions.core import offer_texts, wording
 from hub_extensions.core.reasons import translated
@@ -28,8 +27,6 @@ from hub_extensions.gate.health import HealthWatch
 
 START = "/_gate/start?next=%2F"
 SIGN_OUT = "/_gate/sign-out"
-SIGNED_OUT = "signed-out"
-"""As a query of the front page: the reader signed out just now, and is not to be signed in again by himself."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +34,11 @@ class PortalParts:
     """What the page is made with.
 
     Attributes:
-        gate: knows sessions, rights and tokens. health: knows which apps answer.
+        health: knows which apps answer. sources: hub and GPU service.
         hub_url: where browsers find the hub, with ``/hub/`` at its end.
         has_sessions: the hub has a page of one's own sessions (c.SignOn).
     """
 
-    gate: Any
     health: HealthWatch
     sources: PersonSources
     hub_url: str
@@ -75,30 +71,25 @@ class PortalPage(RequestHandler):
 
     async def get(self) -> None:
         """See the class."""
-        session = self.parts.gate.session_of(self.request)
+        gate = self.settings["gate"]
+        session = await gate.session_of(self.request)
         if session is None:
             self._not_signed_in()
             return
-        try:
-            apps = await self.parts.gate.apps_open_to(session)
-        except HubAway:
-            self._show("portal_away.html", 503)
-            return
-        if apps is None:  # ended meanwhile
-            self._not_signed_in()
-            return
-        sources = await self.parts.sources.of(self.parts.gate.token_of(session))
         now = datetime.now(timezone.utc)
+        apps, away_since = gate.apps_open_to(session), gate.answers.away_since
+        if away_since is not None and not apps:
+            self._show("portal_away.html", 503, seconds=(now - away_since).total_seconds())
+            return
+        sources = await self.parts.sources.of(gate.token_of(session))
         portal = portal_of(session.user, apps, self.parts.health.states, sources, now)
-        self._show("portal.html", 200, portal=portal, now=now, xsrf=self.parts.gate.xsrf_of(session))
+        self._show("portal.html", 200, portal=portal, now=now)
 
     def _not_signed_in(self) -> None:
-        navigates = self.request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
-        signed_out = SIGNED_OUT in self.request.arguments
-        if navigates and not signed_out:
+        if self.request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate":
             self.redirect(START)
             return
-        self._show("portal_sign_in.html", 200 if navigates else 401, signed_out=signed_out)
+        self._show("portal_sign_in.html", 401)
 
     def _show(self, template: str, status: int, **values: Any) -> None:
         t = catalogue_for(self.request.headers.get("Accept-Language", ""))
@@ -138,12 +129,13 @@ def _style() -> str:
 
 
 def _policy() -> str:
-    """The style stands in the page, which saves a request; a page with another one shows none."""
+    """The style stands in the page, which saves a request; a page with another one shows none.
+
+    Nothing is said of forms: a browser asks it of where a form leads in the end too, and *Sign out* leads to the hub
+    and on to its provider.
+    """
     digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
-    return (
-        f"default-src 'none'; style-src 'sha256-{digest}'; img-src 'self'; form-action 'self'; base-uri 'none'; "
-        "frame-ancestors 'none'"
-    )
+    return f"default-src 'none'; style-src 'sha256-{digest}'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 
 def _environment(hub_url: str) -> Environment:
@@ -167,6 +159,7 @@ def _environment(hub_url: str) -> Environment:
     environment.globals.update(
         offer_texts=offer_texts,
         translated=translated,
+        about=wording.about,
         health_text=health_text,
         left_text=left_text,
         server_url=server_url,

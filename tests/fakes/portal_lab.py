@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -18,7 +19,6 @@ from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPServerRequest
 from tornado.netutil import bind_sockets
 
-from hub_extensions.adapters.jupyterhub_api import HubAway
 from hub_extensions.adapters.person_sources import PersonSources
 from hub_extensions.core.messages import FormState, ServerState, TicketInfo
 from hub_extensions.core.sign_on.apps import App
@@ -40,26 +40,22 @@ class Somebody:
 
 
 class GateOfCookies:
-    """A gate that believes the cookie `who`. `hub_away`: it cannot ask who may open what."""
+    """A gate that believes the cookie `who`. `away_since`: it cannot ask the hub since then, and opens nothing."""
 
     def __init__(self, people: dict[str, Somebody]) -> None:
         self.people = people
-        self.hub_away = False
+        self.away_since: datetime | None = None
+        self.answers = self
 
-    def session_of(self, request: HTTPServerRequest) -> Somebody | None:
+    async def session_of(self, request: HTTPServerRequest) -> Somebody | None:
         found = request.cookies.get("who")
         return self.people.get(found.value) if found is not None else None
 
-    async def apps_open_to(self, session: Somebody) -> Sequence[App]:
-        if self.hub_away:
-            raise HubAway("no answer")
-        return session.apps
+    def apps_open_to(self, session: Somebody) -> Sequence[App]:
+        return () if self.away_since else session.apps
 
     def token_of(self, session: Somebody) -> str:
         return f"token-of-{session.user}"
-
-    def xsrf_of(self, session: Somebody) -> str:
-        return f"proof-of-{session.user}"
 
 
 class PortalLab:
@@ -69,7 +65,7 @@ class PortalLab:
         self.gate = GateOfCookies(people)
         self.silent: set[str] = set()
         self.broken: set[str] = set()
-        self.signed_out: list[dict[str, str]] = []
+        self.signed_out = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -92,7 +88,7 @@ class PortalLab:
 
     async def _start(self, port: int, gpu_service: bool) -> HTTPServer:
         sources = PersonSources(f"{self.url}/hub/api", f"{self.url}/services/gpu/" if gpu_service else "", patient(1.0))
-        parts = PortalParts(self.gate, self.health, sources, f"{self.url}/hub/", True)
+        parts = PortalParts(self.health, sources, f"{self.url}/hub/", True)
         own = {"lab": self}
         routes = [
             *portal_routes(parts),
@@ -101,7 +97,7 @@ class PortalLab:
             (r"/_gate/sign-out", SignOut, own),
             (r"/(?:_gate/start|app/.*|hub/.*)", Elsewhere),
         ]
-        server = HTTPServer(web.Application(routes))
+        server = HTTPServer(web.Application(routes, gate=self.gate))
         server.add_sockets(bind_sockets(port, "127.0.0.1"))
         return server
 
@@ -132,12 +128,14 @@ class SignOut(web.RequestHandler):
         self.lab = lab
 
     def check_xsrf_cookie(self) -> None:
-        """The gate's own is asked for below."""
+        """The gate has no tokens in forms: what the browser says of where they come from counts."""
 
     def post(self) -> None:
-        self.lab.signed_out.append({"_xsrf": self.get_body_argument("_xsrf")})
+        assert self.request.headers["Sec-Fetch-Site"] == "same-origin"
+        assert self.request.headers["Origin"] == self.lab.url, "the gate believes no form without"
+        self.lab.signed_out += 1
         self.clear_cookie("who")
-        self.redirect("/?signed-out", status=303)
+        self.redirect(self.lab.url.replace("127.0.0.1", "localhost") + "/hub/logout", status=303)
 
 
 class Elsewhere(web.RequestHandler):

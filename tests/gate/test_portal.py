@@ -32,7 +32,9 @@ def an_app(name: str, upstream: str = "http://127.0.0.1:1", health: str = "/") -
 
 def ada() -> Somebody:
     form = FormState((an_offer("gpu", free=0, total=2),), False, NOW, "", ())
-    ticket = TicketInfo("t", "ada", "lab", "waiting", (OfferId("gpu"),), 2, NOW, Reason("full", "All are in use."), "")
+    ticket = TicketInfo(
+        "t", "ada", "thesis", "waiting", (OfferId("gpu"),), 2, NOW, Reason("full", "All are in use."), ""
+    )
     server = a_state(title="MIG 1g.5gb", ends_at=NOW + timedelta(days=3, minutes=30))
     return Somebody("ada", (an_app("mlflow"), an_app("dask")), (server,), form, (ticket,))
 
@@ -54,7 +56,7 @@ def lab(shared: PortalLab) -> Iterator[PortalLab]:
     yield shared
     shared.silent.clear()
     shared.broken.clear()
-    shared.gate.hub_away = False
+    shared.gate.away_since = None
 
 
 def get(lab: PortalLab, who: str = "", path: str = "/", **headers: str) -> tuple[int, dict[str, str], str]:
@@ -79,13 +81,13 @@ def test_everybody_sees_what_is_his_and_no_word_of_others(lab: PortalLab) -> Non
     assert sections(page) == {
         "apps": "D Dask ? not known M Mlflow ? not known",
         "servers": "Your servers Default server · MIG 1g.5gb · stops in 3 d",
-        "places": "Your place in line 2nd in line : MIG gpu (server lab) All are in use.",
+        "places": "Your place in line 2nd in line : MIG gpu (server thesis) All are in use.",
         "waits": sections(page)["waits"],
     }
     assert "tensorboard" not in page.lower() and "ben" not in page
     other = get(lab, "ben")[2]
     assert sections(other)["apps"] == "T Tensorboard ? not known"
-    for name in ("mlflow", "dask", "ada", "lab"):
+    for name in ("mlflow", "dask", "ada", "thesis"):
         assert name not in re.sub(r"<style>.*?</style>", "", other, flags=re.DOTALL).lower()
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
     assert headers["Cache-Control"] == "no-store"
@@ -117,18 +119,17 @@ def test_servers_are_not_known_where_neither_hub_nor_service_says_them(lab: Port
 
 
 def test_a_hub_that_cannot_say_who_may_open_what_shows_no_app(lab: PortalLab) -> None:
-    lab.gate.hub_away = True
+    lab.gate.away_since = NOW - timedelta(days=3, minutes=30)
     status, _, page = get(lab, "ada")
     assert status == 503
-    assert "You stay signed in." in page and "mlflow" not in page.lower()
+    assert "You stay signed in." in page and "It has not answered for 3 d." in page and "mlflow" not in page.lower()
 
 
-def test_who_is_not_signed_in_is_led_to_it_save_after_a_sign_out(lab: PortalLab) -> None:
+def test_who_is_not_signed_in_is_led_to_it_and_a_script_is_not(lab: PortalLab) -> None:
     status, headers, _ = get(lab)
     assert (status, headers["Location"]) == (302, "/_gate/start?next=%2F")
-    status, _, page = get(lab, path="/?signed-out")
-    assert status == 200 and "You signed out." in page and 'href="/_gate/start?next=%2F"' in page
-    assert get(lab, Sec_Fetch_Mode="cors")[0] == 401
+    status, _, page = get(lab, Sec_Fetch_Mode="cors")
+    assert status == 401 and "You are not signed in." in page and 'href="/_gate/start?next=%2F"' in page
 
 
 def test_two_hundred_apps_are_one_page_with_each_of_them() -> None:
