@@ -21,11 +21,11 @@ ACCOUNT = "gpu-audit-"
 SECONDS = 10.0
 
 
-class HubSaysNo(Exception):
+class HubDeclined(Exception):
     """The hub did not do it; the text says what, and its status."""
 
 
-class HubRefusesAccount(HubSaysNo):
+class HubRefusesAccount(HubDeclined):
     """The hub answered, and it was not done."""
 
 
@@ -62,7 +62,7 @@ class AuditHub:
         """All services by name; None: the token may not read them."""
         try:
             found = await self._ask("GET", "services")
-        except HubSaysNo:
+        except HubDeclined:
             return None
         return found if isinstance(found, dict) else None
 
@@ -76,29 +76,29 @@ class AuditHub:
             for name in made:
                 try:
                     await self.remove(name)
-                except HubSaysNo as problem:
+                except HubDeclined as problem:
                     self.left_over.append((name, str(problem)))
 
     async def remove(self, name: str) -> None:
-        """Remove an account, and its token with it. Raises HubSaysNo."""
+        """Remove an account, and its token with it. Raises HubDeclined."""
         if not name.startswith(ACCOUNT):
             raise ValueError(f"{name} is no account of an audit")
         try:
             await self._ask("DELETE", f"users/{quote(name, safe='')}")
-        except HubSaysNo as problem:
+        except HubDeclined as problem:
             if not str(problem).endswith(" 404"):
                 raise
 
     async def _made(self, groups: tuple[str, ...], made: list[str]) -> AuditAccounts:
         try:
             outsider = await self._make(made)
-        except HubSaysNo as problem:
+        except HubDeclined as problem:
             return AuditAccounts(None, None, str(problem))
         try:
             member = await self._make(made)
             for group in groups:
                 await self._ask("POST", f"groups/{quote(group, safe='')}/users", {"users": [member.name]})
-        except HubSaysNo as problem:
+        except HubDeclined as problem:
             return AuditAccounts(outsider, None, str(problem))
         return AuditAccounts(outsider, member)
 
@@ -120,7 +120,7 @@ class AuditHub:
         try:
             answer = await self._client.fetch(request, raise_error=False)
         except (OSError, HTTPClientError) as problem:
-            raise HubSaysNo(f"{method} {path.split('/')[0]}: no answer ({type(problem).__name__})") from problem
+            raise HubDeclined(f"{method} {path.split('/')[0]}: no answer ({type(problem).__name__})") from problem
         if answer.code >= 300:
             raise HubRefusesAccount(f"the hub answers {method} {path.split('/')[0]} with {answer.code}")
         return json.loads(answer.body) if answer.body else {}

@@ -1,4 +1,4 @@
-"""Sends what an audit tries, byte by byte, and gathers the lines of its report. Changes nothing but its two accounts.
+"""Sends what an audit tries, byte by byte, and gathers the results of its report. Changes nothing but its two accounts.
 
 Not here: what is tried and what an answer means (``core/sign_on/audit.py``), the accounts (``audit_accounts.py``).
 """
@@ -9,25 +9,20 @@ import asyncio
 import contextlib
 import ipaddress
 import json
-import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 from urllib.parse import urlsplit
 
-import jwt
-from cryptography.hazmat.primitives.asymmetric import ec
-
-from hub_extensions.adapters.audit_accounts import AuditAccount, AuditAccounts, AuditHub, HubSaysNo
-from hub_extensions.adapters.raw_http import Place, RawAnswer, ask_raw
+from hub_extensions.adapters.audit_accounts import AuditAccount, AuditAccounts, AuditHub, HubDeclined
+from hub_extensions.adapters.forged_assertions import forged_assertions
+from hub_extensions.adapters.raw_http import HttpPlace, RawAnswer, ask_raw
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.audit import (
-    CANARY,
     PAGE,
-    AuditLine,
-    Caller,
+    AuditCaller,
+    AuditResult,
     Outcome,
     Probe,
     ProbeAnswer,
@@ -45,8 +40,8 @@ AT_ONCE = 8
 DEAD_SECONDS = 30.0
 """So long after its end a token is asked with: later than that it is not dead but open."""
 EVERYWHERE = "everything"
-"""Stands for an app in lines that are about the host."""
-Credentials = Mapping[Caller, tuple[tuple[str, str], ...]]
+"""Stands for an app in results that are about the host."""
+Credentials = Mapping[AuditCaller, tuple[tuple[str, str], ...]]
 
 
 def _is_loopback(address: str) -> bool:
@@ -100,36 +95,38 @@ class AuditRun:
         self._few = asyncio.Semaphore(AT_ONCE)
         self._cookies: dict[str, set[str]] = {}
 
-    async def lines(self) -> list[AuditLine]:
+    async def results(self) -> list[AuditResult]:
         """All of the report, by app and case."""
         groups = sorted({group for app in self.config.apps for group in app.groups})
         async with self.config.hub.accounts(groups) as accounts:
             found = await self._with(accounts)
         found += [
-            AuditLine(
+            AuditResult(
                 "A2", EVERYWHERE, "removing an account", why, Outcome.NOT_TRIED, f"Remove the user {name} at the hub."
             )
             for name, why in self.config.hub.left_over
         ]
         order = {app.name: place for place, app in enumerate(self.config.apps)}
-        return sorted(found, key=lambda line: (order.get(line.app, len(order)), int(line.case[1:]), line.outcome))
+        return sorted(
+            found, key=lambda result: (order.get(result.app, len(order)), int(result.case[1:]), result.outcome)
+        )
 
-    async def _with(self, accounts: AuditAccounts) -> list[AuditLine]:
-        lines: list[AuditLine] = []
+    async def _with(self, accounts: AuditAccounts) -> list[AuditResult]:
+        results: list[AuditResult] = []
         for app in self.config.apps:
             for listener in self.config.listeners or ("",):
-                lines += await self._through_proxy(app, listener, accounts)
-            lines += await self._direct(app)
+                results += await self._through_proxy(app, listener, accounts)
+            results += await self._direct(app)
         services = await self.config.hub.services()
-        lines += await self._of_hub(services)
-        lines += await self._dead(accounts)
-        lines += self._of_host()
-        return lines
+        results += await self._of_hub(services)
+        results += await self._dead(accounts)
+        results += self._of_host()
+        return results
 
     # ---------------------------------------------------------------- through the proxy
 
-    async def _through_proxy(self, app: App, listener: str, accounts: AuditAccounts) -> list[AuditLine]:
-        place, path = Place.of(app.where, listener), urlsplit(app.where).path or "/"
+    async def _through_proxy(self, app: App, listener: str, accounts: AuditAccounts) -> list[AuditResult]:
+        place, path = HttpPlace.of(app.where, listener), urlsplit(app.where).path or "/"
         callers = self._credentials(accounts)
         probes = [*probes_of(app, path, self.config.cookie_name), *await self._assertions(app, place, path)]
         member = accounts.member
@@ -149,20 +146,22 @@ class AuditRun:
             known = of if probe.rule is Rule.PUBLIC else plain[probe.caller]
             return probe, answer, verdict(probe, answer, known, member.name if member else "")
 
-        lines = merged(await asyncio.gather(*map(one, tried)))
+        results = merged(await asyncio.gather(*map(one, tried)))
         left = [each for each in probes if each.caller not in callers]
         why = accounts.why or "there is no such account"
         for probe in {(each.case, each.caller): each for each in left}.values():
             reason = "needs a signed-in browser's cookie (--cookie-file)" if probe.caller == "browser" else why
-            lines.append(AuditLine(probe.case, app.name, probe.tried.split(" sent by")[0], reason, Outcome.NOT_TRIED))
+            results.append(
+                AuditResult(probe.case, app.name, probe.tried.split(" sent by")[0], reason, Outcome.NOT_TRIED)
+            )
         for name, found in public.items():
             outcome = Outcome.NOT_TRIED if found.status is None else Outcome.SAFE
             said = f"{found}, open to everybody by the catalogue"
-            lines.append(AuditLine("A8", app.name, f"the public path {name}", said, outcome))
-        return lines
+            results.append(AuditResult("A8", app.name, f"the public path {name}", said, outcome))
+        return results
 
     def _credentials(self, accounts: AuditAccounts) -> Credentials:
-        found: dict[Caller, tuple[tuple[str, str], ...]] = {"stranger": ()}
+        found: dict[AuditCaller, tuple[tuple[str, str], ...]] = {"stranger": ()}
         if accounts.outsider is not None:
             found["outsider"] = _bearer(accounts.outsider)
         if accounts.member is not None:
@@ -171,7 +170,7 @@ class AuditRun:
             found["browser"] = (("Cookie", self.config.cookie),)
         return found
 
-    async def _ask(self, place: Place, probe: Probe, callers: Credentials) -> ProbeAnswer:
+    async def _ask(self, place: HttpPlace, probe: Probe, callers: Credentials) -> ProbeAnswer:
         sent = [("Host", place.host), ("Connection", "close"), *callers.get(probe.caller, ()), *probe.headers]
         if any(name == "Upgrade" for name, _ in probe.headers):
             sent.remove(("Connection", "close"))
@@ -184,10 +183,10 @@ class AuditRun:
         self._cookies.setdefault(probe.app, set()).update(answer.all("set-cookie"))
         return _seen(answer)
 
-    async def _assertions(self, app: App, place: Place, path: str) -> list[Probe]:
+    async def _assertions(self, app: App, place: HttpPlace, path: str) -> list[Probe]:
         """A6: assertions that nobody signed, or somebody else under the name of the gate's key."""
         advice = "The app has to check the signature by the gate's keys, its own name (aud) and the time."
-        keys = Place.of(self.config.url, self.config.listeners[0] if self.config.listeners else "")
+        keys = HttpPlace.of(self.config.url, self.config.listeners[0] if self.config.listeners else "")
         try:
             got = await ask_raw(keys, "GET", "/_gate/jwks.json", [(b"Host", keys.host.encode())], SECONDS)
             known = json.loads(got.body)["keys"][0]["kid"]
@@ -209,22 +208,26 @@ class AuditRun:
 
     # ---------------------------------------------------------------- beside the proxy
 
-    async def _direct(self, app: App) -> list[AuditLine]:
+    async def _direct(self, app: App) -> list[AuditResult]:
         """A7: the app itself, past the proxy; where it is on loopback, on the other addresses of this machine."""
-        place = Place.of(app.upstream)
+        place = HttpPlace.of(app.upstream)
         here = _is_loopback(place.address)
         if not here and self.config.from_gate:
             why = "the gate has to reach it for its health: run the audit from elsewhere, such as a user's pod"
-            return [AuditLine("A7", app.name, "past the proxy", why, Outcome.NOT_TRIED)]
+            return [AuditResult("A7", app.name, "past the proxy", why, Outcome.NOT_TRIED)]
         targets = (
-            [Place(each, place.port, place.secure, place.host) for each in self.config.addresses] if here else [place]
+            [HttpPlace(each, place.port, place.secure, place.host) for each in self.config.addresses]
+            if here
+            else [place]
         )
         if not targets:
-            return [AuditLine("A7", app.name, "past the proxy", "this machine has no other address", Outcome.NOT_TRIED)]
+            return [
+                AuditResult("A7", app.name, "past the proxy", "this machine has no other address", Outcome.NOT_TRIED)
+            ]
         callers: Credentials = {"stranger": ()}
         forged = await self._assertions(app, place, "/") if app.mode == "jwt" else []
         probe = Probe("A7", app.name, "past the proxy", "", "/", "", headers=PAGE)
-        lines = []
+        results = []
         for target in targets:
             answers = [await self._ask(target, each, callers) for each in (probe, *forged)]
             reached = [each for each in answers if each.status is not None]
@@ -234,22 +237,22 @@ class AuditRun:
                 "Let it listen where only the proxy reaches it, or check the assertion (mode: jwt)." if is_open else ""
             )
             outcome = Outcome.OPEN if is_open else Outcome.SAFE
-            lines.append(
-                AuditLine(
+            results.append(
+                AuditResult(
                     "A7", app.name, f"past the proxy, at {target.address}:{target.port}", came_back, outcome, advice
                 )
             )
-        return lines
+        return results
 
-    async def _of_hub(self, services: Mapping[str, Mapping[str, object]] | None) -> list[AuditLine]:
+    async def _of_hub(self, services: Mapping[str, Mapping[str, object]] | None) -> list[AuditResult]:
         """A10 and A13: what the hub's own proxy serves, and whether hub and catalogue speak of the same apps."""
         if services is None:
             why = "the token may not read the hub's services (list:services)"
             return [
-                AuditLine(case, EVERYWHERE, "the hub's services", why, Outcome.NOT_TRIED) for case in ("A10", "A13")
+                AuditResult(case, EVERYWHERE, "the hub's services", why, Outcome.NOT_TRIED) for case in ("A10", "A13")
             ]
-        lines = list(unmatched(self.config.apps, {name: _is_app(each) for name, each in services.items()}))
-        hub, base = Place.of(self.config.hub_url), urlsplit(self.config.hub_url).path.removesuffix("hub/") or "/"
+        results = list(unmatched(self.config.apps, {name: _is_app(each) for name, each in services.items()}))
+        hub, base = HttpPlace.of(self.config.hub_url), urlsplit(self.config.hub_url).path.removesuffix("hub/") or "/"
         for name, each in services.items():
             if not each.get("url"):
                 continue
@@ -259,24 +262,24 @@ class AuditRun:
             )
             probe = Probe("A10", name, "the hub's service, by a stranger", target, target, advice, headers=PAGE)
             answer = await self._ask(hub, probe, {"stranger": ()})
-            lines += merged([(probe, answer, verdict(probe, answer))])
-        return lines
+            results += merged([(probe, answer, verdict(probe, answer))])
+        return results
 
-    async def _dead(self, accounts: AuditAccounts) -> list[AuditLine]:
+    async def _dead(self, accounts: AuditAccounts) -> list[AuditResult]:
         """A5 and A12: how long the member's token opens an app after the member is gone. The last thing of all."""
         app = next(iter(self.config.apps), None)
         if app is None or accounts.member is None:
             why = accounts.why or "there is no app"
-            return [AuditLine(case, EVERYWHERE, "after the end", why, Outcome.NOT_TRIED) for case in ("A5", "A12")]
-        place, path = Place.of(app.where, *self.config.listeners[:1]), urlsplit(app.where).path or "/"
+            return [AuditResult(case, EVERYWHERE, "after the end", why, Outcome.NOT_TRIED) for case in ("A5", "A12")]
+        place, path = HttpPlace.of(app.where, *self.config.listeners[:1]), urlsplit(app.where).path or "/"
         probe, callers = _plain(app, path, "member"), self._credentials(accounts)
         if (before := await self._ask(place, probe, callers)).status != 200:
             why = f"the member's token opened nothing: {before}"
-            return [AuditLine(case, app.name, "after the end", why, Outcome.NOT_TRIED) for case in ("A5", "A12")]
+            return [AuditResult(case, app.name, "after the end", why, Outcome.NOT_TRIED) for case in ("A5", "A12")]
         try:
             await self.config.hub.remove(accounts.member.name)
-        except HubSaysNo as problem:
-            return [AuditLine("A12", app.name, "after the end", str(problem), Outcome.NOT_TRIED)]
+        except HubDeclined as problem:
+            return [AuditResult("A12", app.name, "after the end", str(problem), Outcome.NOT_TRIED)]
         began = time.monotonic()
         dead = await _until(lambda: self._is_refused(place, probe, callers), self.config.dead_seconds)
         took = (
@@ -286,23 +289,25 @@ class AuditRun:
         )
         outcome = Outcome.SAFE if dead else Outcome.OPEN
         advice = "" if dead else "The gate asks the hub too seldom, or not at all: see cache_seconds."
-        cookie = AuditLine(
+        cookie = AuditResult(
             "A5", app.name, "a cookie copied before a sign-out", "no sign-out is made", Outcome.NOT_TRIED
         )
-        return [cookie, AuditLine("A12", app.name, "a token copied before its end", took, outcome, advice)]
+        return [cookie, AuditResult("A12", app.name, "a token copied before its end", took, outcome, advice)]
 
-    async def _is_refused(self, place: Place, probe: Probe, callers: Credentials) -> bool:
+    async def _is_refused(self, place: HttpPlace, probe: Probe, callers: Credentials) -> bool:
         answer = await self._ask(place, probe, callers)
         return answer.status in (401, 403) or answer.leads_to_sign_in
 
-    def _of_host(self) -> Iterator[AuditLine]:
+    def _of_host(self) -> Iterator[AuditResult]:
         """A14: TLS, and every cookie that was set on the way."""
         parts = urlsplit(self.config.url)
         secure = parts.scheme == "https"
         if not secure:
             here = _is_loopback(parts.hostname or "")
             outcome = Outcome.NOT_TRIED if here else Outcome.OPEN
-            yield AuditLine("A14", EVERYWHERE, "TLS", "plain http", outcome, "" if here else "Serve the apps by https.")
+            yield AuditResult(
+                "A14", EVERYWHERE, "TLS", "plain http", outcome, "" if here else "Serve the apps by https."
+            )
         for app, cookies in self._cookies.items():
             faults = sorted(
                 {
@@ -313,23 +318,10 @@ class AuditRun:
             )
             advice = "A cookie with Domain goes to every host below it, users' servers too." if faults else ""
             outcome = Outcome.OPEN if faults else Outcome.SAFE
-            yield AuditLine("A14", app, f"{len(cookies)} cookies", "; ".join(faults) or "host-only", outcome, advice)
+            yield AuditResult("A14", app, f"{len(cookies)} cookies", "; ".join(faults) or "host-only", outcome, advice)
 
 
-def forged_assertions(app: str, issuer: str, kid: str) -> Iterator[tuple[str, str]]:
-    """Statements that whoever is somebody else: without a signature, and with one by a key that is not the gate's."""
-    now, name = int(time.time()), issuer.rstrip("/")
-    fresh: dict[str, Any] = {"iss": name, "aud": app, "sub": CANARY, "groups": ["admins"], "iat": now, "exp": now + 60}
-    old, other = {**fresh, "iat": now - 9000, "exp": now - 8940}, {**fresh, "aud": "another"}
-    key, header = ec.generate_private_key(ec.SECP256R1()), {"kid": kid}
-    yield "alg none", jwt.encode(fresh, "", "none")
-    yield "the gate's key id, another key", jwt.encode(fresh, key, "ES256", header)
-    yield "old", jwt.encode(old, key, "ES256", header)
-    yield "HS256", jwt.encode(fresh, secrets.token_bytes(32), "HS256", header)
-    yield "of another app", jwt.encode(other, key, "ES256", header)
-
-
-def _plain(app: App, target: str, caller: Caller) -> Probe:
+def _plain(app: App, target: str, caller: AuditCaller) -> Probe:
     return Probe("A0", app.name, "", "", target, "", caller=caller)
 
 
@@ -343,8 +335,9 @@ def _bearer(account: AuditAccount) -> tuple[tuple[str, str], ...]:
 
 
 def _is_app(service: Mapping[str, object]) -> bool:
+    """As ``configure(c)`` makes them: without an address for the hub's proxy, with one for people."""
     info = service.get("info")
-    return isinstance(info, Mapping) and bool(info.get("gate"))
+    return not service.get("url") and isinstance(info, Mapping) and bool(info.get("href"))
 
 
 async def _until(is_so: Callable[[], Awaitable[bool]], seconds: float) -> bool:

@@ -15,7 +15,7 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core.messages import FormState, ServerState, TicketInfo
-from hub_extensions.core.sign_on.portal import HubServer, Sources
+from hub_extensions.core.sign_on.portal import RunningServer, Sources
 
 SOURCE_SECONDS = 1.5
 ANSWER_BYTES = 4 * 1024 * 1024
@@ -69,11 +69,11 @@ def _read(kind: TypeAdapter[T], body: bytes | None) -> T | None:
         return None
 
 
-def _hub_servers(body: bytes | None) -> tuple[HubServer, ...] | None:
+def _hub_servers(body: bytes | None) -> tuple[RunningServer, ...] | None:
     """Those that run or start. None: not said, as to a token that may not read it (``read:servers!user``)."""
     model = _read(TypeAdapter(dict[str, Any]), body)
     servers = model.get("servers") if model is not None else None
     if not isinstance(servers, dict):
         return None
     running = (each for each in servers.items() if isinstance(each[1], dict) and not each[1].get("stopped"))
-    return tuple(HubServer(str(name), bool(each.get("ready"))) for name, each in running)
+    return tuple(RunningServer(str(name), bool(each.get("ready"))) for name, each in running)

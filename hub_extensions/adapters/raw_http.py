@@ -36,7 +36,7 @@ class RawAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HttpPlace:
     """Where a request goes: address, port, TLS or not, and what the Host header says."""
 
     address: str
@@ -45,7 +45,7 @@ class Place:
     host: str
 
     @classmethod
-    def of(cls, url: str, connect: str = "") -> Place:
+    def of(cls, url: str, connect: str = "") -> HttpPlace:
         """Of a URL. `connect`: ``address:port`` to go to in place of the one that the name leads to."""
         parts = urlsplit(url)
         secure = parts.scheme == "https"
@@ -57,7 +57,12 @@ class Place:
 
 
 async def ask_raw(
-    place: Place, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], seconds: float, head: bool = False
+    place: HttpPlace,
+    method: str,
+    target: str,
+    headers: Sequence[tuple[bytes, bytes]],
+    seconds: float,
+    head: bool = False,
 ) -> RawAnswer:
     """The answer. `head`: its body is not read. Raises OSError: nobody answers in time, or not in HTTP.
 
@@ -71,7 +76,9 @@ async def ask_raw(
         raise OSError(f"{type(problem).__name__}: no answer in HTTP") from problem
 
 
-async def _ask(place: Place, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], head: bool) -> RawAnswer:
+async def _ask(
+    place: HttpPlace, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], head: bool
+) -> RawAnswer:
     reader, writer = await asyncio.open_connection(
         place.address, place.port, ssl=_any_certificate() if place.secure else None, limit=HEAD_BYTES
     )

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
-from hub_extensions.core.sign_on.audit import AuditLine, Outcome
+from hub_extensions.core.sign_on.audit import AuditResult, Outcome
 
 log = logging.getLogger("hub_extensions.gate")
 
@@ -19,11 +19,11 @@ class AuditLoop:
     """Audits every so often, the first time after one pause.
 
     Attributes:
-        failures: how many lines of the last audit said *open*; None: there was none yet.
+        failures: how many results of the last audit said *open*; None: there was none yet.
             For the metric ``jupyterhub_gpu_audit_failures``.
     """
 
-    def __init__(self, audit: Callable[[], Awaitable[Sequence[AuditLine]]], every: timedelta) -> None:
+    def __init__(self, audit: Callable[[], Awaitable[Sequence[AuditResult]]], every: timedelta) -> None:
         self._audit, self._every = audit, every
         self.failures: int | None = None
 
@@ -36,14 +36,19 @@ class AuditLoop:
     async def once(self) -> None:
         """One audit. One that fails says nothing about the apps."""
         try:
-            lines = await self._audit()
+            results = await self._audit()
         except Exception as problem:  # noqa: BLE001  # whatever it is, the next one is tried
             log.warning("the audit could not be made: %s", type(problem).__name__)
             self.failures = None
             return
-        found = [line for line in lines if line.outcome is Outcome.OPEN]
-        for line in found:
+        found = [result for result in results if result.outcome is Outcome.OPEN]
+        for result in found:
             log.error(
-                "audit %s, app %s is open: %s: %s. %s", line.case, line.app, line.tried, line.came_back, line.advice
+                "audit %s, app %s is open: %s: %s. %s",
+                result.case,
+                result.app,
+                result.tried,
+                result.came_back,
+                result.advice,
             )
         self.failures = len(found)

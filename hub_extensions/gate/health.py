@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
-from hub_extensions.adapters.raw_http import Place, ask_raw
+from hub_extensions.adapters.raw_http import HttpPlace, ask_raw
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.portal import HEALTH_EVERY, NOT_ASKED, AppHealth, next_health
 
@@ -38,10 +38,10 @@ class HealthWatch:
     async def run(self) -> None:
         """Ask for ever."""
         while True:
-            await self.look()
+            await self.ask_all()
             await asyncio.sleep(HEALTH_EVERY.total_seconds())
 
-    async def look(self) -> None:
+    async def ask_all(self) -> None:
         """Ask each once."""
         few = asyncio.Semaphore(AT_ONCE)
 
@@ -60,7 +60,7 @@ class HealthWatch:
 
 async def _status_of(app: App) -> int | None:
     """The status of its answer; None: it does not answer in time."""
-    place = Place.of(app.upstream)
+    place = HttpPlace.of(app.upstream)
     headers = [(b"Host", place.host.encode()), (b"User-Agent", b"jupyterhub-gpu-gate"), (b"Connection", b"close")]
     try:
         return (await ask_raw(place, "GET", app.health, headers, ASK_SECONDS, head=True)).status

@@ -175,9 +175,9 @@ class AuditLab:
 
     def _services(self) -> dict[str, dict[str, Any]]:
         of_apps: dict[str, dict[str, Any]] = {
-            name: {"url": None, "info": {"gate": True}} for name in self.names if name != "no-service"
+            name: {"url": None, "info": {"href": "/"}} for name in self.names if name != "no-service"
         }
-        left = {"left-over": {"info": {"gate": True}}} if "left-over" in self.faults else {}
+        left = {"left-over": {"info": {"href": "/"}}} if "left-over" in self.faults else {}
         return {**of_apps, **left, "gpu": {"url": None}, "tb": {"url": "http://127.0.0.1:1", "prefix": "/services/tb/"}}
 
 

@@ -11,14 +11,14 @@ from click.testing import CliRunner
 
 from hub_extensions.adapters.audit_accounts import AuditHub
 from hub_extensions.adapters.audit_run import EVERYWHERE, AuditConfig, AuditRun
-from hub_extensions.core.sign_on.audit import AuditLine, Outcome
+from hub_extensions.core.sign_on.audit import AuditResult, Outcome
 from hub_extensions.gate.audit_loop import AuditLoop
 from hub_extensions.tools.cli import gate_audit
 from tests.fakes.audit_lab import FAULTS, OF_HOST, AuditLab
 from tests.patience import patient
 
 
-async def audited(lab: AuditLab, token: str = "admin", cookie: str = "gate-without-https=good") -> list[AuditLine]:
+async def audited(lab: AuditLab, token: str = "admin", cookie: str = "gate-without-https=good") -> list[AuditResult]:
     hub = AuditHub(f"{lab.url}hub/api", token)
     # another address of loopback stands for those by which others reach this machine
     config = AuditConfig(
@@ -31,10 +31,10 @@ async def audited(lab: AuditLab, token: str = "admin", cookie: str = "gate-witho
         addresses=("127.0.0.2",),
         dead_seconds=patient(1.0),
     )
-    return await AuditRun(config).lines()
+    return await AuditRun(config).results()
 
 
-def opened(lines: list[AuditLine]) -> set[tuple[str, str]]:
+def opened(lines: list[AuditResult]) -> set[tuple[str, str]]:
     return {(line.case, line.app) for line in lines if line.outcome is Outcome.OPEN}
 
 
@@ -83,12 +83,12 @@ async def test_no_token_and_no_cookie_stands_in_the_report() -> None:
 
 
 async def test_the_gates_own_audit_counts_what_is_open_and_says_it(caplog: pytest.LogCaptureFixture) -> None:
-    line = AuditLine("A7", "mlflow", "past the proxy", "200", Outcome.OPEN, "Close it.")
+    line = AuditResult("A7", "mlflow", "past the proxy", "200", Outcome.OPEN, "Close it.")
 
-    async def finds() -> list[AuditLine]:
-        return [line, AuditLine("A1", "mlflow", "a stranger", "401", Outcome.SAFE)]
+    async def finds() -> list[AuditResult]:
+        return [line, AuditResult("A1", "mlflow", "a stranger", "401", Outcome.SAFE)]
 
-    async def fails() -> list[AuditLine]:
+    async def fails() -> list[AuditResult]:
         raise OSError("no network")
 
     loop = AuditLoop(finds, timedelta(hours=1))
@@ -105,10 +105,10 @@ async def test_the_gates_own_audit_counts_what_is_open_and_says_it(caplog: pytes
 def test_the_command_ends_with_1_where_something_is_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: Outcome, code: int
 ) -> None:
-    async def lines(self: AuditRun) -> list[AuditLine]:
-        return [AuditLine("A1", self.config.apps[0].name, "a stranger", "200", outcome, "")]
+    async def lines(self: AuditRun) -> list[AuditResult]:
+        return [AuditResult("A1", self.config.apps[0].name, "a stranger", "200", outcome, "")]
 
-    monkeypatch.setattr(AuditRun, "lines", lines)
+    monkeypatch.setattr(AuditRun, "results", lines)
     file = tmp_path / "gate.json"
     app = {"name": "mlflow", "title": "MLflow", "where": "https://a.example/mlflow/", "upstream": "http://b:1"}
     known = {"url": "https://a.example/", "hub_url": "https://h.example/hub/", "hub_api_url": "http://h/hub/api"}

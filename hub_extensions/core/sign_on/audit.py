@@ -14,7 +14,7 @@ from typing import Literal
 from hub_extensions.core.sign_on.apps import CHECK_PATH, RESERVED, App
 from hub_extensions.core.sign_on.identity_headers import all_names, spellings
 
-Caller = Literal["stranger", "outsider", "member", "browser"]
+AuditCaller = Literal["stranger", "outsider", "member", "browser"]
 """Nobody; an account without the app's group; one with it; a browser that is signed in (by its cookie)."""
 CANARY = "audit-somebody-else"
 """The name under which identity headers are forged. An app that says it believed one."""
@@ -22,7 +22,7 @@ HEADER_ADVICE = "Take the piece of `jupyterhub-gpu gate config` into the proxy a
 
 
 class Outcome(str, Enum):
-    """What a line of the audit comes to."""
+    """What a result of the audit comes to."""
 
     SAFE = "safe"
     OPEN = "open"
@@ -46,7 +46,7 @@ class Rule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One request. `tried`: probes with the same are one line of the report; `way`: what is its own in it."""
+    """One request. `tried`: probes with the same are one result of the report; `way`: what is its own in it."""
 
     case: str
     app: str
@@ -55,7 +55,7 @@ class Probe:
     target: str
     advice: str
     rule: Rule = Rule.REFUSED
-    caller: Caller = "stranger"
+    caller: AuditCaller = "stranger"
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
 
@@ -84,8 +84,8 @@ class ProbeAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditLine:
-    """A line of the report."""
+class AuditResult:
+    """A result of the report."""
 
     case: str
     app: str
@@ -152,7 +152,7 @@ def _headers(app: App, path: str) -> Iterator[Probe]:
 
 
 def forged(name: str) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
-    """A header as a stranger may send it: once, twice, with spaces, folded over two lines."""
+    """A header as a stranger may send it: once, twice, with spaces, folded over two results."""
     yield name, ((name, CANARY),)
     if "-" in name and name[0].isupper() and not name.isupper():
         yield f"{name} twice", ((name, CANARY), (name, CANARY))
@@ -230,19 +230,21 @@ def _believed(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) -> Out
     return Outcome.SAFE if answer.status in (200, 400, 401, 403, 431) else Outcome.NOT_TRIED
 
 
-def merged(found: Iterable[tuple[Probe, ProbeAnswer, Outcome]]) -> list[AuditLine]:
+def merged(found: Iterable[tuple[Probe, ProbeAnswer, Outcome]]) -> list[AuditResult]:
     """Lines: what was tried in many ways and came to the same is one, and says in how many."""
     groups: dict[tuple[str, str, str, Outcome], list[tuple[Probe, ProbeAnswer]]] = {}
     for probe, answer, outcome in found:
         tried = probe.tried if outcome is Outcome.OPEN or probe.rule is not Rule.UNBELIEVED else _ALL_HEADERS
         groups.setdefault((probe.case, probe.app, tried, outcome), []).append((probe, answer))
-    return [_line(*key, each) for key, each in groups.items()]
+    return [_result(*key, each) for key, each in groups.items()]
 
 
 _ALL_HEADERS = "identity headers sent by somebody signed in"
 
 
-def _line(case: str, app: str, tried: str, outcome: Outcome, each: Sequence[tuple[Probe, ProbeAnswer]]) -> AuditLine:
+def _result(
+    case: str, app: str, tried: str, outcome: Outcome, each: Sequence[tuple[Probe, ProbeAnswer]]
+) -> AuditResult:
     ways = list(dict.fromkeys(probe.way for probe, _ in each))
     named = (
         ", ".join(ways)
@@ -251,7 +253,7 @@ def _line(case: str, app: str, tried: str, outcome: Outcome, each: Sequence[tupl
     )
     came_back = ", ".join(sorted({str(answer) for _, answer in each}))
     advice = each[0][0].advice if outcome is Outcome.OPEN else ""
-    return AuditLine(case, app, f"{tried}: {named}", came_back, outcome, advice)
+    return AuditResult(case, app, f"{tried}: {named}", came_back, outcome, advice)
 
 
 def cookie_faults(cookie: str, secure: bool) -> tuple[str, ...]:
@@ -268,11 +270,11 @@ def cookie_faults(cookie: str, secure: bool) -> tuple[str, ...]:
     return tuple(faults)
 
 
-def unmatched(apps: Sequence[App], services: Mapping[str, bool]) -> Iterator[AuditLine]:
+def unmatched(apps: Sequence[App], services: Mapping[str, bool]) -> Iterator[AuditResult]:
     """A13. `services`: name at the hub -> it says that it is an app of the gate."""
     restart = "Restart the hub: configure(c) makes its service, and until then nobody's right is known."
     take_out = "Take its service and its groups' scope out of the hub, or write it into the catalogue."
     for name in sorted({app.name for app in apps} - set(services)):
-        yield AuditLine("A13", name, "the app at the hub", "no such service", Outcome.OPEN, restart)
+        yield AuditResult("A13", name, "the app at the hub", "no such service", Outcome.OPEN, restart)
     for name in sorted({name for name, ours in services.items() if ours} - {app.name for app in apps}):
-        yield AuditLine("A13", name, "the service in the catalogue", "no such app", Outcome.OPEN, take_out)
+        yield AuditResult("A13", name, "the service in the catalogue", "no such app", Outcome.OPEN, take_out)

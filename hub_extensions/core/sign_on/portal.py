@@ -48,7 +48,7 @@ def health_now(health: AppHealth, now: datetime) -> AppHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class HubServer:
+class RunningServer:
     """One of a person's servers, as the hub tells it."""
 
     name: str
@@ -60,7 +60,7 @@ class Sources:
     """What hub and GPU service said about one person; None: not known. `gpu_service`: there is one at all."""
 
     gpu_service: bool
-    hub: tuple[HubServer, ...] | None = None
+    hub: tuple[RunningServer, ...] | None = None
     servers: tuple[ServerState, ...] | None = None
     form: FormState | None = None
     tickets: tuple[TicketInfo, ...] | None = None

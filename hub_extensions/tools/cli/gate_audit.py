@@ -31,7 +31,7 @@ from hub_extensions.tools.cli.terminal import console, refuse
 @click.option(
     "--connect", multiple=True, metavar="ADDRESS:PORT", help="A listener of the proxy; repeated. Else by name."
 )
-@click.option("--json", "as_json", is_flag=True, help="The lines as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="The results as JSON.")
 def audit(
     settings: Path, token_file: Path | None, cookie_file: Path | None, connect: tuple[str, ...], as_json: bool
 ) -> None:
@@ -39,17 +39,17 @@ def audit(
     which are made at the hub and removed. What could not be tried is listed as not tried."""
     from hub_extensions.adapters.audit_run import AuditRun  # its libraries take their time to load
 
-    lines = asyncio.run(AuditRun(_config(settings, token_file, cookie_file, connect)).lines())
+    results = asyncio.run(AuditRun(_config(settings, token_file, cookie_file, connect)).results())
     if as_json:
-        click.echo(json.dumps([asdict(line) for line in lines], indent=1))
+        click.echo(json.dumps([asdict(result) for result in results], indent=1))
     else:
         table = Table("", "app", "tried", "came back", "", "what to do", box=None)
-        for line in lines:
-            table.add_row(line.case, line.app, line.tried, line.came_back, line.outcome.value, line.advice)
+        for result in results:
+            table.add_row(result.case, result.app, result.tried, result.came_back, result.outcome.value, result.advice)
         console().print(table)
-        count = Counter(line.outcome.value for line in lines)
+        count = Counter(result.outcome.value for result in results)
         click.echo(", ".join(f"{count[each]} {each}" for each in ("open", "safe", "not tried")))
-    if any(line.outcome.value == "open" for line in lines):
+    if any(result.outcome.value == "open" for result in results):
         raise SystemExit(1)
 
 

@@ -15,7 +15,7 @@ from hub_extensions.core.sign_on.portal import (
     HEALTH_FORGOTTEN,
     NOT_ASKED,
     AppHealth,
-    HubServer,
+    RunningServer,
     Sources,
     health_now,
     next_health,
@@ -97,7 +97,7 @@ def test_an_admins_token_reads_everybodys_place_and_the_page_shows_ones_own() ->
 
 
 def test_a_server_is_known_by_the_hub_and_what_it_holds_by_the_service() -> None:
-    hub = (HubServer("", True), HubServer("lab", False))
+    hub = (RunningServer("", True), RunningServer("lab", False))
     state = a_state(title="Small GPU", ends_at=NOW + SECOND)
     tiles = portal_of("ada", [], {}, Sources(True, hub, (state, replace(state, user="ben"))), NOW).servers
     assert tiles is not None

@@ -87,7 +87,7 @@ class OneTicket(JsonRoute):
         self.no_content()
 
 
-class Servers(JsonRoute):
+class ServersRoute(JsonRoute):
     """GET: one's own running servers, whoever asks: the admins' list of all is `leases`."""
 
     who = Who.PERSON

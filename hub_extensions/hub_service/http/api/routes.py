@@ -138,7 +138,7 @@ ROUTES: tuple[Address, ...] = (
     ),
     Address(
         "api/servers",
-        people.Servers,
+        people.ServersRoute,
         {
             "get": Method(
                 "One's own running servers: the offer of each, and when it stops.",
