@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hub_extensions.core.gpu.mig import MigProfile
-from hub_extensions.core.messages import OfferState, Wait
+from hub_extensions.core.messages import OfferState, TicketInfo, Wait
 from hub_extensions.core.offers.offer_id import CPU, GPU, GPU_SHARED, OfferId
 from hub_extensions.core.translation import ENGLISH, Catalogue
-from hub_extensions.core.wording import at_most, gib, likely
+from hub_extensions.core.wording import at_most, gib, likely, ordinal
 
 AGE_STEP_SECONDS = 300
 FEW_DATA = "few-data"
@@ -100,3 +102,21 @@ def age_step(wait: Wait) -> int | None:
 def when_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
     """When another offer would start, in few words: ``starts now``, ``likely 5–10 min``; empty: that is not known."""
     return t("starts now") if wait.now else likely_text(wait, t)
+
+
+def ahead(offer: OfferState, own: Sequence[TicketInfo]) -> int:
+    """How many would get this offer before its reader: all in line, or those before one's own place in it."""
+    places = [ticket.position for ticket in own if offer.id in ticket.offers and ticket.position > 0]
+    return min(places) - 1 if places else offer.waiting
+
+
+def wait_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
+    """The wait in words: an interval, an upper limit that is enforced, or that it is not known."""
+    return t("starts now") if wait.now else ", ".join(figures(wait, t))
+
+
+def place_text(state: str, position: int, t: Catalogue = ENGLISH) -> str:
+    """Where a ticket is: its place in line, or what happens to it."""
+    if state == "waiting":
+        return t("%1 in line", ordinal(position, t)) if position > 0 else t("in line")
+    return t("starting") if state == "admitted" else state

@@ -15,10 +15,12 @@ PACKAGE = Path(__file__).parents[2] / "hub_extensions"
 PAGES = PACKAGE / "hub_service" / "http" / "pages"
 START = PACKAGE / "spawner" / "pages"
 SIGN_ON = PACKAGE / "authenticator"
+GATE = PACKAGE / "gate"
 TEMPLATES = (
     *(PAGES / "templates" / f"{name}.html" for name in ("layout", "error", "your_gpu", "audit")),
     *(START / "templates" / f"{name}.html" for name in ("form", "spawn_pending")),
     *(SIGN_ON / "templates").glob("*.html"),
+    *(GATE / "templates").glob("portal*.html"),
 )
 SCRIPTS = (START / "templates" / "gpu_waiting.js",)
 SOURCES = (
@@ -29,6 +31,7 @@ SOURCES = (
     PACKAGE / "gate" / "pages.py",
     SIGN_ON / "mixin.py",
     SIGN_ON / "pages.py",
+    GATE / "portal.py",
     SIGN_ON / "openid" / "authenticator.py",
     *(PACKAGE / "core" / "sign_on" / f"{name}.py" for name in ("sessions", "failures")),
     *(PACKAGE / "core" / f"{name}.py" for name in ("offer_texts", "wording", "reasons")),

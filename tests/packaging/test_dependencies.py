@@ -21,7 +21,13 @@ OURS = "hub_extensions"
 
 SERVER = ("server_extension/",)
 HELM = ("tools/helm_check/helm.py",)
-SIGN_ON = ("adapters/assertions.py", "adapters/oidc.py", "adapters/sealed_token.py", "authenticator/openid/")
+SIGN_ON = (
+    "adapters/assertions.py",
+    "adapters/forged_assertions.py",
+    "adapters/oidc.py",
+    "adapters/sealed_token.py",
+    "authenticator/openid/",
+)
 KUBERNETES = ("adapters/kubernetes/", "spawner/kube.py", "spawner/pods/", "spawner/pages/profiles.py")
 """Where an extra's own libraries are imported, below the package. Everything else is the hub's."""
 

@@ -17,6 +17,7 @@ from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader, Unde
 from hub_extensions.adapters.catalogues import catalogue_for, catalogues
 from hub_extensions.adapters.store.sign_on import PendingStop
 from hub_extensions.authenticator.pages import ends_too, limits_in_words
+from hub_extensions.core import offer_texts
 from hub_extensions.core.messages import FormState, Keep, Notice, Wait
 from hub_extensions.core.reasons import SENTENCES, explain, key_of, parameters
 from hub_extensions.core.sign_on import EndReport, SignOnConfig, browser_text, end_words
@@ -242,9 +243,9 @@ def test_all_that_the_pages_of_sign_on_say_can_be_translated(name: str, facts: d
         *LIMITS,
         *(", ".join(each) for each in ENDS_TOO),
         *(browser_text(each, MARKED) for each in ("A browser on Linux", "Another program")),
-        *(labels.wait(each, MARKED) for each in (LIKELY, SOON, FEW, ENDS, UNKNOWN)),
+        *(offer_texts.wait_text(each, MARKED) for each in (LIKELY, SOON, FEW, ENDS, UNKNOWN)),
         *(
-            labels.place(state, position, MARKED)
+            offer_texts.place_text(state, position, MARKED)
             for state, position in (("waiting", 3), ("waiting", 0), ("admitted", 0))
         ),
         *(labels.lease_state(state, MARKED) for state in ("starting", "running", "ending", "lost", "none")),

@@ -12,7 +12,7 @@ import pytest
 
 from hub_extensions.core import messages
 from hub_extensions.core.messages import ForecastRecord, ForecastReport, Health, TicketInfo, Wait
-from hub_extensions.core.offer_texts import free_text
+from hub_extensions.core.offer_texts import ahead, free_text, place_text, wait_text
 from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.http.pages import labels
 from hub_extensions.hub_service.http.pages.pages import QUEUE_ROWS
@@ -357,21 +357,21 @@ async def test_an_error_is_a_page_with_the_way_back(service: Running) -> None:
 
 
 def test_a_likely_wait_is_an_interval_and_unknown_is_not_zero() -> None:
-    assert labels.wait(Wait(False, 1500, 2400, 4200, 7800, None)) == "likely 25–70 min, at most 2 h 10 min"
-    assert labels.wait(Wait(False, 1500, 2400, 4200, None, None, note="rough")) == "likely 25–70 min (rough)"
-    assert labels.wait(Wait(False, None, None, None, 7800, None, note="few-data")) == "few data yet, at most 2 h 10 min"
-    assert labels.wait(Wait(False, None, None, None, None, None, note="few-data")) == "few data yet"
-    assert labels.wait(Wait(False, None, None, None, None, None)) == "wait not known"
+    assert wait_text(Wait(False, 1500, 2400, 4200, 7800, None)) == "likely 25–70 min, at most 2 h 10 min"
+    assert wait_text(Wait(False, 1500, 2400, 4200, None, None, note="rough")) == "likely 25–70 min (rough)"
+    assert wait_text(Wait(False, None, None, None, 7800, None, note="few-data")) == "few data yet, at most 2 h 10 min"
+    assert wait_text(Wait(False, None, None, None, None, None, note="few-data")) == "few data yet"
+    assert wait_text(Wait(False, None, None, None, None, None)) == "wait not known"
 
 
 def test_what_is_free_while_others_wait_is_not_said_to_be_there_for_the_taking() -> None:
     asked = Wait(False, None, None, None, None, None)
     one = replace(offer("mig-1g.5gb", "MIG 1g.5gb", 1, asked), waiting=2)
     own = TicketInfo("t1", "ada", "", "waiting", ("mig-1g.5gb",), 1, NOON, "", "")
-    assert free_text(one, labels.ahead(one, ()))[1] == "1 of 5 free, 2 ahead"
-    assert free_text(one, labels.ahead(one, (own,)))[1] == "1 of 5 free"
-    assert free_text(one, labels.ahead(one, (replace(own, position=2),)))[1] == "1 of 5 free, 1 ahead"
-    assert free_text(one, labels.ahead(one, (replace(own, offers=("gpu",)),)))[1] == "1 of 5 free, 2 ahead"
+    assert free_text(one, ahead(one, ()))[1] == "1 of 5 free, 2 ahead"
+    assert free_text(one, ahead(one, (own,)))[1] == "1 of 5 free"
+    assert free_text(one, ahead(one, (replace(own, position=2),)))[1] == "1 of 5 free, 1 ahead"
+    assert free_text(one, ahead(one, (replace(own, offers=("gpu",)),)))[1] == "1 of 5 free, 2 ahead"
     assert free_text(replace(one, free=0), 2)[1] == "0 of 5 free"
     assert free_text(replace(one, wait=replace(asked, now=True)), 2)[1] == "1 of 5 free"
 
@@ -380,7 +380,7 @@ def test_what_is_free_while_others_wait_is_not_said_to_be_there_for_the_taking()
     ("number", "text"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (22, "22nd")]
 )
 def test_places_are_ordinals(number: int, text: str) -> None:
-    assert labels.place("waiting", number) == f"{text} in line"
+    assert place_text("waiting", number) == f"{text} in line"
 
 
 def test_health_says_not_known_rather_than_nothing() -> None:

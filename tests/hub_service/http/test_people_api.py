@@ -8,6 +8,7 @@ import pytest
 
 from hub_extensions.hub_service.engine.engine import Engine
 from tests.fakes.engine import EngineInMemory
+from tests.fakes.panel_service import a_state
 from tests.hub_service.conftest import SECRET, Running, said
 
 
@@ -112,3 +113,9 @@ def test_the_engine_of_these_tests_has_the_signatures_of_the_real_one() -> None:
         if name.startswith("_") or name in ("admit", "publish", "run_server"):
             continue
         assert inspect.signature(method) == inspect.signature(getattr(Engine, name)), name
+
+
+async def test_everybody_admins_too_reads_own_servers_alone(service: Running) -> None:
+    service.engine.servers = {("ada", ""): a_state(user="ada"), ("ben", "lab"): a_state(user="ben", server="lab")}
+    for token, expected in (("ada-token", ["ada"]), ("ben-token", ["ben"]), ("admin-token", [])):
+        assert [each["user"] for each in said(await service.ask("GET", "api/servers", token))] == expected

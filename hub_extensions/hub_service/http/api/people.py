@@ -87,6 +87,18 @@ class OneTicket(JsonRoute):
         self.no_content()
 
 
+class ServersRoute(JsonRoute):
+    """GET: one's own running servers, whoever asks: the admins' list of all is `leases`."""
+
+    who = Who.PERSON
+    action = ApiAction.LIST_OWN
+
+    async def get(self) -> None:
+        """On which offer each is, and when it stops."""
+        self.only_queries()
+        await self.answer_list(self.engine.servers_of(user_of(self.person)))
+
+
 class Leases(JsonRoute):
     """GET: who holds what (admins)."""
 

@@ -137,6 +137,18 @@ ROUTES: tuple[Address, ...] = (
         },
     ),
     Address(
+        "api/servers",
+        people.ServersRoute,
+        {
+            "get": Method(
+                "One's own running servers: the offer of each, and when it stops.",
+                gives=ServerState,
+                many=True,
+                errors=(400, 503),
+            )
+        },
+    ),
+    Address(
         "api/leases",
         people.Leases,
         {"get": Method("Who holds what, for admins.", gives=LeaseInfo, many=True, errors=(400, 503))},

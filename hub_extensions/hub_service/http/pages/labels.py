@@ -1,32 +1,18 @@
-"""Figures as the pages say them: how long the wait is, places in line, what a lease does.
+"""Figures as the pages say them: keeps, what a lease does, and what admins read.
 
 Unknown is "not known", never zero. What users read is in their language; what only admins read is English. Not here:
-what an offer gives and what is free (``core/offer_texts.py``), and reasons, which come with the answers themselves.
+offers, waits and places in line (``core/offer_texts.py``), and reasons, which come with the answers themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hub_extensions.core.culling.sources import WHO
-from hub_extensions.core.messages import ForecastRecord, Health, Keep, OfferEvidence, OfferState, TicketInfo, Wait
-from hub_extensions.core.offer_texts import figures
+from hub_extensions.core.messages import ForecastRecord, Health, Keep, OfferEvidence
 from hub_extensions.core.queue.outlook import FEWEST_JUDGED
 from hub_extensions.core.translation import ENGLISH, Catalogue
-from hub_extensions.core.wording import about, ordinal
+from hub_extensions.core.wording import about
 
 NOT_KNOWN = "not known"
-
-
-def ahead(offer: OfferState, own: Sequence[TicketInfo]) -> int:
-    """How many would get this offer before its reader: all in line, or those before one's own place in it."""
-    places = [ticket.position for ticket in own if offer.id in ticket.offers and ticket.position > 0]
-    return min(places) - 1 if places else offer.waiting
-
-
-def wait(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """The wait in words: an interval, an upper limit that is enforced, or that it is not known."""
-    return t("starts now") if wait.now else ", ".join(figures(wait, t))
 
 
 def keep(budget: Keep, t: Catalogue = ENGLISH) -> str:
@@ -39,13 +25,6 @@ def keep_left(budget: Keep, t: Catalogue = ENGLISH) -> str:
     if budget.of_server:
         return t("%1 of %2 left", budget.left, budget.of)
     return t("%1 of %2 left in 24\u00a0h", budget.left, budget.of)
-
-
-def place(state: str, position: int, t: Catalogue = ENGLISH) -> str:
-    """Where a ticket is: its place in line, or what happens to it."""
-    if state == "waiting":
-        return t("%1 in line", ordinal(position, t)) if position > 0 else t("in line")
-    return t("starting") if state == "admitted" else state
 
 
 def lease_state(state: str, t: Catalogue = ENGLISH) -> str:

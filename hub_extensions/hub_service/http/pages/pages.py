@@ -145,7 +145,7 @@ class YourGpu(Page):
         values: dict[str, Any] = {
             "form": form,
             "titles": {offer.id: offer.title for offer in form.offers},
-            "ahead": {offer.id: labels.ahead(offer, tickets) for offer in form.offers},
+            "ahead": {offer.id: offer_texts.ahead(offer, tickets) for offer in form.offers},
             "simulated": {offer.id for offer in form.offers if offer.simulated},
             "tickets": tickets,
             "servers": engine.servers_of(user),

@@ -1,0 +1,349 @@
+"""Sends what an audit tries, byte by byte, and gathers the results of its report. Changes nothing but its two accounts.
+
+Not here: what is tried and what an answer means (``core/sign_on/audit.py``), the accounts (``audit_accounts.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from urllib.parse import urlsplit
+
+from hub_extensions.adapters.audit_accounts import AuditAccount, AuditAccounts, AuditHub, HubDeclined
+from hub_extensions.adapters.forged_assertions import forged_assertions
+from hub_extensions.adapters.raw_http import HttpPlace, RawAnswer, ask_raw
+from hub_extensions.core.sign_on.apps import App
+from hub_extensions.core.sign_on.audit import (
+    PAGE,
+    AuditCaller,
+    AuditResult,
+    Outcome,
+    Probe,
+    ProbeAnswer,
+    Rule,
+    cookie_faults,
+    merged,
+    probes_of,
+    unmatched,
+    verdict,
+)
+from hub_extensions.core.sign_on.identity_headers import ASSERTION
+
+SECONDS = 5.0
+AT_ONCE = 8
+DEAD_SECONDS = 30.0
+"""So long after its end a token is asked with: later than that it is not dead but open."""
+EVERYWHERE = "everything"
+"""Stands for an app in results that are about the host."""
+Credentials = Mapping[AuditCaller, tuple[tuple[str, str], ...]]
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def own_addresses() -> tuple[str, ...]:
+    """The addresses of this machine that others reach, of IPv4: by its name, and towards elsewhere."""
+    found: set[str] = set()
+    with contextlib.suppress(OSError):
+        named = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM)
+        found |= {str(each[4][0]) for each in named}
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as towards:
+        towards.connect(("192.0.2.1", 9))  # nothing is sent
+        found.add(str(towards.getsockname()[0]))
+    return tuple(sorted(each for each in found if not _is_loopback(each)))
+
+
+@dataclass(frozen=True)
+class AuditConfig:
+    """What is tried.
+
+    Attributes:
+        apps: the catalogue. url: public address of the apps' host. hub_url: of the hub, with ``/hub/`` at its end.
+        listeners: ``address:port`` of the proxy to go to instead of where the names lead; (): there.
+        cookie: a signed-in browser's Cookie header, for what needs a browser; "": that is not tried.
+        cookie_name: of the gate. from_gate: it runs in the gate, which has to reach apps for their health.
+        addresses: of this machine, at which an app on loopback may not answer. dead_seconds: see `DEAD_SECONDS`.
+    """
+
+    apps: Sequence[App]
+    url: str
+    hub_url: str
+    hub: AuditHub
+    listeners: tuple[str, ...] = ()
+    cookie: str = field(default="", repr=False)
+    cookie_name: str = "__Host-gate"
+    from_gate: bool = False
+    addresses: tuple[str, ...] = field(default_factory=own_addresses)
+    dead_seconds: float = DEAD_SECONDS
+
+
+class AuditRun:
+    """One audit."""
+
+    def __init__(self, config: AuditConfig) -> None:
+        self.config = config
+        self._few = asyncio.Semaphore(AT_ONCE)
+        self._cookies: dict[str, set[str]] = {}
+
+    async def results(self) -> list[AuditResult]:
+        """All of the report, by app and case."""
+        groups = sorted({group for app in self.config.apps for group in app.groups})
+        async with self.config.hub.accounts(groups) as accounts:
+            found = await self._with(accounts)
+        found += [
+            AuditResult(
+                "A2", EVERYWHERE, "removing an account", why, Outcome.NOT_TRIED, f"Remove the user {name} at the hub."
+            )
+            for name, why in self.config.hub.left_over
+        ]
+        order = {app.name: place for place, app in enumerate(self.config.apps)}
+        return sorted(
+            found, key=lambda result: (order.get(result.app, len(order)), int(result.case[1:]), result.outcome)
+        )
+
+    async def _with(self, accounts: AuditAccounts) -> list[AuditResult]:
+        results: list[AuditResult] = []
+        for app in self.config.apps:
+            for listener in self.config.listeners or ("",):
+                results += await self._through_proxy(app, listener, accounts)
+            results += await self._direct(app)
+        services = await self.config.hub.services()
+        results += await self._of_hub(services)
+        results += await self._dead(accounts)
+        results += self._of_host()
+        return results
+
+    # ---------------------------------------------------------------- through the proxy
+
+    async def _through_proxy(self, app: App, listener: str, accounts: AuditAccounts) -> list[AuditResult]:
+        place, path = HttpPlace.of(app.where, listener), urlsplit(app.where).path or "/"
+        callers = self._credentials(accounts)
+        probes = [*probes_of(app, path, self.config.cookie_name), *await self._assertions(app, place, path)]
+        member = accounts.member
+        plain = {
+            caller: await self._ask(place, replace(_plain(app, path, caller), headers=PAGE), callers)
+            for caller in callers
+        }
+        public = {}
+        for each in app.public:
+            target = path.rstrip("/") + each
+            public[each] = await self._ask(place, _plain(app, target, "stranger"), callers)
+        tried = [each for each in probes if each.caller in callers]
+
+        async def one(probe: Probe) -> tuple[Probe, ProbeAnswer, Outcome]:
+            answer = await self._ask(place, probe, callers)
+            of = next((found for name, found in public.items() if probe.tried.endswith(f" {name}")), None)
+            known = of if probe.rule is Rule.PUBLIC else plain[probe.caller]
+            return probe, answer, verdict(probe, answer, known, member.name if member else "")
+
+        results = merged(await asyncio.gather(*map(one, tried)))
+        left = [each for each in probes if each.caller not in callers]
+        why = accounts.why or "there is no such account"
+        for probe in {(each.case, each.caller): each for each in left}.values():
+            reason = "needs a signed-in browser's cookie (--cookie-file)" if probe.caller == "browser" else why
+            results.append(
+                AuditResult(probe.case, app.name, probe.tried.split(" sent by")[0], reason, Outcome.NOT_TRIED)
+            )
+        for name, found in public.items():
+            outcome = Outcome.NOT_TRIED if found.status is None else Outcome.SAFE
+            said = f"{found}, open to everybody by the catalogue"
+            results.append(AuditResult("A8", app.name, f"the public path {name}", said, outcome))
+        return results
+
+    def _credentials(self, accounts: AuditAccounts) -> Credentials:
+        found: dict[AuditCaller, tuple[tuple[str, str], ...]] = {"stranger": ()}
+        if accounts.outsider is not None:
+            found["outsider"] = _bearer(accounts.outsider)
+        if accounts.member is not None:
+            found["member"] = _bearer(accounts.member)
+        if self.config.cookie:
+            found["browser"] = (("Cookie", self.config.cookie),)
+        return found
+
+    async def _ask(self, place: HttpPlace, probe: Probe, callers: Credentials) -> ProbeAnswer:
+        sent = [("Host", place.host), ("Connection", "close"), *callers.get(probe.caller, ()), *probe.headers]
+        if any(name == "Upgrade" for name, _ in probe.headers):
+            sent.remove(("Connection", "close"))
+        raw = [(name.encode("latin-1"), b" " + value.encode("latin-1")) for name, value in sent]
+        async with self._few:
+            try:
+                answer = await ask_raw(place, probe.method, probe.target, raw, SECONDS)
+            except OSError:
+                return ProbeAnswer(None)
+        self._cookies.setdefault(probe.app, set()).update(answer.all("set-cookie"))
+        return _seen(answer)
+
+    async def _assertions(self, app: App, place: HttpPlace, path: str) -> list[Probe]:
+        """A6: assertions that nobody signed, or somebody else under the name of the gate's key."""
+        advice = "The app has to check the signature by the gate's keys, its own name (aud) and the time."
+        keys = HttpPlace.of(self.config.url, self.config.listeners[0] if self.config.listeners else "")
+        try:
+            got = await ask_raw(keys, "GET", "/_gate/jwks.json", [(b"Host", keys.host.encode())], SECONDS)
+            known = json.loads(got.body)["keys"][0]["kid"]
+        except (OSError, ValueError, LookupError, TypeError):
+            known = "1"
+        return [
+            Probe(
+                "A6",
+                app.name,
+                "an assertion that is not the gate's",
+                way,
+                path,
+                advice,
+                Rule.ODD,
+                headers=((ASSERTION, token), *PAGE),
+            )
+            for way, token in forged_assertions(app.name, self.config.url, str(known))
+        ]
+
+    # ---------------------------------------------------------------- beside the proxy
+
+    async def _direct(self, app: App) -> list[AuditResult]:
+        """A7: the app itself, past the proxy; where it is on loopback, on the other addresses of this machine."""
+        place = HttpPlace.of(app.upstream)
+        here = _is_loopback(place.address)
+        if not here and self.config.from_gate:
+            why = "the gate has to reach it for its health: run the audit from elsewhere, such as a user's pod"
+            return [AuditResult("A7", app.name, "past the proxy", why, Outcome.NOT_TRIED)]
+        targets = (
+            [HttpPlace(each, place.port, place.secure, place.host) for each in self.config.addresses]
+            if here
+            else [place]
+        )
+        if not targets:
+            return [
+                AuditResult("A7", app.name, "past the proxy", "this machine has no other address", Outcome.NOT_TRIED)
+            ]
+        callers: Credentials = {"stranger": ()}
+        forged = await self._assertions(app, place, "/") if app.mode == "jwt" else []
+        probe = Probe("A7", app.name, "past the proxy", "", "/", "", headers=PAGE)
+        results = []
+        for target in targets:
+            answers = [await self._ask(target, each, callers) for each in (probe, *forged)]
+            reached = [each for each in answers if each.status is not None]
+            is_open = any(verdict(probe, each) is Outcome.OPEN for each in reached)
+            came_back = ", ".join(sorted({str(each) for each in reached})) or "not reached"
+            advice = (
+                "Let it listen where only the proxy reaches it, or check the assertion (mode: jwt)." if is_open else ""
+            )
+            outcome = Outcome.OPEN if is_open else Outcome.SAFE
+            results.append(
+                AuditResult(
+                    "A7", app.name, f"past the proxy, at {target.address}:{target.port}", came_back, outcome, advice
+                )
+            )
+        return results
+
+    async def _of_hub(self, services: Mapping[str, Mapping[str, object]] | None) -> list[AuditResult]:
+        """A10 and A13: what the hub's own proxy serves, and whether hub and catalogue speak of the same apps."""
+        if services is None:
+            why = "the token may not read the hub's services (list:services)"
+            return [
+                AuditResult(case, EVERYWHERE, "the hub's services", why, Outcome.NOT_TRIED) for case in ("A10", "A13")
+            ]
+        results = list(unmatched(self.config.apps, {name: _is_app(each) for name, each in services.items()}))
+        hub, base = HttpPlace.of(self.config.hub_url), urlsplit(self.config.hub_url).path.removesuffix("hub/") or "/"
+        for name, each in services.items():
+            if not each.get("url"):
+                continue
+            target = str(each.get("prefix") or f"{base}services/{name}/")
+            advice = (
+                "The hub's proxy serves it to everybody: it has to ask who is calling, or become an app of the gate."
+            )
+            probe = Probe("A10", name, "the hub's service, by a stranger", target, target, advice, headers=PAGE)
+            answer = await self._ask(hub, probe, {"stranger": ()})
+            results += merged([(probe, answer, verdict(probe, answer))])
+        return results
+
+    async def _dead(self, accounts: AuditAccounts) -> list[AuditResult]:
+        """A5 and A12: how long the member's token opens an app after the member is gone. The last thing of all."""
+        app = next(iter(self.config.apps), None)
+        if app is None or accounts.member is None:
+            why = accounts.why or "there is no app"
+            return [AuditResult(case, EVERYWHERE, "after the end", why, Outcome.NOT_TRIED) for case in ("A5", "A12")]
+        place, path = HttpPlace.of(app.where, *self.config.listeners[:1]), urlsplit(app.where).path or "/"
+        probe, callers = _plain(app, path, "member"), self._credentials(accounts)
+        if (before := await self._ask(place, probe, callers)).status != 200:
+            why = f"the member's token opened nothing: {before}"
+            return [AuditResult(case, app.name, "after the end", why, Outcome.NOT_TRIED) for case in ("A5", "A12")]
+        try:
+            await self.config.hub.remove(accounts.member.name)
+        except HubDeclined as problem:
+            return [AuditResult("A12", app.name, "after the end", str(problem), Outcome.NOT_TRIED)]
+        began = time.monotonic()
+        dead = await _until(lambda: self._is_refused(place, probe, callers), self.config.dead_seconds)
+        took = (
+            f"dead after {time.monotonic() - began:.1f} s"
+            if dead
+            else f"still open after {self.config.dead_seconds:g} s"
+        )
+        outcome = Outcome.SAFE if dead else Outcome.OPEN
+        advice = "" if dead else "The gate asks the hub too seldom, or not at all: see cache_seconds."
+        cookie = AuditResult(
+            "A5", app.name, "a cookie copied before a sign-out", "no sign-out is made", Outcome.NOT_TRIED
+        )
+        return [cookie, AuditResult("A12", app.name, "a token copied before its end", took, outcome, advice)]
+
+    async def _is_refused(self, place: HttpPlace, probe: Probe, callers: Credentials) -> bool:
+        answer = await self._ask(place, probe, callers)
+        return answer.status in (401, 403) or answer.leads_to_sign_in
+
+    def _of_host(self) -> Iterator[AuditResult]:
+        """A14: TLS, and every cookie that was set on the way."""
+        parts = urlsplit(self.config.url)
+        secure = parts.scheme == "https"
+        if not secure:
+            here = _is_loopback(parts.hostname or "")
+            outcome = Outcome.NOT_TRIED if here else Outcome.OPEN
+            yield AuditResult(
+                "A14", EVERYWHERE, "TLS", "plain http", outcome, "" if here else "Serve the apps by https."
+            )
+        for app, cookies in self._cookies.items():
+            faults = sorted(
+                {
+                    f"{each.partition('=')[0]}: {', '.join(wrong)}"
+                    for each in cookies
+                    if (wrong := cookie_faults(each, secure))
+                }
+            )
+            advice = "A cookie with Domain goes to every host below it, users' servers too." if faults else ""
+            outcome = Outcome.OPEN if faults else Outcome.SAFE
+            yield AuditResult("A14", app, f"{len(cookies)} cookies", "; ".join(faults) or "host-only", outcome, advice)
+
+
+def _plain(app: App, target: str, caller: AuditCaller) -> Probe:
+    return Probe("A0", app.name, "", "", target, "", caller=caller)
+
+
+def _seen(answer: RawAnswer) -> ProbeAnswer:
+    text = answer.body.decode("utf-8", "replace") + "\n" + "\n".join(value for _, value in answer.headers)
+    return ProbeAnswer(answer.status, answer.header("location"), text, answer.all("set-cookie"))
+
+
+def _bearer(account: AuditAccount) -> tuple[tuple[str, str], ...]:
+    return (("Authorization", f"Bearer {account.token}"),)
+
+
+def _is_app(service: Mapping[str, object]) -> bool:
+    """As ``configure(c)`` makes them: without an address for the hub's proxy, with one for people."""
+    info = service.get("info")
+    return not service.get("url") and isinstance(info, Mapping) and bool(info.get("href"))
+
+
+async def _until(is_so: Callable[[], Awaitable[bool]], seconds: float) -> bool:
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        if await is_so():
+            return True
+        await asyncio.sleep(0.1)
+    return False

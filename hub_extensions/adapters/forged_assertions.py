@@ -1,0 +1,29 @@
+"""Assertions that the gate never made, for an audit to send: no app may believe one.
+
+Not here: the gate's own (``assertions.py``).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from hub_extensions.core.sign_on.audit import CANARY
+
+
+def forged_assertions(app: str, issuer: str, kid: str) -> Iterator[tuple[str, str]]:
+    """Statements that whoever is somebody else: without a signature, and with one by a key that is not the gate's."""
+    now, name = int(time.time()), issuer.rstrip("/")
+    fresh: dict[str, Any] = {"iss": name, "aud": app, "sub": CANARY, "groups": ["admins"], "iat": now, "exp": now + 60}
+    old, other = {**fresh, "iat": now - 9000, "exp": now - 8940}, {**fresh, "aud": "another"}
+    key, header = ec.generate_private_key(ec.SECP256R1()), {"kid": kid}
+    yield "alg none", jwt.encode(fresh, "", "none")
+    yield "the gate's key id, another key", jwt.encode(fresh, key, "ES256", header)
+    yield "old", jwt.encode(old, key, "ES256", header)
+    yield "HS256", jwt.encode(fresh, secrets.token_bytes(32), "HS256", header)
+    yield "of another app", jwt.encode(other, key, "ES256", header)

@@ -1,0 +1,280 @@
+"""What an audit tries on every app, and what an answer means: safe, open, or not tried. Pure.
+
+*Not tried* is never *safe*: an answer that proves nothing is said to prove nothing. Not here: sending
+(``adapters/audit_run.py``) and the two accounts (``adapters/audit_accounts.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from hub_extensions.core.sign_on.apps import CHECK_PATH, RESERVED, App
+from hub_extensions.core.sign_on.identity_headers import all_names, spellings
+
+AuditCaller = Literal["stranger", "outsider", "member", "browser"]
+"""Nobody; an account without the app's group; one with it; a browser that is signed in (by its cookie)."""
+CANARY = "audit-somebody-else"
+"""The name under which identity headers are forged. An app that says it believed one."""
+HEADER_ADVICE = "Take the piece of `jupyterhub-gpu gate config` into the proxy again: it clears every identity header."
+
+
+class Outcome(str, Enum):
+    """What a result of the audit comes to."""
+
+    SAFE = "safe"
+    OPEN = "open"
+    NOT_TRIED = "not tried"
+
+
+class Rule(Enum):
+    """Which answers are safe.
+
+    REFUSED: it has to be refused, by the gate. ODD: also an answer that it cannot be read, or that nothing is there.
+    HIDDEN: nothing may be there, not even a refusal. UNBELIEVED: the app may not speak of the canary. PUBLIC: what is
+    public may come back, and nothing else.
+    """
+
+    REFUSED = "refused"
+    ODD = "odd"
+    HIDDEN = "hidden"
+    UNBELIEVED = "unbelieved"
+    PUBLIC = "public"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One request. `tried`: probes with the same are one result of the report; `way`: what is its own in it."""
+
+    case: str
+    app: str
+    tried: str
+    way: str
+    target: str
+    advice: str
+    rule: Rule = Rule.REFUSED
+    caller: AuditCaller = "stranger"
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeAnswer:
+    """What came back. `status` None: nobody answered."""
+
+    status: int | None
+    location: str = ""
+    text: str = ""
+    cookies: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.status is None:
+            return "no answer"
+        return f"{self.status} to a sign-in" if self.leads_to_sign_in else str(self.status)
+
+    @property
+    def leads_to_sign_in(self) -> bool:
+        """It is a redirect to the gate's or the hub's sign-in."""
+        path = self.location.split("?")[0]
+        path = "/" + path.split("://", 1)[1].partition("/")[2] if "://" in path else path
+        sign_in = path.startswith(f"{RESERVED}/start") or "/hub/" in path or path.endswith("/oauth2/authorize")
+        return self.status in (302, 303, 307) and sign_in
+
+
+@dataclass(frozen=True, slots=True)
+class AuditResult:
+    """A result of the report."""
+
+    case: str
+    app: str
+    tried: str
+    came_back: str
+    outcome: Outcome
+    advice: str = ""
+
+
+PAGE = (("Accept", "text/html"), ("Sec-Fetch-Mode", "navigate"), ("Sec-Fetch-Dest", "document"))
+PROGRAM = (("Accept", "application/json"), ("X-Requested-With", "XMLHttpRequest"))
+SOCKET = (
+    *(("Connection", "Upgrade"), ("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")),
+    ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+)
+CROSS = (("Origin", "https://elsewhere.example"), ("Sec-Fetch-Site", "cross-site"))
+KINDS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
+    "page": ("GET", PAGE),
+    "program": ("GET", PROGRAM),
+    "POST": ("POST", (*PROGRAM, ("Content-Length", "0"))),
+    "WebSocket": ("GET", SOCKET),
+}
+
+
+def probes_of(app: App, path: str, cookie_name: str) -> Iterator[Probe]:
+    """All that is tried on one app through the proxy. `path`: of its public address, with a slash at its end."""
+    yield from _doors(app, path)
+    yield from _headers(app, path)
+    yield from _cookies(app, path, cookie_name)
+    yield from _tricks(app, path)
+    yield from _check_route(app)
+
+
+def _doors(app: App, path: str) -> Iterator[Probe]:
+    advice = "Put the check of `jupyterhub-gpu gate config` before this address in the proxy."
+    group = "Its check has to ask for this very app: the name stands in the path of the check."
+    cross = "The check has to see Origin and Sec-Fetch-Site as the browser sent them."
+    for way, (method, headers) in KINDS.items():
+        yield Probe("A1", app.name, "a stranger", way, path, advice, method=method, headers=headers)
+        yield Probe("A2", app.name, "without the group", way, path, group, Rule.REFUSED, "outsider", method, headers)
+    for way in ("POST", "WebSocket"):
+        method, headers = KINDS[way]
+        sent = (*headers, *CROSS)
+        yield Probe("A11", app.name, "from another site", way, path, cross, Rule.REFUSED, "browser", method, sent)
+
+
+def _headers(app: App, path: str) -> Iterator[Probe]:
+    for name in all_names():
+        for spelled in spellings(name):
+            for way, sent in forged(spelled):
+                sent_too = (*PAGE, *sent)
+                yield Probe(
+                    "A3",
+                    app.name,
+                    "a stranger with identity headers",
+                    way,
+                    path,
+                    HEADER_ADVICE,
+                    Rule.ODD,
+                    headers=sent_too,
+                )
+                tried = f"{name} sent by somebody signed in"
+                yield Probe("A3", app.name, tried, way, path, HEADER_ADVICE, Rule.UNBELIEVED, "member", headers=sent)
+
+
+def forged(name: str) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
+    """A header as a stranger may send it: once, twice, with spaces, folded over two results."""
+    yield name, ((name, CANARY),)
+    if "-" in name and name[0].isupper() and not name.isupper():
+        yield f"{name} twice", ((name, CANARY), (name, CANARY))
+        yield f"{name} with spaces", ((name, f" \t {CANARY} "),)
+        yield f"{name} folded", ((name, f"\r\n {CANARY}"),)
+
+
+def _cookies(app: App, path: str, name: str) -> Iterator[Probe]:
+    advice = "The gate answered a cookie that it never gave: ask for help, and stop it meanwhile."
+    made_up = "A" * 43
+    for way, value in (
+        ("made up", made_up),
+        ("quoted", f'"{made_up}"'),
+        ("twice", f"{made_up}; {name}={made_up}"),
+        ("with a NUL", f"{made_up}\0"),
+        ("4 kB", "A" * 4096),
+        ("empty", ""),
+    ):
+        sent = (("Cookie", f"{name}={value}"), *PAGE)
+        yield Probe("A4", app.name, "a cookie that is nobody's", way, path, advice, Rule.ODD, headers=sent)
+
+
+def _tricks(app: App, path: str) -> Iterator[Probe]:
+    advice = "Let the proxy bring paths into one form before it decides, and take the public path away meanwhile."
+    base = path.rstrip("/")
+    for public in app.public:
+        for way in ("/..;/", "/../", "/%2e%2e/", "/..%2f", "//", "/;/", "/%2e/", "%00", "/.%2e/"):
+            target = f"{base}{public.rstrip('/')}{way}"
+            yield Probe("A8", app.name, f"beyond the public path {public}", way, target, advice, Rule.PUBLIC)
+    for way in (f"/{path}", f"{base}//", f"{base}/;/", f"{base}/..;{path}", f"{base}/%2e%2e{path}", f"/.{path}"):
+        yield Probe("A8", app.name, "its path in other spellings", way, way, advice, Rule.ODD, headers=PAGE)
+
+
+def _check_route(app: App) -> Iterator[Probe]:
+    advice = "The proxy may not pass these paths on, and the gate has to listen where only the proxy reaches it."
+    paths = (f"{CHECK_PATH}{app.name}", *(f"{RESERVED}/{each}/{app.name}" for each in ("answer", "away", "relay")))
+    for target in paths:
+        yield Probe("A9", app.name, "the proxy's own question, from outside", target, target, advice, Rule.HIDDEN)
+
+
+ANY_PAGE = Probe("A1", "", "", "", "", "")
+
+
+def verdict(probe: Probe, answer: ProbeAnswer, plain: ProbeAnswer | None = None, owner: str = "") -> Outcome:
+    """What an answer to a probe means.
+
+    Args:
+        plain: the answer without what the probe added: to the same caller, or, of what is PUBLIC, of the path itself.
+        owner: whom the plain answer should speak of, where the app says who is calling.
+    """
+    status = answer.status
+    if status is None or (status >= 500 and probe.rule is not Rule.UNBELIEVED):
+        return Outcome.NOT_TRIED
+    if probe.rule is Rule.UNBELIEVED:
+        return _believed(answer, plain, owner)
+    if probe.rule is Rule.HIDDEN:
+        return Outcome.SAFE if status in (400, 403, 404, 405, 421) else Outcome.OPEN
+    if status in (401, 403) or answer.leads_to_sign_in:
+        return Outcome.SAFE
+    if probe.rule is Rule.PUBLIC and plain is not None and plain.status == status and plain.text == answer.text:
+        return Outcome.SAFE
+    if probe.rule is Rule.ODD and plain is not None and verdict(ANY_PAGE, plain) is Outcome.OPEN:
+        return Outcome.NOT_TRIED  # it is open without what was added, which is A1's to say
+    # a redirect to another spelling of the same place gives nothing away
+    odd = status in (301, 308, 400, 404, 405, 414, 421, 431)
+    return Outcome.SAFE if odd and probe.rule in (Rule.ODD, Rule.PUBLIC) else Outcome.OPEN
+
+
+def _believed(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) -> Outcome:
+    """An app that shows no name proves nothing by not showing this one."""
+    if CANARY in answer.text:
+        return Outcome.OPEN
+    if plain is None or plain.status != 200 or owner not in plain.text:
+        return Outcome.NOT_TRIED
+    return Outcome.SAFE if answer.status in (200, 400, 401, 403, 431) else Outcome.NOT_TRIED
+
+
+def merged(found: Iterable[tuple[Probe, ProbeAnswer, Outcome]]) -> list[AuditResult]:
+    """Lines: what was tried in many ways and came to the same is one, and says in how many."""
+    groups: dict[tuple[str, str, str, Outcome], list[tuple[Probe, ProbeAnswer]]] = {}
+    for probe, answer, outcome in found:
+        tried = probe.tried if outcome is Outcome.OPEN or probe.rule is not Rule.UNBELIEVED else _ALL_HEADERS
+        groups.setdefault((probe.case, probe.app, tried, outcome), []).append((probe, answer))
+    return [_result(*key, each) for key, each in groups.items()]
+
+
+_ALL_HEADERS = "identity headers sent by somebody signed in"
+
+
+def _result(
+    case: str, app: str, tried: str, outcome: Outcome, each: Sequence[tuple[Probe, ProbeAnswer]]
+) -> AuditResult:
+    ways = list(dict.fromkeys(probe.way for probe, _ in each))
+    named = (
+        ", ".join(ways)
+        if len(ways) <= 4
+        else f"{len(ways)} ways" + (f", as {ways[0]}" if outcome is Outcome.OPEN else "")
+    )
+    came_back = ", ".join(sorted({str(answer) for _, answer in each}))
+    advice = each[0][0].advice if outcome is Outcome.OPEN else ""
+    return AuditResult(case, app, f"{tried}: {named}", came_back, outcome, advice)
+
+
+def cookie_faults(cookie: str, secure: bool) -> tuple[str, ...]:
+    """What is wrong with a cookie that the apps' host sets (A14); `secure`: over https."""
+    parts = [each.strip().lower() for each in cookie.split(";")]
+    names = {each.partition("=")[0] for each in parts[1:]}
+    faults = ["Domain"] if "domain" in names else []
+    if "gate" in parts[0].partition("=")[0]:
+        faults += [
+            f"no {flag}" for flag, key in (("HttpOnly", "httponly"), ("SameSite", "samesite")) if key not in names
+        ]
+        faults += ["no Secure"] if secure and "secure" not in names else []
+        faults += ["no __Host-"] if secure and not parts[0].startswith("__host-") else []
+    return tuple(faults)
+
+
+def unmatched(apps: Sequence[App], services: Mapping[str, bool]) -> Iterator[AuditResult]:
+    """A13. `services`: name at the hub -> it says that it is an app of the gate."""
+    restart = "Restart the hub: configure(c) makes its service, and until then nobody's right is known."
+    take_out = "Take its service and its groups' scope out of the hub, or write it into the catalogue."
+    for name in sorted({app.name for app in apps} - set(services)):
+        yield AuditResult("A13", name, "the app at the hub", "no such service", Outcome.OPEN, restart)
+    for name in sorted({name for name, ours in services.items() if ours} - {app.name for app in apps}):
+        yield AuditResult("A13", name, "the service in the catalogue", "no such app", Outcome.OPEN, take_out)

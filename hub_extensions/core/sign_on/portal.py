@@ -1,0 +1,159 @@
+"""What the front page of the apps' host shows somebody: the apps that he may open, and what is his at the hub. Pure.
+
+A source that did not answer is None, and shows as "not known". Not here: who may open an app (``access.py``), and how
+the page is drawn (``gate/portal.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
+
+from hub_extensions.core.messages import FormState, OfferState, ServerState, TicketInfo
+from hub_extensions.core.offer_texts import ahead
+from hub_extensions.core.sign_on.apps import App
+
+HealthState = Literal["up", "down", "unknown"]
+HEALTH_EVERY = timedelta(seconds=30)
+HEALTH_FORGOTTEN = 4 * HEALTH_EVERY
+"""What was asked longer ago than this is not known any more."""
+SERVER_ERROR = 500
+
+
+@dataclass(frozen=True, slots=True)
+class AppHealth:
+    """Whether an app answers. `since`: since when it has been so; None: from before it was first asked."""
+
+    state: HealthState = "unknown"
+    since: datetime | None = None
+    asked: datetime | None = None
+
+
+NOT_ASKED = AppHealth()
+
+
+def next_health(before: AppHealth, status: int | None, now: datetime) -> AppHealth:
+    """After an app was asked: an answer without a server's error is *up*, whatever it says. `status` None: none."""
+    state: HealthState = "up" if status is not None and status < SERVER_ERROR else "down"
+    if before.state == state:
+        return replace(before, asked=now)
+    return AppHealth(state, None if before.state == "unknown" and state == "up" else now, now)
+
+
+def health_now(health: AppHealth, now: datetime) -> AppHealth:
+    """What is still known: an answer from long ago says nothing of today."""
+    return health if health.asked is not None and now - health.asked <= HEALTH_FORGOTTEN else NOT_ASKED
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """One of a person's servers, as the hub tells it."""
+
+    name: str
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What hub and GPU service said about one person; None: not known. `gpu_service`: there is one at all."""
+
+    gpu_service: bool
+    hub: tuple[RunningServer, ...] | None = None
+    servers: tuple[ServerState, ...] | None = None
+    form: FormState | None = None
+    tickets: tuple[TicketInfo, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppTile:
+    """An app of the page. `sign`: what stands for it where it has no picture; `picture`: its address, "" without."""
+
+    name: str
+    title: str
+    where: str
+    sign: str
+    picture: str
+    health: AppHealth
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTile:
+    """A server of the page. `ends`: when it stops, as far as is known; `title`: its offer, "" where not known."""
+
+    name: str
+    ready: bool
+    title: str
+    ends: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OfferWait:
+    """An offer, and how many would get it before this person."""
+
+    offer: OfferState
+    ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Portal:
+    """The page. None: not known now. `gpu_service` False: places and waits are not spoken of."""
+
+    user: str
+    apps: tuple[AppTile, ...]
+    servers: tuple[ServerTile, ...] | None
+    gpu_service: bool
+    places: tuple[TicketInfo, ...] | None
+    waits: tuple[OfferWait, ...] | None
+    titles: Mapping[str, str]
+
+
+def portal_of(
+    user: str, apps: Sequence[App], health: Mapping[str, AppHealth], sources: Sources, now: datetime
+) -> Portal:
+    """The page of one person. `apps`: those that he may open, and no other."""
+    offers = sources.form.offers if sources.form is not None else ()
+    # an admin's token reads everybody's place; here stands one's own
+    places = None if sources.tickets is None else tuple(each for each in sources.tickets if each.user in (None, user))
+    return Portal(
+        user,
+        tuple(_tile(app, health_now(health.get(app.name, NOT_ASKED), now)) for app in _shown(apps, sources)),
+        _servers(user, sources),
+        sources.gpu_service,
+        places,
+        None if sources.form is None else tuple(OfferWait(each, ahead(each, places or ())) for each in offers),
+        {str(offer.id): offer.title for offer in offers},
+    )
+
+
+def _shown(apps: Sequence[App], sources: Sources) -> list[App]:
+    """Those for his offers. Where offers are not known he sees all: the hub has said that he may open them."""
+    known = None if sources.form is None else {str(offer.id) for offer in sources.form.offers}
+    shown = [app for app in apps if not app.offers or known is None or known & set(app.offers)]
+    return sorted(shown, key=lambda app: (app.title.casefold(), app.name))
+
+
+def _tile(app: App, health: AppHealth) -> AppTile:
+    picture = app.icon if app.icon.startswith("/") and not app.icon.startswith("//") else ""
+    sign = app.icon if app.icon and len(app.icon) <= 8 and not picture else app.title[:1].upper()
+    return AppTile(app.name, app.title, app.where, sign, picture, health if app.health else NOT_ASKED)
+
+
+def _servers(user: str, sources: Sources) -> tuple[ServerTile, ...] | None:
+    """The hub knows which there are, the GPU service on which offer and until when; one of the two is enough."""
+    if sources.hub is None and sources.servers is None:
+        return None
+    known = {each.server: each for each in sources.servers or () if each.user == user}
+    ready = {each.name: each.ready for each in sources.hub} if sources.hub is not None else dict.fromkeys(known, True)
+    return tuple(
+        ServerTile(name, ready[name], known[name].title, _end(known[name]))
+        if name in known
+        else ServerTile(name, ready[name], "", None)
+        for name in sorted(ready)
+    )
+
+
+def _end(server: ServerState) -> datetime | None:
+    ends = [each for each in (server.ends_at, server.countdown.stops_at if server.countdown else None) if each]
+    return min(ends, default=None)

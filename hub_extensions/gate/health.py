@@ -1,0 +1,72 @@
+"""Asks every app whether it answers, every half a minute, so that no browser has to, and nobody waits for it.
+
+An app's answer is read up to its status and no further; where it leads is not followed. Not here: what is *up*
+(``core/sign_on/portal.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+
+from hub_extensions.adapters.raw_http import HttpPlace, ask_raw
+from hub_extensions.core.sign_on.apps import App
+from hub_extensions.core.sign_on.portal import HEALTH_EVERY, NOT_ASKED, AppHealth, next_health
+
+ASK_SECONDS = 2.0
+AT_ONCE = 16
+"""So many apps are asked at once: 200 that are silent are through in 25 s."""
+
+
+class HealthWatch:
+    """The state of each app that has an address of its health; `states` is read by the portal."""
+
+    def __init__(self, apps: Sequence[App]) -> None:
+        self._apps = tuple(apps)
+        self.states: Mapping[str, AppHealth] = {}
+
+    def use(self, apps: Sequence[App]) -> None:
+        """Another catalogue. An app that moved is asked anew."""
+        moved = {app.name for app in self._apps} & {app.name for app in apps} - {
+            new.name for new in apps for old in self._apps if _asked_at(new) == _asked_at(old) and new.name == old.name
+        }
+        self._apps = tuple(apps)
+        names = {app.name for app in apps} - moved
+        self.states = {name: state for name, state in self.states.items() if name in names}
+
+    async def run(self) -> None:
+        """Ask for ever."""
+        while True:
+            await self.ask_all()
+            await asyncio.sleep(HEALTH_EVERY.total_seconds())
+
+    async def ask_all(self) -> None:
+        """Ask each once."""
+        few = asyncio.Semaphore(AT_ONCE)
+
+        async def one(app: App) -> tuple[App, int | None]:
+            async with few:
+                return app, await _status_of(app)
+
+        asked = await asyncio.gather(*(one(app) for app in self._apps if app.health))
+        now, current = datetime.now(timezone.utc), set(self._apps)
+        found = dict(self.states)
+        for app, status in asked:
+            if app in current:  # else it was taken out meanwhile
+                found[app.name] = next_health(found.get(app.name, NOT_ASKED), status, now)
+        self.states = found
+
+
+async def _status_of(app: App) -> int | None:
+    """The status of its answer; None: it does not answer in time."""
+    place = HttpPlace.of(app.upstream)
+    headers = [(b"Host", place.host.encode()), (b"User-Agent", b"jupyterhub-gpu-gate"), (b"Connection", b"close")]
+    try:
+        return (await ask_raw(place, "GET", app.health, headers, ASK_SECONDS, head=True)).status
+    except OSError:
+        return None
+
+
+def _asked_at(app: App) -> tuple[str, ...]:
+    return app.upstream, app.health

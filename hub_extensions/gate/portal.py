@@ -1,0 +1,168 @@
+"""The front page of the apps' host: the apps that its reader may open, his servers, places and waits, and *Sign out*.
+
+Made on the server and whole without script. Who opens it and is not signed in is led to sign in. The gate itself is the
+application's setting ``gate``. Not here: who may open what (the gate), and what is shown (``core/sign_on/portal.py``).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from tornado.web import RequestHandler
+
+from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.adapters.person_sources import PersonSources
+from hub_extensions.core import offer_texts, wording
+from hub_extensions.core.reasons import translated
+from hub_extensions.core.sign_on.portal import AppHealth, portal_of
+from hub_extensions.core.translation import Catalogue
+from hub_extensions.gate.health import HealthWatch
+
+START = "/_gate/start?next=%2F"
+SIGN_OUT = "/_gate/sign-out"
+
+
+@dataclass(frozen=True)
+class PortalParts:
+    """What the page is made with.
+
+    Attributes:
+        health: knows which apps answer. sources: hub and GPU service.
+        hub_url: where browsers find the hub, with ``/hub/`` at its end.
+        has_sessions: the hub has a page of one's own sessions (c.SignOn).
+    """
+
+    health: HealthWatch
+    sources: PersonSources
+    hub_url: str
+    has_sessions: bool
+
+
+def portal_routes(parts: PortalParts) -> list[Any]:
+    """For the gate's application: the front page, and nothing else."""
+    return [(r"/", PortalPage, {"parts": parts, "pages": _environment(parts.hub_url), "style": _style()})]
+
+
+class PortalPage(RequestHandler):
+    """GET: the front page."""
+
+    def initialize(self, parts: PortalParts, pages: Environment, style: str) -> None:
+        """See `portal_routes`."""
+        self.parts, self.pages, self.style = parts, pages, style
+
+    def set_default_headers(self) -> None:
+        """The page has a style of its own and pictures of its host; it is nobody else's, and in nobody's frame."""
+        for name, value in (
+            ("Content-Security-Policy", _policy()),
+            ("Referrer-Policy", "same-origin"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Cache-Control", "no-store"),
+            ("Vary", "Cookie, Accept-Language"),
+        ):
+            self.set_header(name, value)
+        self.clear_header("Server")
+
+    async def get(self) -> None:
+        """See the class."""
+        gate = self.settings["gate"]
+        session = await gate.session_of(self.request)
+        if session is None:
+            self._not_signed_in()
+            return
+        now = datetime.now(timezone.utc)
+        apps, away_since = gate.apps_open_to(session), gate.answers.away_since
+        if away_since is not None and not apps:
+            self._show("portal_away.html", 503, seconds=(now - away_since).total_seconds())
+            return
+        sources = await self.parts.sources.of(gate.token_of(session))
+        portal = portal_of(session.user, apps, self.parts.health.states, sources, now)
+        self._show("portal.html", 200, portal=portal, now=now)
+
+    def _not_signed_in(self) -> None:
+        if self.request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate":
+            self.redirect(START)
+            return
+        self._show("portal_sign_in.html", 401)
+
+    def _show(self, template: str, status: int, **values: Any) -> None:
+        t = catalogue_for(self.request.headers.get("Accept-Language", ""))
+        self.set_status(status)
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.finish(
+            self.pages.get_template(template).render(
+                t=t,
+                style=self.style,
+                start=START,
+                sign_out=SIGN_OUT,
+                hub_url=self.parts.hub_url,
+                has_sessions=self.parts.has_sessions,
+                **values,
+            )
+        )
+
+
+def health_text(health: AppHealth, now: datetime, t: Catalogue) -> tuple[str, str]:
+    """The sign and the words for an app's state; the sign never stands alone."""
+    if health.state == "unknown":
+        return "?", t("not known")
+    if health.state == "up":
+        return "●", t("up")
+    if health.since is None:
+        return "○", t("down")
+    return "○", t("down for %1", wording.about((now - health.since).total_seconds(), t))
+
+
+def left_text(ends: datetime, now: datetime, t: Catalogue) -> str:
+    """How long a server has: a time of day would need the reader's clock."""
+    return t("stops in %1", wording.about(max(0.0, (ends - now).total_seconds()), t))
+
+
+def _style() -> str:
+    return (files("hub_extensions.gate") / "templates" / "portal.css").read_text(encoding="utf-8")
+
+
+def _policy() -> str:
+    """The style stands in the page, which saves a request; a page with another one shows none.
+
+    Nothing is said of forms: a browser asks it of where a form leads in the end too, and *Sign out* leads to the hub
+    and on to its provider.
+    """
+    digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+
+def _environment(hub_url: str) -> Environment:
+    environment = Environment(
+        loader=PackageLoader("hub_extensions.gate", "templates"),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    base = hub_url.removesuffix("hub/")
+
+    def server_url(user: str, server: str) -> str:
+        path = f"{base}user/{quote(user, safe='')}/"
+        return f"{path}{quote(server, safe='')}/" if server else path
+
+    def waiting_url(user: str, server: str) -> str:
+        path = f"{base}hub/spawn-pending/{quote(user, safe='')}"
+        return f"{path}/{quote(server, safe='')}" if server else path
+
+    environment.globals.update(
+        offer_texts=offer_texts,
+        translated=translated,
+        about=wording.about,
+        health_text=health_text,
+        left_text=left_text,
+        server_url=server_url,
+        waiting_url=waiting_url,
+    )
+    return environment

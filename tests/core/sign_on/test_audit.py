@@ -1,0 +1,111 @@
+"""What an audit's answers mean: only a refusal is safe, and an answer that proves nothing is not tried."""
+
+from __future__ import annotations
+
+import pytest
+
+from hub_extensions.core.sign_on.apps import App
+from hub_extensions.core.sign_on.audit import (
+    CANARY,
+    Outcome,
+    Probe,
+    ProbeAnswer,
+    Rule,
+    cookie_faults,
+    merged,
+    probes_of,
+    unmatched,
+    verdict,
+)
+from hub_extensions.core.sign_on.identity_headers import all_names
+
+APP = App("mlflow", "MLflow", "https://apps.example.org/mlflow/", "http://10.0.0.7:5000", public=("/health",))
+SAFE, OPEN, NOT_TRIED = Outcome.SAFE, Outcome.OPEN, Outcome.NOT_TRIED
+ANY = Probe("A1", "mlflow", "a stranger", "page", "/", "Close it.")
+
+
+def a_probe(rule: Rule) -> Probe:
+    return Probe("A1", "mlflow", "a stranger", "page", "/", "Close it.", rule)
+
+
+@pytest.mark.parametrize(
+    ("rule", "status", "location", "outcome"),
+    [
+        *((rule, None, "", NOT_TRIED) for rule in Rule),
+        *((rule, 503, "", NOT_TRIED) for rule in (Rule.REFUSED, Rule.ODD, Rule.HIDDEN, Rule.PUBLIC)),
+        *((rule, status, "", SAFE) for rule in (Rule.REFUSED, Rule.ODD, Rule.PUBLIC) for status in (401, 403)),
+        *((rule, 200, "", OPEN) for rule in (Rule.REFUSED, Rule.ODD, Rule.HIDDEN, Rule.PUBLIC)),
+        (Rule.REFUSED, 302, "/_gate/start?app=mlflow", SAFE),
+        (Rule.REFUSED, 302, "https://apps.example.org/_gate/start", SAFE),
+        (Rule.REFUSED, 302, "https://hub.example.org/hub/api/oauth2/authorize?client_id=x", SAFE),
+        (Rule.REFUSED, 302, "/mlflow/login", OPEN),
+        (Rule.REFUSED, 302, "https://elsewhere.example/?next=/_gate/start", OPEN),
+        (Rule.REFUSED, 101, "", OPEN),
+        (Rule.REFUSED, 404, "", OPEN),
+        (Rule.REFUSED, 400, "", OPEN),
+        (Rule.ODD, 400, "", SAFE),
+        (Rule.ODD, 301, "/mlflow/", SAFE),
+        (Rule.HIDDEN, 404, "", SAFE),
+        (Rule.HIDDEN, 401, "", OPEN),
+        (Rule.HIDDEN, 302, "/_gate/start", OPEN),
+    ],
+)
+def test_only_a_refusal_is_safe(rule: Rule, status: int | None, location: str, outcome: Outcome) -> None:
+    assert verdict(a_probe(rule), ProbeAnswer(status, location)) is outcome
+
+
+@pytest.mark.parametrize(
+    ("text", "plain", "outcome"),
+    [
+        (f"hello {CANARY}", ProbeAnswer(200, text="hello"), OPEN),
+        ("hello ada", ProbeAnswer(200, text="hello ada"), SAFE),
+        ("hello", ProbeAnswer(200, text="hello"), NOT_TRIED),
+        ("hello", ProbeAnswer(403, text="ada may not"), NOT_TRIED),
+        ("hello", None, NOT_TRIED),
+    ],
+)
+def test_an_app_that_shows_no_name_proves_nothing(text: str, plain: ProbeAnswer | None, outcome: Outcome) -> None:
+    assert verdict(a_probe(Rule.UNBELIEVED), ProbeAnswer(200, text=text), plain, "ada") is outcome
+
+
+def test_what_is_public_may_come_back_and_nothing_else() -> None:
+    probe, plain = a_probe(Rule.PUBLIC), ProbeAnswer(200, text="fine")
+    assert verdict(probe, ProbeAnswer(200, text="fine"), plain) is SAFE
+    assert verdict(probe, ProbeAnswer(200, text="all runs"), plain) is OPEN
+
+
+def test_every_header_is_tried_in_every_spelling_by_a_stranger_and_by_somebody_signed_in() -> None:
+    probes = [each for each in probes_of(APP, "/mlflow/", "__Host-gate") if each.case == "A3"]
+    sent = {(each.caller, name) for each in probes for name, _ in each.headers}
+    for name in all_names():
+        for spelled in (name, name.replace("-", "_"), name.replace("-", ".").lower(), name.upper()):
+            assert {("stranger", spelled), ("member", spelled)} <= sent
+    assert {each.case for each in probes_of(APP, "/mlflow/", "x")} == {"A1", "A2", "A3", "A4", "A8", "A9", "A11"}
+
+
+def test_ways_that_came_to_the_same_are_one_line_and_what_is_open_says_what_to_do() -> None:
+    refused, opened = ProbeAnswer(401), ProbeAnswer(200)
+    lines = merged([(ANY, refused, SAFE), (ANY, ProbeAnswer(403), SAFE), (ANY, opened, OPEN)])
+    assert [(each.came_back, each.outcome, each.advice) for each in lines] == [
+        ("401, 403", SAFE, ""),
+        ("200", OPEN, "Close it."),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cookie", "secure", "faults"),
+    [
+        ("__Host-gate=x; Path=/; Secure; HttpOnly; SameSite=Lax", True, ()),
+        ("gate-without-https=x; Path=/; HttpOnly; SameSite=Lax", False, ()),
+        ("session=x; Domain=example.org", True, ("Domain",)),
+        ("__Host-gate=x; Path=/", True, ("no HttpOnly", "no SameSite", "no Secure")),
+        ("_xsrf=1; Path=/", True, ()),
+    ],
+)
+def test_a_cookie_for_all_hosts_is_a_fault_of_any_app(cookie: str, secure: bool, faults: tuple[str, ...]) -> None:
+    assert cookie_faults(cookie, secure) == faults
+
+
+def test_an_app_that_the_other_side_does_not_know_is_named() -> None:
+    lines = list(unmatched([APP], {"dask": True, "gpu": False}))
+    assert [(each.app, each.outcome) for each in lines] == [("mlflow", OPEN), ("dask", OPEN)]

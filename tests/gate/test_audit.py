@@ -1,0 +1,120 @@
+"""The audit on a lab of its own: all safe, then each planted fault is found, and no other."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from hub_extensions.adapters.audit_accounts import AuditHub
+from hub_extensions.adapters.audit_run import EVERYWHERE, AuditConfig, AuditRun
+from hub_extensions.core.sign_on.audit import AuditResult, Outcome
+from hub_extensions.gate.audit_loop import AuditLoop
+from hub_extensions.tools.cli import gate_audit
+from tests.fakes.audit_lab import FAULTS, OF_HOST, AuditLab
+from tests.patience import patient
+
+
+async def audited(lab: AuditLab, token: str = "admin", cookie: str = "gate-without-https=good") -> list[AuditResult]:
+    hub = AuditHub(f"{lab.url}hub/api", token)
+    # another address of loopback stands for those by which others reach this machine
+    config = AuditConfig(
+        lab.apps,
+        lab.url,
+        f"{lab.url}hub/",
+        hub,
+        cookie=cookie,
+        cookie_name="gate-without-https",
+        addresses=("127.0.0.2",),
+        dead_seconds=patient(1.0),
+    )
+    return await AuditRun(config).results()
+
+
+def opened(lines: list[AuditResult]) -> set[tuple[str, str]]:
+    return {(line.case, line.app) for line in lines if line.outcome is Outcome.OPEN}
+
+
+async def test_where_all_is_safe_nothing_is_found_and_what_was_not_tried_is_said() -> None:
+    async with AuditLab() as lab:
+        lines = await audited(lab)
+    assert opened(lines) == set()
+    safe = {line.case for line in lines if line.outcome is Outcome.SAFE}
+    assert safe == {"A1", "A2", "A3", "A4", "A6", "A7", "A8", "A9", "A10", "A11", "A12", "A14"}
+    assert {line.case: line.came_back for line in lines if line.outcome is Outcome.NOT_TRIED} == {
+        "A5": "no sign-out is made",
+        "A14": "plain http",
+    }
+    assert len(lab.made) == 2 and lab.users == {}, "both accounts were removed"
+
+
+async def test_each_planted_fault_is_found_and_no_other() -> None:
+    async with AuditLab([*FAULTS, *OF_HOST]) as lab:
+        lines = await audited(lab)
+    of_host = {("A10", "tb"), ("A13", "left-over"), ("A12", "good")}
+    assert opened(lines) == {(case, name) for name, case in FAULTS.items()} | of_host
+    assert all(line.advice for line in lines if line.outcome is Outcome.OPEN)
+
+
+async def test_a_token_that_may_make_no_accounts_leaves_what_they_are_for_untried() -> None:
+    async with AuditLab(hub_refuses=True) as lab:
+        lines = await audited(lab, cookie="")
+    untried = {line.case: line.came_back for line in lines if line.outcome is Outcome.NOT_TRIED}
+    assert set(untried) == {"A2", "A3", "A5", "A10", "A11", "A12", "A13", "A14"}
+    assert untried["A2"] == "the hub answers POST users with 403"
+    assert "--cookie-file" in untried["A11"]
+    assert opened(lines) == set() and lab.made == []
+
+
+async def test_an_app_that_does_not_answer_is_not_said_to_be_safe() -> None:
+    lab = AuditLab()
+    lines = await audited(lab)
+    assert {line.outcome for line in lines if line.app == "good" and line.case != "A7"} == {Outcome.NOT_TRIED}
+    assert EVERYWHERE in {line.app for line in lines}
+
+
+async def test_no_token_and_no_cookie_stands_in_the_report() -> None:
+    async with AuditLab(["page-open"]) as lab:
+        report = repr(await audited(lab))
+    assert "token-of-" not in report and "gate-without-https=good" not in report and "Bearer" not in report
+
+
+async def test_the_gates_own_audit_counts_what_is_open_and_says_it(caplog: pytest.LogCaptureFixture) -> None:
+    line = AuditResult("A7", "mlflow", "past the proxy", "200", Outcome.OPEN, "Close it.")
+
+    async def finds() -> list[AuditResult]:
+        return [line, AuditResult("A1", "mlflow", "a stranger", "401", Outcome.SAFE)]
+
+    async def fails() -> list[AuditResult]:
+        raise OSError("no network")
+
+    loop = AuditLoop(finds, timedelta(hours=1))
+    assert loop.failures is None
+    await loop.once()
+    assert loop.failures == 1 and "audit A7, app mlflow is open: past the proxy: 200. Close it." in caplog.text
+    await AuditLoop(finds, timedelta(0)).run()  # returns: only by hand
+    loop = AuditLoop(fails, timedelta(hours=1))
+    await loop.once()
+    assert loop.failures is None
+
+
+@pytest.mark.parametrize(("outcome", "code"), [(Outcome.OPEN, 1), (Outcome.SAFE, 0), (Outcome.NOT_TRIED, 0)])
+def test_the_command_ends_with_1_where_something_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: Outcome, code: int
+) -> None:
+    async def lines(self: AuditRun) -> list[AuditResult]:
+        return [AuditResult("A1", self.config.apps[0].name, "a stranger", "200", outcome, "")]
+
+    monkeypatch.setattr(AuditRun, "results", lines)
+    file = tmp_path / "gate.json"
+    app = {"name": "mlflow", "title": "MLflow", "where": "https://a.example/mlflow/", "upstream": "http://b:1"}
+    known = {"url": "https://a.example/", "hub_url": "https://h.example/hub/", "hub_api_url": "http://h/hub/api"}
+    file.write_text(json.dumps({**known, "client_secret": "x", "catalogue": [app]}))
+    result = CliRunner().invoke(gate_audit.audit, ["--config", str(file), "--json"])
+    assert result.exit_code == code
+    assert json.loads(result.output)[0]["outcome"] == outcome.value
+    file.write_text("{}")
+    assert CliRunner().invoke(gate_audit.audit, ["--config", str(file)]).exit_code == 2
