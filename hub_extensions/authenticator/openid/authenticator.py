@@ -31,7 +31,7 @@ from hub_extensions.adapters.provider_address import issuer_wrong
 from hub_extensions.adapters.store.sign_on_provider import ProviderStore
 from hub_extensions.authenticator.openid.backchannel import BackchannelLogout, LogoutTokens
 from hub_extensions.authenticator.openid.failure import SignOnFailed, failed_by
-from hub_extensions.authenticator.openid.links import KeptTokens, ProviderLinks, decrypted, encrypted
+from hub_extensions.authenticator.openid.links import KeptTokens, ProviderLinks, encrypted
 from hub_extensions.authenticator.openid.login import OpenIdCallback, OpenIdLogin, OpenIdLogout
 from hub_extensions.authenticator.openid.login_state import UsedLogins
 from hub_extensions.authenticator.openid.metrics import LOGINS_REFUSED
@@ -260,15 +260,19 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         link = ProviderLink(
             session.id, user.id, proof.identity.iss, proof.identity.sub, proof.sid, proof.kept, self.sign_on_now()
         )
-        with registry.store.transaction():
-            self.links.put([link])
-            self.links.store.note_user(str(user.name))
+        try:
+            with registry.store.transaction():
+                self.links.put([link])
+                self.links.store.note_user(str(user.name))
+        except Exception:
+            self.links.keep(link)  # the session is there already, and is to be asked about
+            raise
 
     async def hint_of(self, handler: Any) -> str:
         """The id token of the session that this browser has, or had a moment ago; "": none is known."""
         session = self.sign_on.session_of(handler) or self.sign_on.ended_session_of(handler)
         link = self.links.of_session(session.id) if session is not None else None
-        return (await decrypted(link.kept)).id_token if link is not None else ""
+        return (await self.links.tokens_of(link)).id_token if link is not None else ""
 
     # ------------------------------------------------------------------ what the provider says
 
