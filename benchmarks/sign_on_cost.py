@@ -12,6 +12,7 @@ import asyncio
 import gc
 import os
 import random
+import re
 import secrets
 import tempfile
 import time
@@ -143,7 +144,20 @@ def sign_in(hub: Hub, service: SignInService, name: str, at: float) -> tuple[flo
     return time.monotonic() - began, browser
 
 
-def logins(folder: Path) -> None:
+SLOW_DISK = """
+import time
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+@event.listens_for(Engine, "commit")
+def wait_for_disk(connection):
+    written = connection.connection.dbapi_connection.total_changes
+    if written != connection.info.get("written", 0):
+        connection.info["written"] = written
+        time.sleep({seconds})
+"""
+
+
+def logins(folder: Path, commit_seconds: float) -> None:
     """Three hundred in a minute, at random moments."""
     program = sign_in_service()
     assert program is not None, "./scripts/test sets it up"
@@ -161,6 +175,8 @@ c.SingleSignOnOIDCAuthenticator.client_id = {CLIENT!r}
 c.OAuthenticator.allowed_groups = {{"course"}}
 add_sign_on(c, read_section(c, SignOnConfig), [])
 """
+    if commit_seconds:
+        config += SLOW_DISK.format(seconds=commit_seconds)
     hub = Hub(folder / "hub", config, env=dict(service.variables))
     hub.folder.mkdir(parents=True, exist_ok=True)
     with serving(service, hub.folder, hub.url, os.environ, answers), hub, ThreadPoolExecutor(64) as together:
@@ -170,8 +186,11 @@ add_sign_on(c, read_section(c, SignOnConfig), [])
         done = [found for each in begun if (found := each.result()) is not None]
         ran = processor_seconds(hub) - ran
         still = [browser.get(f"{hub.url}/hub/home", timeout=60, allow_redirects=False) for _, browser in done]
+        refused = Counter(re.findall(r"sign-on refused \(\S+\) (\S+:.*)", hub.log()))
     inside = sum(each.status_code == 200 for each in still)
     print(f"{LOGINS} sign-ins in {LOGIN_SECONDS:g} s: {len(done)} done, {inside} still in, {LOGINS - inside} lost")
+    for why, count in refused.most_common():
+        print(f"  refused {count} times: {why}")
     print(latency_row("  a sign-in, by the clock", [took for took, _ in done]))
     print(f"  of the hub's processor: {ran / LOGINS * 1000:.1f} ms each")
 
@@ -295,12 +314,13 @@ def held(make: Callable[[], Any]) -> tuple[Any, int]:
 @click.command()
 @click.option("--only", type=click.Choice(["pages", "logins", "recheck", "memory"]), help="One of the four.")
 @click.option("--seconds", default=300.0, show_default=True, help="So long the questions to the provider are watched.")
-def main(only: str | None, seconds: float) -> None:
+@click.option("--commit-seconds", default=0.0, help="A slow disk: so much longer is each commit of a sign-in.")
+def main(only: str | None, seconds: float, commit_seconds: float) -> None:
     """Print the four figures."""
     print(f"JupyterHub {jupyterhub.__version__}")
     parts: dict[str, Callable[[Path], None]] = {
         "pages": pages,
-        "logins": logins,
+        "logins": lambda folder: logins(folder, commit_seconds),
         "recheck": lambda folder: recheck(folder, seconds),
         "memory": lambda _: memory(),
     }

@@ -22,6 +22,7 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from hub_extensions.adapters.known_callers import Caller, KnownCallers
 from hub_extensions.adapters.listeners import proving
+from hub_extensions.core.messages import RETURNS_HEADER
 
 _PAGINATED = "application/jupyterhub-pagination+json"
 _PAGE = 200
@@ -172,8 +173,11 @@ class HubApi:
         """One server that is not stopped; None: there is none."""
         return _server_in(await self._one_user(user, _LIST), server)
 
-    async def start(self, user: str, server: str, options: Mapping[str, object]) -> bool:
+    async def start(self, user: str, server: str, options: Mapping[str, object], *, returns: bool = False) -> bool:
         """Ask the hub to start a server. False: nothing was sent, as a spawn of it is pending already.
+
+        Args:
+            returns: it comes back without being asked for, which the hub refuses for who is signed out.
 
         Raises:
             StartRefused: with the hub's status and message.
@@ -182,7 +186,8 @@ class HubApi:
         if found is not None and found.pending == "spawn":
             return False
         body = dict(options) if await self._takes_whole_body() else {"user_options": dict(options)}
-        answer = await self._ask(_START, "POST", _server_path(user, server), body=body)
+        headers = {RETURNS_HEADER: "1"} if returns else {}
+        answer = await self._ask(_START, "POST", _server_path(user, server), body=body, headers=headers)
         if answer.code not in (201, 202):
             raise StartRefused(answer.code, _message(answer))
         return True
@@ -313,11 +318,12 @@ class HubApi:
         *,
         body: Mapping[str, object] | None = None,
         token: str | None = None,
+        headers: Mapping[str, str] = {},
     ) -> HTTPResponse:
         request = HTTPRequest(
             self._url + path,
             method=method,
-            headers={"Authorization": f"token {token or self._token}", "Accept": _PAGINATED},
+            headers={"Authorization": f"token {token or self._token}", "Accept": _PAGINATED, **headers},
             body=None if body is None else json.dumps(body),
             connect_timeout=min(5.0, purpose.seconds),
             request_timeout=purpose.seconds,

@@ -21,7 +21,7 @@ from hub_extensions.authenticator.login import with_sign_on
 from hub_extensions.authenticator.pages import PAGES
 from hub_extensions.authenticator.rest import REST
 from hub_extensions.authenticator.sign_on import HubSignOn
-from hub_extensions.core.sign_on import EndCause, SignOnConfig
+from hub_extensions.core.sign_on import EndCause, SignOnConfig, return_problem
 from hub_extensions.core.translation import ENGLISH, Catalogue
 
 EVERY_REQUEST = -1
@@ -79,6 +79,11 @@ class SignOnMixin:
         # the hub asks once a request; a start in this one may ask the authenticator itself
         getattr(handler, "_refreshed_users", set()).discard(user.name)
         return True
+
+    def sign_on_return_problem(self, user: Any) -> str:
+        """Why a server of this person that nobody asks for is not started; "": it may be. A spawner asks."""
+        sessions = self.sign_on.registry.of_user(user.id)
+        return return_problem(sessions, self.sign_on_config, self.sign_on_now())
 
     def delete_user(self, user: Any) -> Any:
         """The hub deletes an account: its sessions end before another one may get its number."""

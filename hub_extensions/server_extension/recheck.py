@@ -13,7 +13,7 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from jupyter_server.auth.decorator import allow_unauthenticated
@@ -50,15 +50,19 @@ class Recheck:
             by_token: dict[str, list[WebSocketHandler]] = {}
             for handler in open_websockets():
                 by_token.setdefault(str(hub_auth.get_token(handler) or ""), []).append(handler)
-            refused = await asyncio.gather(*(_is_refused(hub_auth, token) for token in by_token))
-            closed = 0
-            for handlers, gone in zip(by_token.values(), refused, strict=True):
-                for handler in handlers if gone else ():
-                    handler.close(SIGNED_OUT, "signed out")
-                    closed += 1
+            # each is closed at its own answer: a slow one keeps no other open
+            closed = sum(await asyncio.gather(*(_close_if_refused(hub_auth, *each) for each in by_token.items())))
             if closed:
                 log.info("%s WebSockets were closed: their session has ended", closed)
             return closed
+
+
+async def _close_if_refused(hub_auth: Any, token: str, handlers: Sequence[WebSocketHandler]) -> int:
+    if not await _is_refused(hub_auth, token):
+        return 0
+    for handler in handlers:
+        handler.close(SIGNED_OUT, "signed out")
+    return len(handlers)
 
 
 async def _is_refused(hub_auth: Any, token: str) -> bool:

@@ -44,6 +44,7 @@ from hub_extensions.spawner.pages.start_progress import (
     report_unanswered,
     report_waiting,
 )
+from hub_extensions.spawner.returns import refuse_return
 from hub_extensions.spawner.start_recovery import StartRecovery
 
 NO_LIMIT_SECONDS = 10 * 365 * 24 * 3600
@@ -143,6 +144,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         spawn = self._spawn_future
         try:
             options = self._gpu_checked(self.user_options)
+            refuse_return(self)
         except web.HTTPError as error:
             spawn_errors.spare_the_count(self, error)
             raise

@@ -175,7 +175,8 @@ def _pass(name: str, lane: int, asked: argparse.Namespace, path: str, again: Seq
     if beside_root:
         number = min(number, 3)
     elif lane:
-        number = 2 if as_root else 1  # a control plane for each is enough for two cores; the older hub has one file
+        # a control plane for each is enough for two cores; beside more than three workers the older hub has one
+        number = 2 if is_root() and asked.tier == "whole" else 1
     begin = (venv / "bin" / "python", "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-rfE")
     spread = ("-n", str(number), "--dist", "loadscope", "--no-loadscope-reorder", f"--tier={asked.tier}")
     selection = [*again, "-n", "0"] if again else own_report(asked.selection, name)

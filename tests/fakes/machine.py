@@ -114,7 +114,7 @@ class HubAsTold:
         self._answers()
         return tuple(HubUser(name, False, ()) for name in self.known)
 
-    async def start(self, user: str, server: str, options: Mapping[str, object]) -> bool:
+    async def start(self, user: str, server: str, options: Mapping[str, object], *, returns: bool = False) -> bool:
         self._answers()
         there = self.running.get((user, server))
         if there is not None and there.pending == "spawn":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -9,10 +10,11 @@ from pathlib import Path
 import pytest
 import requests
 
+from hub_extensions.adapters.jupyterhub_api import HubApi, StartRefused
 from tests.authenticator.killed_at import TAKES_OVER, again, config, dies_before
 from tests.authenticator.signed_hub import rest
 from tests.fakes.dying_service import NAME, STEPS
-from tests.hubs import until
+from tests.hubs import Hub, until
 from tests.loop.place import DYING, Place
 from tests.patience import patient
 
@@ -75,6 +77,14 @@ def test_a_drain_is_shown_is_never_shortened_and_ends_as_a_cull_does(tmp_path: P
         hub.wait_ready("ben", seconds=60)
         until(lambda: ended(place), what="the use is over")
         assert ended(place) == ["signed-out"]
+        # gil signed out between the stop of a server and its start without a GPU, which nobody asked for
+        browser = hub.login("gil")
+        browser.get(f"{hub.url}/hub/logout", timeout=patient(20))
+        assert comes_back(hub, "gil") == "403: You were signed out."
+        assert hub.server("gil") is None
+        hub.login("gil")
+        assert comes_back(hub, "gil") == ""
+        hub.wait_ready("gil")
 
 
 @pytest.mark.whole
@@ -107,6 +117,22 @@ def test_a_service_that_is_killed_at_each_step_of_a_stop_stops_that_server_and_n
         until(lambda: hub.ready("hana"), what="the hub knows hana's server again")
         after = hub.server("hana")
         assert before is not None and after is not None and after["started"] == before["started"]
+
+
+def comes_back(hub: Hub, name: str) -> str:
+    """What the hub says to the service that asks for it; "": it starts."""
+
+    async def ask() -> str:
+        api = HubApi(f"{hub.url}/hub/api", hub.token)
+        try:
+            await api.start(name, "", {"offer": "cpu"}, returns=True)
+        except StartRefused as problem:
+            return f"{problem.status}: {problem.message}"
+        finally:
+            api.close()
+        return ""
+
+    return asyncio.run(ask())
 
 
 def ended(place: Place) -> list[str]:

@@ -8,6 +8,7 @@ Not here: what they mean (``core/sign_on``), and encrypting (``authenticator/ope
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -84,12 +85,24 @@ class ProviderStore:
         follow_users(self._connection)
 
     def links(self) -> list[ProviderLink]:
-        """What the sessions have from their provider."""
-        return [ProviderLink(**row) for row in self._connection.execute(sa.select(LINKS)).mappings()]
+        """What the sessions have from their provider; their tokens stay here (`kept_of`)."""
+        columns = [each for each in LINKS.c if each is not LINKS.c.kept]
+        rows = self._connection.execute(sa.select(*columns)).mappings()
+        return [ProviderLink(**{**row, "iss": sys.intern(row["iss"])}, kept=None) for row in rows]
+
+    def kept_of(self, session: str) -> bytes:
+        """A session's tokens; empty: there are none."""
+        query = sa.select(LINKS.c.kept).where(LINKS.c.session == session)
+        return bytes(self._connection.execute(query).scalar() or b"")
 
     def put_links(self, links: Iterable[ProviderLink]) -> None:
-        """Write them, new ones and changed ones."""
-        upsert(self._connection, LINKS, map(asdict, links))
+        """Write them, new ones and changed ones; tokens that are here already stay."""
+        changed = list(links)
+        upsert(self._connection, LINKS, [asdict(each) for each in changed if each.kept is not None])
+        for each in changed:
+            if each.kept is None:
+                row = sa.update(LINKS).where(LINKS.c.session == each.session)
+                self._connection.execute(row.values(checked=each.checked))
 
     def remove_links(self, sessions: Iterable[str]) -> None:
         """Their sessions are over."""

@@ -7,6 +7,7 @@ Not here: what a browser does (``login.py``), what comes from the provider by it
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,9 +32,9 @@ from hub_extensions.adapters.provider_address import issuer_wrong
 from hub_extensions.adapters.store.sign_on_provider import ProviderStore
 from hub_extensions.authenticator.openid.backchannel import BackchannelLogout, LogoutTokens
 from hub_extensions.authenticator.openid.failure import SignOnFailed, failed_by
-from hub_extensions.authenticator.openid.links import KeptTokens, ProviderLinks, decrypted, encrypted
+from hub_extensions.authenticator.openid.links import KeptTokens, ProviderLinks, encrypted
 from hub_extensions.authenticator.openid.login import OpenIdCallback, OpenIdLogin, OpenIdLogout
-from hub_extensions.authenticator.openid.login_state import UsedLogins
+from hub_extensions.authenticator.openid.login_state import PendingLogin, UsedLogins
 from hub_extensions.authenticator.openid.metrics import LOGINS_REFUSED
 from hub_extensions.authenticator.openid.recheck import ProviderRecheck
 from hub_extensions.core.sign_on import EndCause, SignOnEvent
@@ -46,6 +47,10 @@ from hub_extensions.core.sign_on.refusal import SignOnRefusal
 from hub_extensions.core.translation import ENGLISH, Catalogue
 
 NO_KEY = f"the hub has no key to keep tokens with: set c.CryptKeeper.keys or {KEY_ENV}"
+
+
+SIGN_INS_AT_ONCE = 8
+"""So many have their code taken to the provider at a time; the others wait before it, where nothing can be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             ca_file=self.ca_file,
         )
         self.used_logins = UsedLogins()
+        self._places = asyncio.Semaphore(SIGN_INS_AT_ONCE)
         self._app: Any = None
 
     def get_handlers(self, app: Any) -> list[Any]:
@@ -195,11 +201,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     async def authenticate(self, handler: Any, data: Any = None, **_: Any) -> Any:
         """Who came back, as the hub wants to know it. Raises SignOnFailed."""
         login = data["login"]
-        try:
-            tokens = await self.provider.exchange(data["code"], login.verifier, login.redirect_uri)
-            token, claims = await self.claims_of(tokens, nonce=login.nonce, sub="")
-        except (ProviderAway, ProviderRefused, ProviderUnusable) as problem:
-            raise failed_by(problem) from problem
+        tokens, token, claims = await self._answer_to(data["code"], login)
         name = self._name_of(claims)
         identity = Identity(token.iss, token.sub)
         users = [name] if orm.User.find(self._app.db, name) is not None else []
@@ -217,6 +219,18 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         kept = await encrypted(KeptTokens(tokens.refresh, tokens.id_token))
         handler.sign_on_proof = SignOnProof(identity, pinned, token.sid, name, kept)
         return await self.auth_model(pinned.user, claims, tokens)
+
+    async def _answer_to(self, code: str, login: PendingLogin) -> tuple[ProviderTokens, IdToken, Claims]:
+        """What the provider gives for a code. Raises SignOnFailed.
+
+        A hub that waits for a slow disk reads an answer late: of many at once each would come after its time-out.
+        """
+        async with self._places:
+            try:
+                tokens = await self.provider.exchange(code, login.verifier, login.redirect_uri)
+                return tokens, *await self.claims_of(tokens, nonce=login.nonce, sub="")
+            except (ProviderAway, ProviderRefused, ProviderUnusable) as problem:
+                raise failed_by(problem) from problem
 
     def _is_somebody_elses(self, name: str, identity: Identity) -> bool:
         """An admin gave this user a new name while its person has a session: the pin is by the old one."""
@@ -260,15 +274,19 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         link = ProviderLink(
             session.id, user.id, proof.identity.iss, proof.identity.sub, proof.sid, proof.kept, self.sign_on_now()
         )
-        with registry.store.transaction():
-            self.links.put([link])
-            self.links.store.note_user(str(user.name))
+        try:
+            with registry.store.transaction():
+                self.links.put([link])
+                self.links.store.note_user(str(user.name))
+        except Exception:
+            self.links.keep(link)  # the session is there already, and is to be asked about
+            raise
 
     async def hint_of(self, handler: Any) -> str:
         """The id token of the session that this browser has, or had a moment ago; "": none is known."""
         session = self.sign_on.session_of(handler) or self.sign_on.ended_session_of(handler)
         link = self.links.of_session(session.id) if session is not None else None
-        return (await decrypted(link.kept)).id_token if link is not None else ""
+        return (await self.links.tokens_of(link)).id_token if link is not None else ""
 
     # ------------------------------------------------------------------ what the provider says
 

@@ -1,6 +1,7 @@
 """What each session has from the provider, in memory and in the hub's database; and who is which user, in that alone.
 
-A session's refresh token and id token are kept encrypted with the hub's `CryptKeeper`, here too.
+Refresh and id tokens are kept encrypted with the hub's `CryptKeeper`, in the database alone: no request
+needs them, and in memory they would be the most of it. What the database does not take waits in memory.
 Not here: the tables (``adapters/store/sign_on_provider.py``), and when a link is asked about (``recheck.py``).
 """
 
@@ -47,6 +48,10 @@ class ProviderLinks:
         self._links: dict[str, ProviderLink] = {each.session: each for each in store.links()}
         self._unwritten: dict[str, ProviderLink] = {}
 
+    async def tokens_of(self, link: ProviderLink) -> KeptTokens:
+        """Its tokens."""
+        return await decrypted(self.store.kept_of(link.session) if link.kept is None else link.kept)
+
     def of_session(self, session: str) -> ProviderLink | None:
         """What a session has; None: it did not come from the provider."""
         return self._links.get(session)
@@ -75,8 +80,8 @@ class ProviderLinks:
         """Write links, new ones and changed ones; the caller commits."""
         changed = list(links)
         self.store.put_links(changed)
-        self._links |= {each.session: each for each in changed}
         self._unwritten |= {each.session: each for each in changed if each.session in self._unwritten}
+        self._links |= {each.session: self._unwritten.get(each.session, replace(each, kept=None)) for each in changed}
 
     def keep(self, link: ProviderLink) -> None:
         """The database takes nothing now, and the refresh token of before may be good no more: it is written later."""
@@ -91,6 +96,7 @@ class ProviderLinks:
         for link in links:
             if self._unwritten.get(link.session) == link:
                 del self._unwritten[link.session]
+                self._links[link.session] = replace(link, kept=None)
 
     def to_be_asked(self, links: Iterable[ProviderLink]) -> None:
         """They are asked about at once, also after a restart; the caller commits."""

@@ -19,7 +19,6 @@ from hub_extensions.adapters.oidc import ProviderAway, ProviderMetadata, Provide
 from hub_extensions.authenticator.openid.failure import ShowsFailures, SignOnFailed, failed_by
 from hub_extensions.authenticator.openid.login_state import (
     LONGEST_SECONDS,
-    PREFIX,
     PendingLogin,
     cookie_name,
     new_login,
@@ -138,9 +137,7 @@ class OpenIdCallback(ShowsFailures, BaseHandler):  # type: ignore[misc]
         name = cookie_name(state)
         cookie = self.get_cookie(name)
         if cookie is None:
-            has_any = bool(self.cookies)
-            others = any(each.startswith(PREFIX) for each in self.cookies)
-            code = "other-login" if others or (has_any and self.current_user is not None) else "cookies"
+            code = "other-login" if self.cookies else "cookies"
             raise SignOnFailed(code, "This browser has no cookie of a sign-in with this state.")
         self.clear_cookie(name, path=self.hub.base_url)
         login = await unsealed(cookie)

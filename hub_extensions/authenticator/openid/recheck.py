@@ -16,7 +16,7 @@ from typing import Any
 
 from hub_extensions.adapters.oidc import ProviderAway, ProviderRefused, ProviderUnusable
 from hub_extensions.authenticator.openid.failure import SignOnFailed
-from hub_extensions.authenticator.openid.links import KeptTokens, decrypted, encrypted, hub_user_of
+from hub_extensions.authenticator.openid.links import KeptTokens, encrypted, hub_user_of
 from hub_extensions.authenticator.openid.metrics import PROVIDER_AWAY, RECHECKS
 from hub_extensions.core.sign_on import EndCause
 from hub_extensions.core.sign_on.recheck import (
@@ -145,7 +145,7 @@ class ProviderRecheck:
     async def _answer(self, link: ProviderLink) -> RecheckOutcome:
         """What the provider says about a session, with what follows from it done."""
         auth = self._auth
-        kept = await decrypted(link.kept)
+        kept = await auth.links.tokens_of(link)
         user = hub_user_of(self._app, link.user_id)
         if not kept.refresh:
             return self._without_token(link)

@@ -25,6 +25,7 @@ from hub_extensions.core.messages.admin import (
 from hub_extensions.core.messages.errors import Problem
 from hub_extensions.core.messages.forms import FormState, Notice, OfferState, Wait
 from hub_extensions.core.messages.hub import (
+    RETURNS_HEADER,
     Ask,
     DrainState,
     Ended,
@@ -40,6 +41,7 @@ from hub_extensions.core.messages.server import Countdown, Figures, Keep, Progre
 from hub_extensions.core.messages.usage import UsagePage, UsageRecord
 
 __all__ = [
+    "RETURNS_HEADER",
     "Ask",
     "ClusterInfo",
     "Countdown",

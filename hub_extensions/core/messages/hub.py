@@ -126,6 +126,10 @@ class Stopped:
     closing: bool = False
 
 
+RETURNS_HEADER = "X-Jupyterhub-Gpu-Returns"
+"""The header of a start by which the service brings a server back whose GPU was taken back."""
+
+
 @dataclass(frozen=True, slots=True)
 class SignedOut:
     """The user of a server signed out, or may not sign in any more: the server is to stop.

@@ -16,6 +16,7 @@ from hub_extensions.core.sign_on.sessions import (
     end_words,
     limit_passed,
     over_number,
+    return_problem,
     short_address,
 )
 
@@ -34,5 +35,6 @@ __all__ = [
     "limit_passed",
     "over_number",
     "plan_end",
+    "return_problem",
     "short_address",
 ]

@@ -58,7 +58,7 @@ class ProviderLink:
 
     Attributes:
         session: its public id. user_id: the hub's number of its user.
-        kept: refresh token and id token, encrypted; empty: there is none to ask with.
+        kept: refresh token and id token, encrypted; empty: there is none to ask with; None: the database has them.
         checked: when the provider last said that it is good; None: it is to be asked at once.
     """
 
@@ -67,7 +67,7 @@ class ProviderLink:
     iss: str
     sub: str
     sid: str
-    kept: bytes
+    kept: bytes | None
     checked: datetime | None
 
 

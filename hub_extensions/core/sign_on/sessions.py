@@ -69,6 +69,14 @@ def limit_passed(session: SignOnSession, config: SignOnConfig, now: datetime) ->
     return None
 
 
+SIGNED_OUT = "You were signed out."
+
+
+def return_problem(sessions: Iterable[SignOnSession], config: SignOnConfig, now: datetime) -> str:
+    """Why no server of this person comes back unasked, with these sessions; "": one may, as a session lasts."""
+    return "" if any(limit_passed(each, config, now) is None for each in sessions) else SIGNED_OUT
+
+
 def over_number(sessions: Iterable[SignOnSession], config: SignOnConfig) -> Sequence[SignOnSession]:
     """Those of one person's sessions that are too many: the oldest."""
     if config.max_sessions is None:

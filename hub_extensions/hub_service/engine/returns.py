@@ -138,7 +138,7 @@ class Returns:
         if not await self._kept(asked):
             return
         try:
-            await self.hub.start(asked.user, asked.server, asked.options)
+            await self.hub.start(asked.user, asked.server, asked.options, returns=True)
         except StartRefused as problem:
             if problem.status < 500 and problem.status != 429:
                 await self._give_up(asked, problem.message.rstrip("."))

@@ -154,11 +154,14 @@ def test_links_come_back_as_they_were_written(db: Session) -> None:
     store = ProviderStore(db)
     store.put_links([LINK, replace(LINK, session="s2", checked=None)])
     store.put_links([replace(LINK, kept=b"new")])
+    later = NOW + timedelta(minutes=5)
+    store.put_links([replace(LINK, kept=None, checked=later)])
     db.commit()
     assert sorted(store.links(), key=lambda each: each.session) == [
-        replace(LINK, kept=b"new"),
-        replace(LINK, session="s2", checked=None),
-    ]
+        replace(LINK, kept=None, checked=later),
+        replace(LINK, session="s2", kept=None, checked=None),
+    ], "tokens are not read into memory"
+    assert [store.kept_of(each) for each in ("s1", "s2", "unknown")] == [b"new", LINK.kept, b""]
     store.remove_links(["s1", "unknown"])
     assert [each.session for each in store.links()] == ["s2"]
 

@@ -200,10 +200,9 @@ async def test_a_database_that_takes_nothing_loses_no_refresh_token_and_the_loop
         place.disk.full = False
         await until(lambda: place.links.unwritten() == [])
         await until(lambda: place.links.of_session(name).checked > place.now() - timedelta(hours=1))  # type: ignore[union-attr]
-        from hub_extensions.authenticator.openid.links import decrypted
-
-        [written] = place.links.store.links()
-        assert (await decrypted(written.kept)).refresh == f"{name}:{place.provider.good[name]}"
+        link = place.links.of_session(name)
+        assert link is not None and link.kept is None, "tokens are in the database alone"
+        assert (await place.links.tokens_of(link)).refresh == f"{name}:{place.provider.good[name]}"
 
 
 async def test_between_many_who_are_due_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

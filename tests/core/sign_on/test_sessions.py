@@ -17,6 +17,7 @@ from hub_extensions.core.sign_on import (
     end_words,
     limit_passed,
     over_number,
+    return_problem,
     short_address,
 )
 
@@ -50,6 +51,20 @@ def test_a_session_ends_at_the_limit_and_not_before(
     begun: timedelta, used: timedelta, config: SignOnConfig, cause: EndCause | None
 ) -> None:
     assert limit_passed(a_session(begun=NOW - begun, used=NOW - used), config, NOW) is cause
+
+
+@pytest.mark.parametrize(
+    ("unused", "problem"),
+    [
+        ([], "You were signed out."),
+        ([1 * HOUR], ""),
+        ([24 * HOUR], "You were signed out."),
+        ([24 * HOUR, 23 * HOUR], ""),
+    ],
+)
+def test_a_server_comes_back_unasked_for_who_has_a_session(unused: list[timedelta], problem: str) -> None:
+    sessions = [a_session(str(each), NOW - 30 * HOUR, NOW - each) for each in unused]
+    assert return_problem(sessions, SignOnConfig(), NOW) == problem
 
 
 @pytest.mark.parametrize(("most", "gone"), [(None, []), (3, []), (2, ["old"]), (1, ["old", "middle"])])

@@ -29,7 +29,8 @@ class HubThatStartsNothing(HubAsTold):
         super().__init__()
         self.status, self.asked = status, 0
 
-    async def start(self, user: str, server: str, options: Any) -> bool:
+    async def start(self, user: str, server: str, options: Any, *, returns: bool = False) -> bool:
+        assert returns, "the hub may have to refuse it"
         self.asked += 1
         raise StartRefused(self.status, "You have as many servers as you may.")
 
