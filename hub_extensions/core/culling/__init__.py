@@ -5,6 +5,7 @@ One round of the service for one server: `observe` its sample, `decide`, `settle
 Not here: who reads the samples, who asks the user to save, and who stops the server.
 """
 
+from hub_extensions.core.culling.activity import RoutesRenewed, last_used, remember_quiet, routes_renewed
 from hub_extensions.core.culling.decision import (
     SHOWN_AFTER,
     Action,
@@ -81,6 +82,7 @@ __all__ = [
     "PolicyError",
     "ReturnSeen",
     "ReturnStep",
+    "RoutesRenewed",
     "RuleProblem",
     "RuleWindow",
     "RuledServer",
@@ -111,6 +113,7 @@ __all__ = [
     "is_forged",
     "keep",
     "keeps_left",
+    "last_used",
     "last_warning",
     "lifetime_end",
     "longest_for",
@@ -125,7 +128,9 @@ __all__ = [
     "policy_for",
     "reached",
     "recent_keeps",
+    "remember_quiet",
     "reported",
+    "routes_renewed",
     "settle",
     "stops_to_begin",
 ]

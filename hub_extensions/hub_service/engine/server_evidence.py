@@ -77,7 +77,10 @@ class ServerEvidence:
 
     def observe(self, facts: ServerFacts, known: PresentEvidence, now: datetime) -> ServerFacts:
         """The facts after a look at its use, and at what it reports."""
-        if known.lease is not None and not self._is_hooks(facts):
+        if known.lease is None:
+            active, renewed = self.state.activity.get((facts.user, facts.server)), self.state.routes_renewed
+            facts = culling.remember_quiet(facts, active, renewed, now)
+        elif not self._is_hooks(facts):
             use, highest = known.use, self.state.highest_use.get(known.lease.uuid)
             if use is not None and highest is not None:
                 use = max(use, highest)  # short work between two decisions is work

@@ -17,7 +17,16 @@ from datetime import datetime, timedelta
 
 from hub_extensions.adapters.store import Changes, NoticeRow, Store, Stored, StoreUnavailable
 from hub_extensions.adapters.timeouts import unbroken
-from hub_extensions.core.culling import DAY, Cause, CullPolicy, RuledServer, ServerFacts, ServerReturn, recent_keeps
+from hub_extensions.core.culling import (
+    DAY,
+    Cause,
+    CullPolicy,
+    RoutesRenewed,
+    RuledServer,
+    ServerFacts,
+    ServerReturn,
+    recent_keeps,
+)
 from hub_extensions.core.culling.lease_end import enforced_end, limit_end, shown_end
 from hub_extensions.core.gpu.devices import DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import ServerReport
@@ -47,9 +56,11 @@ from hub_extensions.hub_service.engine.meta import (
     OFFERS,
     POOL_NAMES,
     RETURNS,
+    ROUTES_RENEWED,
     TOKEN_NAME,
     read_offers,
     read_returns,
+    read_routes_renewed,
     write_offers,
 )
 from hub_extensions.hub_service.engine.policies import Policies
@@ -98,6 +109,9 @@ class State(Inventory):
     reports: dict[ServerKey, tuple[ServerReport, datetime]] = field(default_factory=dict)
     """What each server's own extension said last, and when."""
     activity: dict[ServerKey, datetime] = field(default_factory=dict)
+    """When each was used last, by the hub; a restart of its proxy is left out."""
+    routes_renewed: RoutesRenewed | None = None
+    """When the proxy was restarted last, as far as is known."""
     saving: dict[ServerKey, datetime] = field(default_factory=dict)
     """Since when its notebooks are being saved."""
     returns: Mapping[ServerKey, ServerReturn] = field(default_factory=dict)
@@ -195,6 +209,7 @@ class State(Inventory):
         self.token_name = stored.meta.get(TOKEN_NAME, "")
         self.offers_before = read_offers(stored.meta.get(OFFERS, "[]"))
         self.returns = _by_server(read_returns(stored.meta.get(RETURNS, "[]")))
+        self.routes_renewed = read_routes_renewed(stored.meta.get(ROUTES_RENEWED, ""))
 
     # -------------------------------------------------------------- the one way to change
 
@@ -250,6 +265,8 @@ class State(Inventory):
             self.pool_names = json.loads(changes.meta[POOL_NAMES])
         if RETURNS in changes.meta:
             self.returns = _by_server(read_returns(changes.meta[RETURNS]))
+        if ROUTES_RENEWED in changes.meta:
+            self.routes_renewed = read_routes_renewed(changes.meta[ROUTES_RENEWED])
         self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
         self.notices.remember(changes)
         self.foresight.remember(changes)
