@@ -15,7 +15,7 @@ from hub_extensions.core.culling.decision import (
     lifetime_end,
     settle,
 )
-from hub_extensions.core.culling.drain_time import may_be_work, may_stop_now
+from hub_extensions.core.culling.drain_time import awaits_sample, is_after_hook, may_be_work, may_stop_now
 from hub_extensions.core.culling.drains import drain
 from hub_extensions.core.culling.evidence import (
     Cause,
@@ -92,6 +92,7 @@ __all__ = [
     "StopPause",
     "activity_counts",
     "announced",
+    "awaits_sample",
     "begun_again",
     "check_policy",
     "check_rules",
@@ -109,6 +110,7 @@ __all__ = [
     "gpu_signs",
     "holds_memory",
     "idle_limit",
+    "is_after_hook",
     "is_announced",
     "is_forged",
     "keep",
