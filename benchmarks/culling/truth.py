@@ -31,9 +31,9 @@ from tests.machine_needs import CHROMIUM_FLAGS, chromium
 LIMIT, REPORTED, WINDOW = 150, 5, 210
 """Seconds: idle for longer is stale, and no start takes so long; a server reports itself so often; so long nothing is
 done, of which a new kernel is at rest in all but the first half minute."""
-IDLE_BELOW = 3
-"""Percent. What computes here needs about 7 % of a core, so that ten of them leave room for the rest."""
-COMPUTE = "import time\nwhile True:\n    sum(range(150_000)); time.sleep(0.05){more}"
+IDLE_BELOW = 2
+"""Percent. What computes here needs about 10 % of a core, so that ten of them leave room for the rest."""
+COMPUTE = "import time\nwhile True:\n    sum(range(200_000)); time.sleep(0.05){more}"
 TOKEN = "0123456789abcdef0123456789abcdef"
 SAYS_SO = "; print(time.time())"
 ARBITER = """

@@ -196,6 +196,8 @@ class Reconciler:
         known = (ListedServer(item.user, item.server, item.ready, item.pid) for item in servers.values())
         self.state.listing = Listing(tuple(known), asked_at)
         self.state.listed_pods = frozenset(item.pod for item in servers.values())
+        there = {item.pod for item in servers.values() if item.pending != "spawn"}
+        self.state.pods_to_come = {item.pod: key for key, item in servers.items() if item.pod not in there}
 
     async def _take_in_activity(self, servers: Servers, transaction: Transaction) -> None:
         """The hub's figures, but for servers whose notebooks are being saved: the saving itself is activity.

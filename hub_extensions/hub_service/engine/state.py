@@ -135,6 +135,8 @@ class State(Inventory):
     """The same with their processes."""
     listed_pods: frozenset[str] = frozenset()
     """The names of their pods."""
+    pods_to_come: Mapping[str, ServerKey] = field(default_factory=dict)
+    """Those that are only to be made: the server's start is pending."""
     gone_unseen: frozenset[ServerKey] = frozenset()
     """Servers that went while hub or service was away: the first list after it lacked them, and each one since."""
     touched: dict[ServerKey, float] = field(default_factory=dict)
