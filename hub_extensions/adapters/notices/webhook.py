@@ -1,7 +1,8 @@
 """Sends a notice to a webhook: one POST, of whose answer only the status counts.
 
 A redirect is not followed, for the token is for this address alone. An answer that does not come, or does not end, is
-cut off, and has taken nothing: that is a page or a file, and no receiver of notices. Not here: what is sent, and when it is tried again.
+cut off, and has taken nothing: that is a page or a file, and no receiver of notices. Not here: what is sent, and when
+it is tried again.
 """
 
 from __future__ import annotations

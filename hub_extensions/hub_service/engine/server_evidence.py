@@ -60,7 +60,7 @@ class ServerEvidence:
 
     def waiting(self, offer: OfferId) -> int:
         """How many wait for what a server of this offer has."""
-        return next((each.waiting for each in self.state.availability() if each.offer.id == offer), 0)
+        return self.state.waiting_for(offer)
 
     def decision(self, facts: ServerFacts, known: PresentEvidence | None = None) -> CullDecision:
         """What is to be done about a server now. `known`: of this very moment; None: it is found here."""

@@ -36,7 +36,7 @@ from hub_extensions.core.offers.model import GpuOffer, OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.admission import availability
 from hub_extensions.core.queue.forecast import START_ALLOWANCE
-from hub_extensions.core.queue.heads import pools_of
+from hub_extensions.core.queue.heads import lengths, pools_of
 from hub_extensions.core.queue.model import (
     Availability,
     Lease,
@@ -158,6 +158,7 @@ class State(Inventory):
     _lease_of_ticket: dict[str, str] = field(default_factory=dict)
     _availability: tuple[int, LikelyWaits | None, datetime, tuple[Availability, ...]] | None = None
     _sharers: tuple[int, Counter[str]] = field(default_factory=lambda: (-1, Counter()))
+    _waiting: tuple[int, Mapping[OfferId, int]] = field(default_factory=lambda: (-1, {}))
 
     def __post_init__(self, cull_policy: CullPolicy) -> None:
         super().__post_init__()
@@ -477,6 +478,12 @@ class State(Inventory):
     def lease_of_ticket(self, ticket: str) -> Lease | None:
         """The lease a ticket has; None: none (it waits, or CPU only). One it gave up, and that is ending, is not it."""
         return self.leases.get(self._lease_of_ticket.get(ticket, ""))
+
+    def waiting_for(self, offer: OfferId) -> int:
+        """How many wait in the line of an offer; counted once for every state."""
+        if self._waiting[0] != self.revision:
+            self._waiting = (self.revision, lengths(self.offers, self.tickets.values()))
+        return self._waiting[1].get(offer, 0)
 
     def waiting(self) -> int:
         """How many tickets wait."""
