@@ -86,6 +86,11 @@ class AcceptedStarts:
         spawner.orm_spawner.state = spawner.get_state()
         return record
 
+    @property
+    def owed(self) -> bool:
+        """Somebody's start is owed."""
+        return bool(self._records)
+
     def record_of(self, user: str, server: str) -> AcceptedStart | None:
         """The record of a start that is still owed."""
         return self._records.get((user, server))

@@ -20,6 +20,7 @@ class StartRecovery(UserOptions):
 
     user: Any
     name: str
+    _gpu_starts: AcceptedStarts | None = None
 
     def get_state(self) -> dict[str, Any]:
         """The real spawner's, and the start that the service does not know yet."""
@@ -34,8 +35,12 @@ class StartRecovery(UserOptions):
 
     @property
     def _gpu_record(self) -> AcceptedStart | None:
-        journal = AcceptedStarts.of(self)
-        return journal.record_of(self.user.name, self.name) if journal is not None else None
+        """The hub asks five times for each server that it lists, and hardly ever is one owed."""
+        if self._gpu_starts is None:
+            self._gpu_starts = AcceptedStarts.of(self)
+        if self._gpu_starts is None or not self._gpu_starts.owed:
+            return None
+        return self._gpu_starts.record_of(self.user.name, self.name)
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """As the real spawner does. The first one of a hub finds the starts that the hub before it has left."""

@@ -13,7 +13,7 @@ from math import sin
 from typing import Any
 
 from hub_extensions.adapters.nvml.states import MEANINGS
-from hub_extensions.core.gpu.samples import Counters
+from hub_extensions.core.gpu.samples import Counters, UseSign
 from hub_extensions.core.messages import (
     Figures,
     GpuReading,
@@ -138,7 +138,8 @@ def without_gpu(state: str, reason: Reason, **changes: Any) -> Push:
 
 
 def cpu_server(**changes: Any) -> ServerState:
-    return server(uuid=None, offer="cpu", title="CPU only", share=0.0, memory_bytes=None, **changes)
+    own: dict[str, Any] = {"rule": None, "ends_at": None, "memory_bytes": None, "share": 0.0}
+    return server(uuid=None, offer="cpu", title="CPU only", **{**own, **changes})
 
 
 def shared_server(**changes: Any) -> ServerState:
@@ -164,6 +165,13 @@ def many(count: int) -> tuple[GpuReading, ...]:
 
 def countdown_with(keep: Keep, seconds: float = 540) -> ServerState:
     return server(countdown=a_countdown(seconds), keep=keep)
+
+
+def signs_of(*signs: tuple[str, str, str, float, bool]) -> tuple[UseSign, ...]:
+    """Kind, value, source, age in seconds, and whether it decides."""
+    return tuple(
+        UseSign(kind, value, by, now() - timedelta(seconds=age), decides) for kind, value, by, age, decides in signs
+    )
 
 
 def figures() -> ServerState:
@@ -208,6 +216,31 @@ STATES: dict[str, tuple[Callable[[], Push], str]] = {
     "first-second": (
         lambda: push(reading(used_percent=0.0, memory_used_bytes=0, holders=()), points=1),
         "No notebook or program of yours uses it.",
+    ),
+    "signs": (
+        lambda: push(
+            reading(used_percent=0.0, holders=(holder("train.ipynb", 2.9),)),
+            server=server(
+                signs=signs_of(
+                    ("gpu", "idle", "gpm", 2, False),
+                    ("report", "busy", "report", 8, True),
+                    ("kernels", "busy", "report", 8, False),
+                    ("terminals", "unknown", "report", 8, False),
+                )
+            ),
+        ),
+        "What is known of its use",
+    ),
+    "back-without-gpu": (
+        lambda: without_gpu(
+            "no-gpu",
+            NO_GPU,
+            server=cpu_server(
+                warnings=(explain("runs-without-gpu"),),
+                signs=signs_of(("activity", "idle", "hub", 5400, True), ("kernels", "busy", "report", 8, True)),
+            ),
+        ),
+        "was taken back, so it runs again without one",
     ),
     "few-data": (lambda: push(reading(), server=server(waits=FEW_DATA)), "few data yet"),
     "rough": (lambda: push(reading(), server=server(waits=ROUGH)), "(rough)"),

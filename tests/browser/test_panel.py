@@ -5,7 +5,7 @@ Fixtures are in ``conftest.py``, the rest that tests share in ``lab.py``.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -69,6 +69,13 @@ def test_the_warning_is_a_notification_and_keep_takes_it_back(
     expect(panel).not_to_contain_text("Stops in")
     assert service.keeps == keeps + 1
     expect(toast).to_have_count(0)
+    picture(page, f"kept-{theme.lower()}")
+    soon = a_countdown(50)
+    service.state = a_state(uuid=UUID, countdown=replace(soon, last_warning=soon.stops_at - timedelta(seconds=60)))
+    expect(page.locator(".Toastify").get_by_text("Files are saved, variables are lost.").first).to_be_visible()
+    expect(page.locator(".Toastify").get_by_role("button", name="Keep 30 min")).to_be_in_viewport(ratio=1)
+    expect(panel).to_contain_text("Stops in")
+    picture(page, f"last-warning-{theme.lower()}")
 
 
 def test_a_share_of_a_gpu_shows_my_memory_against_my_share(

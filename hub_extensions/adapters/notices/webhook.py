@@ -1,7 +1,8 @@
-"""Sends a notice to a webhook: one POST, of whose answer only the status is read.
+"""Sends a notice to a webhook: one POST, of whose answer only the status counts.
 
-A redirect is not followed, for the token is for this address alone; an answer that does not come, or does not end, is
-cut off. Not here: what is sent, and when it is tried again.
+A redirect is not followed, for the token is for this address alone. An answer that does not come, or does not end, is
+cut off, and has taken nothing: that is a page or a file, and no receiver of notices. Not here: what is sent, and when
+it is tried again.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from tornado.httputil import parse_response_start_line
 from hub_extensions.adapters.notices import NotSent
 
 SECONDS = 10.0
-ANSWER_BYTES = 4096
-"""An answer that is longer is cut off there: its status has come by then."""
+ANSWER_BYTES = 64 * 1024
+"""Who takes a notice says less."""
 
 
 class Webhook:
@@ -61,6 +62,9 @@ class Webhook:
         except (HTTPClientError, OSError, ValueError, asyncio.TimeoutError) as error:
             if not status:
                 raise NotSent(f"The webhook does not answer ({self._why(error)}).") from error
+            if 200 <= status < 300:
+                most = f"its answer does not end, or is longer than {ANSWER_BYTES // 1024} KiB"
+                raise NotSent(f"The webhook has not taken it: {most}. Is it the right address?") from error
         if 300 <= status < 400:
             raise NotSent(f"The webhook redirects ({status}), which is not followed: set the address it leads to.")
         if not 200 <= status < 300:

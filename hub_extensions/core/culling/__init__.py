@@ -5,6 +5,7 @@ One round of the service for one server: `observe` its sample, `decide`, `settle
 Not here: who reads the samples, who asks the user to save, and who stops the server.
 """
 
+from hub_extensions.core.culling.activity import RoutesRenewed, last_used, remember_quiet, routes_renewed
 from hub_extensions.core.culling.decision import (
     SHOWN_AFTER,
     Action,
@@ -14,7 +15,7 @@ from hub_extensions.core.culling.decision import (
     lifetime_end,
     settle,
 )
-from hub_extensions.core.culling.drain_time import may_be_work, may_stop_now
+from hub_extensions.core.culling.drain_time import awaits_sample, is_after_hook, may_be_work, may_stop_now
 from hub_extensions.core.culling.drains import drain
 from hub_extensions.core.culling.evidence import (
     Cause,
@@ -81,6 +82,7 @@ __all__ = [
     "PolicyError",
     "ReturnSeen",
     "ReturnStep",
+    "RoutesRenewed",
     "RuleProblem",
     "RuleWindow",
     "RuledServer",
@@ -90,6 +92,7 @@ __all__ = [
     "StopPause",
     "activity_counts",
     "announced",
+    "awaits_sample",
     "begun_again",
     "check_policy",
     "check_rules",
@@ -107,10 +110,12 @@ __all__ = [
     "gpu_signs",
     "holds_memory",
     "idle_limit",
+    "is_after_hook",
     "is_announced",
     "is_forged",
     "keep",
     "keeps_left",
+    "last_used",
     "last_warning",
     "lifetime_end",
     "longest_for",
@@ -125,7 +130,9 @@ __all__ = [
     "policy_for",
     "reached",
     "recent_keeps",
+    "remember_quiet",
     "reported",
+    "routes_renewed",
     "settle",
     "stops_to_begin",
 ]

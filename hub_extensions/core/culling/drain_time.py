@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from hub_extensions.core.gpu.samples import ServerReport
+from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 
 HEARD = timedelta(seconds=13)
 """A server without a countdown asks every 10 s: so long it may not have heard that its stop began."""
@@ -12,6 +12,13 @@ SAVING = timedelta(seconds=10)
 """How long JupyterLab has to save open notebooks before a stop; it is asked at once and usually needs a second."""
 OTHER_PAGES = timedelta(seconds=3)
 """A server can be open in several pages, and "saved" is the report of one: the others get at least this long."""
+
+AFTER_HOOK = timedelta(seconds=5)
+"""What the card says so long after a hook has ended is of a time without it."""
+READ = timedelta(seconds=10)
+"""A card is read every 2 s: who says nothing for so long after that is waited for no more."""
+BY_THE_CARD = ("nvml", "gpm", "simulated")
+"""Sources of samples that are of the very moment; DCGM's are of some time before."""
 
 
 def may_stop_now(
@@ -46,3 +53,21 @@ def may_be_work(report: tuple[ServerReport, datetime] | None, began: datetime) -
         return True
     said = report[0]
     return not said.hook_ran or said.busy_kernels != 0 or said.busy_terminals != 0
+
+
+def is_after_hook(sample: DeviceSample | None, hook_ended: datetime | None) -> bool:
+    """Whether what a sample shows cannot be the use of a hook that ended then: it is work."""
+    return (
+        _of_the_moment(sample) and hook_ended is not None and sample is not None and sample.at > hook_ended + AFTER_HOOK
+    )
+
+
+def awaits_sample(sample: DeviceSample | None, hook_ended: datetime | None, now: datetime) -> bool:
+    """Whether a stop waits for a look at the card without its user's hook. Both times are the wall's."""
+    if hook_ended is None or not _of_the_moment(sample) or is_after_hook(sample, hook_ended):
+        return False
+    return timedelta(0) <= now - hook_ended <= AFTER_HOOK + READ
+
+
+def _of_the_moment(sample: DeviceSample | None) -> bool:
+    return sample is not None and sample.source in BY_THE_CARD

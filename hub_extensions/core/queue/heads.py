@@ -42,6 +42,14 @@ def pools_of(offers: Iterable[GpuOffer]) -> dict[OfferId, str]:
     return {offer.id: offer.pool or CPU for offer in offers}
 
 
+def lengths(offers: Iterable[GpuOffer], tickets: Iterable[Ticket]) -> Mapping[OfferId, int]:
+    """Offer -> how many wait in its line, where nothing else is asked of the lines."""
+    pool_of = pools_of(offers)
+    waiting = (ticket.wanted_offers for ticket in tickets if ticket.state is TicketState.WAITING)
+    in_line = Counter(pool for wanted in waiting for pool in {pool_of.get(each.offer, "") for each in wanted})
+    return {offer: in_line[pool] for offer, pool in pool_of.items()}
+
+
 class PoolQueues:
     """The waiting tickets of each pool in the order of their places (CPU only is the pool ``cpu``)."""
 

@@ -378,9 +378,13 @@ class ClusterLeases:
         return f"its pod {pod.name}{f' on {pod.node}' if pod.node else ''}{' (being deleted)' if pod.deleting else ''}"
 
     async def end_again(self, lease: Lease) -> None:
-        """Its pod is deleted, unless that has begun; the hub's list knows no pod of that name."""
+        """Its pod is deleted, unless that has begun; the hub knows no pod of that name but one that this server's next
+        start is to make."""
         pod = self.pod_of(lease)
-        if pod is None or pod.deleting or pod.name in self.state.listed_pods:
+        if pod is None or pod.deleting:
+            return
+        own = self.state.pods_to_come.get(pod.name) == (lease.user, lease.server)
+        if pod.name in self.state.listed_pods and not own:
             return
         try:
             await self.cluster.delete_pod(pod.namespace, pod.name, pod.uid)

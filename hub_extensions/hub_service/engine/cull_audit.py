@@ -17,7 +17,7 @@ from hub_extensions.hub_service.engine.transaction import SERVICE
 
 WARNED = "warned"
 """The journal's kind of a countdown that is in its warning from now on."""
-KINDS = (WARNED, "kept", "extended", "culled", "stop-failed")
+KINDS = (WARNED, "kept", "extended", "culled", "stop-failed", "back", "adopted", "future-activity")
 """The journal's kinds that are about culling."""
 EvidenceText = Callable[[ServerFacts, Lease | None], str]
 """Writes out what is known of a server."""

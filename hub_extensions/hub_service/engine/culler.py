@@ -200,6 +200,7 @@ class Culler(ServerEvidence):
     def _begin_stop(self, facts: ServerFacts, decision: CullDecision) -> None:
         self.state.saving[(facts.user, facts.server)] = self.state.clock.now()
         self.at_work.discard((facts.user, facts.server))
+        self.hook_ended.pop((facts.user, facts.server), None)
         task = asyncio.ensure_future(self._stop(facts, decision))
         self._stops.add(task)
         task.add_done_callback(self._stops.discard)
@@ -231,6 +232,7 @@ class Culler(ServerEvidence):
             log.warning("a stop is not recorded: %s", problem, extra={"user": key[0], "server": key[1]})
         finally:
             self.state.saving.pop(key, None)
+            self.hook_ended.pop(key, None)
             self._soon.set()
 
     async def _drained(self, facts: ServerFacts) -> None:
@@ -240,9 +242,16 @@ class Culler(ServerEvidence):
         while True:
             report, now = self.state.reports.get(key), self.state.clock.now()
             may_come = report is None and now - (self._since or now) < REPORTS_LAST  # after a start of ours
-            if not may_come and culling.may_stop_now(report, began, now, drain):
+            over = not may_come and culling.may_stop_now(report, began, now, drain)
+            if over and not self._awaits_sample(facts):
                 return
             await asyncio.sleep(0.2)
+
+    def _awaits_sample(self, facts: ServerFacts) -> bool:
+        """Its user's hook has ended, and nothing is known yet of what still uses the GPU."""
+        lease, ended = self.state.leases.get(facts.lease or ""), self.hook_ended.get((facts.user, facts.server))
+        sample = None if lease is None or ended is None else self.sample_of(lease)
+        return culling.awaits_sample(sample, ended, self.state.clock.utc_now())
 
     def _was_stopped(self, facts: ServerFacts, server: HubServer | None) -> bool:
         """It stops or has, and we had written down its return for that: only the end of that stop is missing."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from pydantic import TypeAdapter, ValidationError
 
-from hub_extensions.core.culling import ServerReturn
+from hub_extensions.core.culling import RoutesRenewed, ServerReturn
 from hub_extensions.core.notices import Sending
 from hub_extensions.core.offers.model import GpuOffer
 
@@ -21,8 +21,10 @@ TOKEN_NAME = "token-name"
 SENDINGS = "sendings"
 POOL_SIZES = "pool-sizes"
 RETURNS = "returns"
+ROUTES_RENEWED = "routes-renewed"
 _OFFERS: TypeAdapter[tuple[GpuOffer, ...]] = TypeAdapter(tuple[GpuOffer, ...])
 _RETURNS: TypeAdapter[tuple[ServerReturn, ...]] = TypeAdapter(tuple[ServerReturn, ...])
+_ROUTES_RENEWED: TypeAdapter[RoutesRenewed] = TypeAdapter(RoutesRenewed)
 _SENDINGS: TypeAdapter[Mapping[str, Sending]] = TypeAdapter(Mapping[str, Sending])
 
 
@@ -50,6 +52,19 @@ def read_returns(kept: str) -> tuple[ServerReturn, ...]:
 def write_returns(returns: tuple[ServerReturn, ...]) -> str:
     """As `read_returns` reads them."""
     return _RETURNS.dump_json(returns).decode()
+
+
+def read_routes_renewed(kept: str) -> RoutesRenewed | None:
+    """When the proxy was given its routes anew last; None: never, or another version wrote it otherwise."""
+    try:
+        return _ROUTES_RENEWED.validate_json(kept)
+    except ValidationError:
+        return None
+
+
+def write_routes_renewed(renewed: RoutesRenewed) -> str:
+    """As `read_routes_renewed` reads it."""
+    return _ROUTES_RENEWED.dump_json(renewed).decode()
 
 
 def read_offers(kept: str) -> tuple[GpuOffer, ...]:

@@ -17,7 +17,7 @@ from typing import Protocol
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer
 from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.adapters.timeouts import with_timeout
-from hub_extensions.core.culling import ServerFacts, activity_counts, is_forged
+from hub_extensions.core.culling import ServerFacts, activity_counts, is_forged, last_used, routes_renewed
 from hub_extensions.core.culling.orphans import ListedServer
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue import lifecycle
@@ -27,7 +27,7 @@ from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.wording import about
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.leases import LeaseWatcher
-from hub_extensions.hub_service.engine.meta import TOKEN_NAME
+from hub_extensions.hub_service.engine.meta import ROUTES_RENEWED, TOKEN_NAME, write_routes_renewed
 from hub_extensions.hub_service.engine.snapshots import Listing
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import SERVICE, Transaction, Transactions
@@ -53,6 +53,7 @@ CAME_BACK = "back"
 QUEUE_WAS_OFF = explain("line-was-off", log_message="the hub ran without this service in between")
 
 Servers = Mapping[tuple[str, str], HubServer]
+Activity = Mapping[tuple[str, str], datetime]
 
 
 class ServiceApart(Protocol):
@@ -195,6 +196,8 @@ class Reconciler:
         known = (ListedServer(item.user, item.server, item.ready, item.pid) for item in servers.values())
         self.state.listing = Listing(tuple(known), asked_at)
         self.state.listed_pods = frozenset(item.pod for item in servers.values())
+        there = {item.pod for item in servers.values() if item.pending != "spawn"}
+        self.state.pods_to_come = {item.pod: key for key, item in servers.items() if item.pod not in there}
 
     async def _take_in_activity(self, servers: Servers, transaction: Transaction) -> None:
         """The hub's figures, but for servers whose notebooks are being saved: the saving itself is activity.
@@ -203,7 +206,7 @@ class Reconciler:
         """
         counts = self._compare_clocks()
         active = {key: item.last_activity for key, item in servers.items() if item.last_activity and counts}
-        fresh = {key: self._running(at) for key, at in active.items()}
+        fresh = await self._last_uses({key: self._running(at) for key, at in active.items()}, transaction)
         saving = {key: at for key, at in self.state.activity.items() if key in self.state.saving}
         self.state.activity = {**fresh, **saving}
         listed = {item.user: (item.groups, item.admin) for item in servers.values()}
@@ -213,6 +216,17 @@ class Reconciler:
         if self.state.policies.rules and before != self.state.people:
             self.state.renew_ends()  # rules are by group
         await self._note_forged(active, transaction)
+
+    async def _last_uses(self, activity: Activity, transaction: Transaction) -> Activity:
+        """The hub's figures without what was only a restart of its proxy."""
+        facts, now = self.state.facts, self.state.clock.now()
+        quiet = {key: each.idle_since for key, each in facts.items() if each.lease is None and each.idle_since}
+        found, before = routes_renewed(quiet, activity), self.state.routes_renewed
+        if found is not None and (before is None or found.first > before.last):
+            log.warning("the proxy was restarted: that all %d quiet servers are active now counts for none", len(quiet))
+            await transaction.write(Changes(meta={ROUTES_RENEWED: write_routes_renewed(found)}))
+        renewed = self.state.routes_renewed
+        return {key: last_used(at, quiet.get(key), renewed, now) for key, at in activity.items()}
 
     def _compare_clocks(self) -> bool:
         """Whether what the hub's clock says may be compared with ours. Where not, nobody is stopped by it."""
@@ -400,7 +414,8 @@ class Reconciler:
         if lease is None:
             return Changes()
         return Changes(
-            facts=(replace(facts, lease=lease.id, offer=lease.offer, started=self.state.clock.now()),), leases=(lease,)
+            facts=(replace(facts, lease=lease.id, offer=lease.offer, started=self.state.clock.now(), idle_since=None),),
+            leases=(lease,),
         )
 
     def _forget(self, facts: ServerFacts) -> Changes:

@@ -48,6 +48,7 @@ class ServerEvidence:
         dcgm: what is known of a device's use where the card tells it to nobody here.
         node_of: the node that a lease's server runs on; "" on one machine, and while it is not known.
         at_work: of the servers whose stop has begun, those that may have done other work since than their users' hooks.
+        hook_ended: when those hooks had, by the wall clock.
     """
 
     def __init__(self, state: State, dcgm: Dcgm, node_of: Callable[[Lease], str]) -> None:
@@ -55,10 +56,11 @@ class ServerEvidence:
         self.dcgm = dcgm
         self.node_of = node_of
         self.at_work: set[tuple[str, str]] = set()
+        self.hook_ended: dict[tuple[str, str], datetime] = {}
 
     def waiting(self, offer: OfferId) -> int:
         """How many wait for what a server of this offer has."""
-        return next((each.waiting for each in self.state.availability() if each.offer.id == offer), 0)
+        return self.state.waiting_for(offer)
 
     def decision(self, facts: ServerFacts, known: PresentEvidence | None = None) -> CullDecision:
         """What is to be done about a server now. `known`: of this very moment; None: it is found here."""
@@ -77,26 +79,31 @@ class ServerEvidence:
 
     def observe(self, facts: ServerFacts, known: PresentEvidence, now: datetime) -> ServerFacts:
         """The facts after a look at its use, and at what it reports."""
-        if known.lease is not None and not self._is_hooks(facts):
+        if known.lease is None:
+            active, renewed = self.state.activity.get((facts.user, facts.server)), self.state.routes_renewed
+            facts = culling.remember_quiet(facts, active, renewed, now)
+        elif not self._is_hooks(facts, known.sample):
             use, highest = known.use, self.state.highest_use.get(known.lease.uuid)
-            if use is not None and highest is not None:
+            if use is not None and highest is not None and (facts.user, facts.server) not in self.hook_ended:
                 use = max(use, highest)  # short work between two decisions is work
             facts = culling.observe(facts, use, known.policy, now)
         return facts if known.report is None else culling.reported(facts, known.report, now)
 
-    def _is_hooks(self, facts: ServerFacts) -> bool:
+    def _is_hooks(self, facts: ServerFacts, sample: DeviceSample | None) -> bool:
         """Its stop has begun, and what is used of its GPU is used by its user's own hook."""
         key = (facts.user, facts.server)
         began = self.state.saving.get(key)
-        if began is None or key in self.at_work:
+        if began is None or key in self.at_work or culling.is_after_hook(sample, self.hook_ended.get(key)):
             return False
         return not culling.may_be_work(self.state.reports.get(key), began)
 
     def note_report(self, user: str, server: str) -> None:
-        """A cell that runs while its server drains is work, also once it has ended."""
+        """A cell that runs while its server drains is work, also once it has ended. Its user's hook ends once."""
         said, key = self.state.reports[(user, server)][0], (user, server)
         if key in self.state.saving and (said.busy_kernels != 0 or said.busy_terminals != 0):
             self.at_work.add(key)
+        if key in self.state.saving and said.hook_ran and said.draining is False:
+            self.hook_ended.setdefault(key, self.state.clock.utc_now())
 
     def use_of(self, lease: Lease) -> float | None:
         """Percent of the lease's own use of its device, as it is decided on; None: not known."""

@@ -17,7 +17,16 @@ from datetime import datetime, timedelta
 
 from hub_extensions.adapters.store import Changes, NoticeRow, Store, Stored, StoreUnavailable
 from hub_extensions.adapters.timeouts import unbroken
-from hub_extensions.core.culling import DAY, Cause, CullPolicy, RuledServer, ServerFacts, ServerReturn, recent_keeps
+from hub_extensions.core.culling import (
+    DAY,
+    Cause,
+    CullPolicy,
+    RoutesRenewed,
+    RuledServer,
+    ServerFacts,
+    ServerReturn,
+    recent_keeps,
+)
 from hub_extensions.core.culling.lease_end import enforced_end, limit_end, shown_end
 from hub_extensions.core.gpu.devices import DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import ServerReport
@@ -27,7 +36,7 @@ from hub_extensions.core.offers.model import GpuOffer, OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.admission import availability
 from hub_extensions.core.queue.forecast import START_ALLOWANCE
-from hub_extensions.core.queue.heads import pools_of
+from hub_extensions.core.queue.heads import lengths, pools_of
 from hub_extensions.core.queue.model import (
     Availability,
     Lease,
@@ -47,9 +56,11 @@ from hub_extensions.hub_service.engine.meta import (
     OFFERS,
     POOL_NAMES,
     RETURNS,
+    ROUTES_RENEWED,
     TOKEN_NAME,
     read_offers,
     read_returns,
+    read_routes_renewed,
     write_offers,
 )
 from hub_extensions.hub_service.engine.policies import Policies
@@ -98,6 +109,9 @@ class State(Inventory):
     reports: dict[ServerKey, tuple[ServerReport, datetime]] = field(default_factory=dict)
     """What each server's own extension said last, and when."""
     activity: dict[ServerKey, datetime] = field(default_factory=dict)
+    """When each was used last, by the hub; a restart of its proxy is left out."""
+    routes_renewed: RoutesRenewed | None = None
+    """When the proxy was restarted last, as far as is known."""
     saving: dict[ServerKey, datetime] = field(default_factory=dict)
     """Since when its notebooks are being saved."""
     returns: Mapping[ServerKey, ServerReturn] = field(default_factory=dict)
@@ -121,6 +135,8 @@ class State(Inventory):
     """The same with their processes."""
     listed_pods: frozenset[str] = frozenset()
     """The names of their pods."""
+    pods_to_come: Mapping[str, ServerKey] = field(default_factory=dict)
+    """Those that are only to be made: the server's start is pending."""
     gone_unseen: frozenset[ServerKey] = frozenset()
     """Servers that went while hub or service was away: the first list after it lacked them, and each one since."""
     touched: dict[ServerKey, float] = field(default_factory=dict)
@@ -142,6 +158,7 @@ class State(Inventory):
     _lease_of_ticket: dict[str, str] = field(default_factory=dict)
     _availability: tuple[int, LikelyWaits | None, datetime, tuple[Availability, ...]] | None = None
     _sharers: tuple[int, Counter[str]] = field(default_factory=lambda: (-1, Counter()))
+    _waiting: tuple[int, Mapping[OfferId, int]] = field(default_factory=lambda: (-1, {}))
 
     def __post_init__(self, cull_policy: CullPolicy) -> None:
         super().__post_init__()
@@ -195,6 +212,7 @@ class State(Inventory):
         self.token_name = stored.meta.get(TOKEN_NAME, "")
         self.offers_before = read_offers(stored.meta.get(OFFERS, "[]"))
         self.returns = _by_server(read_returns(stored.meta.get(RETURNS, "[]")))
+        self.routes_renewed = read_routes_renewed(stored.meta.get(ROUTES_RENEWED, ""))
 
     # -------------------------------------------------------------- the one way to change
 
@@ -250,6 +268,8 @@ class State(Inventory):
             self.pool_names = json.loads(changes.meta[POOL_NAMES])
         if RETURNS in changes.meta:
             self.returns = _by_server(read_returns(changes.meta[RETURNS]))
+        if ROUTES_RENEWED in changes.meta:
+            self.routes_renewed = read_routes_renewed(changes.meta[ROUTES_RENEWED])
         self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
         self.notices.remember(changes)
         self.foresight.remember(changes)
@@ -458,6 +478,12 @@ class State(Inventory):
     def lease_of_ticket(self, ticket: str) -> Lease | None:
         """The lease a ticket has; None: none (it waits, or CPU only). One it gave up, and that is ending, is not it."""
         return self.leases.get(self._lease_of_ticket.get(ticket, ""))
+
+    def waiting_for(self, offer: OfferId) -> int:
+        """How many wait in the line of an offer; counted once for every state."""
+        if self._waiting[0] != self.revision:
+            self._waiting = (self.revision, lengths(self.offers, self.tickets.values()))
+        return self._waiting[1].get(offer, 0)
 
     def waiting(self) -> int:
         """How many tickets wait."""

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.culling import may_be_work, may_stop_now
-from hub_extensions.core.gpu.samples import ServerReport
+from hub_extensions.core.culling import awaits_sample, is_after_hook, may_be_work, may_stop_now
+from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
@@ -66,3 +66,28 @@ def test_the_hooks_own_use_of_the_gpu_is_no_work_and_what_is_not_known_may_be(
     said = ServerReport(NOW, True, 1, kernels, busy_terminals=terminals, hook_ran=hook_ran)
     report = None if reported is None else (said, NOW + reported * SECOND)
     assert may_be_work(report, NOW) is work
+
+
+@pytest.mark.parametrize(
+    ("source", "read", "ended", "after", "waits"),
+    [
+        ("nvml", 1, 10, True, False),
+        ("nvml", 5, 10, False, True),  # it may be of the hook's last second
+        ("gpm", 8, 9, False, True),
+        ("simulated", 8, 9, False, True),
+        ("dcgm", 0, 9, False, False),  # of some time before
+        ("report", 0, 9, False, False),
+        ("none", 0, 9, False, False),
+        ("nvml", 20, 20, False, False),  # the card says nothing
+        ("nvml", 0, None, False, False),  # it goes on, or there is none
+        ("nvml", 8, -1, False, False),  # the clock was set back
+        (None, 0, 9, False, False),
+    ],
+)
+def test_what_the_card_shows_a_while_after_a_hook_is_not_the_hooks(
+    source: str | None, read: float, ended: float | None, after: bool, waits: bool
+) -> None:
+    """`read`, `ended`: seconds ago."""
+    sample = None if source is None else DeviceSample("GPU-0", NOW - read * SECOND, 80.0, None, None, source)
+    since = None if ended is None else NOW - ended * SECOND
+    assert (is_after_hook(sample, since), awaits_sample(sample, since, NOW)) == (after, waits)

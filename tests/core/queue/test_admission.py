@@ -13,6 +13,7 @@ from hub_extensions.core.gpu.devices import WHOLE, Device, DeviceState, Foreign
 from hub_extensions.core.offers.model import Access, GpuOffer, Isolation, OfferKind, Separation
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.admission import admit, availability, over_own_limit, refuse_to_join, standing
+from hub_extensions.core.queue.heads import lengths
 from hub_extensions.core.queue.model import (
     Lease,
     LeaseState,
@@ -443,3 +444,8 @@ def test_every_waiting_ticket_has_a_position_and_positions_are_dense_from_one(ra
     for offer in OFFERS:
         ahead = sorted(v.position for v in shown.values() if v.offer == offer.id)
         assert all(position >= 1 for position in ahead)
+
+
+@given(lines())
+def test_who_waits_is_counted_alike_with_and_without_the_rest(some: QueueSnapshot) -> None:
+    assert lengths(some.offers, some.tickets) == {each.offer.id: each.waiting for each in availability(some, NOW)}

@@ -426,6 +426,31 @@ async def test_the_hook_that_uses_the_gpu_does_not_undo_its_stop_and_other_work_
         assert r.hub.stopped == ([("ada", "")] if stops else [])
 
 
+@pytest.mark.parametrize(("afterwards", "stops"), [(0.0, True), (80.0, False)])
+async def test_a_program_that_uses_the_gpu_after_the_hook_has_ended_undoes_the_stop(
+    tmp_path: Path, afterwards: float, stops: bool
+) -> None:
+    """Neither a kernel nor a terminal is busy: it runs in the background."""
+    calm = replace(OPEN, busy_terminals=0)
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r, calm)
+        await minutes(r, 3, calm)
+        await r.engine.report("ada", "", replace(calm, draining=True, hook_ran=True))
+        r.gpus.used["MIG-small-0"] = 80.0
+        await one_turn(r, replace(calm, draining=True, hook_ran=True))
+        await one_turn(r, replace(calm, draining=False, hook_ran=True, saved=True))
+        r.gpus.used["MIG-small-0"] = afterwards
+
+        async def over() -> bool:
+            r.hands.pass_time(timedelta(seconds=1))
+            await r.engine.watcher.refresh()
+            return not r.engine.culler._stops
+
+        await soon(over)
+        assert r.hub.stopped == ([("ada", "")] if stops else [])
+
+
 async def test_the_next_turn_comes_when_an_end_does(tmp_path: Path) -> None:
     async with room(tmp_path, small(0), small(1)) as r:
         culler = r.engine.culler

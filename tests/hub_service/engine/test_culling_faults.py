@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from hub_extensions.adapters.jupyterhub_api import HubApi
 from hub_extensions.core.messages import Stopped
 from tests.fakes.hub import FakeServer, FakeUser, HubWhosePageFails
 from tests.fakes.machine import small
-from tests.hub_service.engine.room import room, settings
+from tests.hub_service.engine.room import Room, room, settings
 from tests.hub_service.engine.test_culler import OPEN, minutes, one_turn, stops_finish
 from tests.hub_service.engine.test_dcgm_of_pods import Pods, pods
 
@@ -44,6 +44,40 @@ async def test_a_restarted_proxy_moves_no_idle_clock_of_a_gpu(tmp_path: Path) ->
         await r.engine.reconciler.reconcile()
         await minutes(r, 1)
         assert before is not None and r.engine.server_state("ada", "").save  # type: ignore[union-attr]
+
+
+async def test_a_restarted_proxy_moves_no_idle_clock_of_a_server_without_a_gpu(tmp_path: Path) -> None:
+    """F13: with hub, proxy and service started anew all three are active now to the hub, and one is to us."""
+    policy, people = replace(settings(tmp_path).culling, cpu_idle=timedelta(hours=1)), ("ada", "ben", "cy")
+    async with room(tmp_path, small(0), culling=policy) as r:
+        for user in people:
+            await r.run(user, "cpu")
+        begun = r.hub.running["ada", ""].last_activity
+        assert begun is not None
+        r.hands.wall = begun
+        await listed_and_decided(r, people, begun)
+        r.hands.pass_time(timedelta(minutes=30))
+        await listed_and_decided(r, people, begun)
+    async with room(tmp_path, small(0), culling=policy, hub=r.hub, hands=r.hands) as again:
+        r.hands.pass_time(timedelta(minutes=1))
+        renewed = r.hands.wall
+        await listed_and_decided(again, people, renewed)
+        assert again.engine.state.activity["ada", ""] > again.engine.state.facts["ada", ""].idle_since  # type: ignore[operator]
+        r.hands.pass_time(timedelta(minutes=16))
+        r.hub.running["ben", ""] = replace(r.hub.running["ben", ""], last_activity=r.hands.wall)
+        await listed_and_decided(again, ("ada", "cy"), renewed)
+        r.hands.pass_time(timedelta(minutes=14))
+        await minutes(again, 2, None)
+        await stops_finish(again)
+        assert sorted(r.hub.stopped) == [("ada", ""), ("cy", "")]
+
+
+async def listed_and_decided(r: Room, people: tuple[str, ...], active: datetime) -> None:
+    """The hub's list says that these were active then."""
+    for user in people:
+        r.hub.running[user, ""] = replace(r.hub.running[user, ""], last_activity=active)
+    await r.engine.reconciler.reconcile()
+    await one_turn(r, None)
 
 
 async def test_a_busy_terminal_protects_a_server_without_a_gpu_as_a_busy_kernel_does(tmp_path: Path) -> None:

@@ -236,6 +236,28 @@ async def test_a_pod_that_the_hub_calls_stopped_is_deleted_and_again_after_longe
         assert await alarms(r) == [] and r.engine.leases() == ()
 
 
+@pytest.mark.parametrize(
+    ("whose", "ready", "deleted"), [("ada", False, True), ("ada2", True, False), ("ada2", False, False)]
+)
+async def test_the_pod_of_a_failed_stop_is_deleted_though_its_users_next_start_has_its_name(
+    tmp_path: Path, whose: str, ready: bool, deleted: bool
+) -> None:
+    """The next start waits for the very GPU that the pod holds. Of somebody who was renamed the pod may be in use."""
+    async with pod_room(tmp_path) as r:
+        await r.run("ada")
+        r.hub.running.clear()
+        await r.engine.stopped(Stopped("ada", ""))
+        await r.ask(whose)
+        r.hub.run(whose, ready=ready)
+        r.hub.running[whose, ""] = replace(r.hub.running[whose, ""], pod="jupyter-ada")
+        await r.refresh()
+        assert await alarms(r) == []
+        await r.refresh(after=300)
+        await r.engine.reconciler.reconcile()
+        assert await alarms(r) == [("ada", "alive", 1)]
+        assert [name for _, name, _, _ in r.cluster.deleted] == ["jupyter-ada"] * deleted
+
+
 async def test_a_pod_that_the_hub_has_only_forgotten_is_no_stop_and_goes_on(tmp_path: Path) -> None:
     async with pod_room(tmp_path) as r:
         await r.run("ada")

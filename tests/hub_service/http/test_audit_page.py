@@ -8,8 +8,9 @@ import io
 import pytest
 
 from hub_extensions.adapters.store import JournalRow
+from hub_extensions.core.translation import Catalogue
 from hub_extensions.hub_service.engine.cull_audit import KINDS
-from hub_extensions.hub_service.http.pages.audit import CSV_ROWS, ROWS
+from hub_extensions.hub_service.http.pages.audit import CSV_ROWS, ROWS, kind_text
 from tests.fakes.engine import NOON
 from tests.hub_service.conftest import Running
 from tests.hub_service.http.test_pages import Outline
@@ -36,6 +37,15 @@ async def page(service: Running, path: str, token: str) -> str:
     text = answer.body.decode()
     assert Outline(text).open == []
     return text
+
+
+class Shouting(Catalogue):
+    def __call__(self, text: str, *parts: object) -> str:
+        return text.upper()
+
+
+def test_every_kind_has_a_text_for_people() -> None:
+    assert [kind for kind in KINDS if kind_text(kind, Shouting()) == kind] == []
 
 
 async def test_an_admin_sees_everybody_and_filters_by_user_and_kind(service: Running) -> None:

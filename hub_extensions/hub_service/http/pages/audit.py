@@ -101,4 +101,7 @@ def kind_text(kind: str, t: Catalogue) -> str:
         "extended": t("given more time"),
         "culled": t("stopped"),
         "stop-failed": t("could not be stopped"),
+        "back": t("runs on after a failed stop"),
+        "adopted": t("found running"),
+        "future-activity": t("activity ahead of the clock"),
     }.get(kind, kind)
