@@ -21,7 +21,7 @@ from traitlets import TraitError
 
 from hub_extensions.adapters.app_catalogue import CatalogueError, WatchedCatalogue
 from hub_extensions.adapters.hub_config import value_of
-from hub_extensions.adapters.settings_file import SettingsError, write_private
+from hub_extensions.adapters.settings_file import SettingsError
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.core.sign_on.apps import App, AppCatalogue, AppProblem, address_of, check_catalogue
 from hub_extensions.core.sign_on.gate_config import GateConfig
@@ -29,8 +29,6 @@ from hub_extensions.core.tokens import SHORTEST_TOKEN
 from hub_extensions.gate.settings import CALLBACK_PATH, CLIENT_ID, SETTINGS_FILE, GateSettings
 
 SERVICE = "gate"
-PROXY_SECRET_FILE = "gate-proxy-secret"
-"""What ``jupyterhub-gpu gate config`` writes into a proxy's configuration."""
 COMMAND = ["-m", "hub_extensions.gate"]
 """How the gate is started, after the interpreter."""
 SCOPES = ("access:services",)
@@ -96,9 +94,7 @@ def add_gate(
             "hub ends the token then."
         )
     if may_write:
-        (around.state_dir / SERVICE).mkdir(mode=0o700, exist_ok=True)
-        settings.dump(around.state_dir / SETTINGS_FILE)
-        write_private(around.state_dir / PROXY_SECRET_FILE, f"{settings.proxy_secret}\n")
+        _write(settings, around.state_dir)
     return settings
 
 
@@ -272,6 +268,19 @@ def _host_of(url: str) -> str:
     """Scheme and host of an address alone."""
     place = urlsplit(url)
     return f"{place.scheme}://{place.netloc}"
+
+
+def _write(settings: GateSettings, folder: Path) -> None:
+    """What the gate reads, and ``jupyterhub-gpu gate config``. Beside a GPU service apart nobody else makes the folder."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if settings.started_by_hub:
+            settings.folder.mkdir(mode=0o700, exist_ok=True)
+        settings.dump(folder / SETTINGS_FILE)
+    except OSError as problem:
+        raise GateSettingsWrong(
+            f"c.GpuService.state_dir is {folder}, where the gate's settings cannot be written ({problem.strerror})."
+        ) from None
 
 
 # ------------------------------------------------------------------ what the hub knows
