@@ -271,7 +271,7 @@ def _host_of(url: str) -> str:
 
 
 def _write(settings: GateSettings, folder: Path) -> None:
-    """What the gate reads, and ``jupyterhub-gpu gate config``. Beside a GPU service apart nobody else makes the folder."""
+    """What the gate reads, and ``gate config``. Beside a GPU service apart nobody else makes the folder."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if settings.started_by_hub:
