@@ -236,14 +236,19 @@ def test_a_gate_apart_has_the_token_of_the_chart_and_no_command(c: Config) -> No
     assert (made.state_dir, made.connect_url) == ("/srv/gate", "http://gate:8192")
 
 
-def test_so_it_has_beside_a_gpu_service_apart(c: Config) -> None:
+def test_so_it_has_beside_a_gpu_service_apart(c: Config, tmp_path: Path) -> None:
+    file = tmp_path / "apps.yaml"
+    file.write_text("board: {where: 'https://board.example.net/', upstream: 'http://board:6006', groups: [ml]}\n")
+    c.SignOnGate.apps = str(file)
     for section, name, url in ((c.GpuService, "gpu", "url"), (c.SignOnGate, "gate", "connect_url")):
         section.started_by_hub = False
         section[url] = f"http://{name}:8191"
     c.JupyterHub.services = [{"name": name, "api_token": "0123456789abcdef"} for name in ("gpu", "gate")]
     configure(c)
     assert stat.S_IMODE(Path(c.GpuService.state_dir).stat().st_mode) == 0o700
-    assert len(written(c).proxy_secret) == 64
+    made = written(c)
+    assert len(made.proxy_secret) == 64
+    assert (made.apps, [each.name for each in made.catalogue]) == ({}, ["board"]), "the file is not in the gate's pod"
 
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(c: Config, tmp_path: Path) -> None:
