@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import ipaddress
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,16 +21,15 @@ from traitlets import TraitError
 
 from hub_extensions.adapters.app_catalogue import CatalogueError, WatchedCatalogue
 from hub_extensions.adapters.hub_config import value_of
-from hub_extensions.adapters.settings_file import SettingsError, write_private
+from hub_extensions.adapters.settings_file import SettingsError
 from hub_extensions.core.sign_on import SignOnConfig
-from hub_extensions.core.sign_on.apps import App, AppCatalogue, AppProblem, address_of, check_catalogue
+from hub_extensions.core.sign_on.apps import App, AppCatalogue, address_of
 from hub_extensions.core.sign_on.gate_config import GateConfig
 from hub_extensions.core.tokens import SHORTEST_TOKEN
+from hub_extensions.gate.catalogue import check_for
 from hub_extensions.gate.settings import CALLBACK_PATH, CLIENT_ID, SETTINGS_FILE, GateSettings
 
 SERVICE = "gate"
-PROXY_SECRET_FILE = "gate-proxy-secret"
-"""What ``jupyterhub-gpu gate config`` writes into a proxy's configuration."""
 COMMAND = ["-m", "hub_extensions.gate"]
 """How the gate is started, after the interpreter."""
 SCOPES = ("access:services",)
@@ -59,7 +58,6 @@ class GateSurroundings:
     hub_secret: str = field(repr=False)
     hub_api_url: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
-    known_offers: Collection[str] | None = None
 
 
 def add_gate(
@@ -86,7 +84,9 @@ def add_gate(
     limited = _limited(c, config, sign_on, notes)
     settings = _settings(c, limited, sign_on, around, hub_url, may_write=may_write)
     apps, doubts = _apps(c, settings, around, may_write=may_write)
-    settings = replace(settings, catalogue=apps)
+    # a file of the hub's machine is not there where a gate apart runs
+    is_elsewhere = isinstance(settings.apps, str) and not settings.started_by_hub
+    settings = replace(settings, catalogue=apps, apps={} if is_elsewhere else settings.apps)
     notes += doubts
     _add_services(c, settings, around, notes)
     _add_roles(c, apps, notes)
@@ -96,9 +96,7 @@ def add_gate(
             "hub ends the token then."
         )
     if may_write:
-        (around.state_dir / SERVICE).mkdir(mode=0o700, exist_ok=True)
-        settings.dump(around.state_dir / SETTINGS_FILE)
-        write_private(around.state_dir / PROXY_SECRET_FILE, f"{settings.proxy_secret}\n")
+        _write(settings, around.state_dir)
     return settings
 
 
@@ -197,8 +195,9 @@ def _settings(
             "http://gate:8192, as c.SignOnGate.started_by_hub is False."
         )
     key = around.hub_secret
+    apps = str(Path(config.apps).expanduser().absolute()) if isinstance(config.apps, str) else config.apps
     return GateSettings(
-        **{**vars(config), "url": config.url.rstrip("/"), "connect_url": _reached_at(config)},
+        **{**vars(config), "apps": apps, "url": config.url.rstrip("/"), "connect_url": _reached_at(config)},
         state_dir="/srv/gate" if apart else str(around.state_dir / "gate"),
         hub_api_url=(around.hub_api_url if not apart else "") or _inner_hub(c, around.base_url),
         hub_url=hub_url,
@@ -240,15 +239,7 @@ def _apps(
     if isinstance(source, str) and not may_write and not Path(source).exists():
         return (), []
     groups = value_of(c, "JupyterHub", "load_groups")
-    inside = (settings.hub_api_url, str(value_of(c, "JupyterHub", "bind_url") or ""))
-
-    def check(apps: AppCatalogue) -> list[AppProblem]:
-        known = set(groups) if groups else None
-        found = check_catalogue(
-            apps, settings.hub_url, settings.url, known, around.known_offers, hub_inside=tuple(map(_host_of, inside))
-        )
-        return list(found)
-
+    check = check_for(settings, set(groups) if groups else None, str(value_of(c, "JupyterHub", "bind_url") or ""))
     before = _apps_of_before(around.state_dir / SETTINGS_FILE) if isinstance(source, str) else ()
     try:
         watched = WatchedCatalogue(source, check, before)
@@ -268,10 +259,17 @@ def _apps_of_before(file: Path) -> AppCatalogue:
         return ()
 
 
-def _host_of(url: str) -> str:
-    """Scheme and host of an address alone."""
-    place = urlsplit(url)
-    return f"{place.scheme}://{place.netloc}"
+def _write(settings: GateSettings, folder: Path) -> None:
+    """What the gate reads, and ``gate config``. Beside a GPU service apart nobody else makes the folder."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if settings.started_by_hub:
+            settings.folder.mkdir(mode=0o700, exist_ok=True)
+        settings.dump(folder / SETTINGS_FILE)
+    except OSError as problem:
+        raise GateSettingsWrong(
+            f"c.GpuService.state_dir is {folder}, where the gate's settings cannot be written ({problem.strerror})."
+        ) from None
 
 
 # ------------------------------------------------------------------ what the hub knows

@@ -27,15 +27,20 @@ running.MINUTE_SECONDS = 1
 """
 
 
-def sessions(before: str = "", more: str = "") -> str:
-    """Sessions alone, without the GPU service; `before` it stands what an admin writes above."""
+def sessions(before: str = "", more: str = "", gate: tuple[str, str] | None = None) -> str:
+    """Sessions alone, without the GPU service; `before` it stands what an admin writes above.
+
+    `gate`: the address of a gate, and its secret.
+    """
     return f"""
 {before}
+from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.hub_setup import add_sign_on
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.spawner.config.loader import read_section
 c.SignOn.enabled = True
-add_sign_on(c, read_section(c, SignOnConfig), [])
+gate = {gate!r}
+add_sign_on(c, read_section(c, SignOnConfig), [], gate=gate and GateAddress(*gate))
 {more}
 """
 

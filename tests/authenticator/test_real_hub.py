@@ -14,7 +14,9 @@ import jupyterhub
 import pytest
 import requests
 
+from hub_extensions.core.sign_on.ended_sessions import session_hash
 from tests.authenticator.signed_hub import CLOCK, COOKIE, EVERY_SECOND, copy_of, home, ids, rest, sessions
+from tests.fakes.gate_of_ends import SECRET, GateOfEnds
 from tests.hubs import Hub, until
 from tests.patience import patient
 
@@ -22,7 +24,8 @@ pytestmark = pytest.mark.hub
 
 
 def test_two_browsers_a_stolen_cookie_and_every_way_to_end_a_session(tmp_path: Path) -> None:
-    with Hub(tmp_path / "hub", sessions()) as hub:
+    gate = GateOfEnds()
+    with gate.beside(), Hub(tmp_path / "hub", sessions(gate=(gate.url, SECRET))) as hub:
         first, second = hub.login("ada"), hub.login("ada")
         assert home(hub, first) == home(hub, second) == 200
         # a copy of the hub's own cookie is worth nothing without the session's
@@ -52,7 +55,10 @@ def test_two_browsers_a_stolen_cookie_and_every_way_to_end_a_session(tmp_path: P
         assert home(hub, before) == 302
         # a token goes on, before and after
         token = hub.token_of("ada")
-        assert rest(hub, first, "DELETE", f"users/ada/sessions/{ids(hub, first, 'ada')[False][0]}").ok
+        report = rest(hub, first, "DELETE", f"users/ada/sessions/{ids(hub, first, 'ada')[False][0]}")
+        assert report.json()["gate_told"] is not None, "it has not waited long for it"
+        over = session_hash(second.cookies.get("jupyterhub-session-id", path="/") or "")
+        until(lambda: gate.heard[-1:] == [{"user": "ada", "sessions": [over]}], 20, "the gate hears of the end")
         assert (home(hub, first), home(hub, second)) == (200, 302)
         finnish = {"Accept-Language": "fi, en;q=0.5"}
         html = first.get(f"{hub.url}/hub/sso/sessions", headers=finnish, timeout=patient(20)).content.decode()
@@ -69,6 +75,7 @@ def test_two_browsers_a_stolen_cookie_and_every_way_to_end_a_session(tmp_path: P
         first.get(f"{hub.url}/hub/logout", timeout=patient(20))
         assert home(hub, first) == home(hub, last) == 302
         assert hub.api("GET", "user", token=token).ok
+        until(lambda: gate.heard[-1] == {"user": "ada", "sessions": None}, 20, "the gate hears of the sign-out")
         # the last one gone, the hub's own cookie is another
         assert home(hub, hub.login("ada")) == 200
 

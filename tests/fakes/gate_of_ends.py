@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
 from typing import Any
 
 from tornado.httpserver import HTTPServer
@@ -42,6 +46,21 @@ class GateOfEnds:
         """Nobody answers any more."""
         if self._server is not None:
             self._server.stop()
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Listen in a thread of its own, for a hub that is another process."""
+        loop = asyncio.new_event_loop()
+        thread = Thread(target=loop.run_forever)
+        thread.start()
+        loop.call_soon_threadsafe(self.start)
+        try:
+            yield
+        finally:
+            loop.call_soon_threadsafe(self.stop)
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
 
     def _answer(self, handler: RequestHandler) -> None:
         request = handler.request

@@ -94,8 +94,6 @@ def test_the_settings_of_the_gate_are_private_and_what_its_process_reads(c: Conf
     file = Path(c.GpuService.state_dir) / "gate.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     made = written(c)
-    proxy = file.parent / "gate-proxy-secret"
-    assert (proxy.read_text().strip(), stat.S_IMODE(proxy.stat().st_mode)) == (made.proxy_secret, 0o600)
     assert made.hub_url == "https://hub.example.org/lab/hub/"
     assert made.hub_api_url == "http://127.0.0.1:8081/lab/hub/api"
     assert (made.ended_secret, made.contact) == ("", "gpu-admins@example.org")
@@ -236,6 +234,27 @@ def test_a_gate_apart_has_the_token_of_the_chart_and_no_command(c: Config) -> No
     assert "command" not in service(c, "gate")
     assert (made.client_secret, made.hub_api_url) == ("0123456789abcdef", "http://hub:8081/hub/api")
     assert (made.state_dir, made.connect_url) == ("/srv/gate", "http://gate:8192")
+
+
+def test_so_it_has_beside_a_gpu_service_apart(c: Config, tmp_path: Path) -> None:
+    file = tmp_path / "apps.yaml"
+    file.write_text("board: {where: 'https://board.example.net/', upstream: 'http://board:6006', groups: [ml]}\n")
+    c.SignOnGate.apps = str(file)
+    for section, name, url in ((c.GpuService, "gpu", "url"), (c.SignOnGate, "gate", "connect_url")):
+        section.started_by_hub = False
+        section[url] = f"http://{name}:8191"
+    c.JupyterHub.services = [{"name": name, "api_token": "0123456789abcdef"} for name in ("gpu", "gate")]
+    configure(c)
+    assert stat.S_IMODE(Path(c.GpuService.state_dir).stat().st_mode) == 0o700
+    made = written(c)
+    assert len(made.proxy_secret) == 64
+    assert (made.apps, [each.name for each in made.catalogue]) == ({}, ["board"]), "the file is not in the gate's pod"
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(c: Config, tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "gate").write_text("a file")
+    assert "c.GpuService.state_dir" in refusal(c)
 
 
 def test_looking_writes_nothing(c: Config) -> None:

@@ -74,3 +74,19 @@ def test_a_variable_that_is_no_text_is_said_with_what_to_write(
     found = check(CheckOptions([*ours, str(path)], [])).findings
     (kind,) = (each for each in found if each.rule == "variable-kind")
     assert (kind.text, kind.fix) == (f"It is {text}, where a text belongs: the chart cannot be rendered.", fix)
+
+
+def test_the_gate_and_an_app_as_they_are_shipped_are_reached_by_the_proxy_alone(tmp_path: Path) -> None:
+    """An app's pods and the gate's are open to users' servers without the policies, and closed with them."""
+    files = [str(ROOT / "helm-values" / f"{name}.yaml") for name in ("gpu", "own-images", "gate")]
+    app = tmp_path / "mlflow.yaml"
+    app.write_text(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: mlflow, namespace: apps}\n"
+        "spec: {selector: {app: mlflow}, ports: [{port: 5000}]}\n"
+    )
+    gate = FOLDER / "gate"
+    given = [FOLDER, app, gate / "gate.yaml"]
+    rules = [each.rule for each in check(CheckOptions(files, given)).findings]
+    assert sorted(rules) == ["app-policy", "gate-port"]
+    whole = [FOLDER, app, gate, gate / "app-policy.yaml"]
+    assert check(CheckOptions(files, whole)).findings == []

@@ -1,0 +1,44 @@
+"""The gate's apps while it runs: the catalogue's file is read again when it changes, and the last good apps stay.
+
+Not here: what a catalogue may hold (``adapters/app_catalogue.py``), and what is wrong (``core/sign_on/apps.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from urllib.parse import urlsplit
+
+from hub_extensions.adapters.app_catalogue import Check, WatchedCatalogue
+from hub_extensions.core.sign_on.apps import AppCatalogue, check_catalogue
+from hub_extensions.gate.settings import GateSettings
+
+log = logging.getLogger("hub_extensions.gate")
+
+EVERY = 5.0
+"""Seconds from one glance at the file to the next."""
+
+
+def check_for(settings: GateSettings, groups: Collection[str] | None = None, *hub_inside: str) -> Check:
+    """What a catalogue is checked by. `groups`: those that there are; `hub_inside`: more addresses of the hub."""
+    inside = tuple(f"{place.scheme}://{place.netloc}" for place in map(urlsplit, (settings.hub_api_url, *hub_inside)))
+    return lambda apps: check_catalogue(apps, settings.hub_url, settings.url, groups, hub_inside=inside)
+
+
+async def follow_catalogue(settings: GateSettings, use: Callable[[AppCatalogue], None]) -> None:
+    """Have new apps used, until cancelled. `settings.catalogue` is in use already."""
+    if not isinstance(settings.apps, str):
+        return
+    watched = await asyncio.to_thread(WatchedCatalogue, settings.apps, check_for(settings), settings.catalogue)
+    if watched.apps != settings.catalogue:
+        use(watched.apps)
+    reported = ""
+    while True:
+        if watched.problem and watched.problem != reported:
+            log.error("the catalogue cannot be used, so the apps of before stay: %s", watched.problem)
+        reported = watched.problem
+        await asyncio.sleep(EVERY)
+        if await asyncio.to_thread(watched.refresh):
+            log.info("the catalogue was read: there are %d apps", len(watched.apps))
+            use(watched.apps)
