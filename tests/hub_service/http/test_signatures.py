@@ -8,12 +8,12 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from tornado.httpclient import HTTPResponse
 
+from hub_extensions.adapters import signatures as module
 from hub_extensions.adapters.gpu_service import GpuServiceClient
 from hub_extensions.adapters.signatures import Signatures, SignatureVerdict
 from hub_extensions.adapters.signer import Signer
 from hub_extensions.core.messages import Ask
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, SignedRequest, hash_of
-from hub_extensions.hub_service.http import signatures as module
 from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.auth import Who
 from hub_extensions.hub_service.http.limits import Refusals
