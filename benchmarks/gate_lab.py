@@ -30,7 +30,7 @@ from tests.machine_needs import proxy_program
 from tests.patience import patient, until
 from tests.ports import free_port
 
-START_SECONDS = 60
+START_SECONDS = 90
 PEOPLE = {"a stranger": (), "of the group": (f"Cookie: {ADA}",), "without it": (f"Cookie: {GATE_COOKIE}=eve",)}
 FOREIGN = "Origin: https://elsewhere.example.org"
 
@@ -44,6 +44,7 @@ class RealApp:
     page: str
     api: str
     socket: str = ""
+    environment: Mapping[str, str] | None = None
 
 
 APPS = (
@@ -59,6 +60,7 @@ APPS = (
          "--port={port}", "--workers=1", "--static-prefix={path}"),
         "",
         "api/2.0/mlflow/experiments/get?experiment_id=0",
+        environment={"MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE": "true"},
     ),
     RealApp(
         "dask",
@@ -67,12 +69,13 @@ APPS = (
         "status",
         "health",
         "status/ws",
+        environment={"DASK_DISTRIBUTED__SCHEDULER__DASHBOARD__BOKEH_APPLICATION__ALLOW_WEBSOCKET_ORIGIN": '["*"]'},
     ),
     RealApp(
         "prometheus",
         ("prometheus", "--config.file={folder}/prometheus.yml", "--storage.tsdb.path={folder}/data",
          "--web.listen-address=127.0.0.1:{port}", "--web.external-url=http://127.0.0.1{path}", "--log.level=error"),
-        "classic/graph",
+        "graph",
         "api/v1/query?query=up",
     ),
 )  # fmt: skip
@@ -97,7 +100,7 @@ class RunningApp:
             process = subprocess.Popen(
                 [self._program, *filled], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 start_new_session=True, cwd=self._folder,
-                env={**os.environ, "HOME": str(self._folder)},
+                env={**os.environ, "HOME": str(self._folder), **(self.app.environment or {})},
             )  # fmt: skip
         try:
             until(lambda: self._answers(process), START_SECONDS, f"{self.app.name} answers")
