@@ -51,7 +51,7 @@ FOREIGN = ("X-Auth-Request-Access-Token", "X-Forwarded-Access-Token", "Gap-Auth"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class CallerIdentity:
     """Who is calling. "" is unknown, and is sent as an empty header."""
 
     user: str
@@ -71,18 +71,25 @@ def copied_names() -> tuple[str, ...]:
     return (*all_names(), COOKIE)
 
 
-def headers_of(identity: Identity, family: HeaderFamily | None, assertion: str) -> Mapping[str, str]:
+def headers_of(identity: CallerIdentity, family: HeaderFamily | None, assertion: str) -> Mapping[str, str]:
     """All identity headers: those of the app's family filled, all others empty, so that a proxy that copies clears."""
     found = dict.fromkeys(all_names(), "")
     if family is not None:
         values = {
-            "user": identity.user,
-            "groups": ",".join(identity.groups),
-            "email": identity.email,
-            "name": identity.name,
+            "user": _sendable(identity.user),
+            "groups": ",".join(group for group in map(_sendable, identity.groups) if group and "," not in group),
+            "email": _sendable(identity.email),
+            "name": _sendable(identity.name),
         }
         found.update({header: values[what] for what, header in FAMILIES[family].items()})
     return {**found, ASSERTION: assertion}
+
+
+def _sendable(text: str) -> str:
+    """The text in UTF-8, as headers are written; "" where a proxy or an app would read another one."""
+    if text != text.strip() or any(letter < " " or letter == "\x7f" for letter in text):
+        return ""
+    return text.encode("utf-8", "replace").decode("latin-1")
 
 
 def spellings(name: str) -> Iterator[str]:
