@@ -26,7 +26,7 @@ from hub_extensions.core.sign_on.identity_headers import (
     SIGN_IN,
     UPGRADE,
     URI,
-    Identity,
+    CallerIdentity,
     headers_of,
 )
 from tests.patience import patient
@@ -68,7 +68,7 @@ class FakeGate(RequestHandler):
         if asked[METHOD] == "POST" and asked.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
             return self._end(403, {"error": "from a page of another address"})
         if who == "ada":
-            for name, value in headers_of(Identity("ada", ("lab",)), app.header_family, ASSERTION_OF_ADA).items():
+            for name, value in headers_of(CallerIdentity("ada", ("lab",)), app.header_family, ASSERTION_OF_ADA).items():
                 self.set_header(name, value)
             self.set_header(COOKIE, without("; ".join(asked.get_list("Cookie")), (GATE_COOKIE,)))
             return self._end(200, {})
