@@ -85,6 +85,7 @@ class PortalLab:
         self.run(stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(patient(10))
+        self._loop.close()
 
     async def _start(self, port: int, gpu_service: bool) -> HTTPServer:
         sources = PersonSources(f"{self.url}/hub/api", f"{self.url}/services/gpu/" if gpu_service else "", patient(1.0))
