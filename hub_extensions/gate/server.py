@@ -108,10 +108,14 @@ class _Caller(HTTPMessageDelegate):
         if not self._is_known:
             self._write(404, JSON, message("not-found", 404), check.method)
             return
-        answer = self._gate.answer_now(check)
-        if answer is not None:
-            self._finish_with(answer, check)
-        else:
+        try:
+            answer = self._gate.answer_now(check)
+            if answer is not None:
+                self._finish_with(answer, check)
+        except Exception as problem:  # noqa: BLE001  # whatever it is, nobody passes by it
+            self._fail(problem, check)
+            return
+        if answer is None:
             self._work = asyncio.ensure_future(self._asked(check))
 
     def on_connection_close(self) -> None:
@@ -124,8 +128,12 @@ class _Caller(HTTPMessageDelegate):
         try:
             self._finish_with(await self._gate.answer(check), check)
         except Exception as problem:  # noqa: BLE001  # whatever it is, nobody passes by it
-            log.error("a check failed: %s", type(problem).__name__)
-            self._write(503, JSON, message("hub-away", 503), check.method)
+            self._fail(problem, check)
+
+    def _fail(self, problem: Exception, check: CheckedRequest) -> None:
+        """The kind alone is logged: a header's value may be in the rest."""
+        log.error("a check failed: %s", type(problem).__name__)
+        self._write(503, JSON, message("hub-away", 503), check.method)
 
     def _finish_with(self, answer: CheckAnswer, check: CheckedRequest) -> None:
         passage = answer.verdict.passage

@@ -46,6 +46,15 @@ async def test_all_identity_headers_come_with_each_answer(standing: Standing, ad
     assert sent["cookie"] == "a=1; b=2"
 
 
+async def test_a_check_that_fails_passes_nobody_and_logs_no_value(
+    standing: Standing, ada: GateBrowser, caplog: pytest.LogCaptureFixture
+) -> None:
+    standing.gate.signer = None  # type: ignore[assignment]
+    refused = await ada.check()
+    assert refused.status == 503
+    assert "AttributeError" in caplog.text and ada.cookie not in caplog.text + refused.text
+
+
 async def test_an_assertion_is_for_one_app_and_a_minute(standing: Standing, ada: GateBrowser) -> None:
     assertion = (await ada.check())[ASSERTION]
     assert (await ada.check())[ASSERTION] == assertion, "one signature does for some seconds"
