@@ -70,8 +70,8 @@ def test_the_warning_is_a_notification_and_keep_takes_it_back(
     assert service.keeps == keeps + 1
     expect(toast).to_have_count(0)
     picture(page, f"kept-{theme.lower()}")
-    soon = a_countdown(50)
-    service.state = a_state(uuid=UUID, countdown=replace(soon, last_warning=soon.stops_at - timedelta(seconds=60)))
+    soon = a_countdown(300)
+    service.state = a_state(uuid=UUID, countdown=replace(soon, last_warning=soon.stops_at - timedelta(seconds=310)))
     expect(page.locator(".Toastify").get_by_text("Files are saved, variables are lost.").first).to_be_visible()
     expect(page.locator(".Toastify").get_by_role("button", name="Keep 30 min")).to_be_in_viewport(ratio=1)
     expect(panel).to_contain_text("Stops in")
