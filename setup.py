@@ -160,7 +160,16 @@ setup(
     python_requires=">=3.10",
     packages=find_packages(include=["hub_extensions", "hub_extensions.*"], exclude=["hub_extensions.labextension*"]),
     package_data={
-        "hub_extensions": ["py.typed", "**/*.yaml", "**/*.json", "**/*.html", "**/*.css", "**/*.js", "**/*.svg", "**/*.j2"],
+        "hub_extensions": [
+            "py.typed",
+            "**/*.yaml",
+            "**/*.json",
+            "**/*.html",
+            "**/*.css",
+            "**/*.js",
+            "**/*.svg",
+            "**/*.j2",
+        ],
         "hub_extensions.adapters.store": ["**/*.mako", "**/*.ini", "**/*.py"],
     },
     exclude_package_data={"hub_extensions": ["labextension/*", "labextension/**/*"]},

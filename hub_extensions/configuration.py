@@ -109,7 +109,14 @@ def apply(c: Any) -> None:
     _add_spawner(c, settings, notes)
     _add_limits(c, notes)
     _note_other_cullers(c, sections.culling, notes)
-    around = GateSurroundings(settings.folder, settings.base_url, settings.hub_secret, _own_hub(c), _handed_down())
+    around = GateSurroundings(
+        settings.folder,
+        settings.base_url,
+        settings.hub_secret,
+        gpu_service_url=settings.url,
+        hub_api_url=_own_hub(c),
+        environment=_handed_down(),
+    )
     has_sessions = sections.sign_on.enabled or is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class"))
     gate = add_gate(
         c, sections.gate, replace(sections.sign_on, enabled=has_sessions), around, notes, may_write=collected is None

@@ -19,6 +19,7 @@ from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from hub_extensions.adapters.jupyterhub_api import HubAway
+from hub_extensions.core.sign_on.ended_sessions import session_hash
 
 SECONDS = 5.0
 AT_ONCE = 64
@@ -33,7 +34,11 @@ class CodeRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TokenOwner:
-    """Whose token it is, and what it may do. `session`: of the hub, by which it was given out; "": by none."""
+    """Whose token it is, and what it may do.
+
+    Attributes:
+        session: the hash, as the hub reports it at its end, of the hub's session that got the token; "": none did.
+    """
 
     name: str
     kind: str
@@ -161,5 +166,5 @@ def _owner(model: dict[str, Any]) -> TokenOwner:
         str(kind),
         tuple(str(group) for group in groups if isinstance(group, str)),
         _shared(frozenset(scope for scope in scopes if isinstance(scope, str) and scope.startswith(COUNTING))),
-        session if isinstance(session, str) else "",
+        session_hash(session) if isinstance(session, str) and session else "",
     )

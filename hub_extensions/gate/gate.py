@@ -34,6 +34,7 @@ from hub_extensions.core.sign_on.app_cookies import without
 from hub_extensions.core.sign_on.apps import App, AppCatalogue
 from hub_extensions.core.sign_on.identity_headers import COOKIE, METHOD, UPGRADE, URI, CallerIdentity, headers_of
 from hub_extensions.core.sign_on.return_address import origin_of, return_path
+from hub_extensions.gate.audit_loop import AuditLoop
 from hub_extensions.gate.hub_answers import HubAnswers, KnownToken
 from hub_extensions.gate.sessions import GateSession, GateSessions, cookie_in
 from hub_extensions.gate.settings import GateSettings
@@ -103,7 +104,7 @@ class Gate:
 
     Attributes:
         apps: by name. sessions, answers: what is known. passages: how often each answer was given.
-        times_rotated: how often other keys were read.
+        times_rotated: how often other keys were read. audits: its own; None: it makes none.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Gate:
         self.answers = HubAnswers(hub, settings.cache.total_seconds(), now)
         self.passages: Counter[Passage] = Counter()
         self.times_rotated = 0
+        self.audits: AuditLoop | None = None
         self.is_secure = settings.origin.startswith("https://")
         self.cookie_name = SECURE_COOKIE if self.is_secure else PLAIN_COOKIE
         self.browser_cookie = SECURE_BROWSER if self.is_secure else PLAIN_BROWSER

@@ -32,8 +32,11 @@ from hub_extensions.gate.settings import CALLBACK_PATH, CLIENT_ID, SETTINGS_FILE
 SERVICE = "gate"
 COMMAND = ["-m", "hub_extensions.gate"]
 """How the gate is started, after the interpreter."""
-SCOPES = ("access:services",)
-"""The most that a token of the gate may do as the person who signed in: open apps that this person may open."""
+SCOPES = ("access:services", "read:servers!user")
+"""The most that a token of the gate may do as the person who signed in: open what this person may open, and see this
+person's own servers."""
+GATE_SCOPE = f"access:services!service={SERVICE}"
+"""With it the hub lets somebody come back to the gate. It opens no app."""
 HUB_COOKIE_DAYS = 14.0
 """``c.JupyterHub.cookie_max_age_days`` where nobody sets it."""
 
@@ -49,6 +52,7 @@ class GateSurroundings:
     Attributes:
         state_dir: the GPU service's folder: the settings are written there.
         hub_secret: from which the gate's secrets follow, so that they last as long.
+        gpu_service_url: where the GPU service answers.
         hub_api_url: where a process beside the hub reaches its API; "": as the hub's configuration says.
         environment: what a process beside the hub needs of the hub's own.
     """
@@ -56,6 +60,7 @@ class GateSurroundings:
     state_dir: Path
     base_url: str
     hub_secret: str = field(repr=False)
+    gpu_service_url: str = ""
     hub_api_url: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -205,6 +210,7 @@ def _settings(
         proxy_secret=_derived(key, "proxy"),
         ended_secret=_derived(key, "ended") if sign_on.enabled else "",
         client_id=CLIENT_ID,
+        gpu_service_url=around.gpu_service_url,
     )
 
 
@@ -348,6 +354,7 @@ def _add_roles(c: Any, apps: AppCatalogue, notes: list[str]) -> None:
             "roles app-NAME."
         )
     _grant_servers(roles, [app.scope for app in apps if app.servers])
+    _grant_people(c, roles)
     c.JupyterHub.load_roles = roles
 
 
@@ -356,6 +363,16 @@ def _grant_servers(roles: list[dict[str, Any]], scopes: list[str]) -> None:
     server = next((role for role in roles if role.get("name") == "server"), None)
     if server is not None and scopes:
         server["scopes"] = [*server["scopes"], *(each for each in scopes if each not in server["scopes"])]
+
+
+def _grant_people(c: Any, roles: list[dict[str, Any]]) -> None:
+    """Where no role `user` is written JupyterHub 6 takes ``extra_user_scopes``, as for the GPU service's right."""
+    user = next((role for role in roles if role.get("name") == "user"), None)
+    if user is not None:
+        user["scopes"] = [*user.get("scopes", ["self"]), *({GATE_SCOPE} - set(user.get("scopes", [])))]
+    else:
+        extra = value_of(c, "JupyterHub", "extra_user_scopes", [])
+        c.JupyterHub.extra_user_scopes = [*extra, *({GATE_SCOPE} - set(extra))]
 
 
 def _entry(c: Any, name: str) -> Mapping[str, Any]:

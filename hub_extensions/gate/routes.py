@@ -277,6 +277,10 @@ class _GateNumbers(Collector):
         yield CounterMetricFamily("jupyterhub_gpu_gate_hub_calls", "Questions to the hub about tokens.", value=calls)
         count = len(self._gate.sessions)
         yield GaugeMetricFamily("jupyterhub_gpu_gate_sessions", "Sessions of browsers at the gate.", value=count)
+        failures = None if self._gate.audits is None else self._gate.audits.failures
+        if failures is not None:  # without an audit nothing is said: 0 would mean that nothing is open
+            text = "What the gate's last audit found open."
+            yield GaugeMetricFamily("jupyterhub_gpu_audit_failures", text, value=failures)
 
 
 def _ended_in(body: bytes) -> tuple[str, frozenset[str] | None]:

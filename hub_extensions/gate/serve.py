@@ -11,9 +11,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Any
 
 from tornado.netutil import bind_sockets
 
@@ -23,6 +21,7 @@ from hub_extensions.adapters.json_log import log_json
 from hub_extensions.adapters.store.errors import StoreUnavailable
 from hub_extensions.adapters.store.gate import GateStore
 from hub_extensions.adapters.timeouts import with_timeout
+from hub_extensions.gate.background import background_of
 from hub_extensions.gate.gate import Gate, limits_of
 from hub_extensions.gate.server import make_server
 from hub_extensions.gate.sessions import GateSessions
@@ -46,7 +45,7 @@ def open_gate(settings: GateSettings) -> Gate:
     return Gate(settings, GateSessions(store, limits_of(settings), _now), hub, signer, _now)
 
 
-async def serve(settings: GateSettings, portal: Sequence[Any] = (), parent: int | None = None) -> int:
+async def serve(settings: GateSettings, parent: int | None = None) -> int:
     """Serve until a signal comes, or `parent` is gone; returns the exit status."""
     log_json(secret for secret in (settings.client_secret, settings.proxy_secret, settings.ended_secret) if secret)
     stopping = asyncio.Event()
@@ -58,13 +57,18 @@ async def serve(settings: GateSettings, portal: Sequence[Any] = (), parent: int 
         log.critical("the gate cannot start: %s", problem)
         return UNUSABLE
     sockets = await _sockets(settings, stopping, parent)
-    server = make_server(gate, portal)
+    background = background_of(gate)
+    server = make_server(gate, background.portal)
     server.add_sockets(sockets)
+    tasks = [asyncio.ensure_future(work) for work in background.work]
     if sockets:
         log.info("the gate answers at %s port %d, for %d apps", settings.host, settings.port, len(gate.apps))
     while not await _passed(TIDY_SECONDS, stopping, parent):
         await tidy(gate)
     server.stop()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
     await server.close_all_connections()
     await tidy(gate)
     gate.hub.close()

@@ -35,9 +35,8 @@ class GateSettings(GateConfig):
         client_secret: the API token of the gate's service, which is its OAuth client's secret too.
         proxy_secret: what a proxy sends as ``X-Gate-Proxy`` with each check.
         ended_secret: what the hub signs ``POST /_gate/ended`` with; "": nobody sends such a thing (no c.SignOn).
-        database_url: of the sessions; "": an SQLite file in `state_dir`.
         catalogue: `apps`, as they were read.
-        contact: whom to ask for the right to open an app, in an admin's words; "": an admin.
+        gpu_service_url: where the GPU service answers, for the portal; "": there is none.
     """
 
     state_dir: str = field(kw_only=True)
@@ -47,9 +46,8 @@ class GateSettings(GateConfig):
     proxy_secret: str = field(repr=False, kw_only=True)
     ended_secret: str = field(default="", repr=False, kw_only=True)
     client_id: str = CLIENT_ID
-    database_url: str = field(default="", repr=False, kw_only=True)
     catalogue: AppCatalogue = ()
-    contact: str = ""
+    gpu_service_url: str = ""
 
     @property
     def folder(self) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hub_extensions.adapters.signer import Signer
+from hub_extensions.core.sign_on.ended_sessions import session_hash
 from hub_extensions.core.signing import ANSWER_HEADER
 from tests.fakes.gate_hub import GateHub
 from tests.gate.gate_browser import ENDED_SECRET, FETCH, MLFLOW, ORIGIN, Reply, Standing, a_gate, request, send
@@ -44,7 +45,7 @@ async def test_what_the_hub_ends_is_over_at_once_though_its_answer_is_fresh(tmp_
         assert (await ada.check()).status == (await other.check()).status == 200
         assert (await ada.check(Authorization=f"Bearer {token}")).status == 200
         hub.tokens.pop(token)
-        assert await report_end(standing, {"user": "ada", "sessions": ["of-ada"]}) == (200, {"ended": 1})
+        assert await report_end(standing, {"user": "ada", "sessions": [session_hash("of-ada")]}) == (200, {"ended": 1})
         assert (await ada.check(**FETCH)).status == 401
         assert (await ada.check(Authorization=f"Bearer {token}")).status == 401, "asked about anew"
         assert (await other.check()).status == 200, "another session of the hub's"
@@ -59,7 +60,7 @@ async def test_an_answer_that_was_under_way_at_an_end_opens_nothing(standing: St
     hub.gate_opens.clear()
     pending = asyncio.ensure_future(ada.check(**FETCH))
     await hub.was_asked.wait()
-    assert (await report_end(standing, {"user": "ada", "sessions": ["of-ada"]}))[0] == 200
+    assert (await report_end(standing, {"user": "ada", "sessions": [session_hash("of-ada")]}))[0] == 200
     hub.gate_opens.set()
     assert (await pending).status == 401
 

@@ -76,7 +76,7 @@ def test_the_gate_is_a_client_of_the_hub_that_the_hubs_proxy_does_not_lead_to(c:
         "oauth_client_id": "service-gate",
         "oauth_redirect_uri": "https://apps.example.org/_gate/callback",
         "oauth_no_confirm": True,
-        "oauth_client_allowed_scopes": ["access:services"],
+        "oauth_client_allowed_scopes": ["access:services", "read:servers!user"],
         "command": [
             sys.executable,
             "-m",

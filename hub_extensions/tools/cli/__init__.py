@@ -11,7 +11,7 @@ from __future__ import annotations
 import click
 
 from hub_extensions import __version__
-from hub_extensions.tools.cli import gate, installation, records, sign_on
+from hub_extensions.tools.cli import gate, gate_audit, gate_config, installation, records, sign_on
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,3 +27,5 @@ for command in (
     gate.gate,
 ):
     main.add_command(command)
+gate.gate.add_command(gate_config.config)
+gate.gate.add_command(gate_audit.audit)

@@ -1,0 +1,59 @@
+"""What a gate does beside its answers: it asks whether apps answer, tries whether one is open, reads a new catalogue.
+
+Not here: the front page that shows it (``portal.py``), and what is tried (``core/sign_on/audit.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hub_extensions.adapters.audit_accounts import AuditHub
+from hub_extensions.adapters.audit_run import AuditConfig, AuditRun
+from hub_extensions.adapters.person_sources import PersonSources
+from hub_extensions.core.sign_on.apps import AppCatalogue
+from hub_extensions.core.sign_on.audit import AuditResult
+from hub_extensions.gate.audit_loop import AuditLoop
+from hub_extensions.gate.catalogue import follow_catalogue
+from hub_extensions.gate.gate import Gate
+from hub_extensions.gate.health import HealthWatch
+from hub_extensions.gate.portal import PortalParts, portal_routes
+
+
+@dataclass(frozen=True)
+class GateBackground:
+    """`portal`: the front page's handlers, as tornado takes them. `work`: what runs until it is cancelled."""
+
+    portal: Sequence[Any]
+    work: Sequence[Coroutine[Any, Any, None]]
+
+
+def background_of(gate: Gate) -> GateBackground:
+    """All of it for one gate, as its settings say."""
+    settings, health = gate.settings, HealthWatch(gate.settings.catalogue)
+
+    def use(apps: AppCatalogue) -> None:
+        gate.use_catalogue(apps)
+        health.use(apps)
+
+    gate.audits = AuditLoop(lambda: _audit(gate), settings.audit)
+    sources = PersonSources(settings.hub_api_url, settings.gpu_service_url)
+    parts = PortalParts(health, sources, settings.hub_url, has_sessions=bool(settings.ended_secret))
+    work = [follow_catalogue(settings, use), gate.audits.run()]
+    if settings.portal:
+        work.append(health.run())
+    return GateBackground(portal_routes(parts) if settings.portal else (), work)
+
+
+async def _audit(gate: Gate) -> Sequence[AuditResult]:
+    settings = gate.settings
+    config = AuditConfig(
+        tuple(gate.apps.values()),
+        settings.url,
+        settings.hub_url,
+        AuditHub(settings.hub_api_url, settings.client_secret),
+        cookie_name=gate.cookie_name,
+        from_gate=True,
+    )
+    return await AuditRun(config).results()
