@@ -70,12 +70,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     outcomes = list(_outcomes(session.config, reporter))
     counts = Counter(outcome for _, outcome, _, _ in outcomes)
-    failed = [test for test, outcome, _, _ in outcomes if outcome == "failed"]
-    left_out = _not_run_in_ci(session.config, reporter)
+    failed = list(dict.fromkeys(test for test, outcome, _, _ in outcomes if outcome == "failed"))  # in its end too
+    left_out = [*_not_run_in_ci(session.config, reporter), *_crashes(reporter)]
     totals = {"passed": counts["passed"], "failed": failed, "not run": counts["not run"]}
     totals |= {"refused by ci": left_out} if left_out else {}
     Path(target).write_text(json.dumps(totals), encoding="utf-8")
-    if left_out and session.exitstatus in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
+    if _not_run_in_ci(session.config, reporter) and session.exitstatus in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
@@ -98,6 +98,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     terminalreporter.section(f"seconds of CPU, the {costs.MOST} dearest tests")
     for line in [*costs.lines(config), *_not_run_in_ci(config, terminalreporter)]:
         terminalreporter.write_line(line)
+
+
+def _crashes(reporter: pytest.TerminalReporter) -> list[str]:
+    """Tests that took their worker down, as pytest-xdist reports them: no second try is given for those."""
+    return [f"{each.nodeid} crashed." for each in reporter.stats.get("failed", ()) if each.when == "???"]
 
 
 def _not_run_in_ci(config: pytest.Config, reporter: pytest.TerminalReporter) -> list[str]:

@@ -59,12 +59,18 @@ class Passport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckedRequest:
-    """A proxy's question. `app`: None, nobody knows it. `tail`: what stood behind its name in the path."""
+    """A proxy's question.
+
+    Attributes:
+        app: None, nobody knows it. tail: what stood behind its name in the path.
+        is_use: it counts as use of its session.
+    """
 
     app: App | None
     headers: HTTPHeaders
     method: str
     tail: str = ""
+    is_use: bool = True
 
     @property
     def facts(self) -> RequestFacts:
@@ -159,6 +165,12 @@ class Gate:
         """The hub's token of this session, with which the hub is asked as this person. It goes to nobody else."""
         return session.known.token
 
+    def session_now(self, request: CheckedRequest) -> GateSession | None:
+        """The session of a question; None: a program's token, or there is none."""
+        if _bearer(request.headers) is not None:
+            return None
+        return self.sessions.find(cookie_in(request.headers.get_list("Cookie"), self.cookie_name))
+
     def answer_now(self, request: CheckedRequest) -> CheckAnswer | None:
         """The answer, if nobody has to be asked for it."""
         app = request.app
@@ -208,7 +220,8 @@ class Gate:
         verdict = judge_session(facts, app, self._origins[app.name], who, now)
         if verdict.passage is not Passage.PASS or session is None or owner is None:
             return self._refused(request, verdict, facts)
-        session.last_use = now
+        if request.is_use:
+            session.last_use = now
         return self._passed(request, verdict, owner, session.known.passports)
 
     async def _of_program(self, request: CheckedRequest, app: App, token: str) -> CheckAnswer:

@@ -24,6 +24,7 @@ from hub_extensions.core.sign_on.return_address import origin_of
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, hash_of
 from hub_extensions.gate.gate import Gate
 from hub_extensions.gate.pages import EVERY, JSON, PAGE, PageFacts, message, page
+from hub_extensions.gate.relay import RelaySocket
 from hub_extensions.gate.sessions import COOKIE_LETTERS, cookie_in
 from hub_extensions.gate.sign_in import LONGEST, SignInFailed, SignIns
 
@@ -43,6 +44,7 @@ def routes_of(gate: Gate) -> Sequence[Any]:
         (r"/_gate/sign-out", SignOutPage, about),
         (r"/_gate/ended", EndedRoute, signed),
         (r"/_gate/away/([^/]*)", AwayPage, about),
+        (r"/_gate/relay/([^/]+)", RelaySocket, about),
         (r"/_gate/jwks.json", KeysRoute, about),
         (r"/_gate/health", GateHealthRoute, about),
         (r"/_gate/metrics", GateMetricsRoute, about),

@@ -8,7 +8,6 @@ Not here: the answer (``gate.py``), and the other routes (``routes.py``).
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http.client import responses
@@ -28,9 +27,11 @@ from tornado.web import Application
 from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.core.sign_on.access import Passage
 from hub_extensions.core.sign_on.apps import CHECK_PATH
-from hub_extensions.core.sign_on.identity_headers import PROXY_SECRET, SIGN_IN
+from hub_extensions.core.sign_on.identity_headers import SIGN_IN
 from hub_extensions.gate.gate import CheckAnswer, CheckedRequest, Gate
 from hub_extensions.gate.pages import EVERY, JSON, PageFacts, message, refusal
+from hub_extensions.gate.proxy_secret import knows_secret
+from hub_extensions.gate.relay import LARGEST_MESSAGE
 from hub_extensions.gate.routes import routes_of
 
 log = logging.getLogger("hub_extensions.gate")
@@ -44,7 +45,13 @@ IDLE_SECONDS = 120.0
 
 def make_server(gate: Gate, portal: Sequence[Any] = ()) -> HTTPServer:
     """A server to which sockets are still to be added. `portal`: handlers of the front page, as tornado takes them."""
-    routes = Application([*portal, *routes_of(gate)], log_function=lambda handler: None, gate=gate)
+    routes = Application(
+        [*portal, *routes_of(gate)],
+        log_function=lambda handler: None,
+        gate=gate,
+        websocket_max_message_size=LARGEST_MESSAGE,
+        websocket_ping_interval=30.0,
+    )
     return HTTPServer(
         _Door(gate, routes),
         xheaders=False,
@@ -53,13 +60,6 @@ def make_server(gate: Gate, portal: Sequence[Any] = ()) -> HTTPServer:
         idle_connection_timeout=IDLE_SECONDS,
         body_timeout=15.0,
     )
-
-
-def knows_secret(gate: Gate, headers: HTTPHeaders) -> bool:
-    """A proxy sent this; in constant time."""
-    sent = headers.get_list(PROXY_SECRET)
-    expected = gate.settings.proxy_secret
-    return bool(expected) and len(sent) == 1 and hmac.compare_digest(sent[0].encode(), expected.encode())
 
 
 class _Door(HTTPServerConnectionDelegate):

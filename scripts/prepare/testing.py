@@ -118,7 +118,7 @@ def _try_again(
     passes: Sequence[Job], over: Mapping[str, Over], asked: argparse.Namespace, env: dict[str, str]
 ) -> dict[str, Sequence[str]]:
     """Run the tests that failed in CI once more, alone. Pass -> its tests, where all of them passed then."""
-    if not env.get("CI"):
+    if env.get("CI", "").lower() not in ("true", "1"):
         return {}
     first = {job.name: totals_of(RUN, job.name) for job in passes if over[job.name].code in (*FINE, 1)}
     steady: dict[str, Sequence[str]] = {}
@@ -175,11 +175,10 @@ def _pass(name: str, lane: int, asked: argparse.Namespace, path: str, again: Seq
     if beside_root:
         number = min(number, 3)
     elif lane:
-        # a control plane for each is enough for two cores; beside more than three workers the older hub has one
-        number = 2 if is_root() and asked.tier == "whole" else 1
+        number = 2 if as_root else 1  # a control plane for each is enough for two cores; the older hub has one file
     begin = (venv / "bin" / "python", "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-rfE")
     spread = ("-n", str(number), "--dist", "loadscope", "--no-loadscope-reorder", f"--tier={asked.tier}")
-    selection = [*again, "-n", "0"] if again else own_report(asked.selection, name)
+    selection = [*own_report(asked.selection, full_name), *again, *(["-n", "0"] if again else [])]
     chosen = {"--only-root": as_root, "--without-root": beside_root, "--only-hub": older}
     env = {
         "TEST_LANE": str(lane),

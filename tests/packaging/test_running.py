@@ -158,6 +158,7 @@ def test_a_test_that_takes_its_worker_down_is_a_failed_test(tmp_path: Path) -> N
     run = ended(tmp_path, tests, "-n", "2", ci="", CHROMIUM_PATH="/x")
     assert run.code == 1
     assert run.totals["failed"] == ["test_it.py::test_end"]
+    assert run.totals["refused by ci"] == ["test_it.py::test_end crashed."], "it gets no second try"
     assert "crashed" in run.output
 
 

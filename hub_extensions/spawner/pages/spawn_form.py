@@ -48,8 +48,9 @@ ISOLATION = {
     "by agreement": "by agreement: a process could use another device; we report it",
     "none needed": "no GPU, nothing to separate",
 }
-KNOWN = {"●": "free", "○": "full", "?": "unknown"}
 """How one side of an offer is separated, in words; the sides are memory, fault, compute and access."""
+KNOWN = {"●": "free", "○": "full", "?": "unknown"}
+"""What a card's pill says, by the sign of the figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,13 @@ class OfferRow:
 
 @dataclass(frozen=True, slots=True)
 class NothingFree:
-    """No GPU starts now. `unknown`: of none it is known; `join`: the line of which offer, and the button's words."""
+    """No GPU starts now.
 
-    unknown: bool
+    Attributes:
+        sentence: what is known of that. join: the line of which offer, and the button's words.
+    """
+
+    sentence: str
     join: tuple[OfferId, str] | None
 
 
@@ -238,10 +243,12 @@ def _nothing_free(offers: Sequence[OfferState], t: Catalogue) -> NothingFree:
     """What may be done instead: join the line that is likely the shortest, or start without a GPU."""
     known = [offer for offer in offers if offer.id != CPU and offer.free is not None]
     if not known:
-        return NothingFree(unknown=True, join=None)
+        return NothingFree(t("It is not known which GPUs are free."), join=None)
     best = min(known, key=_latest)
     words = [t("Join the line for %1", t(best.title)), when_text(best.wait, t)]
-    return NothingFree(unknown=False, join=(best.id, ", ".join(filter(None, words))))
+    theirs = any(offer.free for offer in known)  # of those who are ahead
+    sentence = t("No GPU starts now: others are ahead.") if theirs else t("No GPU is free now.")
+    return NothingFree(sentence, join=(best.id, ", ".join(filter(None, words))))
 
 
 def _likely_as_of(offers: Sequence[OfferState]) -> tuple[str, str] | None:
@@ -258,7 +265,7 @@ def _row(offer: OfferState, offers: Sequence[OfferState], *, selected: bool, t: 
         text=t(offer.description) or isolation_text(offer, t),
         gives=gives(offer, t),
         percent=round(100 * offer.share) if offer.share <= 1 else 0,
-        known=KNOWN[sign],
+        known="full" if offer.free and not offer.wait.now else KNOWN[sign],
         sign=sign,
         free=free,
         wait=wait_text(offer, t),

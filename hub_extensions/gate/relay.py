@@ -1,0 +1,168 @@
+"""WebSockets of apps with ``relay: true``: carried by the gate, and closed as soon as their session is over.
+
+A proxy leads them here; who may open one is judged as for any request, before anything is opened. Not here: that
+judgement (``gate.py``), and WebSockets of other apps, which end when the proxy ends them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.iostream import StreamClosedError
+from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, WebSocketHandler, websocket_connect
+
+from hub_extensions.core.sign_on.access import Passage
+from hub_extensions.core.sign_on.apps import App
+from hub_extensions.core.sign_on.identity_headers import URI
+from hub_extensions.gate.gate import CheckAnswer, CheckedRequest, Gate
+from hub_extensions.gate.pages import EVERY
+from hub_extensions.gate.proxy_secret import knows_secret
+
+log = logging.getLogger("hub_extensions.gate")
+
+GLANCE_SECONDS = 0.5
+"""From one look at whether the session is over to the next. It asks nobody."""
+CONNECT_SECONDS = 10.0
+LARGEST_MESSAGE = 64 * 1024 * 1024
+OVER = 4401
+"""The code of a WebSocket's end that means: sign in again."""
+PASSED_ON = ("Origin", "User-Agent", "Accept-Language", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host")
+
+
+class RelaySocket(WebSocketHandler):
+    """One WebSocket, from a proxy to an app."""
+
+    def initialize(self, gate: Gate) -> None:
+        """Called by tornado for each request."""
+        self.gate = gate
+        self._app_side: WebSocketClientConnection | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def set_default_headers(self) -> None:
+        """As all answers of the gate."""
+        self.clear_header("Server")
+        for name, value in EVERY.items():
+            self.set_header(name, value)
+
+    def check_origin(self, origin: str) -> bool:
+        """Where it comes from was judged with the rest."""
+        return True
+
+    def select_subprotocol(self, subprotocols: list[str]) -> str | None:
+        """The app's."""
+        return self._app_side.selected_subprotocol if self._app_side is not None else None
+
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        """Judge, open the app's side, then the browser's."""
+        headers = self.request.headers
+        self._asked = CheckedRequest(self.gate.apps.get(args[0]), headers, "GET")
+        app = self._asked.app
+        if not knows_secret(self.gate, headers) or app is None or not app.relay:
+            self._end(404)
+            return
+        answer = await self.gate.answer(self._asked)
+        if answer.verdict.passage is not Passage.PASS:
+            self._end(401 if answer.sign_in else answer.verdict.passage.value)
+            return
+        address = _address(app, headers.get(URI, ""))
+        if not address:
+            self._end(400)
+            return
+        try:
+            self._app_side = await self._opened(app, address, answer)
+        except (HTTPClientError, OSError, StreamClosedError, asyncio.TimeoutError) as problem:
+            log.warning("the app %s did not take a WebSocket: %s", app.name, type(problem).__name__)
+            self._end(502)
+            return
+        self._asked = replace(self._asked, is_use=False)  # an open WebSocket alone is none
+        await super().get(*args, **kwargs)
+        if self.ws_connection is None:  # the browser's handshake was none
+            self._app_side.close()
+
+    async def open(self, *args: str, **kwargs: str) -> None:
+        """Both sides stand."""
+        self._tasks = [asyncio.ensure_future(self._from_app()), asyncio.ensure_future(self._until_over())]
+
+    def on_message(self, message: str | bytes) -> Awaitable[None] | None:
+        """Of the browser. The next one is read when the app has taken this one."""
+        return self._to_app(message)
+
+    def on_close(self) -> None:
+        """Either side's end is the other's."""
+        for task in self._tasks:
+            task.cancel()
+        if self._app_side is not None:
+            self._app_side.close()
+
+    async def _opened(self, app: App, address: str, answer: CheckAnswer) -> WebSocketClientConnection:
+        headers = {name: value for name in PASSED_ON if (value := self.request.headers.get(name))}
+        headers |= {name: value for name, value in answer.identity if value}
+        offered = [each.strip() for each in self.request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
+        request = HTTPRequest(
+            address,
+            headers={**headers, "Host": urlsplit(app.where).netloc},
+            connect_timeout=CONNECT_SECONDS,
+            request_timeout=CONNECT_SECONDS,
+            follow_redirects=False,
+        )
+        return await websocket_connect(
+            request, subprotocols=[each for each in offered if each] or None, max_message_size=LARGEST_MESSAGE
+        )
+
+    async def _to_app(self, message: str | bytes) -> None:
+        assert self._app_side is not None
+        try:
+            await self._app_side.write_message(message, binary=isinstance(message, bytes))
+        except (WebSocketClosedError, StreamClosedError):
+            self.close()
+
+    async def _from_app(self) -> None:
+        assert self._app_side is not None
+        with contextlib.suppress(WebSocketClosedError, StreamClosedError):
+            while (message := await self._app_side.read_message()) is not None:
+                await self.write_message(message, binary=isinstance(message, bytes))
+        code = self._app_side.close_code
+        # 1005, 1006 and 1015 say that nothing was said, and are never sent
+        self.close(code if code not in (None, 1005, 1006, 1015) else None, self._app_side.close_reason)
+
+    async def _until_over(self) -> None:
+        """A session that ended is seen at once, a right that was taken away when the hub's answer is old."""
+        session, rest = self.gate.session_now(self._asked), 0.0
+        while True:
+            if rest <= 0 or (session is not None and session.is_over):
+                if not await self._may_stay():
+                    self.close(OVER, "sign in again")
+                    return
+                rest = max(1.0, self.gate.settings.cache.total_seconds())
+            await asyncio.sleep(GLANCE_SECONDS)
+            rest -= GLANCE_SECONDS
+
+    async def _may_stay(self) -> bool:
+        try:
+            return (await self.gate.answer(self._asked)).verdict.passage in (Passage.PASS, Passage.AWAY)
+        except Exception as problem:  # noqa: BLE001  # whatever it is, nothing stays open by it
+            log.error("whether a WebSocket may stay cannot be known: %s", type(problem).__name__)
+            return False
+
+    def _end(self, status: int) -> None:
+        self.set_status(status)
+        self.finish()
+
+
+def _address(app: App, uri: str) -> str:
+    """Where the app's WebSocket is; "": the path is none."""
+    if not uri.startswith("/") or not uri.isascii() or not uri.isprintable() or " " in uri:
+        return ""
+    own, inner = urlsplit(app.where).path.rstrip("/"), urlsplit(app.upstream)
+    if not app.prefix and own:
+        if not uri.startswith(f"{own}/"):
+            return ""
+        uri = uri[len(own) :]
+    return f"{'wss' if inner.scheme == 'https' else 'ws'}://{inner.netloc}{uri}"
