@@ -287,6 +287,7 @@ def test_commands_say_what_they_do_and_only_where_they_can(
     until(lambda: service.keeps == keeps + 1, page)
 
 
+@pytest.mark.whole
 def test_a_kernel_is_shut_down_from_the_panel_after_a_question(page: Page, server: UserServer) -> None:
     notebook(server, "done.ipynb", "print(1)")
     panel = open_lab(page, server, "lab/tree/done.ipynb")

@@ -315,6 +315,7 @@ def test_at_twice_the_size_nothing_is_cut_off(browser: Browser, server: UserServ
         context.close()
 
 
+@pytest.mark.whole
 def test_eight_gpus_with_ten_minutes_each_are_drawn_in_one_go(live: LivePage) -> None:
     live.open()
     gpus = many(8)

@@ -123,6 +123,7 @@ def test_the_program_that_works_on_the_card_says_why_it_cannot(cuda: dict[str, s
         pytest.fail("it works without a card")
 
 
+@pytest.mark.whole
 @pytest.mark.needs("c-compiler")
 async def test_a_notebooks_program_is_named_by_a_real_server_over_the_fake_driver(
     tmp_path: Path, cuda: dict[str, str]

@@ -186,6 +186,7 @@ def test_a_hub_that_starts_the_service_itself_and_a_wrong_token_are_said(place: 
         assert two.wait(patient(30)) == 0
 
 
+@pytest.mark.whole
 @pytest.mark.hub
 @pytest.mark.needs("postgresql")
 def test_no_secret_is_in_what_the_hub_tells_in_a_log_or_in_the_list_of_processes(

@@ -211,6 +211,7 @@ def health(hub: Hub, token: str) -> dict[str, object]:
     return found
 
 
+@pytest.mark.whole
 def test_no_token_and_no_oauth_code_is_in_the_services_log(hub: Hub) -> None:
     session, _ = page_of(hub, "ada")
     cookie = session.cookies.get("service-gpu", path="/services/gpu/") or ""

@@ -415,6 +415,7 @@ def test_it(hub, number):
 """
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 @pytest.mark.parametrize("words", [(), ("-n", "2")], ids=["alone", "workers"])
 def test_a_run_that_gets_sigterm_ends_what_its_tests_started_before_it_is_over(

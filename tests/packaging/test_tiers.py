@@ -193,6 +193,7 @@ def test_a_warm_program_is_the_callers_child_with_its_own_words_and_environment(
     assert child.warm
 
 
+@pytest.mark.whole
 @pytest.mark.programs
 def test_a_warm_program_prints_and_ends_as_a_cold_one() -> None:
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": os.environ.get("HOME", "/")}

@@ -272,6 +272,7 @@ def a_program(lease: str, notebook: str) -> Iterator[int]:
         process.communicate()
 
 
+@pytest.mark.whole
 async def test_two_servers_on_one_device_see_their_own_programs_only(fake_nvml: Path, tmp_path: Path) -> None:
     machine = lab_machine(tmp_path)
     with (
@@ -369,6 +370,7 @@ async def test_a_foreign_page_and_a_stranger_get_no_history(server: UserServer) 
     assert server.request("gpu/history")[0] == 200
 
 
+@pytest.mark.whole
 async def test_twenty_pages_cost_the_driver_what_one_does(machine: FakeNvml, server: UserServer) -> None:
     well(machine)
 

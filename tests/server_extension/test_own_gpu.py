@@ -150,6 +150,7 @@ def test_values_of_a_driver_that_hangs_are_left_out_of_the_metrics_after_three_p
     assert set(values(Sampled("not-answering", "", (gpu,), 90.0, 1, 2.0))) == {"state", "sample_age_seconds"}
 
 
+@pytest.mark.whole
 def test_loading_us_costs_a_server_little() -> None:
     """It loads nothing but our own modules and Python's over Jupyter Server's. benchmarks/panel has the seconds."""
     code = (

@@ -23,6 +23,7 @@ def owed(hub: Hub, user: str) -> bool:
     return KEY in hub.api("GET", f"users/{user}?include_stopped_servers=1").text
 
 
+@pytest.mark.whole
 def test_accepted_starts_are_asked_for_after_every_kill_in_the_order_of_acceptance(tmp_path: Path) -> None:
     with AwayService({ONE: 1}) as service, Hub(tmp_path, ours(service)) as hub:
         hub.add_users(*PEOPLE)

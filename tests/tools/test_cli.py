@@ -545,6 +545,7 @@ async def test_doctor_says_who_measures_a_clusters_gpus_and_what_to_do_where_nob
     assert "prometheus" not in found, "not that it answers and has nothing to say"
 
 
+@pytest.mark.whole
 async def test_doctor_of_a_hub_that_has_the_service_in_its_pod_says_which_rights_it_lacks(tmp_path: Path) -> None:
     async with ApiServerAsTold(dra=False) as server:
         server.forbidden |= {NODES, PODS}

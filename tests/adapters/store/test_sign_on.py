@@ -121,6 +121,7 @@ def test_tables_that_were_made_half_way_are_finished_and_those_of_a_later_versio
         migrate(engine)
 
 
+@pytest.mark.whole
 def test_jupyterhubs_own_upgrade_goes_on_to_work_before_and_after(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'jupyterhub.sqlite'}"
 

@@ -190,6 +190,7 @@ def test_both_pages_work_without_script(hub: Hub, service: GpuServiceInATest, br
     hub.wait_ready("cem")
 
 
+@pytest.mark.whole
 def test_pictures_of_form_and_waiting_page(
     hub: Hub, service: GpuServiceInATest, browser: Browser, tmp_path: Path
 ) -> None:

@@ -271,6 +271,7 @@ def test_a_kept_place_is_said_once_while_the_service_is_away(
         assert page.is_visible("#gpu-close")
 
 
+@pytest.mark.whole
 def test_a_full_disk_is_said_on_the_page_that_waits_for_it(
     tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
