@@ -23,7 +23,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import jwt
 from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 from tornado.httputil import HTTPInputError, HTTPOutputError
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
+from tornado.simple_httpclient import HTTPTimeoutError, SimpleAsyncHTTPClient
 
 from hub_extensions.adapters.provider_address import address_problem
 from hub_extensions.core.sign_on.claims import SIGNING_ALGORITHMS, algorithm_problem, shown
@@ -59,6 +59,10 @@ class ProviderRefused(Exception):
 
 class ProviderAway(Exception):
     """It cannot be reached, or what it answers cannot be read. The text has no secret in it."""
+
+
+class ProviderUnreachable(ProviderAway):
+    """There was no connection, or no answer in time: who asks now waits as long for nothing."""
 
 
 class ProviderUnusable(Exception):
@@ -313,7 +317,8 @@ class Provider:
             )
             return await self._open().fetch(request, raise_error=False)
         except (HTTPClientError, HTTPInputError, HTTPOutputError, OSError, ValueError, asyncio.TimeoutError) as error:
-            raise ProviderAway(f"{host} does not answer ({self._why(error)}).") from error
+            kind = ProviderUnreachable if _is_unreachable(error) else ProviderAway
+            raise kind(f"{host} does not answer ({self._why(error)}).") from error
 
     def _open(self) -> SimpleAsyncHTTPClient:
         # not AsyncHTTPClient, which a hub may have set to curl: that one has no limit of an answer's size
@@ -336,6 +341,12 @@ class Provider:
         if self._client is not None:
             self._client.close()
             self._client = None
+
+
+def _is_unreachable(error: Exception) -> bool:
+    """A connection that broke says nothing of the next one."""
+    broke = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+    return isinstance(error, (HTTPTimeoutError, asyncio.TimeoutError, OSError)) and not isinstance(error, broke)
 
 
 def _no_tokens(answer: HTTPResponse) -> Exception:

@@ -19,6 +19,7 @@ from hub_extensions.adapters.oidc import (
     Provider,
     ProviderAway,
     ProviderRefused,
+    ProviderUnreachable,
     ProviderUnusable,
 )
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
@@ -132,15 +133,16 @@ async def test_a_document_that_cannot_be_read_means_that_it_is_away(
     op: OidcProvider, asked: Provider, fault: Fault
 ) -> None:
     op.fault = fault
-    with pytest.raises(ProviderAway):
+    with pytest.raises(ProviderAway) as problem:
         await asked.metadata()
+    assert not isinstance(problem.value, ProviderUnreachable)
 
 
-async def test_what_hangs_has_nobody_waiting_and_what_is_not_there_is_away(op: OidcProvider) -> None:
+async def test_what_hangs_has_nobody_waiting_and_what_is_not_there_is_unreachable(op: OidcProvider) -> None:
     op.fault = ThatHangs()
     for issuer in (op.issuer, "http://127.0.0.1:9"):
         provider = Provider(issuer, CLIENT, [SECRET], seconds=0.3)
-        with pytest.raises(ProviderAway):
+        with pytest.raises(ProviderUnreachable):
             await provider.metadata()
         provider.close()
 

@@ -9,6 +9,7 @@ import requests
 
 from hub_extensions.adapters.audit_accounts import ACCOUNT, AuditHub
 from tests.hubs import Hub
+from tests.patience import patient
 
 pytestmark = [pytest.mark.hub, pytest.mark.whole]
 CONFIG = """
@@ -27,13 +28,15 @@ c.JupyterHub.load_roles = [
 
 
 def scopes_of(hub: Hub, token: str) -> set[str]:
-    answer = requests.get(f"{hub.url}/hub/api/user", headers={"Authorization": f"Bearer {token}"}, timeout=30)
+    answer = requests.get(f"{hub.url}/hub/api/user", headers={"Authorization": f"Bearer {token}"}, timeout=patient(30))
     return set(answer.json()["scopes"]) if answer.status_code == 200 else set()
 
 
 def users_of(hub: Hub) -> list[str]:
     headers = {"Authorization": "Bearer auditor-token-0123456789"}
-    return [user["name"] for user in requests.get(f"{hub.url}/hub/api/users", headers=headers, timeout=30).json()]
+    return [
+        user["name"] for user in requests.get(f"{hub.url}/hub/api/users", headers=headers, timeout=patient(30)).json()
+    ]
 
 
 async def test_one_account_has_the_apps_scope_one_has_not_and_both_are_gone_afterwards(tmp_path: Path) -> None:

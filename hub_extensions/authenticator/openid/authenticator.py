@@ -7,7 +7,6 @@ Not here: what a browser does (``login.py``), what comes from the provider by it
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,6 +36,7 @@ from hub_extensions.authenticator.openid.login import OpenIdCallback, OpenIdLogi
 from hub_extensions.authenticator.openid.login_state import PendingLogin, UsedLogins
 from hub_extensions.authenticator.openid.metrics import LOGINS_REFUSED
 from hub_extensions.authenticator.openid.recheck import ProviderRecheck
+from hub_extensions.authenticator.openid.sign_in_places import SignInPlaces
 from hub_extensions.core.sign_on import EndCause, SignOnEvent
 from hub_extensions.core.sign_on.claims import NEVER_ALGORITHMS, SIGNING_ALGORITHMS, Claims
 from hub_extensions.core.sign_on.id_token import Expected, IdToken, judge_id_token, userinfo_problem
@@ -47,10 +47,6 @@ from hub_extensions.core.sign_on.refusal import SignOnRefusal
 from hub_extensions.core.translation import ENGLISH, Catalogue
 
 NO_KEY = f"the hub has no key to keep tokens with: set c.CryptKeeper.keys or {KEY_ENV}"
-
-
-SIGN_INS_AT_ONCE = 8
-"""So many have their code taken to the provider at a time; the others wait before it, where nothing can be lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +136,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             ca_file=self.ca_file,
         )
         self.used_logins = UsedLogins()
-        self._places = asyncio.Semaphore(SIGN_INS_AT_ONCE)
+        self._places = SignInPlaces()
         self._app: Any = None
 
     def get_handlers(self, app: Any) -> list[Any]:
@@ -225,12 +221,12 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
         A hub that waits for a slow disk reads an answer late: of many at once each would come after its time-out.
         """
-        async with self._places:
-            try:
+        try:
+            async with self._places.taken():
                 tokens = await self.provider.exchange(code, login.verifier, login.redirect_uri)
                 return tokens, *await self.claims_of(tokens, nonce=login.nonce, sub="")
-            except (ProviderAway, ProviderRefused, ProviderUnusable) as problem:
-                raise failed_by(problem) from problem
+        except (ProviderAway, ProviderRefused, ProviderUnusable) as problem:
+            raise failed_by(problem) from problem
 
     def _is_somebody_elses(self, name: str, identity: Identity) -> bool:
         """An admin gave this user a new name while its person has a session: the pin is by the old one."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from traitlets.config import Config
 
-from hub_extensions.adapters.oidc import ProviderTokens
 from hub_extensions.authenticator.hub_setup import ProviderSettingsWrong, add_sign_on
-from hub_extensions.authenticator.openid.authenticator import SIGN_INS_AT_ONCE, SingleSignOnOIDCAuthenticator
-from hub_extensions.authenticator.openid.login_state import new_login
+from hub_extensions.authenticator.openid.authenticator import SingleSignOnOIDCAuthenticator
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.core.sign_on.provider_settings import GO_ON, LEFT_OVER, NAMES, OWN, SECRET_VARIABLE
 
@@ -149,26 +146,3 @@ def test_each_setting_that_there_is_goes_on_or_has_something_in_its_place() -> N
     assert not (OWN & GO_ON or OWN & LEFT_OVER.keys() or GO_ON & LEFT_OVER.keys())
     newer = {"auth_refresh_strict", "reconcile_auth_state_hook"}  # not on JupyterHub 5.5
     assert NAMES - newer <= there
-
-
-async def test_of_many_who_come_back_at_once_some_are_asked_about_and_the_others_wait() -> None:
-    made = SingleSignOnOIDCAuthenticator(config=config())
-    waiting, most = 0, 0
-
-    async def exchange(*_: object) -> ProviderTokens:
-        nonlocal waiting, most
-        waiting += 1
-        most = max(most, waiting)
-        for _turn in range(3):
-            await asyncio.sleep(0)
-        waiting -= 1
-        return ProviderTokens("access")
-
-    async def claims_of(*_: object, **__: object) -> tuple[str, dict[str, object]]:
-        return "token", {}
-
-    made.provider.exchange = exchange
-    made.claims_of = claims_of
-    login = new_login("https://hub.example/hub/oauth_callback", "")
-    answers = await asyncio.gather(*(made._answer_to(f"code-{number}", login) for number in range(100)))
-    assert (len(answers), most) == (100, SIGN_INS_AT_ONCE)
