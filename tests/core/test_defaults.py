@@ -40,7 +40,7 @@ def defaults() -> Iterator[tuple[str, object]]:
 def test_where_nobody_said_anything_it_is_no_and_none() -> None:
     assert {name: value for name, value in defaults() if value} == {
         **dict.fromkeys(("NodeFacts.ready", "PoolSurvey.known", "Device.usable", "DeviceState.present"), True),
-        **dict.fromkeys(("GpuOffer.memory_enforced", "HeldShares.frees"), True),
+        **dict.fromkeys(("GpuOffer.memory_enforced", "HeldShares.frees", "App.prefix"), True),
         **dict.fromkeys(("TemplateFacts.count", "DeviceKind.replicas", "Pool.replicas", "PodGpu.devices"), 1),
         **dict.fromkeys(("UsageRecord.devices", "OpenUse.devices", "Wish.devices"), 1),
         **dict.fromkeys(("Ticket.attempt", "RecheckFailure.times"), 1),

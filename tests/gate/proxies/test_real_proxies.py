@@ -19,6 +19,7 @@ from tests.fakes.apps_host import ADA, ASSERTION_OF_ADA, GATE_COOKIE, SECRET, Ap
 from tests.fakes.real_proxies import RealProxy
 from tests.gate.proxies.raw_requests import NAVIGATION, Answer, open_socket, request, send
 from tests.patience import patient
+from tests.ports import free_ports
 
 PROXIES = [
     pytest.param("nginx", marks=pytest.mark.needs("nginx")),
@@ -74,10 +75,11 @@ def test_the_proxys_own_check_takes_the_generated_file(proxy: RealProxy) -> None
 
 def test_its_check_takes_hosts_with_https_and_apps_behind_https_too(proxy: RealProxy, tmp_path: Path) -> None:
     certificate, key = Authority(tmp_path, "tests").issue("apps", "apps.example.org", addresses=["apps.example.org"])
-    url = "https://apps.example.org"
+    port, other_port = free_ports(2)  # the check of nginx binds them
+    url = f"https://apps.example.org:{port}"
     apps = (
         App("inner", "Inner", f"{url}/inner/", "https://127.0.0.1:5000", prefix=False),
-        App("board", "Board", "https://board.example.org:8443/", "http://127.0.0.1:6006", relay=True),
+        App("board", "Board", f"https://board.example.org:{other_port}/", "http://127.0.0.1:6006", relay=True),
     )
     text = render(proxy.kind, apps, ProxySettings(url, SECRET, certificate=str(certificate), key=str(key)))
     other = copy.copy(proxy)
