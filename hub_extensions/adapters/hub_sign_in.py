@@ -157,9 +157,15 @@ def _shared(scopes: frozenset[str]) -> frozenset[str]:
 
 def _owner(model: dict[str, Any]) -> TokenOwner:
     name, kind, scopes = model.get("name"), model.get("kind"), model.get("scopes")
-    if not isinstance(name, str) or not name or kind not in ("user", "service") or not isinstance(scopes, list):
-        raise HubAway("The hub's answer about a token cannot be read.")
     groups = model.get("groups") or []
+    if (
+        not isinstance(groups, list)
+        or not isinstance(name, str)
+        or not name
+        or kind not in ("user", "service")
+        or not isinstance(scopes, list)
+    ):
+        raise HubAway("The hub's answer about a token cannot be read.")
     session = model.get("session_id")
     return TokenOwner(
         name,

@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from hub_extensions.adapters.timeouts import with_timeout
@@ -121,7 +122,8 @@ async def _body(reader: asyncio.StreamReader, answer: RawAnswer) -> bytes:
     return found[:BODY_BYTES]
 
 
+@lru_cache(maxsize=1)
 def _any_certificate() -> ssl.SSLContext:
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # no authorities are read, for none is asked
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context

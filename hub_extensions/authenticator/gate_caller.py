@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tornado.httpclient import HTTPRequest
+from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from hub_extensions.adapters.signer import ATTEMPTS, Signer, Unproved
@@ -28,20 +28,39 @@ class GateNotReached(OSError):
     """The gate answered nothing, or not yes."""
 
 
+@dataclass
+class WaitingReport:
+    """What the gate does not know yet of one person. `known`: of those who wait until it does."""
+
+    ended: EndedSessions
+    known: list[asyncio.Future[bool]] = field(default_factory=list)
+
+    def merge(self, other: WaitingReport) -> None:
+        """Report both at once."""
+        mine, its = self.ended.sessions, other.ended.sessions
+        both = None if mine is None or its is None else tuple(dict.fromkeys((*mine, *its)))
+        self.ended = EndedSessions(self.ended.user, both)
+        self.known += other.known
+
+
 class GateCaller:
-    """One for a hub. `log`: the hub's."""
+    """One for a hub. What ended last is reported first. `log`: the hub's."""
 
     def __init__(self, address: GateAddress, log: Any) -> None:
         self._address, self._log = address, log
         self._signer = Signer(address.secret)
-        self._waiting: list[tuple[EndedSessions, asyncio.Future[bool]]] = []
+        self._waiting: dict[str, WaitingReport] = {}
         self._sender: asyncio.Future[None] | None = None
         self._client: SimpleAsyncHTTPClient | None = None
 
     def report(self, ended: EndedSessions) -> asyncio.Future[bool]:
         """Have it reported; done when the gate knows."""
         known: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append((ended, known))
+        report = WaitingReport(ended, [known])
+        before = self._waiting.pop(ended.user, None)
+        if before is not None:
+            report.merge(before)
+        self._waiting[ended.user] = report
         if self._sender is None or self._sender.done():
             self._sender = asyncio.ensure_future(self._run())
         return known
@@ -49,10 +68,11 @@ class GateCaller:
     async def _run(self) -> None:
         failures = 0
         while self._waiting:
-            ended, known = self._waiting[0]
+            _, report = self._waiting.popitem()
             try:
-                await self._send(ended)
+                await self._send(report.ended)
             except (OSError, ValueError) as problem:
+                self._put_back(report)
                 failures += 1
                 if failures == 1:
                     self._log.warning("The gate does not know yet which sessions have ended: %s", problem)
@@ -61,9 +81,17 @@ class GateCaller:
             if failures:
                 self._log.info("The gate knows which sessions have ended")
             failures = 0
-            del self._waiting[0]
-            if not known.done():
-                known.set_result(True)
+            for known in report.known:
+                if not known.done():
+                    known.set_result(True)
+
+    def _put_back(self, report: WaitingReport) -> None:
+        """It goes behind all others: one that the gate refuses holds up nobody."""
+        newer = self._waiting.get(report.ended.user)
+        if newer is not None:
+            newer.merge(report)
+        else:
+            self._waiting = {report.ended.user: report, **self._waiting}
 
     async def _send(self, ended: EndedSessions) -> None:
         body = json.dumps(asdict(ended)).encode()
@@ -82,8 +110,9 @@ class GateCaller:
             )
             try:
                 answer = await self._client.fetch(request, raise_error=False)
-            except OSError as problem:
-                raise GateNotReached(f"nobody answers at {self._address.url} ({problem.strerror})") from None
+            except (OSError, HTTPClientError) as problem:
+                why = getattr(problem, "strerror", None) or type(problem).__name__
+                raise GateNotReached(f"nobody answers at {self._address.url} ({why})") from None
             if answer.code == 599:
                 raise GateNotReached(f"nobody answers in time at {self._address.url}")
             if not letter.heard(answer.code, answer.body, answer.headers.get(ANSWER_HEADER)):

@@ -5,12 +5,13 @@ Not here: the front page that shows it (``portal.py``), and what is tried (``cor
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hub_extensions.adapters.audit_accounts import AuditHub
-from hub_extensions.adapters.audit_run import AuditConfig, AuditRun
+from hub_extensions.adapters.audit_run import AuditConfig, AuditRun, own_addresses
 from hub_extensions.adapters.person_sources import PersonSources
 from hub_extensions.core.sign_on.apps import AppCatalogue
 from hub_extensions.core.sign_on.audit import AuditResult
@@ -55,5 +56,6 @@ async def _audit(gate: Gate) -> Sequence[AuditResult]:
         AuditHub(settings.hub_api_url, settings.client_secret),
         cookie_name=gate.cookie_name,
         from_gate=True,
+        addresses=await asyncio.to_thread(own_addresses),  # a name server may be slow: checks go on meanwhile
     )
     return await AuditRun(config).results()

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection
 from urllib.parse import urlsplit
 
-from hub_extensions.adapters.app_catalogue import Check, WatchedCatalogue
+from hub_extensions.adapters.app_catalogue import CatalogueError, Check, WatchedCatalogue
 from hub_extensions.core.sign_on.apps import AppCatalogue, check_catalogue
 from hub_extensions.gate.settings import GateSettings
 
@@ -30,7 +30,7 @@ async def follow_catalogue(settings: GateSettings, use: Callable[[AppCatalogue],
     """Have new apps used, until cancelled. `settings.catalogue` is in use already."""
     if not isinstance(settings.apps, str):
         return
-    watched = await asyncio.to_thread(WatchedCatalogue, settings.apps, check_for(settings), settings.catalogue)
+    watched = await _watched(settings, settings.apps)
     if watched.apps != settings.catalogue:
         use(watched.apps)
     reported = ""
@@ -42,3 +42,16 @@ async def follow_catalogue(settings: GateSettings, use: Callable[[AppCatalogue],
         if await asyncio.to_thread(watched.refresh):
             log.info("the catalogue was read: there are %d apps", len(watched.apps))
             use(watched.apps)
+
+
+async def _watched(settings: GateSettings, file: str) -> WatchedCatalogue:
+    """The file, as soon as it can be used, where the gate has no apps of before."""
+    reported = ""
+    while True:
+        try:
+            return await asyncio.to_thread(WatchedCatalogue, file, check_for(settings), settings.catalogue)
+        except CatalogueError as problem:
+            if str(problem) != reported:
+                log.error("the catalogue cannot be used, so there are no apps: %s", problem)
+            reported = str(problem)
+        await asyncio.sleep(EVERY)

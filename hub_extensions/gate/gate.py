@@ -151,13 +151,15 @@ class Gate:
         session = await self.sessions.find_anywhere(cookie_in(request.headers.get_list("Cookie"), self.cookie_name))
         if session is None or session.is_over:
             return None
-        await self.answers.refresh(session.known)
+        answered = await self.answers.refresh(session.known)
+        session.answered = session.known.times_ended if answered else None
         return None if await self._is_over(session) else session
 
     def apps_open_to(self, session: GateSession) -> AppCatalogue:
         """The apps that it may open; none where the hub has not said so a moment ago."""
         owner = session.known.owner
-        if owner is None or session.is_over or not self.answers.is_fresh(session.known):
+        has_answered = session.answered == session.known.times_ended
+        if owner is None or session.is_over or not (has_answered or self.answers.is_fresh(session.known)):
             return ()
         return tuple(app for app in self.apps.values() if opens(app, owner.scopes))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -17,12 +18,16 @@ from typing import Any
 from hub_extensions.adapters.hub_sign_in import HubSignIn, TokenOwner
 from hub_extensions.adapters.jupyterhub_api import HubAway
 
+log = logging.getLogger("hub_extensions.gate")
+
 AWAY_SECONDS = 1.0
 """After a question without an answer the next one about the same token is asked so much later."""
 MOST_TOKENS = 4096
 STRANGERS_AT_ONCE = 4
 """Questions about tokens that never were anybody's: a flood of made-up ones keeps the hub for nobody else."""
 MOST_STRANGERS = 64
+MOST_STRANGE_TOKENS = 512
+"""Tokens of nobody are remembered apart from the others, so that a flood of them takes no other's place."""
 
 
 class KnownToken:
@@ -60,6 +65,7 @@ class HubAnswers:
     def __init__(self, hub: HubSignIn, seconds: float, now: Callable[[], datetime]) -> None:
         self._hub, self._seconds, self._now = hub, seconds, now
         self._tokens: dict[bytes, KnownToken] = {}
+        self._strange: dict[bytes, KnownToken] = {}
         self._strangers = 0
         self._room = asyncio.Semaphore(STRANGERS_AT_ONCE)
         self.away_since: datetime | None = None
@@ -84,26 +90,39 @@ class HubAnswers:
         """What is known of a program's token; None: the hub is away, or too many strangers wait."""
         digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
         known = self._tokens.get(digest)
-        if known is None:
-            known = KnownToken(token)
-            self._make_room()
-            self._tokens[digest] = known
-        if known.is_void and time.monotonic() - known.asked_at >= self._seconds:
+        if known is not None:
+            return await self._asked(digest, known)
+        known = self._strange.get(digest)
+        if known is not None and known.is_void and time.monotonic() - known.asked_at >= self._seconds:
             known.is_void = False  # a token may be made for what was asked about before
-        if known.owner is not None or self.is_fresh(known):
-            return known if await self.refresh(known) else None
+        if known is not None and self.is_fresh(known):
+            return known
         if self._strangers >= MOST_STRANGERS:
             return None
         self._strangers += 1
         try:
             async with self._room:
-                return known if await self.refresh(known) else None
+                known = self._tokens.get(digest) or self._strange.get(digest)
+                if known is None:
+                    known = KnownToken(token)
+                    _put(self._strange, digest, known, MOST_STRANGE_TOKENS)
+                return await self._asked(digest, known)
         finally:
             self._strangers -= 1
 
+    async def _asked(self, digest: bytes, known: KnownToken) -> KnownToken | None:
+        """What is known of it, which is kept with those of its kind, used last; None: the hub is away."""
+        answered = await self.refresh(known)
+        mine, other, most = self._tokens, self._strange, MOST_TOKENS
+        if known.owner is None:
+            mine, other, most = other, mine, MOST_STRANGE_TOKENS
+        other.pop(digest, None)
+        _put(mine, digest, known, most)
+        return known if answered else None
+
     def forget_programs(self, user: str) -> None:
         """Somebody was signed out: his programs' tokens may have gone too."""
-        for known in self._tokens.values():
+        for known in (*self._tokens.values(), *self._strange.values()):
             if known.owner is None or known.owner.name == user:
                 known.forget()
 
@@ -118,12 +137,20 @@ class HubAnswers:
             known.owner, known.is_void, known.asked_at = owner, owner is None, began
             known.failed_at = float("-inf")
             self.away_since = None
-        except HubAway:
+        except Exception as problem:  # noqa: BLE001  # what cannot be read is no answer, and no old one counts
+            if not isinstance(problem, HubAway):
+                log.error("the hub's answer cannot be used: %s", type(problem).__name__)
             known.failed_at = time.monotonic()
             self.away_since = self.away_since or self._now()
         finally:
             known.asking = None
 
-    def _make_room(self) -> None:
-        while len(self._tokens) >= MOST_TOKENS:
-            del self._tokens[next(iter(self._tokens))]
+
+def _put(tokens: dict[bytes, KnownToken], digest: bytes, known: KnownToken, most: int) -> None:
+    """As the last one; the first that nobody asks about makes room for it."""
+    tokens.pop(digest, None)
+    if len(tokens) >= most:
+        oldest = next((each for each, waiting in tokens.items() if waiting.asking is None), None)
+        if oldest is not None:
+            del tokens[oldest]
+    tokens[digest] = known

@@ -145,7 +145,7 @@ class CallbackPage(GatePage):
         if not 0 < len(state) <= _STATE_LETTERS:
             self.refuse("sign-in-over", 400)
             return
-        before = self.gate.sessions.find(self.cookie(self.gate.cookie_name))
+        before = await self.gate.sessions.find_anywhere(self.cookie(self.gate.cookie_name))
         try:
             done = await SignIns(self.gate).finish(
                 self.get_query_argument("code", ""),
@@ -170,13 +170,19 @@ class SignOutPage(GatePage):
         if self.facts.is_foreign(self.origin):
             self.refuse("foreign-origin", 403)
             return
-        session = self.gate.sessions.find(self.cookie(self.gate.cookie_name))
-        if session is not None:
-            of_hub = {session.hub_session} if session.hub_session else set()
-            await self.gate.sessions.end({session, *self.gate.sessions.of(session.user, of_hub)})
-            self.gate.answers.forget_programs(session.user)
+        try:
+            await self._end_here()
+        except Exception as problem:  # noqa: BLE001  # the hub ends its own in any case, and reports it
+            log.error("a sign-out is not written yet: %s", type(problem).__name__)
         self.clear_cookie(self.gate.cookie_name, path="/", secure=self.gate.is_secure, httponly=True, samesite="Lax")
         self.redirect(self.gate.hub.sign_out_url, status=303)
+
+    async def _end_here(self) -> None:
+        session = await self.gate.sessions.find_anywhere(self.cookie(self.gate.cookie_name))
+        if session is not None:
+            self.gate.answers.forget_programs(session.user)
+            of_hub = {session.hub_session} if session.hub_session else set()
+            await self.gate.sessions.end({session, *self.gate.sessions.of(session.user, of_hub)})
 
 
 class EndedRoute(GatePage):
@@ -200,7 +206,12 @@ class EndedRoute(GatePage):
             self._signed(judged.request, 400, {"message": "user has to be a name, sessions a list of texts or null"})
             return
         self.gate.answers.forget_programs(user)
-        count = await self.gate.sessions.end(self.gate.sessions.of(user, of_hub))
+        try:
+            count = await self.gate.sessions.end(self.gate.sessions.of(user, of_hub))
+        except Exception as problem:  # noqa: BLE001  # the hub reports it again
+            log.error("an end is not written yet: %s", type(problem).__name__)
+            self._signed(judged.request, 503, {"message": "the sessions are over, and their rows still there"})
+            return
         log.info("the hub reported an end: %d sessions are over", count)
         self._signed(judged.request, 200, {"ended": count})
 

@@ -61,6 +61,8 @@ async def serve(settings: GateSettings, parent: int | None = None) -> int:
     server = make_server(gate, background.portal)
     server.add_sockets(sockets)
     tasks = [asyncio.ensure_future(work) for work in background.work]
+    for task in tasks:
+        task.add_done_callback(log_end)
     if sockets:
         log.info("the gate answers at %s port %d, for %d apps", settings.host, settings.port, len(gate.apps))
     while not await _passed(TIDY_SECONDS, stopping, parent):
@@ -74,6 +76,13 @@ async def serve(settings: GateSettings, parent: int | None = None) -> int:
     gate.hub.close()
     gate.sessions.close()
     return 0
+
+
+def log_end(task: asyncio.Future[None]) -> None:
+    """A task of the background that fails is seen in the log."""
+    problem = None if task.cancelled() else task.exception()
+    if problem is not None:
+        log.error("a part of the gate has stopped until the next start: %s", type(problem).__name__)
 
 
 async def tidy(gate: Gate) -> None:

@@ -24,7 +24,13 @@ from hub_extensions.gate.hub_answers import KnownToken
 T = TypeVar("T")
 
 COOKIE_LETTERS = 43
+MOST_STARTS = 64
+"""So many sign-ins wait to be written at most: anybody may begin one, and ends are written behind them."""
 _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+class TooManyStarts(Exception):
+    """Too many sign-ins begin at once."""
 
 
 class GateSession:
@@ -34,11 +40,13 @@ class GateSession:
         id: the hash of its cookie. user: whose it is. hub_session: which of the hub's sessions it came from.
         known: its token, and what the hub said of it. sealed: the token as it is kept.
         rounds: app -> when a sign-in without a question was made for it.
+        answered: how often its token had been forgotten when the hub answered the page that is open; None: it did not.
         is_over: it has ended; a request that found it before is not answered by it.
     """
 
     __slots__ = (
-        *("begun", "hub_session", "id", "is_over", "known", "last_use", "noted_use", "rounds", "sealed", "user"),
+        *("answered", "begun", "hub_session", "id", "is_over", "known", "last_use", "noted_use", "rounds", "sealed"),
+        "user",
     )
 
     def __init__(self, stored: StoredSession) -> None:
@@ -47,6 +55,7 @@ class GateSession:
         self.noted_use = stored.last_use
         self.known = KnownToken("")
         self.rounds: dict[str, datetime] | None = None
+        self.answered: int | None = None
         self.is_over = False
 
     def open_with(self, cookie: str) -> bool:
@@ -79,6 +88,8 @@ class GateSessions:
         self._store, self._limits, self._now = store, limits, now
         self._writer = ThreadPoolExecutor(1, "gate-store")
         self._all = {stored.id: GateSession(stored) for stored in store.sessions()}
+        self._to_remove: set[str] = set()
+        self._starts = 0
 
     def __len__(self) -> int:
         return len(self._all)
@@ -91,7 +102,7 @@ class GateSessions:
     def find(self, cookie: str) -> GateSession | None:
         """The session of this cookie; None: there is none here."""
         session = self._all.get(hash_of_secret(cookie)) if cookie else None
-        if session is None or not session.open_with(cookie):
+        if session is None or session.id in self._to_remove or not session.open_with(cookie):
             return None
         if self._limits.passed(session.begun, session.last_use, self._now()):
             session.is_over = True
@@ -103,7 +114,7 @@ class GateSessions:
         if session is not None or not cookie or not self._store.is_shared:
             return session
         stored = await self._in_store(self._store.session, hash_of_secret(cookie))
-        if stored is not None:
+        if stored is not None and stored.id not in self._to_remove:
             self._all.setdefault(stored.id, GateSession(stored))
         return self.find(cookie)
 
@@ -122,12 +133,18 @@ class GateSessions:
         return cookie, session
 
     async def end(self, sessions: Iterable[GateSession]) -> int:
-        """These are over, at once; returns how many."""
+        """These are over, at once; returns how many.
+
+        Raises what the store raises, also for those of before that are still to be removed from it.
+        """
         gone = list(sessions)
         for session in gone:
             self._drop(session)
-        if gone:
-            await self._in_store(self._store.remove, [session.id for session in gone])
+        self._to_remove |= {session.id for session in gone}
+        if self._to_remove:
+            removed = list(self._to_remove)
+            await self._in_store(self._store.remove, removed)
+            self._to_remove.difference_update(removed)
         return len(gone)
 
     def of(self, user: str, hub_sessions: Collection[str] | None) -> list[GateSession]:
@@ -151,8 +168,14 @@ class GateSessions:
             session.known.passports.clear()  # each is signed again in half a minute anyway
 
     async def begin_sign_in(self, sign_in: StoredSignIn, over: datetime) -> None:
-        """See `GateStore.begin`."""
-        await self._in_store(self._store.begin, sign_in, over)
+        """See `GateStore.begin`. Raises TooManyStarts."""
+        if self._starts >= MOST_STARTS:
+            raise TooManyStarts
+        self._starts += 1
+        try:
+            await self._in_store(self._store.begin, sign_in, over)
+        finally:
+            self._starts -= 1
 
     async def find_sign_in(self, state: str) -> StoredSignIn | None:
         """By its hash."""

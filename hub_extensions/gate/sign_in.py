@@ -17,7 +17,7 @@ from hub_extensions.adapters.jupyterhub_api import HubAway
 from hub_extensions.adapters.store.gate import StoredSignIn
 from hub_extensions.core.sign_on.return_address import origin_of, return_address, return_path
 from hub_extensions.gate.gate import Gate
-from hub_extensions.gate.sessions import COOKIE_LETTERS, GateSession, hash_of_secret
+from hub_extensions.gate.sessions import COOKIE_LETTERS, GateSession, TooManyStarts, hash_of_secret
 from hub_extensions.gate.settings import CALLBACK_PATH
 
 LONGEST = timedelta(minutes=15)
@@ -48,15 +48,21 @@ class SignIns:
         self._gate = gate
 
     async def begin(self, app_name: str, wanted: str, browser: str) -> str:
-        """Where the browser goes to sign in. `app_name`: "" for the front page. `browser`: its cookie for this."""
+        """Where the browser goes to sign in. `browser`: its cookie for this.
+
+        `app_name`: "" for the front page, to which one that there is not leads too.
+        """
         app = self._gate.apps.get(app_name)
-        if app is None and app_name:
-            raise SignInFailed("unknown-app", 404)
+        if app is None:
+            app_name = ""  # whether there is such an app is nothing for strangers
         state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
         path = return_path(app, wanted) if app is not None else "/"
         now = self._gate.now()
         kept = StoredSignIn(hash_of_secret(state), hash_of_secret(browser), app_name, path, verifier, now)
-        await self._gate.sessions.begin_sign_in(kept, now - LONGEST)
+        try:
+            await self._gate.sessions.begin_sign_in(kept, now - LONGEST)
+        except TooManyStarts:
+            raise SignInFailed("hub-away", 503) from None
         return self._gate.hub.authorize_url(state, verifier)
 
     async def finish(self, code: str, state: str, browser: str, origin: str, before: GateSession | None) -> SignedIn:

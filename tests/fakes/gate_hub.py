@@ -99,6 +99,10 @@ class _OfHub(RequestHandler):
             self.finish("<html>forbidden by a proxy</html>")
         elif hub.fault == "redirect":
             self.redirect("https://evil.example/hub/api/user")
+        elif hub.fault == "groups":
+            self.finish({"name": "ada", "kind": "user", "scopes": [], "groups": 5})
+        elif hub.fault == "deep":
+            self.finish("[" * 100_000)
         elif hub.fault == "odd":
             self.finish({"name": 7, "kind": "user", "scopes": "all"})
 

@@ -11,6 +11,7 @@ import pytest
 from hub_extensions.adapters.app_catalogue import read_catalogue
 from hub_extensions.core.sign_on.apps import AppCatalogue
 from hub_extensions.gate import catalogue
+from hub_extensions.gate.serve import log_end
 from hub_extensions.gate.settings import GateSettings
 from tests.patience import soon
 
@@ -62,3 +63,28 @@ async def test_the_file_is_followed_and_a_bad_one_is_logged_once(
 
 async def test_a_catalogue_in_the_configuration_does_not_change() -> None:
     await catalogue.follow_catalogue(settings({}), lambda apps: pytest.fail("there are no others"))
+
+
+async def test_a_gate_that_begins_with_no_apps_waits_for_a_good_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(catalogue, "EVERY", 0.01)
+    file, used = tmp_path / "apps.yaml", list[AppCatalogue]()
+    file.write_text("board: {upsteam: x}\n")
+    following = asyncio.ensure_future(catalogue.follow_catalogue(settings(str(file)), used.append))
+    await soon(lambda: "did you mean upstream?" in caplog.text)
+    file.write_text(APP.format(name="board"))
+    await soon(lambda: used)
+    assert [app.name for app in used[0]] == ["board"]
+    following.cancel()
+
+
+async def test_a_part_that_fails_is_seen_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails() -> None:
+        raise KeyError("secret")
+
+    task = asyncio.ensure_future(fails())
+    task.add_done_callback(log_end)
+    await asyncio.wait({task})
+    await soon(lambda: "KeyError" in caplog.text)
+    assert "secret" not in caplog.text

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from datetime import timedelta
 from pathlib import Path
 
 import jwt
 import pytest
+from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
+from hub_extensions.adapters import audit_run, raw_http
+from hub_extensions.adapters.audit_run import AuditRun
+from hub_extensions.core.sign_on.audit import AuditResult
 from hub_extensions.core.sign_on.identity_headers import ASSERTION, all_names
+from hub_extensions.gate import background, hub_answers
 from tests.fakes.gate_hub import GateHub
 from tests.gate.gate_browser import (
     DASK,
@@ -172,12 +179,10 @@ async def test_a_request_that_can_be_read_in_two_ways_passes_nobody(ada: GateBro
     assert reply.status != 200, reply.text
 
 
-@pytest.mark.parametrize("fault", ["500", "html", "403-html", "redirect", "odd", "late", "away"])
+@pytest.mark.parametrize("fault", ["500", "html", "403-html", "redirect", "odd", "groups", "deep", "late", "away"])
 async def test_while_the_hub_is_away_nobody_passes_and_nobody_is_signed_out(
     tmp_path: Path, hub: GateHub, fault: str
 ) -> None:
-    from datetime import timedelta
-
     async with a_gate(tmp_path / "gate", hub, cache=timedelta(seconds=0)) as standing:
         ada, port = standing.browser(), hub.url
         await ada.sign_in()
@@ -226,9 +231,45 @@ async def test_a_slow_hub_delays_nobody_whose_answer_is_fresh(
     assert (await slow).status == 200
 
 
+async def test_a_flood_of_made_up_tokens_takes_no_good_ones_place(
+    standing: Standing, hub: GateHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_answers, "MOST_TOKENS", 3)
+    monkeypatch.setattr(hub_answers, "MOST_STRANGE_TOKENS", 2)
+    answers, token = standing.gate.answers, hub.token_for("ada")
+    known = await answers.of_program(token)
+    assert known is not None and known.owner is not None
+    for number in range(6):
+        made_up = await answers.of_program(f"made-up-{number}")
+        assert made_up is not None and made_up.is_void
+    monkeypatch.setattr(hub_answers, "MOST_STRANGERS", 0)
+    assert await answers.of_program(token) is known, "it is no stranger's"
+    assert [await answers.of_program(f"new-{number}") for number in range(9)] == [None] * 9
+    assert await answers.of_program(token) is known
+
+
+@pytest.mark.parametrize("cache", [0, 5])
+async def test_a_page_shows_the_apps_that_the_hub_has_just_named(tmp_path: Path, hub: GateHub, cache: int) -> None:
+    async with a_gate(tmp_path / "gate", hub, cache=timedelta(seconds=cache)) as standing:
+        ada = standing.browser()
+        await ada.sign_in()
+        start = RequestStartLine("GET", "/", "HTTP/1.1")
+        asked = HTTPServerRequest(
+            start_line=start, headers=HTTPHeaders({"Host": "x", "Cookie": f"__Host-gate={ada.cookie}"})
+        )
+        session = await standing.gate.session_of(asked)
+        assert session is not None
+        assert {app.name for app in standing.gate.apps_open_to(session)} == {"mlflow", "board"}
+        session.known.forget()
+        assert standing.gate.apps_open_to(session) == (), "an end came in between"
+        hub.fault = "500"
+        assert await standing.gate.session_of(asked) is session
+        assert standing.gate.apps_open_to(session) == ()
+
+
 async def test_programs_pass_with_a_token_that_has_the_apps_scope(standing: Standing, hub: GateHub) -> None:
     hub.add_user("ci", MLFLOW.scope, kind="service")
-    hub.add_user("of-server", "access:servers!server=ada/", groups=("lab",))
+    hub.add_user("of-server", "access:servers!server=ada/", DASK.scope)
     program = standing.browser()
     wanted = {("ada", "mlflow"): 200, ("ada", "dask"): 403, ("ben", "mlflow"): 403, ("ci", "mlflow"): 401}
     wanted |= {("of-server", "mlflow"): 401, ("of-server", "dask"): 200}
@@ -249,3 +290,21 @@ async def test_a_made_up_name_is_sent_to_no_app_as_another_one(standing: Standin
     hub.add_user("日本", MLFLOW.scope)
     reply = await standing.browser().check(Authorization=f"Bearer {hub.token_for('日本')}")
     assert reply["X-Auth-Request-User"].encode("latin-1").decode() == "日本"
+
+
+async def test_the_gates_own_audit_stops_no_check(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_in: list[threading.Thread] = []
+
+    def own_addresses() -> tuple[str, ...]:
+        asked_in.append(threading.current_thread())
+        return ()
+
+    async def results(run: AuditRun) -> list[AuditResult]:
+        return []
+
+    for module in (background, audit_run):
+        monkeypatch.setattr(module, "own_addresses", own_addresses, raising=False)
+    monkeypatch.setattr(AuditRun, "results", results)
+    await background._audit(standing.gate)
+    assert asked_in and threading.main_thread() not in asked_in
+    assert raw_http._any_certificate() is raw_http._any_certificate(), "made once, not for each probe"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -135,3 +135,39 @@ async def test_another_gate_goes_on_with_the_sessions_and_the_sign_ins_of_the_on
             kept = b"".join(each.read_bytes() for each in folder.glob("gate.sqlite*"))
             assert token.encode() not in kept and ada.cookie.encode() not in kept
             assert {each.stat().st_mode & 0o777 for each in folder.iterdir()} == {0o600}
+
+
+async def test_an_end_that_cannot_be_written_is_repeated_and_opens_nothing_meanwhile(
+    standing: Standing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, store = standing.browser(), standing.gate.sessions._store
+
+    def fails(ids: Iterable[str]) -> None:
+        raise OSError("disk full")
+
+    await ada.sign_in()
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "remove", fails)
+        for _ in range(2):
+            assert (await report_end(standing, {"user": "ada", "sessions": None}))[0] == 503
+        broken.setattr(type(store), "is_shared", True)
+        assert len(store.sessions()) == 1 and (await ada.check(**FETCH)).status == 401
+    assert await report_end(standing, {"user": "ada", "sessions": None}) == (200, {"ended": 0})
+    assert store.sessions() == []
+
+
+async def test_a_sign_out_that_cannot_be_written_goes_on_to_the_hub(
+    standing: Standing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada, store = standing.browser(), standing.gate.sessions._store
+
+    def fails(ids: Iterable[str]) -> None:
+        raise OSError("disk full")
+
+    await ada.sign_in()
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "remove", fails)
+        done = await ada.get(f"{ORIGIN}/_gate/sign-out", method="POST", **{"Sec-Fetch-Site": "same-origin"})
+    assert (done.status, done["Location"], ada.cookie) == (303, "https://hub.example.org/hub/logout", '""')
+    await standing.gate.sessions.tidy()
+    assert store.sessions() == []

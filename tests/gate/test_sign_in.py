@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from hub_extensions.gate import sessions
 from tests.fakes.gate_hub import GateHub
 from tests.gate.gate_browser import BOARD_ORIGIN, DASK, ORIGIN, Standing
 
@@ -128,3 +129,14 @@ async def test_where_to_go_back_to_stays_with_the_app(standing: Standing) -> Non
         out = await ada.get(f"{ORIGIN}/_gate/start?app=mlflow&next={odd.replace('/', '%2f')}")
         back = await ada.get(await ada.at_the_hub(out["Location"]))
         assert back["Location"] == f"{ORIGIN}/mlflow/", odd
+
+
+async def test_a_stranger_sees_no_difference_between_an_app_and_none(standing: Standing) -> None:
+    found = [await standing.browser().get(f"{ORIGIN}/_gate/start?app={name}") for name in ("mlflow", "no-such-app")]
+    assert [each.status for each in found] == [302, 302]
+    assert len({each["Location"].partition("state=")[0] for each in found}) == 1
+
+
+async def test_a_flood_of_starts_is_turned_away(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_STARTS", 0)
+    assert (await standing.browser().get(f"{ORIGIN}/_gate/start?app=mlflow")).status == 503

@@ -144,14 +144,14 @@ def judge_token(app: App, who: PersonFacts | None) -> PassageVerdict:
         return PassageVerdict(Passage.AWAY, "hub-away")
     if who.kind != "user":
         return PassageVerdict(Passage.REFUSE, "token-of-service")
-    if any(scope.startswith(OF_SERVER) for scope in who.scopes):
-        # a server's own token has no right to an app: its owner's groups count, where the catalogue says so
-        if not app.servers:
-            return PassageVerdict(Passage.REFUSE, "token-of-server")
-        may = opens(app, who.scopes) or not frozenset(app.groups).isdisjoint(who.groups)
-    else:
-        may = opens(app, who.scopes)
-    return PassageVerdict(Passage.PASS) if may else PassageVerdict(Passage.FORBID, "token-without-scope")
+    if not app.servers and any(scope.startswith(OF_SERVER) for scope in who.scopes):
+        return PassageVerdict(Passage.REFUSE, "token-of-server")
+    # the hub gives a server's token the scopes of the role `server` that its owner has: his groups alone open nothing
+    return (
+        PassageVerdict(Passage.PASS)
+        if opens(app, who.scopes)
+        else PassageVerdict(Passage.FORBID, "token-without-scope")
+    )
 
 
 def opens(app: App, scopes: frozenset[str]) -> bool:
