@@ -125,7 +125,11 @@ async def test_after_a_change_of_keys_the_next_one_signs_at_once(standing: Stand
         (
             "foreign socket, as Traefik asks",
             "/_gate/check/mlflow",
-            {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Origin": "https://elsewhere.example", "Sec-Fetch-Site": ""},
+            {
+                "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+                "Origin": "https://elsewhere.example",
+                "Sec-Fetch-Site": "",
+            },
             403,
         ),
         (
