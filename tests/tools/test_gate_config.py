@@ -42,7 +42,7 @@ def test_the_command_knows_each_template() -> None:
 
 @pytest.mark.parametrize("proxy", [each for each in PROXIES if each not in RELAYING])
 def test_a_proxy_that_cannot_lead_websockets_through_the_gate_gets_no_app_with_relay(proxy: str) -> None:
-    with pytest.raises(ConfigRefused, match="app 'dask', relay: .*nginx, caddy, envoy"):
+    with pytest.raises(ConfigRefused, match=r"app 'dask', relay: .*nginx, caddy, envoy"):
         render(proxy, APPS, SETTINGS)
 
 
