@@ -69,7 +69,6 @@ FITTING: dict[str, Any] = {
     **{f"c.GpuCulling.{limit}_minutes": 12.5 for limit in ("holds_memory", "never_used", "wanted")},
     "c.GpuCulling.notify_url": "https://chat.example/stops",
     "c.SignOn.enabled": False,  # of the hub alone, and it would load the authenticator
-    "c.SignOnGate.trusted_proxies": ["10.0.0.0/8"],
     "c.SignOnGate.enabled": False,  # of hub and gate alone: tests/gate/test_hub_setup.py
     "c.GpuCluster.capacity": {"gpu": 3},
     "c.GpuService.url": "http://gpu.example:8192",

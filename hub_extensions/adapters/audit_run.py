@@ -134,17 +134,11 @@ class AuditRun:
             caller: await self._ask(place, replace(_plain(app, path, caller), headers=PAGE), callers)
             for caller in callers
         }
-        public = {}
-        for each in app.public:
-            target = path.rstrip("/") + each
-            public[each] = await self._ask(place, _plain(app, target, "stranger"), callers)
         tried = [each for each in probes if each.caller in callers]
 
         async def one(probe: Probe) -> tuple[Probe, ProbeAnswer, Outcome]:
             answer = await self._ask(place, probe, callers)
-            of = next((found for name, found in public.items() if probe.tried.endswith(f" {name}")), None)
-            known = of if probe.rule is Rule.PUBLIC else plain[probe.caller]
-            return probe, answer, verdict(probe, answer, known, member.name if member else "")
+            return probe, answer, verdict(probe, answer, plain[probe.caller], member.name if member else "")
 
         results = merged(await asyncio.gather(*map(one, tried)))
         left = [each for each in probes if each.caller not in callers]
@@ -154,10 +148,6 @@ class AuditRun:
             results.append(
                 AuditResult(probe.case, app.name, probe.tried.split(" sent by")[0], reason, Outcome.NOT_TRIED)
             )
-        for name, found in public.items():
-            outcome = Outcome.NOT_TRIED if found.status is None else Outcome.SAFE
-            said = f"{found}, open to everybody by the catalogue"
-            results.append(AuditResult("A8", app.name, f"the public path {name}", said, outcome))
         return results
 
     def _credentials(self, accounts: AuditAccounts) -> Credentials:
@@ -228,6 +218,12 @@ class AuditRun:
         forged = await self._assertions(app, place, "/") if app.mode == "jwt" else []
         probe = Probe("A7", app.name, "past the proxy", "", "/", "", headers=PAGE)
         results = []
+        if here and app.mode == "header":
+            why, advice = (
+                "its programs, users' servers too, reach it as the proxy does",
+                "Take mode: jwt where they run.",
+            )
+            results.append(AuditResult("A7", app.name, "from this machine itself", why, Outcome.NOT_TRIED, advice))
         for target in targets:
             answers = [await self._ask(target, each, callers) for each in (probe, *forged)]
             reached = [each for each in answers if each.status is not None]

@@ -23,7 +23,9 @@ EVERY = 5.0
 def check_for(settings: GateSettings, groups: Collection[str] | None = None, *hub_inside: str) -> Check:
     """What a catalogue is checked by. `groups`: those that there are; `hub_inside`: more addresses of the hub."""
     inside = tuple(f"{place.scheme}://{place.netloc}" for place in map(urlsplit, (settings.hub_api_url, *hub_inside)))
-    return lambda apps: check_catalogue(apps, settings.hub_url, settings.url, groups, hub_inside=inside)
+    return lambda apps: check_catalogue(
+        apps, settings.hub_url, settings.url, groups, hub_inside=inside, subdomain_host=settings.subdomain_host
+    )
 
 
 async def follow_catalogue(settings: GateSettings, use: Callable[[AppCatalogue], None]) -> None:
@@ -31,8 +33,14 @@ async def follow_catalogue(settings: GateSettings, use: Callable[[AppCatalogue],
     if not isinstance(settings.apps, str):
         return
     watched = await _watched(settings, settings.apps)
-    if watched.apps != settings.catalogue:
+
+    def change() -> None:
         use(watched.apps)
+        for name in _with_other_groups(settings.catalogue, watched.apps):
+            log.warning("app %r has other groups, or is new: its groups are in force at the hub's next start", name)
+
+    if watched.apps != settings.catalogue:
+        change()
     reported = ""
     while True:
         if watched.problem and watched.problem != reported:
@@ -41,7 +49,13 @@ async def follow_catalogue(settings: GateSettings, use: Callable[[AppCatalogue],
         await asyncio.sleep(EVERY)
         if await asyncio.to_thread(watched.refresh):
             log.info("the catalogue was read: there are %d apps", len(watched.apps))
-            use(watched.apps)
+            change()
+
+
+def _with_other_groups(at_start: AppCatalogue, now: AppCatalogue) -> list[str]:
+    """Names of apps whose groups are not those that the hub was started with."""
+    known = {app.name: frozenset(app.groups) for app in at_start}
+    return [app.name for app in now if known.get(app.name) != frozenset(app.groups)]
 
 
 async def _watched(settings: GateSettings, file: str) -> WatchedCatalogue:

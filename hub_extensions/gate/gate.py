@@ -44,6 +44,8 @@ SECURE_COOKIE, PLAIN_COOKIE = "__Host-gate", "gate-without-https"
 SECURE_BROWSER, PLAIN_BROWSER = "__Host-gate-browser", "gate-browser-without-https"
 OWN_COOKIES = (SECURE_COOKIE, PLAIN_COOKIE, SECURE_BROWSER, PLAIN_BROWSER)
 START = "/_gate/start"
+UPGRADES = (UPGRADE, "Upgrade", "Sec-WebSocket-Key", "Sec-WebSocket-Version")
+"""A request with one of them opens a WebSocket."""
 _BEARER = re.compile(r"(?i:bearer) +([A-Za-z0-9._~+/=-]{1,512})")
 _Pairs = Sequence[tuple[str, str]]
 
@@ -74,13 +76,16 @@ class CheckedRequest:
 
     @property
     def facts(self) -> RequestFacts:
-        """Of the browser's request. Of several methods that are named the strictest counts: none is made a safe one."""
+        """Of the browser's request. Of several methods that are named the strictest counts: none is made a safe one.
+
+        Traefik takes ``Upgrade`` out of its question; what else a WebSocket brings says the same.
+        """
         get = self.headers.get
         named = [each.upper() for each in (get(METHOD), get("X-Forwarded-Method"), self.method) if each]
         method = next((each for each in named if each not in SAFE_METHODS), named[0])
         return RequestFacts(
             method,
-            bool(get(UPGRADE, "") or get("Upgrade", "")),
+            any(get(name) for name in UPGRADES),
             get("Sec-Fetch-Site"),
             get("Sec-Fetch-Mode"),
             get("Sec-Fetch-Dest"),

@@ -211,6 +211,7 @@ def _settings(
         ended_secret=_derived(key, "ended") if sign_on.enabled else "",
         client_id=CLIENT_ID,
         gpu_service_url=around.gpu_service_url,
+        subdomain_host=str(value_of(c, "JupyterHub", "subdomain_host") or ""),
     )
 
 

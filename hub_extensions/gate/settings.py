@@ -36,6 +36,7 @@ class GateSettings(GateConfig):
         proxy_secret: what a proxy sends as ``X-Gate-Proxy`` with each check.
         ended_secret: what the hub signs ``POST /_gate/ended`` with; "": nobody sends such a thing (no c.SignOn).
         catalogue: `apps`, as they were read.
+        subdomain_host: the hub's, below which users' servers have their hosts; "": they have none.
         gpu_service_url: where the GPU service answers, for the portal; "": there is none.
     """
 
@@ -48,6 +49,7 @@ class GateSettings(GateConfig):
     client_id: str = CLIENT_ID
     catalogue: AppCatalogue = ()
     gpu_service_url: str = ""
+    subdomain_host: str = ""
 
     @property
     def folder(self) -> Path:

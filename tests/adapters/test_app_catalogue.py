@@ -64,6 +64,7 @@ def test_a_catalogue_without_apps_is_one(nothing: Any, tmp_path: Path) -> None:
     [
         ({**LEAST, "upsteam": "x"}, "app 'mlflow', upsteam: it is not known here; did you mean upstream?"),
         ({"where": LEAST["where"]}, "app 'mlflow', upstream: it is missing"),
+        ({**LEAST, "public": ["/static/"]}, "app 'mlflow', public: no path is open without a sign-in"),
         ({**LEAST, "groups": "ml"}, "app 'mlflow', groups: it has to be a list"),
         ({**LEAST, "groups": [1]}, "app 'mlflow', groups: it has to be a text"),
         ({**LEAST, "relay": "perhaps"}, "app 'mlflow', relay: it has to be true or false"),
@@ -133,4 +134,5 @@ def test_the_catalogue_of_the_documentation_is_a_good_one() -> None:
     apps = read_catalogue(str(EXAMPLE))
     groups = {group for app in apps for group in app.groups}
     assert len(apps) == 9
-    assert list(check_catalogue(apps, "https://hub.example.org/hub/", "https://apps.example.net", groups)) == []
+    found = check_catalogue(apps, "https://hub.example.org/hub/", "https://apps.example.net", groups)
+    assert all(each.is_warning and "each program of the machine" in each.text for each in found)

@@ -73,7 +73,7 @@ class RealProxy:
         return (
             App("echo", "Echo", f"{self.url}/apps/echo/", app),
             App("bare", "Bare", f"{self.url}/apps/bare/", app, prefix=False, header_family="Remote"),
-            App("relayed", "Relayed", f"{self.url}/apps/relayed/", app, relay=True),
+            App("relayed", "Relayed", f"{self.url}/apps/relayed/", app, relay=self.kind != "traefik"),
             App("gone", "Gone", f"{self.url}/apps/gone/", self.host.away),
             App("own", "Own", f"http://{self.own}/", app, header_family=None),
         )
@@ -98,7 +98,7 @@ class RealProxy:
         elif self.kind == "caddy":
             file = self.folder / "Caddyfile"
             log = f"    log {{\n        output file {self.folder}/access.log\n    }}\n"
-            text = self.text.replace("    route {", f"{log}    route {{")  # what a site may have beside ours
+            text = self.text.replace("\n    route {", f"\n{log}    route {{")  # what a site may have beside ours
             file.write_text(CADDY + text, encoding="utf-8")
         else:
             (self.folder / "apps.conf").write_text(self.text, encoding="utf-8")

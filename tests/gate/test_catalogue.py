@@ -51,12 +51,15 @@ async def test_the_file_is_followed_and_a_bad_one_is_logged_once(
     )
     await soon(lambda: "this is the hub" in caplog.text)
     assert used == [], "a gate that begins with a bad file has the apps of before"
+    assert "hub's next start" not in caplog.text
     write(APP.format(name="board"))
     await soon(lambda: used == [["board"]])
+    await soon(lambda: "app 'board' has other groups, or is new" in caplog.text)
     write("board: {upsteam: x}\n")
     await soon(lambda: "did you mean upstream?" in caplog.text)
     write(APP.format(name="mlflow") + APP.format(name="board"))
     await soon(lambda: used == [["board"], ["mlflow", "board"]])
+    assert "app 'mlflow' has" not in caplog.text, "its groups are those of the hub's start"
     assert [record.levelname for record in caplog.records].count("ERROR") == 2
     following.cancel()
 

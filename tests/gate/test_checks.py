@@ -129,6 +129,22 @@ async def test_after_a_change_of_keys_the_next_one_signs_at_once(standing: Stand
             {"X-Gate-Upgrade": "websocket", "Sec-Fetch-Site": "same-site"},
             403,
         ),
+        (
+            "foreign socket, as Traefik asks",
+            "/_gate/check/mlflow",
+            {
+                "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+                "Origin": "https://elsewhere.example",
+                "Sec-Fetch-Site": "",
+            },
+            403,
+        ),
+        (
+            "foreign socket of HTTP/2",
+            "/_gate/check/mlflow",
+            {"Sec-WebSocket-Version": "13", "Sec-Fetch-Site": "cross-site"},
+            403,
+        ),
         ("no cookie", "/_gate/check/mlflow", {"Cookie": ""}, 401),
         ("a stranger's cookie", "/_gate/check/mlflow", {"Cookie": f"__Host-gate={STRANGER}"}, 401),
         ("twice", "/_gate/check/mlflow", {"Cookie": "__Host-gate={cookie}; __Host-gate={cookie}"}, 401),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import stat
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from click.testing import CliRunner
 
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.identity_headers import TO_THE_GATE, all_names, copied_names
+from hub_extensions.gate.settings import GateSettings
 from hub_extensions.tools.cli.gate_config import PROXIES, config
 from hub_extensions.tools.gate_config.render import TEMPLATES, ProxySettings, render
 from hub_extensions.tools.gate_config.sites import ConfigRefused
@@ -27,15 +27,38 @@ BOARD = App("board", "TensorBoard", "https://board.example.org/", "http://board.
 BARE = App("bare", "Bare", f"{URL}/bare/", "http://bare.apps.svc.cluster.local:80", prefix=False)
 DASK = App("dask", "Dask", f"{URL}/dask/", "http://dask.apps:8787", relay=True)
 APPS = (MLFLOW, BOARD, BARE, DASK)
+WITHOUT_RELAY = (*APPS[:3], replace(DASK, relay=False))
+RELAYING = ("nginx", "caddy", "envoy")
+
+
+def apps_for(proxy: str) -> tuple[App, ...]:
+    """All of them; with relay where the proxy can."""
+    return APPS if proxy in RELAYING else WITHOUT_RELAY
 
 
 def test_the_command_knows_each_template() -> None:
     assert tuple(TEMPLATES) == PROXIES
 
 
+@pytest.mark.parametrize("proxy", [each for each in PROXIES if each not in RELAYING])
+def test_a_proxy_that_cannot_lead_websockets_through_the_gate_gets_no_app_with_relay(proxy: str) -> None:
+    with pytest.raises(ConfigRefused, match=r"app 'dask', relay: .*nginx, caddy, envoy"):
+        render(proxy, APPS, SETTINGS)
+
+
+def test_the_gate_on_kubernetes_is_asked_by_its_services_name() -> None:
+    for gate in ("http://gate.apps:8192", "http://gate.apps.svc:8192", "http://gate.apps.svc.cluster.local:8192"):
+        text = render("ingress", WITHOUT_RELAY, replace(SETTINGS, gate=gate))
+        assert '"http://gate.apps.svc.cluster.local:8192/_gate/check/mlflow"' in text
+
+
+def test_the_policies_of_envoy_gateway_tell_the_gate_what_a_websocket_brings() -> None:
+    assert "    - sec-websocket-key\n" in render("gateway-api", WITHOUT_RELAY, SETTINGS)
+
+
 @pytest.mark.parametrize("proxy", PROXIES)
 def test_every_app_is_checked_under_its_own_name_and_every_identity_header_is_the_gates(proxy: str) -> None:
-    text = render(proxy, APPS, SETTINGS)
+    text = render(proxy, apps_for(proxy), SETTINGS)
     for app in APPS:
         assert re.search(rf"/_gate/(check|answer)/{app.name}\b", text), app.name
     for name in copied_names():
@@ -49,7 +72,7 @@ def test_every_app_is_checked_under_its_own_name_and_every_identity_header_is_th
 
 @pytest.mark.parametrize("proxy", ["traefik", "gateway-api", "ingress", "envoy"])
 def test_what_is_yaml_can_be_read(proxy: str) -> None:
-    parts = [part for part in yaml.safe_load_all(render(proxy, APPS, SETTINGS)) if part]
+    parts = [part for part in yaml.safe_load_all(render(proxy, apps_for(proxy), SETTINGS)) if part]
     named = [
         (part["kind"], part["metadata"]["namespace"], part["metadata"]["name"]) for part in parts if "kind" in part
     ]
@@ -114,20 +137,52 @@ def test_the_command_writes_a_file_that_only_its_owner_reads(tmp_path: Path) -> 
     words = ["nginx", "--apps", f"{tmp_path}/apps.yaml", "--url", URL, "--secret-file", f"{tmp_path}/secret"]
     shown = CliRunner().invoke(config, words)
     assert shown.exit_code == 0, shown.output
-    assert shown.output == render("nginx", (replace(MLFLOW, groups=("lab",)),), ProxySettings(URL, SECRET))
+    assert shown.stdout == render("nginx", (replace(MLFLOW, groups=("lab",)),), ProxySettings(URL, SECRET))
     file = tmp_path / "apps.conf"
     file.write_text("older")
     assert CliRunner().invoke(config, [*words, "-o", str(file)]).exit_code == 0
-    assert file.read_text() == shown.output
+    assert file.read_text() == shown.stdout
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_apps_url_secret_and_address_come_from_the_gates_own_settings(tmp_path: Path) -> None:
-    known = {"url": URL, "proxy_secret": SECRET, "host": "10.0.0.5", "port": 9000, "catalogue": list(map(asdict, APPS))}
-    file = tmp_path / "gate.json"
-    file.write_text(json.dumps(known))
-    shown = CliRunner().invoke(config, ["caddy", "--config", str(file)])
-    assert shown.output == render("caddy", APPS, ProxySettings(URL, SECRET, gate="http://10.0.0.5:9000"))
+def written_settings(folder: Path, **more: Any) -> str:
+    """The gate's own settings, as the hub writes them."""
+    known: dict[str, Any] = {
+        "url": URL,
+        "proxy_secret": SECRET,
+        "state_dir": str(folder),
+        "hub_api_url": "http://127.0.0.1:8081/hub/api",
+        "hub_url": "https://hub.example.net/hub/",
+        "client_secret": "client",
+    }
+    GateSettings(**{**known, **more}).dump(folder / "gate.json")
+    return str(folder / "gate.json")
+
+
+@pytest.mark.parametrize(
+    ("address", "gate"),
+    [
+        ({"host": "10.0.0.5", "port": 9000}, "http://10.0.0.5:9000"),
+        ({"host": "0.0.0.0", "connect_url": "http://gate.jhub:8192"}, "http://gate.jhub:8192"),
+    ],
+)
+def test_apps_url_secret_and_address_come_from_the_gates_own_settings(
+    tmp_path: Path, address: dict[str, Any], gate: str
+) -> None:
+    file = written_settings(tmp_path, catalogue=APPS, **address)
+    shown = CliRunner().invoke(config, ["caddy", "--config", file])
+    assert shown.stdout == render("caddy", APPS, ProxySettings(URL, SECRET, gate=gate))
+
+
+def test_a_catalogue_in_a_file_is_read_anew_and_checked_as_the_gate_does(tmp_path: Path) -> None:
+    apps = tmp_path / "apps.yaml"
+    file = written_settings(tmp_path, catalogue=APPS, apps=str(apps))
+    apps.write_text(f"new: {{where: '{URL}/new/', upstream: 'http://10.0.0.7:80', groups: [lab]}}")
+    shown = CliRunner().invoke(config, ["nginx", "--config", file])
+    assert "/_gate/check/new" in shown.output and "mlflow" not in shown.output
+    apps.write_text(f"new: {{where: '{URL}/new/', upstream: 'http://127.0.0.1:8081'}}")
+    shown = CliRunner().invoke(config, ["nginx", "--config", file])
+    assert shown.exit_code == 2 and "app 'new', upstream: this is the hub" in shown.output
 
 
 @pytest.mark.parametrize("lacking", ["--apps", "--url", "--secret-file"])
@@ -143,12 +198,13 @@ def test_what_is_lacking_is_named(tmp_path: Path, lacking: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("mlflow: {were: x}", "app 'mlflow': were unknown"),
-        ("mlflow: {where: x}", "app 'mlflow', upstream: Field required"),
+        ("mlflow: {were: x}", "app 'mlflow', were: it is not known here"),
+        ("mlflow: {where: x}", "app 'mlflow', upstream: it is missing"),
         ("mlflow: {where: x, upstream: y, mode: no}", "app 'mlflow', mode: "),
+        ("mlflow: {where: x, upstream: y}", "app 'mlflow', where: "),
         ("mlflow: 3", "app 'mlflow'"),
         ("[1]", "names of apps"),
-        ("a: {", "is no YAML"),
+        ("a: {", "apps.yaml: "),
     ],
 )
 def test_a_catalogue_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, text: str, words: str) -> None:
@@ -167,7 +223,7 @@ def canonical(name: str) -> str:
 
 def test_the_middlewares_of_traefik_clear_ask_and_take_out_in_this_order() -> None:
     """A stand-in for what Traefik documents: custom headers with "" go, authResponseHeaders replace or go."""
-    http = yaml.safe_load(render("traefik", APPS, SETTINGS))["http"]
+    http = yaml.safe_load(render("traefik", WITHOUT_RELAY, SETTINGS))["http"]
     chain = http["routers"]["app-mlflow"]["middlewares"]
     assert chain[:3] == ["gate-clear", "gate-mlflow", "gate-after"]
     spelled = [name.replace("-", mark) for name in all_names() for mark in "-_."]

@@ -37,7 +37,7 @@ class App:
         prefix: True: the app knows its path (`where`'s) and gets it whole; False: the proxy takes it off.
         relay: the gate carries the app's WebSockets, and ends them with the session.
         health: path asked for its state; "": not asked, so its state is not known.
-        public: paths that need no sign-in. servers: a user's server may call it with the server's own token.
+        servers: a user's server may call it with the server's own token.
         offers: it is shown only to those who may choose one of these offers; (): to all that may open it.
     """
 
@@ -52,7 +52,6 @@ class App:
     prefix: bool = True
     relay: bool = False
     health: str = ""
-    public: tuple[str, ...] = ()
     servers: bool = False
     offers: tuple[str, ...] = ()
 
@@ -131,20 +130,23 @@ def check_catalogue(
     known_offers: Collection[str] | None = None,
     *,
     hub_inside: Collection[str] = (),
+    subdomain_host: str = "",
 ) -> Sequence[AppProblem]:
     """What is wrong with the apps, those that forbid their use first.
 
     Args:
         hub_url: public address of the hub; "": not known. hub_inside: other addresses at which it is reached.
         gate_url: public address of the apps' host.
+        subdomain_host: address below which users' servers have hosts of their own; "": nowhere.
         known_groups, known_offers: those that there are; None: not known, so nothing is missed.
     """
     hubs = {found.origin for url in (hub_url, *hub_inside) if (found := address_of(url)) is not None}
-    public_hub, gate = address_of(hub_url), address_of(gate_url)
+    gate = address_of(gate_url)
+    public_hub, servers = address_of(hub_url), address_of(subdomain_host)
     problems = [*_of_each_other(apps)]
     for app in apps:
         problems += _of_name(app)
-        problems += _of_place(app, public_hub, gate)
+        problems += _of_place(app, public_hub, servers, gate)
         problems += _of_upstream(app, hubs, gate)
         problems += _of_paths(app)
         problems += _unknown(app, "groups", app.groups, known_groups, "nobody has this group")
@@ -183,7 +185,9 @@ def _of_name(app: App) -> Iterator[AppProblem]:
         yield AppProblem(app.name, "icon", text)
 
 
-def _of_place(app: App, hub: WebAddress | None, gate: WebAddress | None) -> Iterator[AppProblem]:
+def _of_place(
+    app: App, hub: WebAddress | None, servers: WebAddress | None, gate: WebAddress | None
+) -> Iterator[AppProblem]:
     place = address_of(app.where)
     if place is None or not place.path.endswith("/") or not _is_plain(place.path):
         text = "it has to be an address such as https://apps.example.org/mlflow/, with a slash at its end"
@@ -191,6 +195,12 @@ def _of_place(app: App, hub: WebAddress | None, gate: WebAddress | None) -> Iter
         return
     if hub is not None and place.host == hub.host:
         text = f"{place.host} is the hub's host: cookies of the hub go there, and the app's to users' servers"
+        yield AppProblem(app.name, "where", text)
+    elif servers is not None and f".{place.host}".endswith(f".{servers.host}"):
+        text = (
+            f"{place.host} is, or is below, {servers.host}, that of c.JupyterHub.subdomain_host: users' servers have "
+            "their hosts there and may set its cookies; take a host elsewhere"
+        )
         yield AppProblem(app.name, "where", text)
     if place.path.startswith(f"{RESERVED}/"):
         yield AppProblem(app.name, "where", f"{RESERVED} is the gate's own; take another path")
@@ -225,6 +235,12 @@ def _of_upstream(app: App, hubs: Collection[tuple[str, int]], gate: WebAddress |
             "take an inner address, or mode 'jwt' or 'oidc'"
         )
         yield AppProblem(app.name, "upstream", text)
+    elif is_loopback(upstream.host):
+        text = (
+            f"with mode 'header' each program of the machine is whoever it says at {upstream.host}: where users' "
+            "servers run there too, take mode 'jwt', or an address that they do not reach"
+        )
+        yield AppProblem(app.name, "upstream", text, is_warning=True)
     elif inside is None:
         text = f"with mode 'header' nobody but the proxy may reach {upstream.host}; its name does not say so"
         yield AppProblem(app.name, "upstream", text, is_warning=True)
@@ -233,12 +249,6 @@ def _of_upstream(app: App, hubs: Collection[tuple[str, int]], gate: WebAddress |
 def _of_paths(app: App) -> Iterator[AppProblem]:
     if app.health and not _is_plain(app.health):
         yield AppProblem(app.name, "health", "it has to be a plain path, such as /health")
-    for path in app.public:
-        if not _is_plain(path):
-            text = f"{path[:60]!r} has to be a plain path, such as /static/: without .., //, ;, % and *"
-            yield AppProblem(app.name, "public", text)
-        elif path == "/" or path.startswith(RESERVED):
-            yield AppProblem(app.name, "public", f"{path!r} opens more than a part of the app; leave it out")
 
 
 def _is_plain(path: str) -> bool:
@@ -253,6 +263,14 @@ def _unknown(
         nearest = difflib.get_close_matches(name, list(known or ()), n=1)
         hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
         yield AppProblem(app.name, key, f"{name!r}: {text}{hint}", is_warning=True)
+
+
+def is_loopback(host: str) -> bool:
+    """Only programs of the machine itself reach it."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def is_inside(host: str) -> bool | None:

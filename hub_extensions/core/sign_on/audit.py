@@ -33,15 +33,13 @@ class Rule(Enum):
     """Which answers are safe.
 
     REFUSED: it has to be refused, by the gate. ODD: also an answer that it cannot be read, or that nothing is there.
-    HIDDEN: nothing may be there, not even a refusal. UNBELIEVED: the app may not speak of the canary. PUBLIC: what is
-    public may come back, and nothing else.
+    HIDDEN: nothing may be there, not even a refusal. UNBELIEVED: the app may not speak of the canary.
     """
 
     REFUSED = "refused"
     ODD = "odd"
     HIDDEN = "hidden"
     UNBELIEVED = "unbelieved"
-    PUBLIC = "public"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +174,8 @@ def _cookies(app: App, path: str, name: str) -> Iterator[Probe]:
 
 
 def _tricks(app: App, path: str) -> Iterator[Probe]:
-    advice = "Let the proxy bring paths into one form before it decides, and take the public path away meanwhile."
+    advice = "Let the proxy bring paths into one form before it decides."
     base = path.rstrip("/")
-    for public in app.public:
-        for way in ("/..;/", "/../", "/%2e%2e/", "/..%2f", "//", "/;/", "/%2e/", "%00", "/.%2e/"):
-            target = f"{base}{public.rstrip('/')}{way}"
-            yield Probe("A8", app.name, f"beyond the public path {public}", way, target, advice, Rule.PUBLIC)
     for way in (f"/{path}", f"{base}//", f"{base}/;/", f"{base}/..;{path}", f"{base}/%2e%2e{path}", f"/.{path}"):
         yield Probe("A8", app.name, "its path in other spellings", way, way, advice, Rule.ODD, headers=PAGE)
 
@@ -200,7 +194,7 @@ def verdict(probe: Probe, answer: ProbeAnswer, plain: ProbeAnswer | None = None,
     """What an answer to a probe means.
 
     Args:
-        plain: the answer without what the probe added: to the same caller, or, of what is PUBLIC, of the path itself.
+        plain: the answer to the same caller without what the probe added.
         owner: whom the plain answer should speak of, where the app says who is calling.
     """
     status = answer.status
@@ -212,13 +206,11 @@ def verdict(probe: Probe, answer: ProbeAnswer, plain: ProbeAnswer | None = None,
         return Outcome.SAFE if status in (400, 403, 404, 405, 421) else Outcome.OPEN
     if status in (401, 403) or answer.leads_to_sign_in:
         return Outcome.SAFE
-    if probe.rule is Rule.PUBLIC and plain is not None and plain.status == status and plain.text == answer.text:
-        return Outcome.SAFE
     if probe.rule is Rule.ODD and plain is not None and verdict(ANY_PAGE, plain) is Outcome.OPEN:
         return Outcome.NOT_TRIED  # it is open without what was added, which is A1's to say
     # a redirect to another spelling of the same place gives nothing away
     odd = status in (301, 308, 400, 404, 405, 414, 421, 431)
-    return Outcome.SAFE if odd and probe.rule in (Rule.ODD, Rule.PUBLIC) else Outcome.OPEN
+    return Outcome.SAFE if odd and probe.rule is Rule.ODD else Outcome.OPEN
 
 
 def _believed(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) -> Outcome:

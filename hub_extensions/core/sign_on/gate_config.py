@@ -60,9 +60,6 @@ class GateConfig:
         name="lifetime_hours",
         least=0.1,
     )
-    trusted_proxies: tuple[str, ...] = setting(
-        (), "Addresses or networks whose X-Forwarded-For is believed. For the log only: it opens nothing."
-    )
     portal: bool = setting(True, "The front page of the apps' host shows the apps that its reader may open.")
     audit: timedelta = setting(
         timedelta(minutes=60),
@@ -83,7 +80,7 @@ class GateConfig:
     database_url: str = setting(
         "",
         "The gate's sessions are kept there: an address of PostgreSQL. Empty: a file of SQLite in the gate's own "
-        "folder, which one gate alone can use.",
+        "folder. There is one gate in both cases: what it knows of sessions, and its keys, are its own.",
         secret=True,
     )
     contact: str = setting("", "Whom to ask for the right to open an app: a few words on the page that refuses.")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hub_extensions.core.sign_on.apps import App
 from hub_extensions.tools.cli.terminal import refuse
 
+if TYPE_CHECKING:
+    from hub_extensions.core.sign_on.apps import AppCatalogue
+    from hub_extensions.gate.settings import GateSettings
+
+DEFAULT_GATE = "http://127.0.0.1:8192"
 PROXIES = ("nginx", "caddy", "envoy", "traefik", "gateway-api", "ingress")
 _file = click.Path(exists=True, dir_okay=False)
 
@@ -50,17 +51,19 @@ def config(proxy: str, gate_file: str | None, apps: str | None, output: str | No
     from hub_extensions.tools.gate_config.render import ProxySettings, render
     from hub_extensions.tools.gate_config.sites import ConfigRefused
 
-    known = _settings_of(gate_file) if gate_file else {}
+    known = _settings_of(gate_file) if gate_file else None
     secret_file = wanted.pop("secret_file")
-    secret = Path(secret_file).read_text(encoding="utf-8").strip() if secret_file else known.get("proxy_secret", "")
-    wanted["url"] = wanted["url"] or known.get("url", "")
-    wanted["gate"] = wanted["gate"] or f"http://{known.get('host', '127.0.0.1')}:{known.get('port', 8192)}"
-    rows = _catalogue(apps) if apps else ((row.get("name", ""), row) for row in known.get("catalogue", ()))
+    secret = Path(secret_file).read_text(encoding="utf-8").strip() if secret_file else ""
+    if known is not None:
+        secret = secret or known.proxy_secret
+        wanted["url"] = wanted["url"] or known.url
+        wanted["gate"] = wanted["gate"] or known.connect_url or f"http://{known.host}:{known.port}"
+    wanted["gate"] = wanted["gate"] or DEFAULT_GATE
     for there, what in ((apps or gate_file, "--apps"), (wanted["url"], "--url"), (secret, "--secret-file")):
         if not there:
             refuse(f"Nothing was written: --config FILE, or {what}, is needed.")
     try:
-        text = render(proxy, [_app(name, row) for name, row in rows], ProxySettings(secret=secret, **wanted))
+        text = render(proxy, _apps(apps, known, wanted["url"]), ProxySettings(secret=secret, **wanted))
     except ConfigRefused as refused:
         refuse(f"Nothing was written: {refused}.")
     _write(text, output)
@@ -76,35 +79,30 @@ def _write(text: str, output: str | None) -> None:
         written.write(text)
 
 
-def _settings_of(file: str) -> Mapping[str, Any]:
-    try:
-        found = json.loads(Path(file).read_text(encoding="utf-8"))
-    except ValueError as problem:
-        refuse(f"{file} is not JSON: {problem}.")
-    return found if isinstance(found, dict) else refuse(f"{file} has to hold one JSON object.")
-
-
-def _catalogue(file: str) -> Iterator[tuple[str, Any]]:
-    import yaml
+def _settings_of(file: str) -> GateSettings:
+    from hub_extensions.adapters.settings_file import SettingsError
+    from hub_extensions.gate.settings import GateSettings
 
     try:
-        rows = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
-    except yaml.YAMLError as problem:
-        refuse(f"{file} is no YAML: {problem}")
-    if not isinstance(rows, Mapping):
-        refuse(f"{file}: it has to hold names of apps, each with its keys")
-    yield from ((str(name), row) for name, row in rows.items())
+        return GateSettings.load(file)
+    except SettingsError as problem:
+        refuse(str(problem))
 
 
-def _app(name: str, row: Any) -> App:
-    from pydantic import TypeAdapter, ValidationError
+def _apps(file: str | None, known: GateSettings | None, url: str) -> AppCatalogue:
+    """Those of the file, or of the settings: of the file that these name, as it is now, where it is here."""
+    from hub_extensions.adapters.app_catalogue import CatalogueError, checked_catalogue
+    from hub_extensions.core.sign_on.apps import check_catalogue
+    from hub_extensions.gate.catalogue import check_for
 
-    if not isinstance(row, Mapping):
-        refuse(f"app {name!r}: its keys have to follow")
-    if unknown := sorted(set(map(str, row)) - {each.name for each in fields(App)}):
-        refuse(f"app {name!r}: {', '.join(unknown)} unknown")
+    source = file or (known.apps if known is not None and isinstance(known.apps, str) else None)
+    if source is None:
+        return known.catalogue if known is not None else ()
     try:
-        return TypeAdapter(App).validate_python({"name": name, "title": name, **row})
-    except ValidationError as problem:
-        first = problem.errors(include_input=False, include_url=False)[0]
-        refuse(f"app {name!r}, {'.'.join(map(str, first['loc']))}: {first['msg']}")
+        check = check_for(known) if known is not None else lambda apps: check_catalogue(apps, "", url)
+        apps, doubts = checked_catalogue(source, check)
+    except CatalogueError as problem:
+        refuse(f"Nothing was written: {problem}.")
+    for each in doubts:
+        click.echo(f"{source}: {each}.", err=True)
+    return apps

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from hub_extensions.core.sign_on.apps import CHECK_PATH, App
+from hub_extensions.core.sign_on.apps import CHECK_PATH, App, AppProblem
 from hub_extensions.core.sign_on.identity_headers import (
     METHOD,
     PROXY_SECRET,
@@ -32,6 +32,8 @@ TEMPLATES = {
     "ingress": "ingress.yaml.j2",
 }
 """Proxy -> its template."""
+RELAYING = ("nginx", "caddy", "envoy")
+"""Proxies whose WebSockets can go through the gate."""
 PUBLIC = ("/_gate/start", "/_gate/callback", "/_gate/sign-out", "/_gate/jwks.json", "/_gate/health")
 """The gate's addresses for browsers, and for apps that check an assertion. Nothing else of it is open from outside."""
 ABOUT_THE_REQUEST = ("Forwarded", "X-Forwarded-Host", "X-Forwarded-Prefix")
@@ -75,6 +77,7 @@ def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
     for name in ("listen", "certificate", "key", "namespace"):
         if not _PLAIN.fullmatch(getattr(settings, name)):
             raise ConfigRefused(f"{name}: letters, digits and ._/:- only")
+    _refuse_relay(proxy, apps)
     sites = sites_of(apps, settings.url)
     gate = address_of(settings.gate, "the gate's address")
     placed = [each for site in sites for each in site.apps]
@@ -97,6 +100,14 @@ def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
         by_port=_by_port(sites),
         clusters=[("jupyterhub_gpu_gate", gate), *((f"app_{each.name}", each.upstream) for each in placed)],
     )  # fmt: skip
+
+
+def _refuse_relay(proxy: str, apps: Sequence[App]) -> None:
+    """Where the gate is not reached with what it has to know of a WebSocket, it cannot carry any."""
+    for app in apps:
+        if app.relay and proxy not in RELAYING:
+            text = f"{proxy} cannot lead WebSockets through the gate: take relay out, or one of {', '.join(RELAYING)}"
+            raise ConfigRefused(str(AppProblem(app.name, "relay", text)))
 
 
 def _environment() -> Environment:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from urllib.parse import SplitResult, urlsplit
 
-from hub_extensions.core.sign_on.apps import RESERVED, App, AppProblem
+from hub_extensions.core.sign_on.apps import PORTS, RESERVED, App, AppProblem, WebAddress
+from hub_extensions.core.sign_on.apps import address_of as plain_address_of
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 _PATH = re.compile(r"/([A-Za-z0-9._~-]+/)*")
-_PORTS = {"http": 80, "https": 443}
 
 
 class ConfigRefused(Exception):
@@ -33,7 +32,7 @@ class HostAddress:
 
     @property
     def netloc(self) -> str:
-        return self.hostname if self.port == _PORTS[self.scheme] else f"{self.hostname}:{self.port}"
+        return self.hostname if self.port == PORTS[self.scheme] else f"{self.hostname}:{self.port}"
 
     @property
     def origin(self) -> str:
@@ -100,7 +99,7 @@ def _sites(placed: dict[HostAddress, list[PlacedApp]], home: HostAddress) -> Ite
 def address_of(url: str, key: str) -> HostAddress:
     """The host of a URL without a path. Raises ConfigRefused."""
     parts = _split(url)
-    if parts is None or parts.path not in ("", "/"):
+    if parts is None or parts.path != "/":
         raise ConfigRefused(f"{key}: {url!r} is not http:// or https:// with a host and no path")
     return _address(parts)
 
@@ -109,26 +108,20 @@ def _placed(app: App) -> tuple[HostAddress, PlacedApp]:
     if not _NAME.fullmatch(app.name):
         raise ConfigRefused(str(AppProblem(app.name, "name", "small letters, digits and - make a name")))
     where, upstream = _split(app.where), _split(app.upstream)
-    if where is None or not _PATH.fullmatch(where.path or "/"):
+    if where is None or not _PATH.fullmatch(where.path):
         raise ConfigRefused(str(AppProblem(app.name, "where", f"{app.where!r} is no address with a slash at its end")))
-    if upstream is None or upstream.path not in ("", "/"):
+    if upstream is None or upstream.path != "/":
         raise ConfigRefused(str(AppProblem(app.name, "upstream", f"{app.upstream!r} is no http address of a host")))
-    path = where.path or "/"
+    path = where.path
     if path.startswith(f"{RESERVED}/") or ".." in path.split("/"):
         raise ConfigRefused(str(AppProblem(app.name, "where", f"{path} is the gate's own")))
     return _address(where), PlacedApp(app, path, _address(upstream))
 
 
-def _split(url: str) -> SplitResult | None:
-    try:
-        parts = urlsplit(url)
-        port_is_good = parts.port is None or parts.port > 0
-    except ValueError:
-        return None
-    if parts.scheme not in _PORTS or "@" in parts.netloc or parts.query or parts.fragment or not port_is_good:
-        return None
-    return parts if _HOST.fullmatch(parts.hostname or "") else None
+def _split(url: str) -> WebAddress | None:
+    found = plain_address_of(url)
+    return found if found is not None and _HOST.fullmatch(found.host) else None
 
 
-def _address(parts: SplitResult) -> HostAddress:
-    return HostAddress(parts.scheme, parts.hostname or "", parts.port or _PORTS[parts.scheme])
+def _address(parts: WebAddress) -> HostAddress:
+    return HostAddress(parts.scheme, parts.host, parts.port)

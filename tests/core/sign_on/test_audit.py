@@ -19,7 +19,7 @@ from hub_extensions.core.sign_on.audit import (
 )
 from hub_extensions.core.sign_on.identity_headers import all_names
 
-APP = App("mlflow", "MLflow", "https://apps.example.org/mlflow/", "http://10.0.0.7:5000", public=("/health",))
+APP = App("mlflow", "MLflow", "https://apps.example.org/mlflow/", "http://10.0.0.7:5000")
 SAFE, OPEN, NOT_TRIED = Outcome.SAFE, Outcome.OPEN, Outcome.NOT_TRIED
 ANY = Probe("A1", "mlflow", "a stranger", "page", "/", "Close it.")
 
@@ -32,9 +32,9 @@ def a_probe(rule: Rule) -> Probe:
     ("rule", "status", "location", "outcome"),
     [
         *((rule, None, "", NOT_TRIED) for rule in Rule),
-        *((rule, 503, "", NOT_TRIED) for rule in (Rule.REFUSED, Rule.ODD, Rule.HIDDEN, Rule.PUBLIC)),
-        *((rule, status, "", SAFE) for rule in (Rule.REFUSED, Rule.ODD, Rule.PUBLIC) for status in (401, 403)),
-        *((rule, 200, "", OPEN) for rule in (Rule.REFUSED, Rule.ODD, Rule.HIDDEN, Rule.PUBLIC)),
+        *((rule, 503, "", NOT_TRIED) for rule in (Rule.REFUSED, Rule.ODD, Rule.HIDDEN)),
+        *((rule, status, "", SAFE) for rule in (Rule.REFUSED, Rule.ODD) for status in (401, 403)),
+        *((rule, 200, "", OPEN) for rule in (Rule.REFUSED, Rule.ODD, Rule.HIDDEN)),
         (Rule.REFUSED, 302, "/_gate/start?app=mlflow", SAFE),
         (Rule.REFUSED, 302, "https://apps.example.org/_gate/start", SAFE),
         (Rule.REFUSED, 302, "https://hub.example.org/hub/api/oauth2/authorize?client_id=x", SAFE),
@@ -66,12 +66,6 @@ def test_only_a_refusal_is_safe(rule: Rule, status: int | None, location: str, o
 )
 def test_an_app_that_shows_no_name_proves_nothing(text: str, plain: ProbeAnswer | None, outcome: Outcome) -> None:
     assert verdict(a_probe(Rule.UNBELIEVED), ProbeAnswer(200, text=text), plain, "ada") is outcome
-
-
-def test_what_is_public_may_come_back_and_nothing_else() -> None:
-    probe, plain = a_probe(Rule.PUBLIC), ProbeAnswer(200, text="fine")
-    assert verdict(probe, ProbeAnswer(200, text="fine"), plain) is SAFE
-    assert verdict(probe, ProbeAnswer(200, text="all runs"), plain) is OPEN
 
 
 def test_every_header_is_tried_in_every_spelling_by_a_stranger_and_by_somebody_signed_in() -> None:

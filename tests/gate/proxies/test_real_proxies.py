@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -79,7 +80,13 @@ def test_its_check_takes_hosts_with_https_and_apps_behind_https_too(proxy: RealP
     url = f"https://apps.example.org:{port}"
     apps = (
         App("inner", "Inner", f"{url}/inner/", "https://127.0.0.1:5000", prefix=False),
-        App("board", "Board", f"https://board.example.org:{other_port}/", "http://127.0.0.1:6006", relay=True),
+        App(
+            "board",
+            "Board",
+            f"https://board.example.org:{other_port}/",
+            "http://127.0.0.1:6006",
+            relay=proxy.kind != "traefik",
+        ),
     )
     text = render(proxy.kind, apps, ProxySettings(url, SECRET, certificate=str(certificate), key=str(key)))
     other = copy.copy(proxy)
@@ -130,6 +137,27 @@ def test_an_app_that_is_away_is_not_reported_as_a_page_of_the_proxy(proxy: RealP
     answer = request(proxy.port, "/apps/gone/", (SIGNED_IN, *NAVIGATION))
     assert answer.status in (502, 503)
     assert b"does not answer" in answer.body
+
+
+def test_an_upload_that_is_too_long_is_not_an_app_that_is_away(proxy: RealProxy) -> None:
+    answer = request(proxy.port, "/apps/echo/api", [SIGNED_IN], "POST", b"x" * 1_100_000)
+    if proxy.kind in ("nginx", "caddy"):  # the others have no such limit
+        assert (answer.status, b"does not answer" in answer.body) == (413, False)
+
+
+def test_a_gate_that_is_away_lets_nobody_in_and_is_not_an_app_that_is_away(proxy: RealProxy, tmp_path: Path) -> None:
+    alone = RealProxy(proxy.word, tmp_path / "alone", proxy.host)
+    gate, nowhere = (urlsplit(each).port for each in (proxy.host.gate, proxy.host.away))
+    alone.text = re.sub(rf"\b{gate}\b", str(nowhere), alone.text)
+    try:
+        alone.start()
+        answer = page(alone, [SIGNED_IN])
+    finally:
+        alone.stop()
+    assert answer.status == 503, answer
+    assert b"app does not answer" not in answer.body
+    assert b"sign-in gate" in answer.body
+    assert EchoApp.seen == []
 
 
 def forged(name: str, form: str, value: str) -> list[str]:

@@ -31,7 +31,7 @@ def check_gate(release: Release) -> Iterator[Finding]:
     yield from _host(release, gate)
     yield from _service(release, gate)
     yield from _urls(release, gate)
-    yield from _replicas(release, gate)
+    yield from _replicas(release)
     yield from _gate_port(release, gate)
     yield from _apps(release, gate)
     yield from _cookies(release)
@@ -66,17 +66,15 @@ def _urls(release: Release, gate: Tree) -> Iterator[Finding]:
             yield found(release, "gate-url", ("hub", "services", name, "url"), text, fix)
 
 
-def _replicas(release: Release, gate: Tree) -> Iterator[Finding]:
-    if gate.get("database_url"):
-        return
+def _replicas(release: Release) -> Iterator[Finding]:
     for manifest in release.manifests:
         replicas = (manifest.get("spec") or {}).get("replicas")
         if _is_gate(manifest) and isinstance(replicas, int) and replicas > 1:
             text = (
-                f"There are {replicas} gates, each with a file of sessions of its own: who signs in at one is a "
-                "stranger at the other."
+                f"There are {replicas} gates, each with keys and a memory of its own: a sign-out reaches one of them, "
+                "and assertions of the other are not believed."
             )
-            fix = "Set replicas to 1, or have them share a database: hub.config.SignOnGate.database_url."
+            fix = "Set replicas to 1. Kubernetes starts another gate where this one ends; sessions are kept."
             yield Finding("gate-replicas", "problem", _named(manifest), text, fix)
 
 
