@@ -122,76 +122,82 @@ async def main() -> None:
             await figures(r)
 
 
-async def figures(r: Room) -> None:
-    """Everything that happens to a line."""
-    queue, state = r.engine.queue, r.engine.state
-    gc.freeze()  # as the service does with what it begins with
-    turn = iter(range(1, TICKETS))
+class Happenings:
+    """Everything that happens to a line, each a thing to measure."""
 
-    async def publish() -> None:
-        head = state.tickets[f"t{next(turn)}"]
-        await state.commit(Changes(tickets=(TicketRow(head, TicketEnd.LEFT, "", state.clock.utc_now()),)))
-        await queue.publish_changed()
+    def __init__(self, r: Room) -> None:
+        self.room, self.engine, self.queue, self.state = r, r.engine, r.engine.queue, r.engine.state
+        self._turn = iter(range(1, TICKETS))
 
-    async def join() -> None:
-        await r.engine.ask(Ask(f"late-{next(turn)}", "", (SMALL,), {}))
+    async def publish(self) -> None:
+        head = self.state.tickets[f"t{next(self._turn)}"]
+        await self.state.commit(Changes(tickets=(TicketRow(head, TicketEnd.LEFT, "", self.state.clock.utc_now()),)))
+        await self.queue.publish_changed()
 
-    async def again() -> None:
-        ticket = state.tickets["t9999"]
+    async def join(self) -> None:
+        await self.engine.ask(Ask(f"late-{next(self._turn)}", "", (SMALL,), {}))
+
+    async def again(self) -> None:
+        ticket = self.state.tickets["t9999"]
         offers = tuple(choice.offer for choice in ticket.wanted_offers)
-        await r.engine.ask(Ask(ticket.user, "", offers, {}, ticket=ticket.id))
+        await self.engine.ask(Ask(ticket.user, "", offers, {}, ticket=ticket.id))
 
-    async def leave() -> None:
-        number = next(turn)
-        await r.engine.leave(f"t{5000 + number}", f"user-{5000 + number}")
+    async def leave(self) -> None:
+        number = next(self._turn)
+        await self.engine.leave(f"t{5000 + number}", f"user-{5000 + number}")
 
-    async def form() -> None:
-        state.revision += 1
-        r.engine.form("somebody", "", (), False)
+    async def form(self) -> None:
+        self.state.revision += 1
+        self.engine.form("somebody", "", (), False)
 
-    async def own_page() -> None:
-        r.engine.tickets("user-9999")
+    async def own_page(self) -> None:
+        self.engine.tickets("user-9999")
 
-    async def admins_list() -> None:
-        await r.engine.all_tickets()
+    async def admins_list(self) -> None:
+        await self.engine.all_tickets()
 
-    async def admission() -> None:
-        lease = next(each for each in state.leases.values() if each.user.startswith("holder"))
-        await state.commit(Changes(leases=(replace(lease, state=LeaseState.ENDED),)))
-        async with queue.transaction(admit=True):
+    async def admission(self) -> None:
+        lease = next(each for each in self.state.leases.values() if each.user.startswith("holder"))
+        await self.state.commit(Changes(leases=(replace(lease, state=LeaseState.ENDED),)))
+        async with self.queue.transaction(admit=True):
             pass
 
-    async def first_words() -> None:
+    async def first_words(self) -> None:
         heard: list[TicketStatus] = []
-        await listen(r, heard, len(state.tickets))
+        await listen(self.room, heard, len(self.state.tickets))
 
-    async def compared() -> None:
-        await r.engine.reconciler.reconcile()
+    async def compared(self) -> None:
+        await self.engine.reconciler.reconcile()
 
-    async def metrics() -> None:
-        r.engine.queue_figures()
+    async def metrics(self) -> None:
+        self.engine.queue_figures()
 
-    async def question() -> None:
-        r.engine.forecaster.question()
+    async def question(self) -> None:
+        self.engine.forecaster.question()
 
-    for ticket in state.tickets.values():
+
+async def figures(r: Room) -> None:
+    """Measure and print all of it."""
+    gc.freeze()  # as the service does with what it begins with
+    each = Happenings(r)
+    for ticket in r.engine.state.tickets.values():
         r.hub.run(ticket.user, "", ready=False)
     print(f"{TICKETS:,} tickets in two lines, {LEASED} devices; the longest step of the loop in each run")
-    await measured("a listener is told everything", first_words, 3)
+    await measured("a listener is told everything", each.first_words, 3)
     heard: list[TicketStatus] = []
     listener = asyncio.ensure_future(listen(r, heard))
-    await first_words()
-    await measured("publish, after the head has left", publish, 3)
-    await measured("ask: somebody joins", join)
-    await measured("ask again with the same ticket", again)
-    await measured("leave", leave)
-    await measured("form", form)
-    await measured("somebody's own page", own_page)
-    await measured("an admin's list of all", admins_list, 3)
-    await measured("a round of admissions, one device free", admission)
-    await measured("the hub's list is compared", compared)
-    await measured("the line for the metrics", metrics)
-    await measured("what the forecast asks", question)
+    await each.first_words()
+    await measured("publish, after the head has left", each.publish, 3)
+    await measured("ask: somebody joins", each.join)
+    await measured("ask again with the same ticket", each.again)
+    await measured("leave", each.leave)
+    await measured("form", each.form)
+    await measured("somebody's own page", each.own_page)
+    await measured("an admin's list of all", each.admins_list, 3)
+    await measured("a round of admissions, one device free", each.admission)
+    await measured("the hub's list is compared", each.compared)
+    await measured("the line for the metrics", each.metrics)
+    await measured("what the forecast asks", each.question)
     listener.cancel()
 
 

@@ -15,7 +15,6 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from traitlets import TraitError
 from traitlets.config import Config
@@ -32,12 +31,13 @@ from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import settings_in
 from hub_extensions.core.tokens import SHORTEST_TOKEN
 from hub_extensions.gate.hub_setup import GateSurroundings, add_gate
-from hub_extensions.hub_service.setup.addresses import at, reached_at
+from hub_extensions.hub_service.setup.addresses import reached_at
 from hub_extensions.hub_service.setup.notice_texts import NoticeTexts
 from hub_extensions.hub_service.setup.port import hold_port, is_hub_starting
 from hub_extensions.hub_service.setup.service_info import BY_ENVIRONMENT, from_environment, hub_secret_of, to_info
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 from hub_extensions.hub_service.setup.state_dir import NAMES, kept_secrets, state_folder
+from hub_extensions.hub_service.setup.surroundings import chart_service_url, handed_down, own_hub_api
 from hub_extensions.spawner.config.hub_config import hub_base_url
 from hub_extensions.spawner.config.loader import Sections, check_together, read_sections
 from hub_extensions.spawner.config.notice_checks import check_notices
@@ -69,8 +69,6 @@ DEFAULT_ROLE_SCOPES = {"user": ("self",), "server": ("users:activity!user", "acc
 
 SLOW_SPAWN_SECONDS = 1
 """A start that was refused at once is answered with its reason; one that waits shows the waiting page after this."""
-
-HANDED_DOWN = ("KUBERNETES_SERVICE_", "PG")
 
 CONNECT_SECONDS = 2
 """How long JupyterHub 6 waits at its start for a service apart. It would wait 30 s, and the service may wait for it."""
@@ -109,20 +107,7 @@ def apply(c: Any) -> None:
     _add_spawner(c, settings, notes)
     _add_limits(c, notes)
     _note_other_cullers(c, sections.culling, notes)
-    around = GateSurroundings(
-        settings.folder,
-        settings.base_url,
-        settings.hub_secret,
-        gpu_service_url=settings.url,
-        hub_api_url=_own_hub(c),
-        environment=_handed_down(),
-    )
-    has_sessions = sections.sign_on.enabled or is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class"))
-    gate = add_gate(
-        c, sections.gate, replace(sections.sign_on, enabled=has_sessions), around, notes, may_write=collected is None
-    )
-    address = GateAddress(gate.connect_url, gate.ended_secret) if gate is not None and gate.ended_secret else None
-    add_sign_on(c, sections.sign_on, notes, resolve=collected is None, gate=address)
+    _add_gate_and_sign_on(c, sections, settings, notes, is_dry_run=collected is not None)
     for note in notes if collected is None else ():
         print(f"jupyterhub-gpu: {note}", file=sys.stderr, flush=True)
 
@@ -163,14 +148,16 @@ def build_settings(c: Any, sections: Sections) -> Settings:
         **vars(notices),
         **keys,
         base_url=hub_base_url(c),
-        hub_api_url=_own_hub(c) if service.started_by_hub else "",
+        hub_api_url=own_hub_api(c, hub_base_url(c)) if service.started_by_hub else "",
         public_url=public_url,
         start_seconds=_start_seconds(c),
         allow_named_servers=bool(value_of(c, "JupyterHub", "allow_named_servers", False)),
         offers=offers,
         queue=sections.queue,
         culling=sections.culling,
-        cluster=cluster_config(c, sections.cluster, _chart_url(c)) if servers_are_pods(c) else None,
+        cluster=cluster_config(c, sections.cluster, chart_service_url(hub_base_url(c)))
+        if servers_are_pods(c)
+        else None,
     )
 
 
@@ -228,44 +215,12 @@ def _is_our_process(entry: Mapping[str, Any]) -> bool:
     return isinstance(command, list) and command[1:3] == COMMAND
 
 
-def _chart_url(c: Any) -> str:
-    """Where pods reach the service by the chart's proxy; "" where the chart's Services are not there."""
-    proxy = _chart_proxy(os.environ)
-    return f"{proxy}{hub_base_url(c)}services/{SERVICE_NAME}" if proxy else ""
-
-
-def _chart_proxy(environ: Mapping[str, str]) -> str:
-    """Where pods reach the chart's proxy by plain HTTP; "" where the chart's Services are not there.
-
-    With HTTPS the first port of proxy-public is 443. With a certificate of Let's Encrypt it is not the proxy that
-    stands there, but proxy-http leads to it.
-    """
-    if inner := environ.get("PROXY_HTTP_SERVICE_HOST"):
-        return at(inner, int(environ.get("PROXY_HTTP_SERVICE_PORT") or 8000))
-    public = environ.get("PROXY_PUBLIC_SERVICE_HOST")
-    names = ("PROXY_PUBLIC_SERVICE_PORT_HTTP", "PROXY_PUBLIC_SERVICE_PORT")
-    port = next((environ[name] for name in names if environ.get(name)), "80")
-    return at(public, int(port)) if public else ""
-
-
 def _start_seconds(c: Any) -> float:
     """How long a start may take: the admin's time-outs for the start and for the first answer, and a margin."""
     sections = [name for name in c if name.endswith("Spawner")]
     start = max([60.0, *(float(value_of(c, name, "start_timeout", 0)) for name in sections)])
     answer = max([30.0, *(float(value_of(c, name, "http_timeout", 0)) for name in sections)])
     return max(180.0, start + answer + 30.0)
-
-
-def _own_hub(c: Any) -> str:
-    """The hub's API for a service that the hub starts, where the hub listens on every address: the short way, inside.
-
-    In a pod the long one, by the hub's own Service, is a way that network policies may close. "": JupyterHub tells it.
-    """
-    bound = urlsplit(str(value_of(c, "JupyterHub", "hub_bind_url") or "").replace("//*", "//0.0.0.0"))
-    everywhere = (bound.hostname or "") in ("", "0.0.0.0", "::")
-    if bound.scheme != "http" or not everywhere or not bound.port or value_of(c, "JupyterHub", "internal_ssl"):
-        return ""
-    return f"http://127.0.0.1:{bound.port}{hub_base_url(c)}hub/api"
 
 
 def _simulated(offers: OfferConfig) -> OfferConfig:
@@ -310,7 +265,7 @@ def _add_service(c: Any, settings: Settings, apart: bool, notes: list[str], may_
             ours["timeout"] = CONNECT_SECONDS
     else:
         ours["command"] = [sys.executable, *COMMAND, "--config", file]
-        if environment := _handed_down():
+        if environment := handed_down():
             ours["environment"] = environment
     for place, service in enumerate(services):
         if service.get("name") == SERVICE_NAME:
@@ -319,14 +274,6 @@ def _add_service(c: Any, settings: Settings, apart: bool, notes: list[str], may_
     else:
         services.append(ours)
     c.JupyterHub.services = services
-
-
-def _handed_down() -> dict[str, str]:
-    """What the service needs of the hub's own environment, of which JupyterHub hands next to nothing to a service.
-
-    Where a pod finds its cluster, and what libpq connects with (``PGPASSWORD`` and the like).
-    """
-    return {name: value for name, value in os.environ.items() if name.startswith(HANDED_DOWN)}
 
 
 def _service_apart(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list[str]) -> dict[str, Any]:
@@ -494,6 +441,26 @@ def _note_other_cullers(c: Any, culling: CullPolicy, notes: list[str]) -> None:
             continue
         advice = "Take one of the two out." if culling.enabled else "It knows nothing about the GPU's use."
         notes.append(f"your service {service.get('name')!r} stops idle servers too and is left alone. {advice}")
+
+
+def _add_gate_and_sign_on(
+    c: Any, sections: Sections, settings: Settings, notes: list[str], *, is_dry_run: bool
+) -> None:
+    """The gate first: the hub's sessions tell it of each end."""
+    around = GateSurroundings(
+        settings.folder,
+        settings.base_url,
+        settings.hub_secret,
+        gpu_service_url=settings.url,
+        hub_api_url=own_hub_api(c, settings.base_url),
+        environment=handed_down(),
+    )
+    has_sessions = sections.sign_on.enabled or is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class"))
+    gate = add_gate(
+        c, sections.gate, replace(sections.sign_on, enabled=has_sessions), around, notes, may_write=not is_dry_run
+    )
+    address = GateAddress(gate.connect_url, gate.ended_secret) if gate is not None and gate.ended_secret else None
+    add_sign_on(c, sections.sign_on, notes, resolve=not is_dry_run, gate=address)
 
 
 def settings_of(config: Config) -> Settings:

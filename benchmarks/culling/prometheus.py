@@ -6,18 +6,16 @@ import asyncio
 import os
 import re
 import tempfile
-import threading
 import time
 import urllib.request
 from datetime import datetime, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from benchmarks.figures import latency_row
 from hub_extensions.adapters.prometheus import DcgmReading, Prometheus
 from hub_extensions.core.gpu.dcgm import PodGpu
 from tests.fakes.dcgm_text import NEW_NAMES, written
-from tests.fakes.real_prometheus import RealPrometheus
+from tests.fakes.real_prometheus import MetricsPage, RealPrometheus
 
 PODS, NODES, TIMES = 1000, 125, 15
 SETTLED = 130.0
@@ -37,31 +35,6 @@ def rows() -> list[Row]:
         for old, name in NEW_NAMES.items():
             found.append((name if new else old, labels, 0.5 if number % 2 else 0.0))
     return found
-
-
-class AllNodes:
-    """What all exporters of the cluster write, read at one address every 10 s, as exporters are."""
-
-    def __init__(self) -> None:
-        text = written(rows()).encode()
-
-        class Metrics(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, format: str, *args: object) -> None:
-                return
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
-        self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 def wanted() -> list[PodGpu]:
@@ -105,9 +78,10 @@ def queries(url: str) -> int:
 
 def main() -> None:
     """Print the figures."""
-    exporter = AllNodes()
+    text = written(rows())
+    exporter = MetricsPage(lambda: text)  # of all nodes at one address
     with tempfile.TemporaryDirectory() as folder:
-        prometheus = RealPrometheus(Path(folder), exporter)  # type: ignore[arg-type]
+        prometheus = RealPrometheus(Path(folder), exporter)
         config = Path(folder) / "prometheus.yml"
         config.write_text(config.read_text().replace("scrape_interval: 1s", "scrape_interval: 10s"))
         prometheus.start()

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.resources import files
 from typing import Any
-from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment
 from tornado.web import RequestHandler
 
 from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.adapters.page_templates import page_templates
 from hub_extensions.adapters.person_sources import PersonSources
 from hub_extensions.core import offer_texts, wording
 from hub_extensions.core.reasons import translated
@@ -139,30 +139,12 @@ def _policy() -> str:
 
 
 def _environment(hub_url: str) -> Environment:
-    environment = Environment(
-        loader=PackageLoader("hub_extensions.gate", "templates"),
-        autoescape=select_autoescape(default=True, default_for_string=True),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    base = hub_url.removesuffix("hub/")
-
-    def server_url(user: str, server: str) -> str:
-        path = f"{base}user/{quote(user, safe='')}/"
-        return f"{path}{quote(server, safe='')}/" if server else path
-
-    def waiting_url(user: str, server: str) -> str:
-        path = f"{base}hub/spawn-pending/{quote(user, safe='')}"
-        return f"{path}/{quote(server, safe='')}" if server else path
-
-    environment.globals.update(
+    return page_templates(
+        "hub_extensions.gate",
+        hub_url.removesuffix("hub/"),
         offer_texts=offer_texts,
         translated=translated,
         about=wording.about,
         health_text=health_text,
         left_text=left_text,
-        server_url=server_url,
-        waiting_url=waiting_url,
     )
-    return environment

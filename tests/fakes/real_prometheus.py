@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -21,7 +22,31 @@ JOB = """
 """
 
 
-class Exporter:
+class MetricsPage:
+    """Answers every GET with `text()`, in the format that Prometheus reads."""
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        class Metrics(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = text().encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                return
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Exporter(MetricsPage):
     """dcgm-exporter of one node: its cards, and the pods that the kubelet says have them.
 
     `since_4_9`: with the names of metrics and labels since that version.
@@ -32,31 +57,12 @@ class Exporter:
         self.metric = NEW_NAMES[ENGINE] if since_4_9 else ENGINE
         self.label = "hostname" if since_4_9 else "Hostname"
         self.rows: dict[str, tuple[dict[str, str], float]] = {}
-        exporter = self
-
-        class Metrics(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                text = written((exporter.metric, *row) for row in tuple(exporter.rows.values())).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, format: str, *args: object) -> None:
-                return
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
-        self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        super().__init__(lambda: written((self.metric, *row) for row in tuple(self.rows.values())))
 
     def says(self, pod: str, ratio: float, namespace: str = "jhub", **labels: str) -> None:
         """What the device of this pod does."""
         named = {"namespace": namespace, "pod": pod, "container": "notebook", **labels}
         self.rows[pod] = ({"UUID": "GPU-1", self.label: self.host, **named}, ratio)
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 class RealPrometheus:
@@ -65,7 +71,7 @@ class RealPrometheus:
     The caller starts and stops it; it may be started again, and has what it had.
     """
 
-    def __init__(self, folder: Path, honoured: Exporter, pushed_aside: Exporter | None = None) -> None:
+    def __init__(self, folder: Path, honoured: MetricsPage, pushed_aside: MetricsPage | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"

@@ -1,21 +1,17 @@
 """Brings a database to this version's schema, one step after the other, after a copy of it was made.
 
-Not here: how the database is opened (``database.py``).
+Not here: how the database is opened (``database.py``), and the steps themselves (``schema_steps.py``).
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy.engine import Engine
 
 from hub_extensions.adapters.store.copies import copy_to
 from hub_extensions.adapters.store.errors import StoreTooNew, StoreUnavailable
+from hub_extensions.adapters.store.schema_steps import is_known, newest, run_steps, schema_of
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 VERSION_TABLE = "gpu_alembic_version"
@@ -29,20 +25,14 @@ def migrate(engine: Engine, migrations: Path = MIGRATIONS, version_table: str = 
     Raises:
         StoreTooNew: its schema is newer than that. StoreUnavailable: its schema is none of ours.
     """
-    config = _config(migrations)
-    ours = _newest(migrations)
-    with engine.connect() as connection:
-        found = MigrationContext.configure(connection, opts={"version_table": version_table}).get_current_revision()
+    ours, found = newest(migrations), schema_of(engine, version_table)
     if found == ours:
         return
-    revisions = ScriptDirectory.from_config(config).walk_revisions()
-    if found is not None and found not in {each.revision for each in revisions}:
+    if found is not None and not is_known(found, migrations):
         raise _unknown(found, ours)
     if found is not None and engine.url.database and engine.dialect.name == "sqlite":
         copy_before(Path(engine.url.database), ours)
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+    run_steps(engine, migrations)
 
 
 def refuse_other(engine: Engine) -> None:
@@ -51,9 +41,7 @@ def refuse_other(engine: Engine) -> None:
     Raises:
         StoreTooNew: a newer version wrote it. StoreUnavailable: an older one did, or it is none of ours.
     """
-    ours = _newest(MIGRATIONS)
-    with engine.connect() as connection:
-        found = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+    ours, found = newest(MIGRATIONS), schema_of(engine, VERSION_TABLE)
     if found == ours:
         return
     if found is None or found < ours:
@@ -62,17 +50,6 @@ def refuse_other(engine: Engine) -> None:
             f"service of this version once: it brings the database up to date."
         )
     raise _unknown(found, ours)
-
-
-def _config(migrations: Path) -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
-    return config
-
-
-@lru_cache
-def _newest(migrations: Path) -> str:
-    return ScriptDirectory.from_config(_config(migrations)).get_current_head() or ""
 
 
 def copy_before(file: Path, revision: str) -> Path:

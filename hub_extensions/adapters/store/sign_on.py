@@ -17,14 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from hub_extensions.adapters.store.schema import SERIAL, CleanText, UtcTime, upsert
+from hub_extensions.adapters.store.schema_steps import is_known, newest, run_steps, schema_of
 from hub_extensions.core.sign_on import SignOnEvent, SignOnSession
 
 METADATA = sa.MetaData()
@@ -187,22 +184,15 @@ def migrate(engine: Engine) -> None:
         raise SignOnTablesUnusable(
             f"c.SignOn needs SQLite or PostgreSQL for the hub's database; c.JupyterHub.db_url is {engine.dialect.name}."
         )
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    script = ScriptDirectory.from_config(config)
-    ours = script.get_current_head()
-    with engine.connect() as connection:
-        found = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+    ours, found = newest(MIGRATIONS), schema_of(engine, VERSION_TABLE)
     if found == ours:
         return
-    if found is not None and found not in {each.revision for each in script.walk_revisions()}:
+    if found is not None and not is_known(found, MIGRATIONS):
         raise SignOnTablesUnusable(
             f"The hub's database has sign-on tables of schema {found}, and this version knows up to {ours}. Install "
             "the version that wrote them, or drop them with `jupyterhub-gpu sign-on forget`: everybody signs in once."
         )
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+    run_steps(engine, MIGRATIONS)
 
 
 def forget(url: str) -> tuple[str, ...]:

@@ -177,38 +177,8 @@ class Notifier:
     # -------------------------------------------------------------- what is sent
 
     def _notice(self, delivery: Delivery, now: datetime) -> WebhookNotice:
-        if delivery.kind != READY:
-            return self._warning(delivery, now)
-        url = self.settings.server_url(delivery.user, delivery.server)
-        until, wall = delivery.open_until, self.state.clock.wall
-        values = {
-            "user": delivery.user,
-            "server": delivery.server,
-            "title": delivery.title,
-            "url": url,
-            "minutes": None if until is None else max(1, (until - now) // timedelta(minutes=1)),
-        }
-        return WebhookNotice(
-            version=VERSION,
-            id=delivery.id,
-            kind=delivery.kind,
-            user=delivery.user,
-            server=delivery.server,
-            url=url,
-            offer=delivery.offer,
-            title=delivery.title,
-            at=wall(delivery.run),
-            open_until=None if until is None else wall(until),
-            subject=self.texts.subject(values),
-            text=self.texts.text(values),
-        )
-
-    def _warning(self, delivery: Delivery, now: datetime) -> WebhookNotice:
-        url, facts = self.settings.server_url(delivery.user, delivery.server), self.state.facts.get(delivery.run_of)
-        cause = facts.cause.value if facts is not None and facts.cause is not None else ""
-        until, wall = delivery.open_until or now, self.state.clock.wall
-        left = max(until - now, timedelta(0))
-        return WebhookNotice(
+        url, wall = self.settings.server_url(delivery.user, delivery.server), self.state.clock.wall
+        bare = WebhookNotice(
             version=VERSION,
             id=delivery.id,
             kind=delivery.kind,
@@ -219,9 +189,37 @@ class Notifier:
             title=delivery.title,
             at=wall(delivery.run),
             open_until=None,
+            subject="",
+            text="",
+        )
+        return (self._of_ready if delivery.kind == READY else self._of_warning)(bare, delivery, now)
+
+    def _of_ready(self, bare: WebhookNotice, delivery: Delivery, now: datetime) -> WebhookNotice:
+        until = delivery.open_until
+        values = {
+            "user": delivery.user,
+            "server": delivery.server,
+            "title": delivery.title,
+            "url": bare.url,
+            "minutes": None if until is None else max(1, (until - now) // timedelta(minutes=1)),
+        }
+        return replace(
+            bare,
+            open_until=None if until is None else self.state.clock.wall(until),
+            subject=self.texts.subject(values),
+            text=self.texts.text(values),
+        )
+
+    def _of_warning(self, bare: WebhookNotice, delivery: Delivery, now: datetime) -> WebhookNotice:
+        facts = self.state.facts.get(delivery.run_of)
+        cause = facts.cause.value if facts is not None and facts.cause is not None else ""
+        until = delivery.open_until or now
+        left, ends = max(until - now, timedelta(0)), self.state.clock.wall(until)
+        return replace(
+            bare,
             subject=warning_subject(delivery.title, left),
-            text=warning_text(cause, left, wall(until), url),
-            stops_at=wall(until),
+            text=warning_text(cause, left, ends, bare.url),
+            stops_at=ends,
             cause=cause,
         )
 

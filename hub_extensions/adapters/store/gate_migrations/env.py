@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from alembic import context
-
 from hub_extensions.adapters.store.gate import GATE_METADATA, GATE_VERSION_TABLE
+from hub_extensions.adapters.store.schema_steps import run_in_alembic
 
-context.configure(
-    connection=context.config.attributes["connection"],
-    target_metadata=GATE_METADATA,
-    version_table=GATE_VERSION_TABLE,
-    transactional_ddl=True,
-    include_name=lambda name, kind, _: kind != "table" or (name or "").startswith("gate_"),
-)
-with context.begin_transaction():
-    context.run_migrations()
+run_in_alembic(GATE_METADATA, GATE_VERSION_TABLE, "gate_")

@@ -5,16 +5,7 @@ The version stands in a table of its own: ``alembic_version`` in this database i
 
 from __future__ import annotations
 
-from alembic import context
+from hub_extensions.adapters.store.schema_steps import run_in_alembic
+from hub_extensions.adapters.store.sign_on import METADATA, PREFIX, VERSION_TABLE
 
-from hub_extensions.adapters.store.sign_on import METADATA, VERSION_TABLE
-
-context.configure(
-    connection=context.config.attributes["connection"],
-    target_metadata=METADATA,
-    version_table=VERSION_TABLE,
-    transactional_ddl=True,
-    include_name=lambda name, kind, _: kind != "table" or (name or "").startswith("gpu_signon_"),
-)
-with context.begin_transaction():
-    context.run_migrations()
+run_in_alembic(METADATA, VERSION_TABLE, PREFIX)

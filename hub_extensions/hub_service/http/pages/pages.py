@@ -9,14 +9,14 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from importlib.resources import files
 from typing import Any
-from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment
 from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.httputil import HTTPInputError, parse_body_arguments
 from tornado.web import HTTPError
 
 from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.adapters.page_templates import page_templates
 from hub_extensions.core import offer_texts, wording
 from hub_extensions.core.access import ApiAction, Person
 from hub_extensions.core.messages import Problem
@@ -236,34 +236,17 @@ class LoginCallback(HubOAuthCallbackHandler):  # type: ignore[misc]
 
 def make_environment(base_url: str) -> Environment:
     """The templates, everything escaped."""
-    environment = Environment(
-        loader=PackageLoader("hub_extensions.hub_service.http.pages", "templates"),
-        autoescape=select_autoescape(default=True, default_for_string=True),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-    def server_url(user: str, server: str) -> str:
-        path = f"{base_url}user/{quote(user, safe='')}/"
-        return f"{path}{quote(server, safe='')}/" if server else path
-
-    def waiting_url(user: str, server: str) -> str:
-        path = f"{base_url}hub/spawn-pending/{quote(user, safe='')}"
-        return f"{path}/{quote(server, safe='')}" if server else path
-
-    environment.globals.update(
+    return page_templates(
+        "hub_extensions.hub_service.http.pages",
+        base_url,
         labels=labels,
         wording=wording,
         offer_texts=offer_texts,
         translated=translated,
         halves=halves,
         cpu=CPU,
-        server_url=server_url,
-        waiting_url=waiting_url,
         utc=timezone.utc,
     )
-    return environment
 
 
 def read_static() -> dict[str, bytes]:

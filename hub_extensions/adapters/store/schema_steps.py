@@ -1,0 +1,65 @@
+"""The steps of one of our schemas (alembic's ``versions``), and a database that is brought along them.
+
+Not here: what is refused, and what is copied before (``schema_upgrade.py``, ``sign_on.py``).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import sqlalchemy as sa
+from alembic import command, context
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy.engine import Engine
+
+
+def newest(migrations: Path) -> str:
+    """The schema that the last step in this folder leads to."""
+    return _revisions(migrations)[0]
+
+
+def is_known(revision: str, migrations: Path) -> bool:
+    """Whether a step in this folder leads to it."""
+    return revision in _revisions(migrations)
+
+
+def schema_of(engine: Engine, version_table: str) -> str | None:
+    """The schema that the database says it has; None: it has none."""
+    with engine.connect() as connection:
+        return MigrationContext.configure(connection, opts={"version_table": version_table}).get_current_revision()
+
+
+def run_steps(engine: Engine, migrations: Path) -> None:
+    """Go to the newest, in one transaction."""
+    config = _config(migrations)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def run_in_alembic(metadata: sa.MetaData, version_table: str, prefix: str) -> None:
+    """What an ``env.py`` does when alembic runs it. `prefix`: of our tables; others are not looked at."""
+    context.configure(
+        connection=context.config.attributes["connection"],
+        target_metadata=metadata,
+        version_table=version_table,
+        transactional_ddl=True,
+        include_name=lambda name, kind, _: kind != "table" or (name or "").startswith(prefix),
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+
+
+def _config(migrations: Path) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
+    return config
+
+
+@lru_cache
+def _revisions(migrations: Path) -> tuple[str, ...]:
+    """The newest first."""
+    return tuple(each.revision for each in ScriptDirectory.from_config(_config(migrations)).walk_revisions())
