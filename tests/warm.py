@@ -5,8 +5,9 @@
 A hub needs about three seconds of a core for its imports, a user's server two, the service one; a fork of a process
 that holds them is there in some milliseconds. ``Popen`` is ``subprocess.Popen`` in everything else: a child of the
 caller, with its pid and exit status, and ``/proc/PID/environ`` and ``cmdline`` as they would be. What cannot be forked
-(another program, another Python, other library paths, a ``preexec_fn``) is started as usual; so is everything where
-``TEST_COLD=1``. A warm hub starts its service and its users' servers warm too.
+(another program, another Python, other import paths, a ``preexec_fn``) is started as usual; so is everything where
+``TEST_COLD=1``. The second program with other library paths has a nursery with those. A warm hub starts its service and
+its users' servers warm too.
 
 How: each process that starts warm programs has a nursery, a child of its own that does nothing but ``clone`` with
 CLONE_PARENT, so that the new process is the starter's child and not the nursery's. Linux only.
@@ -58,6 +59,8 @@ ARGUMENTS, ENVIRON = 8_000, 64_000
 
 _lock = threading.Lock()
 _nursery: Nursery | None = None
+_others: dict[str, Nursery | None] = {}
+"""Library paths -> the nursery that has them; None: they were asked for once, and two are the fewest that pay."""
 
 
 class Popen(subprocess.Popen[Any]):
@@ -114,10 +117,21 @@ def _nursery_for(args: Any, env: Mapping[str, str]) -> Nursery | None:
         return None
     with _lock:
         if _nursery is None or _nursery.owner != os.getpid():
-            _nursery = Nursery.opened()
+            _nursery = Nursery.opened(os.environ)
+            _others.clear()
         if words[1] in SCRIPTS:  # they need nothing of ours
             return _nursery
-        return _nursery if all(env.get(name) == _nursery.held.get(name) for name in MUST_BE_OURS) else None
+        differ = {name for name in MUST_BE_OURS if env.get(name) != _nursery.held.get(name)}
+        if differ == {"LD_LIBRARY_PATH"} and (paths := env.get("LD_LIBRARY_PATH")):
+            return _nursery_with(paths)
+        return None if differ else _nursery
+
+
+def _nursery_with(paths: str) -> Nursery | None:
+    """Begun with the second program that wants these library paths; None for the first, which starts as usual."""
+    if paths in _others and _others[paths] is None:
+        _others[paths] = Nursery.opened({**os.environ, "LD_LIBRARY_PATH": paths})
+    return _others.setdefault(paths, None)
 
 
 class Nursery:
@@ -127,10 +141,10 @@ class Nursery:
         self.end, self.held, self.owner, self.pid = end, held, os.getpid(), pid
 
     @classmethod
-    def opened(cls) -> Nursery:
+    def opened(cls, env: Mapping[str, str]) -> Nursery:
         """Start one, which takes a few seconds of imports; the first children wait for it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        held = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") if key in os.environ}
+        held = {key: env[key] for key in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") if key in env}
         # a nursery has one thread: numpy, which the service imports, would start one for each core
         held |= {
             "PYTHONPATH": str(ROOT),

@@ -216,11 +216,22 @@ def test_what_no_nursery_holds_starts_as_usual(words: list[str]) -> None:
 
 
 @pytest.mark.programs
-def test_a_program_with_other_library_paths_starts_as_usual(tmp_path: Path) -> None:
+def test_a_program_with_other_import_paths_starts_as_usual(tmp_path: Path) -> None:
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     with warm.Popen(WORDS, env=env, stdout=subprocess.DEVNULL) as child:
         assert child.wait(patient(60)) == 0
     assert not child.warm
+
+
+@pytest.mark.programs
+def test_the_second_program_with_other_library_paths_is_forked_and_has_them(tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": str(tmp_path)}
+    begun = []
+    for _ in range(2):
+        with warm.Popen(WORDS, env=env, stdout=subprocess.DEVNULL) as child:
+            assert child.wait(patient(60)) == 0
+        begun.append(child.warm)
+    assert begun == [False, True]
 
 
 OWNER = """
