@@ -108,12 +108,17 @@ class SessionEnder:
             events = _events(ended, name, tokens, len(ordered), cause, by, now, began)
             for event in events:
                 store.record(event)
-        self._follow(user_id, ended, events, new)
+        for session in ended:
+            self._registry.put(session)
+        self._registry.be_quiet(user_id, QUIET)
+        # before all that may wait: open pages of its servers are what somebody still has
+        asked = self._later(self._servers.ask_again(user)) if user is not None else None
+        self._follow(events, new)
         if lost_right:
             self._judged[user_id] = self._runs(user)
         report = _report(ended, tokens, kept, ordered, plan)
         known = self._report_to_gate(name, ended, is_last=plan.is_last)
-        return self._later(self._recheck_servers(user, report, known, began))
+        return self._later(_with_answers(report, asked, known, began))
 
     def _order_stops(
         self, user_id: int, user: Any, plan: EndPlan, facts: Sequence[ServerFact], cause: EndCause
@@ -135,17 +140,8 @@ class SessionEnder:
         store.order_stops(new)
         return ordered, new
 
-    def _follow(
-        self,
-        user_id: int,
-        ended: Sequence[SignOnSession],
-        events: Sequence[SignOnEvent],
-        stops: Sequence[PendingStop],
-    ) -> None:
-        """What is written comes true in memory, in the log, and at the servers."""
-        for session in ended:
-            self._registry.put(session)
-        self._registry.be_quiet(user_id, QUIET)
+    def _follow(self, events: Sequence[SignOnEvent], stops: Sequence[PendingStop]) -> None:
+        """What is written comes true in the log, and at the servers that are to stop."""
         self._later(self._delete_late_tokens_soon())
         for event in events:
             self._log_event(event)
@@ -160,15 +156,6 @@ class SessionEnder:
             return None
         sessions = None if is_last else tuple(session_hash(each.hub_session) for each in ended)
         return self._gate.report(EndedSessions(name, sessions))
-
-    async def _recheck_servers(
-        self, user: Any, report: EndReport, known: asyncio.Future[bool] | None, began: float
-    ) -> EndReport:
-        asked = await self._servers.ask_again(user) if user is not None else ()
-        if known is not None:
-            await asyncio.wait([known], timeout=GATE_SECONDS)
-            report = replace(report, gate_told=known.done())
-        return replace(report, servers_asked=asked, milliseconds=_since(began))
 
     def _delete_tokens(self, user_id: int, user: Any, plan: EndPlan) -> tuple[int, int]:
         """How many tokens were deleted, and how many of the person's are left (servers' own do not count)."""
@@ -343,6 +330,17 @@ class SessionEnder:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
+
+
+async def _with_answers(
+    report: EndReport, asked: asyncio.Future[tuple[str, ...]] | None, known: asyncio.Future[bool] | None, began: float
+) -> EndReport:
+    """The report, when servers and gate have been told."""
+    servers = () if asked is None else await asked
+    if known is not None:
+        await asyncio.wait([known], timeout=GATE_SECONDS)
+        report = replace(report, gate_told=known.done())
+    return replace(report, servers_asked=servers, milliseconds=_since(began))
 
 
 def _events(

@@ -24,7 +24,7 @@ from hub_extensions.server_extension.before_stop import HOOK, BeforeStop
 from hub_extensions.server_extension.broadcast import Broadcast
 from hub_extensions.server_extension.events import SCHEMA_FILE, EndEvents
 from hub_extensions.server_extension.gpu_processes import GpuProcesses, KernelReader
-from hub_extensions.server_extension.recheck import PATH, Recheck, RecheckHandler
+from hub_extensions.server_extension.recheck import PATH, Recheck, RecheckHandler, note_websockets
 from hub_extensions.server_extension.routes import handlers
 from hub_extensions.server_extension.sampler import (
     NO_GPU,
@@ -123,6 +123,7 @@ class GpuExtension(ExtensionApp):
         if self.metrics:
             self._show_metrics(self._sampler)
         self.handlers.extend(handlers(self._live, self._link))
+        note_websockets()
         self.handlers.append((PATH, RecheckHandler, {"recheck": Recheck(self._hub_auth)}))
         self.serverapp.io_loop.add_callback(self._begin)  # runs as soon as the server's loop does
 

@@ -384,14 +384,14 @@ export function keepLength(server: { keep: Keep | null }, trans: TranslationBund
   return duration((server.keep?.minutes ?? 0) * 60, trans);
 }
 
-/** How often it can still be pressed: "1 of 2 left in 24 h"; when it cannot, why there is no button. */
+/** How often it can still be pressed: "Keep: 1 of 2 left in 24 h"; when it cannot, why there is no button. */
 export function keepLeft(keep: Keep, trans: TranslationBundle): string {
   if (keep.left < 1) {
     return trans.__('Keep is used up: %1 of %1 in 24\u00a0h.', keep.of);
   }
   return keep.of_server
-    ? trans.__('%1 of %2 left', keep.left, keep.of)
-    : trans.__('%1 of %2 left in 24\u00a0h', keep.left, keep.of);
+    ? trans.__('Keep: %1 of %2 left', keep.left, keep.of)
+    : trans.__('Keep: %1 of %2 left in 24\u00a0h', keep.left, keep.of);
 }
 
 /** When the server stops by itself, while nothing is counted down. */
@@ -399,10 +399,15 @@ export function ruleText(server: ServerState, now: number, trans: TranslationBun
   return reasonText(server.rule, now, trans) || trans.__('No end is planned.');
 }
 
-/** The warning as one text: "This server stops at 14:52. Idle for 21 min."; who was signed out reads to save, too. */
+/** The warning as one text: "This server stops at 14:52. Idle for 21 min.", and what that means for one's work. */
 export function warningText(countdown: Countdown, now: number, trans: TranslationBundle): string {
   const words = `${stopText(countdown, now, trans)} ${reasonText(countdown.reason, now, trans)}`;
-  return countdown.cause === 'signed-out' ? `${words} ${trans.__('Save your work.')}` : words;
+  const todo = countdown.cause === 'signed-out' ? trans.__('Save your work.') : lostText(trans);
+  return `${words} ${todo}`;
+}
+
+function lostText(trans: TranslationBundle): string {
+  return trans.__('Files are saved, variables are lost.');
 }
 
 /** The last warning: "Your GPU is idle. The server stops in 1 min. Files are saved, variables are lost." */
@@ -416,7 +421,7 @@ export function lastWarningText(
       ? trans.__('Your GPU is idle.')
       : reasonText(countdown.reason, now, trans);
   const left = duration(secondsLeft(countdown, now) ?? 0, trans);
-  return `${why} ${trans.__('The server stops in %1. Files are saved, variables are lost.', left)}`;
+  return `${why} ${trans.__('The server stops in %1.', left)} ${lostText(trans)}`;
 }
 
 /** What interrupts a screen reader, once a countdown: the time alone, because reasons count on. */

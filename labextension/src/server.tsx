@@ -102,8 +102,8 @@ function Stop({
         <details>
           <summary>{trans.__('What is known of its use')}</summary>
           <dl>
-            {server.signs.map(sign => {
-              const { name, text } = signWords(sign, now, trans);
+            {server.signs.map((sign, _, signs) => {
+              const { name, text } = signWords(sign, signs, now, trans);
               return (
                 <div className="jp-gpu-Row" key={sign.kind}>
                   <dt>{name}</dt>

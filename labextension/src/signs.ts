@@ -6,9 +6,14 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import type { GpuReading, ServerState, UseSign } from './messages';
 import { duration, percent } from './units.js';
 
-/** One line: "GPU", "idle · NVML, 3 s ago", and whether the server is judged by it. */
+/**
+ * One line: "GPU", "idle · NVML, 3 s ago", and whether the server is judged by it.
+ *
+ * Of several that it is judged by (`signs`) none decides alone, and by one that is unknown nothing is decided.
+ */
 export function signWords(
   sign: UseSign,
+  signs: UseSign[],
   now: number,
   trans: TranslationBundle
 ): { name: string; text: string } {
@@ -34,10 +39,10 @@ export function signWords(
   const age = sign.at === null ? null : Math.max(0, (now - Date.parse(sign.at)) / 1000);
   const by = age === null ? source : trans.__('%1, %2 ago', source, duration(age, trans));
   const text = `${values[sign.value] ?? sign.value} · ${by}`;
-  return {
-    name: names[sign.kind] ?? sign.kind,
-    text: sign.decides ? trans.__('%1 (this decides)', text) : text
-  };
+  const decides = (each: UseSign): boolean => each.decides && each.value !== 'unknown';
+  const alone = signs.filter(decides).length < 2;
+  const judged = alone ? trans.__('%1 (this decides)', text) : trans.__('%1 (this counts)', text);
+  return { name: names[sign.kind] ?? sign.kind, text: decides(sign) ? judged : text };
 }
 
 /** Below which use, in percent, this device's own curve counts as idle; null: it is not what is decided by. */

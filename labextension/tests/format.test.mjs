@@ -371,9 +371,12 @@ test('without a countdown the rule is said, and "no end" only where there is non
 });
 
 test('what is left of keep is of 24 hours, not of a day', () => {
-  assert.equal(plain(keepLeft({ minutes: 30, left: 1, of: 2 }, trans)), '1 of 2 left in 24 h');
+  assert.equal(
+    plain(keepLeft({ minutes: 30, left: 1, of: 2 }, trans)),
+    'Keep: 1 of 2 left in 24 h'
+  );
   const extension = { minutes: 120, left: 1, of: 2, of_server: true };
-  assert.equal(plain(keepLeft(extension, trans)), '1 of 2 left');
+  assert.equal(plain(keepLeft(extension, trans)), 'Keep: 1 of 2 left');
   assert.equal(
     plain(keepLeft({ minutes: 30, left: 0, of: 2 }, trans)),
     'Keep is used up: 2 of 2 in 24 h.'

@@ -17,11 +17,7 @@ const sign = (changes = {}) => ({
 
 for (const [changes, name, text] of [
   [{}, 'GPU', 'idle · NVML, 3\u00a0s ago (this decides)'],
-  [
-    { value: 'unknown', source: 'none', at: null },
-    'GPU',
-    'unknown · nobody measures it (this decides)'
-  ],
+  [{ value: 'unknown', source: 'none', at: null }, 'GPU', 'unknown · nobody measures it'],
   [
     { kind: 'report', value: 'busy', source: 'report', decides: false },
     'GPU, as this server says',
@@ -35,9 +31,20 @@ for (const [changes, name, text] of [
   ]
 ]) {
   test(`a sign is written with value, source and age: ${text}`, () => {
-    assert.deepEqual(signWords(sign(changes), NOW, trans), { name, text });
+    const one = sign(changes);
+    assert.deepEqual(signWords(one, [one], NOW, trans), { name, text });
   });
 }
+
+test('of several that decide none decides alone, and one that is unknown decides nothing', () => {
+  const kinds = ['activity', 'kernels', 'terminals'];
+  const said = (...values) => {
+    const signs = values.map((value, at) => sign({ kind: kinds[at], value }));
+    return signs.map(each => /\((.*)\)$/.exec(signWords(each, signs, NOW, trans).text)?.[1]);
+  };
+  assert.deepEqual(said('idle', 'busy', 'idle'), Array(3).fill('this counts'));
+  assert.deepEqual(said('idle', 'unknown', 'unknown'), ['this decides', undefined, undefined]);
+});
 
 test('a curve decides where it is of the source that the server is judged by', () => {
   const server = (...signs) => ({ signs, idle_below_percent: 5 });

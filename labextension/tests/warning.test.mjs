@@ -126,7 +126,10 @@ test('a countdown is warned of once, with the button, however often it is told',
   model.say({ end: warned(countdown(560, { reason: idle(22) })) });
   const [one, ...more] = shown.now.values();
   assert.deepEqual(more, []);
-  assert.match(one.text, /^This server stops at .* Idle for 21\u00a0min\.$/);
+  assert.match(
+    one.text,
+    /^This server stops at .* Idle for 21\u00a0min\. Files are saved, variables are lost\.$/
+  );
   assert.equal(one.autoClose, false);
   assert.deepEqual(
     one.actions.map(action => action.label),

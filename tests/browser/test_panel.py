@@ -57,7 +57,7 @@ def test_the_warning_is_a_notification_and_keep_takes_it_back(
     keeps = service.keeps
     panel = open_lab(page, server)
     expect(panel).to_contain_text("Idle for 21 min. Stops in 8 min")
-    expect(panel).to_contain_text("1 of 2 left in 24\u00a0h")
+    expect(panel).to_contain_text("Keep: 1 of 2 left in 24\u00a0h")
     toast = page.locator(".jp-toastContainer, .Toastify").get_by_text("This server stops at")
     expect(toast.first).to_be_visible()
     expect(page.locator(".Toastify").get_by_role("button", name="Keep 30 min")).to_be_in_viewport(ratio=1)
@@ -72,7 +72,7 @@ def test_the_warning_is_a_notification_and_keep_takes_it_back(
     picture(page, f"kept-{theme.lower()}")
     soon = a_countdown(300)
     service.state = a_state(uuid=UUID, countdown=replace(soon, last_warning=soon.stops_at - timedelta(seconds=310)))
-    expect(page.locator(".Toastify").get_by_text("Files are saved, variables are lost.").first).to_be_visible()
+    expect(page.locator(".Toastify").get_by_text("The server stops in").first).to_be_visible()
     expect(page.locator(".Toastify").get_by_role("button", name="Keep 30 min")).to_be_in_viewport(ratio=1)
     expect(panel).to_contain_text("Stops in")
     picture(page, f"last-warning-{theme.lower()}")

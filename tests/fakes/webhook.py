@@ -37,8 +37,15 @@ class WebhookAsTold:
 
 
 class WebhookThatFails(WebhookAsTold):
+    """Until it is mended."""
+
+    fails = True
+
     def answer(self, session: _Session) -> None:
-        session.wfile.write(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
+        if self.fails:
+            session.wfile.write(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")
+        else:
+            super().answer(session)
 
 
 class WebhookThatRedirects(WebhookAsTold):

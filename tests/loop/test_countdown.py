@@ -7,11 +7,13 @@ The running clock is turned: six seconds of a limit are one of the reader's. At 
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.hubs import until
 from tests.loop.place import TURNED, Person, Place, browsers
@@ -81,6 +83,19 @@ c.GpuCulling.lifetime_hours = 0.5
         ada.page.goto(f"{place.hub.url}/hub/spawn/ada")
         expect(ada.page.locator("body")).to_contain_text("was stopped")
         expect(ada.page.locator("body")).to_contain_text("Your files are kept")
+        pictures_of_the_audit(Person(browser, place.hub.url, "root-admin").page)
+
+
+def pictures_of_the_audit(page: Page) -> None:
+    """As an admin reads it; into the folder ``PANEL_PICTURES`` names."""
+    page.goto(re.sub("/hub/.*", "/services/gpu/audit", page.url))
+    for kind in ("warned", "kept on", "stopped"):
+        expect(
+            page.locator("tbody tr").filter(has=page.get_by_role("rowheader", name=kind, exact=True))
+        ).not_to_have_count(0)
+    for scheme in ("light", "dark") if (folder := os.environ.get("PANEL_PICTURES")) else ():
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.screenshot(path=f"{folder}/audit-{scheme}.png", full_page=True)
 
 
 def notebook(path: Path) -> None:

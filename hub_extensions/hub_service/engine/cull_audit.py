@@ -17,7 +17,11 @@ from hub_extensions.hub_service.engine.transaction import SERVICE
 
 WARNED = "warned"
 """The journal's kind of a countdown that is in its warning from now on."""
-KINDS = (WARNED, "kept", "extended", "culled", "stop-failed", "back", "adopted", "future-activity")
+RETURNED, NOT_RETURNED = "returned", "not-returned"
+"""What became of a server that was to come back without its GPU."""
+KINDS = (
+    WARNED, "kept", "extended", "culled", "stop-failed", "back", RETURNED, NOT_RETURNED, "adopted", "future-activity",
+)  # fmt: skip
 """The journal's kinds that are about culling."""
 EvidenceText = Callable[[ServerFacts, Lease | None], str]
 """Writes out what is known of a server."""

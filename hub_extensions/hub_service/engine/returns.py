@@ -22,6 +22,7 @@ from hub_extensions.core.culling import ReturnSeen, ReturnStep, ServerFacts, Ser
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.reasons import Reason
 from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine.cull_audit import NOT_RETURNED, RETURNED
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.meta import RETURNS, write_returns
 from hub_extensions.hub_service.engine.rights import UNANSWERED, Rights
@@ -34,7 +35,6 @@ EVERY = 2.0
 NOT_FREE = "its GPU was not free in time"
 NO_ROOM = "there is no room for it now, or its start failed"
 SIGNED_OUT = "you were signed out"
-NOT_RETURNED = "not-returned"
 AGAIN = "Start it on this page."
 
 
@@ -122,7 +122,7 @@ class Returns:
         if step is ReturnStep.START:
             await self._start(replace(back, asked=now, tries=back.tries + 1))
         elif step is ReturnStep.BACK and facts is not None:
-            await self._write(replace(back, run=facts.started), "returned", "It runs again, without a GPU.")
+            await self._write(replace(back, run=facts.started), RETURNED, "It runs again, without a GPU.")
         elif step is ReturnStep.GIVE_UP:
             await self._give_up(back, NOT_FREE if back.asked is None else NO_ROOM)
         elif step is ReturnStep.FORGET:

@@ -63,7 +63,7 @@ async def test_a_user_sees_own_servers_place_in_line_and_offers(service: Running
     text = await page(service, "ada-token")
     assert 'href="/jh/user/ada/thesis/"' in text
     assert "Idle for 21 min. Stops at" in text
-    assert "Keep 30 min" in text and "1 of 2 left in 24\u00a0h" in text
+    assert "Keep 30 min" in text and "Keep: 1 of 2 left in 24\u00a0h" in text
     assert "1st in line" in text and 'href="/jh/hub/spawn-pending/ada/other"' in text
     assert "2 of 5 free" in text and "starts now" in text
     assert "at most 2 h 10 min" in text

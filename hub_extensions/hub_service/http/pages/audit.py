@@ -102,6 +102,8 @@ def kind_text(kind: str, t: Catalogue) -> str:
         "culled": t("stopped"),
         "stop-failed": t("could not be stopped"),
         "back": t("runs on after a failed stop"),
+        "returned": t("came back without a GPU"),
+        "not-returned": t("could not come back"),
         "adopted": t("found running"),
         "future-activity": t("activity ahead of the clock"),
     }.get(kind, kind)

@@ -23,8 +23,8 @@ def keep(budget: Keep, t: Catalogue = ENGLISH) -> str:
 def keep_left(budget: Keep, t: Catalogue = ENGLISH) -> str:
     """How often *keep* can still be pressed."""
     if budget.of_server:
-        return t("%1 of %2 left", budget.left, budget.of)
-    return t("%1 of %2 left in 24\u00a0h", budget.left, budget.of)
+        return t("Keep: %1 of %2 left", budget.left, budget.of)
+    return t("Keep: %1 of %2 left in 24\u00a0h", budget.left, budget.of)
 
 
 def lease_state(state: str, t: Catalogue = ENGLISH) -> str:
