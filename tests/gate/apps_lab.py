@@ -58,7 +58,7 @@ ONLY_HEADERS = frozenset({"uncleared", "assertion"})
 OPEN_SERVICE, LEFT_OVER = "open-service", "board"
 
 _CONFIG = """
-c.JupyterHub.load_groups = {{"lab": {{"users": ["ada"]}}, "staff": {{"users": []}}}}
+c.JupyterHub.load_groups = {{"lab": {{"users": ["ada", "cem"]}}, "staff": {{"users": []}}}}
 c.JupyterHub.services += [{{"name": "auditor", "api_token": {auditor!r}}}]
 c.JupyterHub.load_roles += [
     {{"name": "auditor", "services": ["auditor"],

@@ -6,15 +6,19 @@ People sign in at the hub once; a sign-out there closes app and front page at on
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import signal
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 import requests
 
 from hub_extensions.adapters.audit_run import AuditRun
 from hub_extensions.core.sign_on.audit import AuditResult, Outcome
+from tests.authenticator import killed_at
 from tests.gate.apps_lab import (
     AUDITOR,
     FAULTS,
@@ -35,7 +39,7 @@ pytestmark = [pytest.mark.programs, pytest.mark.whole, pytest.mark.hub, pytest.m
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppsLab]:
-    with apps_lab(tmp_path_factory.mktemp("apps")) as lab:
+    with apps_lab(tmp_path_factory.mktemp("apps"), more=killed_at.config()) as lab:
         yield lab
 
 
@@ -104,3 +108,45 @@ def test_the_audit_finds_each_planted_fault_and_nothing_where_there_is_none(lab:
     for name, said in headers.items():
         found.setdefault(name, set()).update(said)
     assert found == {**FAULTS, OPEN_SERVICE: {"A10"}, LEFT_OVER: {"A13"}}
+
+
+@pytest.mark.hub("6.1")
+def test_whatever_is_killed_nobody_comes_in_and_nobody_has_to_sign_in_again(lab: AppsLab) -> None:
+    hub, stranger, ben = lab.place.hub, requests.Session(), lab.place.hub.login("ben")
+    ada, cem = hub.login("ada"), hub.login("cem")
+    for browser in (ada, cem, ben):
+        lab.get(browser, "/apps/echo/", **PAGE)
+    copy = requests.Session()
+    copy.cookies.update(cem.cookies)
+    out = [stranger, ben]
+
+    def back(also: Callable[[], bool] = lambda: True) -> bool:
+        """Ada is in again, with the cookie that she had; whoever was out is out, whenever it is looked."""
+        cookies = ada.cookies.get_dict(HOST)
+        assert {lab.status(each) for each in out} <= {0, 401, 403, 503}
+        is_in = lab.status(ada) == 200 and also()
+        assert ada.cookies.get_dict(HOST) == cookies
+        return is_in
+
+    assert back() and lab.status(copy) == 200
+    lab.nginx.end(signal.SIGKILL)
+    assert lab.status(ada) == 0
+    lab.nginx.start()
+    until(back)
+    os.kill(lab.gate_pid(), signal.SIGKILL)
+    until(lambda: lab.status(ada) == 503 and {lab.status(each) for each in out} == {503})
+    until(back, 60)
+    hub.kill()  # the gate that it started goes with it
+    until(lambda: lab.status(ada) == 503)
+    hub.start()
+    until(back, 60)
+    # signed out, and the hub dies before it has told the gate
+    killed_at.dies_before(hub, "the gate is told")
+    with contextlib.suppress(requests.ConnectionError):
+        cem.get(f"{hub.url}/hub/logout", timeout=patient(20))
+    until(lambda: lab.status(copy) == 503, 60, "hub and gate are dead")
+    out += [cem, copy]
+    killed_at.again(hub)
+    until(back, 60)
+    assert [lab.status(each) for each in out] == [401, 403, 401, 401]
+    assert ada.get(f"{hub.url}/hub/home", allow_redirects=False, timeout=patient(20)).status_code == 200
