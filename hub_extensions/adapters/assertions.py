@@ -86,6 +86,14 @@ class AssertionSigner:
         return jwt.encode(claims, key.private, ALGORITHM, {"kid": key.kid})
 
 
+def signing_key(folder: Path) -> AssertionKey | None:
+    """The key that signs now, for who may read it; None: there is none, or it is not for this reader."""
+    try:
+        return next((_read(path) for path in sorted(folder.glob(_FILES))[-PUBLISHED:]), None)
+    except (OSError, ValueError):
+        return None
+
+
 def rotate(folder: Path) -> AssertionKey:
     """Make a key that is the next one; the one that was to be next signs, and the one that signed is gone."""
     private = ec.generate_private_key(ec.SECP256R1())

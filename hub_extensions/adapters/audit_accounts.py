@@ -16,8 +16,10 @@ from urllib.parse import quote
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-ACCOUNT = "gpu-audit-"
-"""How the names of the accounts begin: a left-over one is known by it."""
+from hub_extensions.adapters.signer import ATTEMPTS, Signer
+from hub_extensions.core.sign_on.audit import ACCOUNT, AUDIT_PATH
+from hub_extensions.core.signing import ANSWER_HEADER
+
 SECONDS = 10.0
 
 
@@ -124,3 +126,32 @@ class AuditHub:
         if answer.code >= 300:
             raise HubRefusesAccount(f"the hub answers {method} {path.split('/')[0]} with {answer.code}")
         return json.loads(answer.body) if answer.body else {}
+
+
+class AuditGate:
+    """The gate, asked beside every proxy for the session of an account of an audit's."""
+
+    def __init__(self, url: str, secret: str) -> None:
+        self._url, self._signer = url.rstrip("/"), Signer(secret)
+        self._client = SimpleAsyncHTTPClient(force_instance=True, defaults={"follow_redirects": False})
+
+    async def session_for(self, token: str) -> str:
+        """The cookie of a new session. Raises HubDeclined."""
+        body = json.dumps({"token": token}).encode()
+        try:
+            for _ in range(ATTEMPTS):
+                letter = self._signer.sign("POST", AUDIT_PATH, body)
+                request = HTTPRequest(
+                    f"{self._url}{AUDIT_PATH}", "POST", dict(letter.headers), body, request_timeout=SECONDS
+                )
+                answer = await self._client.fetch(request, raise_error=False)
+                if letter.heard(answer.code, answer.body, answer.headers.get(ANSWER_HEADER)):
+                    break
+            found = json.loads(answer.body)
+        except (OSError, ValueError, HTTPClientError) as problem:
+            raise HubDeclined(
+                f"the gate gives no session: no answer at {self._url} ({type(problem).__name__})"
+            ) from None
+        if answer.code != 200:
+            raise HubDeclined(f"the gate gives no session: {answer.code}")
+        return str(found["cookie"])

@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
+from hub_extensions.adapters.assertions import AssertionKey
 from hub_extensions.adapters.audit_accounts import AuditAccount, AuditAccounts, AuditHub, HubDeclined
-from hub_extensions.adapters.forged_assertions import forged_assertions
+from hub_extensions.adapters.forged_assertions import forged_assertions, true_assertions
 from hub_extensions.adapters.raw_http import HttpPlace, RawAnswer, ask_raw
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.audit import (
@@ -27,6 +28,7 @@ from hub_extensions.core.sign_on.audit import (
     Probe,
     ProbeAnswer,
     Rule,
+    borrowed,
     cookie_faults,
     merged,
     probes_of,
@@ -39,6 +41,8 @@ SECONDS = 5.0
 AT_ONCE = 8
 DEAD_SECONDS = 30.0
 """So long after its end a token is asked with: later than that it is not dead but open."""
+SIGN_OUT = "/_gate/sign-out"
+OWN_POST = (("Sec-Fetch-Site", "same-origin"), ("Content-Length", "0"))
 EVERYWHERE = "everything"
 """Stands for an app in results that are about the host."""
 Credentials = Mapping[AuditCaller, tuple[tuple[str, str], ...]]
@@ -73,6 +77,8 @@ class AuditConfig:
         cookie: a signed-in browser's Cookie header, for what needs a browser; "": that is not tried.
         cookie_name: of the gate. from_gate: it runs in the gate, which has to reach apps for their health.
         addresses: of this machine, at which an app on loopback may not answer. dead_seconds: see `DEAD_SECONDS`.
+        session_for: the cookie's value of a session for a token of an account; None: there is no way to the gate.
+        key: with which the gate signs; None: it cannot be read from here. cases: only these; (): all.
     """
 
     apps: Sequence[App]
@@ -85,6 +91,9 @@ class AuditConfig:
     from_gate: bool = False
     addresses: tuple[str, ...] = field(default_factory=own_addresses)
     dead_seconds: float = DEAD_SECONDS
+    session_for: Callable[[str], Awaitable[str]] | None = field(default=None, repr=False)
+    key: AssertionKey | None = field(default=None, repr=False)
+    cases: frozenset[str] = frozenset()
 
 
 class AuditRun:
@@ -94,6 +103,8 @@ class AuditRun:
         self.config = config
         self._few = asyncio.Semaphore(AT_ONCE)
         self._cookies: dict[str, set[str]] = {}
+        self._sessions: dict[AuditCaller, str] = {}
+        self._why_no_session = ""
 
     async def results(self) -> list[AuditResult]:
         """All of the report, by app and case."""
@@ -113,22 +124,46 @@ class AuditRun:
 
     async def _with(self, accounts: AuditAccounts) -> list[AuditResult]:
         results: list[AuditResult] = []
+        await self._sign_in(accounts)
         for app in self.config.apps:
             for listener in self.config.listeners or ("",):
                 results += await self._through_proxy(app, listener, accounts)
             results += await self._direct(app)
         services = await self.config.hub.services()
         results += await self._of_hub(services)
+        results += await self._signed_out()
+        for caller in self._sessions:  # no session of an audit's stays
+            await self._sign_out(caller)
         results += await self._dead(accounts)
         results += self._of_host()
-        return results
+        return [each for each in results if not self.config.cases or each.case in self.config.cases]
+
+    async def _sign_in(self, accounts: AuditAccounts) -> None:
+        """Both accounts, as far as they are there, get a session as a browser has one."""
+        if self.config.session_for is None:
+            self._why_no_session = "the gate's own address is not known"
+            return
+        pairs: tuple[tuple[AuditCaller, AuditAccount | None], ...] = (
+            ("browser", accounts.member),
+            ("other-browser", accounts.outsider),
+        )
+        self._why_no_session = accounts.why
+        for caller, account in pairs:
+            if account is not None:
+                try:
+                    self._sessions[caller] = await self.config.session_for(account.token)
+                except HubDeclined as problem:
+                    self._why_no_session = str(problem)
 
     # ---------------------------------------------------------------- through the proxy
 
     async def _through_proxy(self, app: App, listener: str, accounts: AuditAccounts) -> list[AuditResult]:
         place, path = HttpPlace.of(app.where, listener), urlsplit(app.where).path or "/"
         callers = self._credentials(accounts)
-        probes = [*probes_of(app, path, self.config.cookie_name), *await self._assertions(app, place, path)]
+        name, mine = self.config.cookie_name, self._sessions.get("browser", "")
+        probes = [*probes_of(app, path, name), *await self._assertions(app, place, path)]
+        probes += borrowed(app, path, name, mine, self._sessions.get("other-browser", ""))
+        probes = [each for each in probes if not self.config.cases or each.case in self.config.cases]
         member = accounts.member
         plain = {
             caller: await self._ask(place, replace(_plain(app, path, caller), headers=PAGE), callers)
@@ -143,8 +178,10 @@ class AuditRun:
         results = merged(await asyncio.gather(*map(one, tried)))
         left = [each for each in probes if each.caller not in callers]
         why = accounts.why or "there is no such account"
+        lacks = self._why_no_session or "there is none"
+        reasons = {"browser": f"needs a signed-in browser's cookie (--cookie-file): {lacks}", "other-browser": lacks}
         for probe in {(each.case, each.caller): each for each in left}.values():
-            reason = "needs a signed-in browser's cookie (--cookie-file)" if probe.caller == "browser" else why
+            reason = reasons.get(probe.caller, why)
             results.append(
                 AuditResult(probe.case, app.name, probe.tried.split(" sent by")[0], reason, Outcome.NOT_TRIED)
             )
@@ -158,6 +195,8 @@ class AuditRun:
             found["member"] = _bearer(accounts.member)
         if self.config.cookie:
             found["browser"] = (("Cookie", self.config.cookie),)
+        for caller, value in self._sessions.items():
+            found[caller] = (("Cookie", f"{self.config.cookie_name}={value}"),)
         return found
 
     async def _ask(self, place: HttpPlace, probe: Probe, callers: Credentials) -> ProbeAnswer:
@@ -193,7 +232,10 @@ class AuditRun:
                 Rule.ODD,
                 headers=((ASSERTION, token), *PAGE),
             )
-            for way, token in forged_assertions(app.name, self.config.url, str(known))
+            for way, token in (
+                *forged_assertions(app.name, self.config.url, str(known)),
+                *(true_assertions(app.name, self.config.url, self.config.key) if self.config.key is not None else ()),
+            )
         ]
 
     # ---------------------------------------------------------------- beside the proxy
@@ -261,17 +303,63 @@ class AuditRun:
             results += merged([(probe, answer, verdict(probe, answer))])
         return results
 
+    async def _sign_out(self, caller: AuditCaller) -> ProbeAnswer:
+        """As the button of the front page does."""
+        place = HttpPlace.of(self.config.url, *self.config.listeners[:1])
+        probe = Probe("A5", EVERYWHERE, "", "", SIGN_OUT, "", Rule.REFUSED, caller, "POST", OWN_POST)
+        return await self._ask(place, probe, self._credentials(AuditAccounts(None, None)))
+
+    async def _signed_out(self) -> list[AuditResult]:
+        """A5: the member's browser signs out, and a copy of its cookie is tried on every app. A12: for how long."""
+        apps, callers = self.config.apps, self._credentials(AuditAccounts(None, None))
+        if not apps or "browser" not in self._sessions:
+            why = self._why_no_session or "there is no app"
+            return [AuditResult("A5", EVERYWHERE, "a cookie copied before a sign-out", why, Outcome.NOT_TRIED)]
+        pages = [
+            (
+                HttpPlace.of(app.where, *self.config.listeners[:1]),
+                _plain(app, urlsplit(app.where).path or "/", "browser"),
+            )
+            for app in apps
+        ]
+        before = [await self._ask(place, probe, callers) for place, probe in pages]
+        opened = [(app, *page) for app, page, answer in zip(apps, pages, before, strict=True) if answer.status == 200]
+        tried = "a cookie copied before a sign-out"
+        why = "" if opened else f"the member's browser opened nothing: {before[0]}"
+        if not why:
+            answer = await self._sign_out("browser")
+            why = "" if answer.status == 303 else f"the sign-out answers {answer}"
+        if why:
+            return [AuditResult("A5", EVERYWHERE, tried, why, Outcome.NOT_TRIED)]
+        began, still = time.monotonic(), opened
+
+        async def all_refused() -> bool:
+            nonlocal still
+            still = [each for each in still if not await self._is_refused(each[1], each[2], callers)]
+            return not still
+
+        await _until(all_refused, self.config.dead_seconds)
+        took = time.monotonic() - began
+        if still:
+            advice = "The sign-out does not reach the gate that answers its checks, or it is not behind the gate."
+            late = f"still open after {self.config.dead_seconds:g} s"
+            return [AuditResult("A5", app.name, tried, late, Outcome.OPEN, advice) for app, _, _ in still]
+        return [
+            AuditResult("A5", EVERYWHERE, f"{tried}, at {len(opened)} apps", "refused by all", Outcome.SAFE),
+            AuditResult("A12", EVERYWHERE, "a sign-out", f"dead after {took:.1f} s", Outcome.SAFE),
+        ]
+
     async def _dead(self, accounts: AuditAccounts) -> list[AuditResult]:
-        """A5 and A12: how long the member's token opens an app after the member is gone. The last thing of all."""
+        """A12: how long the member's token opens an app after the member is gone. The last thing of all."""
         app = next(iter(self.config.apps), None)
         if app is None or accounts.member is None:
             why = accounts.why or "there is no app"
-            return [AuditResult(case, EVERYWHERE, "after the end", why, Outcome.NOT_TRIED) for case in ("A5", "A12")]
+            return [AuditResult("A12", EVERYWHERE, "after the end", why, Outcome.NOT_TRIED)]
         place, path = HttpPlace.of(app.where, *self.config.listeners[:1]), urlsplit(app.where).path or "/"
         probe, callers = _plain(app, path, "member"), self._credentials(accounts)
         if (before := await self._ask(place, probe, callers)).status != 200:
             why = f"the member's token opened nothing: {before}"
-            return [AuditResult(case, app.name, "after the end", why, Outcome.NOT_TRIED) for case in ("A5", "A12")]
+            return [AuditResult("A12", app.name, "after the end", why, Outcome.NOT_TRIED)]
         try:
             await self.config.hub.remove(accounts.member.name)
         except HubDeclined as problem:
@@ -285,10 +373,7 @@ class AuditRun:
         )
         outcome = Outcome.SAFE if dead else Outcome.OPEN
         advice = "" if dead else "The gate asks the hub too seldom, or not at all: see cache_seconds."
-        cookie = AuditResult(
-            "A5", app.name, "a cookie copied before a sign-out", "no sign-out is made", Outcome.NOT_TRIED
-        )
-        return [cookie, AuditResult("A12", app.name, "a token copied before its end", took, outcome, advice)]
+        return [AuditResult("A12", app.name, "a token copied before its end", took, outcome, advice)]
 
     async def _is_refused(self, place: HttpPlace, probe: Probe, callers: Credentials) -> bool:
         answer = await self._ask(place, probe, callers)
@@ -323,7 +408,12 @@ def _plain(app: App, target: str, caller: AuditCaller) -> Probe:
 
 def _seen(answer: RawAnswer) -> ProbeAnswer:
     text = answer.body.decode("utf-8", "replace") + "\n" + "\n".join(value for _, value in answer.headers)
-    return ProbeAnswer(answer.status, answer.header("location"), text, answer.all("set-cookie"))
+    policies = ";".join(answer.all("content-security-policy")).split(";")
+    ancestors = [
+        each.strip()[len("frame-ancestors") :] for each in policies if each.strip().startswith("frame-ancestors")
+    ]
+    framing = (ancestors[0].strip() if ancestors else "") or answer.header("x-frame-options")
+    return ProbeAnswer(answer.status, answer.header("location"), text, answer.all("set-cookie"), framing)
 
 
 def _bearer(account: AuditAccount) -> tuple[tuple[str, str], ...]:

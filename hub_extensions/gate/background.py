@@ -10,7 +10,8 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hub_extensions.adapters.audit_accounts import AuditHub
+from hub_extensions.adapters.assertions import signing_key
+from hub_extensions.adapters.audit_accounts import AuditGate, AuditHub
 from hub_extensions.adapters.audit_run import AuditConfig, AuditRun, own_addresses
 from hub_extensions.adapters.person_sources import PersonSources
 from hub_extensions.core.sign_on.apps import AppCatalogue
@@ -57,5 +58,9 @@ async def _audit(gate: Gate) -> Sequence[AuditResult]:
         cookie_name=gate.cookie_name,
         from_gate=True,
         addresses=await asyncio.to_thread(own_addresses),  # a name server may be slow: checks go on meanwhile
+        session_for=AuditGate(settings.connect_url, settings.client_secret).session_for
+        if settings.connect_url
+        else None,
+        key=signing_key(settings.folder),
     )
     return await AuditRun(config).results()

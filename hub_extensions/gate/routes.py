@@ -20,6 +20,7 @@ from tornado.web import RequestHandler
 from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.adapters.signatures import Signatures, SignatureVerdict
 from hub_extensions.core.sign_on.access import RequestFacts
+from hub_extensions.core.sign_on.audit import AUDIT_PATH
 from hub_extensions.core.sign_on.return_address import origin_of
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, hash_of
 from hub_extensions.gate.gate import Gate
@@ -43,6 +44,7 @@ def routes_of(gate: Gate) -> Sequence[Any]:
         (r"/_gate/callback", CallbackPage, about),
         (r"/_gate/sign-out", SignOutPage, about),
         (r"/_gate/ended", EndedRoute, signed),
+        (AUDIT_PATH, AuditRoute, {**about, "signatures": Signatures(gate.settings.client_secret)}),
         (r"/_gate/away/([^/]*)", AwayPage, about),
         (r"/_gate/relay/([^/]+)", RelaySocket, about),
         (r"/_gate/jwks.json", KeysRoute, about),
@@ -185,35 +187,26 @@ class SignOutPage(GatePage):
             await self.gate.sessions.end({session, *self.gate.sessions.of(session.user, of_hub)})
 
 
-class EndedRoute(GatePage):
-    """The hub reports that sessions ended: ``{"user": NAME, "sessions": [ID, …] or null for all}``, signed."""
+class SignedRoute(GatePage):
+    """A request that is signed with a secret, and so is its answer. To everybody else nothing is there."""
 
     async def post(self) -> None:
         """See the class."""
         header = self.request.headers.get("Authorization", "")
         judged = self.signatures.judge("POST", self.request.uri or "", header) if self.signatures else None
-        if judged is None or self.signatures is None:
+        if judged is None:
             self.refuse("not-found", 404)
             return
         if judged.verdict is SignatureVerdict.AGAIN:
             self._signed(judged.request, SIGN_AGAIN, {})
-            return
-        if judged.verdict is SignatureVerdict.REPLAYED or hash_of(self.request.body) != judged.request.body:
+        elif judged.verdict is SignatureVerdict.REPLAYED or hash_of(self.request.body) != judged.request.body:
             self._signed(judged.request, 403, {})
-            return
-        user, of_hub = _ended_in(self.request.body)
-        if not user:
-            self._signed(judged.request, 400, {"message": "user has to be a name, sessions a list of texts or null"})
-            return
-        self.gate.answers.forget_programs(user)
-        try:
-            count = await self.gate.sessions.end(self.gate.sessions.of(user, of_hub))
-        except Exception as problem:  # noqa: BLE001  # the hub reports it again
-            log.error("an end is not written yet: %s", type(problem).__name__)
-            self._signed(judged.request, 503, {"message": "the sessions are over, and their rows still there"})
-            return
-        log.info("the hub reported an end: %d sessions are over", count)
-        self._signed(judged.request, 200, {"ended": count})
+        else:
+            self._signed(judged.request, *await self.answer(self.request.body))
+
+    async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
+        """Status and content."""
+        raise NotImplementedError
 
     def _signed(self, request: Any, status: int, content: Mapping[str, object]) -> None:
         assert self.signatures is not None
@@ -221,6 +214,38 @@ class EndedRoute(GatePage):
         self.set_status(status)
         self.set_header(ANSWER_HEADER, self.signatures.signed(request, status, body))
         self._finish_with(JSON, body)
+
+
+class EndedRoute(SignedRoute):
+    """The hub reports that sessions ended: ``{"user": NAME, "sessions": [ID, …] or null for all}``."""
+
+    async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
+        """See the class."""
+        user, of_hub = _ended_in(body)
+        if not user:
+            return 400, {"message": "user has to be a name, sessions a list of texts or null"}
+        self.gate.answers.forget_programs(user)
+        try:
+            count = await self.gate.sessions.end(self.gate.sessions.of(user, of_hub))
+        except Exception as problem:  # noqa: BLE001  # the hub reports it again
+            log.error("an end is not written yet: %s", type(problem).__name__)
+            return 503, {"message": "the sessions are over, and their rows still there"}
+        log.info("the hub reported an end: %d sessions are over", count)
+        return 200, {"ended": count}
+
+
+class AuditRoute(SignedRoute):
+    """An audit's account gets a session, as if it had signed in: ``{"token": TOKEN}``. Nobody else's token does."""
+
+    async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
+        """See the class."""
+        try:
+            cookie = await SignIns(self.gate).for_audit(str(json.loads(body)["token"]))
+        except (ValueError, TypeError, KeyError):
+            return 400, {"message": "token has to be a text"}
+        except SignInFailed as problem:
+            return problem.status, {"message": problem.reason}
+        return 200, {"cookie": cookie}
 
 
 class AwayPage(GatePage):

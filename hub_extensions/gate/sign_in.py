@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urlencode
 
-from hub_extensions.adapters.hub_sign_in import CodeRefused
+from hub_extensions.adapters.hub_sign_in import CodeRefused, TokenOwner
 from hub_extensions.adapters.jupyterhub_api import HubAway
 from hub_extensions.adapters.store.gate import StoredSignIn
+from hub_extensions.core.sign_on.audit import ACCOUNT
 from hub_extensions.core.sign_on.return_address import origin_of, return_address, return_path
 from hub_extensions.gate.gate import Gate
 from hub_extensions.gate.sessions import COOKIE_LETTERS, GateSession, TooManyStarts, hash_of_secret
@@ -83,20 +84,39 @@ class SignIns:
         cookie = await self._session_for(code, kept, before)
         return SignedIn(cookie, return_address(app, kept.path) if app is not None else f"{home}/")
 
+    async def for_audit(self, token: str) -> str:
+        """The cookie of a session for an account that an audit has made. Raises SignInFailed."""
+        owner = await self._owner_of(token)
+        if not owner.name.startswith(ACCOUNT):
+            raise SignInFailed("hub-refused", 403)
+        cookie, _ = await self._gate.sessions.begin(owner.name, owner.session, token, None)
+        return cookie
+
     async def _session_for(self, code: str, kept: StoredSignIn, before: GateSession | None) -> str:
         gate = self._gate
         try:
             token = await gate.hub.redeem(code, kept.verifier)
-            owner = await gate.hub.owner(token)
         except CodeRefused:
             raise SignInFailed("sign-in-over", 400) from None
         except HubAway:
-            gate.answers.away_since = gate.answers.away_since or gate.now()
-            raise SignInFailed("hub-away", 503) from None
-        if owner is None or owner.kind != "user":
-            raise SignInFailed("sign-in-over", 400)
+            raise self._away() from None
+        owner = await self._owner_of(token)
         # its answer is not kept: a sign-out may have come in between, and the next check asks once more
         cookie, session = await gate.sessions.begin(owner.name, owner.session, token, before)
         if kept.app:
             session.rounds = {**(session.rounds or {}), kept.app: gate.now()}
         return cookie
+
+    async def _owner_of(self, token: str) -> TokenOwner:
+        try:
+            owner = await self._gate.hub.owner(token)
+        except HubAway:
+            raise self._away() from None
+        if owner is None or owner.kind != "user":
+            raise SignInFailed("sign-in-over", 400)
+        return owner
+
+    def _away(self) -> SignInFailed:
+        answers = self._gate.answers
+        answers.away_since = answers.away_since or self._gate.now()
+        return SignInFailed("hub-away", 503)

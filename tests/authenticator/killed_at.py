@@ -25,6 +25,7 @@ A_SERVER_STOPS = {
     "its stop is crossed out": "sign_on:SignOnStore.remove_stop",
 }
 TAKES_OVER = {"the service takes a stop over": "servers:UserServers.hand_over"}
+TELLS_THE_GATE = {"the gate is told": "gate_caller:GateCaller._send"}
 _PLACES = {"sign_on": "hub_extensions.adapters.store.sign_on", "user": "jupyterhub.user"}
 _CONFIG = """
 import os, signal
@@ -50,7 +51,7 @@ _ender.LATE_SECONDS = 0.2
 def config() -> str:
     """Text for the hub's configuration."""
     places = {}
-    for step, place in (NOTHING_IS_WRITTEN | ALL_IS_WRITTEN | A_SERVER_STOPS | TAKES_OVER).items():
+    for step, place in (NOTHING_IS_WRITTEN | ALL_IS_WRITTEN | A_SERVER_STOPS | TAKES_OVER | TELLS_THE_GATE).items():
         module, _, function = place.partition(":")
         owner, _, name = function.partition(".")
         places[step] = (_PLACES.get(module, f"hub_extensions.authenticator.{module}"), owner, name)

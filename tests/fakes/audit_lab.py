@@ -26,6 +26,9 @@ FAULTS = {
     "double-slash": "A8",
     "check-outside": "A9",
     "cross-site": "A11",
+    "framed": "A14",
+    "signed-out-open": "A5",
+    "two-cookies": "A4",
     "no-service": "A13",
     "cookie-for-all": "A14",
 }
@@ -47,6 +50,8 @@ class AuditLab:
         self.users: dict[str, set[str]] = {}
         self.tokens: dict[str, str] = {}
         self.made: list[str] = []
+        self.cookies: dict[str, str] = {}
+        self.signed_out: set[str] = set()
         self.port, self.names = free_port(), ["good", *(each for each in FAULTS if each in self.faults)]
         self.upstreams = {name: free_port() for name in self.names}
         self.url = f"http://127.0.0.1:{self.port}/"
@@ -77,6 +82,12 @@ class AuditLab:
             server.close()
             await server.wait_closed()
 
+    async def session_for(self, token: str) -> str:
+        """As the gate gives one to an audit's account."""
+        cookie = f"{token.replace('-', ''):x<43}"
+        self.cookies[f"gate-without-https={cookie}"] = self.tokens[token]
+        return cookie
+
     async def _app_connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         await _answer(writer, 200, "the app itself")
@@ -104,6 +115,9 @@ class AuditLab:
     # ---------------------------------------------------------------- gate and apps
 
     def _gate(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str, dict[str, str]]:
+        if path == "/_gate/sign-out":
+            self.signed_out.add(headers.get("cookie", ""))
+            return 303, "", {"Location": "/hub/logout"}
         if path.startswith("/_gate/"):
             return (401 if path == "/_gate/check/check-outside" else 404), "", {}
         name = path.lstrip("/").split("/")[0]
@@ -119,8 +133,12 @@ class AuditLab:
     def _checked(self, name: str, method: str, headers: Mapping[str, str]) -> tuple[int, str, dict[str, str]]:
         socket, page = "upgrade" in headers, "text/html" in headers.get("accept", "")
         cookie = headers.get("cookie", "")
-        by_cookie = cookie == "gate-without-https=good" or (name == "any-cookie" and bool(cookie))
+        if name == "two-cookies" and "; " in cookie:
+            cookie = cookie.split("; ")[1]
+        by_cookie = cookie in self.cookies or (name == "any-cookie" and bool(cookie))
+        by_cookie = by_cookie and (cookie not in self.signed_out or name == "signed-out-open")
         user = self.tokens.get(headers.get("authorization", "").removeprefix("Bearer "), "")
+        user = user or (self.cookies.get(cookie, "") if by_cookie else "")
         forged = next((headers[each] for each in NAMES if each in headers), "")
         open_to_all = (
             (name == "page-open" and page)
@@ -137,6 +155,8 @@ class AuditLab:
         if user and "staff" not in self.users.get(user, gone) and name != "any-group":
             return 403, "", {}
         if by_cookie and "elsewhere" in headers.get("origin", "") and name != "cross-site":
+            return 403, "", {}
+        if headers.get("sec-fetch-dest") == "iframe" and name != "framed":
             return 403, "", {}
         if socket:
             return 101, "", {}

@@ -1,109 +1,46 @@
-"""The whole way, as an admin sets it up: ``configure(c)``, a hub that starts the gate, ``gate config nginx``, an app.
+"""The whole way, as an admin sets it up (``apps_lab.py``): sign-in and sign-out, and the audit of all of it.
 
-People sign in at the hub once; a sign-out there closes app and front page at once. Nothing here is ours but the app.
+People sign in at the hub once; a sign-out there closes app and front page at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import os
 import signal
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 import requests
 
-from tests.fakes.apps_host import AppsHost
-from tests.fakes.real_proxies import NGINX
+from hub_extensions.adapters.audit_run import AuditRun
+from hub_extensions.core.sign_on.audit import AuditResult, Outcome
+from tests.authenticator import killed_at
+from tests.gate.apps_lab import (
+    AUDITOR,
+    FAULTS,
+    HOST,
+    LEFT_OVER,
+    ONLY_HEADERS,
+    OPEN_SERVICE,
+    AppsLab,
+    apps_lab,
+    with_faults,
+)
 from tests.gate.gate_browser import FETCH, PAGE
 from tests.hubs import until
-from tests.loop.place import THREE_SMALL, Place
-from tests.machine_needs import proxy_program
 from tests.patience import patient
-from tests.ports import free_port
 
 pytestmark = [pytest.mark.programs, pytest.mark.whole, pytest.mark.hub, pytest.mark.needs("nginx")]
 
-HOST = "127.0.0.3"
-"""Another host than the hub's, as it has to be: cookies know no ports."""
-GATE = """
-c.JupyterHub.load_groups = {{"lab": {{"users": ["ada"]}}, "staff": {{"users": []}}}}
-c.SignOn.enabled = True
-c.SignOnGate.enabled = True
-c.SignOnGate.url = {origin!r}
-c.SignOnGate.port = {gate_port}
-c.SignOnGate.cache_seconds = 60
-apps = {{"echo": ("Experiments", "lab"), "board": ("Boards", "staff")}}
-c.SignOnGate.apps = {{
-    name: {{"title": title, "where": f"{origin}/apps/{{name}}/", "upstream": {app!r}, "groups": [group]}}
-    for name, (title, group) in apps.items()
-}}
-"""
 
-
-@dataclass
-class AppsLab:
-    """Hub, gate, nginx and an app that answers with what reached it."""
-
-    place: Place
-    origin: str
-
-    def get(self, browser: requests.Session, path: str, **headers: str) -> requests.Response:
-        return browser.get(f"{self.origin}{path}", headers=headers, timeout=patient(30))
-
-
-@contextlib.contextmanager
-def nginx(folder: Path, state: Path, port: int) -> Iterator[None]:
-    """With the piece that ``gate config`` writes."""
-    folder.mkdir()
-    command = [sys.executable, "-m", "hub_extensions.tools.cli", "gate", "config", "nginx"]
-    options = ["--config", str(state / "gate.json"), "--listen", HOST, "-o", str(folder / "apps.conf")]
-    subprocess.run([*command, *options], check=True, timeout=patient(30))
-    (folder / "nginx.conf").write_text(NGINX.format(folder=folder))
-    program = proxy_program("nginx")
-    assert program is not None
-    words = [program, "-c", str(folder / "nginx.conf"), "-p", str(folder), "-e", str(folder / "error.log")]
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
-
-    def listens() -> bool:
-        assert process.poll() is None, (folder / "error.log").read_text()
-        with socket.socket() as probe:
-            return probe.connect_ex((HOST, port)) == 0
-
-    try:
-        until(listens, 30)
-        yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(patient(10))
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[AppsLab]:
-    port, gate_port = free_port(HOST), free_port()
-    origin, app = f"http://{HOST}:{port}", AppsHost()
-    app.start(())
-    text = GATE.format(origin=origin, gate_port=gate_port, app=app.app)
-    try:
-        with (
-            Place(tmp_path / "hub", layout=THREE_SMALL, config=text, lab=False).open() as place,
-            nginx(tmp_path / "nginx", place.state, port),
-        ):
-
-            def answers() -> bool:
-                with contextlib.suppress(requests.ConnectionError):
-                    return requests.get(f"{origin}/_gate/health", timeout=patient(5)).ok
-                return False
-
-            until(answers, 60)
-            yield AppsLab(place, origin)
-    finally:
-        app.stop()
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppsLab]:
+    with apps_lab(tmp_path_factory.mktemp("apps"), more=killed_at.config()) as lab:
+        yield lab
 
 
 def test_one_sign_in_opens_ones_own_apps_and_one_sign_out_closes_them_at_once(lab: AppsLab) -> None:
@@ -126,3 +63,91 @@ def test_one_sign_in_opens_ones_own_apps_and_one_sign_out_closes_them_at_once(la
     ada.get(f"{lab.place.hub.url}/hub/logout", timeout=patient(20))
     # what the hub said is believed for a minute; that it is over was reported
     until(lambda: lab.get(ada, "/apps/echo/", **FETCH).status_code == 401)
+
+
+def opened(results: Iterable[AuditResult]) -> dict[str, set[str]]:
+    """app -> the cases that say it is open."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for result in results:
+        if result.outcome is Outcome.OPEN:
+            found[result.app].add(result.case)
+    return dict(found)
+
+
+def audited(lab: AppsLab, *names: str, cases: frozenset[str] = frozenset()) -> list[AuditResult]:
+    return asyncio.run(AuditRun(lab.audit(*names, cases=cases)).results())
+
+
+@pytest.mark.hub("6.1")
+def test_the_audit_finds_each_planted_fault_and_nothing_where_there_is_none(lab: AppsLab) -> None:
+    """The apps with a fault, which stand in the hub too, are those that this catalogue lacks: A13."""
+    results = audited(lab, "echo", LEFT_OVER)
+    assert opened(results) == {name: {"A13"} for name in FAULTS}
+    untried = {result.case: result.came_back for result in results if result.outcome is Outcome.NOT_TRIED}
+    assert untried == {"A7": "its programs, users' servers too, reach it as the proxy does", "A14": "plain http"}
+    safe = {result.case: result.came_back for result in results if result.outcome is Outcome.SAFE}
+    assert set(safe) == {f"A{number}" for number in range(1, 15)} - {"A13"}
+    of_assertions = {result.tried for result in results if result.case == "A6" and result.app == "echo"}
+    assert of_assertions == {"an assertion that is not the gate's: 7 ways"}, "two of them signed by the gate's own key"
+
+    hub, app = lab.place.hub, lab.settings.catalogue[0].upstream
+    at_hub = {"Authorization": f"Bearer {AUDITOR}"}
+    service = f"{hub.url}/hub/api/services/{OPEN_SERVICE}"
+    made = requests.post(service, json={"url": app, "api_token": "0" * 32}, headers=at_hub, timeout=patient(30))
+    assert made.status_code == 201, made.text
+    try:
+        requests.post(f"{hub.url}/hub/api/proxy", headers=at_hub, timeout=patient(30))  # it has its routes at once
+        public = f"{hub.url}/services/{OPEN_SERVICE}/"
+        until(lambda: requests.get(public, timeout=patient(20)).status_code == 200)
+        with lab.nginx.changed(with_faults(lab.nginx.text, app, lab.nginx.folder / "cache")):
+            cases = frozenset(f"A{number}" for number in range(1, 15)) - {"A3"}
+            found = opened(audited(lab, *FAULTS, "echo", cases=cases))
+            headers = opened(audited(lab, *ONLY_HEADERS, "echo", cases=frozenset({"A3"})))
+    finally:
+        requests.delete(service, headers=at_hub, timeout=patient(30))
+    for name, said in headers.items():
+        found.setdefault(name, set()).update(said)
+    assert found == {**FAULTS, OPEN_SERVICE: {"A10"}, LEFT_OVER: {"A13"}}
+
+
+@pytest.mark.hub("6.1")
+def test_whatever_is_killed_nobody_comes_in_and_nobody_has_to_sign_in_again(lab: AppsLab) -> None:
+    hub, stranger, ben = lab.place.hub, requests.Session(), lab.place.hub.login("ben")
+    ada, cem = hub.login("ada"), hub.login("cem")
+    for browser in (ada, cem, ben):
+        lab.get(browser, "/apps/echo/", **PAGE)
+    copy = requests.Session()
+    copy.cookies.update(cem.cookies)
+    out = [stranger, ben]
+
+    def back(also: Callable[[], bool] = lambda: True) -> bool:
+        """Ada is in again, with the cookie that she had; whoever was out is out, whenever it is looked."""
+        cookies = ada.cookies.get_dict(HOST)
+        assert {lab.status(each) for each in out} <= {0, 401, 403, 503}
+        is_in = lab.status(ada) == 200 and also()
+        assert ada.cookies.get_dict(HOST) == cookies
+        return is_in
+
+    assert back() and lab.status(copy) == 200
+    lab.nginx.end(signal.SIGKILL)
+    assert lab.status(ada) == 0
+    lab.nginx.start()
+    until(back)
+    gates = lab.gates()
+    os.kill(*gates, signal.SIGKILL)
+    until(lambda: lab.gates() not in ([], gates) and back(), 60)
+    assert "died of SIGKILL" in hub.log(), "by its supervisor: the hub looks every 30 s"
+    hub.kill()  # the gate that it started goes with it
+    until(lambda: lab.status(ada) == 503)
+    hub.start()
+    until(back, 60)
+    # signed out, and the hub dies before it has told the gate
+    killed_at.dies_before(hub, "the gate is told")
+    with contextlib.suppress(requests.ConnectionError):
+        cem.get(f"{hub.url}/hub/logout", timeout=patient(20))
+    until(lambda: lab.status(copy) == 503, 60, "hub and gate are dead")
+    out += [cem, copy]
+    killed_at.again(hub)
+    until(back, 60)
+    assert [lab.status(each) for each in out] == [401, 403, 401, 401]
+    assert ada.get(f"{hub.url}/hub/home", allow_redirects=False, timeout=patient(20)).status_code == 200

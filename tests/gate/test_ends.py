@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,10 +13,26 @@ import pytest
 from hub_extensions.adapters.signer import Signer
 from hub_extensions.core.sign_on.ended_sessions import session_hash
 from hub_extensions.core.signing import ANSWER_HEADER
+from hub_extensions.gate.gate import SECURE_COOKIE
 from tests.fakes.gate_hub import GateHub
+from tests.fakes.own_postgresql import own_server
 from tests.gate.gate_browser import ENDED_SECRET, FETCH, MLFLOW, ORIGIN, Reply, Standing, a_gate, request, send
 
 LONG = timedelta(seconds=60)
+
+
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.needs("postgresql"), pytest.mark.whole])]
+)
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where the gate keeps its sessions."""
+    return "" if request.param == "sqlite" else str(request.getfixturevalue("postgresql_url"))
+
+
+@pytest.fixture
+async def standing(tmp_path: Path, hub: GateHub, store_url: str) -> AsyncIterator[Standing]:
+    async with a_gate(tmp_path / "gate", hub, database_url=store_url) as standing:
+        yield standing
 
 
 async def posted(standing: Standing, headers: Mapping[str, str], body: bytes) -> Reply:
@@ -118,14 +134,14 @@ async def test_a_session_that_is_not_used_ends(standing: Standing, hours: int, s
 
 
 async def test_another_gate_goes_on_with_the_sessions_and_the_sign_ins_of_the_one_before(
-    tmp_path: Path, hub: GateHub
+    tmp_path: Path, hub: GateHub, store_url: str
 ) -> None:
     folder = tmp_path / "gate"
-    async with a_gate(folder, hub) as first:
+    async with a_gate(folder, hub, database_url=store_url) as first:
         ada, ben = first.browser(), first.browser()
         await ada.sign_in()
         out = await ben.get(f"{ORIGIN}/_gate/start?app=mlflow")
-        async with a_gate(folder, hub) as second:  # the first one never stopped: it was killed
+        async with a_gate(folder, hub, database_url=store_url) as second:  # the first one never stopped: it was killed
             for browser in (ada, ben):
                 browser.port = second.port
             assert (await ada.check()).status == 200
@@ -171,3 +187,35 @@ async def test_a_sign_out_that_cannot_be_written_goes_on_to_the_hub(
     assert (done.status, done["Location"], ada.cookie) == (303, "https://hub.example.org/hub/logout", '""')
     await standing.gate.sessions.tidy()
     assert store.sessions() == []
+
+
+@pytest.mark.needs("postgresql")
+@pytest.mark.whole
+async def test_a_database_that_is_killed_keeps_nobody_out_who_is_in_and_lets_nobody_in(
+    tmp_path: Path, hub: GateHub
+) -> None:
+    with own_server() as server:
+        url = server.create("gate").replace("postgresql://", "postgresql+psycopg://")
+        async with a_gate(tmp_path / "gate", hub, database_url=url) as standing:
+            ada, eve, ben = standing.browser(), standing.browser(), standing.browser()
+            hub.add_user("eve", MLFLOW.scope)
+            await ada.sign_in()
+            hub.signed_in = "eve"
+            await eve.sign_in()
+            await asyncio.to_thread(server.stop)  # immediate: as by kill -9
+            assert (await ada.check()).status == 200
+            assert (await ben.check(**FETCH)).status == 401
+            assert (await ben.get(f"{ORIGIN}/_gate/start?app=mlflow")).status >= 500, "no sign-in begins"
+            ben.jars = {"apps.example.org": {SECURE_COOKIE: "b" * 43}}
+            assert (await ben.check(**FETCH)).status == 503, "another gate may have made it"
+            hub.revoke("eve")
+            assert (await report_end(standing, {"user": "eve", "sessions": None}))[0] == 503
+            assert (await eve.check(**FETCH)).status in (401, 503)
+        # that gate is killed as well: its row of eve's session is still there, and her token at the hub is not
+        await asyncio.to_thread(server.start)
+        async with a_gate(tmp_path / "gate", hub, database_url=url) as second:
+            for browser in (ada, eve, ben):
+                browser.port = second.port
+            assert (await ada.check()).status == 200
+            assert (await eve.check(**FETCH)).status == (await ben.check(**FETCH)).status == 401
+            assert await report_end(second, {"user": "eve", "sessions": None}) == (200, {"ended": 0})

@@ -22,6 +22,7 @@ ROUND_AGAIN = timedelta(minutes=1)
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES = frozenset({"same-origin", "none"})
 _PAGES = frozenset({"document", "iframe", "frame", ""})
+_FRAMES = frozenset({"iframe", "frame", "object", "embed"})
 
 
 class Passage(Enum):
@@ -48,6 +49,7 @@ class PassageVerdict:
 REASONS = {
     "unknown-app": "There is no app of this name.",
     "foreign-origin": "This request came from a page of another address, so it was not passed on.",
+    "foreign-frame": "This app is not shown inside a page of another address. Open it in a tab of its own.",
     "sign-in": "Sign in to open this app.",
     "session-over": "Your session has ended. Sign in again.",
     "token-unknown": "The hub does not know this token.",
@@ -96,6 +98,11 @@ class RequestFacts:
             return self.site not in _OWN_SITES
         return self.origin != app_origin
 
+    @property
+    def is_framed(self) -> bool:
+        """A page of another address shows it inside itself, where clicks are not what they seem to be."""
+        return self.dest in _FRAMES and self.site is not None and self.site not in _OWN_SITES
+
 
 @dataclass(frozen=True, slots=True)
 class PersonFacts:
@@ -126,6 +133,8 @@ def judge_session(
         return PassageVerdict(Passage.SIGN_IN if request.wants_page else Passage.REFUSE, reason)
     if request.is_foreign(origin):
         return PassageVerdict(Passage.FORBID, "foreign-origin")
+    if request.is_framed:
+        return PassageVerdict(Passage.FORBID, "foreign-frame")
     if who.scopes is None:
         return PassageVerdict(Passage.AWAY, "hub-away")
     if who.kind != "user":

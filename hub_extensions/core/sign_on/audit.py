@@ -14,10 +14,14 @@ from typing import Literal
 from hub_extensions.core.sign_on.apps import CHECK_PATH, RESERVED, App
 from hub_extensions.core.sign_on.identity_headers import all_names, spellings
 
-AuditCaller = Literal["stranger", "outsider", "member", "browser"]
-"""Nobody; an account without the app's group; one with it; a browser that is signed in (by its cookie)."""
+AuditCaller = Literal["stranger", "outsider", "member", "browser", "other-browser"]
+"""Nobody; an account without the app's group; one with it; and their two browsers, which are signed in by cookie."""
 CANARY = "audit-somebody-else"
 """The name under which identity headers are forged. An app that says it believed one."""
+AUDIT_PATH = f"{RESERVED}/audit"
+"""Where an audit gets a session for an account of its own, signed with what the gate and its hub alone know."""
+ACCOUNT = "gpu-audit-"
+"""How the names of its accounts begin: a left-over one is known by it."""
 HEADER_ADVICE = "Take the piece of `jupyterhub-gpu gate config` into the proxy again: it clears every identity header."
 
 
@@ -40,6 +44,7 @@ class Rule(Enum):
     ODD = "odd"
     HIDDEN = "hidden"
     UNBELIEVED = "unbelieved"
+    UNFRAMED = "unframed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +65,13 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """What came back. `status` None: nobody answered."""
+    """What came back. `status` None: nobody answered. `framing`: who may show it in a frame, where it says so."""
 
     status: int | None
     location: str = ""
     text: str = ""
     cookies: tuple[str, ...] = ()
+    framing: str = ""
 
     def __str__(self) -> str:
         if self.status is None:
@@ -100,6 +106,10 @@ SOCKET = (
     ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
 )
 CROSS = (("Origin", "https://elsewhere.example"), ("Sec-Fetch-Site", "cross-site"))
+FRAMES = {
+    site: (*PAGE[:2], ("Sec-Fetch-Dest", "iframe"), ("Sec-Fetch-Site", site)) for site in ("cross-site", "same-site")
+}
+"""As a browser asks for what a page of another address shows in a frame; users' servers are often of the same site."""
 KINDS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "page": ("GET", PAGE),
     "program": ("GET", PROGRAM),
@@ -115,6 +125,22 @@ def probes_of(app: App, path: str, cookie_name: str) -> Iterator[Probe]:
     yield from _cookies(app, path, cookie_name)
     yield from _tricks(app, path)
     yield from _check_route(app)
+    advice = "Let the check see Sec-Fetch-Dest and Sec-Fetch-Site, or the app say frame-ancestors 'self'."
+    for site, headers in FRAMES.items():
+        yield Probe(
+            "A14", app.name, "in a frame of another page", site, path, advice, Rule.UNFRAMED, "browser", "GET", headers
+        )
+
+
+def borrowed(app: App, path: str, name: str, mine: str, other: str) -> Iterator[Probe]:
+    """A4 with cookies that the gate gave: `mine` opens the app, `other` is of somebody without the group; "": none."""
+    advice = "The gate took one cookie for another: ask for help, and stop it meanwhile."
+    changed = mine[:-2] + ("A" if mine[-2:-1] != "A" else "B") + mine[-1:]  # of the last letter only some bits count
+    ways = {"changed": changed, "cut": mine[:-1], "beside one's own": f"{other}; {name}={mine}" if other else ""}
+    for way, value in ways.items():
+        if mine and value:
+            sent = (("Cookie", f"{name}={value}"), *PAGE)
+            yield Probe("A4", app.name, "a cookie that is somebody else's", way, path, advice, Rule.ODD, headers=sent)
 
 
 def _doors(app: App, path: str) -> Iterator[Probe]:
@@ -124,6 +150,7 @@ def _doors(app: App, path: str) -> Iterator[Probe]:
     for way, (method, headers) in KINDS.items():
         yield Probe("A1", app.name, "a stranger", way, path, advice, method=method, headers=headers)
         yield Probe("A2", app.name, "without the group", way, path, group, Rule.REFUSED, "outsider", method, headers)
+    yield Probe("A2", app.name, "without the group", "browser", path, group, Rule.REFUSED, "other-browser", "GET", PAGE)
     for way in ("POST", "WebSocket"):
         method, headers = KINDS[way]
         sent = (*headers, *CROSS)
@@ -182,7 +209,8 @@ def _tricks(app: App, path: str) -> Iterator[Probe]:
 
 def _check_route(app: App) -> Iterator[Probe]:
     advice = "The proxy may not pass these paths on, and the gate has to listen where only the proxy reaches it."
-    paths = (f"{CHECK_PATH}{app.name}", *(f"{RESERVED}/{each}/{app.name}" for each in ("answer", "away", "relay")))
+    asked = (f"{RESERVED}/{each}/{app.name}" for each in ("answer", "away", "relay"))
+    paths = (f"{CHECK_PATH}{app.name}", *asked, f"{RESERVED}/ended", AUDIT_PATH)
     for target in paths:
         yield Probe("A9", app.name, "the proxy's own question, from outside", target, target, advice, Rule.HIDDEN)
 
@@ -206,6 +234,8 @@ def verdict(probe: Probe, answer: ProbeAnswer, plain: ProbeAnswer | None = None,
         return Outcome.SAFE if status in (400, 403, 404, 405, 421) else Outcome.OPEN
     if status in (401, 403) or answer.leads_to_sign_in:
         return Outcome.SAFE
+    if probe.rule is Rule.UNFRAMED:
+        return _framed(answer, plain)
     if probe.rule is Rule.ODD and plain is not None and verdict(ANY_PAGE, plain) is Outcome.OPEN:
         return Outcome.NOT_TRIED  # it is open without what was added, which is A1's to say
     # a redirect to another spelling of the same place gives nothing away
@@ -220,6 +250,14 @@ def _believed(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) -> Out
     if plain is None or plain.status != 200 or owner not in plain.text:
         return Outcome.NOT_TRIED
     return Outcome.SAFE if answer.status in (200, 400, 401, 403, 431) else Outcome.NOT_TRIED
+
+
+def _framed(answer: ProbeAnswer, plain: ProbeAnswer | None) -> Outcome:
+    """A page is safe that says who may frame it, and does not say everybody. One that is not shown proves nothing."""
+    allowed = answer.framing.lower().split()
+    if allowed and not {"*", "https:", "http:", "allowall"} & set(allowed):
+        return Outcome.SAFE
+    return Outcome.OPEN if plain is not None and plain.status == 200 else Outcome.NOT_TRIED
 
 
 def merged(found: Iterable[tuple[Probe, ProbeAnswer, Outcome]]) -> list[AuditResult]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import click
 from rich.table import Table
 
 from hub_extensions.tools.cli.terminal import console, refuse
+
+CASES = tuple(f"A{number}" for number in range(1, 15))
 
 
 @click.command("audit")
@@ -31,15 +33,24 @@ from hub_extensions.tools.cli.terminal import console, refuse
 @click.option(
     "--connect", multiple=True, metavar="ADDRESS:PORT", help="A listener of the proxy; repeated. Else by name."
 )
+@click.option(
+    "--case", "cases", multiple=True, type=click.Choice(CASES), metavar="A1", help="Only this case; repeated. Else all."
+)
 @click.option("--json", "as_json", is_flag=True, help="The results as JSON.")
 def audit(
-    settings: Path, token_file: Path | None, cookie_file: Path | None, connect: tuple[str, ...], as_json: bool
+    settings: Path,
+    token_file: Path | None,
+    cookie_file: Path | None,
+    connect: tuple[str, ...],
+    cases: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Try whether an app behind the gate is open; exit code 1 where one is. Nothing is changed but two accounts,
     which are made at the hub and removed. What could not be tried is listed as not tried."""
     from hub_extensions.adapters.audit_run import AuditRun  # its libraries take their time to load
 
-    results = asyncio.run(AuditRun(_config(settings, token_file, cookie_file, connect)).results())
+    config = replace(_config(settings, token_file, cookie_file, connect), cases=frozenset(cases))
+    results = asyncio.run(AuditRun(config).results())
     if as_json:
         click.echo(json.dumps([asdict(result) for result in results], indent=1))
     else:
@@ -56,7 +67,8 @@ def audit(
 def _config(settings: Path, token_file: Path | None, cookie_file: Path | None, connect: tuple[str, ...]) -> Any:
     from pydantic import TypeAdapter, ValidationError
 
-    from hub_extensions.adapters.audit_accounts import AuditHub
+    from hub_extensions.adapters.assertions import signing_key
+    from hub_extensions.adapters.audit_accounts import AuditGate, AuditHub
     from hub_extensions.adapters.audit_run import AuditConfig
     from hub_extensions.core.sign_on.apps import AppCatalogue
 
@@ -65,6 +77,7 @@ def _config(settings: Path, token_file: Path | None, cookie_file: Path | None, c
         apps = TypeAdapter(AppCatalogue).validate_python(read["catalogue"])
         token = token_file.read_text().strip() if token_file else read["client_secret"]
         cookie = cookie_file.read_text().strip() if cookie_file else ""
+        reached = str(read.get("connect_url") or "")
         secure = str(read["url"]).startswith("https://")
         return AuditConfig(
             apps,
@@ -74,6 +87,8 @@ def _config(settings: Path, token_file: Path | None, cookie_file: Path | None, c
             listeners=connect,
             cookie=cookie,
             cookie_name="__Host-gate" if secure else "gate-without-https",
+            session_for=AuditGate(reached, read["client_secret"]).session_for if reached else None,
+            key=signing_key(Path(str(read.get("state_dir") or "."))),
         )
     except OSError as problem:
         refuse(f"{problem.filename}: {problem.strerror}")

@@ -73,6 +73,15 @@ P = Passage
             for origin in (None, "null", "https://evil.example", f"{ORIGIN}.evil.example", "http://apps.example.org")
         ),
         (replace(POST, site="none", origin=None), MAY, P.PASS, ""),
+        # inside another page, where clicks are not what they seem to be
+        *(
+            (replace(PAGE, dest=dest, site=site), MAY, P.FORBID, "foreign-frame")
+            for dest in ("iframe", "frame", "object", "embed")
+            for site in ("cross-site", "same-site")
+        ),
+        *((replace(PAGE, dest="iframe", site=site), MAY, P.PASS, "") for site in ("same-origin", "none", None)),
+        (replace(PAGE, site="cross-site"), MAY, P.PASS, ""),
+        (replace(PAGE, dest="iframe", site="same-site"), None, P.SIGN_IN, "sign-in"),
     ],
 )
 def test_a_browsers_request(request_: RequestFacts, who: PersonFacts | None, passage: Passage, reason: str) -> None:

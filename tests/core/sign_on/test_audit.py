@@ -11,6 +11,7 @@ from hub_extensions.core.sign_on.audit import (
     Probe,
     ProbeAnswer,
     Rule,
+    borrowed,
     cookie_faults,
     merged,
     probes_of,
@@ -55,6 +56,38 @@ def test_only_a_refusal_is_safe(rule: Rule, status: int | None, location: str, o
 
 
 @pytest.mark.parametrize(
+    ("status", "framing", "plain", "outcome"),
+    [
+        (403, "", 200, SAFE),
+        (200, "SAMEORIGIN", 200, SAFE),
+        (200, "'none'", 200, SAFE),
+        (200, "'self' https://hub.example.org", 200, SAFE),
+        (200, "", 200, OPEN),
+        (200, "*", 200, OPEN),
+        (200, "https:", 200, OPEN),
+        (200, "ALLOWALL", 200, OPEN),
+        (200, "", 502, NOT_TRIED),
+        (404, "", 404, NOT_TRIED),
+    ],
+)
+def test_a_page_is_framed_by_nobody_it_does_not_name(status: int, framing: str, plain: int, outcome: Outcome) -> None:
+    answer = ProbeAnswer(status, framing=framing)
+    assert verdict(a_probe(Rule.UNFRAMED), answer, ProbeAnswer(plain)) is outcome
+
+
+def test_a_cookie_is_changed_cut_and_sent_beside_another_and_never_as_it_is() -> None:
+    mine, other = "m" * 43, "o" * 43
+    sent = {each.way: dict(each.headers)["Cookie"] for each in borrowed(APP, "/mlflow/", "gate", mine, other)}
+    assert sent == {
+        "changed": f"gate={'m' * 41}Am",
+        "cut": f"gate={'m' * 42}",
+        "beside one's own": f"gate={other}; gate={mine}",
+    }
+    assert list(borrowed(APP, "/mlflow/", "gate", "", other)) == []
+    assert {each.way for each in borrowed(APP, "/mlflow/", "gate", mine, "")} == {"changed", "cut"}
+
+
+@pytest.mark.parametrize(
     ("text", "plain", "outcome"),
     [
         (f"hello {CANARY}", ProbeAnswer(200, text="hello"), OPEN),
@@ -74,7 +107,7 @@ def test_every_header_is_tried_in_every_spelling_by_a_stranger_and_by_somebody_s
     for name in all_names():
         for spelled in (name, name.replace("-", "_"), name.replace("-", ".").lower(), name.upper()):
             assert {("stranger", spelled), ("member", spelled)} <= sent
-    assert {each.case for each in probes_of(APP, "/mlflow/", "x")} == {"A1", "A2", "A3", "A4", "A8", "A9", "A11"}
+    assert {each.case for each in probes_of(APP, "/mlflow/", "x")} == {"A1", "A2", "A3", "A4", "A8", "A9", "A11", "A14"}
 
 
 def test_ways_that_came_to_the_same_are_one_line_and_what_is_open_says_what_to_do() -> None:

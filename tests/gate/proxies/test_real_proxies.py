@@ -263,7 +263,14 @@ def test_what_is_not_for_browsers_at_the_gate_is_closed_to_them(proxy: RealProxy
         "/_GATE/check/echo",
         "/x/../_gate/check/echo",
     ]
-    more = ["/_gate/check%2fecho", "/_gate/jwks.json/../check/echo", "/_gate/start/x", "/_gate/metrics", "/_gate/ended"]
+    more = [
+        "/_gate/check%2fecho",
+        "/_gate/jwks.json/../check/echo",
+        "/_gate/start/x",
+        "/_gate/metrics",
+        "/_gate/ended",
+        "/_gate/audit",
+    ]
     for target in (*paths, *tricks, *more):
         for method in ("GET", "POST", "HEAD"):
             answer = request(proxy.port, target, (SIGNED_IN, *asked), method)
