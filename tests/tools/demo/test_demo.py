@@ -32,8 +32,8 @@ from hub_extensions.tools.demo import (
     people,
     run,
 )
-from hub_extensions.tools.demo_processes import MARK, marked
-from hub_extensions.tools.demo_sign_in import FACTS, SignInService, planned, wanted_port
+from hub_extensions.tools.demo.processes import MARK, marked
+from hub_extensions.tools.demo.sign_in import FACTS, SignInService, planned, wanted_port
 from tests.machine_needs import sign_in_service
 from tests.patience import patient
 from tests.plain_account import PlainAccount, plain_account, until
