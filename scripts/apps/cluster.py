@@ -1,6 +1,6 @@
 """A Dask cluster in one process, with work that does not end, so that its dashboard has something to show.
 
-python cluster.py PORT PREFIX
+python cluster.py PORT
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def part(number: int) -> float:
     return float(number)
 
 
-def main(port: int, prefix: str) -> None:
+def main(port: int) -> None:
     """Scheduler and worker meet inside this process: nothing listens but the dashboard."""
     with (
         LocalCluster(
@@ -29,7 +29,6 @@ def main(port: int, prefix: str) -> None:
             processes=False,
             dashboard_address=f"127.0.0.1:{port}",
             worker_dashboard_address=None,
-            scheduler_kwargs={"http_prefix": prefix},
         ) as cluster,
         Client(cluster) as client,
     ):
@@ -39,4 +38,4 @@ def main(port: int, prefix: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]))

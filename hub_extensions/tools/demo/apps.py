@@ -24,9 +24,8 @@ from hub_extensions.tools.demo.proxy import DemoProxy, find_proxy
 
 HOST = "apps.localhost"
 """Another host than the hub's: cookies know no ports. Browsers take each name below ``localhost`` for this machine."""
-BOARD_HOST = "tensorboard.localhost"
-"""TensorBoard shows what people wrote, so it has a host to itself."""
 BOARD, DASK = "tensorboard", "dask"
+"""Each has a host to itself: the one shows what people wrote, the other one's first page works at no other path."""
 STARTS_IN_SECONDS = 60.0
 AUDITOR = "auditor"
 AUDITOR_SCOPES = ("admin:users", "tokens", "groups", "list:services", "access:services")
@@ -58,7 +57,7 @@ class DemoApps:
     @property
     def board_url(self) -> str:
         """TensorBoard's address."""
-        return f"http://{BOARD_HOST}:{self.port}/"
+        return f"http://{BOARD}.localhost:{self.port}/"
 
     @property
     def gate_file(self) -> Path:
@@ -89,10 +88,10 @@ class DemoApps:
             },
             DASK: {
                 "title": "Dask dashboard",
-                "where": f"{self.url}/dask/",
+                "where": f"http://{DASK}.localhost:{self.port}/",
                 "upstream": f"http://127.0.0.1:{self.dask}",
                 "groups": ["thesis"],
-                "health": "/dask/health",
+                "health": "/health",
                 "relay": True,
             },
         }
@@ -160,7 +159,7 @@ def running(
         started = {
             "training": start("training", str(apps.environment / "training.py"), str(runs)),
             BOARD: start(BOARD, *board, f"--logdir={runs}"),
-            DASK: start(DASK, str(apps.environment / "cluster.py"), str(apps.dask), DASK),
+            DASK: start(DASK, str(apps.environment / "cluster.py"), str(apps.dask)),
         }
         addresses = [f"{app['upstream']}{app['health']}" for app in apps.catalogue.values()]
         deadline = time.monotonic() + STARTS_IN_SECONDS
