@@ -18,8 +18,8 @@ from hub_extensions.adapters.procfs import send_signal, start_time
 MARK = "JUPYTERHUB_GPU_DEMO"
 """Every process of a demo carries its folder's path in this environment variable: that is how left-overs are found."""
 
-LEFT_OVERS_STOP_WITHIN_SECONDS = 2.0
-PROGRAM_STOPS_WITHIN_SECONDS = 3.0
+LEFT_OVERS_STOP_SECONDS = 2.0
+PROGRAM_STOP_SECONDS = 3.0
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def program(words: Sequence[str], log: Path, environment: Mapping[str, str]) -> 
     finally:
         process.terminate()
         try:
-            process.wait(PROGRAM_STOPS_WITHIN_SECONDS)
+            process.wait(PROGRAM_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -56,7 +56,7 @@ def end_marked(folder: Path, echo: Callable[[str], None], reason: str) -> None:
             echo(f"{reason}: {len(left)} {name}.")
         for pid, started in left:
             send_signal(pid, started, number)
-        deadline = time.monotonic() + LEFT_OVERS_STOP_WITHIN_SECONDS
+        deadline = time.monotonic() + LEFT_OVERS_STOP_SECONDS
         while marked(folder) and time.monotonic() < deadline:
             time.sleep(0.05)
 

@@ -36,8 +36,8 @@ from hub_extensions.tools.demo.plan import (
 )
 from hub_extensions.tools.demo.processes import end_marked
 
-READY_WITHIN_SECONDS = 120.0
-HUB_STOPS_WITHIN_SECONDS = 9.0
+READY_SECONDS = 120.0
+HUB_STOP_SECONDS = 9.0
 
 Echo = Callable[[str], None]
 
@@ -122,7 +122,7 @@ def _run_hub(demo: Demo, stop: threading.Event, echo: Echo, environment: Mapping
                     pass
         if stop.is_set():
             return 0
-        echo(_last_lines(log))
+        echo(_end_of(log))
         return 1
     finally:
         _end(demo, hub, echo)
@@ -134,8 +134,8 @@ def _becomes_ready(demo: Demo, hub: subprocess.Popen[bytes], stop: threading.Eve
         if all(map(_answers, demo.signs_of_life)):
             return True
         passed = time.monotonic() - began
-        if passed > READY_WITHIN_SECONDS:
-            echo(f"The hub was not ready within {READY_WITHIN_SECONDS:.0f} s.")
+        if passed > READY_SECONDS:
+            echo(f"The hub was not ready within {READY_SECONDS:.0f} s.")
             return False
         if passed - reported_at >= 5:
             reported_at = passed
@@ -183,9 +183,9 @@ def _publish(demo: Demo, echo: Echo) -> None:
     )
 
 
-def _last_lines(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    own = [line for line in lines if line and "ConfigProxy" not in line]
+def _end_of(log: Path) -> str:
+    text = log.read_text(encoding="utf-8", errors="replace")
+    own = [each for each in text.splitlines() if each and "ConfigProxy" not in each]
     return "\n".join(["The hub ended. The last lines of its log:", *own[-20:], f"The whole log is {log}."])
 
 
@@ -195,7 +195,7 @@ def _end(demo: Demo, hub: subprocess.Popen[bytes], echo: Echo) -> None:
         echo("Stopping the hub and all servers.")
         hub.terminate()
     try:
-        hub.wait(HUB_STOPS_WITHIN_SECONDS)
+        hub.wait(HUB_STOP_SECONDS)
     except subprocess.TimeoutExpired:
         hub.kill()
         hub.wait()
