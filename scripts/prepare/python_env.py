@@ -95,7 +95,7 @@ def prepare_apps(env: Mapping[str, str]) -> None:
     caddy = APPS / "caddy-wheel"
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
     if not any(shutil.which(proxy, path=path) for proxy in ("nginx", "caddy")):
-        step("Caddy (16 MB to fetch)", caddy / NOTE, digest(interpreter(), LOCKS / "caddy.txt"), fetch)
+        step("Caddy (50 MB to fetch)", caddy / NOTE, digest(interpreter(), LOCKS / "caddy.txt"), fetch)
 
 
 def install_package(venv: Path, env: Mapping[str, str]) -> None:
