@@ -60,7 +60,8 @@ function summary(audit) {
   const count = outcome => audit.results.filter(each => each.outcome === outcome).length;
   const open = count('open');
   const apps = new Set(audit.results.filter(each => each.outcome === 'open').map(each => each.app));
-  const said = open ? `Something is open: ${[...apps].join(', ')}.` : 'Nothing is open.';
+  const found = count('safe') ? 'Nothing is open.' : 'Nothing could be tried.';
+  const said = open ? `Something is open: ${[...apps].join(', ')}.` : found;
   return `<p role="status"><strong>${escaped(said)}</strong> ${count('safe')} results are safe; ${count('not tried')}
 could not be tried, which is not the same. Tried at ${audit.made.toTimeString().slice(0, 8)}${audit.hadFault ? ', with the fault' : ''}.</p>
 ${GROUPS.map(([outcome, title]) => table(audit.results, outcome, title)).join('\n')}`;
@@ -70,6 +71,7 @@ function button(action, label) {
   return `<button name="action" value="${action}">${escaped(label)}</button>`;
 }
 
+const AGAIN = '<script>setTimeout(() => location.reload(), 1000)</script>';
 const DOING = {
   audit: 'Trying. It takes about ten seconds.',
   plant: 'The fault is being planted.',
@@ -87,12 +89,11 @@ The audit has to find it.</p>`
 ${audit.hasFault ? button('mend', 'Take the fault back') : button('plant', 'Plant a fault')}</form>`;
   return page(
     'Audit of the apps',
-    `${audit.running ? '<meta http-equiv="refresh" content="1">' : ''}
-<p><a href="/">Back to the sign-in service</a> · <a href="${escaped(audit.apps.portal)}">The portal</a></p>
+    `<p><a href="/">Back to the sign-in service</a> · <a href="${escaped(audit.apps.portal)}">The portal</a></p>
 <p>It tries on each app what a stranger would, and says what came back. It is the command
 <code>jupyterhub-gpu gate audit</code>. It makes two accounts at the hub for it, and removes them.</p>
 ${fault}
-${audit.running ? `<p role="status">${DOING[audit.running]}</p>` : buttons}
+${audit.running ? `<p role="status">${DOING[audit.running]}</p>${AGAIN}` : buttons}
 ${audit.problem ? `<p role="alert">${escaped(audit.problem)}</p>` : ''}
 ${audit.results && !audit.running ? summary(audit) : ''}`
   );

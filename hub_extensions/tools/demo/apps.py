@@ -26,7 +26,7 @@ HOST = "apps.localhost"
 """Another host than the hub's: cookies know no ports. Browsers take each name below ``localhost`` for this machine."""
 BOARD, DASK = "tensorboard", "dask"
 """Each has a host to itself: the one shows what people wrote, the other one's first page works at no other path."""
-STARTS_IN_SECONDS = 60.0
+STARTS_IN_SECONDS = 120.0
 AUDITOR = "auditor"
 AUDITOR_SCOPES = ("admin:users", "tokens", "groups", "list:services", "access:services")
 

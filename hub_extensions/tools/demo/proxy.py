@@ -24,7 +24,7 @@ from hub_extensions.tools.demo import DemoRefused
 from hub_extensions.tools.demo.processes import program
 
 FACTS = "proxy.json"
-ANSWERS_IN_SECONDS = 30.0
+ANSWERS_IN_SECONDS = 90.0
 NGINX = """pid nginx.pid;
 error_log error.log;
 daemon off;
@@ -98,7 +98,7 @@ class DemoProxy:
         if done.returncode:
             raise DemoRefused(f"The proxy did not take its new configuration: {done.stderr.strip()[-300:]}")
         if not _becomes(lambda: (self._status_for_a_stranger() == 200) is has_fault):
-            raise DemoRefused("The proxy did not change within half a minute.")
+            raise DemoRefused("The proxy did not change in time.")
 
     def _status_for_a_stranger(self) -> int | None:
         """What somebody without a session gets of the app; None: no answer."""
