@@ -39,7 +39,7 @@ from hub_extensions.authenticator.openid.links import KeptTokens, ProviderLinks,
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.core.sign_on.recheck import ProviderLink
-from hub_extensions.tools.demo_sign_in import CLIENT, SignInService, serving
+from hub_extensions.tools.demo.sign_in import CLIENT, SignInService, serving
 from tests.authenticator.openid.provider_hub import KEY, OURS, new_browser, provider_hub
 from tests.authenticator.signed_hub import sessions
 from tests.fakes.oidc_provider import OidcProvider

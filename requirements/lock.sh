@@ -20,3 +20,5 @@ lock bootstrap
 lock node
 lock compiler
 lock proxies
+lock caddy --constraint proxies.txt
+lock apps

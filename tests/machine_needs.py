@@ -193,6 +193,17 @@ def sign_in_service() -> Path | None:
     return folder if (folder / "node_modules" / "oidc-provider").is_dir() else None
 
 
+def demo_apps() -> Path | None:
+    """The folder of ``scripts/apps`` with their environment."""
+    folder = TREE / ".work" / "apps"
+    return folder if (folder / "bin" / "tensorboard").exists() else None
+
+
+def _demo_apps() -> str:
+    why = os.environ.get("DEMO_APPS_MISSING") or "./scripts/test --whole makes them"
+    return "" if demo_apps() else f"no TensorBoard and Dask in .work/apps ({why})"
+
+
 def _chart() -> str:
     if not (chart := os.environ.get("TEST_CHART")):
         return "needs the zero-to-jupyterhub chart, which no package registry has: --chart FILE.tgz"
@@ -263,6 +274,7 @@ _ASK: dict[str, Callable[[], str]] = {
     "chart": _chart,
     "node": _node,
     "oidc-provider": _oidc_provider,
+    "demo-apps": _demo_apps,
     "apache": _apache,
     "cluster": _cluster,
     "own-cluster": _own_cluster,

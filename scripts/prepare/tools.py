@@ -14,7 +14,7 @@ from pathlib import Path
 from account import UNPRIVILEGED, for_child, is_root
 from kept import command
 from place import ROOT, VENV, WORK
-from python_env import install
+from python_env import install, prepare_apps
 from steps import NOTE, Trouble, beating, digest, interpreter, report, step
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -69,6 +69,15 @@ def prepare_proxies(env: Mapping[str, str]) -> str:
 
     try:
         step("Proxies", proxies / NOTE, digest(interpreter(), lock), act, shared=True)
+    except Trouble as trouble:
+        return str(trouble)
+    return ""
+
+
+def prepare_demo_apps(env: Mapping[str, str]) -> str:
+    """The apps of ``scripts/demo --sso``. Returns why they are not there."""
+    try:
+        prepare_apps(env)
     except Trouble as trouble:
         return str(trouble)
     return ""

@@ -6,14 +6,17 @@ const STYLE = `
   td, th { text-align: left; vertical-align: top; padding: .4rem 1rem .4rem 0; }
   tr + tr > * { border-top: 1px solid color-mix(in srgb, currentColor 25%, transparent); }
   form { display: inline; }
+  small { font-weight: normal; }
+  .results { table-layout: fixed; width: 100%; overflow-wrap: anywhere; }
+  .results th:nth-child(2) { width: 45%; }
   .people button { display: block; width: 100%; text-align: left; margin: .4rem 0; }
 `;
 
-function escaped(text) {
+export function escaped(text) {
   return String(text).replace(/[&<>"']/g, sign => `&#${sign.charCodeAt(0)};`);
 }
 
-function page(title, body) {
+export function page(title, body) {
   return `<!doctype html>
 <html lang="en">
 <head>
@@ -102,12 +105,21 @@ export function events(directory) {
     .join('\n');
 }
 
-export function board(directory, hub) {
+function links(apps) {
+  return apps
+    ? `<p>The apps behind the same sign-in are at <a href="${escaped(apps.portal)}">the portal</a>, which shows each
+person the apps that they may open.</p>
+<form action="/audit"><button>Audit the apps</button></form> Is one of them open to strangers?`
+    : '';
+}
+
+export function board(directory, hub, apps) {
   return page(
     'The sign-in service of the demo',
     `<p>Here you do what the administrators of a sign-in service do. Watch what follows at
 <a href="${escaped(hub)}/hub/home">the hub</a>: a sign-out at once, anything else when the hub asks again, within five
 seconds.</p>
+${links(apps)}
 <table>
 <thead><tr><th scope="col">Who</th><th scope="col">Groups</th><th scope="col">What you can do</th></tr></thead>
 <tbody>${directory.people.map(row).join('\n')}</tbody>

@@ -3,15 +3,18 @@
  *
  *     node provider.js facts.json    {"port", "hub", "client", "secret", "people": [{"name", "title", "groups"}]}
  *                                    "clients", where there are others, as oidc-provider takes them
+ *                                    "apps", where there are some behind the gate: as `audit.js` takes them
  *
  * Everything is in memory: started anew, everybody is enabled, in their groups, and signed out.
- * Not here: who there is and what is done to them (`directory.js`), what is shown (`pages.js`).
+ * Not here: who there is and what is done to them (`directory.js`), what is shown (`pages.js`), the audit (`audit.js`).
  */
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
 import Provider, { interactionPolicy } from 'oidc-provider';
 
+import { Audit } from './audit.js';
+import { report } from './audit_page.js';
 import { Directory } from './directory.js';
 import { board, events, signedOut, signIn, signingOut, trouble } from './pages.js';
 
@@ -57,6 +60,7 @@ function prompts() {
 }
 
 const directory = new Directory(facts.people);
+const audit = facts.apps && new Audit(facts.apps);
 const provider = new Provider(issuer, {
   clients: [
     {
@@ -150,14 +154,26 @@ async function act(ctx) {
   ctx.redirect('/');
 }
 
+/** The page of the audit: its buttons start something, which is shown when it is over. */
+async function tryApps(ctx) {
+  if (ctx.method !== 'POST') {
+    show(ctx, report(audit));
+    return;
+  }
+  audit.start((await formOf(ctx)).get('action'));
+  ctx.status = 303;
+  ctx.redirect('/audit');
+}
+
 provider.use(async (ctx, next) => {
   if (ctx.host !== `localhost:${facts.port}`) ctx.throw(400); // a name of somebody else's that leads here
-  const mine = ctx.path === '/' || ctx.path.startsWith('/interaction/');
+  const mine = ['/', '/audit'].includes(ctx.path) || ctx.path.startsWith('/interaction/');
   if (mine && ctx.method === 'POST' && ctx.get('Origin') !== issuer) ctx.throw(403); // another site's form
   if (ctx.path.startsWith('/interaction/')) return interact(ctx);
+  if (ctx.path === '/audit' && audit) return tryApps(ctx);
   if (ctx.path === '/events') return show(ctx, events(directory));
   if (ctx.path !== '/') return next();
-  return ctx.method === 'POST' ? act(ctx) : show(ctx, board(directory, facts.hub));
+  return ctx.method === 'POST' ? act(ctx) : show(ctx, board(directory, facts.hub, facts.apps));
 });
 
 provider.listen(facts.port, '127.0.0.1', () => console.log(`The sign-in service is at ${issuer}/`));

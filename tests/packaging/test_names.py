@@ -65,7 +65,7 @@ OF_A_TEXT = {
     "hub_service/http/api/hub.py", "hub_service/http/limits.py", "adapters/signatures.py",
     "adapters/json_log.py", "adapters/supervisor.py", "server_extension/attribution.py",
     "server_extension/broadcast.py", "spawner/pods/launch.py", "tools/backtest/report.py",
-    "tools/demo.py", "tools/doctor/service.py", "tools/store.py",
+    "tools/doctor/service.py", "tools/store.py",
 }  # fmt: skip
 """Here a line is one of a text, a log or a stream. So it is in ``tools/helm_check`` and ``tools/usage``."""
 
@@ -84,8 +84,6 @@ NAMED = {
     "hub_service/engine/rights.py": {"ANSWER_WITHIN"},
     "tools/helm_check/network_policy.py": {"_within"},
     "hub_service/http/limits.py": {"room_within"},
-    "tools/demo.py": {"HUB_STOPS_WITHIN_SECONDS", "READY_WITHIN_SECONDS"},
-    "tools/demo_processes.py": {"LEFT_OVERS_STOP_WITHIN_SECONDS"},
     "adapters/port_holder.py": {"stand_in"},
     "adapters/plain_yaml.py": {"line", "lines", "line_of", "Lines"},  # of a text file
     "adapters/policy_file.py": {"line", "lines"},

@@ -1,7 +1,7 @@
 """``jupyterhub-gpu``: an admin's shell. ``demo`` to try it, ``doctor`` for what is wrong, ``offers`` for what there is,
 ``store`` for the service's database.
 
-Words and tables only: what is looked up and decided is in ``tools/demo.py``, ``tools/doctor/``,
+Words and tables only: what is looked up and decided is in ``tools/demo/``, ``tools/doctor/``,
 ``tools/helm_check/check.py`` and beside them. Exit codes: 0 all is well, 1 something is wrong, 2 the command cannot run
 as it was typed.
 """

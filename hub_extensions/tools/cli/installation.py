@@ -12,8 +12,9 @@ from pydantic import TypeAdapter
 from hub_extensions.core.messages import OfferState
 from hub_extensions.tools.cli.terminal import console, refuse, write
 from hub_extensions.tools.cluster_report import explain_cluster
-from hub_extensions.tools.demo import DemoOptions, DemoRefused
-from hub_extensions.tools.demo import run as run_demo
+from hub_extensions.tools.demo import DemoRefused
+from hub_extensions.tools.demo.plan import DemoOptions
+from hub_extensions.tools.demo.run import run as run_demo
 from hub_extensions.tools.doctor import examine
 from hub_extensions.tools.doctor.diagnosis import as_dict, failed
 from hub_extensions.tools.offer_list import OffersUnavailable, offers_of_service, offers_of_this_machine, print_offers
@@ -45,12 +46,19 @@ COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder of a sign-in service, instead of passwords; ./scripts/demo --sso sets one up. Its people are three.",
 )
-def demo(port: int, folder: Path, users: int, layout: str | None, clean: bool, sso: Path | None) -> None:
+@click.option(
+    "--apps",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of TensorBoard and Dask, which stand behind the sign-in service; ./scripts/demo --sso sets it up.",
+)
+def demo(
+    port: int, folder: Path, users: int, layout: str | None, clean: bool, sso: Path | None, apps: Path | None
+) -> None:
     """Run a JupyterHub on this machine to try everything. Ctrl-C stops it.
 
     It listens on 127.0.0.1 only. All demo users share one Unix account: for trying, not for use.
     """
-    options = DemoOptions(folder=folder, port=port, users=users, layout=layout, clean=clean, sso=sso)
+    options = DemoOptions(folder=folder, port=port, users=users, layout=layout, clean=clean, sso=sso, apps=apps)
     try:
         sys.exit(run_demo(options, write))
     except DemoRefused as refused:

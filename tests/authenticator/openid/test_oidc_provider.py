@@ -13,7 +13,7 @@ import pytest
 import requests
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from hub_extensions.tools.demo_sign_in import SignInService, serving
+from hub_extensions.tools.demo.sign_in import SignInService, serving
 from tests.authenticator.test_pages_in_browser import findings
 from tests.fakes.apache import Apache
 from tests.hubs import until

@@ -1,7 +1,7 @@
 """``demo --sso``: three people sign in at an OpenID provider of the demo's own, instead of with a password.
 
 The provider is a program of Node's, which ``scripts/demo`` sets up (``scripts/sso``). Not here: the demo itself
-(``demo.py``), and what the provider does.
+(``run.py``), and what the provider does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from hub_extensions.hub_service.setup.settings import write_private
+from hub_extensions.tools.demo import DemoRefused
+from hub_extensions.tools.demo.processes import program
 
 CLIENT = "hub"
 THESIS = "thesis"
@@ -27,19 +28,21 @@ STARTS_IN_SECONDS = 30.0
 FACTS = "sign-in.json"
 
 
-class SignInServiceFailed(Exception):
-    """It does not run; the text says why."""
-
-
 @dataclass(frozen=True)
 class SignInService:
-    """One sign-in service, planned. `program`: its folder. `offer`: the one that is for the group `thesis` alone."""
+    """One sign-in service, planned.
+
+    Attributes:
+        program: its folder. offer: the one that is for the group `thesis` alone.
+        apps: what its page says of the apps, and the commands of its buttons; empty: there are none.
+    """
 
     program: Path
     port: int
     offer: str
     secret: str = field(repr=False)
     key: str = field(repr=False)
+    apps: Mapping[str, object] = field(default_factory=dict)
     people: Mapping[str, Sequence[str]] = field(default_factory=lambda: PEOPLE)
 
     @property
@@ -70,9 +73,8 @@ c.GpuOffers.groups = {{{self.offer!r}: [{THESIS!r}]}}
     def facts(self, hub: str) -> str:
         """What the program is started with; `hub`: the hub's address."""
         people = [{"name": name, "title": name.title(), "groups": groups} for name, groups in self.people.items()]
-        return json.dumps(
-            {"port": self.port, "hub": hub, "client": CLIENT, "secret": self.secret, "people": people}, indent=2
-        )
+        known = {"port": self.port, "hub": hub, "client": CLIENT, "secret": self.secret, "people": people}
+        return json.dumps(known | ({"apps": self.apps} if self.apps else {}), indent=2)
 
 
 def wanted_port(folder: Path, public: int) -> int:
@@ -83,12 +85,15 @@ def wanted_port(folder: Path, public: int) -> int:
         return public + 1 if public else 0
 
 
-def planned(folder: Path, program: Path, port: int, layout: str | None) -> SignInService:
+def planned(
+    folder: Path, service: Path, port: int, layout: str | None, apps: Mapping[str, object] | None = None
+) -> SignInService:
     """A sign-in service for a demo in `folder`; the key of what the hub keeps stays from start to start."""
     key = folder / "crypt_key"
     if not key.exists():
         write_private(key, secrets.token_hex(32))
-    return SignInService(program, port, _largest_offer(layout), secrets.token_hex(16), key.read_text(encoding="ascii"))
+    known = key.read_text(encoding="ascii")
+    return SignInService(service, port, _largest_offer(layout), secrets.token_hex(16), known, apps or {})
 
 
 def _largest_offer(layout: str | None) -> str:
@@ -115,26 +120,15 @@ def serving(
         answers: whether something answers at an address.
 
     Raises:
-        SignInServiceFailed: it did not start.
+        DemoRefused: it did not start.
     """
     facts, log = folder / FACTS, folder / "sign-in.log"
     write_private(facts, service.facts(hub))
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [shutil.which("node", path=environment.get("PATH")) or "node", str(service.program / "provider.js"), facts],
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
+    node = shutil.which("node", path=environment.get("PATH")) or "node"
+    with program([node, str(service.program / "provider.js"), str(facts)], log, environment) as process:
         deadline = time.monotonic() + STARTS_IN_SECONDS
         while not answers(f"{service.url}/.well-known/openid-configuration"):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise SignInServiceFailed(f"The sign-in service did not start. Its log is {log}.")
+                raise DemoRefused(f"The sign-in service did not start. Its log is {log}.")
             time.sleep(0.1)
         yield
-    finally:
-        process.terminate()
-        process.wait()

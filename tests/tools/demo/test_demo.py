@@ -6,6 +6,7 @@ import http.cookiejar
 import itertools
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -18,23 +19,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Page, expect, sync_playwright
 
-from hub_extensions.tools.demo import (
+from hub_extensions.tools.demo import DemoRefused
+from hub_extensions.tools.demo.configuration import clean_environment, configuration_of
+from hub_extensions.tools.demo.plan import (
     Demo,
     DemoOptions,
-    DemoRefused,
     Ports,
     check_programs,
     choose_gpus,
     choose_ports,
-    clean_environment,
-    configuration_of,
     people,
-    run,
 )
-from hub_extensions.tools.demo_processes import MARK, marked
-from hub_extensions.tools.demo_sign_in import FACTS, SignInService, planned, wanted_port
-from tests.machine_needs import sign_in_service
+from hub_extensions.tools.demo.processes import MARK, marked
+from hub_extensions.tools.demo.run import run
+from hub_extensions.tools.demo.sign_in import FACTS, SignInService, planned, wanted_port
+from tests.authenticator.test_pages_in_browser import findings
+from tests.machine_needs import CHROMIUM_FLAGS, demo_apps, sign_in_service
 from tests.patience import patient
 from tests.plain_account import PlainAccount, plain_account, until
 
@@ -78,8 +80,10 @@ def test_a_taken_port_is_a_sentence_that_names_another(free_port: int) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", free_port))
         taken.listen()
-        with pytest.raises(DemoRefused, match=rf"Port {free_port} is taken.*--port {free_port + 1}"):
+        with pytest.raises(DemoRefused, match=rf"Port {free_port} is taken.*--port {free_port + 1}\."):
             choose_ports(free_port)
+        with pytest.raises(DemoRefused, match=rf"Port {free_port} is taken.*--port {free_port + 1}\."):
+            choose_ports(free_port - 2, sign_in=0, apps=True)
 
 
 def test_the_chosen_ports_are_all_different() -> None:
@@ -133,7 +137,7 @@ def test_a_sign_in_service_stays_at_its_address_since_people_are_known_by_it(tmp
 
 def test_a_sign_in_service_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(DemoRefused, match=r"There is no sign-in service in .*\./scripts/demo --sso"):
-        check_programs(tmp_path)
+        check_programs(DemoOptions(tmp_path, sso=tmp_path))
 
 
 @pytest.mark.needs("root")
@@ -209,11 +213,14 @@ def test_a_demo_runs_the_loop_survives_its_own_death_and_leaves_nothing(account:
     assert (other.returncode, said.count("\n")) == (2, 1)
     assert "A demo runs in" in said
 
-    first.kill()  # the hub runs on, nobody stops it
+    first.kill()
     first.communicate()
-    assert marked(folder)
+    until(lambda: not marked(folder), 30)
+    earlier = left_over(account, folder)
     second = demo(account, *words)
     again = until(lambda: _facts(folder, newer_than=facts), 120, second)
+    earlier.communicate(timeout=patient(1))
+    assert earlier.returncode is not None
     assert again["password"] == facts["password"]
 
     ada = Visitor(again, "ada", again["password"])
@@ -235,22 +242,81 @@ def test_a_demo_runs_the_loop_survives_its_own_death_and_leaves_nothing(account:
 
 
 @pytest.mark.whole
-@pytest.mark.needs("oidc-provider")
-def test_a_demo_with_a_sign_in_service_says_where_it_is_and_leaves_nothing(account: PlainAccount) -> None:
+@pytest.mark.needs("oidc-provider", "demo-apps", "nginx", "browser")
+@pytest.mark.timeout(600)
+def test_a_demo_with_single_sign_on_opens_real_apps_audits_them_and_closes_them_with_the_sign_out(
+    account: PlainAccount, chromium_path: str
+) -> None:
     folder = account.folder / "demo"
-    process = demo(
-        account, "--port", "0", "--dir", str(folder), "--layout", "lab-a100", "--sso", str(sign_in_service())
-    )
+    words = ("--port", "0", "--dir", str(folder), "--layout", "lab-a100")
+    process = demo(account, *words, "--sso", str(sign_in_service()), "--apps", str(demo_apps()))
     facts = until(lambda: _facts(folder), 120, process)
     assert "password" not in facts
-    with urllib.request.urlopen(facts["sign_in_url"], timeout=patient(30)) as answer:
-        assert "Take Ada out of thesis" in answer.read().decode()
+    expect.set_options(timeout=patient(30_000))
+    with sync_playwright() as play, play.chromium.launch(executable_path=chromium_path, args=CHROMIUM_FLAGS) as browser:
+
+        def a_page(address: str) -> Page:
+            context = browser.new_context()
+            context.set_default_timeout(patient(30_000))
+            page = context.new_page()
+            page.goto(address)
+            return page
+
+        ada, ben = (signed_in(a_page(facts["apps_url"]), facts["apps_url"], name) for name in ("Ada", "Ben"))
+        links = [page.get_by_role("region", name="Apps").get_by_role("link") for page in (ada, ben)]
+        expect(links[0]).to_have_text([re.compile("Dask dashboard ● up"), re.compile("TensorBoard ● up")])
+        expect(links[1]).to_have_text([re.compile("TensorBoard")])
+        links[0].nth(0).click()
+        expect(ada.get_by_text("Data Transfer")).to_be_visible()
+        ada.goto(facts["apps_url"])
+        links[0].nth(1).click()
+        expect(ada.get_by_text("learning-rate-0.5").first).to_be_visible()
+        board, dask = (ada.url.split("#")[0].replace("tensorboard", name) for name in ("tensorboard", "dask"))
+        assert leads_to(ben, dask) == (403, "dask.localhost")
+
+        service = a_page(facts["sign_in_url"])
+        service.get_by_role("button", name="Audit the apps").click()
+        service.get_by_role("button", name="Run the audit").click()
+        expect(service.get_by_text("Nothing is open.")).to_be_visible()
+        expect(service.get_by_text("led to the sign-in").first).to_be_visible()
+        assert findings(service) == []
+        stranger = a_page("about:blank")
+        service.get_by_role("button", name="Plant a fault").click()
+        expect(service.get_by_role("button", name="Take the fault back")).to_be_visible()
+        assert leads_to(stranger, board) == (200, "tensorboard.localhost"), "the fault is one"
+        service.get_by_role("button", name="Take the fault back").click()
+        expect(service.get_by_role("button", name="Plant a fault")).to_be_visible()
+        assert leads_to(stranger, board) == (200, "127.0.0.1"), "the hub's login"
+
+        service.goto(facts["sign_in_url"])
+        service.get_by_role("button", name="Sign Ada out everywhere").click()
+        until(lambda: leads_to(ada, dask) == (200, "127.0.0.1"), 30)
+        assert leads_to(ben, board) == (200, "tensorboard.localhost")
+
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=patient(STOPS_WITHIN_SECONDS))
     assert process.returncode == 0, said
     assert "did not stop by themselves" not in said
-    assert facts["sign_in_url"] in said
+    assert facts["sign_in_url"] in said and facts["apps_url"] in said
     assert not marked(folder), said
+
+
+def signed_in(page: Page, back: str, name: str) -> Page:
+    """At the sign-in service, and back."""
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name=name).click()
+    page.wait_for_url(f"{back}/")
+    return page
+
+
+def leads_to(page: Page, address: str) -> tuple[int, str | None]:
+    """The status at the end of the way, and its host. Names below localhost are the browser's to know."""
+    other = page.context.new_page()
+    answer = other.goto(address, wait_until="commit")
+    assert answer is not None
+    found = answer.status, urllib.parse.urlsplit(answer.url).hostname
+    other.close()
+    return found
 
 
 @pytest.mark.programs

@@ -1,14 +1,16 @@
-"""What a demo started, found by a mark in its environment, and ended.
+"""What a demo started: its programs run while a block does, and what is left is found by a mark and ended.
 
-Not here: how the hub itself is stopped (``demo.py``).
+Not here: how the hub itself is stopped (``run.py``).
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from hub_extensions.adapters.procfs import send_signal, start_time
@@ -16,7 +18,32 @@ from hub_extensions.adapters.procfs import send_signal, start_time
 MARK = "JUPYTERHUB_GPU_DEMO"
 """Every process of a demo carries its folder's path in this environment variable: that is how left-overs are found."""
 
-LEFT_OVERS_STOP_WITHIN_SECONDS = 2.0
+LEFT_OVERS_STOP_SECONDS = 2.0
+PROGRAM_STOP_SECONDS = 3.0
+
+
+@contextmanager
+def program(words: Sequence[str], log: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """It runs in the folder of its log while the block does."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            words,
+            cwd=log.parent,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(PROGRAM_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def end_marked(folder: Path, echo: Callable[[str], None], reason: str) -> None:
@@ -29,7 +56,7 @@ def end_marked(folder: Path, echo: Callable[[str], None], reason: str) -> None:
             echo(f"{reason}: {len(left)} {name}.")
         for pid, started in left:
             send_signal(pid, started, number)
-        deadline = time.monotonic() + LEFT_OVERS_STOP_WITHIN_SECONDS
+        deadline = time.monotonic() + LEFT_OVERS_STOP_SECONDS
         while marked(folder) and time.monotonic() < deadline:
             time.sleep(0.05)
 

@@ -1,0 +1,172 @@
+"""``demo --sso``: TensorBoard and a Dask dashboard behind the hub's sign-in.
+
+Both are real programs, in an environment of their own that ``scripts/demo`` makes, with what they show
+(``scripts/apps``). Not here: the proxy that asks the gate (``proxy.py``).
+"""
+
+from __future__ import annotations
+
+import pprint
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hub_extensions.hub_service.setup.settings import write_private
+from hub_extensions.tools.demo import DemoRefused
+from hub_extensions.tools.demo.processes import program
+from hub_extensions.tools.demo.proxy import DemoProxy, find_proxy
+
+HOST = "apps.localhost"
+"""Another host than the hub's: cookies know no ports. Browsers take each name below ``localhost`` for this machine."""
+BOARD, DASK = "tensorboard", "dask"
+"""Each has a host to itself: the one shows what people wrote, the other one's first page works at no other path."""
+STARTS_IN_SECONDS = 120.0
+AUDITOR = "auditor"
+AUDITOR_SCOPES = ("admin:users", "tokens", "groups", "list:services", "access:services")
+
+
+@dataclass(frozen=True)
+class DemoApps:
+    """The apps, planned.
+
+    Attributes:
+        folder: of their state. environment: the one that their programs are in.
+        state_dir: the GPU service's, where the gate's settings are.
+        port: of the proxy. gate, tensorboard, dask: ports that nobody opens but by the proxy.
+    """
+
+    folder: Path
+    environment: Path
+    state_dir: Path
+    port: int
+    gate: int
+    tensorboard: int
+    dask: int
+
+    @property
+    def url(self) -> str:
+        """The portal's address."""
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def board_url(self) -> str:
+        """TensorBoard's address."""
+        return f"http://{BOARD}.localhost:{self.port}/"
+
+    @property
+    def gate_file(self) -> Path:
+        """The gate's settings, which the hub writes at its start."""
+        return self.state_dir / "gate.json"
+
+    @property
+    def token_file(self) -> Path:
+        """By the token in it the audit makes its accounts at the hub."""
+        return self.folder / "auditor-token"
+
+    @property
+    def proxy(self) -> DemoProxy:
+        """The one before the apps."""
+        kind, found = find_proxy(self.environment)
+        return DemoProxy(kind, found, str(self.folder / "proxy"), str(self.gate_file), unprotected=BOARD)
+
+    @property
+    def catalogue(self) -> Mapping[str, Mapping[str, object]]:
+        """As an admin would write it: one app for the course, one for the group `thesis` alone."""
+        return {
+            BOARD: {
+                "title": "TensorBoard",
+                "where": self.board_url,
+                "upstream": f"http://127.0.0.1:{self.tensorboard}",
+                "groups": ["course"],
+                "health": "/data/environment",
+            },
+            DASK: {
+                "title": "Dask dashboard",
+                "where": f"http://{DASK}.localhost:{self.port}/",
+                "upstream": f"http://127.0.0.1:{self.dask}",
+                "groups": ["thesis"],
+                "health": "/health",
+                "relay": True,
+            },
+        }
+
+    @property
+    def configuration(self) -> str:
+        """What the demo's ``jupyterhub_config.py`` says of them."""
+        return f"""from pathlib import Path
+
+c.SignOnGate.enabled = True
+c.SignOnGate.url = {self.url!r}
+c.SignOnGate.port = {self.gate}
+c.SignOnGate.contact = "the admin of this demo"
+c.SignOnGate.audit_minutes = 0  # by the button alone
+c.SignOnGate.apps = {pprint.pformat(self.catalogue, sort_dicts=False)}
+c.JupyterHub.services = [{{"name": {AUDITOR!r}, "api_token": Path({str(self.token_file)!r}).read_text()}}]
+c.JupyterHub.load_roles = [
+    {{"name": {AUDITOR!r}, "services": [{AUDITOR!r}], "scopes": {list(AUDITOR_SCOPES)!r}}},
+]
+"""
+
+    @property
+    def buttons(self) -> Mapping[str, object]:
+        """What the sign-in service's page shows of the apps, and the commands of its buttons."""
+        audit = ["gate", "audit", "--json", "--config", str(self.gate_file), "--token-file", str(self.token_file)]
+        fault = [sys.executable, "-m", "hub_extensions.tools.demo.fault", self.proxy.folder]
+        return {
+            "portal": f"{self.url}/",
+            "board": self.board_url,
+            "audit": [sys.executable, "-m", "hub_extensions.tools.cli", *audit, "--connect", f"127.0.0.1:{self.port}"],
+            "plant": [*fault, "plant"],
+            "mend": [*fault, "mend"],
+        }
+
+
+def check_programs(environment: Path) -> None:
+    """Raises DemoRefused where the apps' environment, or a proxy, is missing."""
+    if not (environment / "bin" / "tensorboard").exists():
+        raise DemoRefused(f"There are no apps in {environment}. ./scripts/demo --sso sets them up.")
+    find_proxy(environment)
+
+
+@contextmanager
+def running(
+    apps: DemoApps, variables: Mapping[str, str], stop: threading.Event, answers: Callable[[str], bool]
+) -> Iterator[None]:
+    """Both apps run while the block does.
+
+    Args:
+        variables: of their process environment. answers: whether something answers at an address.
+
+    Raises:
+        DemoRefused: one of them did not start.
+    """
+    apps.folder.mkdir(mode=0o700, exist_ok=True)
+    write_private(apps.token_file, secrets.token_hex(32))
+    python = [str(apps.environment / "bin" / "python"), "-I"]
+    runs, own = apps.folder / "runs", {**variables, "HOME": str(apps.folder)}
+    board = ["-m", "tensorboard.main", "--host=127.0.0.1", f"--port={apps.tensorboard}", "--load_fast=false"]
+    with ExitStack() as stack:
+
+        def start(name: str, *words: str) -> subprocess.Popen[bytes]:
+            return stack.enter_context(program([*python, *words], apps.folder / f"{name}.log", own))
+
+        started = {
+            "training": start("training", str(apps.environment / "training.py"), str(runs)),
+            BOARD: start(BOARD, *board, f"--logdir={runs}"),
+            DASK: start(DASK, str(apps.environment / "cluster.py"), str(apps.dask)),
+        }
+        addresses = [f"{app['upstream']}{app['health']}" for app in apps.catalogue.values()]
+        deadline = time.monotonic() + STARTS_IN_SECONDS
+        while not stop.is_set() and not all(map(answers, addresses)):
+            failed = [name for name, process in started.items() if process.poll()]
+            if failed or time.monotonic() > deadline:
+                logs = ", ".join(str(apps.folder / f"{name}.log") for name in failed or started)
+                raise DemoRefused(f"The apps behind the sign-in did not start: see {logs}.")
+            stop.wait(0.1)
+        yield

@@ -1,0 +1,171 @@
+"""The demo's proxy before the apps, nginx or Caddy, with the piece that ``jupyterhub-gpu gate config`` writes.
+
+On request it is one that an admin got wrong: the gate is not asked about an app. Not here: the apps (``apps.py``).
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from hub_extensions.hub_service.setup.settings import write_private
+from hub_extensions.tools.demo import DemoRefused
+from hub_extensions.tools.demo.processes import program
+
+FACTS = "proxy.json"
+ANSWERS_IN_SECONDS = 90.0
+NGINX = """pid nginx.pid;
+error_log error.log;
+daemon off;
+worker_processes 1;
+events {}
+http {
+    access_log off;
+    client_body_temp_path body;
+    proxy_temp_path proxy;
+    fastcgi_temp_path fastcgi;
+    uwsgi_temp_path uwsgi;
+    scgi_temp_path scgi;
+"""
+CADDY = """{
+    admin unix/admin.sock
+    auto_https off
+    persist_config off
+}
+"""
+
+
+@dataclass(frozen=True)
+class DemoProxy:
+    """A proxy of the demo.
+
+    Attributes:
+        kind: nginx or caddy. program: its path. folder: it runs there.
+        gate_file: the gate's settings. unprotected: the app about which the gate is not asked when a fault is planted.
+    """
+
+    kind: str
+    program: str
+    folder: str
+    gate_file: str
+    unprotected: str
+
+    @classmethod
+    def load(cls, folder: Path) -> DemoProxy:
+        """The one that runs for the demo of this folder."""
+        return cls(**json.loads((folder / FACTS).read_text(encoding="utf-8")))
+
+    @property
+    def words(self) -> Sequence[str]:
+        """What starts it, in its folder."""
+        if self.kind == "nginx":
+            return [self.program, "-p", f"{self.folder}/", "-c", "proxy.conf", "-e", "error.log"]
+        return [self.program, "run", "--adapter", "caddyfile", "--config", "proxy.conf"]
+
+    def write(self, *, has_fault: bool = False) -> None:
+        """Its configuration, anew from the gate's settings."""
+        write_private(Path(self.folder, "proxy.conf"), self.configuration(has_fault=has_fault))
+
+    def configuration(self, *, has_fault: bool) -> str:
+        """The whole of it."""
+        from hub_extensions.gate.settings import GateSettings
+        from hub_extensions.tools.gate_config.render import ProxySettings, render
+
+        gate = GateSettings.load(self.gate_file)
+        known = ProxySettings(gate.url, gate.proxy_secret, gate=gate.connect_url, listen="127.0.0.1")
+        piece = render(self.kind, gate.catalogue, known)
+        if has_fault:
+            piece = _without_check(piece, self.kind, self.unprotected)
+        return f"{NGINX}{piece}}}\n" if self.kind == "nginx" else CADDY + piece
+
+    def change(self, *, has_fault: bool) -> None:
+        """Plant the fault, or take it back, and wait until it is so. Raises DemoRefused."""
+        self.write(has_fault=has_fault)
+        reload = ["reload", "--adapter", "caddyfile", "--config", "proxy.conf", "--address", "unix/admin.sock"]
+        words = [*self.words, "-s", "reload"] if self.kind == "nginx" else [self.program, *reload]
+        done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise DemoRefused(f"The proxy did not take its new configuration: {done.stderr.strip()[-300:]}")
+        if not _becomes(lambda: (self._status_for_a_stranger() == 200) is has_fault):
+            raise DemoRefused("The proxy did not change in time.")
+
+    def _status_for_a_stranger(self) -> int | None:
+        """What somebody without a session gets of the app; None: no answer."""
+        gate = json.loads(Path(self.gate_file).read_text(encoding="utf-8"))
+        where = next(urlsplit(str(app["where"])) for app in gate["catalogue"] if app["name"] == self.unprotected)
+        return status_of(where.port or 80, where.netloc, where.path)
+
+
+def find_proxy(environment: Path) -> tuple[str, str]:
+    """Its kind and its path: nginx, else Caddy of this machine, else the one of the apps' environment."""
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
+    for kind in ("nginx", "caddy"):
+        if found := shutil.which(kind, path=path):
+            return kind, found
+    own = environment / "caddy"
+    if not own.exists():
+        raise DemoRefused("There is no proxy for the apps: nginx or Caddy. ./scripts/demo --sso brings one along.")
+    return "caddy", str(own)
+
+
+@contextmanager
+def serving(proxy: DemoProxy, variables: Mapping[str, str], stop: threading.Event) -> Iterator[None]:
+    """It runs, and leads to the gate, while the block does. Raises DemoRefused: it did not start."""
+    folder = Path(proxy.folder)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    (folder / "admin.sock").unlink(missing_ok=True)
+    proxy.write()
+    write_private(folder / FACTS, json.dumps(asdict(proxy)))
+    gate = urlsplit(json.loads(Path(proxy.gate_file).read_text(encoding="utf-8"))["url"])
+    log = folder / "output.log"
+    with program(proxy.words, log, {**variables, "HOME": str(folder)}) as process:
+
+        def is_there() -> bool:
+            if process.poll() is not None:
+                raise DemoRefused(f"The proxy before the apps ({proxy.program}) did not start. Its log is {log}.")
+            return stop.is_set() or status_of(gate.port or 80, gate.netloc, "/_gate/health") == 200
+
+        if not _becomes(is_there):
+            raise DemoRefused(f"The gate before the apps does not answer. The proxy's log is {log}.")
+        yield
+
+
+def status_of(port: int, host: str, path: str) -> int | None:
+    """What is answered on loopback for a name that this machine's programs need not know; None: nothing."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path, headers={"Host": host, "Accept": "text/html", "Sec-Fetch-Mode": "navigate"})
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+def _becomes(is_so: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + ANSWERS_IN_SECONDS
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def _without_check(piece: str, kind: str, app: str) -> str:
+    """The app alone, as where somebody copied `proxy_pass` and forgot the rest."""
+    nginx, caddy = rf" *auth_request /_gate/check/{app};\n", rf" *forward_auth [^\n]*\n *uri \S*/{app} .*?\n {{12}}}}\n"
+    changed, number = re.subn(nginx if kind == "nginx" else caddy, "", piece, count=1, flags=re.DOTALL)
+    if number != 1:
+        raise DemoRefused(f"There is no check of {app} to take out.")
+    return changed
