@@ -9,6 +9,7 @@ Not here: when to refuse (the service and ``core/offers/user_options.py`` say th
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import MutableMapping
 from datetime import datetime
 from html import escape
@@ -17,7 +18,9 @@ from typing import Any
 from tornado import web
 
 from hub_extensions.adapters.gpu_service import ServiceRefused
-from hub_extensions.core.messages import TicketStatus
+from hub_extensions.core.messages import Ended, TicketStatus
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.failed_starts import LOG_LENGTH, NO_ANSWER, TOO_SLOW, failure, sentence
 from hub_extensions.spawner.pages.texts import clock
 
 try:  # JupyterHub 6 and later
@@ -105,7 +108,7 @@ def is_refusal(error: BaseException | None) -> bool:
 
 def reason_of(error: BaseException | None) -> str:
     """The metric's `reason` for why a start failed: a refusal's own, or ``too-slow``; "" where there is none."""
-    slow = "too-slow" if isinstance(error, asyncio.TimeoutError) else ""
+    slow = TOO_SLOW if isinstance(error, asyncio.TimeoutError) else ""
     return str(getattr(error, "gpu_reason", "")) or slow
 
 
@@ -114,20 +117,37 @@ def takes_the_lease(refused: ServiceRefused | None) -> bool:
     return refused is not None and refused.status in (404, 409)
 
 
+def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: float) -> Ended:
+    """What the service is told of a failed start; its user reads the same of the hub.
+
+    Args:
+        offer: that it was admitted to. http_seconds: how long the hub waits for a server's first answer.
+    """
+    cause, message, seconds, log = reason_of(error), getattr(error, "jupyterhub_message", ""), 0.0, ""
+    if isinstance(error, StartTookTooLong):
+        message, seconds = error.why, 0.0 if error.why else error.limit
+    elif isinstance(error, asyncio.TimeoutError):
+        cause, seconds = NO_ANSWER, http_seconds
+    elif error is not None and not message:
+        log = "".join(traceback.format_exception(error))[-LOG_LENGTH:]
+    reason = failure(cause, message, seconds)
+    if error is not None and not is_refusal(error):
+        text = sentence(reason, offer)
+        shown: Any = error  # the hub shows these two
+        shown.jupyterhub_message, shown.jupyterhub_html_message = text, escape(text)
+    return Ended(0, "failed", message, cause, seconds, log)
+
+
 class StartTookTooLong(asyncio.TimeoutError):
     """An admitted server did not start within the admin's ``start_timeout``: a failed start, and counted as one.
 
-    `why`: a sentence on what it waited for last; "" where that is not known.
+    `why`: a sentence on what it waited for last; "" where that is not known. `limit`: in seconds.
     """
 
     def __init__(self, seconds: float, why: str = "") -> None:
-        text = (
-            f"{why} The server was not started within {seconds:g} s, so the start was ended and its GPU given back. "
-            "Start it again; if it happens again, tell an admin."
-        ).lstrip()
-        super().__init__(text)
-        self.jupyterhub_message = text
-        self.jupyterhub_html_message = escape(text)
+        self.limit = seconds
+        self.why = f"{why} {failure(TOO_SLOW, '', seconds).message}" if why else ""
+        super().__init__(self.why or failure(TOO_SLOW, "", seconds).message)
 
 
 def spare_the_count(spawner: Any, error: BaseException) -> None:

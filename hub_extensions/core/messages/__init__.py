@@ -38,6 +38,7 @@ from hub_extensions.core.messages.hub import (
 from hub_extensions.core.messages.notices import WebhookNotice
 from hub_extensions.core.messages.panel import EndEvent, GpuReading, History, Holder, Numbers, Push, Series, Snapshot
 from hub_extensions.core.messages.server import Countdown, Figures, Keep, Progress, Report, ServerState
+from hub_extensions.core.messages.standing import FailedStart, FailedStarts, UserStanding
 from hub_extensions.core.messages.usage import UsagePage, UsageRecord
 
 __all__ = [
@@ -50,6 +51,8 @@ __all__ = [
     "DrainState",
     "EndEvent",
     "Ended",
+    "FailedStart",
+    "FailedStarts",
     "FailedStop",
     "Figures",
     "ForecastRecord",
@@ -85,6 +88,7 @@ __all__ = [
     "TicketStatus",
     "UsagePage",
     "UsageRecord",
+    "UserStanding",
     "Wait",
     "WebhookNotice",
 ]

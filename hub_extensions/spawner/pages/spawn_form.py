@@ -28,6 +28,7 @@ from hub_extensions.core.queue.alternatives import smaller
 from hub_extensions.core.reasons import Reason, explain, translated
 from hub_extensions.core.translation import ENGLISH, Catalogue, halves
 from hub_extensions.spawner.pages.reader import catalogue_of
+from hub_extensions.spawner.pages.standing import last_offers, offers_in
 from hub_extensions.spawner.pages.texts import (
     clock,
     culling_text,
@@ -120,7 +121,7 @@ async def render_form(spawner: Any) -> str:
     except ServiceRefused as error:
         spawner.log.warning("No figures for the form of %s: %s", spawner.user.name, error)
         away, state = utc(datetime.now(timezone.utc)), None
-    saved = _saved_options(spawner.gpu_linked, spawner) if spawner.gpu_linked else last_offers(spawner)
+    saved = offers_in(spawner.gpu_linked, spawner) if spawner.gpu_linked else last_offers(spawner)
     notify = _wants_notice(spawner)
     profiles = await spawner.gpu_profiles_form()
     spawner.gpu_linked = {}
@@ -128,11 +129,6 @@ async def render_form(spawner: Any) -> str:
     return above + form_html(
         state, saved=saved, away_since=away, notice_hint=spawner.gpu_notice_hint, notify=notify, t=t
     )
-
-
-def last_offers(spawner: Any) -> tuple[OfferId, ...]:
-    """The offers of this server's last start, in the user's order; none where there was none that can be read."""
-    return _saved_options(spawner.user_options or getattr(spawner.orm_spawner, "user_options", None), spawner)
 
 
 def form_html(
@@ -316,16 +312,6 @@ def _wants_notice(spawner: Any) -> bool:
         return parse_notify(linked or spawner.user_options or getattr(spawner.orm_spawner, "user_options", None))
     except UserOptionsError:
         return False
-
-
-def _saved_options(options: object, spawner: Any) -> tuple[OfferId, ...]:
-    """The offers of the last start; one that cannot be read any more is simply not preselected."""
-    if not options:
-        return ()
-    try:
-        return tuple(spawner.gpu_offers_of(options))
-    except UserOptionsError:
-        return ()
 
 
 @functools.cache
