@@ -68,7 +68,7 @@ def stepped(seconds: float, *, up: bool | None = None) -> float:
 
 
 def likely(low: float, high: float, t: Catalogue = ENGLISH) -> str:
-    """From 10 to 90 %: ``likely 25–50 min``, ``likely 25 min to 1 h 10 min``, ``likely about 5 min``. Both are stepped."""
+    """From 10 to 90 %: ``likely 25–50 min``, ``likely 25 min to 1 h 10 min``, ``likely about 5 min``. Whole steps."""
     if low <= 0:
         return t("likely within %1", about(max(high, MINUTE), t))
     if about(low) == about(high):

@@ -38,7 +38,7 @@ from hub_extensions.core.messages import (
     Started,
     Stopped,
     TicketStatus,
-    UserStanding,
+    UserOverview,
     Wait,
 )
 from hub_extensions.core.offers.offer_id import OfferId
@@ -172,7 +172,7 @@ class GpuServiceInATest:
             (f"{prefix}/hub/stopped", _Stopped, facts),
             (f"{prefix}/hub/signed-out", _SignedOut, facts),
             (f"{prefix}/hub/form", _Form, facts),
-            (f"{prefix}/hub/standing", _Standing, facts),
+            (f"{prefix}/hub/overview", _Overview, facts),
             (f"{prefix}/hub/events", _Events, facts),
         ]
 
@@ -221,12 +221,12 @@ class GpuServiceInATest:
     def told_of(self, kind: type[T]) -> list[T]:
         return [message for message in list(self.told) if isinstance(message, kind)]
 
-    def standing(self, user: str) -> UserStanding:
+    def overview(self, user: str) -> UserOverview:
         """Of one user."""
         tickets = tuple(each for key, each in self.tickets.items() if key[0] == user)
         servers = tuple(each for each in self.servers if each.user == user)
         failed = tuple(each for each in self.failed if each.user == user)
-        return UserStanding(tickets, servers, self.notices, failed)
+        return UserOverview(tickets, servers, self.notices, failed)
 
     # ------------------------------------------------------------ the line
 
@@ -521,9 +521,9 @@ class _Form(_Base):
         self.say(self.service.form(groups, admin, self.get_query_argument("user", "")))
 
 
-class _Standing(_Base):
+class _Overview(_Base):
     def get(self) -> None:
-        self.say(self.service.standing(self.get_query_argument("user")))
+        self.say(self.service.overview(self.get_query_argument("user")))
 
 
 class _Events(_Base):

@@ -18,7 +18,10 @@ SIGN_ON = PACKAGE / "authenticator"
 GATE = PACKAGE / "gate"
 TEMPLATES = (
     *(PAGES / "templates" / f"{name}.html" for name in ("layout", "error", "your_gpu", "audit")),
-    *(START / "templates" / f"{name}.html" for name in ("form", "spawn_pending", "not_running", "gpu_failed", "gpu_home")),
+    *(
+        START / "templates" / f"{name}.html"
+        for name in ("form", "spawn_pending", "not_running", "gpu_failed", "gpu_home")
+    ),
     *(SIGN_ON / "templates").glob("*.html"),
     *(GATE / "templates").glob("portal*.html"),
 )
@@ -47,6 +50,10 @@ NAMED = {
 }
 """Constants that are translated where they are shown."""
 DATA = (
+    "Small GPU",
+    "Medium GPU",
+    "Large GPU",
+    "Part of a GPU",
     "CPU only",
     "Whole GPU",
     "a whole GPU",

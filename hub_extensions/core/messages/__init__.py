@@ -36,9 +36,9 @@ from hub_extensions.core.messages.hub import (
     TicketStatus,
 )
 from hub_extensions.core.messages.notices import WebhookNotice
+from hub_extensions.core.messages.overview import FailedStart, FailedStarts, UserOverview
 from hub_extensions.core.messages.panel import EndEvent, GpuReading, History, Holder, Numbers, Push, Series, Snapshot
 from hub_extensions.core.messages.server import Countdown, Figures, Keep, Progress, Report, ServerState
-from hub_extensions.core.messages.standing import FailedStart, FailedStarts, UserStanding
 from hub_extensions.core.messages.usage import UsagePage, UsageRecord
 
 __all__ = [
@@ -88,7 +88,7 @@ __all__ = [
     "TicketStatus",
     "UsagePage",
     "UsageRecord",
-    "UserStanding",
+    "UserOverview",
     "Wait",
     "WebhookNotice",
 ]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from hub_extensions.core.messages.standing import FailedStart
+from hub_extensions.core.messages.overview import FailedStart
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import WantedOffer
 from hub_extensions.core.reasons import Reason, explain, translated
@@ -18,7 +18,7 @@ from hub_extensions.core.translation import ENGLISH, Catalogue
 
 KEPT_FOR = timedelta(minutes=15)
 """So long a place waits for its user to start again, in running time."""
-TOLD_FOR = timedelta(days=2)
+SHOWN_FOR = timedelta(days=2)
 """So long a user reads why the last start failed."""
 MOST = 200
 """So many are kept: what came before is in the journal."""
@@ -35,13 +35,13 @@ class KeptFailure:
     Attributes:
         places: kept for the next start of this server; none: it keeps none, or it has taken them up.
         until: when they are given up, in running time.
-        told: its user is still told: no later start of this server was ready.
+        past: its user reads of it no more: a later start of this server was ready, or failed too.
     """
 
     start: FailedStart
     places: tuple[WantedOffer, ...] = ()
     until: datetime | None = None
-    told: bool = True
+    past: bool = False
 
 
 def failure(cause: str, message: str, seconds: float = 0.0) -> Reason:
@@ -74,16 +74,16 @@ def with_failure(
     Args:
         places: that its ticket had. until: when they are given up, in running time.
     """
-    last = next((each for each in reversed(kept) if each.told and _is_of(each, start.user, start.server)), None)
-    times = 1 if last is None else last.start.times + 1
-    keeps = times == 1 and start.cause not in OWN_FAULT and start.offer != CPU
-    fresh = KeptFailure(replace(start, times=times), places if keeps else (), until if keeps else None)
+    last = next((each for each in reversed(kept) if not each.past and _is_of(each, start.user, start.server)), None)
+    before = 0 if last is None else last.start.before + 1
+    keeps = not before and start.cause not in OWN_FAULT and start.offer != CPU
+    fresh = KeptFailure(replace(start, before=before), places if keeps else (), until if keeps else None)
     return (*after_ready(kept, start.user, start.server), fresh)[-MOST:]
 
 
 def after_ready(kept: Iterable[KeptFailure], user: str | None, server: str) -> tuple[KeptFailure, ...]:
     """A later start was ready, or failed too: what was before is told to nobody, and keeps no place."""
-    return tuple(KeptFailure(each.start, told=False) if _is_of(each, user, server) else each for each in kept)
+    return tuple(KeptFailure(each.start, past=True) if _is_of(each, user, server) else each for each in kept)
 
 
 def places_of(kept: Iterable[KeptFailure], user: str, server: str, now: datetime) -> tuple[WantedOffer, ...]:
@@ -92,9 +92,9 @@ def places_of(kept: Iterable[KeptFailure], user: str, server: str, now: datetime
     return next((each.places for each in mine), ())
 
 
-def told_to(kept: Iterable[KeptFailure], user: str, at: datetime) -> tuple[KeptFailure, ...]:
+def shown_to(kept: Iterable[KeptFailure], user: str, at: datetime) -> tuple[KeptFailure, ...]:
     """What this user is told at a moment of the wall clock."""
-    return tuple(each for each in kept if each.told and each.start.user == user and at - each.start.at < TOLD_FOR)
+    return tuple(each for each in kept if not each.past and each.start.user == user and at - each.start.at < SHOWN_FOR)
 
 
 def _is_of(each: KeptFailure, user: str | None, server: str) -> bool:

@@ -23,7 +23,7 @@ from hub_extensions.core.culling import CullPolicy, RuledServer
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Availability, Lease, LeaseState, Ticket, TicketState
-from hub_extensions.hub_service.engine import drains, presenters, standing
+from hub_extensions.hub_service.engine import drains, overview, presenters
 from hub_extensions.hub_service.engine.cull_audit import culled_servers
 from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.dcgm import EVERY as ASK_EVERY
@@ -352,14 +352,14 @@ class Engine:
         states = (self.server_state(*key) for key in sorted(known))
         return tuple(state for state in states if state is not None)
 
-    def standing(self, user: str) -> messages.UserStanding:
+    def overview(self, user: str) -> messages.UserOverview:
         """Where this user stands: for the hub's home, and for the page of a start."""
         mine = sorted((ticket for ticket in self.state.tickets.values() if ticket.user == user), key=_place)
-        return standing.standing(self.state, user, self.queue.states_of(mine), self.servers_of(user))
+        return overview.overview(self.state, user, self.queue.states_of(mine), self.servers_of(user))
 
     def failed_starts(self) -> messages.FailedStarts:
         """Starts that failed, for admins."""
-        return standing.failed_starts(self.state)
+        return overview.failed_starts(self.state)
 
     async def report(self, user: str, server: str, report: messages.Report) -> messages.ServerState:
         """Take a report, answer with the state. Raises Refused (404) when it is not known here."""

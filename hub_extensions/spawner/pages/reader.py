@@ -15,15 +15,15 @@ from typing import Any
 
 from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.core.translation import Catalogue, halves
-from hub_extensions.spawner.pages.standing import (
+from hub_extensions.spawner.pages.overview import (
     KEPT,
-    HomeLine,
-    Standing,
+    HomeEntry,
+    NotRunningView,
     failed_view,
-    home_lines,
+    home_entries,
     last_offers,
+    overview_of,
     place_in,
-    standing_of,
 )
 
 REPORTED_SECONDS = 1.0
@@ -42,25 +42,25 @@ class PageReader:
         """
         return catalogue_of(getattr(static_url, "__self__", None))
 
-    async def gpu_standing(self, hub_says: str | None, t: Catalogue) -> Standing:
-        """What ``not_running.html`` shows. `hub_says`: why this hub's last start failed; "" where none did."""
+    async def gpu_not_running(self, hub_message: str | None, t: Catalogue) -> NotRunningView:
+        """What ``not_running.html`` shows. `hub_message`: why this hub's last start failed; "" where none did."""
         spawner: Any = self
         start = spawner._gpu_start
         if start is not None and start.reported is not None and not start.reported.done():
             await asyncio.wait({start.reported}, timeout=REPORTED_SECONDS)
         if spawner._gpu_record is not None:
-            return Standing(KEPT)
-        known = await standing_of(spawner)
-        failed = failed_view(known, spawner.name, hub_says or "", spawner.user_options or {}, t)
-        return Standing(place_in(known, spawner.name, last_offers(spawner)), failed)
+            return NotRunningView(KEPT)
+        known = await overview_of(spawner)
+        failed = failed_view(known, spawner.name, hub_message or "", spawner.user_options or {}, t)
+        return NotRunningView(place_in(known, spawner.name, last_offers(spawner)), failed)
 
-    async def gpu_home(self, t: Catalogue) -> tuple[HomeLine, ...]:
+    async def gpu_home(self, t: Catalogue) -> tuple[HomeEntry, ...]:
         """The block of the hub's home."""
         spawner: Any = self
         if not spawner.gpu_service_url:
             return ()
-        known = await standing_of(spawner)
-        return home_lines(known, spawner._gpu_service.titles, datetime.now(timezone.utc), t=t)
+        known = await overview_of(spawner)
+        return home_entries(known, spawner._gpu_service.titles, datetime.now(timezone.utc), t)
 
     @staticmethod
     def gpu_halves(text: str) -> tuple[str, str]:

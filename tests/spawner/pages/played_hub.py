@@ -19,8 +19,8 @@ import jinja2
 from jupyterhub._data import DATA_FILES_PATH
 
 from hub_extensions.core.translation import ENGLISH, Catalogue, halves
+from hub_extensions.spawner.pages.overview import NotRunningView, failed_view
 from hub_extensions.spawner.pages.spawn_form import TEMPLATES
-from hub_extensions.spawner.pages.standing import Standing, failed_view
 from tests.patience import patient
 
 PAGE = """<!DOCTYPE html><title>{% block title %}{% endblock %}</title>
@@ -129,13 +129,13 @@ def _event(event: dict[str, Any]) -> str:
 def _render(name: str, *, place: str = "", **more: Any) -> str:
     """As JupyterHub renders it: asynchronously, ours before its own."""
 
-    async def gpu_standing(hub_says: str, t: Catalogue) -> Standing:
-        return Standing(place, failed_view(None, "", hub_says, {"offer": "mig-1g.5gb"}))
+    async def gpu_not_running(hub_message: str, t: Catalogue) -> NotRunningView:
+        return NotRunningView(place, failed_view(None, "", hub_message, {"offer": "mig-1g.5gb"}))
 
     spawner = SimpleNamespace(
         name="",
         gpu_page={"event": None, "gpu": {}, "wants_gpu": True},
-        gpu_standing=gpu_standing,
+        gpu_not_running=gpu_not_running,
         gpu_catalogue=lambda static_url: ENGLISH,
         gpu_halves=halves,
     )

@@ -92,7 +92,7 @@ class HubForm(JsonRoute):
         self.answer(self.engine.form(user, self.get_query_argument("server", ""), groups, admin == "1"))
 
 
-class HubStanding(JsonRoute):
+class HubOverview(JsonRoute):
     """GET: where one user stands: tickets, servers, and starts that failed."""
 
     who = Who.HUB
@@ -100,7 +100,7 @@ class HubStanding(JsonRoute):
     async def get(self) -> None:
         """Query: user."""
         self.only_queries("user")
-        self.answer(self.engine.standing(self.get_query_argument("user")))
+        self.answer(self.engine.overview(self.get_query_argument("user")))
 
 
 class HubCulling(JsonRoute):

@@ -29,7 +29,7 @@ from hub_extensions.core.messages import (
     TicketInfo,
     TicketStatus,
     UsagePage,
-    UserStanding,
+    UserOverview,
 )
 from hub_extensions.hub_service.http.api import hub, people, server, status
 from hub_extensions.hub_service.http.api.base import JsonRoute
@@ -282,13 +282,13 @@ ROUTES: tuple[Address, ...] = (
         },
     ),
     Address(
-        "hub/standing",
-        hub.HubStanding,
+        "hub/overview",
+        hub.HubOverview,
         {
             "get": Method(
                 "Where one user stands: what waits, starts, runs and failed.",
                 None,
-                UserStanding,
+                UserOverview,
                 query=(("user", "whose"),),
                 needed=("user",),
                 errors=(400,),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from hub_extensions.core import messages
-from hub_extensions.core.queue.failed_starts import KeptFailure, told_to
+from hub_extensions.core.queue.failed_starts import KeptFailure, shown_to
 from hub_extensions.hub_service.engine.clock import RunningClock
 from hub_extensions.hub_service.engine.state import State
 
@@ -18,13 +18,13 @@ LATEST = 50
 DAY = timedelta(days=1)
 
 
-def standing(
+def overview(
     state: State, user: str, tickets: Iterable[messages.TicketStatus], servers: Iterable[messages.ServerState]
-) -> messages.UserStanding:
+) -> messages.UserOverview:
     """What this user's home and the pages of a start show."""
     clock = state.clock
-    failed = (replace(_start(each, clock), log="") for each in told_to(state.notices.failures, user, clock.utc_now()))
-    return messages.UserStanding(
+    failed = (replace(_start(each, clock), log="") for each in shown_to(state.notices.failures, user, clock.utc_now()))
+    return messages.UserOverview(
         tickets=tuple(replace(ticket, grant=None) for ticket in tickets),
         servers=tuple(replace(server, waits=(), signs=()) for server in servers),
         notices=tuple(messages.Notice(each.at, each.server, each.text) for each in state.recent_notices(user)),

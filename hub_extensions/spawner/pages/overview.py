@@ -2,7 +2,7 @@
 
 What waits, what starts, what runs and when it stops, why something was stopped, and why a start failed. Pure, but for
 the one question to the service, which no page waits for longer than a second.
-Not here: the pages (``templates/gpu_home.html``, ``templates/not_running.html``), and the line (the service keeps it).
+Not here: the pages (``templates/gpu_home.html``, ``templates/not_running.html``), and the queue (the service keeps it).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused
-from hub_extensions.core.messages import FailedStart, Notice, ServerState, TicketStatus, UserStanding
+from hub_extensions.core.messages import FailedStart, ServerState, TicketStatus, UserOverview
 from hub_extensions.core.offer_texts import at_most_text, default_title, likely_text
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import NOTIFY, OWN_KEYS, UserOptionsError
@@ -27,14 +27,16 @@ KEPT = "kept"
 UNKNOWN = "unknown"
 NONE = ""
 AWAY = "away"
+RUNS = ("running", "lost", "none")
+"""States of a lease whose server runs; CPU only has none."""
 
 
 @dataclass(frozen=True, slots=True)
-class HomeLine:
-    """One server's line on the hub's home.
+class HomeEntry:
+    """One server's entry on the hub's home.
 
     Attributes:
-        kind: ``waiting``, ``starting``, ``running``, ``stopped``, ``failed``, or ``away``: the service does not answer.
+        kind: ``waiting``, ``starting``, ``running``, ``ended``, ``failed``, or ``away``: the service does not answer.
         text: its main part. more: the rest.
         at: the moment that `text` is about, with its clock; None: it is about now. It stands before the text.
         keep: *keep* would move the end of it.
@@ -68,22 +70,22 @@ class FailedView:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class NotRunningView:
     """What ``not_running.html`` shows. `place`: KEPT, UNKNOWN or NONE."""
 
     place: str
     failed: FailedView | None = None
 
 
-async def standing_of(spawner: Any) -> UserStanding | None:
+async def overview_of(spawner: Any) -> UserOverview | None:
     """None: the service does not answer, or does not know the question."""
     try:
-        return await spawner._gpu_service.standing(spawner.user.name)  # type: ignore[no-any-return]
+        return await spawner._gpu_service.overview(spawner.user.name)  # type: ignore[no-any-return]
     except ServiceAway:
         return None
     except ServiceRefused as error:
         spawner.log.warning("%s: where its user stands is not known: %s", spawner._log_name, error)
-        return UserStanding((), ())
+        return UserOverview((), ())
 
 
 def last_offers(spawner: Any) -> tuple[OfferId, ...]:
@@ -101,104 +103,84 @@ def offers_in(options: object, spawner: Any) -> tuple[OfferId, ...]:
         return ()
 
 
-def place_in(standing: UserStanding | None, server: str, last: Iterable[OfferId]) -> str:
+def place_in(overview: UserOverview | None, server: str, last: Iterable[OfferId]) -> str:
     """KEPT, NONE, or UNKNOWN: a GPU was chosen last, and the service does not answer."""
-    if standing is None:
+    if overview is None:
         return UNKNOWN if any(offer != CPU for offer in last) else NONE
-    return KEPT if any(ticket.server == server for ticket in standing.tickets) else NONE
+    return KEPT if any(ticket.server == server for ticket in overview.tickets) else NONE
 
 
 def failed_view(
-    standing: UserStanding | None, server: str, hub_says: str, options: object, t: Catalogue = ENGLISH
+    overview: UserOverview | None, server: str, hub_message: str, options: object, t: Catalogue = ENGLISH
 ) -> FailedView | None:
     """The failed start of a server; None: nobody knows of one.
 
     Args:
-        hub_says: this hub's own sentence, of a start of its time; "": it knows none. options: of the last start.
+        hub_message: this hub's own sentence, of a start of its time; "": it knows none. options: of the last start.
     """
-    known = standing.failed if standing is not None else ()
+    known = overview.failed if overview is not None else ()
     start = next((each for each in known if each.server == server), None)
     again = _fields(options)
-    if start is not None and hub_says and not sentence(start.reason, start.offer).startswith(hub_says):
+    if start is not None and hub_message and not sentence(start.reason, start.offer).startswith(hub_message):
         start = None  # of an earlier one
     if start is None:
-        return FailedView(t(hub_says), again=again) if hub_says else None
+        return FailedView(t(hub_message), again=again) if hub_message else None
     return FailedView(
         sentence(start.reason, start.offer, t),
         _moment(start.at),
         t(start.title),
         again,
         None if start.kept_until is None else _moment(start.kept_until),
-        start.times > 1,
+        start.before > 0,
     )
 
 
-def home_lines(
-    standing: UserStanding | None,
-    titles: Mapping[str, str],
-    now: datetime,
-    *,
-    pending: Iterable[str] = (),
-    t: Catalogue = ENGLISH,
-) -> tuple[HomeLine, ...]:
-    """The lines of the hub's home, servers in the order of their names; what was stopped or failed last.
+def home_entries(
+    overview: UserOverview | None, titles: Mapping[str, str], now: datetime, t: Catalogue = ENGLISH
+) -> tuple[HomeEntry, ...]:
+    """The entries of the hub's home, servers in the order of their names; what is over last.
 
     Args:
-        standing: None: the service does not answer. pending: servers whose start is pending at the hub.
+        overview: None: the service does not answer.
     """
-    if standing is None:
-        return (HomeLine("", AWAY, t("Your GPU: not known now, the GPU service does not answer.")),)
-    lines = [_ticket(ticket, titles, t) for ticket in standing.tickets]
-    with_ticket = {line.server for line in lines} | set(pending)
-    lines += [
-        _server(server, now, t)
-        for server in standing.servers
-        if server.server not in with_ticket and server.lease_state in ("running", "lost", "none")
-    ]
-    busy = {line.server for line in lines} | set(pending)
-    over = [_failed(each, t) for each in standing.failed if each.server not in busy]
-    told = {line.server: each.at for line, each in zip(over, _not_busy(standing.failed, busy), strict=True)}
-    for notice in _last_of_each(standing.notices):
-        if notice.server not in busy and (notice.server not in told or told[notice.server] < notice.at):
-            over = [line for line in over if line.server != notice.server]
-            over.append(HomeLine(notice.server, "stopped", notice.text, at=_moment(notice.at)))
-    return (*sorted(lines, key=lambda line: line.server), *sorted(over, key=lambda line: line.server))
+    if overview is None:
+        return (HomeEntry("", AWAY, t("Your GPU: not known now, the GPU service does not answer.")),)
+    live = {server.server: _server(server, now, t) for server in overview.servers if server.lease_state in RUNS}
+    live |= {ticket.server: _ticket(ticket, titles, t) for ticket in overview.tickets}
+    over = {each.server: (each.at, _failed(each, t)) for each in overview.failed}
+    for notice in sorted(overview.notices, key=lambda notice: notice.at):
+        if notice.server not in over or over[notice.server][0] < notice.at:
+            over[notice.server] = notice.at, HomeEntry(notice.server, "ended", notice.text, at=_moment(notice.at))
+    past = (over[server][1] for server in sorted(over) if server not in live)
+    return (*(live[server] for server in sorted(live)), *past)
 
 
-def _not_busy(failed: Iterable[FailedStart], busy: set[str]) -> list[FailedStart]:
-    return [each for each in failed if each.server not in busy]
-
-
-def _ticket(ticket: TicketStatus, titles: Mapping[str, str], t: Catalogue) -> HomeLine:
+def _ticket(ticket: TicketStatus, titles: Mapping[str, str], t: Catalogue) -> HomeEntry:
     offer = ticket.offer or (ticket.offers[0] if ticket.offers else CPU)
     title = t(titles.get(offer, default_title(offer)))
     if ticket.answer != "wait":
-        return HomeLine(ticket.server, "starting", t("Your server is starting on %1.", title))
+        return HomeEntry(ticket.server, "starting", t("Your server is starting on %1.", title))
     if ticket.position < 1:
-        return HomeLine(ticket.server, "waiting", t("Waiting for %1.", title), translated(ticket.reason, t))
+        return HomeEntry(ticket.server, "waiting", t("Waiting for %1.", title), translated(ticket.reason, t))
     figures = [] if ticket.wait is None else [likely_text(ticket.wait, t), at_most_text(ticket.wait, t)]
     text = t("You are %1 in line for %2", ordinal(ticket.position, t), title)
-    return HomeLine(ticket.server, "waiting", text, ", ".join(filter(None, figures)))
+    return HomeEntry(ticket.server, "waiting", text, ", ".join(filter(None, figures)))
 
 
-def _server(server: ServerState, now: datetime, t: Catalogue) -> HomeLine:
+def _server(server: ServerState, now: datetime, t: Catalogue) -> HomeEntry:
     title = t(server.title or default_title(server.offer))
     text = t("Running on %1", title) if server.offer != CPU else t("Running without a GPU")
     end = server.countdown
     if end is None:
-        return HomeLine(server.server, "running", text)
+        return HomeEntry(server.server, "running", text)
     left = about(max(0.0, (end.stops_at - now).total_seconds()), t)
-    return HomeLine(
+    return HomeEntry(
         server.server, "running", text, t("stops in %1: %2", left, translated(end.reason, t)), keep=end.can_keep
     )
 
 
-def _failed(start: FailedStart, t: Catalogue) -> HomeLine:
-    return HomeLine(start.server, "failed", sentence(start.reason, start.offer, t), at=_moment(start.at))
-
-
-def _last_of_each(notices: Iterable[Notice]) -> Iterable[Notice]:
-    return {notice.server: notice for notice in sorted(notices, key=lambda notice: notice.at)}.values()
+def _failed(start: FailedStart, t: Catalogue) -> HomeEntry:
+    return HomeEntry(start.server, "failed", sentence(start.reason, start.offer, t), at=_moment(start.at))
 
 
 def _moment(at: datetime) -> tuple[str, str]:

@@ -23,7 +23,7 @@ class FailedStart:
         user: None for anybody but its owner and admins.
         offer: that it was admitted to; ``cpu``: without a GPU. title: of it, in the admin's words.
         reason: what happened. cause: a word for it, as the metric has it; "": not known.
-        times: how many starts of this server failed in a row, this one included.
+        before: how many starts of this server had failed in a row before this one.
         kept_until: its user's place is kept until then; None: it is not.
         log: the last lines of the server's log, for admins; "": not known, or not the reader's.
     """
@@ -35,13 +35,13 @@ class FailedStart:
     title: str
     reason: Reason
     cause: str = ""
-    times: int = 1
+    before: int = 0
     kept_until: datetime | None = None
     log: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class UserStanding:
+class UserOverview:
     """One user's tickets and servers.
 
     Attributes:
