@@ -9,6 +9,7 @@ Not here: when to refuse (the service and ``core/offers/user_options.py`` say th
 from __future__ import annotations
 
 import asyncio
+import logging
 import traceback
 from collections.abc import MutableMapping
 from datetime import datetime
@@ -40,7 +41,9 @@ NOT_ALLOWED = ("not-your-group-any-more", "no-such-user")
 """Reasons of a refusal that is about a right: 403, all others 409."""
 
 
-def refusal(message: str, *, reason: str, log_message: str = "", status: int = 400) -> web.HTTPError:
+def refusal(
+    message: str, *, reason: str, log_message: str = "", status: int = 400, log_tail: str = ""
+) -> web.HTTPError:
     """The exception to raise from ``Spawner.start`` or ``options_from_form``.
 
     Args:
@@ -48,6 +51,7 @@ def refusal(message: str, *, reason: str, log_message: str = "", status: int = 4
         reason: the metric's label, e.g. ``unknown-offer``.
         log_message: the hub's log line; `message` where empty.
         status: the HTTP status of the answer.
+        log_tail: the last lines of the server's own log, for admins.
     """
     error: Any  # the attributes below are JupyterHub's custom, not tornado's
     if SpawnException is None:
@@ -66,6 +70,7 @@ def refusal(message: str, *, reason: str, log_message: str = "", status: int = 4
     error.jupyterhub_html_message = escape(message)
     error.gpu_reason = reason
     error.gpu_log_message = log_message or message
+    error.gpu_log_tail = log_tail
     return error  # type: ignore[no-any-return]
 
 
@@ -112,6 +117,22 @@ def reason_of(error: BaseException | None) -> str:
     return str(getattr(error, "gpu_reason", "")) or slow
 
 
+class _ShortRefusals(logging.Filter):
+    """A refusal is no fault of the hub: one INFO line instead of an error with a traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        if is_refusal(error):
+            record.msg, record.args = f"{record.getMessage()}: {getattr(error, 'gpu_log_message', error)}", ()
+            record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
+            record.exc_info = record.exc_text = None
+        return True
+
+
+SHORT_REFUSALS = _ShortRefusals()
+"""For the hub's log; adding it twice changes nothing."""
+
+
 def takes_the_lease(refused: ServiceRefused | None) -> bool:
     """Was `started` refused because its ticket is gone, or another attempt's?"""
     return refused is not None and refused.status in (404, 409)
@@ -123,7 +144,8 @@ def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: f
     Args:
         offer: that it was admitted to. http_seconds: how long the hub waits for a server's first answer.
     """
-    cause, message, seconds, log = reason_of(error), getattr(error, "jupyterhub_message", ""), 0.0, ""
+    cause, message, seconds = reason_of(error), getattr(error, "jupyterhub_message", ""), 0.0
+    log: str = getattr(error, "gpu_log_tail", "")
     if isinstance(error, StartTookTooLong):
         message, seconds = error.why, 0.0 if error.why else error.limit
     elif isinstance(error, asyncio.TimeoutError):

@@ -259,12 +259,14 @@ def test_two_offers_and_the_button_are_in_reach_on_a_phone(tab: Page) -> None:
         assert box is not None and box["y"] + box["height"] <= 740, item
 
 
-def test_nothing_is_promised_before_the_service_has_answered(tab: Page) -> None:
+def test_nothing_is_promised_before_the_service_has_answered_and_a_start_counts_its_seconds(tab: Page) -> None:
     show(tab, STATES["asking"]())
     assert tab.inner_text("#gpu-headline") == "Asking for your GPU …"
     assert "kept" not in tab.inner_text("#gpu-card") and tab.title() == "Waiting – JupyterHub"
     show(tab, STATES["starting"]())
     assert "kept" not in tab.inner_text("#gpu-card")
+    tab.wait_for_selector("#gpu-step-server[data-step=now]:has-text(', usually 20 s)')")
+    assert tab.inner_text("#gpu-step-reserved") == "GPU reserved"
 
 
 def test_leaving_is_asked_by_the_keyboard_alone(tab: Page) -> None:
@@ -277,6 +279,24 @@ def test_leaving_is_asked_by_the_keyboard_alone(tab: Page) -> None:
     assert tab.evaluate("document.activeElement.id") == "gpu-stay"
     tab.keyboard.press("Enter")
     assert not tab.is_visible("#gpu-leave-question")
+
+
+def test_without_script_and_with_forced_colours_everything_is_said_and_has_a_way_on(browser: Browser) -> None:
+    context = browser.new_context(
+        java_script_enabled=False, forced_colors="active", viewport={"width": 360, "height": 740}
+    )
+    page = context.new_page()
+    show(page, STATES["waiting-7"]())
+    assert page.inner_text("#gpu-headline") == "You are 7th in line for MIG 2g.10gb"
+    assert page.inner_text("#gpu-figures") == "likely 25 min to 1 h 10 min · at most 2 h 10 min"
+    page.click("#gpu-leave-words")
+    assert page.get_attribute("#gpu-leave-ask a:visible", "href") == "/services/gpu/"
+    show(page, STATES["failed"]())
+    assert page.locator("#gpu-refused form[method=post] button").is_visible()
+    show(page, STATES["form-full"]())
+    assert page.locator("input[name=offer]:checked").count() == 0 and page.is_visible("#spawn_form [type=submit]")
+    assert page.evaluate("getComputedStyle(document.querySelector('.gpu-pill')).borderTopColor") != "rgba(0, 0, 0, 0)"
+    context.close()
 
 
 @pytest.mark.parametrize("state", ["form-12", "waiting-20", "failed", "home"])
