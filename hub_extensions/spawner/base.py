@@ -142,7 +142,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     def start(self) -> asyncio.Future[Any]:
         """Wait in line, then start. Sync: the hub reads `start_timeout` as soon as this returns."""
         self._gpu_start = None
-        self.log.addFilter(spawn_errors.SHORT_REFUSALS)
+        spawn_errors.keep_ends_short(self.log)
         spawn = self._spawn_future
         try:
             options = self._gpu_checked(self.user_options)

@@ -17,6 +17,7 @@ from html import escape
 from typing import Any
 
 from tornado import web
+from tornado.log import app_log
 
 from hub_extensions.adapters.gpu_service import ServiceRefused
 from hub_extensions.core.messages import Ended, TicketStatus
@@ -117,20 +118,30 @@ def reason_of(error: BaseException | None) -> str:
     return str(getattr(error, "gpu_reason", "")) or slow
 
 
-class _ShortRefusals(logging.Filter):
-    """A refusal is no fault of the hub: one INFO line instead of an error with a traceback."""
+class _ShortEnds(logging.Filter):
+    """A refusal, a start that failed and one that was left are no faults of the hub: a line, and no traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-        if is_refusal(error):
-            record.msg, record.args = f"{record.getMessage()}: {getattr(error, 'gpu_log_message', error)}", ()
+        late = record.msg == AFTER_TIMEOUT and isinstance(error, asyncio.CancelledError)
+        if late or is_refusal(error) or getattr(error, "gpu_explained", False):
+            why = "it was cancelled" if late else getattr(error, "gpu_log_message", error)
+            what = "A start ended" if record.msg == AFTER_TIMEOUT else record.getMessage()
+            record.msg, record.args = f"{what}: {why}", ()
             record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
             record.exc_info = record.exc_text = None
         return True
 
 
-SHORT_REFUSALS = _ShortRefusals()
-"""For the hub's log; adding it twice changes nothing."""
+AFTER_TIMEOUT = "Exception in Future %r after timeout"
+"""What tornado says of a start that the hub of 5 has answered for already."""
+_SHORT_ENDS = _ShortEnds()
+
+
+def keep_ends_short(hub_log: logging.Logger) -> None:
+    """In the hub's log, and in tornado's, which JupyterHub 5 leaves failed starts to. Twice is no more than once."""
+    hub_log.addFilter(_SHORT_ENDS)
+    app_log.addFilter(_SHORT_ENDS)
 
 
 def takes_the_lease(refused: ServiceRefused | None) -> bool:
@@ -157,6 +168,7 @@ def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: f
         text = sentence(reason, offer)
         shown: Any = error  # the hub shows these two
         shown.jupyterhub_message, shown.jupyterhub_html_message = text, escape(text)
+        shown.gpu_explained = isinstance(error, asyncio.TimeoutError)
     return Ended(0, "failed", message, cause, seconds, log)
 
 
